@@ -1,0 +1,248 @@
+"""Frames: the one binary format of everything this package stores.
+
+A frame is a fixed header and a zlib body. The body is a set of named tables of named columns, delta-coded and
+byte-transposed, with every string interned once, and a small JSON object of attributes. A frame is understood without any other,
+so that a damaged one costs only itself. Format 1, little-endian:
+
+====== ===== ==================================================================
+offset bytes meaning
+====== ===== ==================================================================
+0      4     magic ``TBMP``
+4      2     format version
+6      2     index of the stream in `metadata.STREAMS`
+8      4     CRC-32 of everything from offset 12 to the end
+12     4     sequence number of the frame in its stream and session, from 0
+16     8     first step
+24     8     last step
+32     4     rows of the frame's main table
+36     4     bytes of the body once inflated
+40     …     the body, one zlib stream
+====== ===== ==================================================================
+
+The inflated body: four bytes of length, that many of JSON (``attributes``, ``strings``, ``tables``), then the columns' bytes in the order in
+which ``tables`` names them. Column types: ``i`` int64 (delta, transposed), ``f`` float64, ``s`` index into ``strings`` (stored as ``i``; -1 is null).
+"""
+
+import dataclasses
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.errors import FormatError, NewerFormatError
+
+FORMAT_VERSION = 1
+MAGIC = b"TBMP"
+MAX_FRAME_BYTES = 8 << 20
+"""Largest frame that is read; writers stay below 1 MB where they can."""
+MAX_BODY_BYTES = 64 << 20
+"""Largest inflated body that memory is taken for."""
+MAX_HEAD_BYTES = 8 << 20
+"""Largest JSON description of a body that is parsed."""
+MAX_STRING_CHARACTERS = 4096
+"""Longest string that is written or read (a layer path, a sentence)."""
+MISSING = -(2**63)
+"""The int64 that stands for "not known" in an integer column."""
+
+_HEADER = struct.Struct("<4sHHIIqqII")
+_CRC_FROM = 12
+
+IntColumn: TypeAlias = npt.NDArray[np.int64]
+FloatColumn: TypeAlias = npt.NDArray[np.float64]
+StringColumn: TypeAlias = Sequence[str | None]
+Column: TypeAlias = IntColumn | FloatColumn | StringColumn
+Table: TypeAlias = Mapping[str, Column]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """One decoded frame.
+
+    Attributes:
+        stream: Index of the stream in `metadata.STREAMS`.
+        sequence: Position of the frame in its stream and session, from 0; a gap is a lost frame.
+        first_step, last_step: Range of the steps in it.
+        rows: Rows of its main table.
+        attributes: JSON object.
+        tables: Table name to column name to int64 array, float64 array, or tuple of strings and None.
+    """
+
+    stream: int
+    sequence: int
+    first_step: int
+    last_step: int
+    rows: int
+    attributes: Mapping[str, Any]
+    tables: Mapping[str, Mapping[str, Any]]
+
+
+def encode(frame: Frame, level: int = 1) -> bytes:
+    """The frame as bytes.
+
+    Raises:
+        FormatError: A column has another length than its table, or the result is larger than a reader takes.
+    """
+    strings: dict[str, int] = {}
+    described: dict[str, list[list[Any]]] = {}
+    parts: list[bytes] = []
+    for table_name, table in frame.tables.items():
+        lengths = {len(column) for column in table.values()}
+        if len(lengths) > 1:
+            raise FormatError(f"table {table_name!r} has columns of different lengths: {sorted(lengths)}")
+        described[table_name] = []
+        for column_name, column in table.items():
+            kind, data = _encode_column(column, strings)
+            described[table_name].append([column_name, kind, len(column)])
+            parts.append(data)
+    head = json.dumps(
+        {"attributes": dict(frame.attributes), "strings": list(strings), "tables": described},
+        separators=(",", ":"),
+        allow_nan=False,
+    ).encode()
+    body = b"".join([struct.pack("<I", len(head)), head, *parts])
+    packed = zlib.compress(body, level)
+    if len(body) > MAX_BODY_BYTES or len(packed) + _HEADER.size > MAX_FRAME_BYTES:
+        raise FormatError(
+            f"frame of {len(body)} bytes ({len(packed)} packed) is over the limit of {MAX_BODY_BYTES} ({MAX_FRAME_BYTES}); write fewer rows in one frame"
+        )
+    header = _HEADER.pack(
+        MAGIC, FORMAT_VERSION, frame.stream, 0, frame.sequence, frame.first_step, frame.last_step, frame.rows, len(body)
+    )
+    checked = header[_CRC_FROM:] + packed
+    return header[: _CRC_FROM - 4] + struct.pack("<I", zlib.crc32(checked)) + checked
+
+
+def decode(data: bytes) -> Frame:
+    """The frame in `data`.
+
+    Raises:
+        NewerFormatError: Written by a newer version of this package.
+        FormatError: Anything else that is not a whole, undamaged frame. Memory is taken only for sizes that were checked.
+    """
+    stream, sequence, first_step, last_step, rows, body = _open(data)
+    head_length = int.from_bytes(body[:4], "little")
+    if len(body) < 4 or 4 + head_length > len(body) or head_length > MAX_HEAD_BYTES:
+        raise FormatError(f"frame's description of {head_length} bytes does not fit its body of {len(body)} bytes or the limit of {MAX_HEAD_BYTES}")
+    try:
+        head = json.loads(body[4 : 4 + head_length], parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"frame's description is not JSON: {error}") from None
+    attributes, strings, described = _check_head(head)
+    tables = _decode_tables(described, strings, memoryview(body)[4 + head_length :])
+    return Frame(stream, sequence, first_step, last_step, rows, attributes, tables)
+
+
+def _open(data: bytes) -> tuple[int, int, int, int, int, bytes]:
+    if len(data) < _HEADER.size:
+        raise FormatError(f"frame of {len(data)} bytes is shorter than its header of {_HEADER.size}")
+    if len(data) > MAX_FRAME_BYTES:
+        raise FormatError(f"frame of {len(data)} bytes is over the limit of {MAX_FRAME_BYTES}")
+    magic, version, stream, crc, sequence, first_step, last_step, rows, body_bytes = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise FormatError(f"not a frame: it begins with {bytes(magic)!r}, expected {MAGIC!r}")
+    if version > FORMAT_VERSION:
+        raise NewerFormatError(f"frame of format {version}; this version reads up to {FORMAT_VERSION}: upgrade tb_memplugin")
+    if version < 1:
+        raise FormatError(f"frame of unknown format {version}")
+    if zlib.crc32(data[_CRC_FROM:]) != crc:
+        raise FormatError("frame is damaged: its checksum does not match")
+    if body_bytes > MAX_BODY_BYTES:
+        raise FormatError(f"frame's body of {body_bytes} bytes is over the limit of {MAX_BODY_BYTES}")
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(data[_HEADER.size :], body_bytes + 1)
+    except zlib.error as error:
+        raise FormatError(f"frame's body cannot be inflated: {error}") from None
+    if len(body) != body_bytes or not inflater.eof:
+        raise FormatError(f"frame's body is not the {body_bytes} bytes its header states")
+    return stream, sequence, first_step, last_step, rows, body
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number")
+
+
+def _check_head(head: Any) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
+    if not isinstance(head, dict):
+        raise FormatError("frame's description is not an object")
+    attributes, strings, described = head.get("attributes"), head.get("strings"), head.get("tables")
+    if not isinstance(attributes, dict) or not isinstance(strings, list) or not isinstance(described, dict):
+        raise FormatError("frame's description lacks attributes, strings or tables")
+    if not all(isinstance(text, str) and len(text) <= MAX_STRING_CHARACTERS for text in strings):
+        raise FormatError(f"frame holds a string over the limit of {MAX_STRING_CHARACTERS} characters, or one that is none")
+    return attributes, strings, described
+
+
+def _decode_tables(described: dict[str, Any], strings: list[str], rest: memoryview) -> dict[str, dict[str, Any]]:
+    tables: dict[str, dict[str, Any]] = {}
+    at = 0
+    for table_name, columns in described.items():
+        table: dict[str, Any] = {}
+        if not isinstance(columns, list):
+            raise FormatError(f"table {table_name!r} is not a list of columns")
+        lengths = set()
+        for column in columns:
+            if not (isinstance(column, list) and len(column) == 3 and isinstance(column[0], str) and type(column[2]) is int):
+                raise FormatError(f"table {table_name!r} describes a column wrongly: {column!r:.80}")
+            name, kind, length = column
+            if length < 0 or at + 8 * length > len(rest):
+                raise FormatError(f"column {name!r} of {length} values does not fit the frame")
+            table[name] = _decode_column(kind, rest[at : at + 8 * length], strings)
+            at += 8 * length
+            lengths.add(length)
+        if len(lengths) > 1:
+            raise FormatError(f"table {table_name!r} has columns of different lengths: {sorted(lengths)}")
+        tables[table_name] = table
+    if at != len(rest):
+        raise FormatError(f"frame has {len(rest) - at} bytes that no column claims")
+    return tables
+
+
+def _encode_column(column: Column, strings: dict[str, int]) -> tuple[str, bytes]:
+    if isinstance(column, np.ndarray):
+        if np.issubdtype(column.dtype, np.floating):
+            if not np.isfinite(column).all():
+                raise FormatError("a column holds a number that is not finite")
+            return "f", column.astype("<f8").tobytes()
+        return "i", _pack_integers(column.astype("<i8"))
+    indices = [-1 if text is None else strings.setdefault(_shorten(text), len(strings)) for text in column]
+    return "s", _pack_integers(np.asarray(indices, "<i8"))
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_STRING_CHARACTERS else text[: MAX_STRING_CHARACTERS - 1] + "…"
+
+
+def _decode_column(kind: Any, data: memoryview, strings: list[str]) -> Any:
+    if kind == "f":
+        values = np.frombuffer(data, "<f8").astype(np.float64)
+        if not np.isfinite(values).all():
+            raise FormatError("frame holds a number that is not finite")
+        return values
+    if kind == "i":
+        return _unpack_integers(data)
+    if kind == "s":
+        indices = _unpack_integers(data)
+        if len(indices) and (indices.min() < -1 or indices.max() >= len(strings)):
+            raise FormatError(f"frame names string {int(indices.max())} of {len(strings)}")
+        table = [*strings, None]
+        return tuple(table[index] for index in indices.tolist())
+    raise FormatError(f"frame holds a column of unknown type {kind!r:.20}")
+
+
+def _pack_integers(values: npt.NDArray[np.int64]) -> bytes:
+    # Differences of neighbours are small, and their like bytes side by side compress several times better.
+    delta = np.empty_like(values)
+    delta[:1] = values[:1]
+    np.subtract(values[1:], values[:-1], out=delta[1:])
+    return np.ascontiguousarray(delta.view(np.uint8).reshape(-1, 8).T).tobytes()
+
+
+def _unpack_integers(data: memoryview) -> IntColumn:
+    planes = np.frombuffer(data, np.uint8).reshape(8, -1)
+    delta = np.ascontiguousarray(planes.T).view("<i8").reshape(-1)
+    return np.cumsum(delta, dtype=np.int64)

@@ -1,0 +1,269 @@
+"""What a run says, as plain immutable data: no TensorFlow, no TensorBoard, no HTTP.
+
+Sizes are bytes in fields named ``_bytes``. ``None`` means "not known", never zero. Steps count training steps from 0.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+Phase: TypeAlias = Literal["train", "validation", "predict", "build"]
+PHASES: tuple[Phase, ...] = ("train", "validation", "predict", "build")
+
+Mode: TypeAlias = Literal["graph", "eager", "xla"]
+MODES: tuple[Mode, ...] = ("graph", "eager", "xla")
+
+Category: TypeAlias = Literal[
+    "weights",
+    "optimizer_state",
+    "other_state",
+    "inputs",
+    "activations",
+    "activation_gradients",
+    "weight_gradients",
+    "workspace",
+    "unattributed",
+]
+CATEGORIES: tuple[Category, ...] = (
+    "weights",
+    "optimizer_state",
+    "other_state",
+    "inputs",
+    "activations",
+    "activation_gradients",
+    "weight_gradients",
+    "workspace",
+    "unattributed",
+)
+"""Every allocated byte is in exactly one. The order is that of the stack: what stays lies at the bottom, what moves on top."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """One layer of a model, with its own figures: those of layers inside it are theirs.
+
+    Attributes:
+        path: Place in the model's tree, e.g. ``sequential/vgg16/block1_conv2``.
+        type: Class name, e.g. ``Conv2D``.
+        trainable: Whether it has trainable weights; of a layer without weights, its own flag.
+        parameters: Number of elements of its weights.
+        weight_bytes: Bytes of its weights (elements × size of the dtype), frozen and trainable.
+        trainable_weight_bytes: The part of `weight_bytes` that training changes through gradients.
+        optimizer_bytes: Bytes of the optimizer's slots for its weights.
+        output_shape: Shape of its (first) output with -1 for unknown dimensions such as the batch; None if not built.
+        output_dtype: Name of the dtype of its output.
+        output_bytes: Bytes of its outputs for one batch, None where a dimension is unknown.
+    """
+
+    path: str
+    type: str
+    trainable: bool
+    parameters: int
+    weight_bytes: int
+    trainable_weight_bytes: int
+    optimizer_bytes: int
+    output_shape: tuple[int, ...] | None
+    output_dtype: str | None
+    output_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerTable:
+    """The model's layers from `step` on, until the next table of the session.
+
+    Attributes:
+        step: First step for which it holds.
+        wall_time: Seconds since the epoch at which it was taken.
+        reason: A sentence: what made it be taken, e.g. "block5_conv1 and 2 more became trainable".
+        layers: In the order of the model.
+        optimizer: Class name of the optimizer, None if there is none yet.
+        other_optimizer_bytes: Bytes of optimizer variables that belong to no layer (step counter, learning rate).
+        other_state_bytes: Bytes of metrics, seeds and other variables of the model that are not weights.
+    """
+
+    step: int
+    wall_time: float
+    reason: str
+    layers: tuple[Layer, ...]
+    optimizer: str | None
+    other_optimizer_bytes: int
+    other_state_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceSamples:
+    """Allocator figures of one device; arrays as long as the `Samples` they are in, `codec.MISSING` where not known.
+
+    Attributes:
+        in_use_bytes: Allocated at the end of the step (allocator's `bytes_in_use`).
+        peak_bytes: Maximum of `in_use_bytes` during the step (allocator's peak, reset at the step's start).
+        capacity_bytes: The allocator's limit.
+        driver_process_bytes: What the driver says this process has on the card.
+        driver_used_bytes: What the driver says all processes have on the card.
+        driver_total_bytes: The card's memory.
+    """
+
+    in_use_bytes: Integers
+    peak_bytes: Integers
+    capacity_bytes: Integers
+    driver_process_bytes: Integers
+    driver_used_bytes: Integers
+    driver_total_bytes: Integers
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """The cheap record of every step, one row a step (or a validation or prediction batch), in the order of recording.
+
+    Attributes:
+        step: Training step; a validation batch carries the training step it came after.
+        phase: Index into `PHASES`.
+        epoch: Epoch from 0, `codec.MISSING` outside of one.
+        wall_time: Seconds since the epoch at the step's end.
+        host_resident_bytes: Resident memory of the process (operating system), `codec.MISSING` if not known.
+        devices: Device name (``GPU:0``) to its figures.
+    """
+
+    step: Integers
+    phase: Integers
+    epoch: Integers
+    wall_time: Floats
+    host_resident_bytes: Integers
+    devices: Mapping[str, DeviceSamples]
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerActivations:
+    """Recorded activation bytes of layers over steps.
+
+    Attributes:
+        step: Steps in order of recording, shape [rows].
+        wall_time: Seconds since the epoch, shape [rows].
+        layers: Layer paths, one a column.
+        bytes: Shape [rows, layers]; `codec.MISSING` where a layer was not recorded at a step.
+    """
+
+    step: Integers
+    wall_time: Floats
+    layers: tuple[str, ...]
+    bytes: Integers
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerRow:
+    """Bytes of one owner at one instant. `bytes` are allocated bytes; `rounding_bytes` of them were not asked for."""
+
+    layer: str | None
+    category: Category
+    trainable: bool | None
+    bytes: int
+    rounding_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldRow:
+    """Requested bytes of a layer's forward results that live at the end of the forward pass and that the backward pass reads."""
+
+    layer: str | None
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The deep record of one traced step on one device.
+
+    Attributes:
+        step, phase, device: What was traced.
+        wall_time: Seconds since the epoch.
+        mode: How the step ran; ``xla`` where most bytes are inside compiled modules.
+        in_use_bytes: Allocated at the step's peak; the ledger sums to it exactly.
+        pool_bytes: Taken from the device by the allocator at the peak.
+        largest_free_bytes: The largest free block of the pool at the peak.
+        capacity_bytes: The allocator's limit.
+        fragmentation: The allocator's own figure at the peak: (free - largest free) / free over the pool.
+        rounding_bytes: Part of `in_use_bytes` that was allocated but not requested.
+        ledger: Rows at the peak, one for each (layer, category, trainable), largest first.
+        held_for_backward: Rows at the end of the forward pass, largest first.
+        not_available: Sentences "X is not available, because …".
+    """
+
+    step: int
+    phase: Phase
+    device: str
+    wall_time: float
+    mode: Mode
+    in_use_bytes: int
+    pool_bytes: int | None
+    largest_free_bytes: int | None
+    capacity_bytes: int | None
+    fragmentation: float | None
+    rounding_bytes: int | None
+    ledger: tuple[LedgerRow, ...]
+    held_for_backward: tuple[HeldRow, ...]
+    not_available: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionInfo:
+    """Facts about one process's recording into a run.
+
+    Attributes:
+        session: Identifier; sorts by start time.
+        started: Seconds since the epoch.
+        producer: ``recorder``, ``summary`` or ``import``.
+        versions: Package name to version, of those that matter (tb_memplugin, tensorflow, keras).
+        notes: Sentences: what was not recorded and why.
+    """
+
+    session: str
+    started: float
+    producer: Literal["recorder", "summary", "import"]
+    versions: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """Everything that was read of one session."""
+
+    info: SessionInfo
+    layer_tables: tuple[LayerTable, ...]
+    samples: Samples
+    activations: LayerActivations
+    snapshots: tuple[Snapshot, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run: its sessions in order of their start, merged by `store.merge`.
+
+    Attributes:
+        name: As TensorBoard shows it.
+        sessions: Identifiers, in order.
+        workers: Worker names; ``("",)`` for a run of one process.
+        layer_tables, samples, activations, snapshots: Of all sessions; a later session replaces the steps it repeats.
+        notes: Sentences about what was not recorded.
+        damage: Sentences about what could not be read, naming the steps that are missing.
+    """
+
+    name: str
+    sessions: tuple[str, ...]
+    workers: tuple[str, ...]
+    layer_tables: tuple[LayerTable, ...]
+    samples: Samples
+    activations: LayerActivations
+    snapshots: tuple[Snapshot, ...]
+    notes: tuple[str, ...]
+    damage: tuple[str, ...]

@@ -1,0 +1,58 @@
+"""The model's tree of layers and its layer table, read from Keras."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tb_memplugin.model import Layer
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerNode:
+    """A layer and its place in the model's tree, e.g. ``sequential/vgg16/block1_conv2``."""
+
+    path: str
+    layer: Any  # keras.Layer
+
+
+def walk(model: Any) -> list[LayerNode]:
+    """Every layer of the model, the model first, parents before children, each object once at its first place.
+
+    Names come from the tree of objects: name scopes and `layer.path` do not identify a layer. Siblings of equal name get
+    ``name#2``, ``name#3``, … in the order in which Keras tracks them.
+    """
+    return list(_walk(model, model.name, set()))
+
+
+def _walk(layer: Any, path: str, seen: set[int]) -> Iterator[LayerNode]:
+    seen.add(id(layer))
+    yield LayerNode(path, layer)
+    names: dict[str, int] = {}
+    for child in layer._flatten_layers(include_self=False, recursive=False):
+        if id(child) in seen or type(child).__name__ == "InputLayer":
+            continue
+        names[child.name] = names.get(child.name, 0) + 1
+        name = child.name if names[child.name] == 1 else f"{child.name}#{names[child.name]}"
+        yield from _walk(child, f"{path}/{name}", seen)
+
+
+def own_variables(nodes: list[LayerNode]) -> Mapping[str, list[Any]]:
+    """Layer path to the weights that are the layer's own; every weight once, at the innermost layer that tracks it."""
+    owned: dict[str, list[Any]] = {}
+    claimed: set[int] = set()
+    for node in reversed(nodes):
+        mine = [weight for weight in node.layer.weights if id(weight) not in claimed]
+        claimed.update(id(weight) for weight in mine)
+        owned[node.path] = mine
+    return owned
+
+
+def variable_bytes(variable: Any) -> int:
+    """Requested bytes of a Keras or TensorFlow variable: elements × size of the dtype."""
+    import keras
+    import numpy as np
+
+    name = keras.backend.standardize_dtype(variable.dtype)
+    size = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "bool": 1}.get(name) or np.dtype(name).itemsize
+    return math.prod(variable.shape) * size
