@@ -1,0 +1,52 @@
+"""Packaging; see README.md. The built page is part of the source tree, so that installing needs no Node."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+HERE = pathlib.Path(__file__).parent
+VERSION = re.search(r'__version__ = "([^"]+)"', (HERE / "tb_memplugin" / "version.py").read_text(encoding="utf-8"))
+assert VERSION is not None
+
+setup(
+    name="tb_memplugin",
+    version=VERSION[1],
+    description="Memory tab for TensorBoard: where a TensorFlow training run's device memory goes, by layer and kind",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=find_packages(include=["tb_memplugin", "tb_memplugin.*"]),
+    package_data={"tb_memplugin": ["py.typed", "static/*", "server/http_api.md"]},
+    python_requires=">=3.10",
+    install_requires=["tensorboard>=2.16", "numpy>=1.26", "protobuf>=3.20.3", "werkzeug>=2.0"],
+    extras_require={
+        "record": ["tensorflow>=2.16", "nvidia-ml-py>=12"],
+        "test": [
+            "build",
+            "hypothesis",
+            "mypy",
+            "playwright",
+            "pytest",
+            "pytest-timeout",
+            "ruff",
+            "types-protobuf",
+            "xprof; python_version < '3.14'",
+        ],
+    },
+    entry_points={
+        "tensorboard_plugins": ["tb_memplugin = tb_memplugin.plugin_loader:MemoryLoader"],
+        "console_scripts": ["tb-memplugin = tb_memplugin.cli:main"],
+    },
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,107 @@
+"""TensorFlow's devices: which are recorded, what their allocators can tell, and their figures at each step."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tb_memplugin.errors import RecordingError
+
+_NAME = re.compile(r"(?:/device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A device whose memory is recorded.
+
+    Attributes:
+        name: ``GPU:0`` or ``CPU:0``.
+        capacity_bytes: The allocator's limit, None if TensorFlow does not say.
+        pci_bus_id: The card's PCI bus, None for a CPU.
+    """
+
+    name: str
+    capacity_bytes: int | None
+    pci_bus_id: str | None
+
+
+def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]]:
+    """The devices to record, and a sentence for each that cannot be.
+
+    By default all GPUs, or the CPU where there is none.
+
+    Raises:
+        RecordingError: A name is no device of this process.
+    """
+    import tensorflow as tf
+
+    logical = [_short(device.name) for device in tf.config.list_logical_devices() if device.device_type in ("CPU", "GPU")]
+    if names is None:
+        wanted = [name for name in logical if name.startswith("GPU")] or ["CPU:0"]
+    else:
+        wanted = [_checked(name, logical) for name in names]
+    details = _local_details() if any(name.startswith("GPU") for name in wanted) else {}
+    devices, sentences = [], []
+    for name in wanted:
+        if name.startswith("CPU") and not cpu_uses_bfc():
+            sentences.append(
+                f"memory of {name} is not available, because TensorFlow's plain CPU allocator keeps no statistics: "
+                "set TF_CPU_ALLOCATOR_USE_BFC=1 (and TF_CPU_BFC_MEM_LIMIT_IN_MB) before TensorFlow is imported"
+            )
+        elif name.startswith("CPU"):
+            devices.append(Device(name, _cpu_capacity(), None))
+        else:
+            capacity, bus = details.get(name, (None, None))
+            devices.append(Device(name, capacity, bus))
+    return devices, sentences
+
+
+def cpu_uses_bfc() -> bool:
+    """Whether ``CPU:0`` has the best-fit-with-coalescing allocator of a GPU (an environment variable read at import)."""
+    return os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() in ("1", "true")
+
+
+def memory_info(device: str) -> tuple[int, int]:
+    """(bytes in use, peak bytes since the last reset) of a device's allocator; a few microseconds."""
+    import tensorflow as tf
+
+    info = tf.config.experimental.get_memory_info(device)
+    return info["current"], info["peak"]
+
+
+def reset_peak(device: str) -> None:
+    """Lets the allocator's peak start again from what is in use now."""
+    import tensorflow as tf
+
+    tf.config.experimental.reset_memory_stats(device)
+
+
+def _short(name: str) -> str:
+    return name.rsplit("device:", 1)[-1]
+
+
+def _checked(name: Any, logical: list[str]) -> str:
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    short = f"{match[1].upper()}:{int(match[2])}" if match else None
+    if short is None or short not in logical:
+        raise RecordingError(
+            f"devices must name devices of this process ({', '.join(logical)}). Received: devices=[…, {name!r}, …]"
+        )
+    return short
+
+
+def _cpu_capacity() -> int:
+    # TensorFlow's own default: 64 GiB.
+    return int(os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB") or 1 << 16) << 20
+
+
+def _local_details() -> dict[str, tuple[int | None, str | None]]:
+    """Device name to (allocator's limit, PCI bus)."""
+    from tensorflow.python.client import device_lib  # the only place where TensorFlow tells an allocator's limit
+
+    details = {}
+    for device in device_lib.list_local_devices():
+        bus = re.search(r"pci bus id: ([0-9a-fA-F:.]+)", device.physical_device_desc)
+        details[_short(device.name)] = (int(device.memory_limit) or None, bus[1] if bus else None)
+    return details

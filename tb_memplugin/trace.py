@@ -1,0 +1,222 @@
+"""What is known about one traced window: the allocator's events, and what the recorder knew of the program that made them.
+
+Plain immutable data between `importers.xplane` and `recorder.observe`, which make it, and `analysis.attribution`, which reads it. Columns
+of equal length, strings interned; -1 is "none" in a column of string numbers and "not said" in a column of sizes.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from tb_memplugin.model import Floats, Integers, Mode
+
+Pass: TypeAlias = Literal["forward", "backward", "update", "other"]
+"""Part of a training step: layers and loss; gradients; optimizer; metrics, input and everything else."""
+
+VariableRole: TypeAlias = Literal["weights", "optimizer_state", "other_state"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Intervals:
+    """Named spans of time on threads, ordered by thread, then start.
+
+    Attributes:
+        thread: Number of the profiler line.
+        start_ps, end_ps: Picoseconds on the profile's clock.
+        name: Index into the trace's `strings`.
+    """
+
+    thread: Integers
+    start_ps: Integers
+    end_ps: Integers
+    name: Integers
+
+    def __len__(self) -> int:
+        return len(self.thread)
+
+
+@dataclasses.dataclass(frozen=True)
+class AllocationTrace:
+    """Every allocation and deallocation of one allocator in a window, in the order in which the allocator made them.
+
+    Attributes:
+        device: ``GPU:0``, ``CPU:0``, or the allocator's own name where it belongs to no device.
+        allocator: The allocator's own name.
+        time_ps: Picoseconds on the profile's clock.
+        kind: 1 allocation, -1 deallocation.
+        address: Start of the chunk.
+        allocated: Bytes of the chunk.
+        requested: Bytes asked for.
+        op: Index into `strings`: the op that asked, -1 for none (deallocations, tf.data, eager constants).
+        region: Index into `strings`: ``output``, ``temp``, ``dynamic``, ``persist``.
+        shape, dtype: Index into `strings`, e.g. ``[32,64]``; DataType number.
+        in_use: Bytes in use after the event.
+        available: Limit minus `in_use`.
+        fragmentation: (pool free - largest free) / pool free after the event, six significant digits; NaN if the event does not say.
+        thread: Number of the profiler line.
+        strings: What the indices point to.
+        ops: Executions of ops, named ``op:Type``.
+        calls: Calls of functions and eager ops from Python (``EagerLocalExecute``), named by function or op type.
+        layers: Spans that `recorder.observe` put round layer calls in eager mode, named by layer path.
+        threads: Names of profiler lines.
+        start_in_use: Bytes in use before the first event.
+        missed: Number of places where `in_use` does not follow from the event before, 0 where the stream closes.
+    """
+
+    device: str
+    allocator: str
+    time_ps: Integers
+    kind: Integers
+    address: Integers
+    allocated: Integers
+    requested: Integers
+    op: Integers
+    region: Integers
+    shape: Integers
+    dtype: Integers
+    in_use: Integers
+    available: Integers
+    fragmentation: Floats
+    thread: Integers
+    strings: tuple[str, ...]
+    ops: Intervals
+    calls: Intervals
+    layers: Intervals
+    threads: tuple[str, ...]
+    start_in_use: int
+    missed: int
+    modules: tuple["Module", ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.time_ps)
+
+    def text(self, index: int) -> str | None:
+        """The string of an index, None for -1."""
+        return None if index < 0 else self.strings[index]
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffer:
+    """A logical buffer of a compiled module at the module's peak.
+
+    Attributes:
+        instruction: Name of the instruction that defines it.
+        op: Names of the TensorFlow ops it stands for, best first; several where it has none of its own and its neighbours were asked.
+        bytes: Its size in the plan.
+    """
+
+    instruction: str
+    ops: tuple[str, ...]
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """The compiler's plan of one XLA module.
+
+    Attributes:
+        name: Module name, e.g. ``a_inference_one_step_on_data_1234__XlaMustCompile_true…``.
+        temp_bytes: Size of the allocation that holds its temporaries.
+        output_bytes: Sizes of the allocations that it returns, each of its own.
+        buffers: Live temporaries at the plan's peak.
+    """
+
+    name: str
+    temp_bytes: int
+    output_bytes: tuple[int, ...]
+    buffers: tuple[Buffer, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class OpFact:
+    """What is known of one op of a function graph.
+
+    Attributes:
+        layer: Path of the layer that made it, None if none did.
+        phase: Part of the step.
+        awaited: Whether an op of the backward pass reads its result (of the op itself or of one that may pass its buffer on).
+        gradient_of: Path of the layer for whose variable this op's result is a gradient; None for other ops.
+        assigns: Name of the variable it writes to.
+        passes_to: Ops that may go on in this op's buffer.
+    """
+
+    layer: str | None
+    phase: Pass
+    awaited: bool = False
+    gradient_of: str | None = None
+    assigns: str | None = None
+    passes_to: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphFacts:
+    """One function graph.
+
+    Attributes:
+        name: Its name without TensorFlow's number, e.g. ``one_step_on_data``.
+        ops: Op name to fact.
+        callees: Name of an op that calls functions to (branch label, index into `TraceFacts.graphs`); the label is what TensorFlow puts
+            into the names of inlined ops: ``body``, ``cond``, ``then``, ``else``, or empty.
+        root: Whether no other graph calls it.
+    """
+
+    name: str
+    ops: Mapping[str, OpFact]
+    callees: Mapping[str, tuple[tuple[str, int], ...]]
+    root: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableFact:
+    """One variable of the program.
+
+    Attributes:
+        name: Unique within the window.
+        role: What it is for.
+        layer: Path of the layer that owns it (of an optimizer slot: the layer of its weight), None for none.
+        trainable: Whether training changes it by gradients (of a slot: its weight); None where it means nothing.
+        requested_bytes: Elements × size of the dtype.
+        device: ``GPU:0``.
+        start_address, end_address: Where its value was when the window opened and closed; None if not known.
+    """
+
+    name: str
+    role: VariableRole
+    layer: str | None
+    trainable: bool | None
+    requested_bytes: int
+    device: str
+    start_address: int | None
+    end_address: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorFact:
+    """An eager tensor that the program held when the window opened."""
+
+    category: Literal["inputs", "other_state"]
+    requested_bytes: int
+    address: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceFacts:
+    """What the recorder knew about a window.
+
+    Attributes:
+        mode: How the model ran as far as Python can say.
+        trainable: Layer path to whether the layer has trainable weights, in the model's order.
+        graphs: Function graphs that layers were seen in, callers and callees; the newest last.
+        variables: Those of the model, its optimizer and metrics.
+        tensors: Others that Python held.
+        start_in_use: The device's bytes in use just before the window, None if not known.
+        notes: Sentences on what could not be learned.
+    """
+
+    mode: Mode
+    trainable: Mapping[str, bool]
+    graphs: tuple[GraphFacts, ...] = ()
+    variables: tuple[VariableFact, ...] = ()
+    tensors: tuple[TensorFact, ...] = ()
+    start_in_use: int | None = None
+    notes: tuple[str, ...] = ()
