@@ -15,8 +15,8 @@ class MemoryPluginError(Exception):
     """Base of every error whose message is written for the user."""
 
 
-class RecordingError(MemoryPluginError):
-    """A recorder or summary call cannot work as asked."""
+class RecordingError(MemoryPluginError, ValueError):
+    """A recorder or summary call cannot work as asked. A `ValueError`, as `tf.summary` raises them."""
 
 
 class FormatError(MemoryPluginError):

@@ -135,7 +135,8 @@ class OpFact:
         layer: Path of the layer that made it, None if none did.
         phase: Part of the step.
         awaited: Whether an op of the backward pass reads its result (of the op itself or of one that may pass its buffer on).
-        gradient_of: Path of the layer for whose variable this op's result is a gradient; None for other ops.
+        gradient_of: Path of the layer for whose variable this op's result is a gradient.
+        is_gradient: Whether this op's result is a variable's gradient.
         assigns: Name of the variable it writes to.
         passes_to: Ops that may go on in this op's buffer.
     """
@@ -144,6 +145,7 @@ class OpFact:
     phase: Pass
     awaited: bool = False
     gradient_of: str | None = None
+    is_gradient: bool = False
     assigns: str | None = None
     passes_to: tuple[str, ...] = ()
 
@@ -209,6 +211,7 @@ class TraceFacts:
         graphs: Function graphs that layers were seen in, callers and callees; the newest last.
         variables: Those of the model, its optimizer and metrics.
         tensors: Others that Python held.
+        gradients: (address, requested bytes, layer) of variables' gradients as the eager backward pass returned them.
         start_in_use: The device's bytes in use just before the window, None if not known.
         notes: Sentences on what could not be learned.
     """
@@ -218,5 +221,6 @@ class TraceFacts:
     graphs: tuple[GraphFacts, ...] = ()
     variables: tuple[VariableFact, ...] = ()
     tensors: tuple[TensorFact, ...] = ()
+    gradients: tuple[tuple[int, int, str | None], ...] = ()
     start_in_use: int | None = None
     notes: tuple[str, ...] = ()

@@ -1,0 +1,81 @@
+"""Message classes for the parts of TensorFlow's profile formats that are read here, made in a descriptor pool of their own.
+
+No generated code, so no tie to one protobuf release, and no clash with the same messages of an imported TensorFlow: what is not declared
+here is skipped by the parser. Field numbers: tsl/profiler/protobuf/xplane.proto and xla/service/hlo.proto, xla/xla_data.proto.
+"""
+
+import functools
+from typing import Any
+
+_PACKAGE = "tb_memplugin"
+_I64, _U64, _F64, _STR, _BYTES, _BOOL = "int64", "uint64", "double", "string", "bytes", "bool"
+
+# message -> {field: (number, type, repeated, oneof)}; a type that is a message of this table is that message.
+_XPLANE: dict[str, dict[str, tuple[Any, ...]]] = {
+    "XStat": {
+        "metadata_id": (1, _I64),
+        "double_value": (2, _F64),
+        "uint64_value": (3, _U64),
+        "int64_value": (4, _I64),
+        "str_value": (5, _BYTES),
+        "bytes_value": (6, _BYTES),
+        "ref_value": (7, _U64),
+    },
+    "XEvent": {
+        "metadata_id": (1, _I64),
+        "offset_ps": (2, _I64),
+        "duration_ps": (3, _I64),
+        "stats": (4, "XStat", True),
+    },
+    "XLine": {
+        "id": (1, _I64),
+        "name": (2, _BYTES),
+        "timestamp_ns": (3, _I64),
+        "events": (4, "XEvent", True),
+        "display_name": (11, _BYTES),
+    },
+    "XEventMetadata": {
+        "id": (1, _I64),
+        "name": (2, _BYTES),
+        "display_name": (4, _BYTES),
+        "stats": (5, "XStat", True),
+    },
+    "XStatMetadata": {"id": (1, _I64), "name": (2, _BYTES)},
+    "EventMetadataEntry": {"key": (1, _I64), "value": (2, "XEventMetadata")},
+    "StatMetadataEntry": {"key": (1, _I64), "value": (2, "XStatMetadata")},
+    "XPlane": {
+        "id": (1, _I64),
+        "name": (2, _BYTES),
+        "lines": (3, "XLine", True),
+        "event_metadata": (4, "EventMetadataEntry", True),
+        "stat_metadata": (5, "StatMetadataEntry", True),
+    },
+    "XSpace": {"planes": (1, "XPlane", True), "hostnames": (4, _BYTES, True)},
+}
+
+
+@functools.cache
+def xspace_class() -> Any:
+    """The message class of an XSpace (texts are bytes: a profile may hold names that are not UTF-8)."""
+    return _classes("xplane", _XPLANE)["XSpace"]
+
+
+def _classes(name: str, messages: dict[str, dict[str, tuple[Any, ...]]]) -> dict[str, Any]:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name=f"{_PACKAGE}/{name}.proto", package=f"{_PACKAGE}.{name}", syntax="proto3")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for message, fields in messages.items():
+        described = file.message_type.add(name=message)
+        for field, (number, kind, *repeated) in fields.items():
+            entry = described.field.add(name=field, number=number)
+            entry.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
+            if kind in messages:
+                entry.type, entry.type_name = kinds.TYPE_MESSAGE, f".{file.package}.{kind}"
+            else:
+                entry.type = getattr(kinds, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        message: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{message}")) for message in messages
+    }

@@ -1,0 +1,60 @@
+"""Keeps an eye on the model that is trained: its layer table, and what each layer's operations are called."""
+
+from typing import Any
+
+from tb_memplugin.model import LayerTable
+from tb_memplugin.recorder.faults import Faults
+from tb_memplugin.recorder.layer_table import build_layer_table, signature
+from tb_memplugin.recorder.observe import ModelObserver
+
+TABLE = "the layer table"
+OBSERVING = "attribution to layers"
+
+
+class LayerWatch:
+    """The watched model, its optimizer, and the table last taken of them."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.observer = ModelObserver()
+        self.last_step = -1
+        self._faults = faults
+        self._model: Any = None
+        self._optimizer: Any = None
+        self._table: LayerTable | None = None
+        self._signature: Any = None
+
+    def install(self) -> None:
+        """Begins to observe layer calls."""
+        self._faults.run(OBSERVING, self.observer.install)
+
+    def remove(self) -> None:
+        """Stops observing."""
+        self._faults.run(OBSERVING, self.observer.remove)
+
+    def watch(self, model: Any, optimizer: Any = None) -> None:
+        """Watches `model` from now on; a model that has no layers, or is none of Keras, is said so once."""
+        if not hasattr(model, "_flatten_layers"):
+            self._faults.stop(
+                TABLE, f"model must be a Keras 3 model for its layers to be known. Received: {type(model).__name__}"
+            )
+            return
+        self._model, self._optimizer = model, optimizer
+        if not model._flatten_layers(include_self=False, recursive=False):
+            self._faults.warn(f"model {model.name!r} has no layers: only figures of whole devices are recorded for it")
+
+    def changed_table(self, step: int) -> LayerTable | None:
+        """The layer table, if it is not the one returned before."""
+        if self._model is None:
+            return None
+        return self._faults.run(TABLE, self._changed_table, step)
+
+    def _changed_table(self, step: int) -> LayerTable | None:
+        model = self._model
+        optimizer = self._optimizer if self._optimizer is not None else getattr(model, "optimizer", None)
+        now = signature(model, optimizer)
+        if now == self._signature:
+            return None
+        self._signature = now
+        self._table = build_layer_table(model, optimizer, step=step, previous=self._table)
+        self._faults.run(OBSERVING, self.observer.watch, model, optimizer)
+        return self._table

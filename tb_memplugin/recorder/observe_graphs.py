@@ -1,0 +1,328 @@
+"""Function graphs as TensorFlow traced them, with what `recorder.observe` noted, to plain facts about each op."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tb_memplugin.recorder.observe import GraphNotes, seen
+from tb_memplugin.trace import GraphFacts, OpFact, Pass
+
+logger = logging.getLogger("tb_memplugin")
+
+MAX_GRAPHS = 2000
+"""Most graphs that are read of one program: every branch and loop body is one."""
+CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "While": (("body", "body"), ("cond", "cond")),
+    "StatelessWhile": (("body", "body"), ("cond", "cond")),
+    "If": (("then_branch", "then"), ("else_branch", "else")),
+    "StatelessIf": (("then_branch", "then"), ("else_branch", "else")),
+    "PartitionedCall": (("f", ""),),
+    "StatefulPartitionedCall": (("f", ""),),
+}
+"""Ops that call functions: attribute that names the function, and the label that TensorFlow puts into the names of its inlined ops."""
+GRADIENT_SCOPE = "gradient_tape/"
+"""What TensorFlow puts before the forward op's name in the names of the ops of its gradient."""
+
+_ALIASES = frozenset({"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics"})
+_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ReadVariableOp", "VariableShape"})
+_GRADIENT_ALIASES = _ALIASES | {"Cast", "Transpose", "AddN"}
+
+Owner = Callable[[Any], "tuple[str, str | None] | None"]
+
+
+def graph_facts(paths: Mapping[int, str], owner_of: Owner) -> tuple[GraphFacts, ...]:
+    """Facts of every graph that layers were seen in, and of the graphs round and below it; a caller comes before those it calls.
+
+    Args:
+        paths: id of a layer to its path.
+        owner_of: Variable, or resource handle, to the variable's name and layer.
+    """
+    roots: dict[int, Any] = {}
+    for graph in list(seen.graphs):
+        outer = graph
+        while getattr(outer, "outer_graph", None) is not None and hasattr(outer.outer_graph, "captures"):
+            outer = outer.outer_graph
+        roots[id(outer)] = outer
+    reader = _Reader(paths, owner_of)
+    for root in roots.values():
+        try:
+            reader.read(root)
+        except Exception:
+            logger.debug("a function graph could not be read", exc_info=True)
+    return tuple(graph for graph in reader.graphs if graph is not None)
+
+
+class _Reader:
+    """Reads graphs recursively; a graph that is called from several places is read once for each."""
+
+    def __init__(self, paths: Mapping[int, str], owner_of: Owner) -> None:
+        self._paths, self._owner_of = paths, owner_of
+        self.graphs: list[GraphFacts | None] = []
+
+    def read(self, graph: Any) -> int:
+        """Reads a graph that no other calls."""
+        return self._read(graph, None, None, {}, frozenset(), None)
+
+    def _read(
+        self,
+        graph: Any,
+        layer: str | None,
+        phase: Pass | None,
+        variables: Mapping[str, tuple[str, str | None]],
+        awaited: frozenset[int],
+        forward: "_Graph | None",
+    ) -> int:
+        index = len(self.graphs)
+        self.graphs.append(None)
+        known = _Graph(graph, self._paths, self._owner_of, layer, phase, variables, awaited, forward)
+        callees: dict[str, list[tuple[str, int]]] = {}
+        inner: dict[str, _Graph] = {}
+        for number, op in enumerate(known.ops):
+            for attribute, label in CALLS.get(op.type, ()):
+                callee = _callee(graph, op, attribute)
+                if callee is None or len(self.graphs) >= MAX_GRAPHS:
+                    continue
+                child = self._read(
+                    callee, known.layer[number], known.phase[number], known.variables, known.awaited_outputs(number), known
+                )
+                callees.setdefault(op.name, []).append((label, child))
+        del inner
+        self.graphs[index] = GraphFacts(
+            name=graph.name,
+            ops=known.facts(),
+            callees={name: tuple(found) for name, found in callees.items()},
+            root=layer is None and phase is None and forward is None,
+        )
+        return index
+
+
+def _callee(graph: Any, op: Any, attribute: str) -> Any:
+    """The graph of the function that an op calls, None if Python does not have it."""
+    name = op.get_attr(attribute).name
+    while graph is not None:
+        function = graph._get_function(name) if hasattr(graph, "_get_function") else None
+        if function is not None:
+            return getattr(function, "graph", None)
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+class _Graph:
+    """One graph: for each op by number, the layer that made it, its pass, and who reads it."""
+
+    def __init__(
+        self,
+        graph: Any,
+        paths: Mapping[int, str],
+        owner_of: Owner,
+        layer: str | None,
+        phase: Pass | None,
+        outer_variables: Mapping[str, tuple[str, str | None]],
+        awaited_outputs: frozenset[int],
+        caller: "_Graph | None",
+    ) -> None:
+        self._graph, self._caller = graph, caller
+        self.ops = graph.get_operations()
+        self.number = {op.name: number for number, op in enumerate(self.ops)}
+        self.types = [op.type for op in self.ops]
+        self.inputs = [[(self.number[tensor.op.name], tensor.value_index) for tensor in op.inputs] for op in self.ops]
+        self.layer: list[str | None] = [layer] * len(self.ops)
+        self.phase: list[Pass] = [phase or "other"] * len(self.ops)
+        self._inherited = phase
+        notes = seen.graphs.get(graph) or GraphNotes()
+        self._in_layer = self._place_spans(notes, paths)
+        self._default_phases(notes)
+        self.scopes = self._scopes()
+        self.variables = self._captured(owner_of, outer_variables)
+        self._place_gradients()
+        self.gradient_of = self._gradient_sources(notes, owner_of)
+        self._place_updates()
+        self._awaited_outputs = awaited_outputs
+        self._awaited = self._read_by_backward()
+
+    def _place_spans(self, notes: GraphNotes, paths: Mapping[int, str]) -> list[bool]:
+        """Gives the ops of each noted call to its layer and pass; inner calls win."""
+        in_layer = [False] * len(self.ops)
+        for span in sorted(notes.spans, key=lambda span: span.depth):
+            ops = range(span.start, min(span.end, len(self.ops)))
+            if span.kind != "layer":
+                for number in ops:
+                    self.phase[number] = span.kind  # type: ignore[call-overload]
+                continue
+            path = self._path(span, paths)
+            if path is None:
+                continue
+            for number in ops:
+                self.layer[number] = path
+                in_layer[number] = True
+                if self.phase[number] == "other":
+                    self.phase[number] = "forward"
+        return in_layer
+
+    @staticmethod
+    def _path(span: Any, paths: Mapping[int, str]) -> str | None:
+        layer = span.layer()
+        return None if layer is None else paths.get(id(layer))
+
+    def _default_phases(self, notes: GraphNotes) -> None:
+        """Ops that no layer made: before the backward pass they are forward (losses), of TensorFlow's gradient scope backward."""
+        first = min((span.start for span in notes.spans if span.kind == "backward" and span.end > span.start), default=None)
+        for number, op in enumerate(self.ops):
+            if self.phase[number] != "other":
+                continue
+            if GRADIENT_SCOPE in op.name or op.name.startswith("gradients/"):
+                self.phase[number] = "backward"
+            elif first is not None and number < first:
+                self.phase[number] = "forward"
+
+    def _scopes(self) -> dict[str, str | None]:
+        """Name scope to the layer whose forward ops are in it; the first to use it wins."""
+        scopes: dict[str, str | None] = {}
+        for number, op in enumerate(self.ops):
+            if self.layer[number] is not None and GRADIENT_SCOPE not in op.name:
+                scopes.setdefault(op.name.rpartition("/")[0], self.layer[number])
+        return scopes
+
+    def forward_owner(self, name: str) -> tuple[bool, str | None]:
+        """Whether a name, or a scope above it, is one of the forward pass, and whose it is."""
+        while name:
+            number = self.number.get(name)
+            if number is not None and GRADIENT_SCOPE not in name:
+                return True, self.layer[number]
+            if name in self.scopes:
+                return True, self.scopes[name]
+            name = name.rpartition("/")[0]
+        return False, None
+
+    def _place_gradients(self) -> None:
+        """Gives gradient ops to the layer of the forward op that their name says they are the gradient of."""
+        forward = getattr(self._graph, "_forward_graph", None)
+        for number, op in enumerate(self.ops):
+            if self.phase[number] != "backward" or self._in_layer[number]:
+                continue
+            place = op.name.rfind(GRADIENT_SCOPE)
+            if place >= 0:
+                name = op.name[place + len(GRADIENT_SCOPE) :]
+                found, layer = self.forward_owner(name)
+                if not found and forward is not None and self._caller is not None:
+                    found, layer = _owner_in(forward, name, self._caller)
+                if found:
+                    self.layer[number] = layer
+                    continue
+            owners = (self.layer[source] for source, _ in self.inputs[number] if self.phase[source] == "backward")
+            self.layer[number] = next((owner for owner in owners if owner is not None), self.layer[number])
+
+    def _captured(self, owner_of: Owner, outer: Mapping[str, tuple[str, str | None]]) -> dict[str, tuple[str, str | None]]:
+        """Placeholder name to the variable whose handle it stands for."""
+        found: dict[str, tuple[str, str | None]] = {}
+        for external, internal in getattr(self._graph, "captures", ()):
+            owner = owner_of(external)
+            if owner is None and hasattr(external, "graph"):
+                owner = outer.get(external.op.name)
+            if owner is not None:
+                found[internal.op.name] = owner
+        return found
+
+    def _gradient_sources(self, notes: GraphNotes, owner_of: Owner) -> dict[int, str | None]:
+        """Number of an op whose result is a variable's gradient to the variable's layer, with the ops that only feed it under another name."""
+        readers = [0] * len(self.ops)
+        for sources in self.inputs:
+            for source, _ in sources:
+                readers[source] += 1
+        found: dict[int, str | None] = {}
+        for name, reference in notes.gradients:
+            number, variable = self.number.get(name), reference()
+            owner = None if variable is None else owner_of(variable)
+            while number is not None and number not in found and owner is not None:
+                found[number] = owner[1]
+                sources = self.inputs[number]
+                if self.types[number] not in _GRADIENT_ALIASES or not sources:
+                    break
+                number = sources[0][0] if readers[sources[0][0]] == 1 and self.phase[sources[0][0]] == "backward" else None
+        return found
+
+    def _place_updates(self) -> None:
+        """Gives the optimizer's ops to the layer of the variable that they read or write, by following the data."""
+        for number in range(len(self.ops)):
+            if self.phase[number] != "update" or self.layer[number] is not None:
+                continue
+            for source, _ in self.inputs[number]:
+                handle = self.variables.get(self.ops[source].name)
+                owner = handle[1] if handle else self.gradient_of.get(source)
+                if owner is None and self.phase[source] == "update":
+                    owner = self.layer[source]
+                if owner is not None:
+                    self.layer[number] = owner
+                    break
+
+    def _read_by_backward(self) -> set[int]:
+        """Ops whose results some op of the backward pass reads."""
+        awaited: set[int] = set()
+        for number in range(len(self.ops)):
+            if self.types[number] in _SHAPES:
+                continue
+            if self.phase[number] == "backward":
+                awaited.update(source for source, _ in self.inputs[number] if not (self.phase[source] == "backward" and not self._in_layer[source]))
+            elif self.types[number].startswith("TensorListPushBack") and self._inherited == "forward":
+                awaited.update(source for source, _ in self.inputs[number][1:])
+        outputs = list(getattr(self._graph, "outputs", ()) or ())
+        for index in self._awaited_outputs:
+            if index < len(outputs):
+                producer = self.number.get(outputs[index].op.name)
+                if producer is not None:
+                    awaited.add(producer)
+        return awaited
+
+    def awaited_outputs(self, number: int) -> frozenset[int]:
+        """Which results of a call op the backward pass reads."""
+        if self.phase[number] == "backward" or self.types[number] not in ("PartitionedCall", "StatefulPartitionedCall"):
+            return frozenset()
+        return frozenset(
+            index
+            for reader, sources in enumerate(self.inputs)
+            if self.phase[reader] == "backward"
+            for source, index in sources
+            if source == number
+        )
+
+    def facts(self) -> dict[str, OpFact]:
+        """Op name to fact."""
+        passes: dict[int, list[str]] = {}
+        for number, sources in enumerate(self.inputs):
+            if self.types[number] in _SHAPES or not self.ops[number].outputs:
+                continue
+            dtype = self.ops[number].outputs[0].dtype
+            for source, index in sources:
+                if self.ops[source].outputs[index].dtype == dtype and self.phase[source] == self.phase[number]:
+                    passes.setdefault(source, []).append(self.ops[number].name)
+        return {
+            op.name: OpFact(
+                layer=self.layer[number],
+                phase=self.phase[number],
+                awaited=number in self._awaited,
+                gradient_of=self.gradient_of.get(number),
+                is_gradient=number in self.gradient_of,
+                assigns=self._assigned(number),
+                passes_to=tuple(passes.get(number, ())),
+            )
+            for number, op in enumerate(self.ops)
+        }
+
+    def _assigned(self, number: int) -> str | None:
+        """Name of the variable that an op writes to."""
+        if not self.inputs[number] or self.types[number] == "ReadVariableOp":
+            return None
+        for source, _ in self.inputs[number]:
+            owner = self.variables.get(self.ops[source].name)
+            if owner is not None:
+                return owner[0]
+        return None
+
+
+def _owner_in(forward: Any, name: str, caller: _Graph) -> tuple[bool, str | None]:
+    """Owner of a forward name in a loop's body, for the ops of the body's gradient; the layer of the loop itself is the caller's."""
+    notes = seen.graphs.get(forward)
+    if notes is None:
+        return False, None
+    del caller
+    return False, None

@@ -1,0 +1,240 @@
+"""The program's variables and held tensors: whose they are, and where their values lie in device memory."""
+
+import ctypes
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tb_memplugin.recorder.layers import own_variables, walk
+from tb_memplugin.trace import GraphFacts, TensorFact, TraceFacts, VariableFact, VariableRole
+
+MAX_MODELS = 64
+"""Most models beside the watched ones whose trees are read: a program may hold many small ones."""
+SEARCH_SHARE = 0.004
+"""Share of the bytes in use that may be unexplained by variables before Python's objects are searched for tensors (some 50 ms)."""
+
+
+class _Entry:
+    """One variable, before its addresses are known."""
+
+    def __init__(self, name: str, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
+        self.name, self.variable, self.role, self.layer, self.trainable = name, variable, role, layer, trainable
+        self.start: int | None = None
+
+
+class Window:
+    """What is known of the program while one profiler window is open; holds on to the models until it is dropped.
+
+    Attributes:
+        paths: id of a layer to its path, of all models of the program.
+    """
+
+    def __init__(self, models: list[tuple[Any, Any]]) -> None:
+        self.paths: dict[int, str] = {}
+        self._trainable: dict[str, bool] = {}
+        self._entries: list[_Entry] = []
+        self._by_handle: dict[int, _Entry] = {}
+        self._by_id: dict[int, _Entry] = {}
+        self._eager = False
+        self._models = models
+        self._inputs: set[tuple[tuple[int, ...], str]] = set()
+        trees = sorted(((walk(model), model, optimizer) for model, optimizer in models), key=lambda tree: (tree[2] is None, -len(tree[0])))
+        for nodes, model, optimizer in trees[:MAX_MODELS]:
+            if id(model) not in self.paths:
+                self._add_model(nodes, model, optimizer)
+        for entry in self._entries:
+            entry.start = variable_address(entry.variable)
+        self._start_in_use = _bytes_in_use()
+        self._tensors = self._held_tensors()
+
+    def _add_model(self, nodes: list[Any], model: Any, optimizer: Any) -> None:
+        taken = set(self.paths.values())
+        if nodes[0].path in taken:  # another model of the same name: its layers are not those of the watched one
+            nodes = [type(node)(f"{nodes[0].path}#{len(taken)}{node.path[len(nodes[0].path) :]}", node.layer) for node in nodes]
+        for node in nodes:
+            self.paths.setdefault(id(node.layer), node.path)
+        trainable = {id(weight) for weight in model.trainable_weights}
+        layer_of: dict[int, str] = {}
+        for path, weights in own_variables(nodes).items():
+            for weight in weights:
+                layer_of[id(_tf_variable(weight))] = path
+                self._add(weight, "weights", path, id(weight) in trainable)
+        for node in nodes:
+            own = [weight for weight in node.layer.weights if layer_of.get(id(_tf_variable(weight))) == node.path]
+            flag = any(id(weight) in trainable for weight in own) if own else bool(node.layer.trainable)
+            self._trainable.setdefault(node.path, flag)
+        optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+        if optimizer is not None:
+            self._add_optimizer(optimizer)
+        for node in reversed(nodes):
+            for variable in node.layer.variables:
+                self._add(variable, "other_state", None if node.layer is model else node.path, None)
+        for variable in (*getattr(model, "metrics_variables", ()), *getattr(model, "variables", ())):
+            self._add(variable, "other_state", None, None)
+        self._eager = self._eager or bool(getattr(model, "run_eagerly", False))
+
+    def _add_optimizer(self, optimizer: Any) -> None:
+        for slots, weights in _slot_lists(optimizer):
+            for slot, weight in zip(slots, weights):
+                owner = self._by_id.get(id(_tf_variable(weight)))
+                self._add(slot, "optimizer_state", owner.layer if owner else None, owner.trainable if owner else None)
+        for variable in _optimizer_variables(optimizer):
+            self._add(variable, "optimizer_state", None, None)
+
+    def _add(self, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
+        value = _tf_variable(variable)
+        for part in getattr(value, "values", None) or (value,):  # the replicas of a distributed variable
+            if part is None or id(part) in self._by_id or not hasattr(part, "handle"):
+                continue
+            name = f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{len(self._entries)}"
+            entry = _Entry(name, part, role, layer, trainable)
+            self._entries.append(entry)
+            self._by_id[id(part)] = entry
+            self._by_handle[id(part.handle)] = entry
+        if value is not None and id(value) not in self._by_id and self._entries:
+            self._by_id[id(value)] = self._entries[-1]
+
+    def owner_of(self, item: Any) -> tuple[str, str | None] | None:
+        """Name and layer of a variable, given itself or its resource handle; None if it is not known."""
+        entry = self._by_handle.get(id(item)) or self._by_id.get(id(_tf_variable(item)))
+        return None if entry is None else (entry.name, entry.layer)
+
+    def _held_tensors(self) -> tuple[tuple[str, TensorFact], ...]:
+        """Eager tensors that Python holds, by device, searched for only if variables leave much unexplained."""
+        known: dict[str, int] = {}
+        for entry in self._entries:
+            device = short_device(entry.variable.device)
+            known[device] = known.get(device, 0) + _size(entry.variable)
+        if not any(in_use - known.get(device, 0) > SEARCH_SHARE * in_use for device, in_use in self._start_in_use.items()):
+            return ()
+        import tensorflow as tf
+
+        kind = type(tf.constant(0))
+        taken = {entry.start for entry in self._entries}
+        shapes = {shape for model, _ in self._models for shape in _input_shapes(model)}
+        found: dict[int, tuple[str, TensorFact]] = {}
+        for item in gc.get_objects():
+            if type(item) is not kind or item.dtype in (tf.resource, tf.variant, tf.string):
+                continue
+            address = tensor_address(item)
+            if address is not None and address not in taken:
+                is_input = tuple(item.shape[1:]) in shapes and len(item.shape) > 0
+                fact = TensorFact("inputs" if is_input else "other_state", _size(item), address)
+                found[address] = (short_device(item.device), fact)
+        return tuple(found.values())
+
+    def facts(self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]) -> TraceFacts:
+        """Everything that is known about the window on one device."""
+        variables = tuple(
+            VariableFact(
+                name=entry.name,
+                role=entry.role,
+                layer=entry.layer,
+                trainable=entry.trainable,
+                requested_bytes=_size(entry.variable),
+                device=short_device(entry.variable.device),
+                start_address=entry.start,
+                end_address=variable_address(entry.variable),
+            )
+            for entry in self._entries
+            if short_device(entry.variable.device) == device
+        )
+        return TraceFacts(
+            mode="eager" if self._eager or not graphs else "graph",
+            trainable=self._trainable,
+            graphs=graphs,
+            variables=variables,
+            tensors=tuple(fact for where, fact in self._tensors if where == device),
+            start_in_use=self._start_in_use.get(device),
+            gradients=tuple(self._gradient_facts(gradients)),
+        )
+
+    def _gradient_facts(self, gradients: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, str | None]]:
+        for address, size, reference in gradients:
+            owner = self.owner_of(reference())
+            yield address, size, owner[1] if owner else None
+
+
+def _slot_lists(optimizer: Any) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Lists of slots of an optimizer, each with the weights they belong to: Keras keeps slots in lists parallel to the weights."""
+    weights = list(getattr(optimizer, "_trainable_variables", None) or ())
+    for name, value in vars(optimizer).items():
+        if name == "_trainable_variables" or not isinstance(value, (list, tuple)) or not weights or len(value) != len(weights):
+            continue
+        if any(hasattr(item, "value") and hasattr(item, "shape") for item in value):
+            yield list(value), weights
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None:
+        yield from _slot_lists(inner)
+
+
+def _optimizer_variables(optimizer: Any) -> list[Any]:
+    variables = getattr(optimizer, "variables", ())
+    inner = getattr(optimizer, "inner_optimizer", None)
+    found = list(variables() if callable(variables) else variables)
+    return found + (_optimizer_variables(inner) if inner is not None else [])
+
+
+def _tf_variable(variable: Any) -> Any:
+    """The TensorFlow variable of a Keras variable; a TensorFlow variable is its own."""
+    inner = getattr(variable, "_value", None)
+    return inner if inner is not None and hasattr(inner, "handle") else variable
+
+
+def _size(tensor: Any) -> int:
+    """Requested bytes: elements × size of the dtype; 0 for a shape that is not known."""
+    return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
+
+
+def _input_shapes(model: Any) -> Iterator[tuple[int | None, ...]]:
+    """Shapes of the model's inputs and outputs without the batch: data of these shapes is training data."""
+    for name in ("inputs", "outputs"):
+        tensors = getattr(model, name, None)
+        for tensor in tensors if isinstance(tensors, (list, tuple)) else ():
+            yield tuple(tensor.shape[1:])
+    yield ()
+
+
+def variable_address(variable: Any) -> int | None:
+    """Where the value of a TensorFlow variable lies, None if that cannot be said (uninitialised, text, an accelerator without DLPack)."""
+    try:
+        return tensor_address(variable.read_value())
+    except Exception:
+        return None
+
+
+def tensor_address(tensor: Any) -> int | None:
+    """Where an eager tensor's bytes lie in device memory, None if that cannot be said.
+
+    Asked through DLPack: the capsule holds a DLManagedTensor, which begins with the data pointer. It is dropped at once: a second reference
+    to a variable's buffer would make the next assignment copy it.
+    """
+    import tensorflow as tf
+
+    try:
+        capsule = tf.experimental.dlpack.to_dlpack(tensor)
+    except Exception:
+        return None
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    managed = pointer(capsule, b"dltensor")
+    return ctypes.c_void_p.from_address(managed).value if managed else None
+
+
+def short_device(name: str) -> str:
+    """``/job:localhost/replica:0/task:0/device:GPU:0`` to ``GPU:0``."""
+    return name.rsplit("device:", 1)[-1] if "device:" in name else name or "CPU:0"
+
+
+def _bytes_in_use() -> Mapping[str, int]:
+    """Bytes in use of every device whose allocator keeps count."""
+    import tensorflow as tf
+
+    found: dict[str, int] = {}
+    for device in tf.config.list_logical_devices():
+        name = short_device(device.name)
+        try:
+            found[name] = int(tf.config.experimental.get_memory_info(name)["current"])
+        except Exception:  # an allocator without statistics, e.g. the CPU's usual one
+            continue
+    return found

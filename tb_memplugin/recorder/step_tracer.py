@@ -1,0 +1,126 @@
+"""Traces the steps that the schedule wants, and turns what the profiler recorded into snapshots."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+
+from tb_memplugin.analysis.attribution import attribute
+from tb_memplugin.importers.xplane import read_traces
+from tb_memplugin.model import Phase, Snapshot
+from tb_memplugin.recorder.faults import Faults
+from tb_memplugin.recorder.layer_watch import OBSERVING, LayerWatch
+from tb_memplugin.recorder.profiler import ProfilerBusyError, ProfilerWindow
+from tb_memplugin.recorder.schedule import TraceSchedule
+from tb_memplugin.recorder.settings import Settings
+from tb_memplugin.trace import TraceFacts
+
+TRACING = "tracing of steps"
+MAX_WAITING = 2
+"""Profiles that may wait to be worked through; while so many wait, no step is traced."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedStep:
+    """A traced step before it is worked through."""
+
+    step: int
+    phase: Phase
+    wall_time: float
+    profile: bytes
+    facts: Mapping[str, TraceFacts]
+
+
+class StepTracer:
+    """Owns the profiler window of the step that runs, on the training's thread; `work_through` runs on another."""
+
+    def __init__(self, settings: Settings, devices: Sequence[str], watch: LayerWatch, faults: Faults) -> None:
+        self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
+        self._settings = settings
+        self._devices = tuple(devices)
+        self._watch = watch
+        self._faults = faults
+        self._window: ProfilerWindow | None = None
+        self._untraced_seconds: dict[Phase, float] = {}
+        self._began = time.perf_counter()
+        self._waiting = 0
+        self._traces = 0
+
+    def begin(self, step: int, phase: Phase) -> None:
+        """Opens a window if this step is to be traced."""
+        self._traces = self._watch.observer.traces
+        if not self._devices or self._faults.stopped(TRACING) or self._waiting >= MAX_WAITING:
+            return
+        if self.schedule.wants(phase, step, time.perf_counter() - self._began):
+            self._faults.run(TRACING, self._open)
+
+    def _open(self) -> None:
+        try:
+            self._faults.run(OBSERVING, self._watch.observer.begin_window)
+            self._window = ProfilerWindow()
+        except ProfilerBusyError:
+            # Not a fault: the user profiles this step. Later steps are traced again.
+            for device in self._devices[:1]:
+                self._faults.run(OBSERVING, self._watch.observer.end_window, device)
+            self._faults.stop("tracing while another profiler runs", "only one profiler can run in a process; such steps are not traced")
+
+    def end(self, step: int, phase: Phase, wall_time: float, seconds: float, peak_bytes: int) -> TracedStep | None:
+        """Closes the window, if one is open, and returns what it recorded."""
+        window, self._window = self._window, None
+        if window is None:
+            self._note_untraced(phase, seconds, peak_bytes)
+            return None
+        profile = self._faults.run(TRACING, window.stop)
+        facts = {
+            device: self._faults.run(OBSERVING, self._watch.observer.end_window, device) or TraceFacts()
+            for device in self._devices
+        }
+        slower = max(0.0, seconds - self._untraced_seconds.get(phase, seconds))
+        self.schedule.traced(phase, peak_bytes, window.seconds + slower)
+        if profile is None:
+            return None
+        self._waiting += 1
+        return TracedStep(step, phase, wall_time, profile, facts)
+
+    def _note_untraced(self, phase: Phase, seconds: float, peak_bytes: int) -> None:
+        if self._watch.observer.traces != self._traces:
+            self.schedule.compiled(phase)  # its duration says nothing about later steps
+            return
+        before = self._untraced_seconds.get(phase, seconds)
+        self._untraced_seconds[phase] = before + 0.2 * (seconds - before)
+        self.schedule.step_done(phase, peak_bytes)
+
+    def work_through(self, traced: TracedStep) -> list[Snapshot]:
+        """Snapshots of every recorded device; takes tens of milliseconds."""
+        began = time.thread_time()
+        snapshots: list[Snapshot] = self._faults.run(TRACING, self._snapshots, traced) or []
+        if self._settings.keep_profile:
+            self._faults.run("keeping raw profiles", self._keep, traced)
+        self.schedule.cost(time.thread_time() - began)
+        self._waiting -= 1
+        return snapshots
+
+    def _snapshots(self, traced: TracedStep) -> list[Snapshot]:
+        return [
+            attribute(
+                trace,
+                traced.facts[trace.device],
+                step=traced.step,
+                phase=traced.phase,
+                wall_time=traced.wall_time,
+                capacity_bytes=None,
+            )
+            for trace in read_traces(traced.profile)
+            if trace.device in traced.facts
+        ]
+
+    def _keep(self, traced: TracedStep) -> None:
+        import tensorflow as tf
+
+        # Where TensorBoard's profiler tab looks; the usual file name would tell this machine's name.
+        directory = os.path.join(
+            self._settings.log_dir, "plugins", "profile", f"memory_{traced.phase}_step_{traced.step:08d}"
+        )
+        tf.io.gfile.makedirs(directory)
+        with tf.io.gfile.GFile(os.path.join(directory, "memory.xplane.pb"), "wb") as file:
+            file.write(traced.profile)

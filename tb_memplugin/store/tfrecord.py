@@ -1,0 +1,113 @@
+"""A walk over the records of a TFRecord file that survives damage: a broken record costs itself, and is named."""
+
+import dataclasses
+import struct
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+
+from tb_memplugin.store.crc32c import header_matches, masked_crc32c
+
+MAX_RECORD_BYTES = 12 << 20
+"""Longest record whose content is looked at; ours stay below 9 MiB. Longer ones are stepped over unread."""
+MAX_SEARCH_BYTES = 64 << 20
+"""How far after a damaged length the next record is searched before the rest of the file is given up."""
+_CHUNK = 4 << 20
+_HEADER = struct.Struct("<QI")
+_FOOTER_BYTES = 4
+
+ReadAt: TypeAlias = Callable[[int, int], bytes]
+"""(offset, size) -> bytes of the file, fewer at its end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """One record: where its content begins, the content, and its checksum as stored (not yet compared)."""
+
+    offset: int
+    data: bytes
+    checksum: int
+
+    def is_intact(self) -> bool:
+        """Whether the content is what was written."""
+        return masked_crc32c(self.data) == self.checksum
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """A stretch of the file that holds no readable record. `at_end`: the file ends within a record (it may still be written)."""
+
+    offset: int
+    size: int
+    at_end: bool
+
+
+def walk(read_at: ReadAt, start: int, end: int) -> Iterator[Record | Loss]:
+    """The records of a file between the offsets `start` and `end`; a `Loss` with `at_end` is the last that is yielded."""
+    window = _Window(read_at, end)
+    at = start
+    while at < end:
+        header = window.take(at, _HEADER.size)
+        if len(header) < _HEADER.size:
+            yield Loss(at, end - at, at_end=True)
+            return
+        length, checksum = _HEADER.unpack(header)
+        if masked_crc32c(header[:8]) != checksum:
+            found = _next_header(window, at + 1, end)
+            yield Loss(at, found - at, at_end=False)
+            at = found
+            continue
+        following = at + _HEADER.size + length + _FOOTER_BYTES
+        if following > end:
+            yield Loss(at, end - at, at_end=True)
+            return
+        if length <= MAX_RECORD_BYTES:
+            content = window.take(at + _HEADER.size, length + _FOOTER_BYTES)
+            if len(content) < length + _FOOTER_BYTES:  # the file became shorter while it was read
+                yield Loss(at, end - at, at_end=True)
+                return
+            yield Record(at + _HEADER.size, content[:length], int.from_bytes(content[length:], "little"))
+        at = following
+
+
+class _Window:
+    """Reads a file forward in large pieces."""
+
+    def __init__(self, read_at: ReadAt, end: int) -> None:
+        self._read_at = read_at
+        self._end = end
+        self._base = 0
+        self._buffer = b""
+
+    def take(self, offset: int, size: int) -> bytes:
+        """`size` bytes at `offset`, fewer at the end."""
+        begin = offset - self._base
+        if begin < 0 or begin + size > len(self._buffer):
+            self._base = offset
+            self._buffer = self._read_at(offset, min(max(size, _CHUNK), max(0, self._end - offset)))
+            begin = 0
+        return self._buffer[begin : begin + size]
+
+
+def _next_header(window: _Window, start: int, end: int) -> int:
+    """Offset of the next valid record header at or after `start`, or `end`."""
+    limit = min(end, start + MAX_SEARCH_BYTES)
+    at = start
+    while at + _HEADER.size <= limit:
+        # Twelve bytes more than a step, so that no header falls between two pieces.
+        data = np.frombuffer(window.take(at, min(_CHUNK, limit - at)), np.uint8)
+        if len(data) < _HEADER.size:
+            break
+        starts = len(data) - _HEADER.size + 1
+        # A record that matters is not empty and below 2^32 bytes: this leaves few places to check.
+        plausible = (data[4 : 4 + starts] | data[5 : 5 + starts] | data[6 : 6 + starts] | data[7 : 7 + starts]) == 0
+        plausible &= (data[:starts] | data[1 : 1 + starts] | data[2 : 2 + starts]) != 0
+        places = np.flatnonzero(plausible)
+        if len(places):
+            headers = data[places[:, None] + np.arange(_HEADER.size)]
+            valid = places[header_matches(headers)]
+            if len(valid):
+                return at + int(valid[0])
+        at += starts
+    return end
