@@ -1,0 +1,77 @@
+# One word for each task; .ci/run calls the same words. `make help` lists them.
+PYTHON ?= python3
+VENV ?= .venv
+LOGDIR ?= runs
+BIN := $(VENV)/bin
+# With an NVIDIA card the CUDA libraries come along, as TensorFlow's own packages.
+RECORD := ".[record]"$(if $(shell command -v nvidia-smi 2>/dev/null), "tensorflow[and-cuda]")
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test install check build bench format fresh clean test-python test-typescript test-browser screenshots
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
+
+demo: $(VENV)/.record ## train for real, then start TensorBoard with the Memory tab; prints the address last
+	$(BIN)/python demo/frozen_backbone.py --logdir $(LOGDIR)
+	$(BIN)/python demo/serve.py $(LOGDIR)
+
+test: install browser test-python test-typescript test-browser ## install what the tests need and run all of them
+
+test-python: $(VENV)/.test
+	$(BIN)/python -m pytest tests/unit tests/integration
+
+test-typescript: frontend/node_modules/.package-lock.json
+	cd frontend && npm test
+
+test-browser: $(VENV)/.test browser
+	$(BIN)/python -m pytest tests/browser
+
+install: $(VENV)/.test frontend/node_modules/.package-lock.json ## everything for development, in $(VENV) and frontend/node_modules
+
+check: install ## ruff, mypy --strict, tsc, eslint, import arrows
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	cd frontend && npm run check
+	$(BIN)/python -m pytest -q tests/unit/test_architecture_python.py
+
+build: frontend/node_modules/.package-lock.json ## build the page into tb_memplugin/static (committed)
+	cd frontend && npm run build
+
+fresh: build ## fail if the committed page is not what its sources give
+	@git diff --exit-code --stat -- tb_memplugin/static && test -z "$$(git status --porcelain -- tb_memplugin/static)" \
+	  || { echo "tb_memplugin/static differs from a fresh build: run 'make build' and commit it"; exit 1; }
+
+bench: install ## benchmarks of recording, reading and serving; prints ratios measured in one run
+	for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+screenshots: $(VENV)/.test browser ## pictures of the tab on the demo's runs, into docs/screenshots
+	$(BIN)/python tests/browser/screenshots.py $(LOGDIR) docs/screenshots
+
+format: install ## format the Python and TypeScript sources
+	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+	cd frontend && npm run format
+
+clean: ## remove environments and builds
+	rm -rf $(VENV) frontend/node_modules build dist *.egg-info
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV) || { $(SUDO) apt-get update && $(SUDO) apt-get install -y python3-venv && $(PYTHON) -m venv --clear $(VENV); }
+
+$(VENV)/.record: setup.py $(BIN)/python
+	$(BIN)/python -m pip install --progress-bar off -e $(RECORD)
+	touch $@
+
+$(VENV)/.test: setup.py $(VENV)/.record
+	$(BIN)/python -m pip install --progress-bar off -e ".[record,test]"
+	touch $@
+
+frontend/node_modules/.package-lock.json: frontend/package-lock.json
+	cd frontend && npm ci --no-audit --no-fund
+
+.PHONY: browser
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || command -v chromium-browser >/dev/null \
+	  || { $(SUDO) apt-get update && $(SUDO) apt-get install -y --no-install-recommends chromium; }

@@ -1,0 +1,109 @@
+"""Trains VGG16 twice and records where its memory goes: with a frozen backbone that is partly unfrozen, and all trainable.
+
+Nothing is downloaded: the backbone has no pretrained weights and the images are made here. Without a GPU the training runs on the CPU with
+the same allocator class that a GPU has (BFC), at a capacity that is stated below.
+
+usage: python demo/frozen_backbone.py [--logdir runs] [--epochs 6] [--steps 50]
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import time
+
+CAPACITY_MIB = 1024
+# Both must be known before TensorFlow is imported.
+os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
+os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(CAPACITY_MIB))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import tb_memplugin  # noqa: E402
+
+IMAGE_SIZE = 48
+BATCH_SIZE = 16
+CLASSES = 8
+
+
+def make_images(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Striped images, shape [count, IMAGE_SIZE, IMAGE_SIZE, 3], whose class is the direction of the stripes."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, CLASSES, count)
+    angle = labels * np.pi / CLASSES
+    y, x = np.mgrid[0:IMAGE_SIZE, 0:IMAGE_SIZE]
+    along = x[None] * np.cos(angle)[:, None, None] + y[None] * np.sin(angle)[:, None, None]
+    stripes = np.sin(along * 0.8 + random.uniform(0, 6, count)[:, None, None])
+    images = stripes[..., None] + random.normal(0, 0.3, (count, IMAGE_SIZE, IMAGE_SIZE, 3))
+    return images.astype("float32"), labels.astype("int64")
+
+
+def make_model() -> keras.Model:
+    """VGG16 without its top, with a small head for `CLASSES` classes."""
+    backbone = keras.applications.VGG16(weights=None, include_top=False, input_shape=(IMAGE_SIZE, IMAGE_SIZE, 3))
+    return keras.Sequential(
+        [
+            backbone,
+            keras.layers.GlobalAveragePooling2D(name="pool"),
+            keras.layers.Dense(256, activation="relu", name="head"),
+            keras.layers.Dense(CLASSES, name="logits"),
+        ],
+        name="classifier",
+    )
+
+
+def compile_model(model: keras.Model) -> None:
+    """Compiles with a new Adam, as is needed for a change of `trainable` to take effect."""
+    model.compile(
+        optimizer=keras.optimizers.Adam(1e-4),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+
+
+def train(run: pathlib.Path, epochs: int, steps: int, frozen: bool) -> None:
+    """One run of `epochs` epochs; a frozen backbone's last block is unfrozen for the second half."""
+    keras.utils.set_random_seed(1)
+    images, labels = make_images(steps * BATCH_SIZE, seed=1)
+    validation = make_images(4 * BATCH_SIZE, seed=2)
+    model = make_model()
+    backbone = model.get_layer("vgg16")
+    backbone.trainable = not frozen
+    compile_model(model)
+    callback = tb_memplugin.MemoryCallback(run)
+    fit = {"validation_data": validation, "batch_size": BATCH_SIZE, "callbacks": [callback], "verbose": 2}
+    first = epochs // 2 if frozen else epochs
+    model.fit(images, labels, epochs=first, **fit)
+    if frozen:
+        print(f"{run.name}: unfreezing the last block of the backbone", flush=True)
+        backbone.trainable = True
+        for layer in backbone.layers:
+            layer.trainable = layer.name.startswith("block5")
+        compile_model(model)
+        model.fit(images, labels, initial_epoch=first, epochs=epochs, **fit)
+    callback.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--logdir", type=pathlib.Path, default=pathlib.Path("runs"))
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=50, help="training steps in an epoch")
+    arguments = parser.parse_args()
+    gpus = tf.config.list_physical_devices("GPU")
+    where = f"on {len(gpus)} GPU" if gpus else f"on the CPU's BFC allocator, capacity {CAPACITY_MIB} MiB"
+    for name, frozen in (("frozen", True), ("all_trainable", False)):
+        run = arguments.logdir / name
+        shutil.rmtree(run, ignore_errors=True)
+        began = time.monotonic()
+        print(f"{name}: training {where}, {arguments.epochs} epochs of {arguments.steps} steps", flush=True)
+        train(run, arguments.epochs, arguments.steps, frozen)
+        keras.backend.clear_session()
+        print(f"{name}: done in {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""When steps are traced."""
+
+from tb_memplugin.recorder.schedule import TraceSchedule
+
+STEP_SECONDS = 0.1
+TRACE_SECONDS = 0.02
+
+
+def simulate(schedule: TraceSchedule, steps: int, peak: object = lambda step: 100, change_at: int | None = None) -> list[int]:
+    """Steps that were traced in a training of `steps` steps, the first of which compiles."""
+    traced, elapsed = [], 0.0
+    for step in range(steps):
+        if step == change_at:
+            schedule.changed()
+        wanted = schedule.wants("train", step, elapsed)
+        elapsed += STEP_SECONDS + (TRACE_SECONDS if wanted else 0)
+        if wanted:
+            traced.append(step)
+            schedule.traced("train", peak(step), TRACE_SECONDS)
+        elif step in (0, change_at):
+            schedule.compiled("train")
+        else:
+            schedule.step_done("train", peak(step))
+    return traced
+
+
+def test_the_step_after_the_compiling_one_is_traced() -> None:
+    assert simulate(TraceSchedule(0.005), 20)[0] == 1
+
+
+def test_overhead_is_kept_over_a_long_run() -> None:
+    # GIVEN a budget of half a percent WHEN 20,000 steps run
+    traced = simulate(TraceSchedule(0.005), 20_000)
+    # THEN traces cost at most that share of the time, and it is made use of
+    spent = len(traced) * TRACE_SECONDS
+    share = spent / (20_000 * STEP_SECONDS + spent)
+    assert 0.0025 < share <= 0.005
+    # AND they are spread over the run, not spent at its beginning
+    gaps = [later - earlier for earlier, later in zip(traced, traced[1:], strict=False)]
+    assert max(gaps[1:]) <= 3 * min(gaps[1:])
+
+
+def test_a_change_of_the_layer_table_is_traced_again() -> None:
+    traced = simulate(TraceSchedule(0.005), 30, change_at=20)
+    assert traced == [1, 21]
+
+
+def test_a_new_highest_peak_is_traced_before_a_step_that_only_spreads() -> None:
+    # GIVEN a budget that pays for one more trace at about step 80 and for a spread one at step 120
+    plain = simulate(TraceSchedule(0.005), 150)
+    grown = simulate(TraceSchedule(0.005), 150, peak=lambda step: 200 if step >= 90 else 100)
+    # THEN the run whose peak grew is traced earlier
+    assert plain[0] == 1 and plain[1] > 110
+    assert grown[:2] == [1, 91]
+
+
+def test_no_overhead_traces_nothing() -> None:
+    assert simulate(TraceSchedule(0.0), 1000) == []
+
+
+def test_named_steps_are_traced_and_no_others() -> None:
+    assert simulate(TraceSchedule(0.005, [3, 500]), 1000) == [3, 500]
+    assert simulate(TraceSchedule(0.0, [0]), 10) == [0]
+
+
+def test_phases_have_their_own_first_trace() -> None:
+    schedule = TraceSchedule(0.005)
+    schedule.compiled("train")
+    schedule.traced("train", 100, TRACE_SECONDS)
+    schedule.compiled("validation")
+    assert schedule.wants("validation", 5, 0.5)
