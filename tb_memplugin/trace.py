@@ -1,7 +1,9 @@
-"""What is known about one traced window: the allocator's events, and what the recorder knew of the program that made them.
+"""What is known about one traced window: the allocator's events, and what the recorder knew of the program that made
+them.
 
-Plain immutable data between `importers.xplane` and `recorder.observe`, which make it, and `analysis.attribution`, which reads it. Columns
-of equal length, strings interned; -1 is "none" in a column of string numbers and "not said" in a column of sizes.
+Plain immutable data between `importers.xplane` and `recorder.observe`, which make it, and `analysis.attribution`, which
+reads it. Columns of equal length, strings interned; -1 is "none" in a column of string numbers and "not said" in a
+column of sizes.
 """
 
 import dataclasses
@@ -52,7 +54,8 @@ class AllocationTrace:
         shape, dtype: Index into `strings`, e.g. ``[32,64]``; DataType number.
         in_use: Bytes in use after the event.
         available: Limit minus `in_use`.
-        fragmentation: (pool free - largest free) / pool free after the event, six significant digits; NaN if the event does not say.
+        fragmentation: (pool free - largest free) / pool free after the event, six significant digits; NaN if the event
+            does not say.
         thread: Number of the profiler line.
         strings: What the indices point to.
         ops: Executions of ops, named ``op:Type``.
@@ -101,7 +104,8 @@ class Buffer:
 
     Attributes:
         instruction: Name of the instruction that defines it.
-        op: Names of the TensorFlow ops it stands for, best first; several where it has none of its own and its neighbours were asked.
+        op: Names of the TensorFlow ops it stands for, best first; several where it has none of its own and its
+            neighbours were asked.
         bytes: Its size in the plan.
     """
 
@@ -134,7 +138,8 @@ class OpFact:
     Attributes:
         layer: Path of the layer that made it, None if none did.
         phase: Part of the step.
-        awaited: Whether an op of the backward pass reads its result (of the op itself or of one that may pass its buffer on).
+        awaited: Whether an op of the backward pass reads its result (of the op itself or of one that may pass its
+            buffer on).
         gradient_of: Path of the layer for whose variable this op's result is a gradient.
         is_gradient: Whether this op's result is a variable's gradient.
         assigns: Name of the variable it writes to.
@@ -157,7 +162,8 @@ class GraphFacts:
     Attributes:
         name: Its name without TensorFlow's number, e.g. ``one_step_on_data``.
         ops: Op name to fact.
-        callees: Name of an op that calls functions to (branch label, index into `TraceFacts.graphs`); the label is what TensorFlow puts
+        callees: Name of an op that calls functions to (branch label, index into `TraceFacts.graphs`); the label is what
+            TensorFlow puts
             into the names of inlined ops: ``body``, ``cond``, ``then``, ``else``, or empty.
         root: Whether no other graph calls it.
     """
@@ -216,8 +222,8 @@ class TraceFacts:
         notes: Sentences on what could not be learned.
     """
 
-    mode: Mode
-    trainable: Mapping[str, bool]
+    mode: Mode = "graph"
+    trainable: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     graphs: tuple[GraphFacts, ...] = ()
     variables: tuple[VariableFact, ...] = ()
     tensors: tuple[TensorFact, ...] = ()

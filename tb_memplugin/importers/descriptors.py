@@ -1,7 +1,9 @@
-"""Message classes for the parts of TensorFlow's profile formats that are read here, made in a descriptor pool of their own.
+"""Message classes for the parts of TensorFlow's profile formats that are read here, made in a descriptor pool of their
+own.
 
-No generated code, so no tie to one protobuf release, and no clash with the same messages of an imported TensorFlow: what is not declared
-here is skipped by the parser. Field numbers: tsl/profiler/protobuf/xplane.proto and xla/service/hlo.proto, xla/xla_data.proto.
+No generated code, so no tie to one protobuf release, and no clash with the same messages of an imported TensorFlow:
+what is not declared here is skipped by the parser. Field numbers: tsl/profiler/protobuf/xplane.proto and
+xla/service/hlo.proto, xla/xla_data.proto.
 """
 
 import functools
@@ -63,7 +65,9 @@ def xspace_class() -> Any:
 def _classes(name: str, messages: dict[str, dict[str, tuple[Any, ...]]]) -> dict[str, Any]:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-    file = descriptor_pb2.FileDescriptorProto(name=f"{_PACKAGE}/{name}.proto", package=f"{_PACKAGE}.{name}", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"{_PACKAGE}/{name}.proto", package=f"{_PACKAGE}.{name}", syntax="proto3"
+    )
     kinds = descriptor_pb2.FieldDescriptorProto
     for message, fields in messages.items():
         described = file.message_type.add(name=message)
@@ -77,5 +81,6 @@ def _classes(name: str, messages: dict[str, dict[str, tuple[Any, ...]]]) -> dict
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
-        message: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{message}")) for message in messages
+        message: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{message}"))
+        for message in messages
     }

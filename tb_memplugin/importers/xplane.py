@@ -1,6 +1,8 @@
-"""Reads TensorFlow profiles (XSpace, ``*.xplane.pb``) without TensorFlow: the allocators' events and the executions round them."""
+"""Reads TensorFlow profiles (XSpace, ``*.xplane.pb``) without TensorFlow.
 
-import dataclasses
+The allocators' events and the executions round them.
+"""
+
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -20,7 +22,15 @@ LAYER_PREFIX = "tb_memplugin/layer:"
 
 _ALLOCATION, _DEALLOCATION = b"MemoryAllocation", b"MemoryDeallocation"
 _CALL = b"EagerLocalExecute: "
-_NUMBERS = ("addr", "allocation_bytes", "requested_bytes", "bytes_allocated", "bytes_available", "peak_bytes_in_use", "data_type")
+_NUMBERS = (
+    "addr",
+    "allocation_bytes",
+    "requested_bytes",
+    "bytes_allocated",
+    "bytes_available",
+    "peak_bytes_in_use",
+    "data_type",
+)
 _TEXTS = ("tf_op", "region_type", "tensor_shapes", "shape", "allocator_name")
 
 
@@ -53,7 +63,9 @@ def _parse(data: bytes) -> Any:
     try:
         space.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError, whose module depends on the installed protobuf
-        raise FormatError(f"not a TensorFlow profile (XSpace), or a truncated one: {len(data)} bytes that do not parse ({error})") from None
+        raise FormatError(
+            f"not a TensorFlow profile (XSpace), or a truncated one: its {len(data)} bytes do not parse ({error})"
+        ) from None
     if not any(plane.name.startswith(b"/") for plane in space.planes):
         raise FormatError(f"not a TensorFlow profile (XSpace): its {len(data)} bytes name no host or device")
     if sum(len(line.events) for plane in space.planes for line in plane.lines) > MAX_EVENTS:
@@ -169,7 +181,9 @@ class _PlaneReader:
         allocators = np.asarray([event[13] for event in self._events], dtype=np.int64)
         if (numbers[:, 3:8] < 0).any():
             bad = int((numbers[:, 3:8] < 0).any(axis=1).sum())
-            raise FormatError(f"{bad} of {len(numbers)} memory events of the profile lack their address, their size or the bytes in use")
+            raise FormatError(
+                f"{bad} of the profile's {len(numbers)} memory events lack their address, size or bytes in use"
+            )
         shared = {name: _intervals(spans) for name, spans in self._spans.items()}
         traces = []
         for allocator in np.unique(allocators):
@@ -188,35 +202,53 @@ def _intervals(spans: list[tuple[int, int, int, int]]) -> Intervals:
 
 
 def _trace(
-    allocator: str, numbers: Any, fragmentation: Any, strings: tuple[str, ...], threads: tuple[str, ...], shared: dict[str, Intervals]
+    allocator: str,
+    numbers: Any,
+    fragmentation: Any,
+    strings: tuple[str, ...],
+    threads: tuple[str, ...],
+    spans: dict[str, Intervals],
 ) -> AllocationTrace:
     order = np.argsort(numbers[:, 0], kind="stable")
     columns = numbers[order]
     change = columns[:, 1] * columns[:, 4]
     order2, missed = in_allocator_order(change, columns[:, 6])
     columns, fragmentation = columns[order2], fragmentation[order][order2]
-    column = {name: np.ascontiguousarray(columns[:, index]) for index, name in enumerate(_COLUMNS)}
+    time_ps, kind, thread, address, allocated, requested, in_use, available, op, region, shape, dtype = (
+        np.ascontiguousarray(columns[:, index]) for index in range(12)
+    )
     return AllocationTrace(
         device=device_name(allocator),
         allocator=allocator,
+        time_ps=time_ps,
+        kind=kind,
+        address=address,
+        allocated=allocated,
+        requested=requested,
+        op=op,
+        region=region,
+        shape=shape,
+        dtype=dtype,
+        in_use=in_use,
+        available=available,
         fragmentation=fragmentation,
+        thread=thread,
         strings=strings,
+        ops=spans["ops"],
+        calls=spans["calls"],
+        layers=spans["layers"],
         threads=threads,
         start_in_use=int(columns[0, 6] - columns[0, 1] * columns[0, 4]),
         missed=missed,
-        **column,
-        **shared,
     )
-
-
-_COLUMNS = ("time_ps", "kind", "thread", "address", "allocated", "requested", "in_use", "available", "op", "region", "shape", "dtype")
 
 
 def in_allocator_order(change: Any, in_use: Any) -> tuple[Any, int]:
     """The order in which the allocator made the events, and the number of places where even this order does not close.
 
-    Each event says how many bytes were in use after it, so event B follows A where ``in_use(A) + change(B) == in_use(B)``. Threads take their
-    time stamps outside the allocator's lock: neighbours may be swapped, and the chain of bytes in use tells how.
+    Each event says how many bytes were in use after it, so event B follows A where ``in_use(A) + change(B) ==
+    in_use(B)``. Threads take their time stamps outside the allocator's lock: neighbours may be swapped, and the chain
+    of bytes in use tells how.
 
     Args:
         change: Signed bytes of each event, sorted by time.

@@ -1,10 +1,11 @@
 """Watches a program while TensorFlow traces its functions, and learns which layer made which op.
 
-Name scopes do not identify layers, so nothing is read from names that can be seen happening: `keras.layers.Layer.__call__` is wrapped for as
-long as a `ModelObserver` is installed, and notes in which range of the function graph under construction each layer's call made its ops. The
-same is done for ``GradientTape.gradient`` (which op made the gradient of which variable) and for ``Optimizer.apply``. A function that runs
-from its graph passes none of these, so observing costs nothing then. What was seen stays with the process, weakly held by graph, so that a
-later observer knows the functions that an earlier one saw being traced.
+Name scopes do not identify layers, so nothing is read from names that can be seen happening:
+`keras.layers.Layer.__call__` is wrapped for as long as a `ModelObserver` is installed, and notes in which range of the
+function graph under construction each layer's call made its ops. The same is done for ``GradientTape.gradient`` (which
+op made the gradient of which variable) and for ``Optimizer.apply``. A function that runs from its graph passes none of
+these, so observing costs nothing then. What was seen stays with the process, weakly held by graph, so that a later
+observer knows the functions that an earlier one saw being traced.
 """
 
 import functools
@@ -23,8 +24,8 @@ logger = logging.getLogger("tb_memplugin")
 class Span(NamedTuple):
     """A range of ops of one graph that one call made.
 
-    `layer` is the layer that was called (weakly held), `outermost` the first one on the stack of calls; both None for other `kind`s
-    (``backward``, ``update``). `depth` is the number of calls round it.
+    `layer` is the layer that was called (weakly held), `outermost` the first one on the stack of calls; both None for
+    other `kind`s (``backward``, ``update``). `depth` is the number of calls round it.
     """
 
     start: int
@@ -51,6 +52,7 @@ class _Seen:
         self.graphs: weakref.WeakKeyDictionary[Any, GraphNotes] = weakref.WeakKeyDictionary()
         self.outermost: weakref.WeakSet[Any] = weakref.WeakSet()
         self.eager_gradients: list[tuple[int, int, Any]] | None = None
+        self.calls_in_graphs = 0
         self.lock = threading.Lock()
         self._local = threading.local()
 
@@ -119,7 +121,9 @@ class _Hooks:
 
     def _restore(self) -> None:
         for owner, name, original, replacement in reversed(self._originals):
-            if vars(owner).get(name) is replacement:  # else somebody wrapped ours: theirs stays, and calls ours, which then only calls on
+            if (
+                vars(owner).get(name) is replacement
+            ):  # else somebody wrapped ours: theirs stays, and calls ours, which then only calls on
                 setattr(owner, name, original)
         self._originals.clear()
 
@@ -134,7 +138,7 @@ hooks = _Hooks()
 def _layer_call(original: Any) -> Any:
     # functools.wraps keeps Keras's module name, by which AutoGraph knows that the function is not to be converted.
     @functools.wraps(original)
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         mark = _enter("layer", self)
         try:
             return original(self, *args, **kwargs)
@@ -142,7 +146,7 @@ def _layer_call(original: Any) -> Any:
             if mark is not None:
                 _leave(mark)
 
-    return __call__
+    return call
 
 
 def _apply(original: Any) -> Any:
@@ -150,7 +154,9 @@ def _apply(original: Any) -> Any:
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         mark = _enter("update", None)
         if mark is not None:
-            variables = trainable_variables if trainable_variables is not None else getattr(self, "_trainable_variables", ())
+            variables = (
+                trainable_variables if trainable_variables is not None else getattr(self, "_trainable_variables", ())
+            )
             grads, variables = _listed(grads), _listed(variables)
             trainable_variables = None if trainable_variables is None else variables
             _note_gradients(variables, grads)
@@ -227,6 +233,7 @@ def _leave(mark: _Mark) -> None:
         if mark.span is not None:
             mark.span.__exit__(None, None, None)
             return
+        seen.calls_in_graphs += 1
         stack = seen.stack
         stack.pop()
         layer = outermost = None
@@ -235,7 +242,9 @@ def _leave(mark: _Mark) -> None:
             layer, outermost = weakref.ref(mark.layer), weakref.ref(first)
             if first is mark.layer:
                 seen.outermost.add(first)
-        seen.notes(mark.graph).spans.append(Span(mark.start, mark.graph.version, len(stack), mark.kind, layer, outermost))
+        seen.notes(mark.graph).spans.append(
+            Span(mark.start, mark.graph.version, len(stack), mark.kind, layer, outermost)
+        )
     except Exception:
         logger.debug("a %s call could not be observed", mark.kind, exc_info=True)
 
@@ -245,20 +254,24 @@ def _note_gradients(sources: Any, results: Any) -> None:
     try:
         import tensorflow as tf
 
-        for variable, gradient in zip(_flat(sources), _flat(results)):
+        for variable, gradient in zip(_flat(sources), _flat(results), strict=False):
             handle = getattr(getattr(variable, "value", variable), "handle", None)
             handle = getattr(variable, "handle", None) if handle is None else handle
             if gradient is None or handle is None:
                 continue
             reference = weakref.ref(variable)
-            for tensor in (gradient.values, gradient.indices) if isinstance(gradient, tf.IndexedSlices) else (gradient,):
+            for tensor in (
+                (gradient.values, gradient.indices) if isinstance(gradient, tf.IndexedSlices) else (gradient,)
+            ):
                 if tf.executing_eagerly():
                     if hooks.tracing is not None and seen.eager_gradients is not None:
                         from tb_memplugin.recorder.observe_variables import tensor_address
 
                         address = tensor_address(tensor)
                         if address is not None:
-                            seen.eager_gradients.append((address, tensor.shape.num_elements() * tensor.dtype.size, reference))
+                            seen.eager_gradients.append(
+                                (address, tensor.shape.num_elements() * tensor.dtype.size, reference)
+                            )
                 else:
                     seen.notes(tensor.graph).gradients.append((tensor.op.name, reference))
     except Exception:
@@ -298,18 +311,37 @@ class ModelObserver:
             hooks.release()
 
     def watch(self, model: Any, optimizer: Any = None) -> None:
-        """Names a model that is trained, and its optimizer; the model's tree gives the layers' paths. May be called again."""
+        """Names a model that is trained, and its optimizer.
+
+        The model's tree gives the layers' paths. May be called again.
+        """
         self._watched = [pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model]
         self._watched.append((weakref.ref(model), None if optimizer is None else weakref.ref(optimizer)))
 
+    @property
+    def traces(self) -> int:
+        """A number that grows whenever a function is traced: a step during which it grew was a compiling one."""
+        return seen.calls_in_graphs
+
     def needs_retrace(self, model: Any) -> bool:
-        """Whether the model holds a compiled training step that was traced unseen; setting ``model.train_function = None`` remakes it."""
+        """Whether the model holds a compiled training step that was traced unseen.
+
+        Setting ``model.train_function = None`` remakes it.
+        """
         if getattr(model, "train_function", None) is None:
             return False
-        return not any(span.layer() is model for notes in list(seen.graphs.values()) for span in notes.spans if span.layer is not None)
+        return not any(
+            span.layer() is model
+            for notes in list(seen.graphs.values())
+            for span in notes.spans
+            if span.layer is not None
+        )
 
     def begin_window(self) -> None:
-        """A profiler window is about to open: notes where variables are now and, in eager mode, marks layers on the profile's time line."""
+        """A profiler window is about to open.
+
+        Notes where variables are now and, in eager mode, marks layers on the profile's time line.
+        """
         from tb_memplugin.recorder.observe_variables import Window
 
         window = Window(self._models())

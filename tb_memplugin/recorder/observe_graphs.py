@@ -19,11 +19,16 @@ CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "PartitionedCall": (("f", ""),),
     "StatefulPartitionedCall": (("f", ""),),
 }
-"""Ops that call functions: attribute that names the function, and the label that TensorFlow puts into the names of its inlined ops."""
+"""Ops that call functions.
+
+Attribute that names the function, and the label that TensorFlow puts into the names of its inlined ops.
+"""
 GRADIENT_SCOPE = "gradient_tape/"
 """What TensorFlow puts before the forward op's name in the names of the ops of its gradient."""
 
-_ALIASES = frozenset({"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics"})
+_ALIASES = frozenset(
+    {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics"}
+)
 _SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ReadVariableOp", "VariableShape"})
 _GRADIENT_ALIASES = _ALIASES | {"Cast", "Transpose", "AddN"}
 
@@ -31,7 +36,8 @@ Owner = Callable[[Any], "tuple[str, str | None] | None"]
 
 
 def graph_facts(paths: Mapping[int, str], owner_of: Owner) -> tuple[GraphFacts, ...]:
-    """Facts of every graph that layers were seen in, and of the graphs round and below it; a caller comes before those it calls.
+    """Facts of every graph that layers were seen in, and of the graphs round and below it; a caller comes before those
+    it calls.
 
     Args:
         paths: id of a layer to its path.
@@ -76,17 +82,20 @@ class _Reader:
         self.graphs.append(None)
         known = _Graph(graph, self._paths, self._owner_of, layer, phase, variables, awaited, forward)
         callees: dict[str, list[tuple[str, int]]] = {}
-        inner: dict[str, _Graph] = {}
         for number, op in enumerate(known.ops):
             for attribute, label in CALLS.get(op.type, ()):
                 callee = _callee(graph, op, attribute)
                 if callee is None or len(self.graphs) >= MAX_GRAPHS:
                     continue
                 child = self._read(
-                    callee, known.layer[number], known.phase[number], known.variables, known.awaited_outputs(number), known
+                    callee,
+                    known.layer[number],
+                    known.phase[number],
+                    known.variables,
+                    known.awaited_outputs(number),
+                    known,
                 )
                 callees.setdefault(op.name, []).append((label, child))
-        del inner
         self.graphs[index] = GraphFacts(
             name=graph.name,
             ops=known.facts(),
@@ -165,8 +174,13 @@ class _Graph:
         return None if layer is None else paths.get(id(layer))
 
     def _default_phases(self, notes: GraphNotes) -> None:
-        """Ops that no layer made: before the backward pass they are forward (losses), of TensorFlow's gradient scope backward."""
-        first = min((span.start for span in notes.spans if span.kind == "backward" and span.end > span.start), default=None)
+        """Ops that no layer made.
+
+        Before the backward pass they are forward (losses), of TensorFlow's gradient scope backward.
+        """
+        first = min(
+            (span.start for span in notes.spans if span.kind == "backward" and span.end > span.start), default=None
+        )
         for number, op in enumerate(self.ops):
             if self.phase[number] != "other":
                 continue
@@ -196,7 +210,6 @@ class _Graph:
 
     def _place_gradients(self) -> None:
         """Gives gradient ops to the layer of the forward op that their name says they are the gradient of."""
-        forward = getattr(self._graph, "_forward_graph", None)
         for number, op in enumerate(self.ops):
             if self.phase[number] != "backward" or self._in_layer[number]:
                 continue
@@ -204,15 +217,15 @@ class _Graph:
             if place >= 0:
                 name = op.name[place + len(GRADIENT_SCOPE) :]
                 found, layer = self.forward_owner(name)
-                if not found and forward is not None and self._caller is not None:
-                    found, layer = _owner_in(forward, name, self._caller)
                 if found:
                     self.layer[number] = layer
                     continue
             owners = (self.layer[source] for source, _ in self.inputs[number] if self.phase[source] == "backward")
             self.layer[number] = next((owner for owner in owners if owner is not None), self.layer[number])
 
-    def _captured(self, owner_of: Owner, outer: Mapping[str, tuple[str, str | None]]) -> dict[str, tuple[str, str | None]]:
+    def _captured(
+        self, owner_of: Owner, outer: Mapping[str, tuple[str, str | None]]
+    ) -> dict[str, tuple[str, str | None]]:
         """Placeholder name to the variable whose handle it stands for."""
         found: dict[str, tuple[str, str | None]] = {}
         for external, internal in getattr(self._graph, "captures", ()):
@@ -224,7 +237,9 @@ class _Graph:
         return found
 
     def _gradient_sources(self, notes: GraphNotes, owner_of: Owner) -> dict[int, str | None]:
-        """Number of an op whose result is a variable's gradient to the variable's layer, with the ops that only feed it under another name."""
+        """Number of an op whose result is a variable's gradient to the variable's layer, with the ops that only feed it
+        under another name.
+        """
         readers = [0] * len(self.ops)
         for sources in self.inputs:
             for source, _ in sources:
@@ -238,7 +253,9 @@ class _Graph:
                 sources = self.inputs[number]
                 if self.types[number] not in _GRADIENT_ALIASES or not sources:
                     break
-                number = sources[0][0] if readers[sources[0][0]] == 1 and self.phase[sources[0][0]] == "backward" else None
+                number = (
+                    sources[0][0] if readers[sources[0][0]] == 1 and self.phase[sources[0][0]] == "backward" else None
+                )
         return found
 
     def _place_updates(self) -> None:
@@ -262,7 +279,11 @@ class _Graph:
             if self.types[number] in _SHAPES:
                 continue
             if self.phase[number] == "backward":
-                awaited.update(source for source, _ in self.inputs[number] if not (self.phase[source] == "backward" and not self._in_layer[source]))
+                awaited.update(
+                    source
+                    for source, _ in self.inputs[number]
+                    if not (self.phase[source] == "backward" and not self._in_layer[source])
+                )
             elif self.types[number].startswith("TensorListPushBack") and self._inherited == "forward":
                 awaited.update(source for source, _ in self.inputs[number][1:])
         outputs = list(getattr(self._graph, "outputs", ()) or ())
@@ -317,12 +338,3 @@ class _Graph:
             if owner is not None:
                 return owner[0]
         return None
-
-
-def _owner_in(forward: Any, name: str, caller: _Graph) -> tuple[bool, str | None]:
-    """Owner of a forward name in a loop's body, for the ops of the body's gradient; the layer of the loop itself is the caller's."""
-    notes = seen.graphs.get(forward)
-    if notes is None:
-        return False, None
-    del caller
-    return False, None

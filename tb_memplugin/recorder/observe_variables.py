@@ -11,7 +11,9 @@ from tb_memplugin.trace import GraphFacts, TensorFact, TraceFacts, VariableFact,
 MAX_MODELS = 64
 """Most models beside the watched ones whose trees are read: a program may hold many small ones."""
 SEARCH_SHARE = 0.004
-"""Share of the bytes in use that may be unexplained by variables before Python's objects are searched for tensors (some 50 ms)."""
+"""Share of the bytes in use that may be unexplained by variables before Python's objects are searched for tensors (some
+50 ms).
+"""
 
 
 class _Entry:
@@ -38,7 +40,10 @@ class Window:
         self._eager = False
         self._models = models
         self._inputs: set[tuple[tuple[int, ...], str]] = set()
-        trees = sorted(((walk(model), model, optimizer) for model, optimizer in models), key=lambda tree: (tree[2] is None, -len(tree[0])))
+        trees = sorted(
+            ((walk(model), model, optimizer) for model, optimizer in models),
+            key=lambda tree: (tree[2] is None, -len(tree[0])),
+        )
         for nodes, model, optimizer in trees[:MAX_MODELS]:
             if id(model) not in self.paths:
                 self._add_model(nodes, model, optimizer)
@@ -50,7 +55,10 @@ class Window:
     def _add_model(self, nodes: list[Any], model: Any, optimizer: Any) -> None:
         taken = set(self.paths.values())
         if nodes[0].path in taken:  # another model of the same name: its layers are not those of the watched one
-            nodes = [type(node)(f"{nodes[0].path}#{len(taken)}{node.path[len(nodes[0].path) :]}", node.layer) for node in nodes]
+            nodes = [
+                type(node)(f"{nodes[0].path}#{len(taken)}{node.path[len(nodes[0].path) :]}", node.layer)
+                for node in nodes
+            ]
         for node in nodes:
             self.paths.setdefault(id(node.layer), node.path)
         trainable = {id(weight) for weight in model.trainable_weights}
@@ -75,7 +83,7 @@ class Window:
 
     def _add_optimizer(self, optimizer: Any) -> None:
         for slots, weights in _slot_lists(optimizer):
-            for slot, weight in zip(slots, weights):
+            for slot, weight in zip(slots, weights, strict=True):
                 owner = self._by_id.get(id(_tf_variable(weight)))
                 self._add(slot, "optimizer_state", owner.layer if owner else None, owner.trainable if owner else None)
         for variable in _optimizer_variables(optimizer):
@@ -105,7 +113,9 @@ class Window:
         for entry in self._entries:
             device = short_device(entry.variable.device)
             known[device] = known.get(device, 0) + _size(entry.variable)
-        if not any(in_use - known.get(device, 0) > SEARCH_SHARE * in_use for device, in_use in self._start_in_use.items()):
+        if not any(
+            in_use - known.get(device, 0) > SEARCH_SHARE * in_use for device, in_use in self._start_in_use.items()
+        ):
             return ()
         import tensorflow as tf
 
@@ -123,7 +133,9 @@ class Window:
                 found[address] = (short_device(item.device), fact)
         return tuple(found.values())
 
-    def facts(self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]) -> TraceFacts:
+    def facts(
+        self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]
+    ) -> TraceFacts:
         """Everything that is known about the window on one device."""
         variables = tuple(
             VariableFact(
@@ -156,10 +168,18 @@ class Window:
 
 
 def _slot_lists(optimizer: Any) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Lists of slots of an optimizer, each with the weights they belong to: Keras keeps slots in lists parallel to the weights."""
+    """Lists of slots of an optimizer, each with the weights they belong to.
+
+    Keras keeps slots in lists parallel to the weights.
+    """
     weights = list(getattr(optimizer, "_trainable_variables", None) or ())
     for name, value in vars(optimizer).items():
-        if name == "_trainable_variables" or not isinstance(value, (list, tuple)) or not weights or len(value) != len(weights):
+        if (
+            name == "_trainable_variables"
+            or not isinstance(value, (list, tuple))
+            or not weights
+            or len(value) != len(weights)
+        ):
             continue
         if any(hasattr(item, "value") and hasattr(item, "shape") for item in value):
             yield list(value), weights
@@ -196,7 +216,9 @@ def _input_shapes(model: Any) -> Iterator[tuple[int | None, ...]]:
 
 
 def variable_address(variable: Any) -> int | None:
-    """Where the value of a TensorFlow variable lies, None if that cannot be said (uninitialised, text, an accelerator without DLPack)."""
+    """Where the value of a TensorFlow variable lies, None if that cannot be said (uninitialised, text, an accelerator
+    without DLPack).
+    """
     try:
         return tensor_address(variable.read_value())
     except Exception:
@@ -206,7 +228,8 @@ def variable_address(variable: Any) -> int | None:
 def tensor_address(tensor: Any) -> int | None:
     """Where an eager tensor's bytes lie in device memory, None if that cannot be said.
 
-    Asked through DLPack: the capsule holds a DLManagedTensor, which begins with the data pointer. It is dropped at once: a second reference
+    Asked through DLPack: the capsule holds a DLManagedTensor, which begins with the data pointer. It is dropped at
+        once: a second reference
     to a variable's buffer would make the next assignment copy it.
     """
     import tensorflow as tf

@@ -1,0 +1,122 @@
+"""The ledger of one traced step: whose each byte is at the step's peak, and what is held for the backward pass.
+
+The measured total is the truth: what cannot be given to an owner is a row of its own, so the rows sum to the
+allocator's figure exactly.
+"""
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.analysis.categories import Classifier, Owner
+from tb_memplugin.analysis.lifetimes import Chunks, chunks
+from tb_memplugin.model import HeldRow, LedgerRow, Phase, Snapshot
+from tb_memplugin.trace import AllocationTrace, TraceFacts
+
+
+def attribute(
+    trace: AllocationTrace, facts: TraceFacts, *, step: int, phase: Phase, wall_time: float, capacity_bytes: int | None
+) -> Snapshot:
+    """The snapshot of a traced step.
+
+    Where the trace does not close, only the bytes in use are known, and what lay in them before the window.
+    """
+    found = chunks(trace)
+    peak = peak_event(trace)
+    in_use = trace.start_in_use if peak < 0 else int(trace.in_use[peak])
+    notes = list(facts.notes)
+    classifier = Classifier(trace, facts, found)
+    faults = trace.missed + found.strays
+    if faults:
+        notes.append(
+            f"What the step allocated is not available by layer, because the trace misses events ({faults} contradictions)."
+        )
+    amounts = _amounts(found, classifier, None if faults else peak)
+    explained = sum(allocated for allocated, _ in amounts.values())
+    if explained > in_use:
+        notes.append(
+            "The owners are not available, because what is known of them is "
+            f"{explained - in_use} bytes more than was in use."
+        )
+        amounts, explained = {}, 0
+    if explained < in_use:
+        _add(amounts, Owner(None, "unattributed", None), in_use - explained, None)
+    ledger = _ledger(amounts)
+    return Snapshot(
+        step=step,
+        phase=phase,
+        device=trace.device,
+        wall_time=wall_time,
+        mode=facts.mode,
+        in_use_bytes=in_use,
+        pool_bytes=None,
+        largest_free_bytes=None,
+        capacity_bytes=capacity_bytes,
+        fragmentation=_fragmentation(trace, peak),
+        rounding_bytes=sum(row.rounding_bytes or 0 for row in ledger),
+        ledger=ledger,
+        held_for_backward=() if faults else _held(trace, found, classifier),
+        not_available=tuple(notes),
+    )
+
+
+def _fragmentation(trace: AllocationTrace, peak: int) -> float | None:
+    """The allocator's own figure at the peak; None before the first event and where the allocator does not say."""
+    value = float(trace.fragmentation[peak]) if peak >= 0 else math.nan
+    return None if math.isnan(value) else min(1.0, max(0.0, value))
+
+
+def peak_event(trace: AllocationTrace) -> int:
+    """Number of the event after which most bytes are in use, -1 if that was before the first."""
+    peak = int(np.argmax(trace.in_use))
+    return peak if int(trace.in_use[peak]) > trace.start_in_use else -1
+
+
+def _amounts(found: Chunks, classifier: Classifier, peak: int | None) -> dict[Owner, tuple[int, int | None]]:
+    """Owner to (allocated, rounding) at the peak, of everything that has one.
+
+    Of the window's start only, if the peak is None.
+    """
+    totals: dict[Owner, tuple[int, int | None]] = {}
+    live = [] if peak is None else found.live(peak).tolist()
+    for chunk in live:
+        owner, requested = classifier.owner(chunk, peak or 0)
+        allocated = int(found.allocated[chunk])
+        _add(totals, owner, allocated, allocated - requested)
+    for owner, allocated, requested in classifier.standing():
+        _add(totals, owner, allocated, allocated - requested)
+    return totals
+
+
+def _add(totals: dict[Owner, tuple[int, int | None]], owner: Owner, allocated: int, rounding: int | None) -> None:
+    """Adds to an owner's bytes; rounding that is not known of a part is not known of the whole."""
+    bytes_before, rounding_before = totals.get(owner, (0, 0))
+    both = None if rounding is None or rounding_before is None else rounding_before + rounding
+    totals[owner] = (bytes_before + allocated, both)
+
+
+def _ledger(amounts: dict[Owner, tuple[int, int | None]]) -> tuple[LedgerRow, ...]:
+    rows = [
+        LedgerRow(owner.layer, owner.category, owner.trainable, allocated, rounding)
+        for owner, (allocated, rounding) in amounts.items()
+        if allocated
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.bytes, row.category, row.layer or "")))
+
+
+def _held(trace: AllocationTrace, found: Chunks, classifier: Classifier) -> tuple[HeldRow, ...]:
+    """Rows at the end of that forward pass of the window at which most is held."""
+    held = classifier.held_chunks()
+    best: tuple[int, Any] = (0, ())
+    for time in classifier.forward_ends():
+        event = int(np.searchsorted(trace.time_ps, time, side="right")) - 1
+        live = held[(found.birth[held] <= event) & (found.death[held] > event)]
+        total = int(found.requested[live].sum())
+        if total > best[0]:
+            best = (total, live.tolist())
+    rows: dict[str | None, int] = defaultdict(int)
+    for chunk in best[1]:
+        rows[classifier.maker(chunk)] += int(found.requested[chunk])
+    return tuple(HeldRow(layer, size) for layer, size in sorted(rows.items(), key=lambda row: (-row[1], row[0] or "")))

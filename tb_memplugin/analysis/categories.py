@@ -1,0 +1,244 @@
+"""The rules that give a chunk its layer and category: by who made it, what it is for, and how long it lives."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_memplugin.analysis.lifetimes import Chunks, readers
+from tb_memplugin.analysis.op_names import OpNames, op_name
+from tb_memplugin.model import Category, Integers
+from tb_memplugin.trace import AllocationTrace, OpFact, TraceFacts, VariableFact
+
+ROUNDING = 256
+"""The BFC allocator rounds every request up to a multiple of this many bytes."""
+_INPUT_THREAD = "tf_data"
+_INPUT_OPS = ("IteratorGetNext", "optional", "OptionalGetValue", "OptionalFromValue", "Iterator")
+
+
+class Owner(NamedTuple):
+    """Whose bytes are, and what for."""
+
+    layer: str | None
+    category: Category
+    trainable: bool | None
+
+
+class Classifier:
+    """Owners of the chunks of one trace."""
+
+    def __init__(self, trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> None:
+        self._trace, self._facts, self._chunks = trace, facts, found
+        self._names = OpNames(trace, facts)
+        self._reader = readers(trace)
+        self._allocating = {
+            trace.strings[index]
+            for index in set(trace.op[(trace.kind == 1) & (trace.region != -1)].tolist())
+            if index >= 0
+        }
+        self._variables_at_start = {
+            fact.start_address: fact for fact in facts.variables if fact.start_address is not None
+        }
+        self._variables_at_end = {fact.end_address: fact for fact in facts.variables if fact.end_address is not None}
+        self._variables = {fact.name: fact for fact in facts.variables}
+        self._tensors = {fact.address: fact for fact in facts.tensors}
+        self._ends = self._forward_ends()
+        self._waits: dict[str, bool] = {}
+        self._input_sizes = {
+            int(found.requested[chunk])
+            for chunk in range(len(found))
+            if found.birth[chunk] >= 0 and self._is_input(chunk)
+        }
+
+    # --- the window's start ---
+
+    def standing(self) -> Iterator[tuple[Owner, int, int]]:
+        """(owner, allocated, requested) of variables and held tensors that were there before the window and that no
+        event speaks of.
+        """
+        died = set(self._chunks.address[self._chunks.birth == -1].tolist())
+        for address, variable in self._variables_at_start.items():
+            if address not in died and variable.requested_bytes:
+                yield self._variable_owner(variable), rounded(variable.requested_bytes), variable.requested_bytes
+        for address, tensor in self._tensors.items():
+            if address not in died and address not in self._variables_at_start and tensor.requested_bytes:
+                yield Owner(None, tensor.category, None), rounded(tensor.requested_bytes), tensor.requested_bytes
+
+    def _variable_owner(self, variable: VariableFact) -> Owner:
+        return Owner(variable.layer, variable.role, variable.trainable)
+
+    # --- chunks ---
+
+    def owner(self, chunk: int, instant: int) -> tuple[Owner, int]:
+        """Owner of a chunk at an instant (number of an event), and the bytes that were requested of it."""
+        birth = int(self._chunks.birth[chunk])
+        requested = int(self._chunks.requested[chunk])
+        if birth < 0:
+            return self._old_owner(chunk, requested)
+        variable = self._became(chunk)
+        if variable is not None and not self._old_storage_lives(variable, instant):
+            return self._variable_owner(variable), requested
+        return self._new_owner(chunk, birth), requested
+
+    def _old_owner(self, chunk: int, requested: int) -> tuple[Owner, int]:
+        address = int(self._chunks.address[chunk])
+        variable = self._variables_at_start.get(address)
+        if variable is not None:
+            return self._variable_owner(variable), requested
+        tensor = self._tensors.get(address)
+        if tensor is not None:
+            return Owner(None, tensor.category, None), requested
+        death = int(self._chunks.death[chunk])
+        thread = self._trace.threads[int(self._trace.thread[death])]
+        if thread.startswith(_INPUT_THREAD) or requested in self._input_sizes:
+            return Owner(None, "inputs", None), requested
+        return Owner(None, "unattributed", None), requested
+
+    def _became(self, chunk: int) -> VariableFact | None:
+        """The variable whose value lies in a chunk that was allocated in the window."""
+        if int(self._chunks.death[chunk]) == len(self._trace):
+            variable = self._variables_at_end.get(int(self._chunks.address[chunk]))
+            if variable is not None and rounded(variable.requested_bytes) <= int(self._chunks.allocated[chunk]):
+                return variable
+        fact = self._fact(chunk)
+        return self._variables.get(fact.assigns) if fact is not None and fact.assigns is not None else None
+
+    def _old_storage_lives(self, variable: VariableFact, instant: int) -> bool:
+        """Whether the variable's chunk from before the window is still there: then a new one is only being filled."""
+        old = np.flatnonzero((self._chunks.birth == -1) & (self._chunks.address == (variable.start_address or -1)))
+        return bool(len(old)) and int(self._chunks.death[old[0]]) > instant
+
+    def _new_owner(self, chunk: int, birth: int) -> Owner:
+        if self._is_input(chunk):
+            return Owner(None, "inputs", None)
+        fact = self._fact(chunk)
+        if fact is None:
+            return Owner(None, "other_state" if self._outlives(chunk) else "unattributed", None)
+        if self._trace.text(int(self._trace.region[birth])) == "temp" or self._trace.op[birth] < 0:
+            return self._owned(fact.layer, "workspace")
+        return self._owned(*self._role(fact, chunk))
+
+    def _role(self, fact: OpFact, chunk: int) -> tuple[str | None, Category]:
+        if fact.is_gradient:
+            return fact.gradient_of, "weight_gradients"
+        if fact.phase == "forward":
+            return fact.layer, "activations" if self._is_held(fact, chunk) else "workspace"
+        if fact.phase == "backward":
+            return fact.layer, "activations" if fact.awaited else "activation_gradients"
+        return fact.layer, "other_state" if fact.phase == "other" and self._outlives(chunk) else "workspace"
+
+    def _owned(self, layer: str | None, category: Category) -> Owner:
+        return Owner(layer, category, None if layer is None else self._facts.trainable.get(layer))
+
+    def _outlives(self, chunk: int) -> bool:
+        return int(self._chunks.death[chunk]) == len(self._trace)
+
+    def _is_input(self, chunk: int) -> bool:
+        birth = int(self._chunks.birth[chunk])
+        if self._trace.threads[int(self._trace.thread[birth])].startswith(_INPUT_THREAD):
+            return True
+        name = self._trace.text(int(self._trace.op[birth])) or ""
+        return name.rpartition("/")[2].rstrip("_0123456789") in _INPUT_OPS
+
+    def _fact(self, chunk: int) -> OpFact | None:
+        """What is known of the op that made a chunk.
+
+        Of a chunk that no op asked for, of the op that was running on the thread.
+        """
+        birth = int(self._chunks.birth[chunk])
+        if birth < 0:
+            return None
+        name = self._trace.text(int(self._trace.op[birth]))
+        if name is None:
+            running = int(self._reader[birth])
+            if running < 0 or self._trace.ops.end_ps[running] < self._trace.time_ps[birth]:
+                return None
+            name = op_name(self._trace.strings[int(self._trace.ops.name[running])])
+        return self._names.fact(name)
+
+    # --- the forward pass and what waits for the backward pass ---
+
+    def maker(self, chunk: int) -> str | None:
+        """Layer that made a chunk."""
+        fact = self._fact(chunk)
+        return None if fact is None else fact.layer
+
+    def held_chunks(self) -> Integers:
+        """Results of the forward pass, and inputs, that an op of the backward pass reads."""
+        return np.asarray(
+            [chunk for chunk in range(len(self._chunks)) if self._waits_for_backward(chunk)], dtype=np.int64
+        )
+
+    def _waits_for_backward(self, chunk: int) -> bool:
+        fact = self._fact(chunk)
+        if fact is not None:
+            return fact.phase == "forward" and self._is_held(fact, chunk)
+        death = int(self._chunks.death[chunk])
+        address = int(self._chunks.address[chunk])
+        return death < len(self._trace) and address not in self._variables_at_start and self._freed_by_backward(death)
+
+    def _is_held(self, fact: OpFact, chunk: int) -> bool:
+        death = int(self._chunks.death[chunk])
+        if death < len(self._trace):
+            ends = self._ends[self._ends >= self._trace.time_ps[int(self._chunks.birth[chunk])]]
+            if len(ends) and self._trace.time_ps[death] < ends[0]:
+                return False
+            if self._freed_by_backward(death):
+                return True
+        return self._awaited(self._trace.text(int(self._trace.op[int(self._chunks.birth[chunk])])), fact)
+
+    def _freed_by_backward(self, death: int) -> bool:
+        """Whether the op that ran last on the thread that freed a chunk, its last reader, is one of the backward pass."""
+        reader = int(self._reader[death])
+        if reader < 0:
+            return False
+        fact = self._names.fact(op_name(self._trace.strings[int(self._trace.ops.name[reader])]))
+        return fact is not None and fact.phase == "backward"
+
+    def _awaited(self, name: str | None, fact: OpFact) -> bool:
+        """Whether a backward op reads the result of an op, or that of an op that went on in its buffer (it allocated
+        none of its own).
+        """
+        if fact.awaited:
+            return True
+        if name is None:
+            return False
+        if name not in self._waits:
+            self._waits[name] = False
+            for following in self._names.following(name):
+                if following in self._allocating:
+                    continue
+                next_fact = self._names.fact(following)
+                if next_fact is not None and self._awaited(following, next_fact):
+                    self._waits[name] = True
+                    break
+        return self._waits[name]
+
+    def forward_ends(self) -> Integers:
+        """Times at which a forward pass ended.
+
+        The end of the last execution of a layer's forward op before backward ops run.
+        """
+        return self._ends
+
+    def _forward_ends(self) -> Integers:
+        ops, times = self._trace.ops, []
+        phase_of: dict[int, str] = {}
+        for index in set(ops.name.tolist()):
+            fact = self._names.fact(op_name(self._trace.strings[index]))
+            if fact is not None and fact.layer is not None and fact.phase in ("forward", "backward"):
+                phase_of[index] = fact.phase
+        last: int | None = None
+        for row in np.argsort(ops.start_ps, kind="stable").tolist():
+            phase = phase_of.get(int(ops.name[row]))
+            if phase == "forward":
+                last = int(ops.end_ps[row]) if last is None else max(last, int(ops.end_ps[row]))
+            elif phase == "backward" and last is not None:
+                times.append(last)
+                last = None
+        return np.asarray(times, dtype=np.int64)
+
+
+def rounded(size: int) -> int:
+    """Bytes that the BFC allocator gives for a request, before any remainder that it does not split off."""
+    return max(ROUNDING, -(-size // ROUNDING) * ROUNDING)

@@ -1,0 +1,86 @@
+"""Allocator events to chunks with a birth and a death."""
+
+import dataclasses
+
+import numpy as np
+
+from tb_memplugin.model import Integers
+from tb_memplugin.trace import AllocationTrace
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunks:
+    """Chunks that were born or died in a window; columns of equal length, births in order, then those that were there
+    before.
+
+    Attributes:
+        address, allocated: Of the chunk.
+        requested: Bytes asked for; -1 for chunks that were there before the window and whose deallocation does not say.
+        birth: Number of the allocating event, -1 for chunks that were there before.
+        death: Number of the freeing event, the number of events for chunks that outlive the window.
+        strays: Deallocations that cannot be: of a chunk already freed, or of another size than was allocated.
+    """
+
+    address: Integers
+    allocated: Integers
+    requested: Integers
+    birth: Integers
+    death: Integers
+    strays: int
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+    def live(self, event: int) -> Integers:
+        """Chunks that are there after an event (-1: when the window opened), without those that no event speaks of."""
+        return np.flatnonzero((self.birth <= event) & (self.death > event))
+
+
+def chunks(trace: AllocationTrace) -> Chunks:
+    """The chunks of a trace: each allocation with the next deallocation of its address."""
+    count = len(trace)
+    events = np.arange(count)
+    by_address = np.lexsort((events, trace.address))
+    address, kind, size = trace.address[by_address], trace.kind[by_address], trace.allocated[by_address]
+    same_as_next = np.zeros(count, bool)
+    same_as_next[:-1] = address[:-1] == address[1:]
+    freed_next = same_as_next & (kind == 1)
+    freed_next[:-1] &= kind[1:] == -1
+    death = np.full(count, count)
+    death[by_address[freed_next]] = by_address[np.flatnonzero(freed_next) + 1]
+    after_alloc = np.zeros(count, bool)
+    after_alloc[1:] = freed_next[:-1]
+    first = np.ones(count, bool)
+    first[1:] = ~same_as_next[:-1]
+    before = (kind == -1) & first
+    strays = int(((kind == -1) & ~after_alloc & ~first).sum())
+    strays += int((freed_next[:-1] & (size[:-1] != size[1:])).sum())
+    strays += int(((kind[:-1] == 1) & same_as_next[:-1] & (kind[1:] == 1)).sum())
+    born, old = np.flatnonzero(trace.kind == 1), np.sort(by_address[before])
+    both = np.concatenate([born, old])
+    return Chunks(
+        address=trace.address[both],
+        allocated=trace.allocated[both],
+        requested=trace.requested[both],
+        birth=np.concatenate([born, np.full(len(old), -1)]),
+        death=np.concatenate([death[born], old]),
+        strays=strays,
+    )
+
+
+def readers(trace: AllocationTrace) -> Integers:
+    """For each event, the op execution (row of `trace.ops`) that began last on the event's thread before it, -1 for
+    none.
+
+    TensorFlow's executor drops an op's inputs on the op's thread, right after it ran: for a deallocation, this is the
+    last reader.
+    """
+    found = np.full(len(trace), -1)
+    ops = trace.ops
+    for thread in np.unique(trace.thread):
+        rows = np.flatnonzero(ops.thread == thread)
+        events = np.flatnonzero(trace.thread == thread)
+        if len(rows):
+            place = np.searchsorted(ops.start_ps[rows], trace.time_ps[events], side="right") - 1
+            found[events] = np.where(place >= 0, rows[np.maximum(place, 0)], -1)
+    return found

@@ -1,0 +1,152 @@
+"""Finds, for the op names of a trace, what the recorder knows of these ops.
+
+TensorFlow inlines functions and loops when it runs a graph, and puts the calling op before the names of the callee's
+ops (``StatefulPartitionedCall/sequential/lstm/while/body/_12/lstm_cell/MatMul``); its optimizer makes ops of its own
+after existing ones.
+"""
+
+import re
+
+from tb_memplugin.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
+
+GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
+_NUMBER = re.compile(r"_\d+$")
+_INLINED = re.compile(r"(body|cond|then|else)/_\d+/")
+_OPTIMIZED = re.compile(r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$")
+_OPTIMIZER_SCOPES = ("ArithmeticOptimizer/", "ConstantFolding/", "LoopOptimizer/", "Remapper/")
+_REWRITES = re.compile(r"^[A-Z]\w+_(?=\w+/)")
+
+
+class OpNames:
+    """Facts of the ops of one trace."""
+
+    def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
+        self._facts = facts
+        self._scopes: dict[int, dict[str, OpFact]] = {}
+        names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}
+        names.update(op_name(trace.strings[index]) for index in set(trace.ops.name.tolist()))
+        self._roots = self._ranked_roots(trace, names)
+        self._found: dict[str, OpFact | None] = {}
+
+    def _ranked_roots(self, trace: AllocationTrace, names: set[str]) -> list[GraphFacts]:
+        """Graphs that nothing calls, those first that know most of the names; of equals the newest.
+
+        Of the graphs that Python traced, only those with the name of a function that ran in the window come into
+        question, if any has.
+        """
+        ran = {_function_name(trace.strings[index]) for index in set(trace.calls.name.tolist())}
+        roots = [graph for graph in self._facts.graphs if graph.root]
+        roots = [graph for graph in roots if graph.name in ran] or roots
+        ranked = []
+        for place, root in enumerate(roots):
+            known = sum(self._exact(root, name) is not None for name in names)
+            if known:
+                ranked.append((known, place, root))
+        return [root for _, _, root in sorted(ranked, key=lambda entry: entry[:2], reverse=True)]
+
+    def fact(self, name: str) -> OpFact | None:
+        """What is known of the op.
+
+        Of ops that TensorFlow's optimizer made, of the op they were made after. None if nothing is known.
+        """
+        if name not in self._found:
+            self._found[name] = self._find(name)
+        return self._found[name]
+
+    def _find(self, name: str) -> OpFact | None:
+        for variant in _variants(name):
+            for root in self._roots:
+                found = self._exact(root, variant)
+                if found is not None:
+                    return found[0]
+        for variant in _variants(name):
+            for root in self._roots:
+                fact = self._by_scope(root, variant)
+                if fact is not None:
+                    return fact
+        return None
+
+    def following(self, name: str) -> list[str]:
+        """Names of the ops that may go on in the buffer of an op of the program."""
+        for root in self._roots:
+            found = self._exact(root, name)
+            if found is not None:
+                fact, local = found
+                return [name[: len(name) - len(local)] + other for other in fact.passes_to]
+        return []
+
+    def _exact(self, graph: GraphFacts, name: str) -> tuple[OpFact, str] | None:
+        """The fact of an op of the graph, or of one that it calls, and the op's name in its own graph."""
+        fact = graph.ops.get(name)
+        if fact is not None:
+            return fact, name
+        for callee, rest in self._called(graph, name):
+            found = self._exact(callee, rest)
+            if found is not None:
+                return found
+        return None
+
+    def _called(self, graph: GraphFacts, name: str) -> list[tuple[GraphFacts, str]]:
+        """Graphs that `name` may lie in, by the ops of this graph that call them, with the name's rest."""
+        found = []
+        end = name.find("/")
+        while end > 0:
+            for label, index in graph.callees.get(name[:end], ()):
+                rest = name[end + 1 :]
+                if label:
+                    inlined = _INLINED.match(rest)
+                    if not inlined or inlined[1] != label:
+                        continue
+                    rest = rest[inlined.end() :]
+                found.append((self._facts.graphs[index], rest))
+            end = name.find("/", end + 1)
+        return found
+
+    def _by_scope(self, graph: GraphFacts, name: str) -> OpFact | None:
+        """The layer of the innermost scope that is known, for an op that is not."""
+        for callee, rest in self._called(graph, name):
+            fact = self._by_scope(callee, rest)
+            if fact is not None:
+                return fact
+        scopes = self._graph_scopes(graph)
+        scope = name
+        while scope:
+            fact = graph.ops.get(scope) or scopes.get(scope)
+            if fact is not None:
+                phase: Pass = "backward" if any(part in name for part in GRADIENT_SCOPES) else fact.phase
+                return OpFact(fact.layer, phase)
+            scope = scope.rpartition("/")[0]
+        return None
+
+    def _graph_scopes(self, graph: GraphFacts) -> dict[str, OpFact]:
+        scopes = self._scopes.get(id(graph))
+        if scopes is None:
+            scopes = self._scopes[id(graph)] = {}
+            for name, fact in graph.ops.items():
+                scope = name.rpartition("/")[0]
+                if scope and (scope not in scopes or scopes[scope].layer is None):
+                    scopes[scope] = fact
+        return scopes
+
+
+def op_name(execution: str) -> str:
+    """``scope/MatMul`` of the execution name ``scope/MatMul:_FusedMatMul``."""
+    return execution.rpartition(":")[0] or execution
+
+
+def _function_name(called: str) -> str:
+    """``one_step_on_data`` of ``__inference_one_step_on_data_1213``."""
+    return _NUMBER.sub("", called.removeprefix("__inference_").removeprefix("__forward_").removeprefix("__backward_"))
+
+
+def _variants(name: str) -> list[str]:
+    """The name, and the names of the ops that TensorFlow's optimizer may have made it after."""
+    variants = [name]
+    stripped = _OPTIMIZED.sub("", name)
+    if stripped != name:
+        variants.append(stripped)
+    for scope in _OPTIMIZER_SCOPES:
+        if scope in stripped:
+            rest = stripped.replace(scope, "", 1)
+            variants.extend([rest, _REWRITES.sub("", rest)])
+    return variants
