@@ -1,0 +1,127 @@
+"""What changed in the course of a run: its layers, its epochs, its validation passes. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_memplugin.codec import MISSING
+from tb_memplugin.model import PHASES, Integers, LayerTable, Samples
+
+MOST_BYTES = 2**53 - 1
+"""Largest sum that is shown (8 PiB)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerTotals:
+    """Sums over a layer table; a layer counts as frozen or trainable only if it has weights."""
+
+    frozen_weight_bytes: int
+    trainable_weight_bytes: int
+    optimizer_bytes: int
+    frozen_layers: int
+    trainable_layers: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerChange:
+    """A layer table that took effect at `step`, and the layers whose trainability differs from the one before."""
+
+    step: int
+    reason: str
+    totals: LayerTotals
+    became_trainable: tuple[str, ...]
+    became_frozen: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Epoch:
+    """An epoch's training steps."""
+
+    epoch: int
+    first_step: int
+    last_step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationPass:
+    """The validation batches between two training steps; `peak_bytes` is None if no peak is known."""
+
+    after_step: int
+    batches: int
+    peak_bytes: int | None
+
+
+def layer_totals(table: LayerTable) -> LayerTotals:
+    """The sums of `table`; optimizer bytes include those that belong to no layer."""
+    with_weights = [layer for layer in table.layers if layer.weight_bytes]
+    trainable = sum(layer.trainable_weight_bytes for layer in table.layers)
+    weights = sum(layer.weight_bytes for layer in table.layers)
+    optimizer = sum(layer.optimizer_bytes for layer in table.layers) + table.other_optimizer_bytes
+    # A stranger's table may hold anything that fits each field; sums stay within what the page's numbers hold exactly.
+    return LayerTotals(
+        frozen_weight_bytes=min(max(0, weights - trainable), MOST_BYTES),
+        trainable_weight_bytes=min(trainable, MOST_BYTES),
+        optimizer_bytes=min(optimizer, MOST_BYTES),
+        frozen_layers=sum(not layer.trainable for layer in with_weights),
+        trainable_layers=sum(layer.trainable for layer in with_weights),
+    )
+
+
+def layer_changes(tables: Sequence[LayerTable]) -> list[LayerChange]:
+    """One change for each table."""
+    changes = []
+    before: dict[str, bool] = {}
+    for table in tables:
+        now = {layer.path: layer.trainable for layer in table.layers}
+        changes.append(
+            LayerChange(
+                table.step,
+                table.reason,
+                layer_totals(table),
+                became_trainable=tuple(path for path, on in now.items() if on and before.get(path) is False),
+                became_frozen=tuple(path for path, on in now.items() if not on and before.get(path) is True),
+            )
+        )
+        before = now
+    return changes
+
+
+def table_at(tables: Sequence[LayerTable], step: int | None) -> LayerTable | None:
+    """The table that holds at `step` (None: the last), the first one for steps before it; None if there is none."""
+    if not tables:
+        return None
+    if step is None:
+        return tables[-1]
+    return next((table for table in reversed(tables) if table.step <= step), tables[0])
+
+
+def epochs(samples: Samples) -> list[Epoch]:
+    """The epochs of the training steps, in order of recording."""
+    of_training = (samples.phase == PHASES.index("train")) & (samples.epoch != MISSING)
+    steps, numbers = samples.step[of_training], samples.epoch[of_training]
+    return [
+        Epoch(int(numbers[begin]), int(steps[begin:end].min()), int(steps[begin:end].max()))
+        for begin, end in _stretches(numbers)
+    ]
+
+
+def validation_passes(samples: Samples, device: str) -> list[ValidationPass]:
+    """The validation passes, with their peak on `device`."""
+    of_validation = samples.phase == PHASES.index("validation")
+    steps = samples.step[of_validation]
+    figures = samples.devices.get(device)
+    peaks = np.full(len(steps), MISSING) if figures is None else figures.peak_bytes[of_validation]
+    passes = []
+    for begin, end in _stretches(steps):
+        peak = int(peaks[begin:end].max())
+        passes.append(ValidationPass(int(steps[begin]), end - begin, None if peak == MISSING else peak))
+    return passes
+
+
+def _stretches(values: Integers) -> list[tuple[int, int]]:
+    """[begin, end) of the stretches of equal values."""
+    if not len(values):
+        return []
+    edges = np.flatnonzero(np.diff(values)) + 1
+    return list(zip([0, *edges.tolist()], [*edges.tolist(), len(values)], strict=True))

@@ -1,0 +1,208 @@
+"""What each route answers: a reader, a source and parameters in, a payload out. Knows no HTTP."""
+
+import dataclasses
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.analysis import changes, facts, reduce
+from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
+from tb_memplugin.analysis.overview import Overview, overview
+from tb_memplugin.codec import MISSING
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.model import DeviceSamples, Phase, Run
+from tb_memplugin.store.merge import device_name
+from tb_memplugin.store.reader import LoadedRun, Reader, RunTags
+from tb_memplugin.store.source import Source
+from tb_memplugin.version import __version__
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """A table for the page: JSON fields, and columns of equal length."""
+
+    fields: Mapping[str, Any]
+    columns: Mapping[str, npt.NDArray[Any]]
+
+
+class Handlers:
+    """Answers the routes from what one `Reader` holds. Thread-safe.
+
+    Every method raises NotFoundError for a run, device or step that is not there, and SourceError if the source cannot be read now.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        self._facts: dict[str, tuple[str, dict[str, Any]]] = {}
+
+    def runs(self, source: Source) -> dict[str, Any]:
+        """``GET runs``: facts of every run; what did not change since the last time is not looked at."""
+        catalog = self._reader.catalog(source)
+        with self._lock:
+            known = {name: entry for name, entry in self._facts.items() if name in catalog}
+        for name, tags in catalog.items():
+            if name not in known or known[name][0] != tags.version:
+                known[name] = (tags.version, self._describe(source, tags))
+        with self._lock:
+            self._facts.update(known)
+        return {"plugin_version": __version__, "runs": [known[name][1] for name in catalog]}
+
+    def overview(
+        self,
+        source: Source,
+        run: str,
+        device: str,
+        phase: Phase,
+        first_step: int | None,
+        last_step: int | None,
+        points: int,
+    ) -> Columns:
+        """``GET overview``: what fills a device, step by step."""
+        loaded = self._reader.run(source, run)
+        of_worker, own_name = _worker_and_device(loaded, device)
+        view = overview(of_worker, own_name, phase, first_step, last_step, limit=2 * points)
+        fields = {
+            "run": run,
+            "device": device,
+            "phase": phase,
+            "total_rows": view.total_rows,
+            "groups": [{"category": category, "trainable": trainable} for category, trainable in view.groups],
+            "snapshots": [{"step": taken.step, "phase": taken.phase, "mode": taken.mode} for taken in view.snapshots],
+            "changes": [_change(change) for change in changes.layer_changes(of_worker.layer_tables)],
+            "epochs": [dataclasses.asdict(epoch) for epoch in changes.epochs(of_worker.samples)],
+            "validations": [
+                dataclasses.asdict(passed) for passed in changes.validation_passes(of_worker.samples, own_name)
+            ],
+            "sessions": [
+                {"session": span.session, "first_step": span.first_step}
+                for span in loaded.sessions
+                if span.session in of_worker.sessions
+            ],
+        }
+        return Columns(fields, _overview_columns(view))
+
+    def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
+        """``GET snapshots``: the list of them."""
+        loaded = self._reader.run(source, run)
+        if device is not None:
+            _worker_and_device(loaded, device)
+        return {
+            "run": run,
+            "snapshots": [
+                describe_snapshot(taken, ledger=False)
+                for taken in loaded.run.snapshots
+                if device in (None, taken.device)
+            ],
+        }
+
+    def snapshot(self, source: Source, run: str, device: str, step: int, phase: Phase) -> dict[str, Any]:
+        """``GET snapshot``: one, whole; of several of a step the one with the highest peak."""
+        loaded = self._reader.run(source, run)
+        _worker_and_device(loaded, device)
+        of_device = [taken for taken in loaded.run.snapshots if taken.device == device and taken.phase == phase]
+        found = [taken for taken in of_device if taken.step == step]
+        if not found:
+            raise NotFoundError(
+                f"no snapshot of step {step} in phase {phase} on {device}; there are: {_some([taken.step for taken in of_device])}"
+            )
+        return {"run": run, **describe_snapshot(max(found, key=lambda taken: taken.in_use_bytes))}
+
+    def layers(self, source: Source, run: str, step: int | None) -> dict[str, Any]:
+        """``GET layers``: the layer table that holds at a step."""
+        table = changes.table_at(self._reader.run(source, run).run.layer_tables, step)
+        if table is None:
+            raise NotFoundError(f"run {run} has no layer table: it was written without a model, or the table was lost")
+        return {
+            "run": run,
+            "step": table.step,
+            "reason": table.reason,
+            "optimizer": table.optimizer,
+            "other_optimizer_bytes": table.other_optimizer_bytes,
+            "other_state_bytes": table.other_state_bytes,
+            "layers": [describe_layer(layer) for layer in table.layers],
+        }
+
+    def activations(self, source: Source, run: str, points: int) -> Columns:
+        """``GET activations``: recorded activation bytes of every layer over steps."""
+        recorded = self._reader.run(source, run, activations=True).run.activations
+        total = len(recorded)
+        rows = np.arange(total)
+        if total > 2 * points:
+            rows = reduce.extreme_rows([reduce.row_sums(recorded.bytes)], limit=2 * points)
+        values = recorded.bytes[rows]
+        columns: dict[str, npt.NDArray[Any]] = {"step": recorded.step[rows], "wall_time": recorded.wall_time[rows]}
+        columns.update((f"layer/{at}", values[:, at]) for at in range(len(recorded.layers)))
+        return Columns({"run": run, "total_rows": total, "layers": list(recorded.layers)}, columns)
+
+    def _describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
+        loaded = self._reader.load(source, tags)
+        run = loaded.run
+        steps = facts.step_range(run)
+        layers = self._reader.activation_layers(source, tags)
+        if not steps.steps and layers:
+            # A run of activations only: its steps are theirs.
+            run = self._reader.load(source, tags, activations=True).run
+            steps = facts.step_range(run)
+        return {
+            "run": tags.name,
+            "version": tags.version,
+            "sessions": len(run.sessions),
+            "workers": list(run.workers),
+            "steps": steps.steps,
+            "first_step": steps.first_step,
+            "last_step": steps.last_step,
+            "started": loaded.sessions[0].started if loaded.sessions else None,
+            "phases": facts.phases(run),
+            "devices": [dataclasses.asdict(device) for device in facts.device_facts(run)],
+            "activation_layers": layers,
+            "notes": list(run.notes),
+            "damage": list(run.damage),
+        }
+
+
+def _worker_and_device(loaded: LoadedRun, device: str) -> tuple[Run, str]:
+    """The worker that `device` of the merged run belongs to, and the device's own name.
+
+    Raises:
+        NotFoundError: The run has no such device.
+    """
+    names = []
+    for worker, run in loaded.by_worker.items():
+        for own in dict.fromkeys([*run.samples.devices, *(taken.device for taken in run.snapshots)]):
+            name = device_name(worker, own)
+            if name == device:
+                return run, own
+            names.append(name)
+    raise NotFoundError(f"run {loaded.run.name} has no device {device!r:.200}; it has: {_some(names)}")
+
+
+def _change(change: changes.LayerChange) -> dict[str, Any]:
+    return {
+        "step": change.step,
+        "reason": change.reason,
+        **dataclasses.asdict(change.totals),
+        "became_trainable": list(change.became_trainable),
+        "became_frozen": list(change.became_frozen),
+    }
+
+
+def _overview_columns(view: Overview) -> dict[str, npt.NDArray[Any]]:
+    columns: dict[str, npt.NDArray[Any]] = {"step": view.step, "epoch": view.epoch, "wall_time": view.wall_time}
+    for name in ("in_use_bytes", "peak_bytes", "capacity_bytes"):
+        columns[name] = getattr(view.figures, name)
+    columns["host_resident_bytes"] = view.host_resident_bytes
+    for field in dataclasses.fields(DeviceSamples):
+        columns.setdefault(field.name, getattr(view.figures, field.name))
+    columns["snapshot"] = np.where(view.snapshot < 0, MISSING, view.snapshot)
+    columns["traced"] = view.traced.astype(np.int64)
+    columns.update((f"group/{at}", view.composition[:, at]) for at in range(len(view.groups)))
+    return columns
+
+
+def _some(names: list[Any]) -> str:
+    shown = ", ".join(f"{name!s:.80}" for name in names[:10])
+    return (shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")) or "none"

@@ -1,0 +1,72 @@
+"""HTTP answers: JSON, binary columns, files, and errors as plain sentences."""
+
+import gzip
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tensorboard.backend import http_util
+from werkzeug.wrappers import Request, Response
+
+from tb_memplugin.codec import MISSING
+
+COLUMNS_TYPE = "application/x-tb-memplugin-columns"
+_GZIP_FROM = 1 << 10
+"""Answers shorter than this are not worth compressing."""
+
+
+def json_response(request: Request, payload: Mapping[str, Any]) -> Response:
+    """`payload` as JSON; a number that is not finite is a bug and raises ValueError."""
+    return _respond(request, _dump(payload), "application/json")
+
+
+def columns_response(
+    request: Request, fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[Any]] | Sequence[tuple[str, npt.NDArray[Any]]]
+) -> Response:
+    """The columns with `fields` in front of them; see ``http_api.md``."""
+    return _respond(request, pack_columns(fields, dict(columns)), COLUMNS_TYPE)
+
+
+def error_response(request: Request, status: int, sentence: str) -> Response:
+    """`sentence` as plain text."""
+    return _respond(request, sentence.encode("utf-8", "replace"), "text/plain; charset=utf-8", status)
+
+
+def file_response(request: Request, content: bytes, content_type: str) -> Response:
+    """A file of the page."""
+    return _respond(request, content, content_type)
+
+
+def pack_columns(fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """The binary form of columns of equal length; `MISSING` in integer columns becomes NaN."""
+    rows = {len(column) for column in columns.values()}
+    if len(rows) > 1:
+        raise ValueError(f"columns of different lengths: {sorted(rows)}")
+    head = _dump({"rows": rows.pop() if rows else 0, "columns": list(columns), **fields})
+    padding = -(4 + len(head)) % 8
+    parts = [struct.pack("<I", len(head)), head, bytes(padding)]
+    parts.extend(_as_float(column).tobytes() for column in columns.values())
+    return b"".join(parts)
+
+
+def _as_float(column: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    values = column.astype("<f8")
+    if column.dtype == np.int64:
+        values[column == MISSING] = np.nan
+    return values
+
+
+def _dump(payload: Mapping[str, Any]) -> bytes:
+    return json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _respond(request: Request, content: bytes, content_type: str, status: int = 200) -> Response:
+    # TensorBoard's responder sets nosniff and no-cache. It compresses text only, and slowly; ours is packed here.
+    encoding = None
+    if len(content) >= _GZIP_FROM and "gzip" in request.headers.get("Accept-Encoding", ""):
+        content, encoding = gzip.compress(content, 1, mtime=0), "gzip"
+    response: Response = http_util.Respond(request, content, content_type, code=status, content_encoding=encoding)
+    return response
