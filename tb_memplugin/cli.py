@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="tb-memplugin", description="Where a TensorFlow training run's device memory goes, by layer and kind of use."
+        prog="tb-memplugin",
+        description="Where a TensorFlow training run's device memory goes, by layer and kind of use.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -72,7 +73,8 @@ def _inspect(options: argparse.Namespace) -> int:
 def _selected_runs(runs: Mapping[str, Run], options: argparse.Namespace) -> dict[str, Run]:
     if not runs:
         raise NotFoundError(
-            f"there are no memory records under {options.logdir}; record some with tb_memplugin.MemoryCallback or MemoryRecorder"
+            f"there are no memory records under {options.logdir}; "
+            "record some with tb_memplugin.MemoryCallback or MemoryRecorder"
         )
     if options.run is not None and options.run not in runs:
         raise NotFoundError(f"there is no run {options.run!r}; there are: {', '.join(runs)}")

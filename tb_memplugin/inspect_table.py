@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from tb_memplugin.analysis.changes import layer_totals, table_at
-from tb_memplugin.analysis.describe import Selection, describe_activations
+from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, step_range
 from tb_memplugin.model import LayerTable, Run, Snapshot
 from tb_memplugin.units import UNKNOWN, format_bytes, format_figure, unit_for
@@ -18,8 +18,8 @@ _WORDS = {
 }
 
 
-def format_run(run: Run, selection: Selection = Selection()) -> str:  # noqa: B008  immutable
-    """The run's facts, narrowed to `selection`: its devices, what fills each at its peak, its layers, and what is missing."""
+def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
+    """The run's facts, narrowed to `selection`: devices, what fills each at its peak, layers, and what is missing."""
     steps = step_range(run)
     span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
     sessions = f", {len(run.sessions)} sessions" if len(run.sessions) > 1 else ""
@@ -44,7 +44,7 @@ def format_run(run: Run, selection: Selection = Selection()) -> str:  # noqa: B0
 
 def clean(text: str) -> str:
     """`text` from a run directory without what could steer a terminal or break a line."""
-    return "".join("�" if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") else character for character in text)
+    return "".join("�" if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") else one for one in text)
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -126,7 +126,10 @@ def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int
     if rest:
         shown = [*shown, ((f"{len(rest)} more", *[""] * (width - 1)), sum(size for _, size in rest))]
     unit = unit_for([ordered[0][1]])
-    rows = [[*names, format_figure(size, unit), f"{100 * size / total:.1f} %" if total else UNKNOWN] for names, size in shown]
+    rows = [
+        [*names, format_figure(size, unit), f"{100 * size / total:.1f} %" if total else UNKNOWN]
+        for names, size in shown
+    ]
     head = [title, *[""] * (width - 1), unit, "share"]
     return format_table(head, rows, left=width)
 
@@ -134,7 +137,8 @@ def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int
 def _layers(table: LayerTable) -> str:
     totals = layer_totals(table)
     title = (
-        f"layers from step {table.step} on: {totals.trainable_layers} trainable with {format_bytes(totals.trainable_weight_bytes)}, "
+        f"layers from step {table.step} on: "
+        f"{totals.trainable_layers} trainable with {format_bytes(totals.trainable_weight_bytes)}, "
         f"{totals.frozen_layers} frozen with {format_bytes(totals.frozen_weight_bytes)}, "
         f"optimizer {clean(table.optimizer) if table.optimizer else 'none'} with {format_bytes(totals.optimizer_bytes)}"
     )

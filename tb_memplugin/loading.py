@@ -9,7 +9,9 @@ from tb_memplugin.store.reader import Reader
 
 
 class Runs(Mapping[str, Run]):
-    """The runs under a directory as they were when it was opened, by the name that TensorBoard shows; each is decoded when it is asked for.
+    """The runs under a directory as they were when it was opened, by the name that TensorBoard shows.
+
+    A run is decoded when it is asked for.
 
     Args:
         path: Log directory: a path, or a URL that TensorBoard can open.

@@ -1,4 +1,4 @@
-"""The entry point. TensorBoard imports this module at every start and does not start if that fails: nothing here can fail."""
+"""The entry point. TensorBoard imports this module at every start, and does not start if that fails."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ class MemoryLoader(base_plugin.TBLoader):  # type: ignore[misc]  # tensorboard h
     """Makes the plugin; everything else is imported only then."""
 
     def fix_flags(self, flags: Any) -> None:
-        """Asks for all of this plugin's events to be kept, unless the user asked for a number: a second line of defence."""
+        """Asks for all of this plugin's events to be kept, unless the user said how many: a second line of defence."""
         try:
             samples = dict(flags.samples_per_plugin or {})
             samples.setdefault(_NAME, _ALL_SAMPLES)

@@ -63,4 +63,4 @@ def _figure(scaled: float, at: int, forced: bool) -> tuple[str, float]:
 
 
 def _round(figure: float, decimals: int) -> float:
-    return math.floor(figure * 10**decimals + 0.5) / 10**decimals
+    return math.floor(figure * 10.0**decimals + 0.5) / 10.0**decimals

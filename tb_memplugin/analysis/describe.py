@@ -23,7 +23,10 @@ class Selection:
     phase: str | None = None
 
 
-def describe_run(run: Run, selection: Selection = Selection()) -> dict[str, Any]:  # noqa: B008  immutable
+EVERYTHING = Selection()
+
+
+def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
     """The run's facts. A step narrows the snapshots to that step and the layers to the table valid then."""
     steps = step_range(run)
     table = table_at(run.layer_tables, selection.step)
@@ -79,7 +82,7 @@ def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
 
 
 def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]:
-    """One snapshot, every field; without its ledger and what is held for the backward pass if those are not asked for."""
+    """One snapshot, every field; `ledger` says whether with its ledger and what is held for the backward pass."""
     described: dict[str, Any] = {
         field.name: getattr(snapshot, field.name)
         for field in dataclasses.fields(snapshot)

@@ -19,7 +19,7 @@ class StepRange:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceFacts:
-    """What is known of a device over the whole run; `peak_bytes` is the highest in any phase, `snapshots` counts them."""
+    """What is known of a device over the whole run; `peak_bytes` is the highest in any phase, `snapshots` a count."""
 
     device: str
     capacity_bytes: int | None

@@ -1,7 +1,8 @@
 """Which category holds how many bytes at every step's peak. Pure.
 
-It is measured at traced steps (snapshots) and inferred in between, as ``server/http_api.md`` says; in every row it sums to the measured peak
-exactly: what lies above a peak is cut from the top of the stack, and what the peak has above it is ``unattributed``.
+It is measured at traced steps (snapshots) and inferred in between, as ``server/http_api.md`` says; in every row it sums
+to the measured peak exactly: what lies above a peak is cut from the top of the stack, and what the peak has above it is
+``unattributed``.
 """
 
 import dataclasses
@@ -74,7 +75,8 @@ def overview(
 
     Args:
         run: As one worker saw it; `device` is one of its devices, or of its snapshots'.
-        limit: Rows; fewer than the steps are real rows with every bucket's extremes of peak and in use, and all traced steps.
+        limit: Rows; fewer than the steps are real rows with every bucket's extremes of peak and in use, and all traced
+            steps.
     """
     snapshots = tuple(
         taken
@@ -260,7 +262,7 @@ def _ledger_groups(ledger: Sequence[LedgerRow]) -> dict[Group, int]:
 
 
 def _fit(stacks: Integers, peaks: Integers) -> Integers:
-    """`stacks`, shape [rows, groups], cut from the top or filled with `unattributed` (the last group) to sum to `peaks`."""
+    """`stacks`, shape [rows, groups], cut from the top or filled up in the last group to sum to `peaks`."""
     known = np.where(peaks == MISSING, 0, peaks)
     heights = np.minimum(np.cumsum(stacks, axis=1), known[:, None])
     fitted = np.diff(heights, axis=1, prepend=0)

@@ -14,8 +14,8 @@ Rows = npt.NDArray[np.intp]
 def extreme_rows(columns: Sequence[Integers], limit: int, always: Iterable[int] = ()) -> Rows:
     """Rows to show, in order: all of them if they are at most `limit`, else about that many.
 
-    The rows are cut into buckets of equal size; each keeps the first row of its lowest and of its highest value in every one of
-    `columns` (int64 of equal length, `MISSING` ignored). First and last row and `always` stay too.
+    The rows are cut into buckets of equal size; each keeps the first row of its lowest and of its highest value in each
+    of `columns` (int64 of equal length, `MISSING` ignored). First and last row and `always` stay too.
     """
     rows = len(columns[0])
     if rows <= limit:
@@ -41,7 +41,8 @@ def _first_equal(column: Integers, targets: Integers, edges: Rows, sizes: Rows) 
 
 
 def row_sums(values: Integers) -> Integers:
-    """The sum of each row of `values`, shape [rows, columns], what is `MISSING` counted as nothing; at least 0, at most the largest int64."""
-    known = np.where(values == MISSING, 0, values) if (values == MISSING).any() else values
-    sums = known.sum(axis=1, dtype=np.float64)
-    return np.minimum(sums, 2.0**62).astype(np.int64)
+    """The sum of each row of `values`, shape [rows, columns]; what is `MISSING` counts as nothing."""
+    known = np.maximum(values, 0)
+    # A stranger's figures may be so large that an integer would overflow.
+    sums: Integers = np.minimum(known.sum(axis=1, dtype=np.float64), 2.0**62).astype(np.int64)
+    return sums

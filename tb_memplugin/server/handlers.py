@@ -31,7 +31,8 @@ class Columns:
 class Handlers:
     """Answers the routes from what one `Reader` holds. Thread-safe.
 
-    Every method raises NotFoundError for a run, device or step that is not there, and SourceError if the source cannot be read now.
+    Every method raises NotFoundError for a run, device or step that is not there, and SourceError if the source cannot
+    be read now.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -106,9 +107,8 @@ class Handlers:
         of_device = [taken for taken in loaded.run.snapshots if taken.device == device and taken.phase == phase]
         found = [taken for taken in of_device if taken.step == step]
         if not found:
-            raise NotFoundError(
-                f"no snapshot of step {step} in phase {phase} on {device}; there are: {_some([taken.step for taken in of_device])}"
-            )
+            steps = _some([taken.step for taken in of_device])
+            raise NotFoundError(f"no snapshot of step {step} in phase {phase} on {device}; there are: {steps}")
         return {"run": run, **describe_snapshot(max(found, key=lambda taken: taken.in_use_bytes))}
 
     def layers(self, source: Source, run: str, step: int | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Parameters of HTTP requests, strictly: every one is known, given once, and what it should be."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from tb_memplugin.errors import RequestError
 from tb_memplugin.model import PHASES, Phase
@@ -18,7 +18,7 @@ MAX_POINTS = 10_000
 class Arguments(Protocol):
     """Query arguments with repetitions; werkzeug's `Request.args` is one."""
 
-    def keys(self) -> Collection[str]: ...
+    def __iter__(self) -> Iterator[str]: ...
 
     def getlist(self, name: str) -> Sequence[str]: ...
 
@@ -30,7 +30,7 @@ def parse(arguments: Arguments, accepted: Sequence[str]) -> dict[str, str]:
         RequestError: One is unknown or repeated.
     """
     values = {}
-    for name in arguments.keys():
+    for name in arguments:
         if name not in accepted:
             raise RequestError(f"unknown parameter {name!r:.80}; accepted here: {', '.join(accepted) or 'none'}")
         given = arguments.getlist(name)
@@ -50,7 +50,9 @@ def text(values: Mapping[str, str], name: str) -> str:
     if not value:
         raise RequestError(f"parameter {name!r} is missing; give the name of a {name}")
     if len(value) > MAX_TEXT_CHARACTERS:
-        raise RequestError(f"parameter {name!r} has {len(value)} characters; at most {MAX_TEXT_CHARACTERS} are accepted")
+        raise RequestError(
+            f"parameter {name!r} has {len(value)} characters; at most {MAX_TEXT_CHARACTERS} are accepted"
+        )
     return value
 
 
@@ -115,7 +117,7 @@ def phase(values: Mapping[str, str]) -> Phase:
     value = values.get("phase", "train")
     if value not in PHASES:
         raise RequestError(f"parameter 'phase' is {value!r:.80}; accepted: {', '.join(PHASES)}")
-    return cast(Phase, value)
+    return value
 
 
 def _whole_number(name: str, value: str, least: int, most: int) -> int:

@@ -3,7 +3,7 @@
 import gzip
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,9 @@ def json_response(request: Request, payload: Mapping[str, Any]) -> Response:
     return _respond(request, _dump(payload), "application/json")
 
 
-def columns_response(
-    request: Request, fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[Any]] | Sequence[tuple[str, npt.NDArray[Any]]]
-) -> Response:
+def columns_response(request: Request, fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[Any]]) -> Response:
     """The columns with `fields` in front of them; see ``http_api.md``."""
-    return _respond(request, pack_columns(fields, dict(columns)), COLUMNS_TYPE)
+    return _respond(request, pack_columns(fields, columns), COLUMNS_TYPE)
 
 
 def error_response(request: Request, status: int, sentence: str) -> Response:

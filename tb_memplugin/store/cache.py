@@ -8,7 +8,10 @@ Value = TypeVar("Value")
 
 
 class ByteCache(Generic[Value]):
-    """Keeps the most recently used values up to `limit` bytes; the newest is kept even if it alone is larger. Not thread-safe."""
+    """Keeps the most recently used values up to `limit` bytes, and the newest even if it alone is larger.
+
+    Not thread-safe.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -72,7 +72,10 @@ def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
     if len(names) > room:
         kept = set(sorted(names, key=lambda name: -counts[name])[:room])
         names = [name for name in names if name in kept]
-        sentence = f"{len(counts) - room} of {len(counts)} devices are not shown: {rows} rows of all would need more than {MAX_TABLE_BYTES} bytes"
+        sentence = (
+            f"{len(counts) - room} of {len(counts)} devices are not shown: "
+            f"{rows} rows of all would need more than {MAX_TABLE_BYTES} bytes"
+        )
     joined = Samples(
         step=np.concatenate([part.step for part in parts]),
         phase=np.concatenate([part.phase for part in parts]),
@@ -100,7 +103,10 @@ def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivation
     room = MAX_TABLE_BYTES // (8 * len(columns))
     sentence = None
     if rows > room:
-        sentence = f"activations of {rows - room} of {rows} rows are not shown: all would need more than {MAX_TABLE_BYTES} bytes"
+        sentence = (
+            f"activations of {rows - room} of {rows} rows are not shown: "
+            f"all would need more than {MAX_TABLE_BYTES} bytes"
+        )
         rows = room
     values = np.full((rows, len(columns)), MISSING, np.int64)
     at = 0

@@ -56,7 +56,8 @@ def crc32c(data: bytes | memoryview) -> int:
     first, second, third, fourth = _SHIFT
     total = 0
     for register in registers.tolist():
-        total = first[total & 255] ^ second[total >> 8 & 255] ^ third[total >> 16 & 255] ^ fourth[total >> 24] ^ register
+        shifted = first[total & 255] ^ second[total >> 8 & 255] ^ third[total >> 16 & 255] ^ fourth[total >> 24]
+        total = shifted ^ register
     return total ^ 0xFFFFFFFF
 
 

@@ -1,6 +1,7 @@
 """Frames straight from event files, without TensorBoard's server and without TensorFlow.
 
-Files are reached through TensorBoard's own file layer, so that what it can open (S3, and whatever fsspec knows) can be opened here.
+Files are reached through TensorBoard's own file layer, so that what it can open (S3, and whatever fsspec knows) can be
+opened here.
 """
 
 import dataclasses
@@ -69,14 +70,15 @@ class FileSource:
         except Exception as error:  # each file system raises its own
             raise NotFoundError(f"the log directory {self._logdir} cannot be opened: {error}") from error
         if not is_directory:
-            raise NotFoundError(f"there is no directory {self._logdir}; give the directory that TensorBoard's --logdir names")
+            raise NotFoundError(f"there is no directory {self._logdir}; give the one that TensorBoard's --logdir names")
 
     def listing(self) -> Listing:
         """See `Source.listing`; a tag's mark is the number and place of its frames. Reads only what files grew by."""
         self._unlisted = {}
         present = self._event_files()
         self._files = {
-            run: {path: self._files.get(run, {}).get(path) or _File() for path in paths} for run, paths in present.items()
+            run: {path: self._files.get(run, {}).get(path) or _File() for path in paths}
+            for run, paths in present.items()
         }
         for run, files in self._files.items():
             for path, file in files.items():
@@ -161,7 +163,10 @@ class FileSource:
                     )
                 else:
                     file.scanned = found.offset + found.size
-                    file.damage.append(f"run {run}: {found.size} bytes of {name} from byte {found.offset} on cannot be read: a record's length is damaged")
+                    file.damage.append(
+                        f"run {run}: {found.size} bytes of {name} from byte {found.offset} on cannot be read: "
+                        "a record's length is damaged"
+                    )
             file.length = length
         except Exception as error:  # each file system raises its own
             file.length = -1
@@ -182,7 +187,9 @@ class FileSource:
 
 def _index(run: str, path: str, name: str, record: tfrecord.Record, file: _File) -> None:
     if not record.is_intact():
-        file.damage.append(f"run {run}: the record at byte {record.offset} of {name} is damaged: its checksum does not match")
+        file.damage.append(
+            f"run {run}: the record at byte {record.offset} of {name} is damaged: its checksum does not match"
+        )
         return
     try:
         event = event_pb2.Event.FromString(record.data)

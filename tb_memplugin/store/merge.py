@@ -1,8 +1,9 @@
 """From the sessions of a run to the run: which session's word counts for which step, and which process it was. Pure.
 
-A training that is killed and resumed is a second session that repeats some steps: the later one counts for them. Two processes that
-record at the same time are workers, and both count: a worker has a sub-directory of its own, or, where two write into one directory by
-accident, is told from the other by its session. The devices of any worker but ``""`` are named ``<worker>/<device>``.
+A training that is killed and resumed is a second session that repeats some steps: the later one counts for them. Two
+processes that record at the same time are workers, and both count: a worker has a sub-directory of its own, or, where
+two write into one directory by accident, is told from the other by its session. The devices of any worker but ``""``
+are named ``<worker>/<device>``.
 """
 
 import dataclasses
@@ -11,9 +12,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tb_memplugin.codec import MISSING
-from tb_memplugin.model import PHASES, LayerActivations, LayerTable, Run, Samples, Session, SessionInfo, Snapshot
+from tb_memplugin.model import (
+    PHASES,
+    Integers,
+    LayerActivations,
+    LayerTable,
+    Run,
+    Samples,
+    Session,
+    SessionInfo,
+    Snapshot,
+)
 from tb_memplugin.store.columns import (
-    empty_activations,
     join_activations,
     join_samples,
     rows_not_in,
@@ -59,7 +69,8 @@ def make_session(
 ) -> tuple[Session, list[str]]:
     """A session from what its frames said, in order, with sentences on what was left out for its size.
 
-    Of the facts, the last ones count; a session without facts still shows its figures. A peak whose sample was lost stands in for it.
+    Of the facts, the last ones count; a session without facts still shows its figures. A peak whose sample was lost
+    stands in for it.
     """
     sentences = []
     joined, sentence = join_samples(samples)
@@ -96,9 +107,7 @@ def merge(
         worker: _merge_sessions(name, worker, of_worker, all_attempts) for worker, of_worker in sorted(lanes.items())
     }
     run = by_worker[""] if set(by_worker) == {""} else _merge_workers(name, by_worker)
-    run = dataclasses.replace(
-        run, sessions=tuple(session.info.session for _, session in ordered), damage=tuple(damage)
-    )
+    run = dataclasses.replace(run, sessions=tuple(session.info.session for _, session in ordered), damage=tuple(damage))
     spans = [
         SessionSpan(session.info.session, worker, session.info.started, _first_step(session))
         for worker, of_worker in lanes.items()
@@ -108,7 +117,7 @@ def merge(
 
 
 def _lanes(ordered: Sequence[tuple[str, Session]]) -> dict[str, list[Session]]:
-    """Worker -> its sessions. A session that begins before its worker's last one ended is another process: a worker of its own."""
+    """Worker -> its sessions. One that begins before the worker's last one ended is another process: its own worker."""
     lanes: dict[str, list[Session]] = {}
     ends: dict[str, float] = {}
     for worker, session in ordered:
@@ -155,7 +164,9 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         samples=joined,
         activations=table,
         snapshots=tuple(
-            sorted((taken for of_one in snapshots for taken in of_one), key=lambda taken: (taken.step, taken.in_use_bytes))
+            sorted(
+                (taken for of_one in snapshots for taken in of_one), key=lambda taken: (taken.step, taken.in_use_bytes)
+            )
         ),
         notes=tuple(dict.fromkeys(note for session in sessions for note in session.info.notes)),
         damage=(),
@@ -213,12 +224,12 @@ def _without_cells(earlier: LayerActivations, later: LayerActivations) -> LayerA
     if len(columns) == len(earlier.layers):
         return take_activations(earlier, ~repeated)
     values = earlier.bytes.copy()
-    values[np.ix_(np.flatnonzero(repeated), columns)] = MISSING
+    values[np.ix_(np.flatnonzero(repeated), np.asarray(columns))] = MISSING
     cleared = dataclasses.replace(earlier, bytes=values)
     return take_activations(cleared, ~(repeated & (values == MISSING).all(axis=1)))
 
 
-def _unsorted(steps: np.ndarray) -> bool:  # type: ignore[type-arg]
+def _unsorted(steps: Integers) -> bool:
     return bool((np.diff(steps) < 0).any())
 
 
@@ -232,6 +243,3 @@ def _unknown_session(identifier: str, samples: Samples, activations: LayerActiva
     times = [float(part.wall_time.min()) for part in (samples, activations) if len(part)]
     note = f"the facts about session {identifier} could not be read; its figures are shown"
     return SessionInfo(identifier, min(times, default=0.0), "recorder", {}, (note,))
-
-
-__all__ = ["MergedRun", "SessionSpan", "device_name", "empty_activations", "make_session", "merge"]

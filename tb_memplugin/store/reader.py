@@ -1,4 +1,4 @@
-"""Reads runs from a source: only what changed since the last time, only what is asked for, and safely from many threads."""
+"""Reads runs from a source: only what changed since the last time, only what is asked for, safely from many threads."""
 
 import dataclasses
 import logging
@@ -25,7 +25,12 @@ MAX_SENTENCES = 30
 """Sentences on damage that one run shows; the rest are counted."""
 
 _WITHOUT_ACTIVATIONS = ("meta", "samples", "peak", "snapshots")
-_STREAM_WORDS = {"samples": "samples", "activations": "layer activations", "snapshots": "snapshots", "meta": "layer tables"}
+_STREAM_WORDS = {
+    "samples": "samples",
+    "activations": "layer activations",
+    "snapshots": "snapshots",
+    "meta": "layer tables",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +135,9 @@ class Reader:
         for tag in decoded.values():
             damage.extend(tag.damage)
         if too_large:
-            damage.append(f"{too_large} tags are not shown: the run is larger than the {MAX_RUN_BYTES} bytes that memory is taken for")
+            damage.append(
+                f"{too_large} tags are not shown: the run is over the {MAX_RUN_BYTES} bytes that memory is taken for"
+            )
         sessions: list[tuple[str, Session]] = []
         for (worker, identifier), streams in _by_session(wanted, decoded).items():
             session, sentences = _session(identifier, streams)

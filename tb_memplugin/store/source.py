@@ -43,7 +43,7 @@ class Source(Protocol):
         """
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        """The content of the wanted tags (event run -> tags), in batches of bounded size; tags that have gone are left out.
+        """The content of the wanted tags (event run -> tags), in batches of bounded size; what has gone is left out.
 
         Raises:
             SourceError: The place cannot be read now.

@@ -36,7 +36,7 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """A stretch of the file that holds no readable record. `at_end`: the file ends within a record (it may still be written)."""
+    """A stretch of the file without a readable record. `at_end`: the file ends within one, maybe still written."""
 
     offset: int
     size: int
@@ -44,7 +44,7 @@ class Loss:
 
 
 def walk(read_at: ReadAt, start: int, end: int) -> Iterator[Record | Loss]:
-    """The records of a file between the offsets `start` and `end`; a `Loss` with `at_end` is the last that is yielded."""
+    """The records of a file from offset `start` to `end`; a `Loss` with `at_end` is the last that is yielded."""
     window = _Window(read_at, end)
     at = start
     while at < end:
