@@ -218,6 +218,7 @@ class TraceFacts:
         variables: Those of the model, its optimizer and metrics.
         tensors: Others that Python held.
         gradients: (address, requested bytes, layer) of variables' gradients as the eager backward pass returned them.
+        chunks: Address to (allocated, requested) of chunks that earlier windows saw being allocated.
         start_in_use: The device's bytes in use just before the window, None if not known.
         notes: Sentences on what could not be learned.
     """
@@ -228,5 +229,6 @@ class TraceFacts:
     variables: tuple[VariableFact, ...] = ()
     tensors: tuple[TensorFact, ...] = ()
     gradients: tuple[tuple[int, int, str | None], ...] = ()
+    chunks: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
     start_in_use: int | None = None
     notes: tuple[str, ...] = ()

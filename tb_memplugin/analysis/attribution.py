@@ -12,6 +12,7 @@ import numpy as np
 
 from tb_memplugin.analysis.categories import Classifier, Owner
 from tb_memplugin.analysis.lifetimes import Chunks, chunks
+from tb_memplugin.analysis.window_start import Standing, standing
 from tb_memplugin.model import HeldRow, LedgerRow, Phase, Snapshot
 from tb_memplugin.trace import AllocationTrace, TraceFacts
 
@@ -33,7 +34,7 @@ def attribute(
         notes.append(
             f"What the step allocated is not available by layer, because the trace misses events ({faults} contradictions)."
         )
-    amounts = _amounts(found, classifier, None if faults else peak)
+    amounts = _amounts(found, classifier, standing(trace, facts, found), None if faults else peak)
     explained = sum(allocated for allocated, _ in amounts.values())
     if explained > in_use:
         notes.append(
@@ -74,19 +75,19 @@ def peak_event(trace: AllocationTrace) -> int:
     return peak if int(trace.in_use[peak]) > trace.start_in_use else -1
 
 
-def _amounts(found: Chunks, classifier: Classifier, peak: int | None) -> dict[Owner, tuple[int, int | None]]:
-    """Owner to (allocated, rounding) at the peak, of everything that has one.
-
-    Of the window's start only, if the peak is None.
-    """
+def _amounts(
+    found: Chunks, classifier: Classifier, old: tuple[Standing, ...], peak: int | None
+) -> dict[Owner, tuple[int, int | None]]:
+    """Owner to (allocated, rounding) at the peak; where the peak is None, of what was there before the window only."""
     totals: dict[Owner, tuple[int, int | None]] = {}
     live = [] if peak is None else found.live(peak).tolist()
     for chunk in live:
         owner, requested = classifier.owner(chunk, peak or 0)
         allocated = int(found.allocated[chunk])
         _add(totals, owner, allocated, allocated - requested)
-    for owner, allocated, requested in classifier.standing():
-        _add(totals, owner, allocated, allocated - requested)
+    for item in old:
+        owner = Owner(item.layer, item.category, item.trainable)
+        _add(totals, owner, item.allocated, item.allocated - item.requested)
     return totals
 
 

@@ -1,17 +1,15 @@
 """The rules that give a chunk its layer and category: by who made it, what it is for, and how long it lives."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from tb_memplugin.analysis.lifetimes import Chunks, readers
 from tb_memplugin.analysis.op_names import OpNames, op_name
+from tb_memplugin.analysis.window_start import rounded
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.trace import AllocationTrace, OpFact, TraceFacts, VariableFact
 
-ROUNDING = 256
-"""The BFC allocator rounds every request up to a multiple of this many bytes."""
 _INPUT_THREAD = "tf_data"
 _INPUT_OPS = ("IteratorGetNext", "optional", "OptionalGetValue", "OptionalFromValue", "Iterator")
 
@@ -49,20 +47,6 @@ class Classifier:
             for chunk in range(len(found))
             if found.birth[chunk] >= 0 and self._is_input(chunk)
         }
-
-    # --- the window's start ---
-
-    def standing(self) -> Iterator[tuple[Owner, int, int]]:
-        """(owner, allocated, requested) of variables and held tensors that were there before the window and that no
-        event speaks of.
-        """
-        died = set(self._chunks.address[self._chunks.birth == -1].tolist())
-        for address, variable in self._variables_at_start.items():
-            if address not in died and variable.requested_bytes:
-                yield self._variable_owner(variable), rounded(variable.requested_bytes), variable.requested_bytes
-        for address, tensor in self._tensors.items():
-            if address not in died and address not in self._variables_at_start and tensor.requested_bytes:
-                yield Owner(None, tensor.category, None), rounded(tensor.requested_bytes), tensor.requested_bytes
 
     def _variable_owner(self, variable: VariableFact) -> Owner:
         return Owner(variable.layer, variable.role, variable.trainable)
@@ -237,8 +221,3 @@ class Classifier:
                 times.append(last)
                 last = None
         return np.asarray(times, dtype=np.int64)
-
-
-def rounded(size: int) -> int:
-    """Bytes that the BFC allocator gives for a request, before any remainder that it does not split off."""
-    return max(ROUNDING, -(-size // ROUNDING) * ROUNDING)

@@ -8,6 +8,7 @@ these, so observing costs nothing then. What was seen stays with the process, we
 observer knows the functions that an earlier one saw being traced.
 """
 
+import dataclasses
 import functools
 import logging
 import threading
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tb_memplugin.importers.xplane import LAYER_PREFIX
-from tb_memplugin.trace import TraceFacts
+from tb_memplugin.trace import AllocationTrace, TraceFacts
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -295,6 +296,7 @@ class ModelObserver:
         self._installed = False
         self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
         self._window: Any = None
+        self._chunks: dict[str, dict[int, tuple[int, int]]] = {}  # device -> address -> (allocated, requested)
 
     def install(self) -> None:
         """Begins observing; functions that are traced from now on are known. Once is enough, twice does no harm."""
@@ -357,7 +359,23 @@ class ModelObserver:
         window, gradients = self._window, seen.eager_gradients or ()
         if window is None:
             raise RuntimeError("end_window() before begin_window()")
-        return window.facts(device, graph_facts(window.paths, window.owner_of), gradients)  # type: ignore[no-any-return]
+        facts: TraceFacts = window.facts(device, graph_facts(window.paths, window.owner_of), gradients)
+        return dataclasses.replace(facts, chunks=dict(self._chunks.get(device, {})))
+
+    def remember(self, trace: AllocationTrace) -> None:
+        """Notes the sizes of the chunks that a window's trace saw being allocated, for the ledgers of later windows.
+
+        Best given the trace of the first step, in which the optimizer makes its slots. May be called from another
+        thread.
+        """
+        known = dict(self._chunks.get(trace.device, {}))
+        columns = (trace.kind, trace.address, trace.allocated, trace.requested)
+        for kind, address, allocated, requested in zip(*(column.tolist() for column in columns), strict=True):
+            if kind > 0:
+                known[address] = (allocated, requested)
+            else:
+                known.pop(address, None)
+        self._chunks[trace.device] = known  # replaced as a whole: a reader on another thread sees the old or the new
 
     def _models(self) -> list[tuple[Any, Any]]:
         """Watched models with their optimizers, then other models whose layers were called."""

@@ -134,7 +134,7 @@ class _Graph:
         self.ops = graph.get_operations()
         self.number = {op.name: number for number, op in enumerate(self.ops)}
         self.types = [op.type for op in self.ops]
-        self.inputs = [[(self.number[tensor.op.name], tensor.value_index) for tensor in op.inputs] for op in self.ops]
+        self.inputs = self._inputs()
         self.layer: list[str | None] = [layer] * len(self.ops)
         self.phase: list[Pass] = [phase or "other"] * len(self.ops)
         self._inherited = phase
@@ -148,6 +148,19 @@ class _Graph:
         self._place_updates()
         self._awaited_outputs = awaited_outputs
         self._awaited = self._read_by_backward()
+
+    def _inputs(self) -> list[list[tuple[int, int]]]:
+        """For each op, its inputs as (number of the op, which of its results).
+
+        IdentityN, which ties many tensors together, is seen through.
+        """
+        inputs: list[list[tuple[int, int]]] = []
+        for op in self.ops:
+            sources = [(self.number[tensor.op.name], tensor.value_index) for tensor in op.inputs]
+            inputs.append(
+                [inputs[n][k] if n < len(inputs) and self.types[n] == "IdentityN" else (n, k) for n, k in sources]
+            )
+        return inputs
 
     def _place_spans(self, notes: GraphNotes, paths: Mapping[int, str]) -> list[bool]:
         """Gives the ops of each noted call to its layer and pass; inner calls win."""

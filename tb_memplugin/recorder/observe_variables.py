@@ -47,8 +47,9 @@ class Window:
         for nodes, model, optimizer in trees[:MAX_MODELS]:
             if id(model) not in self.paths:
                 self._add_model(nodes, model, optimizer)
+        self._heap = heap_range()
         for entry in self._entries:
-            entry.start = variable_address(entry.variable)
+            entry.start = self._pooled(variable_address(entry.variable))
         self._start_in_use = _bytes_in_use()
         self._tensors = self._held_tensors()
 
@@ -107,6 +108,13 @@ class Window:
         entry = self._by_handle.get(id(item)) or self._by_id.get(id(_tf_variable(item)))
         return None if entry is None else (entry.name, entry.layer)
 
+    def _pooled(self, address: int | None) -> int | None:
+        """The address, None if it is in the process's heap, where no allocator of a device has its pool.
+
+        On the CPU, tensors that were made from Python values lie there even if the device has a pool.
+        """
+        return None if address is None or self._heap[0] <= address < self._heap[1] else address
+
     def _held_tensors(self) -> tuple[tuple[str, TensorFact], ...]:
         """Eager tensors that Python holds, by device, searched for only if variables leave much unexplained."""
         known: dict[str, int] = {}
@@ -126,7 +134,7 @@ class Window:
         for item in gc.get_objects():
             if type(item) is not kind or item.dtype in (tf.resource, tf.variant, tf.string):
                 continue
-            address = tensor_address(item)
+            address = self._pooled(tensor_address(item))
             if address is not None and address not in taken:
                 is_input = tuple(item.shape[1:]) in shapes and len(item.shape) > 0
                 fact = TensorFact("inputs" if is_input else "other_state", _size(item), address)
@@ -146,7 +154,7 @@ class Window:
                 requested_bytes=_size(entry.variable),
                 device=short_device(entry.variable.device),
                 start_address=entry.start,
-                end_address=variable_address(entry.variable),
+                end_address=self._pooled(variable_address(entry.variable)),
             )
             for entry in self._entries
             if short_device(entry.variable.device) == device
@@ -242,6 +250,19 @@ def tensor_address(tensor: Any) -> int | None:
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     managed = pointer(capsule, b"dltensor")
     return ctypes.c_void_p.from_address(managed).value if managed else None
+
+
+def heap_range() -> tuple[int, int]:
+    """First and last address of the process's heap; (0, 0) where the system does not say."""
+    try:
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                if line.rstrip().endswith("[heap]"):
+                    first, _, last = line.split(None, 1)[0].partition("-")
+                    return int(first, 16), int(last, 16)
+    except (OSError, ValueError):
+        pass
+    return 0, 0
 
 
 def short_device(name: str) -> str:
