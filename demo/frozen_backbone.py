@@ -10,6 +10,8 @@ import argparse
 import os
 import pathlib
 import shutil
+import subprocess
+import sys
 import time
 
 CAPACITY_MIB = 1024
@@ -27,6 +29,7 @@ import tb_memplugin  # noqa: E402
 IMAGE_SIZE = 48
 BATCH_SIZE = 16
 CLASSES = 8
+RUNS = ("frozen", "all_trainable")
 
 
 def make_images(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -92,17 +95,20 @@ def main() -> None:
     parser.add_argument("--logdir", type=pathlib.Path, default=pathlib.Path("runs"))
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=50, help="training steps in an epoch")
+    parser.add_argument("--run", choices=RUNS, help="only this run, in this process")
     arguments = parser.parse_args()
+    if arguments.run is None:
+        for name in RUNS:  # each in a process of its own, as trainings are: what one leaves behind is not the other's
+            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--run", name], check=True)
+        return
     gpus = tf.config.list_physical_devices("GPU")
     where = f"on {len(gpus)} GPU" if gpus else f"on the CPU's BFC allocator, capacity {CAPACITY_MIB} MiB"
-    for name, frozen in (("frozen", True), ("all_trainable", False)):
-        run = arguments.logdir / name
-        shutil.rmtree(run, ignore_errors=True)
-        began = time.monotonic()
-        print(f"{name}: training {where}, {arguments.epochs} epochs of {arguments.steps} steps", flush=True)
-        train(run, arguments.epochs, arguments.steps, frozen)
-        keras.backend.clear_session()
-        print(f"{name}: done in {time.monotonic() - began:.0f} s", flush=True)
+    run = arguments.logdir / arguments.run
+    shutil.rmtree(run, ignore_errors=True)
+    began = time.monotonic()
+    print(f"{run.name}: training {where}, {arguments.epochs} epochs of {arguments.steps} steps", flush=True)
+    train(run, arguments.epochs, arguments.steps, frozen=arguments.run == "frozen")
+    print(f"{run.name}: done in {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Frames: the one binary format of everything this package stores.
 
 A frame is a fixed header and a zlib body. The body is a set of named tables of named columns, delta-coded and
-byte-transposed, with every string interned once, and a small JSON object of attributes. A frame is understood without any other,
+byte-transposed, with every string interned once, and a small JSON object of attributes. A frame is understood without
+any other,
 so that a damaged one costs only itself. Format 1, little-endian:
 
 ====== ===== ==================================================================
@@ -19,8 +20,10 @@ offset bytes meaning
 40     …     the body, one zlib stream
 ====== ===== ==================================================================
 
-The inflated body: four bytes of length, that many of JSON (``attributes``, ``strings``, ``tables``), then the columns' bytes in the order in
-which ``tables`` names them. Column types: ``i`` int64 (delta, transposed), ``f`` float64, ``s`` index into ``strings`` (stored as ``i``; -1 is null).
+The inflated body: four bytes of length, that many of JSON (``attributes``, ``strings``, ``tables``), then the columns'
+bytes in the order in
+which ``tables`` names them. Column types: ``i`` int64 (delta, transposed), ``f`` float64, ``s`` index into ``strings``
+(stored as ``i``; -1 is null).
 """
 
 import dataclasses
@@ -107,7 +110,8 @@ def encode(frame: Frame, level: int = 1) -> bytes:
     packed = zlib.compress(body, level)
     if len(body) > MAX_BODY_BYTES or len(packed) + _HEADER.size > MAX_FRAME_BYTES:
         raise FormatError(
-            f"frame of {len(body)} bytes ({len(packed)} packed) is over the limit of {MAX_BODY_BYTES} ({MAX_FRAME_BYTES}); write fewer rows in one frame"
+            f"frame of {len(body)} bytes ({len(packed)} packed) is over the limit of {MAX_BODY_BYTES} "
+            f"({MAX_FRAME_BYTES} packed); write fewer rows in one frame"
         )
     header = _HEADER.pack(
         MAGIC, FORMAT_VERSION, frame.stream, 0, frame.sequence, frame.first_step, frame.last_step, frame.rows, len(body)
@@ -121,12 +125,15 @@ def decode(data: bytes) -> Frame:
 
     Raises:
         NewerFormatError: Written by a newer version of this package.
-        FormatError: Anything else that is not a whole, undamaged frame. Memory is taken only for sizes that were checked.
+        FormatError: Anything else that is not a whole, undamaged frame. Memory is taken only for sizes that were
+            checked.
     """
     stream, sequence, first_step, last_step, rows, body = _open(data)
     head_length = int.from_bytes(body[:4], "little")
     if len(body) < 4 or 4 + head_length > len(body) or head_length > MAX_HEAD_BYTES:
-        raise FormatError(f"frame's description of {head_length} bytes does not fit its body of {len(body)} bytes or the limit of {MAX_HEAD_BYTES}")
+        raise FormatError(
+            f"frame's description of {head_length} bytes does not fit its body of {len(body)}, or {MAX_HEAD_BYTES}"
+        )
     try:
         head = json.loads(body[4 : 4 + head_length], parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -145,7 +152,7 @@ def _open(data: bytes) -> tuple[int, int, int, int, int, bytes]:
     if magic != MAGIC:
         raise FormatError(f"not a frame: it begins with {bytes(magic)!r}, expected {MAGIC!r}")
     if version > FORMAT_VERSION:
-        raise NewerFormatError(f"frame of format {version}; this version reads up to {FORMAT_VERSION}: upgrade tb_memplugin")
+        raise NewerFormatError(f"frame of format {version}; this version reads up to {FORMAT_VERSION}: upgrade")
     if version < 1:
         raise FormatError(f"frame of unknown format {version}")
     if zlib.crc32(data[_CRC_FROM:]) != crc:
@@ -173,7 +180,7 @@ def _check_head(head: Any) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
     if not isinstance(attributes, dict) or not isinstance(strings, list) or not isinstance(described, dict):
         raise FormatError("frame's description lacks attributes, strings or tables")
     if not all(isinstance(text, str) and len(text) <= MAX_STRING_CHARACTERS for text in strings):
-        raise FormatError(f"frame holds a string over the limit of {MAX_STRING_CHARACTERS} characters, or one that is none")
+        raise FormatError(f"frame holds a string over {MAX_STRING_CHARACTERS} characters, or one that is none")
     return attributes, strings, described
 
 
@@ -186,7 +193,9 @@ def _decode_tables(described: dict[str, Any], strings: list[str], rest: memoryvi
             raise FormatError(f"table {table_name!r} is not a list of columns")
         lengths = set()
         for column in columns:
-            if not (isinstance(column, list) and len(column) == 3 and isinstance(column[0], str) and type(column[2]) is int):
+            if not (
+                isinstance(column, list) and len(column) == 3 and isinstance(column[0], str) and type(column[2]) is int
+            ):
                 raise FormatError(f"table {table_name!r} describes a column wrongly: {column!r:.80}")
             name, kind, length = column
             if length < 0 or at + 8 * length > len(rest):

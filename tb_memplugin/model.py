@@ -41,7 +41,8 @@ CATEGORIES: tuple[Category, ...] = (
     "workspace",
     "unattributed",
 )
-"""Every allocated byte is in exactly one. The order is that of the stack: what stays lies at the bottom, what moves on top."""
+"""Every allocated byte is in exactly one. The order is that of the stack: what stays lies at the bottom, what moves on
+top."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +175,8 @@ class LedgerRow:
 
 @dataclasses.dataclass(frozen=True)
 class HeldRow:
-    """Requested bytes of a layer's forward results that live at the end of the forward pass and that the backward pass reads."""
+    """Requested bytes of a layer's forward results that live at the end of the forward pass and that the backward pass
+    reads."""
 
     layer: str | None
     bytes: int

@@ -1,6 +1,7 @@
 """What goes into the frames of each stream: model objects to frames and back, with every value checked on the way in.
 
-A run directory may come from a stranger, so a frame that decodes is still not believed: indices, signs and lengths are checked here, and
+A run directory may come from a stranger, so a frame that decodes is still not believed: indices, signs and lengths are
+checked here, and
 what does not hold is a `FormatError` that costs this frame only.
 """
 
@@ -36,6 +37,8 @@ MAX_LAYERS = 100_000
 """Most layers that a table may hold; a larger one is refused before memory is taken."""
 MAX_DEVICES = 256
 """Most devices in one session."""
+MAX_LEDGER_ROWS = 200_000
+"""Most rows of a ledger; a larger one is refused before memory is taken."""
 MAX_BYTES = 2**53 - 1
 """Largest byte count that is believed (8 PiB): what a JavaScript number holds exactly."""
 
@@ -46,8 +49,17 @@ _LAYER_COLUMNS = ("parameters", "weight_bytes", "trainable_weight_bytes", "optim
 # --- samples ---------------------------------------------------------------------------------------------------------
 
 
-def samples_frame(samples: Samples, sequence: int, stream: str = "samples") -> Frame:
-    """Frame of one or more samples (`stream` is ``samples`` or ``peak``)."""
+def samples_frame(samples: Samples, sequence: int) -> Frame:
+    """Frame of one or more samples."""
+    return _samples_frame("samples", samples, sequence)
+
+
+def peak_frame(samples: Samples, sequence: int) -> Frame:
+    """Frame of the sample of a new highest peak."""
+    return _samples_frame("peak", samples, sequence)
+
+
+def _samples_frame(stream: str, samples: Samples, sequence: int) -> Frame:
     table: dict[str, Any] = {
         "step": samples.step,
         "phase": samples.phase,
@@ -65,8 +77,10 @@ def read_samples(frame: Frame) -> Samples:
     """The samples of a frame of stream ``samples`` or ``peak``."""
     table = _table(frame, "samples")
     names = frame.attributes.get("devices")
-    if not isinstance(names, list) or len(names) > MAX_DEVICES or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list) or len(names) > MAX_DEVICES:
         raise FormatError("samples do not name their devices")
+    if not all(isinstance(name, str) and len(name) <= codec.MAX_STRING_CHARACTERS for name in names):
+        raise FormatError("samples do not name their devices in a length that is read")
     devices = {
         name: DeviceSamples(**{column: _byte_column(table, f"{column}/{name}") for column in _DEVICE_COLUMNS})
         for name in names
@@ -91,7 +105,8 @@ def activations_frame(activations: LayerActivations, sequence: int) -> Frame:
     """Frame of activation bytes by layer over steps."""
     if activations.bytes.shape != (len(activations), len(activations.layers)):
         raise FormatError(
-            f"activation bytes of shape {activations.bytes.shape} do not fit {len(activations)} steps × {len(activations.layers)} layers"
+            f"activation bytes of shape {activations.bytes.shape} do not fit "
+            f"{len(activations)} steps × {len(activations.layers)} layers"
         )
     tables = {
         "steps": {"step": activations.step, "wall_time": activations.wall_time},
@@ -122,8 +137,8 @@ def read_activations(frame: Frame) -> LayerActivations:
 # --- meta: session facts and layer tables ----------------------------------------------------------------------------
 
 
-def session_frame(info: SessionInfo, sequence: int, step: int = 0) -> Frame:
-    """Frame of the facts about the session; the last one read counts."""
+def session_frame(info: SessionInfo, sequence: int) -> Frame:
+    """Frame of the facts about the session, which hold for all of it; the last one read counts."""
     attributes = {
         "record": "session",
         "started": info.started,
@@ -131,7 +146,7 @@ def session_frame(info: SessionInfo, sequence: int, step: int = 0) -> Frame:
         "versions": dict(info.versions),
         "notes": list(info.notes),
     }
-    return _frame("meta", sequence, np.asarray([step]), attributes, {})
+    return _frame("meta", sequence, np.zeros(1, np.int64), attributes, {})
 
 
 def layer_table_frame(table: LayerTable, sequence: int) -> Frame:
@@ -172,7 +187,11 @@ def read_meta(session: str, frame: Frame) -> SessionInfo | LayerTable:
 
 def _read_session(session: str, attributes: Mapping[str, Any]) -> SessionInfo:
     producer, versions, notes = attributes.get("producer"), attributes.get("versions"), attributes.get("notes")
-    if producer not in ("recorder", "summary", "import") or not isinstance(versions, dict) or not isinstance(notes, list):
+    if (
+        producer not in ("recorder", "summary", "import")
+        or not isinstance(versions, dict)
+        or not isinstance(notes, list)
+    ):
         raise FormatError("session facts are incomplete")
     return SessionInfo(
         session=session,
@@ -295,6 +314,8 @@ def read_snapshot(frame: Frame) -> Snapshot:
 
 def _read_ledger(table: Mapping[str, Any]) -> tuple[LedgerRow, ...]:
     categories = _strings(table, "category")
+    if len(categories) > MAX_LEDGER_ROWS:
+        raise FormatError(f"ledger of {len(categories)} rows is over the limit of {MAX_LEDGER_ROWS}")
     unknown = set(categories) - set(get_args(Category))
     if unknown:
         raise FormatError(f"ledger has a category that is none of {CATEGORIES}: {unknown.pop()!r:.40}")
@@ -315,7 +336,9 @@ def _read_ledger(table: Mapping[str, Any]) -> tuple[LedgerRow, ...]:
 # --- shared ----------------------------------------------------------------------------------------------------------
 
 
-def new_session_info(session: str, producer: Any, versions: Mapping[str, str], notes: Sequence[str] = ()) -> SessionInfo:
+def new_session_info(
+    session: str, producer: Any, versions: Mapping[str, str], notes: Sequence[str] = ()
+) -> SessionInfo:
     """Facts about a session that starts now."""
     return SessionInfo(session, time.time(), producer, dict(versions), tuple(notes))
 
@@ -323,7 +346,9 @@ def new_session_info(session: str, producer: Any, versions: Mapping[str, str], n
 def _frame(stream: str, sequence: int, steps: Any, attributes: Mapping[str, Any], tables: Mapping[str, Any]) -> Frame:
     if not len(steps):
         raise FormatError(f"a frame of stream {stream} needs at least one row")
-    return Frame(STREAMS.index(stream), sequence, int(np.min(steps)), int(np.max(steps)), len(steps), attributes, tables)
+    return Frame(
+        STREAMS.index(stream), sequence, int(np.min(steps)), int(np.max(steps)), len(steps), attributes, tables
+    )
 
 
 def _optional(values: Sequence[int | None]) -> codec.IntColumn:
@@ -371,7 +396,9 @@ def _byte_column(table: Mapping[str, Any], name: str) -> codec.IntColumn:
     column = _integers(table, name)
     known = column[column != MISSING]
     if len(known) and (known.min() < 0 or known.max() > MAX_BYTES):
-        raise FormatError(f"column {name!r:.80} holds {int(known.min())} to {int(known.max())}, which are no byte counts")
+        raise FormatError(
+            f"column {name!r:.80} holds {int(known.min())} to {int(known.max())}, which are no byte counts"
+        )
     return column
 
 
@@ -398,9 +425,11 @@ def _text(value: Any) -> str:
 
 def _number(attributes: Mapping[str, Any], name: str) -> float:
     value = attributes.get(name)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_BYTES:
+        return float(value)
+    if not isinstance(value, float) or not math.isfinite(value):
         raise FormatError(f"attribute {name!r} is not a number: {value!r:.40}")
-    return float(value)
+    return value
 
 
 def _size(attributes: Mapping[str, Any], name: str) -> int:

@@ -13,7 +13,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tb_memplugin import codec, records
 from tb_memplugin.codec import Frame
 from tb_memplugin.metadata import DIRECTORY_NAME, Tag, frame_summary
-from tb_memplugin.model import LayerActivations, LayerTable, Samples, SessionInfo, Snapshot
+from tb_memplugin.model import LayerActivations, LayerTable, Samples, Snapshot
 from tb_memplugin.streams import TagRotation, new_session_id
 from tb_memplugin.version import __version__
 
@@ -35,7 +35,7 @@ class RecordFile(Protocol):
 
 def open_record_file(path: str) -> RecordFile:
     """A record file on a local disk, written without TensorFlow."""
-    return cast(RecordFile, RecordWriter(open(path, "wb")))  # noqa: SIM115  the record file owns it
+    return cast(RecordFile, RecordWriter(open(path, "wb")))
 
 
 class RunWriter:
@@ -46,7 +46,8 @@ class RunWriter:
         producer: Who records.
         versions: Package versions to note, beside this package's own.
         worker: Name of this process among several that write into the same run; its sub-directory.
-        max_file_bytes: Begin a new event file past this size: on remote file systems each flush uploads the whole file again.
+        max_file_bytes: Begin a new event file past this size: on remote file systems each flush uploads the whole file
+            again.
         open_file: Opens the record file of a path.
 
     Raises:
@@ -74,33 +75,30 @@ class RunWriter:
         (make_directories or _make_local_directories)(self.directory)
         self._files = 0
         self._file = self._begin_file()
-        self.info = records.new_session_info(
-            self.session, producer, {"tb_memplugin": __version__, **(versions or {})}
-        )
-        self._write("meta", 0, lambda sequence: records.session_frame(self.info, sequence))
+        self.info = records.new_session_info(self.session, producer, {"tb_memplugin": __version__, **(versions or {})})
+        self._write("meta", 0, records.session_frame, self.info)
 
     def note(self, sentence: str, step: int = 0) -> None:
         """Adds a sentence on what is not recorded, and why, to the session's facts."""
         if sentence in self.info.notes:
             return
         self.info = dataclasses.replace(self.info, notes=(*self.info.notes, sentence))
-        self._write("meta", step, lambda sequence: records.session_frame(self.info, sequence, step))
+        self._write("meta", step, records.session_frame, self.info)
 
     def layer_table(self, table: LayerTable) -> None:
         """Writes the layers that hold from `table.step` on."""
-        self._write("meta", table.step, lambda sequence: records.layer_table_frame(table, sequence))
+        self._write("meta", table.step, records.layer_table_frame, table)
 
     def samples(self, samples: Samples) -> None:
-        """Writes samples in order, in frames of bounded size, and the highest peak of each device again where it is a new one."""
+        """Writes samples in order, in frames of bounded size, and the highest peak of each device again where it is a
+        new one."""
         for start in range(0, len(samples), MAX_SAMPLE_ROWS):
             part = take_samples(samples, slice(start, start + MAX_SAMPLE_ROWS))
-            self._write(
-                "samples", int(part.step.max()), lambda sequence, part=part: records.samples_frame(part, sequence)
-            )
+            self._write("samples", int(part.step.max()), records.samples_frame, part)
         row = self._new_peak(samples)
         if row is not None:
             top = take_samples(samples, slice(row, row + 1))
-            self._write("peak", int(top.step[0]), lambda sequence: records.samples_frame(top, sequence, "peak"))
+            self._write("peak", int(top.step[0]), records.peak_frame, top)
 
     def activations(self, activations: LayerActivations) -> None:
         """Writes activation bytes in order, in frames of bounded size."""
@@ -113,15 +111,11 @@ class RunWriter:
                 wall_time=activations.wall_time[part],
                 bytes=activations.bytes[part],
             )
-            self._write(
-                "activations",
-                int(piece.step.max()),
-                lambda sequence, piece=piece: records.activations_frame(piece, sequence),
-            )
+            self._write("activations", int(piece.step.max()), records.activations_frame, piece)
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Writes one snapshot."""
-        self._write("snapshots", snapshot.step, lambda sequence: records.snapshot_frame(snapshot, sequence))
+        self._write("snapshots", snapshot.step, records.snapshot_frame, snapshot)
 
     def flush(self) -> None:
         """Hands everything written so far to the operating system (or the remote file system)."""
@@ -146,10 +140,9 @@ class RunWriter:
         file.flush()
         return file
 
-    def _write(self, stream: str, step: int, make_frame: Callable[[int], Frame]) -> None:
+    def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:
         rotation = self._rotations.setdefault(stream, TagRotation(self.session, stream))
-        sequence = rotation.sequence
-        data = codec.encode(make_frame(sequence))
+        data = codec.encode(make_frame(record, rotation.sequence))
         self._event(rotation.next(step), step, data)
 
     def _event(self, tag: Tag, step: int, frame: bytes) -> None:

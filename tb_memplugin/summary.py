@@ -6,7 +6,8 @@ with tf.summary.create_file_writer("runs/exp1/memory").as_default():
     tb_memplugin.summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 1_648_925_696}, step=step)
 ```
 
-Give the writer a directory of its own, ``<run>/memory``: TensorBoard's Python reader follows one live event file of a directory only.
+Give the writer a directory of its own, ``<run>/memory``: TensorBoard's Python reader follows one live event file of a
+directory only.
 Activations are collected and written in chunks: after five seconds, when the writer is flushed or closed, at exit.
 """
 
@@ -17,7 +18,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,14 +47,16 @@ def layer_activations(bytes_by_layer: Mapping[str, int], step: Any = None) -> bo
         step: Training step; by default `tf.summary.experimental.get_step()`.
 
     Returns:
-        Whether it was recorded: False without a default writer (with one warning), or while `tf.summary.record_if` says no.
+        Whether it was recorded: False without a default writer (with one warning), or while `tf.summary.record_if`
+        says no.
 
     Raises:
         RecordingError: A value is no byte count, no step is known, or the call is inside a `tf.function`.
     """
     if not isinstance(bytes_by_layer, Mapping) or not bytes_by_layer:
         raise RecordingError(
-            f"bytes_by_layer must map layer paths to bytes, such as {{'block1_conv1': 205520896}}. Received: {bytes_by_layer!r:.200}"
+            f"bytes_by_layer must map layer paths to bytes, such as {{'block1_conv1': 205520896}}. "
+            f"Received: {bytes_by_layer!r:.200}"
         )
     sizes = {_layer(path): _bytes(size, f"bytes of layer {path!r}") for path, size in bytes_by_layer.items()}
     state = _recording_state("layer_activations")
@@ -67,14 +70,18 @@ def allocator_snapshot(snapshot: Snapshot | Mapping[str, Any], step: Any = None)
     """Records what an allocator holds at a step.
 
     Args:
-        snapshot: A `Snapshot`, or a mapping with its fields as in ``tb-memplugin inspect --format json``: `device` and `in_use_bytes`; optional
-            `phase` (train), `mode` (graph), `pool_bytes`, `largest_free_bytes`, `capacity_bytes`, `fragmentation`, `rounding_bytes`,
-            `ledger` (rows of layer, category, trainable, bytes, rounding_bytes), `held_for_backward` (rows of layer, bytes) and `not_available`. What
+        snapshot: A `Snapshot`, or a mapping with its fields as in ``tb-memplugin inspect --format json``: `device` and
+            `in_use_bytes`; optional
+            `phase` (train), `mode` (graph), `pool_bytes`, `largest_free_bytes`, `capacity_bytes`, `fragmentation`,
+            `rounding_bytes`,
+            `ledger` (rows of layer, category, trainable, bytes, rounding_bytes), `held_for_backward` (rows of layer,
+            bytes) and `not_available`. What
             the ledger leaves of `in_use_bytes` is `unattributed`.
         step: Training step; by default `tf.summary.experimental.get_step()`.
 
     Returns:
-        Whether it was recorded: False without a default writer (with one warning), or while `tf.summary.record_if` says no.
+        Whether it was recorded: False without a default writer (with one warning), or while `tf.summary.record_if`
+        says no.
 
     Raises:
         RecordingError: A field is missing or wrong, no step is known, or the call is inside a `tf.function`.
@@ -98,7 +105,9 @@ def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
     known = set(Snapshot.__dataclass_fields__) - {"step", "wall_time"}
     unknown = sorted(set(map(str, fields)) - known)
     if unknown:
-        raise RecordingError(f"an allocator snapshot has the fields {', '.join(sorted(known))}. Received: {', '.join(unknown)}")
+        raise RecordingError(
+            f"an allocator snapshot has the fields {', '.join(sorted(known))}. Received: {', '.join(unknown)}"
+        )
     in_use = _bytes(fields["in_use_bytes"], "in_use_bytes")
     fragmentation = fields.get("fragmentation")
     if fragmentation is not None and not (isinstance(fragmentation, (int, float)) and 0 <= fragmentation <= 1):
@@ -172,7 +181,7 @@ class _WriterState:
     def write_snapshot(self, snapshot: Snapshot, step: int) -> None:
         placed = dataclasses.replace(snapshot, step=step)
         with self._lock:
-            self._write("snapshots", step, lambda sequence: records.snapshot_frame(placed, sequence))
+            self._write("snapshots", step, records.snapshot_frame, placed)
 
     def drain(self) -> None:
         """Writes the pending activations through the writer."""
@@ -181,16 +190,16 @@ class _WriterState:
             self._drained = time.monotonic()
             if rows:
                 table = _activations(rows)
-                self._write("activations", int(table.step.max()), lambda seq: records.activations_frame(table, seq))
+                self._write("activations", int(table.step.max()), records.activations_frame, table)
             self._keep_alive = None
 
-    def _write(self, stream: str, step: int, make_frame: Any) -> None:
+    def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:
         if not self._described:
             self._described = True
             info = records.new_session_info(self._session, "summary", {"tb_memplugin": __version__})
-            self._write("meta", step, lambda sequence: records.session_frame(info, sequence, step))
+            self._write("meta", step, records.session_frame, info)
         rotation = self._rotations.setdefault(stream, TagRotation(self._session, stream))
-        frame: Frame = make_frame(rotation.sequence)
+        frame = make_frame(record, rotation.sequence)
         summary = frame_summary(rotation.next(step), codec.encode(frame)).SerializeToString()
         _write_raw(self._writer(), summary, step)
 
@@ -204,7 +213,8 @@ def _recording_state(call: str) -> _WriterState | None:
 
     if not tf.executing_eagerly():
         raise RecordingError(
-            f"summary.{call} takes plain numbers and must be called outside of tf.function, after the step it belongs to"
+            f"summary.{call} takes plain numbers and must be called outside of tf.function, "
+            "after the step it belongs to"
         )
     writer = _default_writer()
     if writer is None:

@@ -1,4 +1,5 @@
-"""The recorder's second thread: writes files, asks the driver and works through traces, so that the training does not wait."""
+"""The recorder's second thread: writes files, asks the driver and works through traces, so that the training does not
+wait."""
 
 import queue
 import threading
@@ -26,7 +27,8 @@ class Background:
         self._jobs.put(job)
 
     def drain(self, timeout: float = 60.0) -> bool:
-        """Waits until everything queued so far is done and a tick has followed; whether that took at most `timeout` seconds."""
+        """Waits until everything queued so far is done and a tick has followed; whether that took at most `timeout`
+        seconds."""
         done = threading.Event()
 
         def last() -> None:

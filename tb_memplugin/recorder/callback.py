@@ -17,7 +17,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     model.fit(..., callbacks=[tb_memplugin.MemoryCallback("runs/exp1")])
     ```
 
-    One callback may serve several calls of `fit`, for example before and after layers are unfrozen: steps go on counting. A step lasts from its
+    One callback may serve several calls of `fit`, for example before and after layers are unfrozen: steps go on
+    counting. A step lasts from its
     batch's begin to the next one's, so that Keras may go on working through logs in the background.
 
     Args:
@@ -71,7 +72,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._recorder.start()
         elif self._watched is not model:
             raise RecordingError(
-                f"this MemoryCallback already records model {self._watched.name!r}: make a second one, with a log_dir of its own. "
+                f"this MemoryCallback already records model {self._watched.name!r}: make a second one, "
+                "with a log_dir of its own. "
                 f"Received: model {model.name!r}"
             )
 

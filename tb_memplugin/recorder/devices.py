@@ -36,7 +36,9 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
     """
     import tensorflow as tf
 
-    logical = [_short(device.name) for device in tf.config.list_logical_devices() if device.device_type in ("CPU", "GPU")]
+    logical = [
+        _short(device.name) for device in tf.config.list_logical_devices() if device.device_type in ("CPU", "GPU")
+    ]
     if names is None:
         wanted = [name for name in logical if name.startswith("GPU")] or ["CPU:0"]
     else:
@@ -58,7 +60,8 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
 
 
 def cpu_uses_bfc() -> bool:
-    """Whether ``CPU:0`` has the best-fit-with-coalescing allocator of a GPU (an environment variable read at import)."""
+    """Whether ``CPU:0`` has the best-fit-with-coalescing allocator of a GPU (an environment variable read at
+    import)."""
     return os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() in ("1", "true")
 
 

@@ -43,7 +43,8 @@ class Driver:
     """NVIDIA's management library, where it is installed and answers.
 
     Args:
-        pci_bus_ids: Device name (``GPU:0``) to the card's PCI bus, as TensorFlow reports it: TensorFlow and the driver number cards differently.
+        pci_bus_ids: Device name (``GPU:0``) to the card's PCI bus, as TensorFlow reports it: TensorFlow and the driver
+            number cards differently.
     """
 
     def __init__(self, pci_bus_ids: dict[str, str]) -> None:
@@ -75,7 +76,8 @@ class Driver:
         return bool(self._cards)
 
     def read(self) -> None:
-        """Asks every card; the answers are in `figures`. Takes up to milliseconds: call it off the training's thread."""
+        """Asks every card; the answers are in `figures`. Takes up to milliseconds: call it off the training's
+        thread."""
         for device, card in self._cards.items():
             self.figures[device] = self._read_card(card)
 

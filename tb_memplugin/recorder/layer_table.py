@@ -90,7 +90,11 @@ def _slot_bytes(layers: tuple[Layer, ...]) -> int:
 
 def _list(paths: list[str]) -> str:
     names = [path.rsplit("/", 1)[-1] for path in paths]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        names[0]
+        if len(names) == 1
+        else f"{', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    )
 
 
 def _optimizer_bytes(optimizer: Any, owner_of: Mapping[int, str]) -> tuple[dict[str, int], int, int]:

@@ -21,6 +21,7 @@ class LayerWatch:
         self._model: Any = None
         self._optimizer: Any = None
         self._table: LayerTable | None = None
+        self._table_before: LayerTable | None = None
         self._signature: Any = None
 
     def install(self) -> None:
@@ -46,7 +47,8 @@ class LayerWatch:
         """The layer table, if it is not the one returned before."""
         if self._model is None:
             return None
-        return self._faults.run(TABLE, self._changed_table, step)
+        table: LayerTable | None = self._faults.run(TABLE, self._changed_table, step)
+        return table
 
     def _changed_table(self, step: int) -> LayerTable | None:
         model = self._model
@@ -55,6 +57,10 @@ class LayerWatch:
         if now == self._signature:
             return None
         self._signature = now
-        self._table = build_layer_table(model, optimizer, step=step, previous=self._table)
+        if self._table is not None and self._table.step < step:
+            self._table_before = self._table
+        # A second table of one step (its first run builds the optimizer) replaces the first one, so it tells
+        # the whole change.
+        self._table = build_layer_table(model, optimizer, step=step, previous=self._table_before)
         self._faults.run(OBSERVING, self.observer.watch, model, optimizer)
         return self._table

@@ -5,8 +5,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tb_memplugin.model import Layer
-
 
 @dataclasses.dataclass(frozen=True)
 class LayerNode:
@@ -19,7 +17,8 @@ class LayerNode:
 def walk(model: Any) -> list[LayerNode]:
     """Every layer of the model, the model first, parents before children, each object once at its first place.
 
-    Names come from the tree of objects: name scopes and `layer.path` do not identify a layer. Siblings of equal name get
+    Names come from the tree of objects: name scopes and `layer.path` do not identify a layer. Siblings of equal name
+    get
     ``name#2``, ``name#3``, … in the order in which Keras tracks them.
     """
     return list(_walk(model, model.name, set()))
@@ -55,4 +54,4 @@ def variable_bytes(variable: Any) -> int:
 
     name = keras.backend.standardize_dtype(variable.dtype)
     size = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "bool": 1}.get(name) or np.dtype(name).itemsize
-    return math.prod(variable.shape) * size
+    return int(math.prod(variable.shape)) * int(size)

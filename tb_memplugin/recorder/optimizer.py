@@ -23,7 +23,8 @@ class Slot:
 def slots(optimizer: Any) -> list[Slot]:
     """Every variable of a Keras optimizer, those of an optimizer inside it too, each once.
 
-    Keras keeps slots in lists that run parallel to the optimizer's trainable variables; names are not used, because they repeat.
+    Keras keeps slots in lists that run parallel to the optimizer's trainable variables; names are not used, because
+    they repeat.
     """
     found: dict[int, Slot] = {}
     for one in _with_inner(optimizer):
@@ -45,7 +46,11 @@ def _parallel_slots(optimizer: Any) -> Iterator[Slot]:
     served = list(getattr(optimizer, "_trainable_variables", ()))
     own = {id(variable) for variable in getattr(optimizer, "_variables", ())}
     for name, value in vars(optimizer).items():
-        if not isinstance(value, (list, tuple)) or len(value) != len(served) or name in ("_variables", "_trainable_variables"):
+        if (
+            not isinstance(value, (list, tuple))
+            or len(value) != len(served)
+            or name in ("_variables", "_trainable_variables")
+        ):
             continue
         for variable, of in zip(value, served, strict=True):
             if id(variable) in own or _is_unlisted_placeholder(variable, of):

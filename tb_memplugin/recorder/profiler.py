@@ -23,7 +23,9 @@ class ProfilerWindow:
     def __init__(self) -> None:
         import tensorflow as tf
 
-        self._directory = tempfile.mkdtemp(prefix="tb_memplugin_", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        self._directory = tempfile.mkdtemp(
+            prefix="tb_memplugin_", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+        )
         began = time.perf_counter()
         try:
             tf.profiler.experimental.start(self._directory)

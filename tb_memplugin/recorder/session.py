@@ -47,7 +47,8 @@ class MemoryRecorder:
                 train_step(batch)
     ```
 
-    Make it before the training functions are traced, so that it sees which operations each layer makes. It never raises into the training and
+    Make it before the training functions are traced, so that it sees which operations each layer makes. It never
+    raises into the training and
     never changes its result: a part that fails is reported once by `logging` and stops.
 
     Args:
@@ -79,7 +80,9 @@ class MemoryRecorder:
         self._settings: Settings = check(log_dir, overhead, trace_steps, devices, keep_profile, worker)
         self._devices, self._unavailable = allocator.choose_devices(self._settings.devices)
         self._names = tuple(device.name for device in self._devices)
-        self._capacities = [MISSING if device.capacity_bytes is None else device.capacity_bytes for device in self._devices]
+        self._capacities = [
+            MISSING if device.capacity_bytes is None else device.capacity_bytes for device in self._devices
+        ]
         self._faults = Faults(self._note)
         self._watch = LayerWatch(self._faults)
         self._buffer = SampleBuffer(self._names)
@@ -193,6 +196,8 @@ class MemoryRecorder:
         wall_time = time.time()
         peaks = self._faults.run(SAMPLES, self._sample, opened, wall_time)
         seconds = time.perf_counter() - opened.began
+        if self._tracer.compiled:
+            self._check_layers(opened.step)  # the first step builds the optimizer
         traced = self._tracer.end(opened.step, opened.phase, wall_time, seconds, peaks or 0)
         if traced is not None:
             self._background.submit(lambda: self._work_through(traced))
@@ -202,7 +207,8 @@ class MemoryRecorder:
     def _valid(self, step: Any, phase: Any) -> bool:
         if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
             self._faults.stop(
-                "steps with a wrong number", f"steps are whole numbers from 0 and others are not recorded. Received: step={step!r}"
+                "steps with a wrong number",
+                f"steps are whole numbers from 0 and others are not recorded. Received: step={step!r}",
             )
             return False
         if phase not in PHASES:

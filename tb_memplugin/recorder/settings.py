@@ -49,14 +49,20 @@ def check(
     """
     if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= overhead <= 1:
         raise RecordingError(
-            f"overhead must be the share of run time that tracing may cost, from 0 (trace nothing) to 1. Received: overhead={overhead!r}"
+            f"overhead must be the share of run time that tracing may cost, from 0 (trace nothing) "
+            f"to 1. Received: overhead={overhead!r}"
         )
     if not isinstance(keep_profile, bool):
         raise RecordingError(f"keep_profile must be True or False. Received: keep_profile={keep_profile!r}")
     if not isinstance(worker, str) or worker.strip("./\\") != worker or "/" in worker or "\\" in worker:
         raise RecordingError(f"worker must be a plain directory name, such as 'worker_1'. Received: worker={worker!r}")
     return Settings(
-        _check_log_dir(log_dir), float(overhead), _check_steps(trace_steps), _check_devices(devices), keep_profile, worker
+        _check_log_dir(log_dir),
+        float(overhead),
+        _check_steps(trace_steps),
+        _check_devices(devices),
+        keep_profile,
+        worker,
     )
 
 
@@ -66,7 +72,9 @@ def _check_log_dir(log_dir: Any) -> str:
     except TypeError:
         path = None
     if not isinstance(path, str) or not path:
-        raise RecordingError(f"log_dir must be a directory for the run, such as 'runs/exp1'. Received: log_dir={log_dir!r}")
+        raise RecordingError(
+            f"log_dir must be a directory for the run, such as 'runs/exp1'. Received: log_dir={log_dir!r}"
+        )
     if "://" in path:
         return path
     if os.path.exists(path) and not os.path.isdir(path):
@@ -76,7 +84,9 @@ def _check_log_dir(log_dir: Any) -> str:
     except OSError as error:
         raise RecordingError(f"log_dir cannot be made ({error.strerror}). Received: log_dir={log_dir!r}") from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise RecordingError(f"log_dir cannot be written to. Received: log_dir={log_dir!r}; give a directory that you own")
+        raise RecordingError(
+            f"log_dir cannot be written to. Received: log_dir={log_dir!r}; give a directory that you own"
+        )
     return path
 
 
@@ -89,7 +99,8 @@ def _check_steps(trace_steps: Any) -> frozenset[int] | None:
         steps = [None]
     if any(isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0 for step in steps):
         raise RecordingError(
-            f"trace_steps must be training steps, whole numbers from 0, such as [10, 500]. Received: trace_steps={trace_steps!r}"
+            f"trace_steps must be training steps, whole numbers from 0, such as [10, 500]. "
+            f"Received: trace_steps={trace_steps!r}"
         )
     return frozenset(int(step) for step in steps)
 

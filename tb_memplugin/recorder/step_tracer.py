@@ -62,7 +62,10 @@ class StepTracer:
             # Not a fault: the user profiles this step. Later steps are traced again.
             for device in self._devices[:1]:
                 self._faults.run(OBSERVING, self._watch.observer.end_window, device)
-            self._faults.stop("tracing while another profiler runs", "only one profiler can run in a process; such steps are not traced")
+            self._faults.stop(
+                "tracing while another profiler runs",
+                "only one profiler can run in a process; such steps are not traced",
+            )
 
     def end(self, step: int, phase: Phase, wall_time: float, seconds: float, peak_bytes: int) -> TracedStep | None:
         """Closes the window, if one is open, and returns what it recorded."""
@@ -70,7 +73,7 @@ class StepTracer:
         if window is None:
             self._note_untraced(phase, seconds, peak_bytes)
             return None
-        profile = self._faults.run(TRACING, window.stop)
+        profile = self._close(window)
         facts = {
             device: self._faults.run(OBSERVING, self._watch.observer.end_window, device) or TraceFacts()
             for device in self._devices
@@ -82,8 +85,22 @@ class StepTracer:
         self._waiting += 1
         return TracedStep(step, phase, wall_time, profile, facts)
 
+    def _close(self, window: ProfilerWindow) -> bytes | None:
+        # Not through Faults.run: a window that is open is closed even if tracing was stopped meanwhile by the
+        # other thread.
+        try:
+            return window.stop()
+        except Exception as error:
+            self._faults.stop(TRACING, f"{type(error).__name__}: {error}")
+            return None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether a function was traced since the step began."""
+        return self._watch.observer.traces != self._traces
+
     def _note_untraced(self, phase: Phase, seconds: float, peak_bytes: int) -> None:
-        if self._watch.observer.traces != self._traces:
+        if self.compiled:
             self.schedule.compiled(phase)  # its duration says nothing about later steps
             return
         before = self._untraced_seconds.get(phase, seconds)

@@ -1,4 +1,5 @@
-"""Opens the run's event file with TensorFlow's own record writer, which checksums fast and knows remote file systems."""
+"""Opens the run's event file with TensorFlow's own record writer, which checksums fast and knows remote file
+systems."""
 
 from importlib import metadata
 from typing import cast

@@ -1,12 +1,16 @@
 """When steps are traced."""
 
+import itertools
+
 from tb_memplugin.recorder.schedule import TraceSchedule
 
 STEP_SECONDS = 0.1
 TRACE_SECONDS = 0.02
 
 
-def simulate(schedule: TraceSchedule, steps: int, peak: object = lambda step: 100, change_at: int | None = None) -> list[int]:
+def simulate(
+    schedule: TraceSchedule, steps: int, peak: object = lambda step: 100, change_at: int | None = None
+) -> list[int]:
     """Steps that were traced in a training of `steps` steps, the first of which compiles."""
     traced, elapsed = [], 0.0
     for step in range(steps):
@@ -36,7 +40,7 @@ def test_overhead_is_kept_over_a_long_run() -> None:
     share = spent / (20_000 * STEP_SECONDS + spent)
     assert 0.0025 < share <= 0.005
     # AND they are spread over the run, not spent at its beginning
-    gaps = [later - earlier for earlier, later in zip(traced, traced[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(traced)]
     assert max(gaps[1:]) <= 3 * min(gaps[1:])
 
 

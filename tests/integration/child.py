@@ -1,0 +1,31 @@
+"""Runs a piece of Python in a process of its own, where TensorFlow's CPU device has a GPU's allocator class."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+BFC = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "1024"}
+
+
+def run_child(code: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 240) -> Any:
+    """Runs `code` (its arguments are in `sys.argv`) and returns what it gave to `answer(...)`, with `stderr` of the
+    child on failure."""
+    prelude = "import json, sys\ndef answer(value): print('ANSWER ' + json.dumps(value), flush=True)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + code, *arguments],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **BFC, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    answers = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+    assert done.returncode == 0 and answers, (
+        f"child ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    )
+    value = json.loads(answers[-1][len("ANSWER ") :])
+    if isinstance(value, dict):
+        value["stderr"] = done.stderr
+    return value

@@ -1,0 +1,362 @@
+"""Recording real trainings on the CPU's BFC allocator, against Keras's own counts and the allocator's own figures."""
+
+import pathlib
+
+import pytest
+from child import run_child
+
+import tb_memplugin
+
+MODEL = """
+import logging
+warnings = []
+class Collect(logging.Handler):
+    def emit(self, record): warnings.append(record.getMessage())
+logging.getLogger("tb_memplugin").addHandler(Collect())
+import keras, numpy as np, tensorflow as tf, tb_memplugin
+def make_model():
+    keras.utils.set_random_seed(7)
+    return keras.Sequential([
+        keras.Input((16, 16, 3)),
+        keras.layers.Conv2D(8, 3, activation="relu", name="conv"),
+        keras.layers.BatchNormalization(name="norm"),
+        keras.layers.Flatten(name="flat"),
+        keras.layers.Dense(32, activation="relu", name="hidden"),
+        keras.layers.Dense(4, name="logits"),
+    ], name="net")
+def compile_model(model, optimizer="adam"):
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+random = np.random.default_rng(0)
+x = random.random((160, 16, 16, 3), "float32"); y = random.integers(0, 4, 160)
+"""
+
+FIT = (
+    MODEL
+    + """
+model = make_model(); model.get_layer("conv").trainable = False
+compile_model(model)
+callback = tb_memplugin.MemoryCallback(sys.argv[1])
+model.fit(x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x[:32], y[:32]), callbacks=[callback])
+def counts():
+    def size(variables): return sum(int(np.prod(v.shape)) * 4 for v in variables)
+    return {"trainable": size(model.trainable_variables), "frozen": size(model.non_trainable_variables),
+            "by_layer": {"net/" + layer.name: size(layer.weights) for layer in model.layers},
+            "slots": sorted("net/" + layer.name for layer in model.layers if layer.trainable_variables)}
+before = counts()
+model.get_layer("conv").trainable = True
+compile_model(model)
+model.fit(x, y, batch_size=16, epochs=1, verbose=0, callbacks=[callback])
+answer({"before": before, "after": counts(), "warnings": warnings})
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def fit(tmp_path_factory: pytest.TempPathFactory) -> tuple[tb_memplugin.load, dict]:
+    """A run recorded by `FIT`, and what Keras counted."""
+    directory = tmp_path_factory.mktemp("fit") / "run"
+    counted = run_child(FIT, str(directory))
+    return tb_memplugin.load(directory.parent)["run"], counted
+
+
+def test_every_step_of_every_phase_has_a_sample(fit: tuple) -> None:
+    run, counted = fit
+    train = run.samples.step[run.samples.phase == 0].tolist()
+    validation = run.samples.step[run.samples.phase == 1].tolist()
+    assert train == list(range(30))  # 160 / 16 steps in 2 + 1 epochs, counted through both calls of fit
+    assert validation == [9, 9, 19, 19]
+    assert counted["warnings"] == []
+    assert run.damage == ()
+
+
+def test_samples_hold_what_the_allocator_said(fit: tuple) -> None:
+    run, _ = fit
+    figures = run.samples.devices["CPU:0"]
+    assert set(figures.capacity_bytes.tolist()) == {1 << 30}
+    assert (figures.peak_bytes >= figures.in_use_bytes).all()
+    assert (figures.in_use_bytes > 0).all()
+    assert (run.samples.host_resident_bytes > 50 << 20).all()
+
+
+def test_weights_and_slots_equal_kerass_own_counts_before_and_after_the_unfreezing(fit: tuple) -> None:
+    run, counted = fit
+    tables = [table for table in run.layer_tables if table.optimizer is not None]
+    frozen = [table for table in tables if table.step < 20][-1]
+    thawed = [table for table in tables if table.step >= 20][-1]
+    for table, truth in ((frozen, counted["before"]), (thawed, counted["after"])):
+        trainable = sum(layer.trainable_weight_bytes for layer in table.layers)
+        assert trainable == truth["trainable"]
+        assert sum(layer.weight_bytes for layer in table.layers) - trainable == truth["frozen"]
+        sizes = {layer.path: layer.weight_bytes for layer in table.layers if layer.path != "net"}
+        assert sizes == truth["by_layer"]
+        assert sorted(layer.path for layer in table.layers if layer.optimizer_bytes) == truth["slots"]
+        # Adam keeps two slots of the size of each trainable weight.
+        assert sum(layer.optimizer_bytes for layer in table.layers) == 2 * truth["trainable"]
+    assert thawed.reason == "conv became trainable"
+
+
+def test_ledgers_close_and_name_the_weights_to_the_byte(fit: tuple) -> None:
+    run, counted = fit
+    train = [snapshot for snapshot in run.snapshots if snapshot.phase == "train"]
+    assert {snapshot.step < 20 for snapshot in train} == {True, False}
+    for snapshot in train:
+        peak = int(
+            run.samples.devices["CPU:0"].peak_bytes[(run.samples.step == snapshot.step) & (run.samples.phase == 0)][0]
+        )
+        assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes == peak
+        truth = counted["before"] if snapshot.step < 20 else counted["after"]
+        by_layer: dict[str, int] = {}
+        for row in snapshot.ledger:
+            if row.category == "weights":
+                by_layer[row.layer] = by_layer.get(row.layer, 0) + row.bytes - row.rounding_bytes
+        assert by_layer == {path: size for path, size in truth["by_layer"].items() if size}
+        assert {row.layer for row in snapshot.ledger if row.category == "optimizer_state" and row.layer} == set(
+            truth["slots"]
+        )
+
+
+def test_losses_are_bit_identical_with_and_without_the_callback(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+losses = {}
+for name, callbacks in (("without", []), ("with", [tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=range(0, 60,
+3))])):
+    model = make_model(); compile_model(model)
+    history = model.fit(x, y, batch_size=16, epochs=6, verbose=0, callbacks=callbacks).history
+    losses[name] = [loss.hex() for loss in history["loss"]]
+answer(losses)
+"""
+    )
+    losses = run_child(code, str(tmp_path / "run"))
+    assert losses["with"] == losses["without"]
+    traced = [snapshot.step for snapshot in tb_memplugin.load(tmp_path)["run"].snapshots]
+    assert len(traced) > 10 and set(traced) <= set(range(0, 60, 3))
+
+
+def test_a_loop_of_ones_own_is_recorded_by_the_recorder(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+model = make_model(); optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+@tf.function
+def train_step(images, labels):
+    with tf.GradientTape() as tape:
+        value = loss(labels, model(images, training=True))
+    optimizer.apply(tape.gradient(value, model.trainable_variables), model.trainable_variables)
+    return value
+with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, optimizer=optimizer) as recorder:
+    for step in range(12):
+        with recorder.step(step):
+            train_step(x[:16], y[:16])
+    with recorder.step(11, phase="validation"):
+        model(x[:16])
+    recorder.begin_step(-1); recorder.end_step()
+    recorder.begin_step(12, "training"); recorder.end_step()
+answer({"warnings": warnings})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert run.samples.step.tolist() == [*range(12), 11]
+    assert run.samples.phase.tolist() == [0] * 12 + [1]
+    assert any(snapshot.phase == "train" for snapshot in run.snapshots)
+    assert [layer.optimizer_bytes for layer in run.layer_tables[-1].layers if layer.path == "net/hidden"] == [
+        (14 * 14 * 8 + 1) * 32 * 4
+    ]
+    # One warning for each kind of wrong step, and the training went on.
+    assert len(told["warnings"]) == 2
+    assert "step=-1" in told["warnings"][0] and "'training'" in told["warnings"][1]
+
+
+def test_a_second_process_is_a_second_session_of_the_run(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+model = make_model(); compile_model(model)
+callback = tb_memplugin.MemoryCallback(sys.argv[1], overhead=0)
+model.optimizer.build(model.trainable_variables); model.optimizer.iterations.assign(int(sys.argv[2]))
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+answer({})
+"""
+    )
+    run_child(code, str(tmp_path / "run"), "0")
+    run_child(code, str(tmp_path / "run"), "6")  # restored from a checkpoint at step 6
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert len(run.sessions) == 2
+    assert run.samples.step.tolist() == list(range(16))
+    assert run.snapshots == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            "tb_memplugin.MemoryCallback(sys.argv[1], devices=['GPU:7'])",
+            "devices must name devices of this process (CPU:0)",
+        ),
+        ("tb_memplugin.MemoryCallback(sys.argv[1], devices=['banana'])", "'banana'"),
+        ("tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[-1])", "trace_steps must be training steps"),
+        ("tb_memplugin.MemoryCallback(__import__('sys').executable)", "it is a file"),
+        (
+            "cb = tb_memplugin.MemoryCallback(sys.argv[1]); a = make_model(); compile_model(a); "
+            "a.fit(x, y, verbose=0, callbacks=[cb]); "
+            "b = make_model(); compile_model(b); b.fit(x, y, verbose=0, callbacks=[cb])",
+            "already records model 'net'",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_before_training(tmp_path: pathlib.Path, call: str, sentence: str) -> None:
+    code = (
+        MODEL
+        + f"""
+try:
+    {call}
+    answer({{"error": None}})
+except tb_memplugin.errors.RecordingError as error:
+    answer({{"error": str(error)}})
+"""
+    )
+    assert sentence in run_child(code, str(tmp_path / "run"))["error"]
+
+
+def test_a_model_without_layers_is_said_once_and_still_sampled(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+class Bare(keras.Model):
+    def __init__(self):
+        super().__init__(name="bare"); self.w = self.add_weight(shape=(768, 4), name="w")
+    def call(self, inputs): return tf.reshape(inputs, (-1, 768)) @ self.w
+model = Bare(); compile_model(model)
+model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])
+answer({"warnings": warnings})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert [sentence for sentence in told["warnings"] if "has no layers" in sentence] == told["warnings"] != []
+    assert run.samples.step.tolist() == list(range(20))
+    assert [(layer.path, layer.weight_bytes) for layer in run.layer_tables[-1].layers] == [("bare", 768 * 4 * 4)]
+
+
+def test_an_allocator_without_statistics_is_said_once_and_training_goes_on(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+model = make_model(); compile_model(model)
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])
+answer({"warnings": warnings})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"), environment={"TF_CPU_ALLOCATOR_USE_BFC": "0"})
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert len(told["warnings"]) == 1 and "TF_CPU_ALLOCATOR_USE_BFC=1" in told["warnings"][0]
+    assert run.notes == tuple(told["warnings"])
+    assert run.samples.devices == {} and len(run.samples) == 10
+    assert run.layer_tables[-1].layers[0].path == "net"
+
+
+def test_another_profiler_in_the_way_is_said_once_and_harms_neither(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+import glob
+model = make_model(); compile_model(model)
+tf.profiler.experimental.start(sys.argv[1] + "_user")
+history = model.fit(x, y, batch_size=16, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])
+tf.profiler.experimental.stop()
+answer({"warnings": warnings, "profiles": glob.glob(sys.argv[1] + "_user/**/*.xplane.pb", recursive=True)})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    assert len(told["warnings"]) == 1 and "only one profiler" in told["warnings"][0]
+    assert len(told["profiles"]) == 1
+
+
+FAULTS = {
+    "files": "import tb_memplugin.run_writer as m; m.RunWriter._event = broken",
+    "flush": "import tb_memplugin.run_writer as m; m.RunWriter.flush = broken",
+    "profiler start": "import tb_memplugin.recorder.step_tracer as m; m.ProfilerWindow = broken",
+    "profile": "import tb_memplugin.recorder.profiler as m; m.glob.glob = broken",
+    "parsing": "import tb_memplugin.recorder.step_tracer as m; m.read_traces = broken",
+    "attribution": "import tb_memplugin.recorder.step_tracer as m; m.attribute = broken",
+    "allocator": "import tb_memplugin.recorder.devices as m; m.memory_info = broken",
+    "reset": "import tb_memplugin.recorder.devices as m; m.reset_peak = broken",
+    "layer table": "import tb_memplugin.recorder.layer_watch as m; m.build_layer_table = broken",
+    "signature": "import tb_memplugin.recorder.layer_watch as m; m.signature = broken",
+    "observer": "import tb_memplugin.recorder.observe as m; m.ModelObserver.begin_window = broken",
+    "host": "import tb_memplugin.recorder.host as m; m.HostMemory.resident_bytes = broken",
+}
+
+
+def test_faults_of_each_part_are_reported_once_and_change_no_loss(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+import importlib
+def broken(*arguments, **named): raise RuntimeError("broken on purpose")
+def losses(callbacks):
+    model = make_model(); compile_model(model)
+    history = model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=callbacks).history
+    return [loss.hex() for loss in history["loss"]]
+truth = losses([])
+result = {}
+for name, fault in json.loads(sys.argv[2]).items():
+    saved = {}
+    module, _, change = fault.partition("; ")
+    exec(module, globals())
+    target, _, _ = change.partition(" = ")
+    original = eval(target)
+    exec(change)
+    del warnings[:]
+    callback = tb_memplugin.MemoryCallback(sys.argv[1] + "_" + name.replace(" ", "_"), trace_steps=[2, 5, 9])
+    same = losses([callback]) == truth
+    callback.close()
+    exec(f"{target} = original")
+    result[name] = {"same": same, "warnings": list(warnings)}
+answer(result)
+"""
+    )
+    import json
+
+    result = run_child(code, str(tmp_path / "run"), json.dumps(FAULTS))
+    result.pop("stderr")
+    assert set(result) == set(FAULTS)
+    for name, told in result.items():
+        assert told["same"], name
+        assert len(told["warnings"]) == 1, (name, told["warnings"])
+        assert "broken on purpose" in told["warnings"][0] and "training is not affected" in told["warnings"][0]
+
+
+def test_a_full_disk_and_a_vanished_directory_cost_one_warning_each(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+import shutil, os
+class Vanish(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        shutil.rmtree(sys.argv[1], ignore_errors=True)
+def losses(callbacks):
+    model = make_model(); compile_model(model)
+    history = model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=callbacks).history
+    return [loss.hex() for loss in history["loss"]]
+truth = losses([])
+callback = tb_memplugin.MemoryCallback(sys.argv[1]); vanished = losses([callback, Vanish()]) == truth; callback.close()
+first = list(warnings); del warnings[:]
+import tb_memplugin.recorder.writing as writing
+class Full:
+    def __init__(self, path): pass
+    def write(self, record): pass
+    def flush(self): raise OSError(28, "No space left on device")
+    def close(self): raise OSError(28, "No space left on device")
+tf.io.TFRecordWriter = Full
+callback = tb_memplugin.MemoryCallback(sys.argv[1] + "_full"); full = losses([callback]) == truth; callback.close()
+answer({"vanished": vanished, "full": full, "first": first, "second": list(warnings)})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    assert told["vanished"] and told["full"]
+    assert len(told["first"]) <= 1
+    assert len(told["second"]) == 1 and "No space left on device" in told["second"][0]

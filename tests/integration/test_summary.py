@@ -1,0 +1,158 @@
+"""The summary-writer API, with real `tf.summary` writers, read back from their event files."""
+
+import pathlib
+
+from child import run_child
+
+import tb_memplugin
+
+SETUP = """
+import logging
+warnings = []
+class Collect(logging.Handler):
+    def emit(self, record): warnings.append(record.getMessage())
+logging.getLogger("tb_memplugin").addHandler(Collect())
+import tensorflow as tf, tb_memplugin
+from tb_memplugin import summary
+writer = tf.summary.create_file_writer(sys.argv[1] + "/memory")
+"""
+
+
+def test_every_step_of_a_loop_is_kept(tmp_path: pathlib.Path) -> None:
+    code = (
+        SETUP
+        + """
+with writer.as_default():
+    wrote = [summary.layer_activations({"a/b": 1000 + step, "c": step % 7}, step=step) for step in range(3000)]
+writer.close()
+answer({"wrote": all(wrote)})
+"""
+    )
+    assert run_child(code, str(tmp_path / "run"))["wrote"]
+    activations = tb_memplugin.load(tmp_path)["run"].activations
+    assert activations.layers == ("a/b", "c")
+    assert activations.step.tolist() == list(range(3000))
+    assert activations.bytes.tolist() == [[1000 + step, step % 7] for step in range(3000)]
+
+
+def test_nothing_is_lost_at_an_exception_at_exit_or_without_close(tmp_path: pathlib.Path) -> None:
+    code = (
+        SETUP
+        + """
+try:
+    with writer.as_default():
+        summary.layer_activations({"a": 1}, step=1)
+        raise KeyError("user's own")
+except KeyError:
+    pass
+writer.set_as_default()
+summary.layer_activations({"a": 2}, step=2)
+other = tf.summary.create_file_writer(sys.argv[1] + "_other/memory")
+with other.as_default():
+    summary.layer_activations({"b": 3}, step=3)
+del other
+answer({})
+"""
+    )
+    run_child(code, str(tmp_path / "run"))
+    runs = tb_memplugin.load(tmp_path)
+    assert runs["run"].activations.bytes[:, 0].tolist() == [1, 2]
+    assert runs["run_other"].activations.bytes[:, 0].tolist() == [3]
+
+
+def test_it_is_shaped_like_tf_summary(tmp_path: pathlib.Path) -> None:
+    code = (
+        SETUP
+        + """
+wrote = {}
+wrote["no writer"] = [summary.layer_activations({"a": 1}, step=0) for _ in range(3)]
+with writer.as_default(step=7):
+    wrote["default step"] = summary.layer_activations({"a": 7})
+    with tf.summary.record_if(False):
+        wrote["not recording"] = summary.layer_activations({"a": 8})
+    wrote["variable step"] = summary.layer_activations({"a": 9}, step=tf.Variable(9, dtype=tf.int64))
+    tf.summary.scalar("loss", 0.5)
+answer({"wrote": wrote, "warnings": warnings})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    assert told["wrote"] == {
+        "no writer": [False, False, False],
+        "default step": True,
+        "not recording": False,
+        "variable step": True,
+    }
+    assert len(told["warnings"]) == 1 and "there is no default summary writer" in told["warnings"][0]
+    activations = tb_memplugin.load(tmp_path)["run"].activations
+    assert activations.step.tolist() == [7, 9]
+    assert activations.bytes[:, 0].tolist() == [7, 9]
+
+
+def test_a_snapshot_keeps_what_it_was_given_and_names_the_rest(tmp_path: pathlib.Path) -> None:
+    code = (
+        SETUP
+        + """
+with writer.as_default():
+    summary.allocator_snapshot({
+        "device": "GPU:0", "in_use_bytes": 1000, "pool_bytes": 4096, "largest_free_bytes": 3000, "capacity_bytes": 8192,
+        "ledger": [{"layer": "net/conv", "category": "weights", "trainable": True, "bytes": 768, "rounding_bytes": 4}],
+        "held_for_backward": [{"layer": "net/conv", "bytes": 128}]}, step=3)
+    summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 2048}, step=4)
+writer.close()
+answer({})
+"""
+    )
+    run_child(code, str(tmp_path / "run"))
+    first, second = tb_memplugin.load(tmp_path)["run"].snapshots
+    assert (first.step, first.in_use_bytes, first.pool_bytes, first.largest_free_bytes) == (3, 1000, 4096, 3000)
+    assert [(row.layer, row.category, row.trainable, row.bytes, row.rounding_bytes) for row in first.ledger] == [
+        ("net/conv", "weights", True, 768, 4),
+        (None, "unattributed", None, 232, None),
+    ]
+    assert [(row.layer, row.bytes) for row in first.held_for_backward] == [("net/conv", 128)]
+    assert [(row.category, row.bytes) for row in second.ledger] == [("unattributed", 2048)]
+
+
+def test_wrong_input_is_named_with_what_was_received(tmp_path: pathlib.Path) -> None:
+    code = (
+        SETUP
+        + """
+calls = {
+    "negative bytes": lambda: summary.layer_activations({"a": -1}, step=0),
+    "a fraction": lambda: summary.layer_activations({"a": 1.5}, step=0),
+    "not a number": lambda: summary.layer_activations({"a": float("nan")}, step=0),
+    "a text": lambda: summary.layer_activations({"a": "12"}, step=0),
+    "no mapping": lambda: summary.layer_activations([1, 2], step=0),
+    "a layer that is no text": lambda: summary.layer_activations({3: 1}, step=0),
+    "negative step": lambda: summary.layer_activations({"a": 1}, step=-1),
+    "no step": lambda: summary.layer_activations({"a": 1}),
+    "in a function": lambda: tf.function(lambda: summary.layer_activations({"a": 1}, step=0))(),
+    "no device": lambda: summary.allocator_snapshot({"in_use_bytes": 1}, step=0),
+    "unknown field": lambda: summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 1, "pool": 3}, step=0),
+    "category": lambda: summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 1,
+                                                    "ledger": [{"category": "misc", "bytes": 1}]}, step=0),
+    "ledger over the total": lambda: summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 1,
+                                                                 "ledger": [{"category": "weights", "bytes": 2}]}, step=0),
+}
+told = {}
+with writer.as_default():
+    for name, call in calls.items():
+        try:
+            call(); told[name] = None
+        except tb_memplugin.errors.RecordingError as error:
+            told[name] = str(error)
+writer.close()
+answer({"told": told})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))["told"]
+    assert all(told.values()), told
+    for name, received in {
+        "negative bytes": "-1",
+        "a fraction": "1.5",
+        "negative step": "-1",
+        "unknown field": "pool",
+    }.items():
+        assert received in told[name]
+    assert "tf.function" in told["in a function"]
+    assert tb_memplugin.load(tmp_path).get("run") is None or not len(tb_memplugin.load(tmp_path)["run"].activations)
