@@ -7,12 +7,15 @@ const here = (path: string): string => fileURLToPath(new URL(path, import.meta.u
 // One module, no other files: TensorBoard imports ./index.js, and its CSP allows inline styles but no foreign scripts.
 export default defineConfig({
   build: {
-    lib: { entry: here("src/main.ts"), formats: ["es"], fileName: () => "index.js" },
+    rollupOptions: {
+      input: here("src/main.ts"),
+      preserveEntrySignatures: "strict",
+      output: { format: "es", entryFileNames: "index.js", inlineDynamicImports: true },
+    },
+    modulePreload: false,
     outDir: here("../tb_memplugin/static"),
     emptyOutDir: true,
     target: "es2022",
-    minify: "esbuild",
-    reportCompressedSize: true,
   },
   define: { "process.env.NODE_ENV": '"production"' },
   test: { environment: "node", include: ["src/**/*.test.ts", "src/**/*.test.tsx", "tests/**/*.test.ts"] },

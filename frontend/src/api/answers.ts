@@ -1,0 +1,177 @@
+/** Each route's answer, checked and turned into the model. */
+
+import type { Activations } from "../model/activations";
+import { CATEGORIES, type Group } from "../model/categories";
+import type { LayerRow, LayersAnswer } from "../model/layers";
+import type { Epoch, LayerChange, Mode, Overview, SessionStart, SnapshotRef, Validation } from "../model/overview";
+import { PHASES, type DeviceInfo, type RunInfo, type RunsAnswer } from "../model/run";
+import type { HeldRow, LedgerRow, Snapshot, SnapshotSummary } from "../model/snapshot";
+import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
+import { decodeColumns } from "./columns";
+
+const MODES: readonly Mode[] = ["graph", "eager", "xla"];
+const phase = oneOf(PHASES);
+const category = oneOf(CATEGORIES);
+
+const deviceInfo = object<DeviceInfo>({
+  device: text,
+  capacity_bytes: maybe(number),
+  peak_bytes: maybe(number),
+  peak_step: maybe(number),
+  snapshots: number,
+});
+
+const runInfo = object<RunInfo>({
+  run: text,
+  version: text,
+  sessions: number,
+  workers: list(text),
+  steps: number,
+  first_step: maybe(number),
+  last_step: maybe(number),
+  started: maybe(number),
+  phases: list(phase),
+  devices: list(deviceInfo),
+  activation_layers: number,
+  notes: list(text),
+  damage: list(text),
+});
+
+const runsAnswer = object<RunsAnswer>({ plugin_version: text, runs: list(runInfo) });
+export const parseRuns = (json: unknown): RunsAnswer => runsAnswer(json, "runs");
+
+interface OverviewHead {
+  run: string;
+  device: string;
+  phase: Overview["phase"];
+  total_rows: number;
+  groups: Group[];
+  snapshots: SnapshotRef[];
+  changes: LayerChange[];
+  epochs: Epoch[];
+  validations: Validation[];
+  sessions: SessionStart[];
+}
+
+const overviewHead = object<OverviewHead>({
+  run: text,
+  device: text,
+  phase,
+  total_rows: number,
+  groups: list(object<Group>({ category, trainable: maybe(flag) })),
+  snapshots: list(object<SnapshotRef>({ step: number, phase, mode: oneOf(MODES) })),
+  changes: list(
+    object<LayerChange>({
+      step: number,
+      reason: text,
+      frozen_weight_bytes: number,
+      trainable_weight_bytes: number,
+      optimizer_bytes: number,
+      frozen_layers: number,
+      trainable_layers: number,
+      became_trainable: list(text),
+      became_frozen: list(text),
+    }),
+  ),
+  epochs: list(object<Epoch>({ epoch: number, first_step: number, last_step: number })),
+  validations: list(object<Validation>({ after_step: number, batches: number, peak_bytes: maybe(number) })),
+  sessions: list(object<SessionStart>({ session: text, first_step: number })),
+});
+
+export function parseOverview(buffer: ArrayBuffer): Overview {
+  const columns = decodeColumns(buffer);
+  const head = overviewHead(columns.head, "overview");
+  return {
+    ...head,
+    rows: columns.rows,
+    step: columns.column("step"),
+    epoch: columns.column("epoch"),
+    wall_time: columns.column("wall_time"),
+    in_use_bytes: columns.column("in_use_bytes"),
+    peak_bytes: columns.column("peak_bytes"),
+    capacity_bytes: columns.column("capacity_bytes"),
+    host_resident_bytes: columns.column("host_resident_bytes"),
+    driver_process_bytes: columns.column("driver_process_bytes"),
+    driver_used_bytes: columns.column("driver_used_bytes"),
+    driver_total_bytes: columns.column("driver_total_bytes"),
+    snapshot: columns.column("snapshot"),
+    traced: columns.column("traced"),
+    bytes: head.groups.map((_, index) => columns.column(`group/${index}`)),
+  };
+}
+
+const summaryFields: { [K in keyof SnapshotSummary]: Check<SnapshotSummary[K]> } = {
+  step: number,
+  phase,
+  device: text,
+  mode: oneOf(MODES),
+  wall_time: number,
+  in_use_bytes: number,
+  pool_bytes: maybe(number),
+  largest_free_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  fragmentation: maybe(number),
+  rounding_bytes: maybe(number),
+  not_available: list(text),
+};
+
+const snapshotsAnswer = object<{ snapshots: SnapshotSummary[] }>({ snapshots: list(object<SnapshotSummary>(summaryFields)) });
+export const parseSnapshots = (json: unknown): SnapshotSummary[] => snapshotsAnswer(json, "snapshots").snapshots;
+
+const snapshotAnswer = object<Snapshot>({
+  ...summaryFields,
+  run: text,
+  ledger: list(
+    object<LedgerRow>({
+      layer: maybe(text),
+      category,
+      trainable: maybe(flag),
+      bytes: number,
+      rounding_bytes: maybe(number),
+    }),
+  ),
+  held_for_backward: list(object<HeldRow>({ layer: maybe(text), bytes: number })),
+});
+export const parseSnapshot = (json: unknown): Snapshot => snapshotAnswer(json, "snapshot");
+
+const layersAnswer = object<LayersAnswer>({
+  run: text,
+  step: number,
+  reason: text,
+  optimizer: maybe(text),
+  other_optimizer_bytes: number,
+  other_state_bytes: number,
+  layers: list(
+    object<LayerRow>({
+      path: text,
+      type: text,
+      trainable: flag,
+      parameters: number,
+      weight_bytes: number,
+      trainable_weight_bytes: number,
+      optimizer_bytes: number,
+      output_shape: maybe(list(number)),
+      output_dtype: maybe(text),
+      output_bytes: maybe(number),
+    }),
+  ),
+});
+export const parseLayers = (json: unknown): LayersAnswer => layersAnswer(json, "layers");
+
+const activationsHead = object<{ run: string; total_rows: number; layers: string[] }>({
+  run: text,
+  total_rows: number,
+  layers: list(text),
+});
+
+export function parseActivations(buffer: ArrayBuffer): Activations {
+  const columns = decodeColumns(buffer);
+  const head = activationsHead(columns.head, "activations");
+  return {
+    ...head,
+    rows: columns.rows,
+    step: columns.column("step"),
+    wall_time: columns.column("wall_time"),
+    bytes: head.layers.map((_, index) => columns.column(`layer/${index}`)),
+  };
+}

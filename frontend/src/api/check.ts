@@ -1,0 +1,62 @@
+/** Checks of what the server answered, so that everything after them can trust its types. */
+
+export type Check<T> = (value: unknown, where: string) => T;
+
+export class WrongAnswer extends Error {
+  constructor(where: string, expected: string, value: unknown) {
+    super(`The server's answer is not as expected: ${where} should be ${expected}, got ${describe(value)}.`);
+    this.name = "WrongAnswer";
+  }
+}
+
+function describe(value: unknown): string {
+  const text = JSON.stringify(value) ?? String(value);
+  return text.length > 60 ? `${text.slice(0, 60)}…` : text;
+}
+
+export const text: Check<string> = (value, where) => {
+  if (typeof value !== "string") throw new WrongAnswer(where, "a text", value);
+  return value;
+};
+
+export const number: Check<number> = (value, where) => {
+  if (typeof value !== "number" || !Number.isFinite(value)) throw new WrongAnswer(where, "a number", value);
+  return value;
+};
+
+export const flag: Check<boolean> = (value, where) => {
+  if (typeof value !== "boolean") throw new WrongAnswer(where, "true or false", value);
+  return value;
+};
+
+export const maybe =
+  <T>(check: Check<T>): Check<T | null> =>
+  (value, where) =>
+    value === null || value === undefined ? null : check(value, where);
+
+export const list =
+  <T>(check: Check<T>): Check<T[]> =>
+  (value, where) => {
+    if (!Array.isArray(value)) throw new WrongAnswer(where, "a list", value);
+    return value.map((item, index) => check(item, `${where}[${index}]`));
+  };
+
+export const oneOf =
+  <T extends string>(allowed: readonly T[]): Check<T> =>
+  (value, where) => {
+    const found = allowed.find((item) => item === value);
+    if (found === undefined) throw new WrongAnswer(where, `one of ${allowed.join(", ")}`, value);
+    return found;
+  };
+
+export const object =
+  <T extends object>(fields: { [K in keyof T]: Check<T[K]> }): Check<T> =>
+  (value, where) => {
+    if (typeof value !== "object" || value === null) throw new WrongAnswer(where, "an object", value);
+    const given = value as Record<string, unknown>;
+    const result = {} as T;
+    for (const name of Object.keys(fields) as (keyof T & string)[]) {
+      result[name] = fields[name](given[name], `${where}.${name}`);
+    }
+    return result;
+  };

@@ -1,0 +1,33 @@
+/** The binary answers: a length, a JSON head, zero bytes up to a multiple of 8, then float64 columns. */
+
+import { list, number, object, text } from "./check";
+
+const head = object<{ rows: number; columns: string[] }>({ rows: number, columns: list(text) });
+
+export interface Columns {
+  rows: number;
+  /** The head's JSON, columns and all, still to be checked by the caller. */
+  head: unknown;
+  /** A column by name; all NaN if the answer has none of that name. */
+  column(name: string): Float64Array;
+}
+
+export function decodeColumns(buffer: ArrayBuffer): Columns {
+  const broken = (why: string): Error => new Error(`The server's answer is damaged: ${why}.`);
+  if (buffer.byteLength < 4) throw broken("it is too short");
+  const length = new DataView(buffer).getUint32(0, true);
+  if (4 + length > buffer.byteLength) throw broken("its head is cut off");
+  const json: unknown = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+  const { rows, columns } = head(json, "columns");
+  const start = Math.ceil((4 + length) / 8) * 8;
+  if (start + rows * columns.length * 8 > buffer.byteLength) throw broken("its columns are cut off");
+  const places = new Map(columns.map((name, index) => [name, start + index * rows * 8]));
+  return {
+    rows,
+    head: json,
+    column(name) {
+      const place = places.get(name);
+      return place === undefined ? new Float64Array(rows).fill(NaN) : new Float64Array(buffer, place, rows);
+    },
+  };
+}

@@ -1,0 +1,59 @@
+/** The plugin's routes. Every address is relative to the document's base, so that prefixes and nested frames work. */
+
+import { list, text } from "./check";
+import { parseActivations, parseLayers, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
+import type { Source } from "./source";
+
+/** A refusal that carries the server's own sentence. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    sentence: string,
+  ) {
+    super(sentence);
+    this.name = "Refused";
+  }
+}
+
+type Parameters = Record<string, string | number | null>;
+
+function address(route: string, parameters: Parameters): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) if (value !== null) query.set(name, String(value));
+  const text = query.toString();
+  return text ? `${route}?${text}` : route;
+}
+
+async function get(route: string, parameters: Parameters, signal: AbortSignal): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(address(route, parameters), { signal, credentials: "same-origin" });
+  } catch (cause) {
+    if (signal.aborted) throw cause;
+    throw new Error("TensorBoard does not answer. Is it still running?", { cause });
+  }
+  if (response.ok) return response;
+  const isSentence = response.headers.get("content-type")?.startsWith("text/plain") ?? false;
+  const sentence = isSentence ? (await response.text()).trim().slice(0, 500) : "";
+  throw new Refused(response.status, sentence || `TensorBoard answered ${response.status} for ${route}.`);
+}
+
+const json = async (route: string, parameters: Parameters, signal: AbortSignal): Promise<unknown> =>
+  (await get(route, parameters, signal)).json();
+
+const binary = async (route: string, parameters: Parameters, signal: AbortSignal): Promise<ArrayBuffer> =>
+  (await get(route, parameters, signal)).arrayBuffer();
+
+export const httpSource: Source = {
+  runs: async (signal) => parseRuns(await json("./runs", {}, signal)),
+  overview: async ({ run, device, phase, points, span }, signal) => {
+    const [first_step, last_step] = span ?? [null, null];
+    return parseOverview(await binary("./overview", { run, device, phase, first_step, last_step, points }, signal));
+  },
+  snapshots: async (run, device, signal) => parseSnapshots(await json("./snapshots", { run, device }, signal)),
+  snapshot: async (run, device, phase, step, signal) =>
+    parseSnapshot(await json("./snapshot", { run, device, step, phase }, signal)),
+  layers: async (run, step, signal) => parseLayers(await json("./layers", { run, step }, signal)),
+  activations: async (run, points, signal) => parseActivations(await binary("./activations", { run, points }, signal)),
+  hostRuns: async (signal) => list(text)(await json("../../runs", {}, signal), "runs"),
+};

@@ -1,0 +1,27 @@
+/** Where the page gets its data. The server is one source; a saved report can be another. */
+
+import type { Activations } from "../model/activations";
+import type { LayersAnswer } from "../model/layers";
+import type { Overview } from "../model/overview";
+import type { Phase, RunsAnswer } from "../model/run";
+import type { Snapshot, SnapshotSummary } from "../model/snapshot";
+
+export interface OverviewQuery {
+  run: string;
+  device: string;
+  phase: Phase;
+  points: number;
+  /** First and last step; null for all. */
+  span: readonly [number, number] | null;
+}
+
+export interface Source {
+  runs(signal: AbortSignal): Promise<RunsAnswer>;
+  overview(query: OverviewQuery, signal: AbortSignal): Promise<Overview>;
+  snapshots(run: string, device: string, signal: AbortSignal): Promise<SnapshotSummary[]>;
+  snapshot(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Snapshot>;
+  layers(run: string, step: number | null, signal: AbortSignal): Promise<LayersAnswer>;
+  activations(run: string, points: number, signal: AbortSignal): Promise<Activations>;
+  /** TensorBoard's own list of runs, in the order that gives them their colours. */
+  hostRuns(signal: AbortSignal): Promise<string[]>;
+}

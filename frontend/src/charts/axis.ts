@@ -1,0 +1,87 @@
+/** Ranges, ticks and positions. Pure. */
+
+import { UNITS, formatCount, unitOf, type Unit } from "../lib/bytes";
+
+import { formatDuration } from "../lib/format";
+
+export type XKind = "step" | "relative" | "wall";
+export type YKind = "bytes" | "share";
+export type Range = readonly [number, number];
+
+const niceStep = (rough: number): number => {
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const digit = rough / power;
+  return (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10) * power;
+};
+
+export interface Ticks {
+  values: number[];
+  labels: string[];
+}
+
+/** Ticks at round figures of one unit, the unit of the highest. */
+export function byteTicks(max: number, count: number): Ticks {
+  const unit: Unit = unitOf(max);
+  const size = 2 ** (10 * UNITS.indexOf(unit));
+  const step = Math.max(niceStep(max / size / count), unit === "B" ? 1 : 0.01);
+  const decimals = step >= 1 ? 0 : step >= 0.1 ? 1 : 2;
+  const values: number[] = [];
+  for (let index = 0; index * step * size <= max * 1.0001; index += 1) values.push(index * step * size);
+  return { values, labels: values.map((value) => (value === 0 ? "0" : `${(value / size).toFixed(decimals)} ${unit}`)) };
+}
+
+export function shareTicks(): Ticks {
+  const values = [0, 0.25, 0.5, 0.75, 1];
+  return { values, labels: values.map((value) => `${value * 100} %`) };
+}
+
+/** Below this share of the capacity, showing the capacity line would squash the stack. */
+const CAPACITY_INSIDE = 0.3;
+
+/** Upper end of the byte axis, and whether the capacity line lies inside. */
+export function byteRange(peak: number, capacity: number | null): { max: number; capacityInside: boolean } {
+  const top = Math.max(peak, 1) * 1.08;
+  if (capacity === null || peak < capacity * CAPACITY_INSIDE) return { max: top, capacityInside: false };
+  return { max: Math.max(top, capacity * 1.06), capacityInside: true };
+}
+
+/**
+ * Places on the x-axis; relative times count from `start`. Times never run backwards: a clock that was set back stands still
+ * instead.
+ */
+export function xValues(kind: XKind, step: Float64Array, wallTime: Float64Array, start: number): Float64Array {
+  if (kind === "step") return step;
+  const origin = kind === "relative" ? start : 0;
+  let last = (wallTime.find((value) => !Number.isNaN(value)) ?? origin) - origin;
+  return wallTime.map((value) => {
+    if (!Number.isNaN(value)) last = Math.max(last, value - origin);
+    return last;
+  });
+}
+
+/** Edges of the cells around `x`: each row stands for all that is nearer to it than to its neighbours. */
+export function cellEdges(x: ArrayLike<number>): Float64Array {
+  const count = x.length;
+  const edges = new Float64Array(count + 1);
+  for (let index = 1; index < count; index += 1) edges[index] = ((x[index - 1] as number) + (x[index] as number)) / 2;
+  if (count === 0) return edges;
+  const first = x[0] as number;
+  const last = x[count - 1] as number;
+  edges[0] = first - (count > 1 ? (edges[1] as number) - first || 0.5 : 0.5);
+  edges[count] = last + (count > 1 ? last - (edges[count - 1] as number) || 0.5 : 0.5);
+  return edges;
+}
+
+const UNITS_OF_TIME = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
+
+/** Distances that ticks of an axis may have. */
+export function tickSteps(kind: XKind): number[] {
+  if (kind === "relative") return UNITS_OF_TIME;
+  const steps: number[] = [];
+  for (let power = 1; power < 1e13; power *= 10) steps.push(power, 2 * power, 5 * power);
+  return steps;
+}
+
+export function xLabel(kind: XKind, value: number): string {
+  return kind === "relative" ? formatDuration(value) : formatCount(value);
+}

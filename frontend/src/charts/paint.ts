@@ -1,0 +1,187 @@
+/** Painting on a canvas. Every painter gets the scale and paints in device pixels. */
+
+import type { StackLayout } from "./stack-layout";
+
+export interface Scale {
+  x(value: number): number;
+  y(value: number): number;
+  /** The plot's box in device pixels. */
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+  /** Device pixels per CSS pixel. */
+  ratio: number;
+}
+
+export type Painter = (context: CanvasRenderingContext2D, scale: Scale) => void;
+
+export interface BandFill {
+  colour: string;
+  pattern: "plain" | "diagonal" | "hatched";
+  /** Drawn paler because something else is looked at. */
+  muted: boolean;
+}
+
+/** A tile of diagonal lines; hatched leans the other way and shows the ground between its lines. */
+function tile(context: CanvasRenderingContext2D, fill: BandFill, ground: string, ratio: number): CanvasPattern | string {
+  if (fill.pattern === "plain") return fill.colour;
+  const size = Math.round(6 * ratio);
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = size;
+  const brush = canvas.getContext("2d");
+  if (!brush) return fill.colour;
+  const hatched = fill.pattern === "hatched";
+  brush.fillStyle = hatched ? ground : fill.colour;
+  brush.fillRect(0, 0, size, size);
+  brush.strokeStyle = hatched ? fill.colour : ground;
+  brush.globalAlpha = hatched ? 0.85 : 0.6;
+  brush.lineWidth = 1.4 * ratio;
+  brush.beginPath();
+  for (const shift of [-size, 0, size]) {
+    brush.moveTo(shift - 1, hatched ? -1 : size + 1);
+    brush.lineTo(shift + size + 1, hatched ? size + 1 : -1);
+  }
+  brush.stroke();
+  return context.createPattern(canvas, "repeat") ?? fill.colour;
+}
+
+/** The outline of a band between two stepped boundaries. */
+function bandPath(layout: StackLayout, index: number, scale: Scale): Path2D {
+  const path = new Path2D();
+  const top = layout.tops[index] as Float64Array;
+  const bottom = layout.tops[index - 1];
+  const { edges } = layout;
+  const ground = scale.y(0);
+  for (let row = 0; row < top.length; row += 1) {
+    const y = scale.y(top[row] as number);
+    if (row === 0) path.moveTo(scale.x(edges[0] as number), y);
+    path.lineTo(scale.x(edges[row] as number), y);
+    path.lineTo(scale.x(edges[row + 1] as number), y);
+  }
+  for (let row = top.length - 1; row >= 0; row -= 1) {
+    const y = bottom ? scale.y(bottom[row] as number) : ground;
+    path.lineTo(scale.x(edges[row + 1] as number), y);
+    path.lineTo(scale.x(edges[row] as number), y);
+  }
+  path.closePath();
+  return path;
+}
+
+const INFERRED = 0.55;
+
+/** A stack: lighter everywhere, then full inside `spans`, where the composition was measured. */
+export function stackPainter(layout: StackLayout, fills: readonly BandFill[], spans: readonly (readonly [number, number])[] | "all", ground: string): Painter {
+  return (context, scale) => {
+    const paths = layout.tops.map((_, index) => bandPath(layout, index, scale));
+    const paint = (alpha: number): void => {
+      paths.forEach((path, index) => {
+        const fill = fills[index] as BandFill;
+        context.globalAlpha = 1;
+        context.fillStyle = ground;
+        context.fill(path);
+        context.globalAlpha = fill.muted ? alpha * 0.3 : alpha;
+        context.fillStyle = tile(context, fill, ground, scale.ratio);
+        context.fill(path);
+      });
+      context.globalAlpha = 1;
+    };
+    if (spans === "all") return paint(1);
+    paint(INFERRED);
+    const clip = new Path2D();
+    for (const [from, to] of spans) {
+      const middle = (scale.x(from) + scale.x(to)) / 2;
+      const half = Math.max((scale.x(to) - scale.x(from)) / 2, scale.ratio * 1.25);
+      clip.rect(middle - half, scale.top, 2 * half, scale.height);
+    }
+    context.save();
+    context.clip(clip);
+    paint(1);
+    context.restore();
+  };
+}
+
+export interface LineStyle {
+  colour: string;
+  width: number;
+  dash: readonly number[];
+}
+
+function stroke(context: CanvasRenderingContext2D, scale: Scale, path: Path2D, style: LineStyle): void {
+  context.save();
+  context.strokeStyle = style.colour;
+  context.lineWidth = style.width * scale.ratio;
+  context.lineJoin = "round";
+  context.setLineDash(style.dash.map((length) => length * scale.ratio));
+  context.stroke(path);
+  context.restore();
+}
+
+/** A line with one level for each row's cell; gaps where a row is not known. */
+export function stepPainter(edges: Float64Array, values: Float64Array, style: LineStyle): Painter {
+  return (context, scale) => {
+    const path = new Path2D();
+    let open = false;
+    for (let row = 0; row < values.length; row += 1) {
+      const value = values[row] as number;
+      if (Number.isNaN(value)) {
+        open = false;
+        continue;
+      }
+      const y = scale.y(value);
+      const from = scale.x(edges[row] as number);
+      if (open) path.lineTo(from, y);
+      else path.moveTo(from, y);
+      path.lineTo(scale.x(edges[row + 1] as number), y);
+      open = true;
+    }
+    stroke(context, scale, path, style);
+  };
+}
+
+/** Points, joined by a light line: nothing is known between them. */
+export function pointsPainter(x: Float64Array, values: Float64Array, style: LineStyle): Painter {
+  return (context, scale) => {
+    const path = new Path2D();
+    const dots = new Path2D();
+    let open = false;
+    values.forEach((value, row) => {
+      if (Number.isNaN(value)) {
+        open = false;
+        return;
+      }
+      const [px, py] = [scale.x(x[row] as number), scale.y(value)];
+      if (open) path.lineTo(px, py);
+      else path.moveTo(px, py);
+      dots.moveTo(px + 3.2 * scale.ratio, py);
+      dots.arc(px, py, 3.2 * scale.ratio, 0, 2 * Math.PI);
+      open = true;
+    });
+    context.globalAlpha = 0.45;
+    stroke(context, scale, path, style);
+    context.globalAlpha = 1;
+    context.fillStyle = style.colour;
+    context.fill(dots);
+  };
+}
+
+/** Diamonds, hollow. */
+export function diamondsPainter(points: readonly { x: number; y: number }[], colour: string, ground: string): Painter {
+  return (context, scale) => {
+    const size = 4.5 * scale.ratio;
+    for (const point of points) {
+      const [px, py] = [scale.x(point.x), scale.y(point.y)];
+      context.beginPath();
+      context.moveTo(px, py - size);
+      context.lineTo(px + size, py);
+      context.lineTo(px, py + size);
+      context.lineTo(px - size, py);
+      context.closePath();
+      context.fillStyle = ground;
+      context.fill();
+      context.strokeStyle = colour;
+      context.lineWidth = 1.5 * scale.ratio;
+      context.stroke();
+    }
+  };
+}

@@ -1,0 +1,199 @@
+/** Axes, zoom and cursor around our painters. The only module that knows uPlot. */
+
+import uPlot from "uplot";
+
+import { byteTicks, shareTicks, tickSteps, xLabel, type Range, type Ticks, type XKind, type YKind } from "./axis";
+import type { Painter, Scale } from "./paint";
+import { FONT } from "./rules";
+
+export interface PlotSpec {
+  /** Places of the rows, ascending: where the cursor can stand. */
+  x: Float64Array;
+  xKind: XKind;
+  range: Range;
+  yKind: YKind;
+  yMax: number;
+  /** Room above the plot for lanes, in CSS pixels. */
+  headroom: number;
+  inks: { text: string; grid: string };
+  /** Painted inside the plot's box, in order. */
+  painters: readonly Painter[];
+  /** Painted outside of it. */
+  lanes: readonly Painter[];
+}
+
+export interface PlotEvents {
+  cursor(row: number | null): void;
+  pin(row: number): void;
+  zoom(from: number, to: number): void;
+  reset(): void;
+  /** The plot's box in CSS pixels of the host, after every paint. */
+  painted(box: { left: number; top: number; width: number; height: number }): void;
+}
+
+export class Plot {
+  private readonly chart: uPlot;
+  private readonly lines: Record<"cursor" | "pin", HTMLElement>;
+  private places: Record<"cursor" | "pin", number | null> = { cursor: null, pin: null };
+  private dragged = false;
+
+  constructor(
+    private readonly host: HTMLElement,
+    private spec: PlotSpec,
+    private readonly events: PlotEvents,
+  ) {
+    const { width, height } = host.getBoundingClientRect();
+    this.lines = { cursor: line("cursor-line"), pin: line("pin-line") };
+    this.chart = new uPlot(this.options(Math.max(width, 50), Math.max(height, 50)), this.data(), host);
+    this.chart.over.append(this.lines.pin, this.lines.cursor);
+    this.chart.over.addEventListener("click", this.clicked);
+    this.apply();
+  }
+
+  /** Whether a spec needs another plot: uPlot fixes these when it is made. */
+  fits(spec: PlotSpec): boolean {
+    const { xKind, yKind, headroom, inks } = this.spec;
+    return spec.xKind === xKind && spec.yKind === yKind && spec.headroom === headroom && spec.inks === inks;
+  }
+
+  update(spec: PlotSpec): void {
+    this.spec = spec;
+    this.apply();
+  }
+
+  resize(): void {
+    const { width, height } = this.host.getBoundingClientRect();
+    if (width > 50 && height > 50) this.chart.setSize({ width, height });
+  }
+
+  /** Shows a line at a place of the x-axis, none for null. */
+  show(which: "cursor" | "pin", x: number | null): void {
+    this.places[which] = x;
+    const [from, to] = this.spec.range;
+    const element = this.lines[which];
+    element.hidden = x === null || x < from || x > to;
+    if (x !== null) element.style.transform = `translateX(${this.chart.valToPos(x, "x").toFixed(2)}px)`;
+  }
+
+  left(x: number): number {
+    return this.chart.valToPos(x, "x");
+  }
+
+  destroy(): void {
+    this.chart.destroy();
+  }
+
+  private data(): uPlot.AlignedData {
+    return [this.spec.x, new Float64Array(this.spec.x.length)];
+  }
+
+  private apply(): void {
+    const { range, yMax } = this.spec;
+    this.chart.batch(() => {
+      this.chart.setData(this.data(), false);
+      this.chart.setScale("x", { min: range[0], max: range[1] });
+      this.chart.setScale("y", { min: 0, max: yMax });
+    });
+    this.chart.redraw(false, true);
+  }
+
+  private readonly clicked = (): void => {
+    const row = this.chart.cursor.idx;
+    if (!this.dragged && row !== null && row !== undefined) this.events.pin(row);
+    this.dragged = false;
+  };
+
+  private paint(painters: readonly Painter[], clipped: boolean): void {
+    const { ctx, bbox } = this.chart;
+    const scale: Scale = {
+      x: (value) => this.chart.valToPos(value, "x", true),
+      y: (value) => this.chart.valToPos(value, "y", true),
+      ...bbox,
+      ratio: uPlot.pxRatio,
+    };
+    ctx.save();
+    if (clipped) {
+      ctx.beginPath();
+      ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+      ctx.clip();
+    }
+    for (const painter of painters) painter(ctx, scale);
+    ctx.restore();
+  }
+
+  private painted(): void {
+    this.paint(this.spec.painters, true);
+    this.paint(this.spec.lanes, false);
+    const { bbox } = this.chart;
+    const ratio = uPlot.pxRatio;
+    this.show("cursor", this.places.cursor);
+    this.show("pin", this.places.pin);
+    this.events.painted({ left: bbox.left / ratio, top: bbox.top / ratio, width: bbox.width / ratio, height: bbox.height / ratio });
+  }
+
+  private selected(): void {
+    const { left, width } = this.chart.select;
+    if (width < 4) return;
+    this.dragged = true;
+    this.chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.events.zoom(this.chart.posToVal(left, "x"), this.chart.posToVal(left + width, "x"));
+  }
+
+  private options(width: number, height: number): uPlot.Options {
+    return {
+      width,
+      height,
+      padding: [this.spec.headroom, 16, 0, 0],
+      legend: { show: false },
+      series: [{}, { paths: () => null, points: { show: false } }],
+      scales: { x: { time: this.spec.xKind === "wall", auto: false }, y: { auto: false } },
+      axes: [this.xAxis(), this.yAxis()],
+      cursor: {
+        x: false,
+        y: false,
+        points: { show: false },
+        drag: { x: true, y: false, setScale: false, dist: 4 },
+        bind: {
+          dblclick: () => () => {
+            this.events.reset();
+            return null;
+          },
+        },
+      },
+      hooks: {
+        draw: [() => this.painted()],
+        setCursor: [(chart) => this.events.cursor((chart.cursor.left ?? -1) < 0 ? null : (chart.cursor.idx ?? null))],
+        setSelect: [() => this.selected()],
+      },
+    };
+  }
+
+  private xAxis(): uPlot.Axis {
+    const { inks, xKind } = this.spec;
+    const axis: uPlot.Axis = { ...look(inks), size: 30, space: 80, grid: { show: false } };
+    if (xKind === "wall") return axis;
+    return { ...axis, incrs: tickSteps(xKind), values: (_, splits) => splits.map((value) => xLabel(xKind, value)) };
+  }
+
+  private yAxis(): uPlot.Axis {
+    const ticks = (chart: uPlot): Ticks =>
+      this.spec.yKind === "share" ? shareTicks() : byteTicks(this.spec.yMax, Math.max(chart.bbox.height / uPlot.pxRatio / 64, 2));
+    return { ...look(this.spec.inks), size: 76, splits: (chart) => ticks(chart).values, values: (chart) => ticks(chart).labels };
+  }
+}
+
+function look(inks: PlotSpec["inks"]): uPlot.Axis {
+  return {
+    stroke: inks.text,
+    font: `12px ${FONT}`,
+    grid: { stroke: inks.grid, width: 1 },
+    ticks: { stroke: inks.grid, width: 1, size: 5 },
+  };
+}
+
+function line(name: string): HTMLElement {
+  const element = document.createElement("div");
+  element.className = name;
+  element.hidden = true;
+  return element;
+}

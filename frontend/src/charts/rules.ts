@@ -1,0 +1,92 @@
+/** Straight lines with words: capacity, marks, and the lane of epochs above the plot. */
+
+import { placeBlocks } from "./marks-layout";
+import type { Painter } from "./paint";
+
+export const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
+
+/** A dashed line across the plot with its label above the right end; an arrow at the top when it lies above the range. */
+export function capacityPainter(value: number, label: string, inside: boolean, colour: string): Painter {
+  return (context, scale) => {
+    context.save();
+    context.font = `${11 * scale.ratio}px ${FONT}`;
+    context.fillStyle = colour;
+    context.textAlign = "right";
+    const right = scale.left + scale.width - 6 * scale.ratio;
+    if (inside) {
+      const y = Math.round(scale.y(value)) + 0.5;
+      context.strokeStyle = colour;
+      context.lineWidth = 1.25 * scale.ratio;
+      context.setLineDash([6 * scale.ratio, 4 * scale.ratio]);
+      context.beginPath();
+      context.moveTo(scale.left, y);
+      context.lineTo(scale.left + scale.width, y);
+      context.stroke();
+      context.textBaseline = "top";
+      context.fillText(label, right, y + 4 * scale.ratio);
+    } else {
+      context.textBaseline = "top";
+      context.fillText(`↑ ${label}`, right, scale.top + 4 * scale.ratio);
+    }
+    context.restore();
+  };
+}
+
+/** A vertical line over the whole height. */
+export function ruleAcross(x: number, colour: string, dash: readonly number[]): Painter {
+  return (context, scale) => {
+    const px = Math.round(scale.x(x)) + 0.5;
+    context.save();
+    context.strokeStyle = colour;
+    context.lineWidth = 1.25 * scale.ratio;
+    context.setLineDash(dash.map((length) => length * scale.ratio));
+    context.beginPath();
+    context.moveTo(px, scale.top);
+    context.lineTo(px, scale.top + scale.height);
+    context.stroke();
+    context.restore();
+  };
+}
+
+export interface Span {
+  from: number;
+  to: number;
+  name: number;
+}
+
+export interface LaneInks {
+  ground: string;
+  shade: string;
+  text: string;
+  mark: string;
+}
+
+export const LANE_HEIGHT = 16;
+
+/** Epochs as blocks above the plot, validations as notches in them. Painted outside of the plot's box. */
+export function lanePainter(epochs: readonly Span[], notches: readonly number[], inks: LaneInks): Painter {
+  return (context, scale) => {
+    const height = LANE_HEIGHT * scale.ratio;
+    const top = scale.top - height - 3 * scale.ratio;
+    const [low, high] = [scale.left, scale.left + scale.width];
+    context.save();
+    context.font = `${11 * scale.ratio}px ${FONT}`;
+    context.textBaseline = "middle";
+    context.textAlign = "center";
+    const spans = epochs
+      .map(({ from, to, name }) => ({ from: Math.max(scale.x(from), low), to: Math.min(scale.x(to), high), name }))
+      .filter(({ from, to }) => to > from);
+    for (const block of placeBlocks(spans, (label) => context.measureText(label).width)) {
+      context.fillStyle = block.shaded ? inks.shade : inks.ground;
+      context.fillRect(block.from, top, block.to - block.from, height);
+      context.fillStyle = inks.text;
+      if (block.label) context.fillText(block.label, (block.from + block.to) / 2, top + height / 2 + scale.ratio);
+    }
+    context.fillStyle = inks.mark;
+    for (const notch of notches) {
+      const px = scale.x(notch);
+      if (px >= low && px <= high) context.fillRect(px - scale.ratio, top, 2 * scale.ratio, height);
+    }
+    context.restore();
+  };
+}

@@ -1,0 +1,20 @@
+/** Index of the value nearest to `target` in an ascending array, the earlier of two; -1 if it is empty. */
+export function nearestIndex(ascending: ArrayLike<number>, target: number): number {
+  const after = lowerBound(ascending, target);
+  if (after === 0) return ascending.length > 0 ? 0 : -1;
+  if (after === ascending.length) return after - 1;
+  const before = after - 1;
+  return target - (ascending[before] as number) <= (ascending[after] as number) - target ? before : after;
+}
+
+/** Index of the first value that is not below `target`. */
+export function lowerBound(ascending: ArrayLike<number>, target: number): number {
+  let low = 0;
+  let high = ascending.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((ascending[middle] as number) < target) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,47 @@
+/** What a good colleague would say about a run: plain sentences, each with its figures. */
+
+import { formatBytes } from "../lib/bytes";
+import { formatShare } from "../lib/format";
+import { groupLabel } from "./categories";
+import { effectSentence, effects, isFreezing } from "./changes";
+import { at, composition, peakRow, provenance, type Overview } from "./overview";
+
+export interface Finding {
+  sentence: string;
+  /** The step that shows it. */
+  step: number;
+  kind: "peak" | "frozen" | "change";
+}
+
+export function findings(overview: Overview): Finding[] {
+  const row = peakRow(overview);
+  const step = at(overview.step, row);
+  const peak = at(overview.peak_bytes, row);
+  if (step === null || peak === null) return [];
+  return [...atPeak(overview, row, step, peak), ...frozenCost(overview, row, step, peak), ...changes(overview)];
+}
+
+function atPeak(overview: Overview, row: number, step: number, peak: number): Finding[] {
+  const known = composition(overview, row)
+    .filter(({ group }) => group.category !== "unattributed")
+    .sort((a, b) => (b.bytes ?? 0) - (a.bytes ?? 0))
+    .slice(0, 2)
+    .filter(({ bytes }) => (bytes ?? 0) > 0);
+  if (known.length === 0) return [];
+  const holds = known.map(({ group, bytes, share }) => `${groupLabel(group)} ${formatBytes(bytes ?? 0)} (${formatShare(share ?? 0)})`);
+  const source = provenance(overview, row);
+  const how = source.kind === "traced" ? "" : source.kind === "inferred" ? `, inferred from the trace of step ${source.snapshot.step}` : ", from the layer table";
+  return [{ kind: "peak", step, sentence: `At the highest peak, ${formatBytes(peak)} at step ${step}, most is held by ${holds.join(" and ")}${how}.` }];
+}
+
+function frozenCost(overview: Overview, row: number, step: number, peak: number): Finding[] {
+  const frozen = composition(overview, row).find(({ group }) => group.category === "weights" && group.trainable === false);
+  if (!frozen?.bytes) return [];
+  return [{ kind: "frozen", step, sentence: `Frozen weights take ${formatBytes(frozen.bytes)} there, ${formatShare(frozen.bytes / peak)} of the peak; they need no gradients and no optimizer state.` }];
+}
+
+function changes(overview: Overview): Finding[] {
+  return effects(overview)
+    .filter(({ change }) => isFreezing(change))
+    .map((effect) => ({ kind: "change", step: effect.step, sentence: `Step ${effect.step}: ${effect.change.reason}. ${effectSentence(effect)}` }));
+}

@@ -1,0 +1,93 @@
+/** The stack split by what is frozen and what is trainable. */
+
+import type { Category } from "./categories";
+import type { Overview } from "./overview";
+import type { LedgerRow } from "./snapshot";
+
+export type Side = "frozen" | "trainable" | "other";
+export const SIDES: readonly Side[] = ["frozen", "trainable", "other"];
+
+export interface SidePart {
+  side: Side;
+  category: Category;
+  bytes: Float64Array;
+}
+
+const sideOf = (trainable: boolean | null): Side => (trainable === null ? "other" : trainable ? "trainable" : "frozen");
+
+/** Fractions of a category's bytes that belong to frozen and to trainable layers. */
+interface Shares {
+  frozen: number;
+  trainable: number;
+}
+
+function sharesByCategory(ledger: readonly LedgerRow[]): Map<Category, Shares> {
+  const sums = new Map<Category, Record<Side, number>>();
+  for (const row of ledger) {
+    const sum = sums.get(row.category) ?? { frozen: 0, trainable: 0, other: 0 };
+    sum[sideOf(row.trainable)] += row.bytes;
+    sums.set(row.category, sum);
+  }
+  return new Map(
+    [...sums].map(([category, { frozen, trainable, other }]) => {
+      const total = frozen + trainable + other || 1;
+      return [category, { frozen: frozen / total, trainable: trainable / total }];
+    }),
+  );
+}
+
+/** Only trainable weights have gradients and slots; of the rest nothing is known without a ledger. */
+function sharesWithoutLedger(category: Category): Shares {
+  const certain = category === "optimizer_state" || category === "weight_gradients";
+  return { frozen: 0, trainable: certain ? 1 : 0 };
+}
+
+/**
+ * Parts in the order of the stack: what frozen layers hold, then what trainable layers hold, then the rest.
+ * A group that is not split by the server is split as in the ledger of the snapshot that its row's composition is from;
+ * in every row the parts sum to what the groups sum to.
+ */
+export function splitBySide(overview: Overview, ledgers: ReadonlyMap<number, readonly LedgerRow[]>): SidePart[] {
+  const parts = new Map<string, SidePart>();
+  const part = (side: Side, category: Category): SidePart => {
+    const key = `${side}/${category}`;
+    const made = parts.get(key) ?? { side, category, bytes: new Float64Array(overview.rows) };
+    parts.set(key, made);
+    return made;
+  };
+  const shares = new Map([...ledgers].map(([index, ledger]) => [index, sharesByCategory(ledger)]));
+  overview.groups.forEach(({ category, trainable }, index) => {
+    const bytes = overview.bytes[index] as Float64Array;
+    const whole = trainable === null ? null : part(sideOf(trainable), category).bytes;
+    for (let row = 0; row < overview.rows; row += 1) {
+      const value = bytes[row] as number;
+      if (Number.isNaN(value)) continue;
+      if (whole) whole[row] = (whole[row] as number) + value;
+      else {
+        const known = shares.get(overview.snapshot[row] ?? NaN)?.get(category) ?? sharesWithoutLedger(category);
+        addSplit(part, category, row, value, known);
+      }
+    }
+  });
+  return [...parts.values()]
+    .filter(({ bytes }) => bytes.some((value) => value > 0))
+    .sort((a, b) => SIDES.indexOf(a.side) - SIDES.indexOf(b.side));
+}
+
+function addSplit(part: (side: Side, category: Category) => SidePart, category: Category, row: number, value: number, shares: Shares): void {
+  const frozen = Math.round(value * shares.frozen);
+  const trainable = Math.min(Math.round(value * shares.trainable), value - frozen);
+  const amounts: [Side, number][] = [["frozen", frozen], ["trainable", trainable], ["other", value - frozen - trainable]];
+  for (const [side, amount] of amounts) {
+    if (amount <= 0) continue;
+    const { bytes } = part(side, category);
+    bytes[row] = (bytes[row] as number) + amount;
+  }
+}
+
+/** Indices of at most `limit` snapshots, evenly chosen, the first and the last among them. */
+export function chosenSnapshots(count: number, limit: number): number[] {
+  if (count <= limit) return Array.from({ length: count }, (_, index) => index);
+  const chosen = Array.from({ length: limit }, (_, index) => Math.round((index * (count - 1)) / (limit - 1)));
+  return [...new Set(chosen)];
+}

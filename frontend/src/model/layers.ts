@@ -1,0 +1,24 @@
+/** The model's layer table that holds at a step. */
+
+export interface LayerRow {
+  path: string;
+  type: string;
+  trainable: boolean;
+  parameters: number;
+  weight_bytes: number;
+  trainable_weight_bytes: number;
+  optimizer_bytes: number;
+  output_shape: number[] | null;
+  output_dtype: string | null;
+  output_bytes: number | null;
+}
+
+export interface LayersAnswer {
+  run: string;
+  step: number;
+  reason: string;
+  optimizer: string | null;
+  other_optimizer_bytes: number;
+  other_state_bytes: number;
+  layers: LayerRow[];
+}

@@ -1,0 +1,149 @@
+/** Rows of training steps with their composition. Columns are as long as `rows`; NaN means "not known". */
+
+import { formatBytes } from "../lib/bytes";
+import { nearestIndex } from "../lib/search";
+import { groupLabel, type Group } from "./categories";
+import type { Phase } from "./run";
+
+export type Mode = "graph" | "eager" | "xla";
+
+export interface SnapshotRef {
+  step: number;
+  phase: Phase;
+  mode: Mode;
+}
+
+export interface LayerChange {
+  step: number;
+  reason: string;
+  frozen_weight_bytes: number;
+  trainable_weight_bytes: number;
+  optimizer_bytes: number;
+  frozen_layers: number;
+  trainable_layers: number;
+  became_trainable: string[];
+  became_frozen: string[];
+}
+
+export interface Epoch {
+  epoch: number;
+  first_step: number;
+  last_step: number;
+}
+
+export interface Validation {
+  after_step: number;
+  batches: number;
+  peak_bytes: number | null;
+}
+
+export interface SessionStart {
+  session: string;
+  first_step: number;
+}
+
+export interface Overview {
+  run: string;
+  device: string;
+  phase: Phase;
+  rows: number;
+  total_rows: number;
+  groups: Group[];
+  snapshots: SnapshotRef[];
+  changes: LayerChange[];
+  epochs: Epoch[];
+  validations: Validation[];
+  sessions: SessionStart[];
+  step: Float64Array;
+  epoch: Float64Array;
+  wall_time: Float64Array;
+  in_use_bytes: Float64Array;
+  peak_bytes: Float64Array;
+  capacity_bytes: Float64Array;
+  host_resident_bytes: Float64Array;
+  driver_process_bytes: Float64Array;
+  driver_used_bytes: Float64Array;
+  driver_total_bytes: Float64Array;
+  snapshot: Float64Array;
+  traced: Float64Array;
+  /** Bytes of each group, in the order of `groups`. */
+  bytes: Float64Array[];
+}
+
+/** A figure of a column, null where it is not known. */
+export function at(column: Float64Array, row: number): number | null {
+  const value = column[row];
+  return value === undefined || Number.isNaN(value) ? null : value;
+}
+
+/** The row of the highest measured peak, the earliest of several; -1 without any. */
+export function peakRow(overview: Overview): number {
+  let best = -1;
+  for (let row = 0; row < overview.rows; row += 1) {
+    const value = at(overview.peak_bytes, row);
+    if (value !== null && (best < 0 || value > (overview.peak_bytes[best] ?? 0))) best = row;
+  }
+  return best;
+}
+
+/** The row whose step is nearest to `step`; -1 without rows. */
+export const rowOfStep = (overview: Overview, step: number): number => nearestIndex(overview.step, step);
+
+export interface Part {
+  group: Group;
+  bytes: number | null;
+  /** Of the step's peak, 0 to 1. */
+  share: number | null;
+}
+
+/** Every group of the stack at one row, in stack order. */
+export function composition(overview: Overview, row: number): Part[] {
+  const peak = at(overview.peak_bytes, row);
+  return overview.groups.map((group, index) => {
+    const bytes = at(overview.bytes[index] ?? new Float64Array(), row);
+    return { group, bytes, share: bytes === null || !peak ? null : bytes / peak };
+  });
+}
+
+/** Where the composition of a row was learned. */
+export type Provenance =
+  | { kind: "traced"; snapshot: SnapshotRef }
+  | { kind: "inferred"; snapshot: SnapshotRef }
+  | { kind: "layer table" };
+
+export function provenance(overview: Overview, row: number): Provenance {
+  const index = at(overview.snapshot, row);
+  const snapshot = index === null ? undefined : overview.snapshots[index];
+  if (!snapshot) return { kind: "layer table" };
+  return { kind: overview.traced[row] === 1 ? "traced" : "inferred", snapshot };
+}
+
+export function provenanceSentence(source: Provenance): string {
+  switch (source.kind) {
+    case "traced":
+      return `Measured: this step was traced (${modeLabel(source.snapshot.mode)}).`;
+    case "inferred":
+      return `Peak measured; composition inferred from the trace of step ${source.snapshot.step}.`;
+    case "layer table":
+      return "Peak measured; no step traced yet, so only weights and optimizer state are known (layer table).";
+  }
+}
+
+export const modeLabel = (mode: Mode): string => (mode === "xla" ? "XLA plan" : mode);
+
+/** "peak 14.2 GiB of 16.0 GiB at step 412 · headroom 1.8 GiB", null without any peak. */
+export function headline(peak: number | null, step: number | null, capacity: number | null): string | null {
+  if (peak === null || step === null) return null;
+  if (capacity === null) return `peak ${formatBytes(peak)} at step ${step}`;
+  return `peak ${formatBytes(peak)} of ${formatBytes(capacity)} at step ${step} · headroom ${formatBytes(capacity - peak)}`;
+}
+
+/** "step 412: peak 14.2 GiB; activations 6.1 GiB; …", largest first: what a screen reader says at the cursor. */
+export function rowSentence(overview: Overview, row: number): string {
+  const peak = at(overview.peak_bytes, row);
+  const parts = composition(overview, row)
+    .filter((part): part is Part & { bytes: number } => part.bytes !== null && part.bytes > 0)
+    .sort((a, b) => b.bytes - a.bytes)
+    .map((part) => `${groupLabel(part.group)} ${formatBytes(part.bytes)}`);
+  return [`step ${at(overview.step, row) ?? "unknown"}: peak ${peak === null ? "not known" : formatBytes(peak)}`, ...parts].join("; ");
+}

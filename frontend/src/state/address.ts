@@ -1,0 +1,82 @@
+/** What the user chose, as one text for the page's address. An unreadable text gives the defaults. */
+
+import { PHASES, type Phase } from "../model/run";
+
+export const VIEWS = ["overview", "frozen", "fragmentation", "activations"] as const;
+export type ViewName = (typeof VIEWS)[number];
+
+export const AXES = ["step", "relative", "wall"] as const;
+export type AxisName = (typeof AXES)[number];
+
+export interface Choices {
+  view: ViewName;
+  /** Runs whose boxes are checked; null: the page chooses. */
+  runs: string[] | null;
+  /** The run that is shown as a stack; null: the page chooses. */
+  primary: string | null;
+  device: string | null;
+  phase: Phase | null;
+  axis: AxisName;
+  /** The pinned step. */
+  step: number | null;
+  /** First and last step of the zoom. */
+  zoom: readonly [number, number] | null;
+  filter: string;
+}
+
+export const DEFAULTS: Choices = {
+  view: "overview",
+  runs: null,
+  primary: null,
+  device: null,
+  phase: null,
+  axis: "step",
+  step: null,
+  zoom: null,
+  filter: "",
+};
+
+export function encode(choices: Choices): string {
+  const out = new URLSearchParams();
+  if (choices.view !== DEFAULTS.view) out.set("view", choices.view);
+  if (choices.primary !== null) out.set("run", choices.primary);
+  if (choices.runs !== null) {
+    for (const run of choices.runs) out.append("with", run);
+    if (choices.runs.length === 0) out.set("none", "1");
+  }
+  if (choices.device !== null) out.set("device", choices.device);
+  if (choices.phase !== null) out.set("phase", choices.phase);
+  if (choices.axis !== DEFAULTS.axis) out.set("x", choices.axis);
+  if (choices.step !== null) out.set("step", String(choices.step));
+  if (choices.zoom !== null) out.set("zoom", `${choices.zoom[0]}-${choices.zoom[1]}`);
+  if (choices.filter !== "") out.set("filter", choices.filter);
+  return out.toString();
+}
+
+const among = <T extends string>(allowed: readonly T[], value: string | null): T | null =>
+  allowed.find((item) => item === value) ?? null;
+
+const whole = (text: string | null): number | null => (text !== null && /^\d{1,15}$/.test(text) ? Number(text) : null);
+
+function span(text: string | null): [number, number] | null {
+  const found = /^(\d{1,15})-(\d{1,15})$/.exec(text ?? "");
+  if (!found) return null;
+  const [first, last] = [Number(found[1]), Number(found[2])];
+  return first <= last ? [first, last] : null;
+}
+
+export function decode(text: string): Choices {
+  const given = new URLSearchParams(text);
+  const chosen = given.getAll("with");
+  return {
+    view: among(VIEWS, given.get("view")) ?? DEFAULTS.view,
+    runs: given.has("none") ? [] : chosen.length > 0 ? chosen : null,
+    primary: given.get("run"),
+    device: given.get("device"),
+    phase: among(PHASES, given.get("phase")),
+    axis: among(AXES, given.get("x")) ?? DEFAULTS.axis,
+    step: whole(given.get("step")),
+    zoom: span(given.get("zoom")),
+    filter: given.get("filter") ?? "",
+  };
+}

@@ -1,0 +1,68 @@
+/** What is shown, derived from what there is and what the user chose. Pure. */
+
+import { preferredDevice, preferredPhase, type Phase, type RunInfo } from "../model/run";
+import type { Choices } from "./address";
+
+/** Runs whose boxes are checked before the user touches any: more lines than this cannot be told apart. */
+export const DEFAULT_RUNS = 7;
+
+export interface Matcher {
+  test(name: string): boolean;
+  /** A sentence if the filter is not a regular expression. */
+  fault: string | null;
+}
+
+export function matcher(filter: string): Matcher {
+  if (filter === "") return { test: () => true, fault: null };
+  try {
+    const pattern = new RegExp(filter, "i");
+    return { test: (name) => pattern.test(name), fault: null };
+  } catch {
+    return { test: () => true, fault: "Not a regular expression; all runs are listed." };
+  }
+}
+
+const newestFirst = (a: RunInfo, b: RunInfo): number => (b.started ?? 0) - (a.started ?? 0);
+
+export function selectedRuns(runs: readonly RunInfo[], choices: Choices): RunInfo[] {
+  if (choices.runs !== null) {
+    const chosen = new Set(choices.runs);
+    return runs.filter((run) => chosen.has(run.run) || run.run === choices.primary);
+  }
+  const newest = new Set([...runs].sort(newestFirst).slice(0, DEFAULT_RUNS));
+  return runs.filter((run) => newest.has(run) || run.run === choices.primary);
+}
+
+/** The run shown as a stack: the chosen one if it is checked, else the newest with figures of a device. */
+export function primaryRun(selected: readonly RunInfo[], choices: Choices, sticky: string | null): RunInfo | null {
+  const named = (name: string | null): RunInfo | undefined => selected.find((run) => run.run === name);
+  const newest = [...selected].sort((a, b) => Number(b.devices.length > 0) - Number(a.devices.length > 0) || newestFirst(a, b));
+  return named(choices.primary) ?? named(sticky) ?? newest[0] ?? null;
+}
+
+export function shownDevice(run: RunInfo | null, choices: Choices): string | null {
+  if (!run) return null;
+  return run.devices.some(({ device }) => device === choices.device) ? choices.device : preferredDevice(run);
+}
+
+export function shownPhase(run: RunInfo | null, choices: Choices): Phase {
+  if (!run) return "train";
+  return choices.phase !== null && run.phases.includes(choices.phase) ? choices.phase : preferredPhase(run);
+}
+
+/**
+ * Order of our runs in TensorBoard's list, which gives them their colours. Our files lie in `<run>/memory`, so TensorBoard may know a run
+ * by its own name or only by that of its directory. Runs that TensorBoard does not list follow in our order.
+ */
+export function colourIndex(runs: readonly string[], hostRuns: readonly string[]): Map<string, number> {
+  const places = new Map(hostRuns.map((name, index) => [name, index]));
+  let next = hostRuns.length;
+  const result = new Map<string, number>();
+  for (const run of runs) {
+    const directory = run === "." ? "memory" : `${run}/memory`;
+    const inside = hostRuns.findIndex((name) => name.startsWith(`${directory}/`));
+    const place = places.get(run) ?? places.get(directory) ?? (inside >= 0 ? inside : undefined);
+    result.set(run, place ?? next++);
+  }
+  return result;
+}

@@ -1,0 +1,107 @@
+/**
+ * Colours of what is shown. What stays: blues and violets. What moves: oranges and reds. The same in every view.
+ * palette.test.ts checks them as colour-blind readers see them, and against the background.
+ */
+
+import type { Category } from "../model/categories";
+
+export type Scheme = "light" | "dark";
+
+/** How a fill is told apart besides its colour. */
+export type Pattern = "plain" | "diagonal" | "hatched";
+
+export interface Fill {
+  colour: string;
+  pattern: Pattern;
+}
+
+export const CATEGORY_COLOURS: Record<Scheme, Record<Category, string>> = {
+  light: {
+    weights: "#2453b8",
+    optimizer_state: "#9a7be0",
+    other_state: "#7d6a55",
+    inputs: "#0f9c98",
+    activations: "#d68000",
+    activation_gradients: "#b23c10",
+    weight_gradients: "#6d1030",
+    workspace: "#4f9a3c",
+    unattributed: "#7b7f87",
+  },
+  dark: {
+    weights: "#5684ea",
+    optimizer_state: "#c3abf7",
+    other_state: "#a5927c",
+    inputs: "#3fc4c0",
+    activations: "#f7b552",
+    activation_gradients: "#e0602a",
+    weight_gradients: "#c94f8c",
+    workspace: "#74bd5e",
+    unattributed: "#9aa0a8",
+  },
+};
+
+export interface Ink {
+  background: string;
+  panel: string;
+  text: string;
+  faint: string;
+  grid: string;
+  line: string;
+  capacity: string;
+  idle: string;
+  accent: string;
+}
+
+export const INKS: Record<Scheme, Ink> = {
+  light: {
+    background: "#ffffff",
+    panel: "#f7f8fa",
+    text: "#202124",
+    faint: "#5f6368",
+    grid: "#ebedf0",
+    line: "#202124",
+    capacity: "#b3261e",
+    idle: "#e3e6ea",
+    accent: "#b94f06",
+  },
+  dark: {
+    background: "#303030",
+    panel: "#3a3a3a",
+    text: "#eeeeee",
+    faint: "#b8bcc2",
+    grid: "#444444",
+    line: "#ffffff",
+    capacity: "#ff8a80",
+    idle: "#4a4d52",
+    accent: "#ff9f5a",
+  },
+};
+
+/** The palette of TensorBoard's Time Series tab; its first colour has a dark variant. */
+const RUN_COLOURS = ["#425066", "#12b5cb", "#e52592", "#f9ab00", "#9334e6", "#7cb342", "#e8710a"] as const;
+const FIRST_IN_DARK = "#8e98a3";
+
+export function runColour(index: number, scheme: Scheme): string {
+  const place = index % RUN_COLOURS.length;
+  return place === 0 && scheme === "dark" ? FIRST_IN_DARK : (RUN_COLOURS[place] ?? RUN_COLOURS[0]);
+}
+
+/** Seven colours wrap: the second round of runs is drawn dashed. */
+export const runDash = (index: number): number[] => (Math.floor(index / RUN_COLOURS.length) % 2 === 1 ? [6, 3] : []);
+
+export function fillOf(category: Category, trainable: boolean | null, scheme: Scheme): Fill {
+  const colour = CATEGORY_COLOURS[scheme][category];
+  if (category === "unattributed") return { colour, pattern: "hatched" };
+  return { colour, pattern: trainable === false ? "diagonal" : "plain" };
+}
+
+/** Shades for things that have no category colour of their own, such as layers, told apart by order and label. */
+export function sequence(count: number, scheme: Scheme): string[] {
+  const [from, to] = scheme === "light" ? [34, 74] : [44, 80];
+  return Array.from({ length: count }, (_, index) => {
+    const position = count === 1 ? 0 : index / (count - 1);
+    const hue = 14 + position * 34;
+    const lightness = from + (to - from) * position + (index % 2 === 0 ? -3 : 3);
+    return `hsl(${hue.toFixed(0)} ${scheme === "light" ? 82 : 72}% ${lightness.toFixed(0)}%)`;
+  });
+}

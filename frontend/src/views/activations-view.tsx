@@ -1,0 +1,134 @@
+/** Activation bytes that a training wrote itself, by layer over steps. */
+
+import { useMemo, useState } from "preact/hooks";
+
+import { cellEdges, xValues } from "../charts/axis";
+import { stackPainter, type BandFill } from "../charts/paint";
+import type { PlotSpec } from "../charts/plot";
+import { stackLayout } from "../charts/stack-layout";
+import { formatBytes, unitOf, type Unit } from "../lib/bytes";
+import { formatDuration, plural } from "../lib/format";
+import { nearestIndex } from "../lib/search";
+import { topLayers, totalAt, type Activations, type LayerSeries } from "../model/activations";
+import { shortName } from "../model/changes";
+import type { Choices } from "../state/address";
+import { INKS, sequence, type Scheme } from "../theme/palette";
+import { Chart } from "./chart";
+import { schemeOf, useStore } from "./context";
+import { rangeOf, stepsBetweenPlaces } from "./frame";
+import { Figure, UnitButton } from "./figures";
+import { AXIS_INKS } from "./overview-spec";
+import { exactBytes } from "./step-panel";
+
+/** Layers shown one by one; the others are one band. */
+const LAYERS = 12;
+
+const keyOf = (series: LayerSeries): string => (series.layer === null ? "others" : `layer:${series.layer}`);
+const nameOf = (series: LayerSeries): string => (series.layer === null ? `other ${plural(series.count, "layer")}` : series.layer);
+
+function fillsOf(series: readonly LayerSeries[], scheme: Scheme, focus: string | null): BandFill[] {
+  const colours = sequence(series.length, scheme);
+  return series.map((one, index) => ({
+    colour: colours[index] ?? INKS[scheme].faint,
+    pattern: one.layer === null ? "hatched" : "plain",
+    muted: focus !== null && focus !== keyOf(one),
+  }));
+}
+
+function specOf(activations: Activations, series: readonly LayerSeries[], choices: Choices, fills: readonly BandFill[], scheme: Scheme): PlotSpec {
+  const x = xValues(choices.axis, activations.step, activations.wall_time, activations.wall_time[0] ?? 0);
+  const edges = cellEdges(x);
+  const layout = stackLayout(x, series.map(({ bytes }) => bytes));
+  const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
+  const { zoom, axis } = choices;
+  const places = zoom === null ? null : zoom.map((step) => (axis === "step" ? step : (x[nearestIndex(activations.step, step)] ?? 0)));
+  const range = places && (places[1] as number) > (places[0] as number) ? ([places[0] as number, places[1] as number] as const) : rangeOf(edges);
+  return {
+    x,
+    xKind: axis,
+    range,
+    yKind: "bytes",
+    yMax: top * 1.08,
+    headroom: 8,
+    inks: AXIS_INKS[scheme],
+    painters: [stackPainter(layout, fills, "all", INKS[scheme].background)],
+    lanes: [],
+  };
+}
+
+function Panel({ activations, series, fills, row, focus, onFocus }: { activations: Activations; series: readonly LayerSeries[]; fills: readonly BandFill[]; row: number; focus: string | null; onFocus: (key: string | null) => void }) {
+  const store = useStore();
+  const unit: Unit = unitOf(series[0]?.max_bytes ?? 0);
+  const total = totalAt(series, row);
+  const common = { unit, exact: exactBytes.value };
+  const time = (activations.wall_time[row] ?? 0) - (activations.wall_time[0] ?? 0);
+  return (
+    <aside class="panel" aria-label="Recorded activation bytes of one step">
+      <header class="panel-head">
+        <h2 data-testid="step" data-step={activations.step[row] ?? ""}>
+          Step {activations.step[row] ?? "?"}
+          <span class="why">{store.cursor.value !== null ? "" : store.choices.value.step !== null ? "pinned" : "last recorded"}</span>
+          <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
+        </h2>
+        <p class="small">{formatDuration(time)} after start · as recorded by the training</p>
+      </header>
+      <table class="figures" data-testid="activations">
+        <tbody>
+          {series.map((one, index) => {
+            const value = one.bytes[row];
+            const bytes = value === undefined || Number.isNaN(value) ? null : value;
+            const key = keyOf(one);
+            return (
+              <Figure key={key} {...common} name={key} label={one.layer === null ? nameOf(one) : shortName(one.layer)} hint={nameOf(one)} bytes={bytes} share={total && bytes !== null ? bytes / total : null} fill={fills[index] ?? { colour: "", pattern: "plain" }} focused={focus === key} onFocus={(focused) => onFocus(focused ? key : null)} />
+            );
+          })}
+        </tbody>
+        <tbody class="totals">
+          <Figure {...common} strong name="total" label={`all ${plural(activations.layers.length, "layer")}`} bytes={total} />
+        </tbody>
+      </table>
+    </aside>
+  );
+}
+
+export function ActivationsView({ activations }: { activations: Activations }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const choices = store.choices.value;
+  const [focus, setFocus] = useState<string | null>(null);
+  const series = useMemo(() => topLayers(activations, LAYERS), [activations]);
+  const fills = useMemo(() => fillsOf(series, scheme, focus), [series, scheme, focus]);
+  const spec = useMemo(() => specOf(activations, series, choices, fills, scheme), [activations, series, fills, choices.axis, choices.zoom, scheme]);
+  const rowOf = (step: number | null): number | null => (step === null ? null : nearestIndex(activations.step, step));
+  const stepOf = (index: number | null): number | null => (index === null ? null : (activations.step[index] ?? null));
+  const cursor = rowOf(store.cursor.value);
+  const pin = rowOf(choices.step);
+  const row = cursor ?? pin ?? activations.rows - 1;
+  return (
+    <div class="body">
+      <div class="picture">
+        <Chart
+          label={`Recorded activation bytes of ${activations.run} by layer over steps.`}
+          spec={spec}
+          marks={[]}
+          cursor={cursor}
+          pin={pin}
+          describe={(index) => `step ${activations.step[index] ?? "unknown"}: ${formatBytes(totalAt(series, index) ?? 0)} in all`}
+          onCursor={(index) => (store.cursor.value = stepOf(index))}
+          onPin={(index) => store.choose({ step: stepOf(index) })}
+          onZoom={(from, to) => {
+            const zoom = stepsBetweenPlaces(activations.step, spec.x, from, to);
+            if (zoom) store.choose({ zoom });
+          }}
+          onReset={() => store.choose({ zoom: null })}
+          onInside={store.hold}
+        />
+        <p class="legend">
+          <span>Activation bytes written by <code>tb_memplugin.summary.layer_activations</code>, the largest layer at the bottom.</span>
+          <span class="hint">Drag to zoom, double-click for all, click to pin a step, Esc to clear</span>
+        </p>
+      </div>
+      <Panel activations={activations} series={series} fills={fills} row={row} focus={focus} onFocus={setFocus} />
+    </div>
+  );
+}

@@ -1,0 +1,121 @@
+/** The frame: runs on the left, the views' bar above, one view. */
+
+import { useEffect, useState } from "preact/hooks";
+
+import type { Loaded } from "../state/resource";
+import type { Store } from "../state/store";
+import { ActivationsView } from "./activations-view";
+import { StoreContext, useStore } from "./context";
+import { FragmentationView } from "./fragmentation-view";
+import { FrozenView } from "./frozen-view";
+import { OverviewView } from "./overview-view";
+import { RunList } from "./run-list";
+import { Empty, Fault, Nothing, Notices, Skeleton } from "./states";
+import { Tabs, Toolbar } from "./toolbar";
+
+/** A view once its data is there; before that a skeleton or what went wrong. */
+function Await<T>({ loaded, children }: { loaded: Loaded<T>; children: (value: T) => preact.ComponentChildren }) {
+  const store = useStore();
+  const retry = (): void => void store.reload();
+  if (loaded.value === null) return loaded.error === null ? <Skeleton /> : <Fault sentence={loaded.error} retry={retry} />;
+  return (
+    <>
+      {loaded.error !== null && <Fault sentence={`Not up to date: ${loaded.error}`} retry={retry} />}
+      {children(loaded.value)}
+    </>
+  );
+}
+
+function RecordedActivations() {
+  const store = useStore();
+  const run = store.primary.value;
+  if (run && run.activation_layers === 0) {
+    return <Nothing title={`${run.run} has no recorded activations`}><p>They are written by <code>tb_memplugin.summary.layer_activations</code>. Choose another run by its name.</p></Nothing>;
+  }
+  return <Await loaded={store.activations.value}>{(activations) => <ActivationsView key={activations.run} activations={activations} />}</Await>;
+}
+
+function View() {
+  const store = useStore();
+  const run = store.primary.value;
+  const { view } = store.choices.value;
+  if (!run) return <Nothing title="No run is drawn"><p>Check the box of a run in the list.</p></Nothing>;
+  if (view === "activations") return <RecordedActivations />;
+  if (run.devices.length === 0) {
+    if (view === "overview" && run.activation_layers > 0) return <RecordedActivations />;
+    return (
+      <Nothing title={`${run.run} has no allocator figures`}>
+        <p>This view needs what <code>tb_memplugin.MemoryCallback</code> or <code>tb_memplugin.MemoryRecorder</code> record.</p>
+      </Nothing>
+    );
+  }
+  if (view === "fragmentation") return <Await loaded={store.snapshotList.value}>{(list) => <FragmentationView list={list} />}</Await>;
+  return (
+    <Await loaded={store.overview.value}>
+      {(overview) => {
+        if (overview.rows === 0) return <Nothing title={`No ${overview.phase} step of ${run.run} was recorded on ${overview.device}`}><p>Choose another phase or device above.</p></Nothing>;
+        const key = `${overview.run}/${overview.device}/${overview.phase}`;
+        return view === "frozen" ? <FrozenView key={key} overview={overview} /> : <OverviewView key={key} overview={overview} />;
+      }}
+    </Await>
+  );
+}
+
+function Frame() {
+  const store = useStore();
+  const [open, setOpen] = useState(false);
+  const run = store.primary.value;
+  return (
+    <div class={open ? "frame open" : "frame"}>
+      <RunList />
+      <main>
+        <header class="bar">
+          <button type="button" class="runs-button" aria-expanded={open} onClick={() => setOpen(!open)}>
+            Runs ({store.selected.value.length})
+          </button>
+          <Tabs />
+          {run && <span class="bar-run" title={run.run}>{run.run}</span>}
+        </header>
+        <Toolbar />
+        {run && <Notices run={run} />}
+        <View />
+      </main>
+    </div>
+  );
+}
+
+function Page() {
+  const store = useStore();
+  const { value, error } = store.answer.value;
+  const retry = (): void => void store.reload();
+  if (value === null) return error === null ? <Skeleton /> : <Fault sentence={error} retry={retry} />;
+  return (
+    <>
+      {error !== null && <Fault sentence={`Not up to date: ${error}`} retry={retry} />}
+      {value.runs.length === 0 ? <Empty /> : <Frame />}
+    </>
+  );
+}
+
+/** Escape clears from anywhere: first the cursor, then the pinned step, then the zoom. */
+function useEscape(store: Store): void {
+  useEffect(() => {
+    const listener = (event: KeyboardEvent): void => {
+      if (event.key !== "Escape") return;
+      const { step } = store.choices.peek();
+      store.cursor.value = null;
+      store.choose(step !== null ? { step: null } : { zoom: null });
+    };
+    document.addEventListener("keydown", listener);
+    return () => document.removeEventListener("keydown", listener);
+  }, [store]);
+}
+
+export function App({ store }: { store: Store }) {
+  useEscape(store);
+  return (
+    <StoreContext.Provider value={store}>
+      <Page />
+    </StoreContext.Provider>
+  );
+}

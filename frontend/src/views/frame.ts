@@ -1,0 +1,90 @@
+/** What the charts over steps share: places on the x-axis, the range, lanes and marks. Pure. */
+
+import { cellEdges, xValues, type Range, type XKind } from "../charts/axis";
+import type { Painter } from "../charts/paint";
+import { LANE_HEIGHT, lanePainter, ruleAcross, type Span } from "../charts/rules";
+import { lowerBound } from "../lib/search";
+import { changeTitle, effectSentence, effects, isFreezing } from "../model/changes";
+import { rowOfStep, type Overview } from "../model/overview";
+import type { Choices } from "../state/address";
+import type { Ink } from "../theme/palette";
+import type { ChartMark } from "./chart";
+
+export interface Places {
+  x: Float64Array;
+  edges: Float64Array;
+  range: Range;
+}
+
+/** Wall time at which a run's relative time is 0. */
+export const startOf = (overview: Overview): number => overview.wall_time.find((time) => !Number.isNaN(time)) ?? 0;
+
+/** The place of a step on the axis, and of the edge before it. */
+function stepEdge(kind: XKind, places: { edges: Float64Array }, overview: Overview, step: number): number {
+  return kind === "step" ? step - 0.5 : (places.edges[lowerBound(overview.step, step)] ?? 0);
+}
+
+/** Places of an overview's rows; the range is that of the zoom, else of everything drawn. */
+export function placesOf(overview: Overview, start: number, choices: Choices): Places {
+  const { axis, zoom } = choices;
+  const x = xValues(axis, overview.step, overview.wall_time, start);
+  const edges = cellEdges(x);
+  if (zoom === null) return { x, edges, range: rangeOf(edges) };
+  const from = stepEdge(axis, { edges }, overview, zoom[0]);
+  const to = stepEdge(axis, { edges }, overview, zoom[1] + 1);
+  return { x, edges, range: to > from ? [from, to] : rangeOf(edges) };
+}
+
+export function rangeOf(edges: Float64Array): Range {
+  const [first, last] = [edges[0] ?? 0, edges[edges.length - 1] ?? 1];
+  return last > first ? [first, last] : [first - 0.5, first + 0.5];
+}
+
+/** Steps whose places lie inside a span of the axis, null if there are fewer than two. */
+export function stepsBetweenPlaces(steps: Float64Array, x: Float64Array, from: number, to: number): [number, number] | null {
+  const [first, last] = [steps[lowerBound(x, from)], steps[lowerBound(x, to) - 1]];
+  return first === undefined || last === undefined || last <= first ? null : [first, last];
+}
+
+export const stepsBetween = (overview: Overview, x: Float64Array, from: number, to: number): [number, number] | null =>
+  stepsBetweenPlaces(overview.step, x, from, to);
+
+/** The marks of layer-table changes with their sentences. */
+export function changeMarks(overview: Overview, places: Places, kind: XKind): ChartMark[] {
+  return effects(overview).map((effect) => ({
+    x: stepEdge(kind, places, overview, effect.step),
+    step: effect.step,
+    label: changeTitle(effect.change),
+    sentence: `Step ${effect.step}: ${effect.change.reason}. ${effectSentence(effect)}`,
+  }));
+}
+
+/** Vertical lines under the marks: an unfreezing, any other change, a restart. */
+export function changeRules(overview: Overview, places: Places, kind: XKind, ink: Ink): Painter[] {
+  const changed = overview.changes
+    .slice(1)
+    .map((change) => ruleAcross(stepEdge(kind, places, overview, change.step), isFreezing(change) ? ink.accent : ink.faint, isFreezing(change) ? [] : [3, 3]));
+  const restarted = overview.sessions
+    .slice(1)
+    .map(({ first_step }) => ruleAcross(stepEdge(kind, places, overview, first_step), ink.faint, [1, 3]));
+  return [...changed, ...restarted];
+}
+
+export function epochLane(overview: Overview, places: Places, kind: XKind, ink: Ink, notch: string): Painter {
+  const spans: Span[] = overview.epochs.map(({ epoch, first_step, last_step }) => ({
+    from: stepEdge(kind, places, overview, first_step),
+    to: stepEdge(kind, places, overview, last_step + 1),
+    name: epoch,
+  }));
+  const notches = overview.validations.map(({ after_step }) => stepEdge(kind, places, overview, after_step + 1));
+  return lanePainter(spans, notches, { ground: ink.panel, shade: ink.idle, text: ink.faint, mark: notch });
+}
+
+/** Room above the plot: a line of marks, then the lane of epochs. */
+export const headroom = (marks: boolean, lane: boolean): number => 8 + (marks ? 26 : 0) + (lane ? LANE_HEIGHT + 4 : 0);
+
+/** The row that a chart's cursor stands on, null without a cursor. */
+export const cursorRow = (overview: Overview, step: number | null): number | null => {
+  if (step === null || overview.rows === 0) return null;
+  return rowOfStep(overview, step);
+};

@@ -1,0 +1,58 @@
+/** The picture of what frozen layers hold, what trainable layers hold, and the rest. Pure. */
+
+import { byteRange } from "../charts/axis";
+import { stackPainter, stepPainter, type Painter } from "../charts/paint";
+import { capacityPainter } from "../charts/rules";
+import { markedSpans, stackLayout } from "../charts/stack-layout";
+import { formatBytes } from "../lib/bytes";
+import type { SidePart } from "../model/frozen";
+import type { Overview } from "../model/overview";
+import type { Choices } from "../state/address";
+import { CATEGORY_COLOURS, INKS, fillOf, type Fill, type Scheme } from "../theme/palette";
+import { changeRules, epochLane, headroom, placesOf } from "./frame";
+import { AXIS_INKS, highest, lastKnown, type Picture } from "./overview-spec";
+
+/** A category keeps its colour; what frozen layers hold of it has the diagonal pattern. */
+export const sideFill = (part: SidePart, scheme: Scheme): Fill => fillOf(part.category, part.side === "frozen" ? false : null, scheme);
+
+export const sideKey = (part: SidePart): string => `${part.side}:${part.category}`;
+
+/** Upper boundary of all parts of a side and those below it. */
+function boundary(parts: readonly SidePart[], sides: readonly string[], rows: number): Float64Array {
+  const sum = new Float64Array(rows);
+  for (const { side, bytes } of parts) if (sides.includes(side)) bytes.forEach((value, row) => (sum[row] = (sum[row] ?? 0) + value));
+  return sum;
+}
+
+export function frozenPicture(overview: Overview, parts: readonly SidePart[], start: number, choices: Choices, scheme: Scheme, focus: string | null): Picture {
+  const ink = INKS[scheme];
+  const places = placesOf(overview, start, choices);
+  const layout = stackLayout(places.x, parts.map(({ bytes }) => bytes));
+  const fills = parts.map((part) => ({ ...sideFill(part, scheme), muted: focus !== null && focus !== sideKey(part) && focus !== part.side }));
+  const capacity = lastKnown(overview.capacity_bytes);
+  const { max, capacityInside } = byteRange(highest(overview.peak_bytes, places.x, places.range), capacity);
+  const edge = { colour: ink.line, width: 1, dash: [2, 2] };
+  const painters: Painter[] = [
+    stackPainter(layout, fills, markedSpans(places.edges, overview.traced), ink.background),
+    stepPainter(places.edges, boundary(parts, ["frozen"], overview.rows), edge),
+    stepPainter(places.edges, boundary(parts, ["frozen", "trainable"], overview.rows), edge),
+    ...changeRules(overview, places, choices.axis, ink),
+    stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
+  ];
+  if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity));
+  const lane = overview.epochs.length > 0;
+  return {
+    places,
+    spec: {
+      x: places.x,
+      xKind: choices.axis,
+      range: places.range,
+      yKind: "bytes",
+      yMax: max,
+      headroom: headroom(overview.changes.length > 1, lane),
+      inks: AXIS_INKS[scheme],
+      painters,
+      lanes: lane ? [epochLane(overview, places, choices.axis, ink, CATEGORY_COLOURS[scheme].inputs)] : [],
+    },
+  };
+}

@@ -1,0 +1,186 @@
+/** Everything known about one step. Its rows are always the same, so it never jumps while the cursor moves. */
+
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
+
+import { unitOf, type Unit } from "../lib/bytes";
+import { formatDuration, formatWallTime } from "../lib/format";
+import { categoryMeaning, groupKey, groupLabel } from "../model/categories";
+import { shortName } from "../model/changes";
+import { at, composition, modeLabel, provenance, provenanceSentence, type Overview } from "../model/overview";
+import { owners } from "../model/snapshot";
+import { fillOf } from "../theme/palette";
+import { schemeOf, useStore } from "./context";
+import { startOf } from "./frame";
+import { Figure, UnitButton } from "./figures";
+
+/** Shared by all panels: whether figures are exact bytes. */
+export const exactBytes = signal(false);
+
+export interface PanelProps {
+  overview: Overview;
+  row: number;
+  /** Category under the pointer or chosen, by key. */
+  focus: string | null;
+  onFocus: (key: string | null) => void;
+  children?: ComponentChildren;
+}
+
+export function PanelHead({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
+  const store = useStore();
+  const pinned = store.choices.value.step;
+  const step = at(overview.step, row);
+  const epoch = at(overview.epoch, row);
+  const time = at(overview.wall_time, row);
+  const hovering = store.cursor.value !== null;
+  const why = hovering ? "" : pinned !== null ? "pinned" : "highest peak";
+  return (
+    <header class="panel-head">
+      <h2 data-testid="step" data-step={step ?? ""}>
+        Step {step ?? "?"}
+        <span class="why">
+          {why}
+          {pinned !== null && !hovering && (
+            <button type="button" class="unpin" aria-label="Unpin the step" title="Unpin (Escape)" onClick={() => store.choose({ step: null })}>×</button>
+          )}
+        </span>
+        <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
+      </h2>
+      <p class="small">
+        {overview.phase}
+        {epoch !== null && ` · epoch ${epoch}`}
+        {time !== null && <span title={formatWallTime(time)}> · {formatDuration(time - startOf(store.whole.value.value ?? overview))} after start</span>}
+      </p>
+    </header>
+  );
+}
+
+export function Provenance({ overview, row }: { overview: Overview; row: number }) {
+  const source = provenance(overview, row);
+  return (
+    <p class={`provenance ${source.kind.replace(" ", "-")}`} data-testid="provenance" data-kind={source.kind}>
+      {provenanceSentence(source)}
+    </p>
+  );
+}
+
+function Composition({ overview, row, focus, onFocus, unit }: PanelProps & { unit: Unit }) {
+  const store = useStore();
+  const exact = exactBytes.value;
+  const parts = composition(overview, row);
+  return (
+    <tbody>
+      {[...parts].reverse().map(({ group, bytes, share }) => {
+        const key = groupKey(group);
+        return (
+          <Figure
+            key={key}
+            name={key}
+            label={groupLabel(group)}
+            hint={categoryMeaning(group.category)}
+            bytes={bytes}
+            share={share}
+            unit={unit}
+            exact={exact}
+            fill={fillOf(group.category, group.trainable, schemeOf(store))}
+            focused={focus === key}
+            onFocus={(focused) => onFocus(focused ? key : null)}
+          />
+        );
+      })}
+    </tbody>
+  );
+}
+
+/** Peak, capacity and headroom; then what else was measured at the step, where it was. */
+export function Totals({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
+  const exact = exactBytes.value;
+  const peak = at(overview.peak_bytes, row);
+  const capacity = at(overview.capacity_bytes, row);
+  const common = { unit, exact };
+  const more: [string, string, string, Float64Array][] = [
+    ["host_resident_bytes", "process in host memory", "resident memory of the process (operating system)", overview.host_resident_bytes],
+    ["driver_process_bytes", "process on the card", "what the driver says this process has on the card", overview.driver_process_bytes],
+    ["driver_used_bytes", "all processes on the card", "what the driver says all processes have on the card", overview.driver_used_bytes],
+    ["driver_total_bytes", "card", "the card's memory", overview.driver_total_bytes],
+  ];
+  return (
+    <tbody class="totals">
+      <Figure {...common} strong name="peak_bytes" label="measured peak" hint="the allocator's own peak of this step" bytes={peak} share={capacity && peak !== null ? peak / capacity : null} />
+      <Figure {...common} name="in_use_bytes" label="in use at its end" hint="the allocator's bytes in use when the step ended" bytes={at(overview.in_use_bytes, row)} />
+      <Figure {...common} name="capacity_bytes" label="capacity" hint="the allocator's limit" bytes={capacity} />
+      <Figure {...common} name="headroom" label="headroom" hint="capacity − measured peak" bytes={peak === null || capacity === null ? null : capacity - peak} />
+      {more
+        .filter(([, , , column]) => column.some((value) => !Number.isNaN(value)))
+        .map(([name, label, hint, column]) => <Figure key={name} {...common} name={name} label={label} hint={hint} bytes={at(column, row)} />)}
+    </tbody>
+  );
+}
+
+const OWNERS = 6;
+
+/** The layers that hold most at the snapshot that the row's composition is from. */
+export function Owners({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
+  const store = useStore();
+  const source = provenance(overview, row);
+  const ref = source.kind === "layer table" ? null : source.snapshot;
+  useEffect(() => {
+    if (ref === null) return undefined;
+    // Not for every step that the pointer passes over.
+    const timer = window.setTimeout(() => store.wantSnapshot(ref), 100);
+    return () => window.clearTimeout(timer);
+  }, [ref]);
+  if (ref === null) return null;
+  const { value, error } = store.snapshotOf(ref);
+  const total = value?.in_use_bytes ?? 0;
+  const largest = value ? owners(value.ledger).filter(({ layer }) => layer !== null).slice(0, OWNERS) : [];
+  return (
+    <section class="owners">
+      <h3>Largest layers <span class="small">traced at step {ref.step}, {modeLabel(ref.mode)}</span></h3>
+      {error && <p class="small warn">{error}</p>}
+      <table class="figures">
+        <tbody>
+          {Array.from({ length: OWNERS }, (_, index) => {
+            const owner = largest[index];
+            if (!owner) return <tr key={index} class="blank"><th>{value && index === 0 ? "No layer is named in this trace." : "\u00a0"}</th></tr>;
+            return (
+              <Figure
+                key={owner.layer}
+                name={`layer:${owner.layer ?? ""}`}
+                label={shortName(owner.layer ?? "")}
+                hint={owner.layer ?? ""}
+                bytes={owner.bytes}
+                share={total ? owner.bytes / total : null}
+                unit={unit}
+                exact={exactBytes.value}
+              />
+            );
+          })}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+/** One unit for the whole panel: that of the highest figure of the run, so that it does not change from step to step. */
+export function panelUnit(overview: Overview): Unit {
+  return unitOf(overview.peak_bytes.reduce((most, value) => (value > most ? value : most), 0));
+}
+
+export function StepPanel(props: PanelProps) {
+  const { overview, row } = props;
+  const unit = panelUnit(overview);
+  return (
+    <aside class="panel" aria-label="Figures of one step">
+      <PanelHead overview={overview} row={row} unit={unit} />
+      <Provenance overview={overview} row={row} />
+      <table class="figures" data-testid="composition">
+        <Composition {...props} unit={unit} />
+        <Totals overview={overview} row={row} unit={unit} />
+      </table>
+      {props.children}
+      <Owners overview={overview} row={row} unit={unit} />
+    </aside>
+  );
+}

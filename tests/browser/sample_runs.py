@@ -1,0 +1,246 @@
+"""Small but realistic runs for the page's tests and for trying it out, written with the package's own writer.
+
+usage: python tests/browser/sample_runs.py LOGDIR
+"""
+
+import dataclasses
+import math
+import pathlib
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_memplugin.codec import MISSING
+from tb_memplugin.model import (
+    PHASES,
+    Category,
+    DeviceSamples,
+    HeldRow,
+    Layer,
+    LayerActivations,
+    LayerTable,
+    LedgerRow,
+    Samples,
+    Snapshot,
+)
+from tb_memplugin.run_writer import RunWriter
+
+MIB = 1 << 20
+STARTED = 1_790_000_000.0
+HOSTILE_RUN = "<img src=x onerror=alert(1)>"
+HOSTILE_LAYER = "<script>alert(2)</script>"
+
+BACKBONE = (
+    ("block1_conv1", 64, 3, 64),
+    ("block1_conv2", 64, 64, 64),
+    ("block2_conv1", 128, 64, 32),
+    ("block2_conv2", 128, 128, 32),
+    ("block3_conv1", 256, 128, 16),
+    ("block3_conv2", 256, 256, 16),
+    ("block4_conv1", 512, 256, 8),
+    ("block4_conv2", 512, 512, 8),
+    ("block5_conv1", 512, 512, 4),
+    ("block5_conv2", 512, 512, 4),
+)
+"""Name, filters, filters before, side of the output: a VGG of ten convolutions."""
+BATCH = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run does: for each step at which the layer table changes, how many layers at the top are trainable."""
+
+    device: str
+    capacity_bytes: int
+    steps: int
+    epoch_steps: int
+    trainable: dict[int, int]
+    traced: tuple[int, ...]
+    pool: bool = True
+    first_layer: str = "block1_conv1"
+    scale: int = 1
+
+
+FROZEN = Plan("CPU:0", 1024 * MIB, 240, 40, {0: 1, 160: 3}, (3, 41, 80, 120, 163, 200, 235))
+ALL_TRAINABLE = Plan("CPU:0", 1024 * MIB, 240, 40, {0: len(BACKBONE) + 1}, (3, 60, 120, 180))
+ROOMY = Plan("GPU:0", 80 * 1024 * MIB, 120, 30, {0: len(BACKBONE) + 1}, (5, 60, 110), pool=False, scale=8)
+HOSTILE = Plan("CPU:0", 1024 * MIB, 30, 10, {0: 1}, (4,), first_layer=HOSTILE_LAYER)
+
+
+def layers_of(plan: Plan, trainable: int) -> tuple[Layer, ...]:
+    """The layers with the last `trainable` of them unfrozen."""
+    made = []
+    for at, (name, filters, before, side) in enumerate(BACKBONE):
+        parameters = 9 * filters * before + filters
+        free = at >= len(BACKBONE) + 1 - trainable
+        made.append(
+            Layer(
+                path=plan.first_layer if at == 0 else f"vgg/{name}",
+                type="Conv2D",
+                trainable=free,
+                parameters=parameters,
+                weight_bytes=4 * parameters,
+                trainable_weight_bytes=4 * parameters if free else 0,
+                optimizer_bytes=8 * parameters if free else 0,
+                output_shape=(-1, side, side, filters),
+                output_dtype="float32",
+                output_bytes=4 * plan.scale * BATCH * side * side * filters,
+            )
+        )
+    parameters = 8192 * 10 + 10
+    made.append(
+        Layer("head", "Dense", True, parameters, 4 * parameters, 4 * parameters, 8 * parameters, (-1, 10), "float32", 1280)
+    )
+    return tuple(made)
+
+
+def table_at(plan: Plan, step: int) -> LayerTable:
+    """The layer table that holds at `step`."""
+    began = max(at for at in plan.trainable if at <= step)
+    layers = layers_of(plan, plan.trainable[began])
+    earlier = [at for at in plan.trainable if at < began]
+    reason = "recording began"
+    if earlier:
+        before = {layer.path for layer in layers_of(plan, plan.trainable[earlier[-1]]) if layer.trainable}
+        freed = [layer.path for layer in layers if layer.trainable and layer.path not in before]
+        reason = f"{freed[0]} and {len(freed) - 1} more became trainable"
+    return LayerTable(began, STARTED + began, reason, layers, "Adam", 12, 16)
+
+
+def ledger_at(plan: Plan, step: int) -> tuple[LedgerRow, ...]:
+    """Who holds what at the step's peak."""
+    rows = [
+        LedgerRow(None, "inputs", None, 4 * plan.scale * BATCH * 64 * 64 * 3, 0),
+        LedgerRow(None, "other_state", None, 4096, 3072),
+        LedgerRow(None, "unattributed", None, 3 * MIB + 256 * (step % 7), 0),
+    ]
+
+    def add(layer: Layer, category: Category, size: int) -> None:
+        allocated = math.ceil(size / 256) * 256
+        if size:
+            rows.append(LedgerRow(layer.path, category, layer.trainable, allocated, allocated - size))
+
+    layers = table_at(plan, step).layers
+    for at, layer in enumerate(layers):
+        output = layer.output_bytes or 0
+        add(layer, "weights", layer.weight_bytes)
+        add(layer, "optimizer_state", layer.optimizer_bytes)
+        if layer.trainable:
+            add(layer, "weight_gradients", layer.weight_bytes // 2)
+            add(layer, "activations", output)
+            add(layer, "activation_gradients", output // 4)
+        elif at + 1 < len(layers) and layers[at + 1].trainable:
+            add(layer, "activations", output)
+        elif at < 2:
+            add(layer, "workspace", output + 4 * MIB)
+    return tuple(sorted(rows, key=lambda row: -row.bytes))
+
+
+def snapshot_at(plan: Plan, step: int) -> Snapshot:
+    ledger = ledger_at(plan, step)
+    in_use = sum(row.bytes for row in ledger)
+    pool = min(plan.capacity_bytes, 1 << (in_use + in_use // 8).bit_length())
+    largest = (pool - in_use) * (70 - step % 31) // 100
+    free = pool - in_use
+    reason = "The allocator's map is not available, because TF_GPU_ALLOCATOR=cuda_malloc_async does not report it."
+    return Snapshot(
+        step=step,
+        phase="train",
+        device=plan.device,
+        wall_time=wall_time(plan, step),
+        mode="graph",
+        in_use_bytes=in_use,
+        pool_bytes=pool if plan.pool else None,
+        largest_free_bytes=largest if plan.pool else None,
+        capacity_bytes=plan.capacity_bytes,
+        fragmentation=(free - largest) / free if plan.pool else None,
+        rounding_bytes=sum(row.rounding_bytes or 0 for row in ledger),
+        ledger=ledger,
+        held_for_backward=tuple(HeldRow(row.layer, row.bytes) for row in ledger if row.category == "activations"),
+        not_available=() if plan.pool else (reason,),
+    )
+
+
+def wall_time(plan: Plan, step: int) -> float:
+    return STARTED + 0.5 * step + 6.0 * (step // plan.epoch_steps)
+
+
+def peak_at(plan: Plan, step: int) -> int:
+    """The measured peak: the ledger's sum, with the flutter that real steps have where nothing was traced."""
+    total = sum(row.bytes for row in ledger_at(plan, step))
+    if step in plan.traced:
+        return total
+    flutter = (step * 7919) % 13 - 6
+    return total + flutter * total // 1000 // 256 * 256
+
+
+def samples_of(plan: Plan) -> Samples:
+    rows: list[tuple[int, int, int, float, int]] = []
+    for step in range(plan.steps):
+        epoch = step // plan.epoch_steps
+        rows.append((step, PHASES.index("train"), epoch, wall_time(plan, step), peak_at(plan, step)))
+        if (step + 1) % plan.epoch_steps == 0:
+            for batch in range(4):
+                peak = peak_at(plan, step) * 7 // 10 + 1024 * batch
+                rows.append((step, PHASES.index("validation"), epoch, wall_time(plan, step) + 1 + batch, peak))
+    peaks = np.array([row[4] for row in rows], np.int64)
+    missing = np.full(len(rows), MISSING, np.int64)
+    return Samples(
+        step=np.array([row[0] for row in rows], np.int64),
+        phase=np.array([row[1] for row in rows], np.int64),
+        epoch=np.array([row[2] for row in rows], np.int64),
+        wall_time=np.array([row[3] for row in rows]),
+        host_resident_bytes=np.full(len(rows), 1400 * MIB, np.int64),
+        devices={
+            plan.device: DeviceSamples(
+                in_use_bytes=peaks * 4 // 10,
+                peak_bytes=peaks,
+                capacity_bytes=np.full(len(rows), plan.capacity_bytes, np.int64),
+                driver_process_bytes=missing,
+                driver_used_bytes=missing,
+                driver_total_bytes=missing,
+            )
+        },
+    )
+
+
+def write_run(directory: pathlib.Path, plan: Plan) -> None:
+    writer = RunWriter(directory, producer="recorder", versions={"tensorflow": "2.21.0"})
+    for began in plan.trainable:
+        writer.layer_table(table_at(plan, began))
+    writer.samples(samples_of(plan))
+    for step in plan.traced:
+        writer.snapshot(snapshot_at(plan, step))
+    writer.flush()
+    writer.close()
+
+
+def write_activations(directory: pathlib.Path, layers: int, steps: int) -> None:
+    names = tuple(f"encoder/layer_{at:02d}/attention" for at in range(layers))
+    step = np.arange(0, 10 * steps, 10, dtype=np.int64)
+    base = np.array([(layers - at) * 3 * MIB for at in range(layers)], np.int64)
+    growth = 1 + (np.arange(steps) // 20)
+    writer = RunWriter(directory, producer="summary", versions={})
+    writer.activations(
+        LayerActivations(step, STARTED + step.astype(float), names, growth[:, None] * base[None, :] + 512 * (step[:, None] % 70))
+    )
+    writer.close()
+
+
+def write_all(logdir: pathlib.Path) -> None:
+    """Every run that the tests look at."""
+    write_run(logdir / "all_trainable", ALL_TRAINABLE)
+    write_run(logdir / "frozen", FROZEN)
+    write_run(logdir / "roomy", ROOMY)
+    write_run(logdir / HOSTILE_RUN, HOSTILE)
+    write_activations(logdir / "activations_only", 20, 60)
+
+
+def main(arguments: Sequence[str]) -> None:
+    (logdir,) = arguments
+    write_all(pathlib.Path(logdir))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
