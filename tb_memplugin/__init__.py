@@ -1,6 +1,7 @@
 """Memory of TensorFlow training runs, for TensorBoard.
 
-Recording needs TensorFlow, reading and viewing do not: names are looked up on first use so that neither pays for the other.
+Recording needs TensorFlow, reading and viewing do not: names are looked up on first use so that neither pays for the
+other.
 """
 
 import importlib

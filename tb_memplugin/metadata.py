@@ -1,7 +1,8 @@
 """The hinge between writers and readers: names, versions, tags, and the summary metadata of every event.
 
 Writers and readers both import this module and never each other. Tags are ``<stream>/<session>/<number>``; at most
-``EVENTS_PER_TAG`` events share a tag, because TensorBoard keeps as few as ten events of a tag and drops the rest at random.
+``EVENTS_PER_TAG`` events share a tag, because TensorBoard keeps as few as ten events of a tag and drops the rest at
+random.
 """
 
 import dataclasses
@@ -20,7 +21,8 @@ EVENTS_PER_TAG = 8
 
 STREAMS = ("meta", "samples", "activations", "snapshots", "peak")
 """Streams of a session. `meta`: session facts and layer tables; `samples`: per-step allocator figures;
-`activations`: per-layer bytes over steps; `snapshots`: ledgers of traced steps; `peak`: the sample of the highest peak so far."""
+`activations`: per-layer bytes over steps; `snapshots`: ledgers of traced steps; `peak`: the sample of the highest peak
+so far."""
 
 _TAG = re.compile(r"(?P<stream>[a-z]+)/(?P<session>[0-9A-Za-z_-]{1,64})/(?P<number>[0-9]{1,9})")
 
@@ -48,7 +50,8 @@ def parse_tag(text: str) -> Tag | None:
 def run_name(event_run: str) -> tuple[str, str]:
     """Splits TensorBoard's run of an event file into (run, worker).
 
-    ``exp1/memory`` is run ``exp1``, worker ``""``; ``exp1/memory/worker_3`` is run ``exp1``, worker ``worker_3``; ``memory``
+    ``exp1/memory`` is run ``exp1``, worker ``""``; ``exp1/memory/worker_3`` is run ``exp1``, worker ``worker_3``;
+    ``memory``
     alone is run ``.``; any other name is a run of its own, written through a user's writer.
     """
     parts = event_run.replace("\\", "/").split("/")

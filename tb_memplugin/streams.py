@@ -26,7 +26,8 @@ class TagRotation:
     def next(self, step: int) -> Tag:
         """The tag for the next frame, whose event carries `step`; `sequence` is then that frame's number plus one.
 
-        A step that did not grow begins a new tag too: TensorBoard's fast reader deletes what it holds of a tag from that step on.
+        A step that did not grow begins a new tag too: TensorBoard's fast reader deletes what it holds of a tag from
+        that step on.
         """
         if self._in_tag and (self._in_tag >= EVENTS_PER_TAG or step <= self._last_step):
             self._number += 1
