@@ -90,7 +90,9 @@ def layers_of(plan: Plan, trainable: int) -> tuple[Layer, ...]:
         )
     parameters = 8192 * 10 + 10
     made.append(
-        Layer("head", "Dense", True, parameters, 4 * parameters, 4 * parameters, 8 * parameters, (-1, 10), "float32", 1280)
+        Layer(
+            "head", "Dense", True, parameters, 4 * parameters, 4 * parameters, 8 * parameters, (-1, 10), "float32", 1280
+        )
     )
     return tuple(made)
 
@@ -223,7 +225,9 @@ def write_activations(directory: pathlib.Path, layers: int, steps: int) -> None:
     growth = 1 + (np.arange(steps) // 20)
     writer = RunWriter(directory, producer="summary", versions={})
     writer.activations(
-        LayerActivations(step, STARTED + step.astype(float), names, growth[:, None] * base[None, :] + 512 * (step[:, None] % 70))
+        LayerActivations(
+            step, STARTED + step.astype(float), names, growth[:, None] * base[None, :] + 512 * (step[:, None] % 70)
+        )
     )
     writer.close()
 

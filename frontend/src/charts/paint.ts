@@ -68,7 +68,7 @@ function bandPath(layout: StackLayout, index: number, scale: Scale): Path2D {
   return path;
 }
 
-const INFERRED = 0.55;
+const INFERRED = 0.62;
 
 /** A stack: lighter everywhere, then full inside `spans`, where the composition was measured. */
 export function stackPainter(layout: StackLayout, fills: readonly BandFill[], spans: readonly (readonly [number, number])[] | "all", ground: string): Painter {
@@ -165,12 +165,13 @@ export function pointsPainter(x: Float64Array, values: Float64Array, style: Line
   };
 }
 
-/** Diamonds, hollow. */
+/** Diamonds, hollow; painted unclipped, so that those at the edges stay whole. */
 export function diamondsPainter(points: readonly { x: number; y: number }[], colour: string, ground: string): Painter {
   return (context, scale) => {
     const size = 4.5 * scale.ratio;
     for (const point of points) {
       const [px, py] = [scale.x(point.x), scale.y(point.y)];
+      if (px < scale.left || px > scale.left + scale.width) continue;
       context.beginPath();
       context.moveTo(px, py - size);
       context.lineTo(px + size, py);

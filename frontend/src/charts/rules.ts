@@ -48,6 +48,29 @@ export function ruleAcross(x: number, colour: string, dash: readonly number[]): 
   };
 }
 
+/** A word on a plate inside the plot, if `room`, a height in data units from `y` up, can hold it. */
+export function platePainter(y: number, room: number, label: string, ink: string, ground: string): Painter {
+  return (context, scale) => {
+    const height = 18 * scale.ratio;
+    if (scale.y(y) - scale.y(y + room) < height + 4 * scale.ratio) return;
+    context.save();
+    context.font = `${11 * scale.ratio}px ${FONT}`;
+    const width = context.measureText(label).width + 14 * scale.ratio;
+    const middle = scale.y(y + room / 2);
+    const left = scale.left + 8 * scale.ratio;
+    context.globalAlpha = 0.9;
+    context.fillStyle = ground;
+    context.beginPath();
+    context.roundRect(left, middle - height / 2, width, height, 3 * scale.ratio);
+    context.fill();
+    context.globalAlpha = 1;
+    context.fillStyle = ink;
+    context.textBaseline = "middle";
+    context.fillText(label, left + 7 * scale.ratio, middle + scale.ratio);
+    context.restore();
+  };
+}
+
 export interface Span {
   from: number;
   to: number;

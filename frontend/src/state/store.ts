@@ -7,9 +7,9 @@ import { busy } from "../lib/activity";
 import { limiter } from "../lib/limit";
 import type { Activations } from "../model/activations";
 import type { Overview, SnapshotRef } from "../model/overview";
-import type { Phase, RunInfo, RunsAnswer } from "../model/run";
+import type { RunInfo, RunsAnswer } from "../model/run";
 import type { Snapshot, SnapshotSummary } from "../model/snapshot";
-import { DEFAULTS, decode, encode, type Choices } from "./address";
+import { decode, encode, type Choices } from "./address";
 import { readAddress, writeAddress } from "./host";
 import { Resource, type Loaded } from "./resource";
 import { colourIndex, matcher, primaryRun, selectedRuns, shownDevice, shownPhase } from "./selection";
@@ -91,106 +91,127 @@ function createRuns(source: Source) {
   return { answer, hostRuns, refresh };
 }
 
-export function createStore(source: Source) {
-  const { choices, choose, follow } = createChoices();
-  const { answer, hostRuns, refresh } = createRuns(source);
-  const fetched = createFetched();
+/** What is shown, from what there is and what the user chose. */
+function createShown(runsState: ReturnType<typeof createRuns>, { choices }: ReturnType<typeof createChoices>) {
   const sticky = signal<string | null>(null);
-  const cursor = signal<number | null>(null);
-  const dark = signal(false);
-
-  const runs = computed<RunInfo[]>(() => answer.value.value?.runs ?? []);
+  const runs = computed<RunInfo[]>(() => runsState.answer.value.value?.runs ?? []);
   const selected = computed(() => selectedRuns(runs.value, choices.value));
   const primary = computed(() => primaryRun(selected.value, choices.value, sticky.value));
-  const device = computed(() => shownDevice(primary.value, choices.value));
-  const phase = computed(() => shownPhase(primary.value, choices.value));
-  const colours = computed(() => colourIndex(runs.value.map(({ run }) => run), hostRuns.value));
-  const filter = computed(() => matcher(choices.value.filter));
-
+  // The page's own first choice stays, whatever newer runs appear.
   effect(() => {
     if (sticky.value === null && primary.value) sticky.value = primary.value.run;
   });
-
-  const query = (run: RunInfo, points: number, span: readonly [number, number] | null): OverviewQuery | null => {
-    const named = run.devices.some((known) => known.device === device.value);
-    const own = named ? device.value : shownDevice(run, DEFAULTS);
-    if (own === null || !run.phases.includes(phase.value)) return null;
-    return { run: run.run, device: own, phase: phase.value, points, span };
+  return {
+    runs,
+    selected,
+    primary,
+    device: computed(() => shownDevice(primary.value, choices.value)),
+    phase: computed(() => shownPhase(primary.value, choices.value)),
+    colours: computed(() => colourIndex(runs.value.map(({ run }) => run), runsState.hostRuns.value)),
+    filter: computed(() => matcher(choices.value.filter)),
   };
+}
 
-  /** A run's overview: of the zoom if that has arrived, else the whole. */
+type Shown = ReturnType<typeof createShown>;
+type Fetched = ReturnType<typeof createFetched>;
+type ChoicesSignal = ReturnType<typeof createChoices>["choices"];
+
+/** Overviews of the checked runs: the whole, and of a zoom its own with every step that fits. */
+function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices: ChoicesSignal) {
+  /** Null if the run has no such device or phase: bytes of different devices do not belong in one picture. */
+  const query = (run: RunInfo, span: readonly [number, number] | null): OverviewQuery | null => {
+    const device = shown.device.value;
+    if (device === null || !run.phases.includes(shown.phase.value)) return null;
+    if (!run.devices.some((known) => known.device === device)) return null;
+    const points = run.run === shown.primary.value?.run ? POINTS : POINTS_OF_OTHERS;
+    return { run: run.run, device, phase: shown.phase.value, points, span };
+  };
   const overviewOf = (run: RunInfo): Loaded<Overview> => {
-    const points = run.run === primary.value?.run ? POINTS : POINTS_OF_OTHERS;
-    const whole = query(run, points, null);
-    if (!whole) return NOTHING;
-    const state = fetched.overviews.read(overviewKey(whole));
+    const all = query(run, null);
+    if (!all) return NOTHING;
+    const state = fetched.overviews.read(overviewKey(all));
     const { zoom } = choices.value;
     if (zoom === null) return state;
-    const near = fetched.overviews.read(overviewKey({ ...whole, span: zoom }));
-    return near.value && near.value.rows > 0 ? near : { ...state, loading: state.loading || near.loading, error: near.error ?? state.error };
+    const near = fetched.overviews.read(overviewKey({ ...all, span: zoom }));
+    if (near.value && near.value.rows > 0) return near;
+    return { ...state, loading: state.loading || near.loading, error: near.error ?? state.error };
   };
-
-  const overview = computed(() => (primary.value ? overviewOf(primary.value) : NOTHING));
-  const whole = computed(() => {
-    const wanted = primary.value && query(primary.value, POINTS, null);
-    return wanted ? fetched.overviews.read(overviewKey(wanted)) : NOTHING;
-  });
-
-  const needsOverviews = computed(() => choices.value.view === "overview" || choices.value.view === "frozen");
   effect(() => {
+    const { view, zoom } = choices.value;
+    if (view !== "overview" && view !== "frozen") return;
     const wanted = new Set<string>();
-    for (const run of needsOverviews.value ? selected.value : []) {
-      const own = run.run === primary.value?.run;
-      if (!own && choices.value.view === "frozen") continue;
-      for (const span of choices.value.zoom === null ? [null] : [null, choices.value.zoom]) {
-        const asked = query(run, own ? POINTS : POINTS_OF_OTHERS, span);
+    for (const run of shown.selected.value) {
+      for (const span of zoom === null ? [null] : [null, zoom]) {
+        const asked = query(run, span);
         if (!asked) continue;
         wanted.add(overviewKey(asked));
+        if (view === "frozen" && run !== shown.primary.value) continue;
         fetched.overviews.want(overviewKey(asked), run.version, (abort) => source.overview(asked, abort));
       }
     }
-    if (needsOverviews.value) fetched.overviews.keep(wanted);
+    fetched.overviews.keep(wanted);
   });
+  return {
+    overviewOf,
+    overview: computed(() => (shown.primary.value ? overviewOf(shown.primary.value) : NOTHING)),
+    whole: computed(() => {
+      const wanted = shown.primary.value && query(shown.primary.value, null);
+      return wanted ? fetched.overviews.read(overviewKey(wanted)) : NOTHING;
+    }),
+  };
+}
 
-  const listKey = computed(() => JSON.stringify([primary.value?.run, device.value]));
+/** Lists of snapshots, snapshots and recorded activations of the run that is the stack. */
+function createDetails(source: Source, fetched: Fetched, shown: Shown, choices: ChoicesSignal) {
+  const listKey = computed(() => JSON.stringify([shown.primary.value?.run, shown.device.value]));
   effect(() => {
-    const [run, own] = [primary.value, device.value];
-    if (choices.value.view !== "fragmentation" || !run || own === null) return;
-    fetched.snapshotLists.want(listKey.value, run.version, (abort) => source.snapshots(run.run, own, abort));
+    const [run, device] = [shown.primary.value, shown.device.value];
+    if (choices.value.view !== "fragmentation" || !run || device === null) return;
+    fetched.snapshotLists.want(listKey.value, run.version, (abort) => source.snapshots(run.run, device, abort));
   });
-
   effect(() => {
-    const run = primary.value;
+    const run = shown.primary.value;
     if (!run || run.activation_layers === 0) return;
     if (choices.value.view !== "activations" && run.devices.length > 0) return;
     fetched.activations.want(run.run, run.version, (abort) => source.activations(run.run, POINTS, abort));
   });
-
-  const snapshotKey = (ref: SnapshotRef): string => JSON.stringify([primary.value?.run, device.value, ref.phase, ref.step]);
-  /** A snapshot never changes, but a restarted training may record its step anew. */
-  const wantSnapshot = (ref: SnapshotRef): void => {
-    const [run, own] = [primary.value, device.value];
-    if (!run || own === null) return;
-    fetched.snapshots.want(snapshotKey(ref), String(run.sessions), (abort) => source.snapshot(run.run, own, ref.phase, ref.step, abort));
-  };
-
+  const snapshotKey = (ref: SnapshotRef): string =>
+    JSON.stringify([shown.primary.value?.run, shown.device.value, ref.phase, ref.step]);
   return {
-    choices, choose, follow,
-    answer, runs, selected, primary, device, phase, colours, filter,
-    overview, whole, overviewOf,
     snapshotList: computed(() => fetched.snapshotLists.read(listKey.value)),
-    activations: computed(() => (primary.value ? fetched.activations.read(primary.value.run) : NOTHING)),
+    activations: computed(() => (shown.primary.value ? fetched.activations.read(shown.primary.value.run) : NOTHING)),
     snapshotOf: (ref: SnapshotRef): Loaded<Snapshot> => fetched.snapshots.read(snapshotKey(ref)),
-    wantSnapshot,
-    /** The step under the pointer or the keyboard's cursor. */
-    cursor,
-    dark,
-    hold: (holding: boolean): void => Object.values(fetched).forEach((resource) => resource.hold(holding)),
-    reload: async (): Promise<void> => {
-      await refresh();
-      Object.values(fetched).forEach((resource) => resource.retryFailed());
+    /** A snapshot never changes, but a restarted training may record its step anew. */
+    wantSnapshot: (ref: SnapshotRef): void => {
+      const [run, device] = [shown.primary.value, shown.device.value];
+      if (!run || device === null) return;
+      const load = (abort: AbortSignal): Promise<Snapshot> => source.snapshot(run.run, device, ref.phase, ref.step, abort);
+      fetched.snapshots.want(snapshotKey(ref), String(run.sessions), load);
     },
-    poll: refresh,
+  };
+}
+
+export function createStore(source: Source) {
+  const chosen = createChoices();
+  const runs = createRuns(source);
+  const fetched = createFetched();
+  const shown = createShown(runs, chosen);
+  const resources = Object.values(fetched);
+  return {
+    ...chosen,
+    ...shown,
+    ...createOverviews(source, fetched, shown, chosen.choices),
+    ...createDetails(source, fetched, shown, chosen.choices),
+    answer: runs.answer,
+    /** The step under the pointer or the keyboard's cursor. */
+    cursor: signal<number | null>(null),
+    dark: signal(false),
+    hold: (holding: boolean): void => resources.forEach((resource) => resource.hold(holding)),
+    poll: runs.refresh,
+    reload: async (): Promise<void> => {
+      await runs.refresh();
+      resources.forEach((resource) => resource.retryFailed());
+    },
   };
 }
 
@@ -206,5 +227,3 @@ export function showRun(store: Store, run: string): void {
   const { runs } = store.choices.peek();
   store.choose({ primary: run, runs: runs === null || runs.includes(run) ? runs : [...runs, run], step: null, zoom: null });
 }
-
-export type { Phase };

@@ -27,7 +27,7 @@ export interface ChartProps {
   onZoom: (from: number, to: number) => void;
   onReset: () => void;
   onInside: (inside: boolean) => void;
-  height?: "small";
+  height?: "small" | "medium";
   children?: ComponentChildren;
 }
 
@@ -128,9 +128,9 @@ function useKeys(props: ChartProps) {
 let ruler: CanvasRenderingContext2D | null = null;
 function labelWidth(label: string): number {
   ruler ??= document.createElement("canvas").getContext("2d");
-  if (!ruler) return label.length * 7 + 18;
+  if (!ruler) return label.length * 7 + 24;
   ruler.font = '11px "Roboto", "Helvetica Neue", Arial, sans-serif';
-  return ruler.measureText(label).width + 18;
+  return ruler.measureText(label).width + 24;
 }
 
 function Marks({ box, props }: { box: Box; props: ChartProps }) {

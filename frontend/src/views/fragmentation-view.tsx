@@ -109,7 +109,7 @@ export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }
   return (
     <div class="body">
       <div class="picture">
-        <Chart {...shared} label="Pool, bytes in use and free blocks at traced steps." spec={sizes} />
+        <Chart {...shared} height="medium" label="Pool, bytes in use and free blocks at traced steps." spec={sizes} />
         <p class="legend">
           {SIZES.map(({ name, label }) => <LegendItem key={name} kind="point" colour={lineColour(name, scheme)}>{label}</LegendItem>)}
           <span class="hint">Points are traced steps; the light lines only join them.</span>

@@ -2,14 +2,15 @@
 
 import { byteRange } from "../charts/axis";
 import { stackPainter, stepPainter, type Painter } from "../charts/paint";
-import { capacityPainter } from "../charts/rules";
+import { capacityPainter, platePainter } from "../charts/rules";
 import { markedSpans, stackLayout } from "../charts/stack-layout";
 import { formatBytes } from "../lib/bytes";
+import { lowerBound } from "../lib/search";
 import type { SidePart } from "../model/frozen";
 import type { Overview } from "../model/overview";
 import type { Choices } from "../state/address";
-import { CATEGORY_COLOURS, INKS, fillOf, type Fill, type Scheme } from "../theme/palette";
-import { changeRules, epochLane, headroom, placesOf } from "./frame";
+import { CATEGORY_COLOURS, INKS, fillOf, type Fill, type Ink, type Scheme } from "../theme/palette";
+import { changeRules, epochLane, headroom, placesOf, type Places } from "./frame";
 import { AXIS_INKS, highest, lastKnown, type Picture } from "./overview-spec";
 
 /** A category keeps its colour; what frozen layers hold of it has the diagonal pattern. */
@@ -24,6 +25,16 @@ function boundary(parts: readonly SidePart[], sides: readonly string[], rows: nu
   return sum;
 }
 
+/** "frozen layers" and "trainable layers", written into the left end of what they hold. */
+function plates(frozen: Float64Array, both: Float64Array, overview: Overview, places: Places, ink: Ink): Painter[] {
+  const row = Math.min(lowerBound(places.x, places.range[0]), overview.rows - 1);
+  const [low, high] = [frozen[row] ?? 0, both[row] ?? 0];
+  return [
+    platePainter(0, low, "frozen layers", ink.text, ink.background),
+    platePainter(low, high - low, "trainable layers", ink.text, ink.background),
+  ];
+}
+
 export function frozenPicture(overview: Overview, parts: readonly SidePart[], start: number, choices: Choices, scheme: Scheme, focus: string | null): Picture {
   const ink = INKS[scheme];
   const places = placesOf(overview, start, choices);
@@ -31,12 +42,15 @@ export function frozenPicture(overview: Overview, parts: readonly SidePart[], st
   const fills = parts.map((part) => ({ ...sideFill(part, scheme), muted: focus !== null && focus !== sideKey(part) && focus !== part.side }));
   const capacity = lastKnown(overview.capacity_bytes);
   const { max, capacityInside } = byteRange(highest(overview.peak_bytes, places.x, places.range), capacity);
+  const frozen = boundary(parts, ["frozen"], overview.rows);
+  const both = boundary(parts, ["frozen", "trainable"], overview.rows);
   const edge = { colour: ink.line, width: 1, dash: [2, 2] };
   const painters: Painter[] = [
     stackPainter(layout, fills, markedSpans(places.edges, overview.traced), ink.background),
-    stepPainter(places.edges, boundary(parts, ["frozen"], overview.rows), edge),
-    stepPainter(places.edges, boundary(parts, ["frozen", "trainable"], overview.rows), edge),
+    stepPainter(places.edges, frozen, edge),
+    stepPainter(places.edges, both, edge),
     ...changeRules(overview, places, choices.axis, ink),
+    ...plates(frozen, both, overview, places, ink),
     stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
   ];
   if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity));

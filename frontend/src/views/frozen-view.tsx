@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { formatBytes, type Unit } from "../lib/bytes";
+import { plural } from "../lib/format";
 import { categoryLabel, categoryMeaning } from "../model/categories";
 import { effectSentence, effects } from "../model/changes";
 import { SIDES, chosenSnapshots, splitBySide, type Side, type SidePart } from "../model/frozen";
@@ -95,8 +96,8 @@ function Changes({ overview }: { overview: Overview }) {
     <ul class="findings" aria-label="Changes of what is trainable" data-testid="changes">
       <li>
         <span class="sentence">
-          From step {first.step}: {first.frozen_layers} frozen layers with {formatBytes(first.frozen_weight_bytes)} of weights,{" "}
-          {first.trainable_layers} trainable layers with {formatBytes(first.trainable_weight_bytes)}.
+          From step {first.step}: {plural(first.frozen_layers, "frozen layer")} with {formatBytes(first.frozen_weight_bytes)} of weights,{" "}
+          {plural(first.trainable_layers, "trainable layer")} with {formatBytes(first.trainable_weight_bytes)}.
         </span>
       </li>
       {all.map((effect) => (

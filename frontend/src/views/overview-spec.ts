@@ -85,10 +85,10 @@ export function overviewPicture(overview: Overview, start: number, others: reado
     ...changeRules(overview, places, choices.axis, ink),
     ...lines.painters,
     stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
-    diamondsPainter(validations, CATEGORY_COLOURS[scheme].inputs, ink.background),
   ];
   if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity));
   const lane = overview.epochs.length > 0;
+  const notch = CATEGORY_COLOURS[scheme].inputs;
   return {
     places,
     spec: {
@@ -100,7 +100,10 @@ export function overviewPicture(overview: Overview, start: number, others: reado
       headroom: headroom(overview.changes.length > 1, lane),
       inks: AXIS_INKS[scheme],
       painters,
-      lanes: lane ? [epochLane(overview, places, choices.axis, ink, CATEGORY_COLOURS[scheme].inputs)] : [],
+      lanes: [
+        ...(lane ? [epochLane(overview, places, choices.axis, ink, notch)] : []),
+        diamondsPainter(validations, notch, ink.background),
+      ],
     },
   };
 }

@@ -1,0 +1,213 @@
+"""How the page behaves: names from strangers, dark mode, keyboard, widths, addresses, live runs."""
+
+import pathlib
+import re
+from urllib.parse import urlencode
+
+import harness
+import numpy as np
+import pytest
+import sample_runs
+from playwright.sync_api import FrameLocator, Page, expect
+
+from tb_memplugin.run_writer import RunWriter, take_samples
+
+VIEWS = ("overview", "frozen", "fragmentation", "activations")
+
+
+def step_shown(frame: FrameLocator) -> int:
+    return int(frame.get_by_test_id("step").get_attribute("data-step") or -1)
+
+
+def test_hostile_names_are_text(page: Page, address: str) -> None:
+    page.on("dialog", lambda dialog: pytest.fail(f"a name was run as a script: {dialog.message}"))
+    frame = harness.open_tab(page, address, urlencode({"run": sample_runs.HOSTILE_RUN}))
+    expect(frame.locator(".run.primary .name")).to_have_text(sample_runs.HOSTILE_RUN)
+    expect(frame.locator(".owners")).to_contain_text(sample_runs.HOSTILE_LAYER.rsplit("/", 1)[-1])
+    assert frame.locator("img, body script:not([type='module'])").count() == 0
+
+
+def test_dark_mode_follows_tensorboard(page: Page, address: str) -> None:
+    def surface(frame: FrameLocator) -> str:
+        return str(frame.locator("body").evaluate("body => getComputedStyle(body).backgroundColor"))
+
+    frame = harness.open_tab(page, address, dark=True)
+    assert surface(frame) == "rgb(48, 48, 48)"
+    page.evaluate("document.body.classList.remove('dark-mode')")
+    expect(frame.locator(":root")).to_have_attribute("data-scheme", "light")
+    assert surface(frame) == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("width", [600, 820, 900, 1024, 1440, 2560])
+def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    for view in VIEWS:
+        run = "activations_only" if view == "activations" else "frozen"
+        frame = harness.open_tab(page, address, urlencode({"view": view, "run": run}))
+        wider = frame.locator("body").evaluate(
+            """body => [body, ...body.querySelectorAll("main, .runs, .body, .panel, .picture, .toolbar, .bar")]
+                .filter(e => e.offsetParent !== null && e.scrollWidth > e.clientWidth + 1).map(e => e.className || e.tagName)"""
+        )
+        assert wider == [], view
+        right = frame.locator("body").evaluate(
+            "body => Math.max(...[...body.querySelectorAll('*')].map(e => e.getBoundingClientRect().right))"
+        )
+        assert right <= width + 1, view
+        cut = frame.locator("body").evaluate(
+            """body => [...body.querySelectorAll("button:not(.mark), h2, .headline, td")]
+                .filter(e => e.offsetParent !== null && e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"""
+        )
+        assert cut == [], view
+
+
+def test_narrow_run_list_folds(page: Page, address: str) -> None:
+    page.set_viewport_size({"width": 800, "height": 900})
+    frame = harness.open_tab(page, address)
+    expect(frame.locator("nav.runs")).to_be_hidden()
+    frame.get_by_role("button", name=re.compile("^Runs")).click()
+    expect(frame.locator("nav.runs")).to_be_visible()
+
+
+def test_keyboard(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    chart = frame.get_by_role("slider")
+    peak = step_shown(frame)
+    chart.focus()
+    page.keyboard.press("Home")
+    assert step_shown(frame) == 0
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    assert step_shown(frame) == 11
+    assert (chart.get_attribute("aria-valuetext") or "").startswith("step 11: peak")
+    page.keyboard.press("Enter")
+    expect(frame.locator(".pin-line")).to_be_visible()
+    page.keyboard.press("End")
+    assert step_shown(frame) == 239
+    page.keyboard.press("Escape")
+    expect(frame.locator(".pin-line")).to_be_hidden()
+    assert step_shown(frame) == peak
+
+
+def test_pointer_pins_and_panel_stays(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    over = frame.locator(".u-over")
+    box = over.bounding_box()
+    assert box
+    panel = frame.locator(".panel")
+    before = panel.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    for part in (0.1, 0.3, 0.67, 0.9):
+        page.mouse.move(box["x"] + part * box["width"], middle)
+        page.wait_for_timeout(150)
+        harness.idle(frame)
+        assert panel.bounding_box() == before
+        assert abs(step_shown(frame) - part * 240) <= 1
+    page.mouse.click(box["x"] + 0.5 * box["width"], middle)
+    page.mouse.move(5, 5)
+    assert abs(step_shown(frame) - 120) <= 1
+    assert f"step%3D{step_shown(frame)}" in page.url
+
+
+def test_drag_zooms_and_double_click_resets(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    box = frame.locator(".u-over").bounding_box()
+    assert box
+    middle = box["y"] + box["height"] / 2
+    with page.expect_response(re.compile(r"overview\?.*first_step=\d+")) as answer:
+        page.mouse.move(box["x"] + 0.25 * box["width"], middle)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.5 * box["width"], middle, steps=5)
+        page.mouse.up()
+    assert answer.value.ok
+    harness.idle(frame)
+    chart = frame.get_by_role("slider")
+    expect(chart).to_have_attribute("aria-valuemax", re.compile(r"^(58|59|60)$"))
+    page.mouse.dblclick(box["x"] + 0.5 * box["width"], middle)
+    harness.idle(frame)
+    expect(chart).to_have_attribute("aria-valuemax", "239")
+
+
+def test_address_brings_back_the_picture(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    frame.get_by_role("button", name="Fragmentation").click()
+    frame.get_by_role("button", name="relative").click()
+    frame.get_by_label("Filter runs by regular expression").fill("fro|all")
+    expect(frame.locator(".run")).to_have_count(2)
+    frame.get_by_label("Draw all_trainable").uncheck()
+    harness.idle(frame)
+    page.reload()
+    harness.idle(frame)
+    expect(frame.get_by_role("button", name="Fragmentation")).to_have_attribute("aria-pressed", "true")
+    expect(frame.get_by_role("button", name="relative")).to_have_attribute("aria-pressed", "true")
+    expect(frame.get_by_label("Draw all_trainable")).not_to_be_checked()
+    expect(frame.locator(".run.primary .name")).to_have_text("frozen")
+
+
+def test_several_runs_are_compared(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 100}))
+    other = frame.locator("tr[data-figure='run:all_trainable']")
+    assert other.get_attribute("data-bytes") == str(sample_runs.peak_at(sample_runs.ALL_TRAINABLE, 100))
+    frame.get_by_role("button", name="all_trainable").click()
+    harness.idle(frame)
+    expect(frame.locator(".run.primary .name")).to_have_text("all_trainable")
+
+
+def test_under_a_prefix(page: Page, logdir: pathlib.Path) -> None:
+    with harness.tensorboard(str(logdir), prefix="/deep/er") as address:
+        frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+        expect(frame.get_by_test_id("headline")).to_contain_text("headroom")
+        page.goto("about:blank")
+
+
+def test_outside_of_tensorboard(page: Page, address: str) -> None:
+    """The page alone, without a host around it: own address, own dark mode, reload by itself."""
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{address}/data/plugin_entry.html?name=tb_memplugin#{urlencode({'run': 'frozen', 'step': 41})}")
+    page.locator(":root[data-idle='true']").wait_for(state="attached")
+    assert page.get_by_test_id("step").get_attribute("data-step") == "41"
+    expect(page.locator(":root")).to_have_attribute("data-scheme", "dark")
+    page.get_by_role("button", name="Frozen vs trainable").click()
+    assert "view=frozen" in page.url
+
+
+def test_in_nested_frames(page: Page, address: str) -> None:
+    """As in a notebook: TensorBoard inside a frame of another page."""
+    page.goto(f"{address}/data/environment")
+    page.evaluate(
+        "url => { document.body.innerHTML = ''; const f = document.createElement('iframe'); f.src = url;"
+        "f.width = 1200; f.height = 800; document.body.append(f); }",
+        harness.tab_url(address),
+    )
+    frame = page.frame_locator("iframe").frame_locator("iframe[src*='tb_memplugin']")
+    harness.idle(frame)
+    expect(frame.get_by_test_id("headline")).to_contain_text("peak")
+
+
+def test_empty(page: Page, tmp_path: pathlib.Path) -> None:
+    with harness.tensorboard(str(tmp_path)) as address:
+        page.goto(f"{address}/data/plugin_entry.html?name=tb_memplugin")
+        empty = page.get_by_test_id("empty")
+        expect(empty).to_contain_text('callbacks=[tb_memplugin.MemoryCallback("runs/exp1")]')
+        expect(empty).to_contain_text("tb_memplugin.MemoryRecorder(")
+        expect(empty).to_contain_text("tb_memplugin.summary.layer_activations(")
+        page.goto("about:blank")
+
+
+def test_live_run_keeps_the_place(page: Page, tmp_path: pathlib.Path) -> None:
+    plan = sample_runs.FROZEN
+    samples = sample_runs.samples_of(plan)
+    half = np.flatnonzero(samples.step < 100)
+    rest = np.flatnonzero(samples.step >= 100)
+    writer = RunWriter(tmp_path / "live", producer="recorder", versions={})
+    writer.layer_table(sample_runs.table_at(plan, 0))
+    writer.samples(take_samples(samples, half.tolist()))
+    writer.snapshot(sample_runs.snapshot_at(plan, 3))
+    writer.flush()
+    with harness.tensorboard(str(tmp_path), ["--reload_interval", "1"]) as address:
+        frame = harness.open_tab(page, address, urlencode({"run": "live", "step": 50}))
+        expect(frame.get_by_role("slider")).to_have_attribute("aria-valuemax", "99")
+        writer.samples(take_samples(samples, rest.tolist()))
+        writer.close()
+        expect(frame.get_by_role("slider")).to_have_attribute("aria-valuemax", "239", timeout=20_000)
+        assert step_shown(frame) == 50
+        page.goto("about:blank")

@@ -1,0 +1,139 @@
+"""What the page shows equals what ``inspect`` prints, to the byte, with each of TensorBoard's readers."""
+
+from collections import defaultdict
+from typing import Any
+from urllib.parse import urlencode
+
+import harness
+import pytest
+import sample_runs
+from playwright.sync_api import FrameLocator, Page
+
+SIDES = {True: "trainable", False: "frozen", None: "other"}
+
+
+def figures(frame: FrameLocator, table: str) -> dict[str, int]:
+    """The exact bytes of a table's rows, by their names."""
+    rows = frame.locator(f"[data-testid='{table}'] tr[data-bytes]")
+    pairs = rows.evaluate_all("rows => rows.map(row => [row.dataset.figure, row.dataset.bytes])")
+    return {name: int(value) for name, value in pairs if value != ""}
+
+
+def by_group(ledger: list[dict[str, Any]]) -> dict[str, int]:
+    sums: dict[str, int] = defaultdict(int)
+    for row in ledger:
+        split = row["category"] == "weights" and row["trainable"] is not None
+        sums[f"{row['category']}:{SIDES[row['trainable']]}" if split else row["category"]] += row["bytes"]
+    return dict(sums)
+
+
+def by_side(ledger: list[dict[str, Any]]) -> dict[str, int]:
+    sums: dict[str, int] = defaultdict(int)
+    for row in ledger:
+        sums[f"{SIDES[row['trainable']]}:{row['category']}"] += row["bytes"]
+    return dict(sums)
+
+
+@pytest.mark.parametrize("run", ["frozen", "all_trainable", "roomy", sample_runs.HOSTILE_RUN])
+def test_stack_at_traced_steps(page: Page, each_reader: str, inspected: dict[str, Any], run: str) -> None:
+    for snapshot in inspected[run]["snapshots"]:
+        place = urlencode({"run": run, "device": snapshot["device"], "step": snapshot["step"]})
+        frame = harness.open_tab(page, each_reader, place)
+        assert frame.get_by_test_id("step").get_attribute("data-step") == str(snapshot["step"])
+        assert frame.get_by_test_id("provenance").get_attribute("data-kind") == "traced"
+        shown = figures(frame, "composition")
+        expected = by_group(snapshot["ledger"])
+        assert {name: shown.get(name, 0) for name in expected} == expected
+        assert shown["peak_bytes"] == snapshot["in_use_bytes"] == sum(expected.values())
+        assert shown["capacity_bytes"] == snapshot["capacity_bytes"]
+
+
+def test_headline(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    frame = harness.open_tab(page, each_reader, urlencode({"run": "frozen"}))
+    device = inspected["frozen"]["devices"]["CPU:0"]
+    headline = frame.get_by_test_id("headline")
+    assert headline.get_attribute("data-bytes") == str(device["peak_bytes"])
+    assert f"at step {device['peak_step']}" in headline.inner_text()
+    assert frame.get_by_test_id("step").get_attribute("data-step") == str(device["peak_step"])
+    assert figures(frame, "composition")["peak_bytes"] == device["peak_bytes"]
+
+
+def test_every_step_sums_to_its_peak(page: Page, each_reader: str) -> None:
+    for step in (0, 39, 100, 159, 160, 161, 239):
+        frame = harness.open_tab(page, each_reader, urlencode({"run": "frozen", "step": step}))
+        shown = figures(frame, "composition")
+        peak = sample_runs.peak_at(sample_runs.FROZEN, step)
+        assert shown["peak_bytes"] == peak
+        assert sum(value for name, value in shown.items() if name.split(":")[0] in CATEGORIES) == peak
+
+
+CATEGORIES = {
+    "weights",
+    "optimizer_state",
+    "other_state",
+    "inputs",
+    "activations",
+    "activation_gradients",
+    "weight_gradients",
+    "workspace",
+    "unattributed",
+}
+
+
+def test_frozen_and_trainable(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    for snapshot in inspected["frozen"]["snapshots"]:
+        place = urlencode({"view": "frozen", "run": "frozen", "step": snapshot["step"]})
+        frame = harness.open_tab(page, each_reader, place)
+        shown = figures(frame, "sides")
+        expected = by_side(snapshot["ledger"])
+        assert {name: shown.get(name, 0) for name in expected} == expected
+        for side in SIDES.values():
+            assert shown[side] == sum(value for name, value in expected.items() if name.startswith(side))
+
+
+def test_unfreezing_is_marked(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "frozen", "run": "frozen"}))
+    mark = frame.locator(".mark")
+    assert mark.count() == 1
+    assert mark.inner_text().startswith("unfreeze block5_conv1")
+    moved = sum(layer.trainable_weight_bytes for layer in sample_runs.layers_of(sample_runs.FROZEN, 3)) - sum(
+        layer.trainable_weight_bytes for layer in sample_runs.layers_of(sample_runs.FROZEN, 1)
+    )
+    assert moved == 18_878_464
+    sentence = frame.get_by_test_id("changes").inner_text()
+    assert "Step 160" in sentence and "18.0 MiB of weights became trainable" in sentence
+    assert "optimizer state +36.0 MiB" in sentence
+
+
+def test_fragmentation(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    for snapshot in inspected["frozen"]["snapshots"]:
+        place = urlencode({"view": "fragmentation", "run": "frozen", "step": snapshot["step"]})
+        frame = harness.open_tab(page, each_reader, place)
+        shown = figures(frame, "pool")
+        pool, used, largest = (snapshot[name] for name in ("pool_bytes", "in_use_bytes", "largest_free_bytes"))
+        expected = {
+            "pool_bytes": pool,
+            "in_use_bytes": used,
+            "free_largest": largest,
+            "free_rest": pool - used - largest,
+        }
+        assert {name: shown[name] for name in expected} == expected
+        ratio = frame.locator("tr[data-figure='fragmentation']").get_attribute("data-value")
+        assert float(ratio or "nan") == pytest.approx(snapshot["fragmentation"], abs=1e-12)
+
+
+def test_pool_not_available(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "roomy"}))
+    assert "because TF_GPU_ALLOCATOR=cuda_malloc_async" in frame.get_by_test_id("not-available").inner_text()
+    assert "pool_bytes" not in figures(frame, "pool")
+
+
+def test_recorded_activations(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    frame = harness.open_tab(page, each_reader, urlencode({"run": "activations_only"}))
+    recorded = inspected["activations_only"]["activations"]
+    shown = figures(frame, "activations")
+    largest = sorted(recorded, key=lambda layer: -layer["max_bytes"])[:12]
+    assert {f"layer:{layer['layer']}": layer["last_bytes"] for layer in largest}.items() <= shown.items()
+    assert shown["total"] == sum(layer["last_bytes"] for layer in recorded)
+    assert shown["others"] == shown["total"] - sum(layer["last_bytes"] for layer in largest)
+    assert "other 8 layers" in frame.get_by_test_id("activations").inner_text()
