@@ -1,0 +1,88 @@
+"""What recording costs a training: pairs of equal trainings with and without the callback, in turn, in one process.
+
+The two halves of a pair run right after each other and their order alternates, so that drift of the machine's speed cancels; printed are
+the ratio of each pair's total time, their median and range. The first pair warms up and does not count. Give more `--pairs` on a noisy
+machine: with few, the range says how little a median means.
+
+usage: python tests/benchmarks/bench_recording.py [--pairs 6] [--steps 200] [--overhead 0.005 0]
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
+os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", "4096")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tb_memplugin
+
+
+def make_data(steps: int, batch: int, size: int) -> tf.data.Dataset:
+    """The same batch again and again: input costs nothing and is equal for both halves."""
+    random = np.random.default_rng(1)
+    images = tf.constant(random.random((batch, size, size, 3), "float32"))
+    labels = tf.constant(random.integers(0, 10, batch))
+    return tf.data.Dataset.from_tensors((images, labels)).repeat(steps)
+
+
+def make_model(size: int) -> keras.Model:
+    """A VGG16, whose step takes some 100 ms on two cores at 32 × 32 and on a GPU at 224 × 224."""
+    keras.utils.set_random_seed(1)
+    backbone = keras.applications.VGG16(weights=None, include_top=False, input_shape=(size, size, 3), pooling="avg")
+    model = keras.Sequential([backbone, keras.layers.Dense(10)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def train(model: keras.Model, data: tf.data.Dataset, callbacks: list[keras.callbacks.Callback]) -> float:
+    """Seconds of one epoch."""
+    began = time.perf_counter()
+    model.fit(data, epochs=1, verbose=0, callbacks=callbacks)
+    return time.perf_counter() - began
+
+
+def measure(overhead: float, pairs: int, steps: int, batch: int, size: int) -> None:
+    """Prints the ratios for one setting of `overhead`."""
+    model, data = make_model(size), make_data(steps, batch, size)
+    with tempfile.TemporaryDirectory() as directory:
+        # One callback for the whole measurement, as in a long training: its first trace is paid for over all of it.
+        callback = tb_memplugin.MemoryCallback(pathlib.Path(directory) / "run", overhead=overhead)
+        ratios, plain_seconds = [], []
+        for pair in range(pairs + 1):
+            order = ([], [callback]) if pair % 2 else ([callback], [])
+            seconds = {bool(callbacks): train(model, data, list(callbacks)) for callbacks in order}
+            if pair:
+                ratios.append(seconds[True] / seconds[False])
+                plain_seconds.append(seconds[False])
+        callback.close()
+        snapshots = len(tb_memplugin.load(directory)["run"].snapshots)
+    step_ms = 1000 * statistics.median(plain_seconds) / steps
+    print(
+        f"overhead={overhead}: time with / without the callback, {pairs} pairs of {steps} steps of {step_ms:.1f} ms, "
+        f"{snapshots} snapshots: median {statistics.median(ratios):.4f} (from {min(ratios):.4f} to {max(ratios):.4f})",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--size", type=int, default=32)
+    parser.add_argument("--overhead", type=float, nargs="+", default=[0.005, 0.0])
+    arguments = parser.parse_args()
+    for overhead in arguments.overhead:
+        measure(overhead, arguments.pairs, arguments.steps, arguments.batch, arguments.size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The exact public names, and that looking at them costs nobody what they do not need."""
+
+import subprocess
+import sys
+
+import tb_memplugin
+import tb_memplugin.summary
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert tb_memplugin.__all__ == ["MemoryCallback", "MemoryRecorder", "__version__", "load", "summary"]
+    assert dir(tb_memplugin) == tb_memplugin.__all__
+    assert tb_memplugin.summary.__all__ == ["allocator_snapshot", "layer_activations"]
+
+
+def test_every_public_name_can_be_had() -> None:
+    for name in tb_memplugin.__all__:
+        assert getattr(tb_memplugin, name) is not None
+
+
+def test_an_unknown_name_says_what_there_is() -> None:
+    try:
+        tb_memplugin.MemoryCalback  # noqa: B018
+    except AttributeError as error:
+        assert "MemoryCallback" in str(error)
+    else:
+        raise AssertionError("no AttributeError")
+
+
+def test_importing_the_package_and_reading_imports_no_tensorflow(tmp_path: object) -> None:
+    code = (
+        "import sys, tb_memplugin; tb_memplugin.load(sys.argv[1]); import tb_memplugin.cli, tb_memplugin.plugin;"
+        "print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
