@@ -20,7 +20,9 @@ import sample_runs
 
 VIOLATIONS = """
 window.__violations = [];
-document.addEventListener("securitypolicyviolation", (event) => window.__violations.push(event.violatedDirective + " " + event.blockedURI));
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.__violations.push(event.violatedDirective + " " + event.blockedURI);
+});
 """
 
 
@@ -65,7 +67,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page that fails its test if anything was logged as an error, was against the security policy, or left the machine."""
+    """A page that fails its test if anything was logged as an error, broke the security policy, or left the machine."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.add_init_script(VIOLATIONS)
     page = context.new_page()

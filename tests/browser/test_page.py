@@ -46,7 +46,8 @@ def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
         frame = harness.open_tab(page, address, urlencode({"view": view, "run": run}))
         wider = frame.locator("body").evaluate(
             """body => [body, ...body.querySelectorAll("main, .runs, .body, .panel, .picture, .toolbar, .bar")]
-                .filter(e => e.offsetParent !== null && e.scrollWidth > e.clientWidth + 1).map(e => e.className || e.tagName)"""
+                .filter(e => e.offsetParent !== null && e.scrollWidth > e.clientWidth + 1)
+                .map(e => e.className || e.tagName)"""
         )
         assert wider == [], view
         right = frame.locator("body").evaluate(
