@@ -199,6 +199,15 @@ class VariableFact:
 
 
 @dataclasses.dataclass(frozen=True)
+class KnownChunk:
+    """A chunk that an earlier window saw being allocated and that was there at that window's end."""
+
+    allocated: int
+    requested: int
+    category: Literal["inputs", "other_state"]
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorFact:
     """An eager tensor that the program held when the window opened."""
 
@@ -218,7 +227,7 @@ class TraceFacts:
         variables: Those of the model, its optimizer and metrics.
         tensors: Others that Python held.
         gradients: (address, requested bytes, layer) of variables' gradients as the eager backward pass returned them.
-        chunks: Address to (allocated, requested) of chunks that earlier windows saw being allocated.
+        chunks: Address to what earlier windows saw being allocated there.
         start_in_use: The device's bytes in use just before the window, None if not known.
         notes: Sentences on what could not be learned.
     """
@@ -229,6 +238,6 @@ class TraceFacts:
     variables: tuple[VariableFact, ...] = ()
     tensors: tuple[TensorFact, ...] = ()
     gradients: tuple[tuple[int, int, str | None], ...] = ()
-    chunks: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    chunks: Mapping[int, KnownChunk] = dataclasses.field(default_factory=dict)
     start_in_use: int | None = None
     notes: tuple[str, ...] = ()

@@ -32,7 +32,8 @@ def attribute(
     faults = trace.missed + found.strays
     if faults:
         notes.append(
-            f"What the step allocated is not available by layer, because the trace misses events ({faults} contradictions)."
+            "What the step allocated is not available by layer, because the trace misses events: "
+            f"in {faults} places it contradicts itself."
         )
     amounts = _amounts(found, classifier, standing(trace, facts, found), None if faults else peak)
     explained = sum(allocated for allocated, _ in amounts.values())

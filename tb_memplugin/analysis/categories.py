@@ -4,14 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.analysis.lifetimes import Chunks, readers
+from tb_memplugin.analysis.lifetimes import Chunks, is_input, readers
 from tb_memplugin.analysis.op_names import OpNames, op_name
 from tb_memplugin.analysis.window_start import rounded
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.trace import AllocationTrace, OpFact, TraceFacts, VariableFact
 
 _INPUT_THREAD = "tf_data"
-_INPUT_OPS = ("IteratorGetNext", "optional", "OptionalGetValue", "OptionalFromValue", "Iterator")
 
 
 class Owner(NamedTuple):
@@ -45,7 +44,7 @@ class Classifier:
         self._input_sizes = {
             int(found.requested[chunk])
             for chunk in range(len(found))
-            if found.birth[chunk] >= 0 and self._is_input(chunk)
+            if found.birth[chunk] >= 0 and is_input(trace, int(found.birth[chunk]))
         }
 
     def _variable_owner(self, variable: VariableFact) -> Owner:
@@ -73,6 +72,9 @@ class Classifier:
         if tensor is not None:
             return Owner(None, tensor.category, None), requested
         death = int(self._chunks.death[chunk])
+        known = self._facts.chunks.get(address)
+        if known is not None and known.allocated == int(self._chunks.allocated[chunk]):
+            return Owner(None, known.category, None), requested
         thread = self._trace.threads[int(self._trace.thread[death])]
         if thread.startswith(_INPUT_THREAD) or requested in self._input_sizes:
             return Owner(None, "inputs", None), requested
@@ -93,7 +95,7 @@ class Classifier:
         return bool(len(old)) and int(self._chunks.death[old[0]]) > instant
 
     def _new_owner(self, chunk: int, birth: int) -> Owner:
-        if self._is_input(chunk):
+        if is_input(self._trace, birth):
             return Owner(None, "inputs", None)
         fact = self._fact(chunk)
         if fact is None:
@@ -116,13 +118,6 @@ class Classifier:
 
     def _outlives(self, chunk: int) -> bool:
         return int(self._chunks.death[chunk]) == len(self._trace)
-
-    def _is_input(self, chunk: int) -> bool:
-        birth = int(self._chunks.birth[chunk])
-        if self._trace.threads[int(self._trace.thread[birth])].startswith(_INPUT_THREAD):
-            return True
-        name = self._trace.text(int(self._trace.op[birth])) or ""
-        return name.rpartition("/")[2].rstrip("_0123456789") in _INPUT_OPS
 
     def _fact(self, chunk: int) -> OpFact | None:
         """What is known of the op that made a chunk.
@@ -172,7 +167,7 @@ class Classifier:
         return self._awaited(self._trace.text(int(self._trace.op[int(self._chunks.birth[chunk])])), fact)
 
     def _freed_by_backward(self, death: int) -> bool:
-        """Whether the op that ran last on the thread that freed a chunk, its last reader, is one of the backward pass."""
+        """Whether a chunk's last reader, the op that ran last on the thread that freed it, is of the backward pass."""
         reader = int(self._reader[death])
         if reader < 0:
             return False

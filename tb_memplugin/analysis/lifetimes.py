@@ -84,3 +84,18 @@ def readers(trace: AllocationTrace) -> Integers:
             place = np.searchsorted(ops.start_ps[rows], trace.time_ps[events], side="right") - 1
             found[events] = np.where(place >= 0, rows[np.maximum(place, 0)], -1)
     return found
+
+
+_INPUT_THREAD = "tf_data"
+_INPUT_OPS = frozenset({"IteratorGetNext", "optional", "OptionalGetValue", "OptionalFromValue", "Iterator"})
+
+
+def is_input(trace: AllocationTrace, event: int) -> bool:
+    """Whether an allocation is one of the input pipeline.
+
+    Made on a tf.data thread, or by the op that takes a batch from it.
+    """
+    if trace.threads[int(trace.thread[event])].startswith(_INPUT_THREAD):
+        return True
+    name = trace.text(int(trace.op[event])) or ""
+    return name.rpartition("/")[2].rstrip("_0123456789") in _INPUT_OPS

@@ -7,17 +7,21 @@ which anything was ever seen; that is taken for the size only if all these sizes
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
-from tb_memplugin.analysis.lifetimes import Chunks
+from tb_memplugin.analysis.lifetimes import Chunks, chunks, is_input
 from tb_memplugin.model import Category
-from tb_memplugin.trace import AllocationTrace, TraceFacts
+from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
 
 ROUNDING = 256
 """The BFC allocator rounds every request up to a multiple of this many bytes."""
 SPLIT_AT = 128 << 20
 """The BFC allocator splits off what is left over of a chunk from this many bytes on, whatever the request."""
+NEAR = 1 << 20
+"""Distance within which addresses are of one region of the pool: the size of the smallest region."""
 TOLERANCE = 0.005
 """Share of the bytes in use that sizes taken from bounds may leave unexplained; otherwise they are not believed."""
 
@@ -52,12 +56,9 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
     old = found.birth == -1
     died = set(found.address[old].tolist())
     budget = trace.start_in_use - int(found.allocated[old].sum())
-    items = _items(trace, facts, died)
-    if (
-        sum(rounded(item.requested) for item in items) > budget
-    ):  # a tensor that Python holds may lie outside of the pool
-        items = [item for item in items if item.category not in ("inputs", "other_state")]
+    items = _in_pool(_items(facts, died), trace, facts, budget)
     sizes = {item.address: _known_size(item, facts) for item in items}
+    items, sizes = _with_remembered(items, sizes, trace, facts, found, budget)
     bounds = _bounded(items, sizes, trace)
     explained = sum(sizes.values())
     more = sum(bounds[address] - sizes[address] for address in bounds)
@@ -68,26 +69,92 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
     )
 
 
-def _items(trace: AllocationTrace, facts: TraceFacts, died: set[int]) -> list[_Item]:
+def _items(facts: TraceFacts, died: set[int]) -> list[_Item]:
     items: dict[int, _Item] = {}
     for variable in facts.variables:
         address = variable.start_address
         if address is not None and variable.requested_bytes and address not in died:
             item = _Item(address, variable.layer, variable.role, variable.trainable, variable.requested_bytes)
             items.setdefault(address, item)
-    first, last = int(trace.address.min()), int(trace.address.max())
     for tensor in facts.tensors:
-        # Chunks begin at multiples of 256 bytes from the pool's start: anything else is no chunk of this allocator.
-        in_pool = first <= tensor.address <= last and tensor.address % ROUNDING == first % ROUNDING
-        if in_pool and tensor.requested_bytes and tensor.address not in died:
+        if tensor.requested_bytes and tensor.address not in died:
             items.setdefault(tensor.address, _Item(tensor.address, None, tensor.category, None, tensor.requested_bytes))
     return list(items.values())
+
+
+def _in_pool(items: list[_Item], trace: AllocationTrace, facts: TraceFacts, budget: int) -> list[_Item]:
+    """The items that lie in the allocator's pool.
+
+    On an accelerator all do. On the CPU, tensors made from Python values do not: what lies near addresses that the
+    allocator gave out is its own, the rest as far as the bytes in use allow, variables first.
+    """
+    if not trace.device.startswith("CPU"):
+        return items
+    seen = np.unique(np.concatenate([trace.address, np.fromiter(facts.chunks, np.int64, len(facts.chunks))]))
+    address = np.asarray([item.address for item in items], np.int64)
+    place = np.searchsorted(seen, address)
+    above, below = seen[np.minimum(place, len(seen) - 1)], seen[np.maximum(place - 1, 0)]
+    near = (np.abs(above - address) <= NEAR) & (np.abs(address - below) <= NEAR)
+    taken = [item for item, is_near in zip(items, near, strict=True) if is_near]
+    left = budget - sum(rounded(item.requested) for item in taken)
+    for item in sorted(items, key=lambda item: (item.category in ("inputs", "other_state"), -item.requested)):
+        if rounded(item.requested) <= left and item not in taken:
+            taken.append(item)
+            left -= rounded(item.requested)
+    return taken
 
 
 def _known_size(item: _Item, facts: TraceFacts) -> int:
     """The chunk's size as an earlier window saw it; else the least that it can be."""
     seen = facts.chunks.get(item.address)
-    return seen[0] if seen is not None and seen[1] == item.requested else rounded(item.requested)
+    return seen.allocated if seen is not None and seen.requested == item.requested else rounded(item.requested)
+
+
+def _with_remembered(
+    items: list[_Item],
+    sizes: dict[int, int],
+    trace: AllocationTrace,
+    facts: TraceFacts,
+    found: Chunks,
+    budget: int,
+) -> tuple[list[_Item], dict[int, int]]:
+    """Adds the chunks that earlier windows left behind, as far as they can still be there: constants of compiled
+    functions, batches.
+
+    Where this window allocates without anything being freed before, there was nothing.
+    """
+    starts = np.concatenate([found.address, np.fromiter(sizes, np.int64, len(sizes))])
+    ends = np.concatenate(
+        [found.address + found.allocated, starts[len(found) :] + np.fromiter(sizes.values(), np.int64, len(sizes))]
+    )
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    more: list[_Item] = []
+    for address, chunk in facts.chunks.items():
+        place = int(np.searchsorted(starts, address + chunk.allocated, side="left"))
+        if place and ends[place - 1] > address:
+            continue
+        more.append(_Item(address, None, chunk.category, None, chunk.requested))
+    added = {item.address: facts.chunks[item.address].allocated for item in more}
+    if sum(added.values()) + sum(sizes.values()) > budget:
+        return items, sizes
+    return items + more, {**sizes, **added}
+
+
+def learned(known: Mapping[int, KnownChunk], trace: AllocationTrace) -> dict[int, KnownChunk]:
+    """What is known of chunks after a window.
+
+    What was known before, less what the window freed, and what it left behind.
+    """
+    found = chunks(trace)
+    gone = set(found.address[found.birth == -1].tolist())
+    after = {address: chunk for address, chunk in known.items() if address not in gone}
+    for row in np.flatnonzero((found.birth >= 0) & (found.death == len(trace))).tolist():
+        category: Literal["inputs", "other_state"] = (
+            "inputs" if is_input(trace, int(found.birth[row])) else "other_state"
+        )
+        after[int(found.address[row])] = KnownChunk(int(found.allocated[row]), int(found.requested[row]), category)
+    return after
 
 
 def _bounded(items: list[_Item], sizes: dict[int, int], trace: AllocationTrace) -> dict[int, int]:

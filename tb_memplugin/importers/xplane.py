@@ -45,8 +45,8 @@ def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
     with_memory = [plane for plane in hosts if _memory_events(plane)]
     if len(with_memory) > 1:
         raise FormatError(
-            f"the profile holds the memory events of {len(with_memory)} hosts: their clocks and allocators cannot be told apart; "
-            "import each host's profile by itself"
+            f"the profile holds the memory events of {len(with_memory)} hosts, whose clocks and allocators cannot be told "
+            "apart: import each host's profile by itself"
         )
     traces: list[AllocationTrace] = []
     for plane in with_memory:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tb_memplugin.importers.xplane import LAYER_PREFIX
-from tb_memplugin.trace import AllocationTrace, TraceFacts
+from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -42,7 +42,7 @@ class GraphNotes:
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        self.gradients: list[tuple[str, Any]] = []  # name of the op, weak reference to the variable
+        self.gradients: list[tuple[str, int, Any]] = []  # op, which of its results, weak reference to the variable
         self.facts: Any = None
 
 
@@ -274,7 +274,7 @@ def _note_gradients(sources: Any, results: Any) -> None:
                                 (address, tensor.shape.num_elements() * tensor.dtype.size, reference)
                             )
                 else:
-                    seen.notes(tensor.graph).gradients.append((tensor.op.name, reference))
+                    seen.notes(tensor.graph).gradients.append((tensor.op.name, tensor.value_index, reference))
     except Exception:
         logger.debug("gradients could not be observed", exc_info=True)
 
@@ -296,7 +296,7 @@ class ModelObserver:
         self._installed = False
         self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
         self._window: Any = None
-        self._chunks: dict[str, dict[int, tuple[int, int]]] = {}  # device -> address -> (allocated, requested)
+        self._chunks: dict[str, Mapping[int, KnownChunk]] = {}  # by device, then address
 
     def install(self) -> None:
         """Begins observing; functions that are traced from now on are known. Once is enough, twice does no harm."""
@@ -368,13 +368,9 @@ class ModelObserver:
         Best given the trace of the first step, in which the optimizer makes its slots. May be called from another
         thread.
         """
-        known = dict(self._chunks.get(trace.device, {}))
-        columns = (trace.kind, trace.address, trace.allocated, trace.requested)
-        for kind, address, allocated, requested in zip(*(column.tolist() for column in columns), strict=True):
-            if kind > 0:
-                known[address] = (allocated, requested)
-            else:
-                known.pop(address, None)
+        from tb_memplugin.analysis.window_start import learned
+
+        known = learned(self._chunks.get(trace.device, {}), trace)
         self._chunks[trace.device] = known  # replaced as a whole: a reader on another thread sees the old or the new
 
     def _models(self) -> list[tuple[Any, Any]]:

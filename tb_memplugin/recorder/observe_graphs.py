@@ -1,6 +1,9 @@
 """Function graphs as TensorFlow traced them, with what `recorder.observe` noted, to plain facts about each op."""
 
+import collections
+import dataclasses
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,7 +33,8 @@ _ALIASES = frozenset(
     {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics"}
 )
 _SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ReadVariableOp", "VariableShape"})
-_GRADIENT_ALIASES = _ALIASES | {"Cast", "Transpose", "AddN"}
+_GRADIENT_ALIASES = _ALIASES | {"Cast", "Transpose", "AddN", "AddV2"}
+_LOOP_GRADIENT = re.compile(r"gradients/(.+?)_grad/")  # in the gradient of a loop's body, after the body's own op
 
 Owner = Callable[[Any], "tuple[str, str | None] | None"]
 
@@ -58,49 +62,50 @@ def graph_facts(paths: Mapping[int, str], owner_of: Owner) -> tuple[GraphFacts, 
     return tuple(graph for graph in reader.graphs if graph is not None)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """What a graph inherits from the op that calls it.
+
+    Attributes:
+        layer, phase: Of the calling op.
+        variables: Placeholder name, in the caller, to the variable whose handle it stands for.
+        awaited: Which of the callee's results the backward pass reads.
+        gradients: Which of the callee's results are gradients of variables, to the layers of these.
+    """
+
+    layer: str | None = None
+    phase: Pass | None = None
+    variables: Mapping[str, tuple[str, str | None]] = dataclasses.field(default_factory=dict)
+    awaited: frozenset[int] = frozenset()
+    gradients: Mapping[int, str | None] = dataclasses.field(default_factory=dict)
+
+
 class _Reader:
     """Reads graphs recursively; a graph that is called from several places is read once for each."""
 
     def __init__(self, paths: Mapping[int, str], owner_of: Owner) -> None:
         self._paths, self._owner_of = paths, owner_of
+        self._by_graph: dict[int, _Graph] = {}
         self.graphs: list[GraphFacts | None] = []
 
-    def read(self, graph: Any) -> int:
-        """Reads a graph that no other calls."""
-        return self._read(graph, None, None, {}, frozenset(), None)
-
-    def _read(
-        self,
-        graph: Any,
-        layer: str | None,
-        phase: Pass | None,
-        variables: Mapping[str, tuple[str, str | None]],
-        awaited: frozenset[int],
-        forward: "_Graph | None",
-    ) -> int:
+    def read(self, graph: Any, call: _Call | None = None) -> int:
+        """Reads a graph and those it calls; `call` is None for one that no other calls."""
         index = len(self.graphs)
         self.graphs.append(None)
-        known = _Graph(graph, self._paths, self._owner_of, layer, phase, variables, awaited, forward)
+        forward = self._by_graph.get(id(getattr(graph, "_forward_graph", None)))
+        known = _Graph(graph, self._paths, self._owner_of, call or _Call(), forward)
+        self._by_graph[id(graph)] = known
         callees: dict[str, list[tuple[str, int]]] = {}
         for number, op in enumerate(known.ops):
             for attribute, label in CALLS.get(op.type, ()):
                 callee = _callee(graph, op, attribute)
-                if callee is None or len(self.graphs) >= MAX_GRAPHS:
-                    continue
-                child = self._read(
-                    callee,
-                    known.layer[number],
-                    known.phase[number],
-                    known.variables,
-                    known.awaited_outputs(number),
-                    known,
-                )
-                callees.setdefault(op.name, []).append((label, child))
+                if callee is not None and len(self.graphs) < MAX_GRAPHS:
+                    callees.setdefault(op.name, []).append((label, self.read(callee, known.call(number))))
         self.graphs[index] = GraphFacts(
             name=graph.name,
             ops=known.facts(),
             callees={name: tuple(found) for name, found in callees.items()},
-            root=layer is None and phase is None and forward is None,
+            root=call is None,
         )
         return index
 
@@ -120,34 +125,30 @@ class _Graph:
     """One graph: for each op by number, the layer that made it, its pass, and who reads it."""
 
     def __init__(
-        self,
-        graph: Any,
-        paths: Mapping[int, str],
-        owner_of: Owner,
-        layer: str | None,
-        phase: Pass | None,
-        outer_variables: Mapping[str, tuple[str, str | None]],
-        awaited_outputs: frozenset[int],
-        caller: "_Graph | None",
+        self, graph: Any, paths: Mapping[int, str], owner_of: Owner, call: _Call, forward: "_Graph | None"
     ) -> None:
-        self._graph, self._caller = graph, caller
+        self._graph, self._call, self._forward = graph, call, forward
         self.ops = graph.get_operations()
         self.number = {op.name: number for number, op in enumerate(self.ops)}
         self.types = [op.type for op in self.ops]
         self.inputs = self._inputs()
-        self.layer: list[str | None] = [layer] * len(self.ops)
-        self.phase: list[Pass] = [phase or "other"] * len(self.ops)
-        self._inherited = phase
+        self.layer: list[str | None] = [call.layer] * len(self.ops)
+        self.phase: list[Pass] = [call.phase or "other"] * len(self.ops)
         notes = seen.graphs.get(graph) or GraphNotes()
         self._in_layer = self._place_spans(notes, paths)
         self._default_phases(notes)
         self.scopes = self._scopes()
-        self.variables = self._captured(owner_of, outer_variables)
+        self._variables = self._captured(owner_of)
         self._place_gradients()
+        self._result_gradients: dict[tuple[int, int], str | None] = {}
         self.gradient_of = self._gradient_sources(notes, owner_of)
         self._place_updates()
-        self._awaited_outputs = awaited_outputs
         self._awaited = self._read_by_backward()
+
+    def call(self, number: int) -> _Call:
+        """What the callees of a calling op inherit from it."""
+        gradients = {index: layer for (op, index), layer in self._result_gradients.items() if op == number}
+        return _Call(self.layer[number], self.phase[number], self._variables, self._awaited_results(number), gradients)
 
     def _inputs(self) -> list[list[tuple[int, int]]]:
         """For each op, its inputs as (number of the op, which of its results).
@@ -210,7 +211,7 @@ class _Graph:
                 scopes.setdefault(op.name.rpartition("/")[0], self.layer[number])
         return scopes
 
-    def forward_owner(self, name: str) -> tuple[bool, str | None]:
+    def _forward_owner(self, name: str) -> tuple[bool, str | None]:
         """Whether a name, or a scope above it, is one of the forward pass, and whose it is."""
         while name:
             number = self.number.get(name)
@@ -226,49 +227,56 @@ class _Graph:
         for number, op in enumerate(self.ops):
             if self.phase[number] != "backward" or self._in_layer[number]:
                 continue
+            inner = _LOOP_GRADIENT.search(op.name)
+            if inner and self._forward is not None and inner[1] in self._forward.number:
+                self.layer[number] = self._forward.layer[self._forward.number[inner[1]]]
+                continue
             place = op.name.rfind(GRADIENT_SCOPE)
             if place >= 0:
                 name = op.name[place + len(GRADIENT_SCOPE) :]
-                found, layer = self.forward_owner(name)
+                found, layer = self._forward_owner(name)
                 if found:
                     self.layer[number] = layer
                     continue
             owners = (self.layer[source] for source, _ in self.inputs[number] if self.phase[source] == "backward")
             self.layer[number] = next((owner for owner in owners if owner is not None), self.layer[number])
 
-    def _captured(
-        self, owner_of: Owner, outer: Mapping[str, tuple[str, str | None]]
-    ) -> dict[str, tuple[str, str | None]]:
+    def _captured(self, owner_of: Owner) -> dict[str, tuple[str, str | None]]:
         """Placeholder name to the variable whose handle it stands for."""
         found: dict[str, tuple[str, str | None]] = {}
         for external, internal in getattr(self._graph, "captures", ()):
             owner = owner_of(external)
             if owner is None and hasattr(external, "graph"):
-                owner = outer.get(external.op.name)
+                owner = self._call.variables.get(external.op.name)
             if owner is not None:
                 found[internal.op.name] = owner
         return found
 
     def _gradient_sources(self, notes: GraphNotes, owner_of: Owner) -> dict[int, str | None]:
-        """Number of an op whose result is a variable's gradient to the variable's layer, with the ops that only feed it
-        under another name.
+        """Number of an op whose result is a variable's gradient to the variable's layer.
+
+        With the ops whose results only go into it: the terms of a sum, the same bytes under another name or dtype.
         """
-        readers = [0] * len(self.ops)
-        for sources in self.inputs:
-            for source, _ in sources:
-                readers[source] += 1
+        readers = collections.Counter(source for sources in self.inputs for source in sources)
+        results = list(getattr(self._graph, "outputs", ()) or ())
+        waiting: list[tuple[int, int, str | None]] = []
+        for index, layer in self._call.gradients.items():
+            if index < len(results) and results[index].op.name in self.number:
+                waiting.append((self.number[results[index].op.name], results[index].value_index, layer))
+        for name, index, reference in notes.gradients:
+            owner = owner_of(reference()) if reference() is not None else None
+            if owner is not None and name in self.number:
+                waiting.append((self.number[name], index, owner[1]))
         found: dict[int, str | None] = {}
-        for name, reference in notes.gradients:
-            number, variable = self.number.get(name), reference()
-            owner = None if variable is None else owner_of(variable)
-            while number is not None and number not in found and owner is not None:
-                found[number] = owner[1]
-                sources = self.inputs[number]
-                if self.types[number] not in _GRADIENT_ALIASES or not sources:
-                    break
-                number = (
-                    sources[0][0] if readers[sources[0][0]] == 1 and self.phase[sources[0][0]] == "backward" else None
-                )
+        while waiting:
+            number, index, layer = waiting.pop()
+            if self.types[number] in CALLS:
+                self._result_gradients[number, index] = layer
+            elif number not in found and self.types[number] != "Placeholder":
+                found[number] = layer
+                if self.types[number] in _GRADIENT_ALIASES:
+                    terms = (term for term in self.inputs[number] if readers[term] == 1)
+                    waiting.extend((*term, layer) for term in terms if self.phase[term[0]] == "backward")
         return found
 
     def _place_updates(self) -> None:
@@ -277,7 +285,7 @@ class _Graph:
             if self.phase[number] != "update" or self.layer[number] is not None:
                 continue
             for source, _ in self.inputs[number]:
-                handle = self.variables.get(self.ops[source].name)
+                handle = self._variables.get(self.ops[source].name)
                 owner = handle[1] if handle else self.gradient_of.get(source)
                 if owner is None and self.phase[source] == "update":
                     owner = self.layer[source]
@@ -297,17 +305,17 @@ class _Graph:
                     for source, _ in self.inputs[number]
                     if not (self.phase[source] == "backward" and not self._in_layer[source])
                 )
-            elif self.types[number].startswith("TensorListPushBack") and self._inherited == "forward":
+            elif self.types[number].startswith("TensorListPushBack") and self._call.phase == "forward":
                 awaited.update(source for source, _ in self.inputs[number][1:])
         outputs = list(getattr(self._graph, "outputs", ()) or ())
-        for index in self._awaited_outputs:
+        for index in self._call.awaited:
             if index < len(outputs):
                 producer = self.number.get(outputs[index].op.name)
                 if producer is not None:
                     awaited.add(producer)
         return awaited
 
-    def awaited_outputs(self, number: int) -> frozenset[int]:
+    def _awaited_results(self, number: int) -> frozenset[int]:
         """Which results of a call op the backward pass reads."""
         if self.phase[number] == "backward" or self.types[number] not in ("PartitionedCall", "StatefulPartitionedCall"):
             return frozenset()
@@ -347,7 +355,7 @@ class _Graph:
         if not self.inputs[number] or self.types[number] == "ReadVariableOp":
             return None
         for source, _ in self.inputs[number]:
-            owner = self.variables.get(self.ops[source].name)
+            owner = self._variables.get(self.ops[source].name)
             if owner is not None:
                 return owner[0]
         return None

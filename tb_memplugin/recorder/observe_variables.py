@@ -39,7 +39,6 @@ class Window:
         self._by_id: dict[int, _Entry] = {}
         self._eager = False
         self._models = models
-        self._inputs: set[tuple[tuple[int, ...], str]] = set()
         trees = sorted(
             ((walk(model), model, optimizer) for model, optimizer in models),
             key=lambda tree: (tree[2] is None, -len(tree[0])),
@@ -47,9 +46,8 @@ class Window:
         for nodes, model, optimizer in trees[:MAX_MODELS]:
             if id(model) not in self.paths:
                 self._add_model(nodes, model, optimizer)
-        self._heap = heap_range()
         for entry in self._entries:
-            entry.start = self._pooled(variable_address(entry.variable))
+            entry.start = variable_address(entry.variable)
         self._start_in_use = _bytes_in_use()
         self._tensors = self._held_tensors()
 
@@ -108,13 +106,6 @@ class Window:
         entry = self._by_handle.get(id(item)) or self._by_id.get(id(_tf_variable(item)))
         return None if entry is None else (entry.name, entry.layer)
 
-    def _pooled(self, address: int | None) -> int | None:
-        """The address, None if it is in the process's heap, where no allocator of a device has its pool.
-
-        On the CPU, tensors that were made from Python values lie there even if the device has a pool.
-        """
-        return None if address is None or self._heap[0] <= address < self._heap[1] else address
-
     def _held_tensors(self) -> tuple[tuple[str, TensorFact], ...]:
         """Eager tensors that Python holds, by device, searched for only if variables leave much unexplained."""
         known: dict[str, int] = {}
@@ -127,16 +118,23 @@ class Window:
             return ()
         import tensorflow as tf
 
-        kind = type(tf.constant(0))
+        kind, datasets = type(tf.constant(0)), _subclasses(tf.data.Dataset)
         taken = {entry.start for entry in self._entries}
+        tensors: list[Any] = []
+        of_datasets: set[int] = set()
+        for item in gc.get_objects():
+            if type(item) is kind:
+                tensors.append(item)
+            elif type(item) in datasets:
+                of_datasets.update(id(tensor) for tensor in getattr(item, "_tensors", ()))
         shapes = {shape for model, _ in self._models for shape in _input_shapes(model)}
         found: dict[int, tuple[str, TensorFact]] = {}
-        for item in gc.get_objects():
-            if type(item) is not kind or item.dtype in (tf.resource, tf.variant, tf.string):
+        for item in tensors:
+            if item.dtype in (tf.resource, tf.variant, tf.string):
                 continue
-            address = self._pooled(tensor_address(item))
+            address = tensor_address(item)
             if address is not None and address not in taken:
-                is_input = tuple(item.shape[1:]) in shapes and len(item.shape) > 0
+                is_input = id(item) in of_datasets or (len(item.shape) > 1 and tuple(item.shape[1:]) in shapes)
                 fact = TensorFact("inputs" if is_input else "other_state", _size(item), address)
                 found[address] = (short_device(item.device), fact)
         return tuple(found.values())
@@ -154,7 +152,7 @@ class Window:
                 requested_bytes=_size(entry.variable),
                 device=short_device(entry.variable.device),
                 start_address=entry.start,
-                end_address=self._pooled(variable_address(entry.variable)),
+                end_address=variable_address(entry.variable),
             )
             for entry in self._entries
             if short_device(entry.variable.device) == device
@@ -220,7 +218,14 @@ def _input_shapes(model: Any) -> Iterator[tuple[int | None, ...]]:
         tensors = getattr(model, name, None)
         for tensor in tensors if isinstance(tensors, (list, tuple)) else ():
             yield tuple(tensor.shape[1:])
-    yield ()
+
+
+def _subclasses(kind: type) -> set[type]:
+    found: set[type] = {kind}
+    child: type
+    for child in kind.__subclasses__():
+        found |= _subclasses(child)
+    return found
 
 
 def variable_address(variable: Any) -> int | None:
@@ -250,19 +255,6 @@ def tensor_address(tensor: Any) -> int | None:
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     managed = pointer(capsule, b"dltensor")
     return ctypes.c_void_p.from_address(managed).value if managed else None
-
-
-def heap_range() -> tuple[int, int]:
-    """First and last address of the process's heap; (0, 0) where the system does not say."""
-    try:
-        with open("/proc/self/maps") as maps:
-            for line in maps:
-                if line.rstrip().endswith("[heap]"):
-                    first, _, last = line.split(None, 1)[0].partition("-")
-                    return int(first, 16), int(last, 16)
-    except (OSError, ValueError):
-        pass
-    return 0, 0
 
 
 def short_device(name: str) -> str:
