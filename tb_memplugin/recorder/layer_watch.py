@@ -17,12 +17,14 @@ class LayerWatch:
     def __init__(self, faults: Faults) -> None:
         self.observer = ModelObserver()
         self.last_step = -1
+        self.batch_size: int | None = None
         self._faults = faults
         self._model: Any = None
         self._optimizer: Any = None
         self._table: LayerTable | None = None
         self._table_before: LayerTable | None = None
         self._signature: Any = None
+        self._table_batch_size: int | None = None
 
     def install(self) -> None:
         """Begins to observe layer calls."""
@@ -43,11 +45,23 @@ class LayerWatch:
         if not model._flatten_layers(include_self=False, recursive=False):
             self._faults.warn(f"model {model.name!r} has no layers: only figures of whole devices are recorded for it")
 
+    @property
+    def table(self) -> LayerTable | None:
+        """The layer table last taken."""
+        return self._table
+
     def changed_table(self, step: int) -> LayerTable | None:
-        """The layer table, if it is not the one returned before."""
+        """The layer table, if the model is not what it was when the last one was returned."""
         if self._model is None:
             return None
         table: LayerTable | None = self._faults.run(TABLE, self._changed_table, step)
+        return table
+
+    def completed_table(self) -> LayerTable | None:
+        """The last layer table with sizes of outputs, if `batch_size` was learned since it was returned."""
+        if self._table is None or self.batch_size == self._table_batch_size or self._faults.stopped(TABLE):
+            return None
+        table: LayerTable | None = self._faults.run(TABLE, self._build, self._table.step)
         return table
 
     def _changed_table(self, step: int) -> LayerTable | None:
@@ -61,6 +75,14 @@ class LayerWatch:
             self._table_before = self._table
         # A second table of one step (its first run builds the optimizer) replaces the first one, so it tells
         # the whole change.
-        self._table = build_layer_table(model, optimizer, step=step, previous=self._table_before)
+        table = self._build(step)
         self._faults.run(OBSERVING, self.observer.watch, model, optimizer)
+        return table
+
+    def _build(self, step: int) -> LayerTable:
+        optimizer = self._optimizer if self._optimizer is not None else getattr(self._model, "optimizer", None)
+        self._table_batch_size = self.batch_size
+        self._table = build_layer_table(
+            self._model, optimizer, step=step, previous=self._table_before, batch_size=self.batch_size
+        )
         return self._table

@@ -120,6 +120,7 @@ class MemoryRecorder:
         if self._closed:
             return
         self.end_step()
+        self.flush()
         self._closed = True
         self._watch.remove()
         if not self._started:
@@ -134,6 +135,8 @@ class MemoryRecorder:
     def flush(self) -> None:
         """Waits until everything recorded so far is in the event file."""
         if self._started and not self._closed:
+            self._background.drain()
+            self._check_layers(self._watch.last_step + 1)  # a snapshot may have told the batch size
             self._background.drain()
 
     def __enter__(self) -> "MemoryRecorder":
@@ -240,10 +243,11 @@ class MemoryRecorder:
     def _check_layers(self, step: int) -> None:
         self._next_watch = time.monotonic() + FLUSH_SECONDS
         table = self._watch.changed_table(step)
-        if table is None:
-            return
-        self._tracer.schedule.changed()
-        if self._writer is not None:
+        if table is not None:
+            self._tracer.schedule.changed()
+        else:
+            table = self._watch.completed_table()
+        if table is not None and self._writer is not None:
             writer = self._writer
             self._background.submit(lambda: self._faults.run(FILES, writer.layer_table, table))
 

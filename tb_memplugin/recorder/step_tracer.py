@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.attribution import attribute
+from tb_memplugin.analysis.batch import batch_size
 from tb_memplugin.importers.xplane import read_traces
 from tb_memplugin.model import Phase, Snapshot
 from tb_memplugin.recorder.faults import Faults
@@ -118,6 +119,9 @@ class StepTracer:
         return snapshots
 
     def _snapshots(self, traced: TracedStep) -> list[Snapshot]:
+        traces = read_traces(traced.profile)
+        if traced.phase == "train" and self._watch.table is not None:
+            self._watch.batch_size = batch_size(traces, self._watch.table) or self._watch.batch_size
         return [
             attribute(
                 trace,
@@ -127,7 +131,7 @@ class StepTracer:
                 wall_time=traced.wall_time,
                 capacity_bytes=None,
             )
-            for trace in read_traces(traced.profile)
+            for trace in traces
             if trace.device in traced.facts
         ]
 

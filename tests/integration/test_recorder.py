@@ -115,6 +115,20 @@ def test_ledgers_close_and_name_the_weights_to_the_byte(fit: tuple) -> None:
         )
 
 
+def test_output_sizes_are_shape_times_dtype_times_batch(fit: tuple) -> None:
+    run, _ = fit
+    sizes = {layer.path: layer.output_bytes for layer in run.layer_tables[-1].layers if layer.path != "net"}
+    # 16 examples a batch, float32; the convolution makes 14 × 14 × 8.
+    conv = 16 * 14 * 14 * 8 * 4
+    assert sizes == {
+        "net/conv": conv,
+        "net/norm": conv,
+        "net/flat": conv,
+        "net/hidden": 16 * 32 * 4,
+        "net/logits": 16 * 4 * 4,
+    }
+
+
 def test_losses_are_bit_identical_with_and_without_the_callback(tmp_path: pathlib.Path) -> None:
     code = (
         MODEL
