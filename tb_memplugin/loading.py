@@ -29,7 +29,7 @@ class Runs(Mapping[str, Run]):
 
     def __getitem__(self, name: str) -> Run:
         tags = self._catalog[name]
-        return self._reader.load(self._source, tags, activations=True, all_attempts=self._all_attempts).run
+        return self._reader.load(self._source, tags, activations=True, all_attempts=self._all_attempts, maps=True).run
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._catalog)

@@ -5,7 +5,7 @@ Sizes are bytes in fields named ``_bytes``. ``None`` means "not known", never ze
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,17 +30,7 @@ Category: TypeAlias = Literal[
     "workspace",
     "unattributed",
 ]
-CATEGORIES: tuple[Category, ...] = (
-    "weights",
-    "optimizer_state",
-    "other_state",
-    "inputs",
-    "activations",
-    "activation_gradients",
-    "weight_gradients",
-    "workspace",
-    "unattributed",
-)
+CATEGORIES: tuple[Category, ...] = get_args(Category)
 """Every allocated byte is in exactly one. The order is that of the stack: what stays lies at the bottom, what moves on
 top."""
 
@@ -218,6 +208,138 @@ class Snapshot:
 
 
 @dataclasses.dataclass(frozen=True)
+class ChunkOwner:
+    """Whose a chunk is, and what for."""
+
+    layer: str | None
+    category: Category
+    trainable: bool | None
+
+
+FREE, IN_USE, UNKNOWN_STATE = 0, 1, 2
+"""States of a chunk in an `AllocatorMap`; the last is a stretch of addresses about which nothing was learned."""
+
+OwnerSource: TypeAlias = Literal["none", "variable", "held_tensor", "trace", "earlier_step", "size"]
+OWNER_SOURCES: tuple[OwnerSource, ...] = get_args(OwnerSource)
+"""How the owner of a chunk is known, the surest first: not at all; a variable's value lies there; a tensor that Python
+holds lies there; its allocation was traced; in an earlier traced step a chunk of that size lay there at the same point;
+in earlier traced steps all chunks of that size had that owner."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AllocatorMap:
+    """A device's address space at one instant: chunks in the order of their addresses, region after region.
+
+    Attributes:
+        step, phase, device, wall_time: When and where it was taken; the step is None for an imported file.
+        address, bytes: Of the chunks.
+        requested_bytes: Asked for of a chunk in use, `codec.MISSING` where not known.
+        state: `FREE`, `IN_USE` or `UNKNOWN_STATE`.
+        owner: Index into `owners`, -1 where it was not seen and for free chunks.
+        source: Index into `OWNER_SOURCES`.
+        since: Step of the first snapshot that saw the chunk, `codec.MISSING` where not known.
+        region: Index of the chunk's region.
+        owners: What `owner` points to.
+        region_address, region_bytes: The regions; of a region that is not known whole, the stretch that is.
+        in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures.
+        complete: Whether every chunk of the pool is there.
+        not_available: Sentences "X is not available, because …".
+    """
+
+    step: int | None
+    phase: Phase | None
+    device: str
+    wall_time: float
+    address: Integers
+    bytes: Integers
+    requested_bytes: Integers
+    state: Integers
+    owner: Integers
+    source: Integers
+    since: Integers
+    region: Integers
+    owners: tuple[ChunkOwner, ...]
+    region_address: Integers
+    region_bytes: Integers
+    in_use_bytes: int | None
+    pool_bytes: int | None
+    capacity_bytes: int | None
+    complete: bool
+    not_available: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+
+Verdict: TypeAlias = Literal["fragmentation", "capacity"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+OomStatus: TypeAlias = Literal["died", "failing", "tolerated"]
+OOM_STATUSES: tuple[OomStatus, ...] = get_args(OomStatus)
+
+
+@dataclasses.dataclass(frozen=True)
+class Remedy:
+    """Something that would have let a failed request pass.
+
+    Attributes:
+        kind: ``one_piece``, ``batch``, ``freezing``, ``limit``.
+        sentence: What, with its figures.
+        bytes: What it frees or adds.
+        enough: Whether it alone is enough.
+    """
+
+    kind: Literal["one_piece", "batch", "freezing", "limit"]
+    sentence: str
+    bytes: int
+    enough: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Oom:
+    """The post-mortem of a step that died because an allocation failed.
+
+    Attributes:
+        identifier: Of the failure within its session; a later record of the same one replaces it.
+        status: ``failing`` is written while TensorFlow still waits for memory and stays if the process is then killed;
+            ``tolerated`` takes it back: the step went on.
+        step, phase: What died, None for an imported file.
+        device, wall_time: Where and when.
+        requested_bytes: What was asked for; `op` asked for it, which `layer` made; `shape` of the tensor.
+        free_bytes, largest_free_bytes: Free in the pool, and the largest block of it.
+        in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures.
+        verdict: None where a figure for it is missing.
+        reason: The figures behind the verdict, in a sentence.
+        ledger: Who held what is in use; sums to `in_use_bytes`; empty if that is not known.
+        remedies: What would have let the request pass.
+        map: The chunks at the failure.
+        not_available: Sentences "X is not available, because …".
+    """
+
+    identifier: str
+    status: OomStatus
+    step: int | None
+    phase: Phase | None
+    device: str
+    wall_time: float
+    requested_bytes: int | None
+    free_bytes: int | None
+    largest_free_bytes: int | None
+    in_use_bytes: int | None
+    pool_bytes: int | None
+    capacity_bytes: int | None
+    verdict: Verdict | None
+    reason: str
+    op: str | None
+    layer: str | None
+    shape: str | None
+    ledger: tuple[LedgerRow, ...]
+    remedies: tuple[Remedy, ...]
+    map: AllocatorMap | None
+    not_available: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class SessionInfo:
     """Facts about one process's recording into a run.
 
@@ -245,6 +367,8 @@ class Session:
     samples: Samples
     activations: LayerActivations
     snapshots: tuple[Snapshot, ...]
+    maps: tuple[AllocatorMap, ...] = ()
+    ooms: tuple[Oom, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,6 +382,8 @@ class Run:
         layer_tables, samples, activations, snapshots: Of all sessions; a later session replaces the steps it repeats.
         notes: Sentences about what was not recorded.
         damage: Sentences about what could not be read, naming the steps that are missing.
+        maps: Allocator maps, where they were asked for.
+        ooms: Post-mortems, in order of time; those that were taken back are left out.
     """
 
     name: str
@@ -269,3 +395,5 @@ class Run:
     snapshots: tuple[Snapshot, ...]
     notes: tuple[str, ...]
     damage: tuple[str, ...]
+    maps: tuple[AllocatorMap, ...] = ()
+    ooms: tuple[Oom, ...] = ()

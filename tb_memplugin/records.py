@@ -6,7 +6,6 @@ what does not hold is a `FormatError` that costs this frame only.
 """
 
 import dataclasses
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
@@ -14,9 +13,9 @@ from typing import Any, get_args
 import numpy as np
 
 from tb_memplugin import codec
+from tb_memplugin import record_fields as fields
 from tb_memplugin.codec import MISSING, Frame
 from tb_memplugin.errors import FormatError
-from tb_memplugin.metadata import STREAMS
 from tb_memplugin.model import (
     CATEGORIES,
     MODES,
@@ -39,8 +38,6 @@ MAX_DEVICES = 256
 """Most devices in one session."""
 MAX_LEDGER_ROWS = 200_000
 """Most rows of a ledger; a larger one is refused before memory is taken."""
-MAX_BYTES = 2**53 - 1
-"""Largest byte count that is believed (8 PiB): what a JavaScript number holds exactly."""
 
 _DEVICE_COLUMNS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
 _LAYER_COLUMNS = ("parameters", "weight_bytes", "trainable_weight_bytes", "optimizer_bytes")
@@ -70,30 +67,30 @@ def _samples_frame(stream: str, samples: Samples, sequence: int) -> Frame:
     for device, figures in samples.devices.items():
         for name in _DEVICE_COLUMNS:
             table[f"{name}/{device}"] = getattr(figures, name)
-    return _frame(stream, sequence, samples.step, {"devices": list(samples.devices)}, {"samples": table})
+    return fields.make_frame(stream, sequence, samples.step, {"devices": list(samples.devices)}, {"samples": table})
 
 
 def read_samples(frame: Frame) -> Samples:
     """The samples of a frame of stream ``samples`` or ``peak``."""
-    table = _table(frame, "samples")
+    table = fields.table_of(frame, "samples")
     names = frame.attributes.get("devices")
     if not isinstance(names, list) or len(names) > MAX_DEVICES:
         raise FormatError("samples do not name their devices")
     if not all(isinstance(name, str) and len(name) <= codec.MAX_STRING_CHARACTERS for name in names):
         raise FormatError("samples do not name their devices in a length that is read")
     devices = {
-        name: DeviceSamples(**{column: _byte_column(table, f"{column}/{name}") for column in _DEVICE_COLUMNS})
+        name: DeviceSamples(**{column: fields.byte_column(table, f"{column}/{name}") for column in _DEVICE_COLUMNS})
         for name in names
     }
-    phase = _integers(table, "phase")
+    phase = fields.integers(table, "phase")
     if len(phase) and (phase.min() < 0 or phase.max() >= len(PHASES)):
         raise FormatError(f"samples name an unknown phase {int(phase.max())}")
     return Samples(
-        step=_steps(table),
+        step=fields.steps_of(table),
         phase=phase,
-        epoch=_integers(table, "epoch"),
-        wall_time=_floats(table, "wall_time"),
-        host_resident_bytes=_byte_column(table, "host_resident_bytes"),
+        epoch=fields.integers(table, "epoch"),
+        wall_time=fields.floats(table, "wall_time"),
+        host_resident_bytes=fields.byte_column(table, "host_resident_bytes"),
         devices=devices,
     )
 
@@ -113,22 +110,22 @@ def activations_frame(activations: LayerActivations, sequence: int) -> Frame:
         "layers": {"layer": activations.layers},
         "bytes": {"bytes": np.ascontiguousarray(activations.bytes.T).reshape(-1)},
     }
-    return _frame("activations", sequence, activations.step, {}, tables)
+    return fields.make_frame("activations", sequence, activations.step, {}, tables)
 
 
 def read_activations(frame: Frame) -> LayerActivations:
     """The activation bytes of a frame of stream ``activations``."""
-    steps = _table(frame, "steps")
-    layers = _strings(_table(frame, "layers"), "layer")
-    values = _byte_column(_table(frame, "bytes"), "bytes")
-    step = _steps(steps)
+    steps = fields.table_of(frame, "steps")
+    layers = fields.strings(fields.table_of(frame, "layers"), "layer")
+    values = fields.byte_column(fields.table_of(frame, "bytes"), "bytes")
+    step = fields.steps_of(steps)
     if len(layers) > MAX_LAYERS or None in layers or len(set(layers)) != len(layers):
         raise FormatError(f"activations of {len(layers)} layers name one twice or not at all, or are over {MAX_LAYERS}")
     if len(values) != len(step) * len(layers):
         raise FormatError(f"{len(values)} activation values do not fit {len(step)} steps × {len(layers)} layers")
     return LayerActivations(
         step=step,
-        wall_time=_floats(steps, "wall_time"),
+        wall_time=fields.floats(steps, "wall_time"),
         layers=tuple(path for path in layers if path is not None),
         bytes=np.ascontiguousarray(values.reshape(len(layers), len(step)).T),
     )
@@ -146,7 +143,7 @@ def session_frame(info: SessionInfo, sequence: int) -> Frame:
         "versions": dict(info.versions),
         "notes": list(info.notes),
     }
-    return _frame("meta", sequence, np.zeros(1, np.int64), attributes, {})
+    return fields.make_frame("meta", sequence, np.zeros(1, np.int64), attributes, {})
 
 
 def layer_table_frame(table: LayerTable, sequence: int) -> Frame:
@@ -163,16 +160,18 @@ def layer_table_frame(table: LayerTable, sequence: int) -> Frame:
     columns: dict[str, Any] = {
         "path": [layer.path for layer in layers],
         "type": [layer.type for layer in layers],
-        "trainable": _optional([int(layer.trainable) for layer in layers]),
+        "trainable": fields.optional_column([int(layer.trainable) for layer in layers]),
         "output_dtype": [layer.output_dtype for layer in layers],
-        "output_bytes": _optional([layer.output_bytes for layer in layers]),
-        "output_rank": _optional([None if layer.output_shape is None else len(layer.output_shape) for layer in layers]),
+        "output_bytes": fields.optional_column([layer.output_bytes for layer in layers]),
+        "output_rank": fields.optional_column(
+            [None if layer.output_shape is None else len(layer.output_shape) for layer in layers]
+        ),
     }
     for name in _LAYER_COLUMNS:
-        columns[name] = _optional([getattr(layer, name) for layer in layers])
+        columns[name] = fields.optional_column([getattr(layer, name) for layer in layers])
     dimensions = [size for layer in layers for size in layer.output_shape or ()]
-    tables = {"layers": columns, "dimensions": {"size": _optional(dimensions)}}
-    return _frame("meta", sequence, np.asarray([table.step]), attributes, tables)
+    tables = {"layers": columns, "dimensions": {"size": fields.optional_column(dimensions)}}
+    return fields.make_frame("meta", sequence, np.asarray([table.step]), attributes, tables)
 
 
 def read_meta(session: str, frame: Frame) -> SessionInfo | LayerTable:
@@ -195,25 +194,25 @@ def _read_session(session: str, attributes: Mapping[str, Any]) -> SessionInfo:
         raise FormatError("session facts are incomplete")
     return SessionInfo(
         session=session,
-        started=_number(attributes, "started"),
+        started=fields.number(attributes, "started"),
         producer=producer,
-        versions={_text(name): _text(version) for name, version in versions.items()},
-        notes=tuple(_text(note) for note in notes),
+        versions={fields.text(name): fields.text(version) for name, version in versions.items()},
+        notes=tuple(fields.text(note) for note in notes),
     )
 
 
 def _read_layers(frame: Frame) -> LayerTable:
-    table, dimensions = _table(frame, "layers"), _integers(_table(frame, "dimensions"), "size")
-    paths, types, dtypes = (_strings(table, name) for name in ("path", "type", "output_dtype"))
+    table, dimensions = fields.table_of(frame, "layers"), fields.integers(fields.table_of(frame, "dimensions"), "size")
+    paths, types, dtypes = (fields.strings(table, name) for name in ("path", "type", "output_dtype"))
     if len(paths) > MAX_LAYERS or None in paths or None in types:
         raise FormatError(f"layer table of {len(paths)} layers lacks a path or a type, or is over {MAX_LAYERS}")
-    figures = {name: _byte_column(table, name) for name in (*_LAYER_COLUMNS, "output_bytes")}
+    figures = {name: fields.byte_column(table, name) for name in (*_LAYER_COLUMNS, "output_bytes")}
     if any((figures[name] == MISSING).any() for name in _LAYER_COLUMNS):
         raise FormatError("layer table lacks a byte count")
-    ranks = _integers(table, "output_rank")
+    ranks = fields.integers(table, "output_rank")
     if (ranks[ranks != MISSING] < 0).any() or ranks[ranks != MISSING].sum() != len(dimensions):
         raise FormatError("layer table's output shapes do not fit its dimensions")
-    trainable = _integers(table, "trainable")
+    trainable = fields.integers(table, "trainable")
     layers, at = [], 0
     for row, (path, kind) in enumerate(zip(paths, types, strict=True)):
         rank = int(ranks[row])
@@ -226,19 +225,19 @@ def _read_layers(frame: Frame) -> LayerTable:
                 trainable=bool(trainable[row] == 1),
                 output_shape=shape,
                 output_dtype=dtypes[row],
-                output_bytes=_maybe(figures["output_bytes"][row]),
+                output_bytes=fields.maybe(figures["output_bytes"][row]),
                 **{name: int(figures[name][row]) for name in _LAYER_COLUMNS},
             )
         )
     optimizer = frame.attributes.get("optimizer")
     return LayerTable(
         step=frame.first_step,
-        wall_time=_number(frame.attributes, "wall_time"),
-        reason=_text(frame.attributes.get("reason")),
+        wall_time=fields.number(frame.attributes, "wall_time"),
+        reason=fields.text(frame.attributes.get("reason")),
         layers=tuple(layers),
-        optimizer=None if optimizer is None else _text(optimizer),
-        other_optimizer_bytes=_size(frame.attributes, "other_optimizer_bytes"),
-        other_state_bytes=_size(frame.attributes, "other_state_bytes"),
+        optimizer=None if optimizer is None else fields.text(optimizer),
+        other_optimizer_bytes=fields.size(frame.attributes, "other_optimizer_bytes"),
+        other_state_bytes=fields.size(frame.attributes, "other_state_bytes"),
     )
 
 
@@ -262,19 +261,13 @@ def snapshot_frame(snapshot: Snapshot, sequence: int) -> Frame:
     }
     ledger, held = snapshot.ledger, snapshot.held_for_backward
     tables: dict[str, dict[str, Any]] = {
-        "ledger": {
-            "layer": [row.layer for row in ledger],
-            "category": [row.category for row in ledger],
-            "trainable": _optional([None if row.trainable is None else int(row.trainable) for row in ledger]),
-            "bytes": _optional([row.bytes for row in ledger]),
-            "rounding_bytes": _optional([row.rounding_bytes for row in ledger]),
-        },
+        "ledger": ledger_columns(ledger),
         "held_for_backward": {
             "layer": [row.layer for row in held],
-            "bytes": _optional([row.bytes for row in held]),
+            "bytes": fields.optional_column([row.bytes for row in held]),
         },
     }
-    return _frame("snapshots", sequence, np.asarray([snapshot.step]), attributes, tables)
+    return fields.make_frame("snapshots", sequence, np.asarray([snapshot.step]), attributes, tables)
 
 
 def read_snapshot(frame: Frame) -> Snapshot:
@@ -284,50 +277,62 @@ def read_snapshot(frame: Frame) -> Snapshot:
     if phase not in PHASES or mode not in MODES or not isinstance(notes, list):
         raise FormatError(f"snapshot of unknown phase {phase!r:.20} or mode {mode!r:.20}")
     fragmentation = attributes.get("fragmentation")
-    if fragmentation is not None and not 0 <= _number(attributes, "fragmentation") <= 1:
+    if fragmentation is not None and not 0 <= fields.number(attributes, "fragmentation") <= 1:
         raise FormatError(f"snapshot's fragmentation {fragmentation!r:.20} is not between 0 and 1")
-    ledger = _read_ledger(_table(frame, "ledger"))
-    in_use = _size(attributes, "in_use_bytes")
+    ledger = read_ledger(fields.table_of(frame, "ledger"))
+    in_use = fields.size(attributes, "in_use_bytes")
     if sum(row.bytes for row in ledger) != in_use:
         raise FormatError(f"snapshot's ledger does not sum to its {in_use} bytes in use")
-    held = _table(frame, "held_for_backward")
+    held = fields.table_of(frame, "held_for_backward")
     return Snapshot(
         step=frame.first_step,
         phase=phase,
-        device=_text(attributes.get("device")),
-        wall_time=_number(attributes, "wall_time"),
+        device=fields.text(attributes.get("device")),
+        wall_time=fields.number(attributes, "wall_time"),
         mode=mode,
         in_use_bytes=in_use,
-        pool_bytes=_optional_size(attributes, "pool_bytes"),
-        largest_free_bytes=_optional_size(attributes, "largest_free_bytes"),
-        capacity_bytes=_optional_size(attributes, "capacity_bytes"),
+        pool_bytes=fields.optional_size(attributes, "pool_bytes"),
+        largest_free_bytes=fields.optional_size(attributes, "largest_free_bytes"),
+        capacity_bytes=fields.optional_size(attributes, "capacity_bytes"),
         fragmentation=None if fragmentation is None else float(fragmentation),
-        rounding_bytes=_optional_size(attributes, "rounding_bytes"),
+        rounding_bytes=fields.optional_size(attributes, "rounding_bytes"),
         ledger=ledger,
         held_for_backward=tuple(
             HeldRow(layer, size)
-            for layer, size in zip(_strings(held, "layer"), _known_bytes(held, "bytes"), strict=True)
+            for layer, size in zip(fields.strings(held, "layer"), fields.known_bytes(held, "bytes"), strict=True)
         ),
-        not_available=tuple(_text(note) for note in notes),
+        not_available=tuple(fields.text(note) for note in notes),
     )
 
 
-def _read_ledger(table: Mapping[str, Any]) -> tuple[LedgerRow, ...]:
-    categories = _strings(table, "category")
+def ledger_columns(ledger: Sequence[LedgerRow]) -> dict[str, Any]:
+    """The columns of a ledger."""
+    return {
+        "layer": [row.layer for row in ledger],
+        "category": [row.category for row in ledger],
+        "trainable": fields.optional_column([None if row.trainable is None else int(row.trainable) for row in ledger]),
+        "bytes": fields.optional_column([row.bytes for row in ledger]),
+        "rounding_bytes": fields.optional_column([row.rounding_bytes for row in ledger]),
+    }
+
+
+def read_ledger(table: Mapping[str, Any]) -> tuple[LedgerRow, ...]:
+    """The rows of a ledger."""
+    categories = fields.strings(table, "category")
     if len(categories) > MAX_LEDGER_ROWS:
         raise FormatError(f"ledger of {len(categories)} rows is over the limit of {MAX_LEDGER_ROWS}")
     unknown = set(categories) - set(get_args(Category))
     if unknown:
         raise FormatError(f"ledger has a category that is none of {CATEGORIES}: {unknown.pop()!r:.40}")
-    layers, trainable = _strings(table, "layer"), _integers(table, "trainable")
-    sizes, rounding = _known_bytes(table, "bytes"), _byte_column(table, "rounding_bytes")
+    layers, trainable = fields.strings(table, "layer"), fields.integers(table, "trainable")
+    sizes, rounding = fields.known_bytes(table, "bytes"), fields.byte_column(table, "rounding_bytes")
     return tuple(
         LedgerRow(
             layer=layers[row],
             category=category,  # type: ignore[arg-type]  # checked above
             trainable=None if trainable[row] == MISSING else bool(trainable[row]),
             bytes=sizes[row],
-            rounding_bytes=_maybe(rounding[row]),
+            rounding_bytes=fields.maybe(rounding[row]),
         )
         for row, category in enumerate(categories)
     )
@@ -341,103 +346,3 @@ def new_session_info(
 ) -> SessionInfo:
     """Facts about a session that starts now."""
     return SessionInfo(session, time.time(), producer, dict(versions), tuple(notes))
-
-
-def _frame(stream: str, sequence: int, steps: Any, attributes: Mapping[str, Any], tables: Mapping[str, Any]) -> Frame:
-    if not len(steps):
-        raise FormatError(f"a frame of stream {stream} needs at least one row")
-    return Frame(
-        STREAMS.index(stream), sequence, int(np.min(steps)), int(np.max(steps)), len(steps), attributes, tables
-    )
-
-
-def _optional(values: Sequence[int | None]) -> codec.IntColumn:
-    return np.asarray([MISSING if value is None else value for value in values], np.int64)
-
-
-def _maybe(value: Any) -> int | None:
-    return None if value == MISSING else int(value)
-
-
-def _table(frame: Frame, name: str) -> Mapping[str, Any]:
-    table = frame.tables.get(name)
-    if table is None:
-        raise FormatError(f"frame of stream {frame.stream} lacks the table {name!r}")
-    return table
-
-
-def _column(table: Mapping[str, Any], name: str, kind: type) -> Any:
-    column = table.get(name)
-    if not isinstance(column, kind):
-        raise FormatError(f"column {name!r:.80} is missing or of another type")
-    return column
-
-
-def _integers(table: Mapping[str, Any], name: str) -> codec.IntColumn:
-    column: codec.IntColumn = _column(table, name, np.ndarray)
-    if column.dtype != np.int64:
-        raise FormatError(f"column {name!r:.80} does not hold integers")
-    return column
-
-
-def _floats(table: Mapping[str, Any], name: str) -> codec.FloatColumn:
-    column: codec.FloatColumn = _column(table, name, np.ndarray)
-    if column.dtype != np.float64:
-        raise FormatError(f"column {name!r:.80} does not hold numbers")
-    return column
-
-
-def _strings(table: Mapping[str, Any], name: str) -> tuple[str | None, ...]:
-    column: tuple[str | None, ...] = _column(table, name, tuple)
-    return column
-
-
-def _byte_column(table: Mapping[str, Any], name: str) -> codec.IntColumn:
-    column = _integers(table, name)
-    known = column[column != MISSING]
-    if len(known) and (known.min() < 0 or known.max() > MAX_BYTES):
-        raise FormatError(
-            f"column {name!r:.80} holds {int(known.min())} to {int(known.max())}, which are no byte counts"
-        )
-    return column
-
-
-def _known_bytes(table: Mapping[str, Any], name: str) -> list[int]:
-    column = _byte_column(table, name)
-    if (column == MISSING).any():
-        raise FormatError(f"column {name!r:.80} lacks a byte count")
-    values: list[int] = column.tolist()
-    return values
-
-
-def _steps(table: Mapping[str, Any]) -> codec.IntColumn:
-    column = _integers(table, "step")
-    if len(column) and (column.min() < 0 or column.max() > MAX_BYTES):
-        raise FormatError(f"steps {int(column.min())} to {int(column.max())} are out of range")
-    return column
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > codec.MAX_STRING_CHARACTERS:
-        raise FormatError(f"expected a text of at most {codec.MAX_STRING_CHARACTERS} characters, got {value!r:.40}")
-    return value
-
-
-def _number(attributes: Mapping[str, Any], name: str) -> float:
-    value = attributes.get(name)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_BYTES:
-        return float(value)
-    if not isinstance(value, float) or not math.isfinite(value):
-        raise FormatError(f"attribute {name!r} is not a number: {value!r:.40}")
-    return value
-
-
-def _size(attributes: Mapping[str, Any], name: str) -> int:
-    value = attributes.get(name)
-    if type(value) is not int or not 0 <= value <= MAX_BYTES:
-        raise FormatError(f"attribute {name!r} is not a byte count: {value!r:.40}")
-    return value
-
-
-def _optional_size(attributes: Mapping[str, Any], name: str) -> int | None:
-    return None if attributes.get(name) is None else _size(attributes, name)

@@ -10,10 +10,10 @@ import numpy as np
 from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin import codec, records
+from tb_memplugin import codec, map_records, records
 from tb_memplugin.codec import Frame
 from tb_memplugin.metadata import DIRECTORY_NAME, Tag, frame_summary
-from tb_memplugin.model import LayerActivations, LayerTable, Samples, Snapshot
+from tb_memplugin.model import AllocatorMap, LayerActivations, LayerTable, Oom, Samples, Snapshot
 from tb_memplugin.streams import TagRotation, new_session_id
 from tb_memplugin.version import __version__
 
@@ -116,6 +116,14 @@ class RunWriter:
     def snapshot(self, snapshot: Snapshot) -> None:
         """Writes one snapshot."""
         self._write("snapshots", snapshot.step, records.snapshot_frame, snapshot)
+
+    def allocator_map(self, taken: AllocatorMap) -> None:
+        """Writes one allocator map."""
+        self._write("maps", taken.step or 0, map_records.map_frame, taken)
+
+    def oom(self, oom: Oom) -> None:
+        """Writes one post-mortem, or takes an earlier one of the same identifier back."""
+        self._write("oom", oom.step or 0, map_records.oom_frame, oom)
 
     def flush(self) -> None:
         """Hands everything written so far to the operating system (or the remote file system)."""

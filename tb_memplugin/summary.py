@@ -28,6 +28,7 @@ from tb_memplugin.codec import MISSING, Frame
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.metadata import frame_summary
 from tb_memplugin.model import CATEGORIES, PHASES, HeldRow, LayerActivations, LedgerRow, Snapshot
+from tb_memplugin.record_fields import MAX_BYTES
 from tb_memplugin.run_writer import MAX_ACTIVATION_VALUES
 from tb_memplugin.streams import TagRotation, new_session_id
 from tb_memplugin.version import __version__
@@ -320,7 +321,7 @@ def _maybe_layer(path: Any) -> str | None:
 def _bytes(size: Any, what: str) -> int:
     number = not isinstance(size, (bool, str, bytes)) and (hasattr(size, "__index__") or hasattr(size, "__float__"))
     value = float(size) if number else math.nan
-    if not math.isfinite(value) or value < 0 or value != math.floor(value) or value > records.MAX_BYTES:
+    if not math.isfinite(value) or value < 0 or value != math.floor(value) or value > MAX_BYTES:
         raise RecordingError(f"{what} must be a whole number of bytes from 0. Received: {size!r:.100}")
     return int(size)
 

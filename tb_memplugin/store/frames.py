@@ -3,14 +3,14 @@
 import dataclasses
 from typing import TypeAlias
 
-from tb_memplugin import codec, records
+from tb_memplugin import codec, map_records, records
 from tb_memplugin.codec import Frame
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.metadata import STREAMS, Tag
-from tb_memplugin.model import LayerActivations, LayerTable, Samples, SessionInfo, Snapshot
+from tb_memplugin.model import AllocatorMap, LayerActivations, LayerTable, Oom, Samples, SessionInfo, Snapshot
 from tb_memplugin.store.source import TagContent
 
-Value: TypeAlias = SessionInfo | LayerTable | Samples | LayerActivations | Snapshot
+Value: TypeAlias = SessionInfo | LayerTable | Samples | LayerActivations | Snapshot | AllocatorMap | Oom
 
 _ROW_BYTES = 400
 """Estimate of what one row of a ledger or one layer takes as Python objects."""
@@ -86,6 +86,12 @@ def _decode(tag: Tag, data: bytes) -> Piece:
     elif tag.stream == "snapshots":
         value = records.read_snapshot(frame)
         size = _ROW_BYTES * (1 + len(value.ledger) + len(value.held_for_backward))
+    elif tag.stream == "maps":
+        value = map_records.read_map(frame)
+        size = _map_bytes(value)
+    elif tag.stream == "oom":
+        value = map_records.read_oom(frame)
+        size = _ROW_BYTES * (1 + len(value.ledger)) + (0 if value.map is None else _map_bytes(value.map))
     elif tag.stream == "activations":
         value = records.read_activations(frame)
         _check_steps(frame, value)
@@ -95,6 +101,10 @@ def _decode(tag: Tag, data: bytes) -> Piece:
         _check_steps(frame, value)
         size = len(value) * 8 * (5 + 6 * len(value.devices))
     return Piece(frame.sequence, frame.first_step, frame.last_step, value, size)
+
+
+def _map_bytes(taken: AllocatorMap) -> int:
+    return 8 * 8 * len(taken) + _ROW_BYTES * (1 + len(taken.owners))
 
 
 def _check_steps(frame: Frame, value: Samples | LayerActivations) -> None:

@@ -14,9 +14,11 @@ import numpy as np
 from tb_memplugin.codec import MISSING
 from tb_memplugin.model import (
     PHASES,
+    AllocatorMap,
     Integers,
     LayerActivations,
     LayerTable,
+    Oom,
     Run,
     Samples,
     Session,
@@ -66,6 +68,8 @@ def make_session(
     peaks: Sequence[Samples],
     activations: Sequence[LayerActivations],
     snapshots: Sequence[Snapshot],
+    maps: Sequence[AllocatorMap] = (),
+    ooms: Sequence[Oom] = (),
 ) -> tuple[Session, list[str]]:
     """A session from what its frames said, in order, with sentences on what was left out for its size.
 
@@ -90,8 +94,16 @@ def make_session(
         samples=joined,
         activations=table,
         snapshots=tuple(snapshots),
+        maps=tuple(maps),
+        ooms=_last_words(ooms),
     )
     return session, [text for text in sentences if text]
+
+
+def _last_words(ooms: Sequence[Oom]) -> tuple[Oom, ...]:
+    """Of each failure the last record, without those that were taken back."""
+    last = {oom.identifier: oom for oom in ooms}
+    return tuple(oom for oom in last.values() if oom.status != "tolerated")
 
 
 def merge(
@@ -136,6 +148,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
     activations = [session.activations for session in sessions]
     tables = [session.layer_tables for session in sessions]
     snapshots = [session.snapshots for session in sessions]
+    maps = [session.maps for session in sessions]
     if not all_attempts:
         for at, session in enumerate(sessions):
             trained = session.samples.step[session.samples.phase == _TRAIN]
@@ -145,6 +158,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
                     samples[earlier] = _without_steps(samples[earlier], first, last)
                     tables[earlier] = tuple(table for table in tables[earlier] if not first <= table.step <= last)
                     snapshots[earlier] = tuple(taken for taken in snapshots[earlier] if not first <= taken.step <= last)
+                    maps[earlier] = tuple(taken for taken in maps[earlier] if not first <= (taken.step or 0) <= last)
             repeated = {(taken.step, taken.phase, taken.device) for taken in session.snapshots}
             for earlier in range(at):
                 snapshots[earlier] = tuple(
@@ -170,6 +184,9 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         ),
         notes=tuple(dict.fromkeys(note for session in sessions for note in session.info.notes)),
         damage=(),
+        maps=tuple(sorted((taken for of_one in maps for taken in of_one), key=lambda taken: taken.step or 0)),
+        # Also those of steps that a later session repeats: that it died there is why there is a later session.
+        ooms=tuple(sorted((oom for session in sessions for oom in session.ooms), key=lambda oom: oom.wall_time)),
     )
 
 
@@ -193,6 +210,21 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
         snapshots=tuple(sorted(snapshots, key=lambda taken: (taken.step, taken.in_use_bytes))),
         notes=tuple(dict.fromkeys(notes)),
         damage=(),
+        maps=tuple(
+            dataclasses.replace(taken, device=device_name(worker, taken.device))
+            for worker, run in by_worker.items()
+            for taken in run.maps
+        ),
+        ooms=tuple(
+            sorted(
+                (
+                    dataclasses.replace(oom, device=device_name(worker, oom.device))
+                    for worker, run in by_worker.items()
+                    for oom in run.ooms
+                ),
+                key=lambda oom: oom.wall_time,
+            )
+        ),
     )
 
 
@@ -236,6 +268,7 @@ def _unsorted(steps: Integers) -> bool:
 def _first_step(session: Session) -> int | None:
     steps = [int(part.step.min()) for part in (session.samples, session.activations) if len(part)]
     steps += [table.step for table in session.layer_tables] + [taken.step for taken in session.snapshots]
+    steps += [oom.step for oom in session.ooms if oom.step is not None]
     return min(steps, default=None)
 
 

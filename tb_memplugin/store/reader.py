@@ -9,7 +9,17 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.metadata import Tag, parse_tag, run_name
-from tb_memplugin.model import LayerActivations, LayerTable, Run, Samples, Session, SessionInfo, Snapshot
+from tb_memplugin.model import (
+    AllocatorMap,
+    LayerActivations,
+    LayerTable,
+    Oom,
+    Run,
+    Samples,
+    Session,
+    SessionInfo,
+    Snapshot,
+)
 from tb_memplugin.store.cache import ByteCache
 from tb_memplugin.store.frames import DecodedTag, Piece, decode_tag
 from tb_memplugin.store.merge import MergedRun, make_session, merge
@@ -24,12 +34,14 @@ MAX_RUN_BYTES = 2 << 30
 MAX_SENTENCES = 30
 """Sentences on damage that one run shows; the rest are counted."""
 
-_WITHOUT_ACTIVATIONS = ("meta", "samples", "peak", "snapshots")
+_ALWAYS = ("meta", "samples", "peak", "snapshots", "oom")
 _STREAM_WORDS = {
     "samples": "samples",
     "activations": "layer activations",
     "snapshots": "snapshots",
     "meta": "layer tables",
+    "maps": "allocator maps",
+    "oom": "post-mortems",
 }
 
 
@@ -89,8 +101,15 @@ class Reader:
                 self._listed_at = began
             return self._catalog
 
-    def run(self, source: Source, name: str, activations: bool = False, all_attempts: bool = False) -> LoadedRun:
-        """The run called `name`, with its activations only if they are asked for.
+    def run(
+        self,
+        source: Source,
+        name: str,
+        activations: bool = False,
+        all_attempts: bool = False,
+        maps: bool = False,
+    ) -> LoadedRun:
+        """The run called `name`, with its activations and its allocator maps only if they are asked for.
 
         Raises:
             NotFoundError: There is no such run.
@@ -100,19 +119,27 @@ class Reader:
         tags = catalog.get(name)
         if tags is None:
             raise NotFoundError(f"there is no run {name!r:.200}; there are: {_names(catalog)}")
-        return self.load(source, tags, activations, all_attempts)
+        return self.load(source, tags, activations, all_attempts, maps)
 
-    def load(self, source: Source, tags: RunTags, activations: bool = False, all_attempts: bool = False) -> LoadedRun:
+    def load(
+        self,
+        source: Source,
+        tags: RunTags,
+        activations: bool = False,
+        all_attempts: bool = False,
+        maps: bool = False,
+    ) -> LoadedRun:
         """The run whose frames lie at `tags`.
 
         Raises:
             SourceError: The source cannot be read now.
         """
-        key = (tags.name, activations, all_attempts)
+        streams = (*_ALWAYS, *(("activations",) if activations else ()), *(("maps",) if maps else ()))
+        key = (tags.name, streams, all_attempts)
         with self._lock:
             loaded = self._runs.get(key, tags.version)
             if loaded is None:
-                loaded = self._load(source, tags, activations, all_attempts)
+                loaded = self._load(source, tags, streams, all_attempts)
                 self._runs.put(key, tags.version, loaded, _run_bytes(loaded.run))
             return loaded
 
@@ -124,8 +151,8 @@ class Reader:
             self._decode(source, unknown)
             return len({path for _, run, tag, _ in wanted for path in self._layers.get((run, tag), (None, ()))[1]})
 
-    def _load(self, source: Source, tags: RunTags, activations: bool, all_attempts: bool) -> LoadedRun:
-        wanted = [entry for entry in tags.tags if activations or entry[2].stream in _WITHOUT_ACTIVATIONS]
+    def _load(self, source: Source, tags: RunTags, streams: Sequence[str], all_attempts: bool) -> LoadedRun:
+        wanted = [entry for entry in tags.tags if entry[2].stream in streams]
         decoded, too_large = self._decode(source, wanted)
         damage = list(tags.damage)
         newer = [tag.newer for tag in decoded.values() if tag.newer]
@@ -139,8 +166,8 @@ class Reader:
                 f"{too_large} tags are not shown: the run is over the {MAX_RUN_BYTES} bytes that memory is taken for"
             )
         sessions: list[tuple[str, Session]] = []
-        for (worker, identifier), streams in _by_session(wanted, decoded).items():
-            session, sentences = _session(identifier, streams)
+        for (worker, identifier), of_session in _by_session(wanted, decoded).items():
+            session, sentences = _session(identifier, of_session)
             sessions.append((worker, session))
             damage.extend(sentences)
         merged = merge(tags.name, sessions, _limited(damage), all_attempts)
@@ -233,6 +260,8 @@ def _session(identifier: str, streams: Mapping[str, Sequence[Piece]]) -> tuple[S
         peaks=values("peak", Samples),
         activations=values("activations", LayerActivations),
         snapshots=values("snapshots", Snapshot),
+        maps=values("maps", AllocatorMap),
+        ooms=values("oom", Oom),
     )
     for stream in _STREAM_WORDS:
         sentences.extend(_gaps(identifier, stream, streams.get(stream, ())))
@@ -266,6 +295,8 @@ def _limited(sentences: Sequence[str]) -> list[str]:
 def _run_bytes(run: Run) -> int:
     rows = sum(len(taken.ledger) + len(taken.held_for_backward) + 1 for taken in run.snapshots)
     samples = len(run.samples) * 8 * (5 + 6 * len(run.samples.devices))
+    chunks = sum(len(taken) for taken in run.maps) + sum(len(oom.map) for oom in run.ooms if oom.map is not None)
+    samples += 64 * chunks
     return samples + run.activations.bytes.nbytes + 16 * len(run.activations) + 100 * rows + 1000
 
 
