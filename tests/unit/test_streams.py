@@ -1,6 +1,7 @@
 """The rotation of tags: what keeps TensorBoard's readers from dropping events."""
 
 from collections import defaultdict
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ def test_no_tag_holds_more_than_its_events_and_steps_grow_within_it(steps: list[
         held[rotation.next(step)].append(step)
     for of_tag in held.values():
         assert len(of_tag) <= EVENTS_PER_TAG
-        assert all(later > earlier for earlier, later in zip(of_tag, of_tag[1:], strict=False))
+        assert all(later > earlier for earlier, later in pairwise(of_tag))
 
 
 def test_tags_are_numbered_in_order_and_frames_are_counted() -> None:

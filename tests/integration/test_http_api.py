@@ -1,0 +1,341 @@
+"""The plugin's HTTP API over real event files; every example of ``http_api.md`` is compared with a real answer."""
+
+import json
+import pathlib
+import re
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from reading_cases import DEVICE, MIB, make_samples, write_small_run
+from tensorboard.backend import application
+from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+from tensorboard.plugins import base_plugin
+from werkzeug.test import Client
+
+import tb_memplugin
+from tb_memplugin.analysis.describe import describe_run
+from tb_memplugin.metadata import EVENTS_PER_TAG, PLUGIN_NAME
+from tb_memplugin.plugin import MemoryPlugin
+from tb_memplugin.plugin_loader import MemoryLoader
+from tb_memplugin.run_writer import RunWriter
+from tb_memplugin.server.handlers import Columns, Handlers
+from tb_memplugin.server.responses import pack_columns
+from tb_memplugin.store.file_source import FileSource
+from tb_memplugin.store.reader import Reader
+
+BASE = f"/data/plugin/{PLUGIN_NAME}/"
+DOCUMENT = pathlib.Path(tb_memplugin.__file__).parent / "server" / "http_api.md"
+EXAMPLES = {
+    section.partition("`")[0].partition("?")[0]: json.loads(match[1])
+    for section in DOCUMENT.read_text(encoding="utf-8").split("## `GET ")[1:]
+    if (match := re.search(r"```json\n(.*?)```", section, re.DOTALL))
+}
+"""Route -> the example of its JSON."""
+REQUESTS = {
+    "runs": "runs",
+    "overview": f"overview?run=frozen&device={DEVICE}",
+    "snapshots": "snapshots?run=frozen",
+    "snapshot": f"snapshot?run=frozen&device={DEVICE}&step=3",
+    "layers": "layers?run=frozen",
+    "activations": "activations?run=frozen",
+}
+
+
+def multiplexer(logdir: pathlib.Path) -> plugin_event_multiplexer.EventMultiplexer:
+    """TensorBoard's Python reader with its default sample sizes."""
+    reading = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance={})
+    reading.AddRunsFromDirectory(str(logdir))
+    reading.Reload()
+    return reading
+
+
+def client_over(provider: Any) -> Client:
+    plugin = MemoryLoader().load(base_plugin.TBContext(data_provider=provider))
+    return Client(application.TensorBoardWSGI([plugin], data_provider=provider))
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    directory = tmp_path_factory.mktemp("runs")
+    write_small_run(directory / "frozen")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def client(logdir: pathlib.Path) -> Client:
+    return client_over(data_provider.MultiplexerDataProvider(multiplexer(logdir), str(logdir)))
+
+
+def decode(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    (length,) = struct.unpack_from("<I", data)
+    head = json.loads(data[4 : 4 + length])
+    values = np.frombuffer(data[(4 + length + 7) // 8 * 8 :], "<f8").reshape(len(head["columns"]), head["rows"])
+    return head, dict(zip(head["columns"], values, strict=True))
+
+
+def answer(client: Client, request: str) -> Any:
+    """The JSON of an answer, of columns their description."""
+    response = client.get(BASE + request)
+    assert response.status_code == 200, response.text
+    return response.get_json() if response.content_type == "application/json" else decode(response.data)[0]
+
+
+def differences(example: Any, actual: Any, place: str) -> list[str]:
+    """Where `actual` has other field names or types than `example`; null is not known and fits any type."""
+    if example is None or actual is None:
+        return []
+    if isinstance(example, dict) and isinstance(actual, dict):
+        found = (
+            [f"{place}: fields {sorted(example.keys() ^ actual.keys())} differ"]
+            if example.keys() != actual.keys()
+            else []
+        )
+        return found + [
+            d
+            for key in example.keys() & actual.keys()
+            for d in differences(example[key], actual[key], f"{place}.{key}")
+        ]
+    if isinstance(example, list) and isinstance(actual, list):
+        return [d for at, item in enumerate(actual) if example for d in differences(example[0], item, f"{place}[{at}]")]
+    fits = type(example) is type(actual) or (type(example) is float and type(actual) is int)
+    return [] if fits else [f"{place}: {type(actual).__name__} where the example has {type(example).__name__}"]
+
+
+@pytest.mark.parametrize("route", sorted(EXAMPLES))
+def test_the_documented_fields_are_those_of_real_answers(client: Client, route: str) -> None:
+    assert differences(EXAMPLES[route], answer(client, REQUESTS[route]), route) == []
+
+
+def test_every_route_is_documented_and_every_documented_one_is_there(client: Client) -> None:
+    assert EXAMPLES.keys() == REQUESTS.keys()
+    routes = set(MemoryPlugin(base_plugin.TBContext()).get_plugin_apps())
+    assert routes == {*(f"/{route}" for route in REQUESTS), "/index.js", "/static/*"}
+
+
+DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
+    "runs": lambda handlers, source: handlers.runs(source),
+    "overview": lambda handlers, source: handlers.overview(source, "frozen", DEVICE, "train", None, None, 1500),
+    "snapshots": lambda handlers, source: handlers.snapshots(source, "frozen", None),
+    "snapshot": lambda handlers, source: handlers.snapshot(source, "frozen", DEVICE, 3, "train"),
+    "layers": lambda handlers, source: handlers.layers(source, "frozen", None),
+    "activations": lambda handlers, source: handlers.activations(source, "frozen", 1500),
+}
+
+
+@pytest.mark.parametrize("route", sorted(DIRECT))
+def test_event_files_read_directly_give_the_same_answers(client: Client, logdir: pathlib.Path, route: str) -> None:
+    direct = DIRECT[route](Handlers(Reader()), FileSource(logdir))
+    response = client.get(BASE + REQUESTS[route])
+    if isinstance(direct, Columns):
+        assert pack_columns(direct.fields, direct.columns) == response.data
+    elif route == "runs":  # the marks of a provider are not those of files
+        unversioned = [{**run, "version": None} for run in response.get_json()["runs"]]
+        assert [{**run, "version": None} for run in direct["runs"]] == unversioned
+    else:
+        assert direct == response.get_json()
+
+
+def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) -> None:
+    described = describe_run(tb_memplugin.load(logdir)["frozen"])
+    (run,) = answer(client, "runs")["runs"]
+    assert [run[name] for name in ("sessions", "steps", "first_step", "last_step")] == [
+        described[name] for name in ("sessions", "steps", "first_step", "last_step")
+    ]
+    assert {
+        device["device"]: {key: device[key] for key in described["devices"][DEVICE]} for device in run["devices"]
+    } == described["devices"]
+    assert answer(client, "layers?run=frozen")["layers"] == described["layers"]
+    for taken in described["snapshots"]:
+        request = f"snapshot?run=frozen&device={taken['device']}&step={taken['step']}&phase={taken['phase']}"
+        assert answer(client, request) == {"run": "frozen", **taken}
+
+
+def test_the_overview_holds_every_written_step(client: Client) -> None:
+    head, columns = decode(client.get(BASE + REQUESTS["overview"]).data)
+    assert columns["step"].tolist() == list(range(60))
+    assert columns["peak_bytes"].tolist() == [700.0 * MIB if step == 41 else 200.0 * MIB + step for step in range(60)]
+    assert np.isnan(columns["driver_used_bytes"]).all()
+    total = np.sum([columns[f"group/{at}"] for at in range(len(head["groups"]))], axis=0)
+    assert total.tolist() == columns["peak_bytes"].tolist()
+    assert head["epochs"] == [
+        {"epoch": 0, "first_step": 0, "last_step": 29},
+        {"epoch": 1, "first_step": 30, "last_step": 59},
+    ]
+    assert head["validations"] == [{"after_step": 59, "batches": 4, "peak_bytes": 150 * MIB}]
+    assert [change["became_trainable"] for change in head["changes"]] == [[], ["model/backbone"]]
+    assert [int(step) for step in columns["step"][columns["traced"] == 1]] == [3, 41]
+
+
+def test_the_layers_of_a_step_are_those_of_then(client: Client) -> None:
+    assert [answer(client, f"layers?run=frozen&step={step}")["step"] for step in (0, 29, 30, 10**9)] == [0, 0, 30, 30]
+
+
+BAD = [
+    ("runs", ["x=1", "run=frozen"]),
+    (
+        "overview",
+        [
+            "",
+            "run=frozen",
+            f"device={DEVICE}",
+            "run=&device=x",
+            "run=frozen&device=",
+            f"run=frozen&run=frozen&device={DEVICE}",
+            f"run=frozen&device={DEVICE}&phase=test",
+            f"run=frozen&device={DEVICE}&phase=train&phase=train",
+            f"run=frozen&device={DEVICE}&first_step=-1",
+            f"run=frozen&device={DEVICE}&first_step=1e3",
+            f"run=frozen&device={DEVICE}&last_step={'9' * 5000}",
+            f"run=frozen&device={DEVICE}&first_step=5&last_step=4",
+            f"run=frozen&device={DEVICE}&points=9",
+            f"run=frozen&device={DEVICE}&points=10001",
+            f"run=frozen&device={DEVICE}&points=",
+            f"run={'x' * 100_000}&device={DEVICE}",
+            f"run=frozen&device={DEVICE}&stpe=1",
+        ],
+    ),
+    ("snapshots", ["", "run=", "run=frozen&device=", "run=frozen&run=frozen", "run=frozen&step=1"]),
+    (
+        "snapshot",
+        [
+            "run=frozen&device=CPU:0",
+            "run=frozen&step=1",
+            "device=CPU:0&step=1",
+            "run=frozen&device=CPU:0&step=a",
+            "run=frozen&device=CPU:0&step=1&step=2",
+            "run=frozen&device=CPU:0&step=3&phase=",
+        ],
+    ),
+    ("layers", ["", "run=frozen&step=x", "run=frozen&step=-0", "run=frozen&step=%F3%A0", "run=frozen&device=CPU:0"]),
+    ("activations", ["", "run=frozen&points=0", "run=frozen&points=%00", "run=frozen&first_step=1"]),
+]
+
+
+@pytest.mark.parametrize(("route", "query"), [(route, query) for route, queries in BAD for query in queries])
+def test_a_wrong_parameter_is_a_400_with_a_sentence(client: Client, route: str, query: str) -> None:
+    response = client.get(f"{BASE}{route}?{query}")
+    assert response.status_code == 400 and response.content_type.startswith("text/plain")
+    assert 10 < len(response.text) < 300 and response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "overview?run=no&device=CPU:0",
+        "overview?run=frozen&device=GPU:9",
+        "snapshots?run=no",
+        "snapshots?run=frozen&device=GPU:9",
+        "snapshot?run=frozen&device=CPU:0&step=4",
+        "snapshot?run=frozen&device=CPU:0&step=3&phase=validation",
+        "snapshot?run=no&device=CPU:0&step=3",
+        "layers?run=no",
+        "activations?run=..%2F..%2Fetc",
+        "static/no.js",
+        "static/../plugin.py",
+        "static/%2e%2e/plugin.py",
+        "static/..%2fplugin.py",
+        "static//etc/passwd",
+    ],
+)
+def test_what_is_not_there_is_a_404_with_a_sentence(client: Client, request_: str) -> None:
+    response = client.get(BASE + request_)
+    assert response.status_code == 404 and 10 < len(response.text) < 300
+
+
+def test_only_get_is_answered(client: Client) -> None:
+    for method in ("POST", "PUT", "DELETE"):
+        assert client.open(BASE + "runs", method=method).status_code == 405
+
+
+def test_a_plugin_without_a_provider_is_inactive_and_says_so() -> None:
+    # GIVEN a context with every field None
+    plugin = MemoryLoader().load(base_plugin.TBContext())
+    assert plugin.is_active() is False
+    response = Client(plugin.get_plugin_apps()["/runs"]).get("/")
+    assert response.status_code == 404 and "no data provider" in response.text
+
+
+def test_a_provider_that_fails_is_a_503_with_a_sentence() -> None:
+    class Broken:
+        def list_tensors(self, *args: Any, **kwargs: Any) -> Any:
+            raise ConnectionError("the data server is gone")
+
+    plugin = MemoryLoader().load(base_plugin.TBContext(data_provider=Broken()))
+    response = Client(plugin.get_plugin_apps()["/runs"]).get("/")
+    assert response.status_code == 503 and "cannot be listed now" in response.text
+
+
+def test_the_loader_asks_for_all_events_unless_the_user_said_how_many() -> None:
+    class Flags:
+        samples_per_plugin: Mapping[str, int] | None = None
+
+    flags = Flags()
+    MemoryLoader().fix_flags(flags)
+    assert flags.samples_per_plugin == {PLUGIN_NAME: 0}
+    flags.samples_per_plugin = {PLUGIN_NAME: 5, "scalars": 7}
+    MemoryLoader().fix_flags(flags)
+    assert flags.samples_per_plugin == {PLUGIN_NAME: 5, "scalars": 7}
+    MemoryLoader().fix_flags(object())
+    MemoryLoader().fix_flags(None)
+
+
+def test_the_tab_is_called_memory(client: Client) -> None:
+    listing = client.get("/data/plugins_listing").get_json()
+    assert listing[PLUGIN_NAME]["enabled"] is True and listing[PLUGIN_NAME]["tab_name"] == "Memory"
+    assert listing[PLUGIN_NAME]["loading_mechanism"]["type"] == "IFRAME"
+    assert listing[PLUGIN_NAME]["loading_mechanism"]["module_path"].endswith("/index.js")
+
+
+def test_default_sampling_loses_no_step(tmp_path: pathlib.Path) -> None:
+    # GIVEN a thousand flushes of one step each, hundred times what TensorBoard's Python reader keeps of a tag
+    writer = RunWriter(tmp_path / "exp")
+    for step in range(1000):
+        writer.samples(make_samples([step], [999 * MIB if step == 777 else MIB]))
+    writer.close()
+    assert EVENTS_PER_TAG < 10
+    client = client_over(data_provider.MultiplexerDataProvider(multiplexer(tmp_path), str(tmp_path)))
+    _, columns = decode(client.get(f"{BASE}overview?run=exp&device={DEVICE}&points=1000").data)
+    assert columns["step"].tolist() == list(range(1000)) and columns["peak_bytes"][777] == 999 * MIB
+
+
+def test_fifty_clients_during_reloads_see_whole_answers(tmp_path: pathlib.Path) -> None:
+    # GIVEN a training that writes while TensorBoard reloads and fifty pages poll
+    writer = RunWriter(tmp_path / "exp")
+    writer.samples(make_samples(range(10), [100] * 10))
+    writer.flush()
+    reading = multiplexer(tmp_path)
+    client = client_over(data_provider.MultiplexerDataProvider(reading, str(tmp_path)))
+    wrong: list[str] = []
+
+    def poll(number: int) -> None:
+        for _ in range(4):
+            request = f"overview?run=exp&device={DEVICE}" if number % 2 else "runs"
+            response = client.get(BASE + request)
+            if response.status_code != 200:
+                wrong.append(f"{response.status_code} {response.text}")
+            elif number % 2:
+                head, columns = decode(response.data)
+                steps = columns["step"]
+                # Flushes are of ten steps whose peaks are all the same, and rise with the flush.
+                if (
+                    len(steps) % 10
+                    or steps.tolist() != list(range(len(steps)))
+                    or (columns["peak_bytes"] != 100 + steps // 10).any()
+                ):
+                    wrong.append(f"{head['total_rows']} rows, mixed")
+
+    threads = [threading.Thread(target=poll, args=(number,)) for number in range(50)]
+    for thread in threads:
+        thread.start()
+    for first in range(10, 100, 10):
+        writer.samples(make_samples(range(first, first + 10), [100 + first // 10] * 10))
+        writer.flush()
+        reading.Reload()
+    for thread in threads:
+        thread.join(timeout=120)
+    writer.close()
+    assert wrong == [] and not any(thread.is_alive() for thread in threads)

@@ -1,0 +1,172 @@
+"""Small known runs for the tests of the reading half: what is written is stated here, and tests compare with that."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.codec import MISSING
+from tb_memplugin.model import (
+    PHASES,
+    DeviceSamples,
+    HeldRow,
+    Layer,
+    LayerActivations,
+    LayerTable,
+    LedgerRow,
+    Phase,
+    Samples,
+    Snapshot,
+)
+from tb_memplugin.run_writer import RunWriter
+
+DEVICE = "CPU:0"
+MIB = 1 << 20
+START = 1_790_000_000.0
+
+
+def make_samples(
+    steps: Sequence[int],
+    peaks: Sequence[int],
+    *,
+    phase: Phase = "train",
+    device: str = DEVICE,
+    in_use: Sequence[int] | None = None,
+    epoch: int = 0,
+    start: float = START,
+) -> Samples:
+    """Samples with the given peaks, half a second a step, in use one MiB below the peak unless given."""
+    count = len(steps)
+    missing = np.full(count, MISSING)
+    peak = np.asarray(peaks, np.int64)
+    return Samples(
+        step=np.asarray(steps, np.int64),
+        phase=np.full(count, PHASES.index(phase)),
+        epoch=np.full(count, epoch),
+        wall_time=start + np.asarray(steps, np.float64) / 2,
+        host_resident_bytes=np.full(count, 300 * MIB),
+        devices={
+            device: DeviceSamples(
+                in_use_bytes=np.maximum(peak - MIB, 0) if in_use is None else np.asarray(in_use, np.int64),
+                peak_bytes=peak,
+                capacity_bytes=np.full(count, 2048 * MIB),
+                driver_process_bytes=missing,
+                driver_used_bytes=missing,
+                driver_total_bytes=missing,
+            )
+        },
+    )
+
+
+def make_layer(path: str, trainable: bool, parameters: int, optimizer_bytes: int = 0) -> Layer:
+    """A float32 layer of `parameters` weights."""
+    return Layer(
+        path=path,
+        type="Conv2D",
+        trainable=trainable,
+        parameters=parameters,
+        weight_bytes=4 * parameters,
+        trainable_weight_bytes=4 * parameters if trainable else 0,
+        optimizer_bytes=optimizer_bytes,
+        output_shape=(-1, 8, 8, 4),
+        output_dtype="float32",
+        output_bytes=None,
+    )
+
+
+def make_table(step: int, *, unfrozen: bool, reason: str = "recording began") -> LayerTable:
+    """A frozen backbone of 1,000,000 weights (unless `unfrozen`) with a trainable head of 500."""
+    backbone = make_layer("model/backbone", unfrozen, 1_000_000, 8_000_000 if unfrozen else 0)
+    head = make_layer("model/head", True, 500, 4_000)
+    return LayerTable(
+        step=step,
+        wall_time=START + step / 2,
+        reason=reason,
+        layers=(backbone, head),
+        optimizer="Adam",
+        other_optimizer_bytes=12,
+        other_state_bytes=16,
+    )
+
+
+def make_snapshot(
+    step: int,
+    *,
+    activations: int = 100 * MIB,
+    frozen: int = 4_000_000,
+    trainable: int = 2_000,
+    device: str = DEVICE,
+    phase: Phase = "train",
+    unattributed: int = 4096,
+) -> Snapshot:
+    """A snapshot whose ledger holds exactly the given bytes, 512 of the activations being rounding."""
+    ledger = (
+        LedgerRow("model/backbone", "activations", None, activations, 512),
+        LedgerRow("model/backbone", "weights", False, frozen, 0),
+        LedgerRow(None, "unattributed", None, unattributed, None),
+        LedgerRow("model/head", "weights", True, trainable, 0),
+    )
+    return Snapshot(
+        step=step,
+        phase=phase,
+        device=device,
+        wall_time=START + step / 2,
+        mode="graph",
+        in_use_bytes=activations + frozen + trainable + unattributed,
+        pool_bytes=512 * MIB,
+        largest_free_bytes=128 * MIB,
+        capacity_bytes=2048 * MIB,
+        fragmentation=0.25,
+        rounding_bytes=512,
+        ledger=ledger,
+        held_for_backward=(HeldRow("model/backbone", activations - 512),),
+        not_available=("the map is not available, because this is a test",),
+    )
+
+
+def make_activations(steps: Sequence[int], layers: Sequence[str], values: Any) -> LayerActivations:
+    """Recorded activation bytes, half a second a step; `values` of shape [steps, layers]."""
+    step = np.asarray(steps, np.int64)
+    return LayerActivations(step, START + step / 2, tuple(layers), np.asarray(values, np.int64))
+
+
+def write_small_run(directory: str | os.PathLike[str], *, worker: str = "", start: float = START) -> None:
+    """60 steps in two epochs, a peak of 700 MiB at step 41, an unfreezing at 30, two snapshots, a validation pass."""
+    writer = RunWriter(directory, versions={"tensorflow": "2.21.0"}, worker=worker)
+    writer.layer_table(make_table(0, unfrozen=False))
+    for first in range(0, 60, 10):
+        steps = range(first, first + 10)
+        peaks = [700 * MIB if step == 41 else 200 * MIB + step for step in steps]
+        if first == 30:
+            writer.layer_table(make_table(30, unfrozen=True, reason="model/backbone became trainable"))
+        writer.samples(make_samples(steps, peaks, epoch=first // 30, start=start))
+        if first == 0:
+            writer.snapshot(make_snapshot(3))
+        if first == 40:
+            writer.snapshot(make_snapshot(41, frozen=0, trainable=4_002_000, activations=600 * MIB))
+    writer.samples(make_samples([59] * 4, [120 * MIB, 150 * MIB, 140 * MIB, 90 * MIB], phase="validation", start=start))
+    writer.activations(make_activations([0, 1, 2], ["model/backbone", "model/head"], [[100, 10], [300, 20], [200, 30]]))
+    writer.close()
+
+
+def event_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """The event files under `directory`, in order."""
+    return sorted(path for path in pathlib.Path(directory).rglob("*tfevents*") if path.is_file())
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Whether two values of the model are equal, arrays and their dtypes included."""
+    if isinstance(left, np.ndarray):
+        return isinstance(right, np.ndarray) and left.dtype == right.dtype and np.array_equal(left, right)
+    if dataclasses.is_dataclass(left) and not isinstance(left, type):
+        return type(left) is type(right) and all(
+            equal(getattr(left, field.name), getattr(right, field.name)) for field in dataclasses.fields(left)
+        )
+    if isinstance(left, dict):
+        return isinstance(right, dict) and left.keys() == right.keys() and all(equal(left[k], right[k]) for k in left)
+    if isinstance(left, tuple):
+        return isinstance(right, tuple) and len(left) == len(right) and all(map(equal, left, right))
+    return bool(left == right)
