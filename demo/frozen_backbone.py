@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-CAPACITY_MIB = 1024
+CAPACITY_MIB = 512
 # Both must be known before TensorFlow is imported.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(CAPACITY_MIB))

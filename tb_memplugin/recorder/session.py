@@ -105,7 +105,7 @@ class MemoryRecorder:
         self._host = HostMemory()
         self._driver = Driver({device.name: device.pci_bus_id for device in self._devices if device.pci_bus_id})
         self._writer = self._faults.run(FILES, open_run_writer, self._settings)
-        self._tracer = StepTracer(self._settings, self._names, self._watch, self._faults)
+        self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults)
         interval = REMOTE_FLUSH_SECONDS if self._settings.remote else FLUSH_SECONDS
         self._background = Background(self._tick, interval)
         for sentence in self._unavailable:

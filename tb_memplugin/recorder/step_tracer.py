@@ -9,6 +9,7 @@ from tb_memplugin.analysis.attribution import attribute
 from tb_memplugin.analysis.batch import batch_size
 from tb_memplugin.importers.xplane import read_traces
 from tb_memplugin.model import Phase, Snapshot
+from tb_memplugin.recorder.devices import Device
 from tb_memplugin.recorder.faults import Faults
 from tb_memplugin.recorder.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.profiler import ProfilerBusyError, ProfilerWindow
@@ -35,10 +36,11 @@ class TracedStep:
 class StepTracer:
     """Owns the profiler window of the step that runs, on the training's thread; `work_through` runs on another."""
 
-    def __init__(self, settings: Settings, devices: Sequence[str], watch: LayerWatch, faults: Faults) -> None:
+    def __init__(self, settings: Settings, devices: Sequence[Device], watch: LayerWatch, faults: Faults) -> None:
         self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
         self._settings = settings
-        self._devices = tuple(devices)
+        self._devices = tuple(device.name for device in devices)
+        self._capacities = {device.name: device.capacity_bytes for device in devices}
         self._watch = watch
         self._faults = faults
         self._window: ProfilerWindow | None = None
@@ -129,7 +131,7 @@ class StepTracer:
                 step=traced.step,
                 phase=traced.phase,
                 wall_time=traced.wall_time,
-                capacity_bytes=None,
+                capacity_bytes=self._capacities[trace.device],
             )
             for trace in traces
             if trace.device in traced.facts
