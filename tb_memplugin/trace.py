@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from tb_memplugin.model import Floats, Integers, Mode
 
 Pass: TypeAlias = Literal["forward", "backward", "update", "other"]
@@ -63,6 +65,7 @@ class AllocationTrace:
         layers: Spans that `recorder.observe` put round layer calls in eager mode, named by layer path.
         threads: Names of profiler lines.
         start_in_use: Bytes in use before the first event.
+        modules: Plans of the compiled modules that the profile holds.
         missed: Number of places where `in_use` does not follow from the event before, 0 where the stream closes.
     """
 
@@ -100,18 +103,35 @@ class AllocationTrace:
 
 @dataclasses.dataclass(frozen=True)
 class Buffer:
-    """A logical buffer of a compiled module at the module's peak.
+    """A logical buffer of a compiled module.
 
     Attributes:
-        instruction: Name of the instruction that defines it.
-        op: Names of the TensorFlow ops it stands for, best first; several where it has none of its own and its
-            neighbours were asked.
-        bytes: Its size in the plan.
+        ops: Names of the TensorFlow ops it stands for, the instruction's own first, then of what is fused into it, of
+            its operands and of its users.
+        readers: Names of the ops that read it.
+        offset, bytes: Its place in its allocation.
+        start, end: Positions in the module's schedule from which and up to which it holds its value.
+        named: Whether the first of `ops` is the instruction's own, not a neighbour's.
+        of_argument: Whether it is a copy of an argument in another layout.
     """
 
-    instruction: str
     ops: tuple[str, ...]
+    readers: tuple[str, ...]
+    offset: int
     bytes: int
+    start: int
+    end: int
+    named: bool
+    of_argument: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedAllocation:
+    """A block of memory that a compiled module asks for in one piece, with the buffers that the compiler put into it."""
+
+    bytes: int
+    output: bool
+    buffers: tuple[Buffer, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,16 +139,15 @@ class Module:
     """The compiler's plan of one XLA module.
 
     Attributes:
-        name: Module name, e.g. ``a_inference_one_step_on_data_1234__XlaMustCompile_true…``.
-        temp_bytes: Size of the allocation that holds its temporaries.
-        output_bytes: Sizes of the allocations that it returns, each of its own.
-        buffers: Live temporaries at the plan's peak.
+        name: Module name, e.g. ``a_inference_one_step_on_data_1234__.9``.
+        function: Name of the function graph that was compiled, e.g. ``one_step_on_data``; empty if the name does not
+            say.
+        allocations: Those of its temporaries and results.
     """
 
     name: str
-    temp_bytes: int
-    output_bytes: tuple[int, ...]
-    buffers: tuple[Buffer, ...]
+    function: str
+    allocations: tuple[PlannedAllocation, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,6 +247,7 @@ class TraceFacts:
         tensors: Others that Python held.
         gradients: (address, requested bytes, layer) of variables' gradients as the eager backward pass returned them.
         chunks: Address to what earlier windows saw being allocated there.
+        addresses: Where chunks began that earlier windows saw, sorted.
         start_in_use: The device's bytes in use just before the window, None if not known.
         notes: Sentences on what could not be learned.
     """
@@ -239,5 +259,6 @@ class TraceFacts:
     tensors: tuple[TensorFact, ...] = ()
     gradients: tuple[tuple[int, int, str | None], ...] = ()
     chunks: Mapping[int, KnownChunk] = dataclasses.field(default_factory=dict)
+    addresses: Integers = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     start_in_use: int | None = None
     notes: tuple[str, ...] = ()

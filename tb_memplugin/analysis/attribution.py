@@ -46,12 +46,20 @@ def attribute(
     if explained < in_use:
         _add(amounts, Owner(None, "unattributed", None), in_use - explained, None)
     ledger = _ledger(amounts)
+    mode = facts.mode
+    compiled, live = _compiled_share(found, classifier, peak)
+    if compiled:
+        notes.append(
+            "Measured sizes inside compiled modules are not available, because XLA allocates their "
+            f"{compiled} bytes as blocks: what is in these is the compiler's plan for its own peak."
+        )
+        mode = "xla" if 2 * compiled > live else mode
     return Snapshot(
         step=step,
         phase=phase,
         device=trace.device,
         wall_time=wall_time,
-        mode=facts.mode,
+        mode=mode,
         in_use_bytes=in_use,
         pool_bytes=None,
         largest_free_bytes=None,
@@ -62,6 +70,13 @@ def attribute(
         held_for_backward=() if faults else _held(trace, found, classifier),
         not_available=tuple(notes),
     )
+
+
+def _compiled_share(found: Chunks, classifier: Classifier, peak: int) -> tuple[int, int]:
+    """Bytes of compiled modules' blocks at the peak, and of everything that was allocated in the window."""
+    live = [chunk for chunk in found.live(peak).tolist() if found.birth[chunk] >= 0]
+    blocks = [chunk for chunk in live if classifier.plan(chunk) is not None]
+    return int(found.allocated[blocks].sum()), int(found.allocated[live].sum())
 
 
 def _fragmentation(trace: AllocationTrace, peak: int) -> float | None:
@@ -83,9 +98,8 @@ def _amounts(
     totals: dict[Owner, tuple[int, int | None]] = {}
     live = [] if peak is None else found.live(peak).tolist()
     for chunk in live:
-        owner, requested = classifier.owner(chunk, peak or 0)
-        allocated = int(found.allocated[chunk])
-        _add(totals, owner, allocated, allocated - requested)
+        for owner, allocated, requested in classifier.owners(chunk, peak or 0):
+            _add(totals, owner, allocated, allocated - requested)
     for item in old:
         owner = Owner(item.layer, item.category, item.trainable)
         _add(totals, owner, item.allocated, item.allocated - item.requested)
@@ -121,4 +135,7 @@ def _held(trace: AllocationTrace, found: Chunks, classifier: Classifier) -> tupl
     rows: dict[str | None, int] = defaultdict(int)
     for chunk in best[1]:
         rows[classifier.maker(chunk)] += int(found.requested[chunk])
+    blocks = classifier.held_in_modules()
+    for layer, size in max(blocks, key=lambda block: sum(size for _, size in block), default=[]):
+        rows[layer] += size
     return tuple(HeldRow(layer, size) for layer, size in sorted(rows.items(), key=lambda row: (-row[1], row[0] or "")))

@@ -7,8 +7,9 @@ import numpy as np
 from tb_memplugin.analysis.lifetimes import Chunks, is_input, readers
 from tb_memplugin.analysis.op_names import OpNames, op_name
 from tb_memplugin.analysis.window_start import rounded
+from tb_memplugin.analysis.xla import Plans
 from tb_memplugin.model import Category, Integers
-from tb_memplugin.trace import AllocationTrace, OpFact, TraceFacts, VariableFact
+from tb_memplugin.trace import AllocationTrace, Module, OpFact, PlannedAllocation, TraceFacts, VariableFact
 
 _INPUT_THREAD = "tf_data"
 
@@ -40,6 +41,7 @@ class Classifier:
         self._variables = {fact.name: fact for fact in facts.variables}
         self._tensors = {fact.address: fact for fact in facts.tensors}
         self._ends = self._forward_ends()
+        self._plans = Plans(trace.modules, self._names)
         self._waits: dict[str, bool] = {}
         self._input_sizes = {
             int(found.requested[chunk])
@@ -52,8 +54,34 @@ class Classifier:
 
     # --- chunks ---
 
-    def owner(self, chunk: int, instant: int) -> tuple[Owner, int]:
-        """Owner of a chunk at an instant (number of an event), and the bytes that were requested of it."""
+    def owners(self, chunk: int, instant: int) -> list[tuple[Owner, int, int]]:
+        """(owner, allocated, requested) of a chunk at an instant (number of an event).
+
+        Several for a compiled module's block.
+        """
+        allocated, requested = int(self._chunks.allocated[chunk]), int(self._chunks.requested[chunk])
+        plan = self.plan(chunk)
+        if plan is None:
+            owner, requested = self._owner(chunk, instant)
+            return [(owner, allocated, requested)]
+        parts = [(self._owned(part.layer, part.category), part.bytes, part.bytes) for part in self._plans.parts(*plan)]
+        if allocated > requested:
+            parts.append((Owner(None, "workspace", None), allocated - requested, 0))
+        return parts
+
+    def plan(self, chunk: int) -> tuple[Module, PlannedAllocation] | None:
+        """The planned allocation of a compiled module that a chunk is; None for others."""
+        birth = int(self._chunks.birth[chunk])
+        if birth < 0 or not self._trace.modules or is_input(self._trace, birth):
+            return None
+        name = self._trace.text(int(self._trace.op[birth]))
+        if name is not None and self._names.fact(name) is not None:
+            return None
+        plan = self._plans.planned(int(self._chunks.requested[chunk]), name)
+        variable = self._became(chunk) if plan is not None and plan[1].output else None
+        return None if variable is not None else plan
+
+    def _owner(self, chunk: int, instant: int) -> tuple[Owner, int]:
         birth = int(self._chunks.birth[chunk])
         requested = int(self._chunks.requested[chunk])
         if birth < 0:
@@ -91,8 +119,10 @@ class Classifier:
 
     def _old_storage_lives(self, variable: VariableFact, instant: int) -> bool:
         """Whether the variable's chunk from before the window is still there: then a new one is only being filled."""
-        old = np.flatnonzero((self._chunks.birth == -1) & (self._chunks.address == (variable.start_address or -1)))
-        return bool(len(old)) and int(self._chunks.death[old[0]]) > instant
+        if variable.start_address is None:
+            return False
+        old = np.flatnonzero((self._chunks.birth == -1) & (self._chunks.address == variable.start_address))
+        return not len(old) or int(self._chunks.death[old[0]]) > instant
 
     def _new_owner(self, chunk: int, birth: int) -> Owner:
         if is_input(self._trace, birth):
@@ -141,6 +171,11 @@ class Classifier:
         """Layer that made a chunk."""
         fact = self._fact(chunk)
         return None if fact is None else fact.layer
+
+    def held_in_modules(self) -> list[list[tuple[str | None, int]]]:
+        """For each compiled module's block, (layer, bytes) of what waits in it for the backward pass."""
+        plans = (self.plan(chunk) for chunk in range(len(self._chunks)))
+        return [[(part.layer, part.bytes) for part in self._plans.held(*plan)] for plan in plans if plan is not None]
 
     def held_chunks(self) -> Integers:
         """Results of the forward pass, and inputs, that an op of the backward pass reads."""

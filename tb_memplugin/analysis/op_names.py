@@ -25,11 +25,15 @@ class OpNames:
         self._scopes: dict[int, dict[str, OpFact]] = {}
         names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}
         names.update(op_name(trace.strings[index]) for index in set(trace.ops.name.tolist()))
+        for module in trace.modules:
+            for allocation in module.allocations:
+                names.update(name for buffer in allocation.buffers for name in buffer.ops[:1])
         self._roots = self._ranked_roots(trace, names)
         self._found: dict[str, OpFact | None] = {}
 
     def _ranked_roots(self, trace: AllocationTrace, names: set[str]) -> list[GraphFacts]:
-        """Graphs that nothing calls, those first that know most of the names; of equals the newest.
+        """Graphs that nothing calls, or that XLA compiled, those first that know most of the names; of equals the
+        newest.
 
         Of the graphs that Python traced, only those with the name of a function that ran in the window come into
         question, if any has.
@@ -37,6 +41,8 @@ class OpNames:
         ran = {_function_name(trace.strings[index]) for index in set(trace.calls.name.tolist())}
         roots = [graph for graph in self._facts.graphs if graph.root]
         roots = [graph for graph in roots if graph.name in ran] or roots
+        compiled = {module.function for module in trace.modules}
+        roots += [graph for graph in self._facts.graphs if graph.name in compiled and not graph.root]
         ranked = []
         for place, root in enumerate(roots):
             known = sum(self._exact(root, name) is not None for name in names)

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from tb_memplugin.analysis.lifetimes import Chunks, chunks, is_input
-from tb_memplugin.model import Category
+from tb_memplugin.model import Category, Integers
 from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
 
 ROUNDING = 256
@@ -59,7 +59,7 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
     items = _in_pool(_items(facts, died), trace, facts, budget)
     sizes = {item.address: _known_size(item, facts) for item in items}
     items, sizes = _with_remembered(items, sizes, trace, facts, found, budget)
-    bounds = _bounded(items, sizes, trace)
+    bounds = _bounded(items, sizes, np.union1d(trace.address, facts.addresses))
     explained = sum(sizes.values())
     more = sum(bounds[address] - sizes[address] for address in bounds)
     if 0 <= budget - explained - more <= TOLERANCE * int(trace.in_use.max()):
@@ -90,17 +90,18 @@ def _in_pool(items: list[_Item], trace: AllocationTrace, facts: TraceFacts, budg
     """
     if not trace.device.startswith("CPU"):
         return items
-    seen = np.unique(np.concatenate([trace.address, np.fromiter(facts.chunks, np.int64, len(facts.chunks))]))
+    seen = np.union1d(trace.address, facts.addresses)
     address = np.asarray([item.address for item in items], np.int64)
     place = np.searchsorted(seen, address)
     above, below = seen[np.minimum(place, len(seen) - 1)], seen[np.maximum(place - 1, 0)]
     near = (np.abs(above - address) <= NEAR) & (np.abs(address - below) <= NEAR)
     taken = [item for item, is_near in zip(items, near, strict=True) if is_near]
-    left = budget - sum(rounded(item.requested) for item in taken)
+    left = budget - sum(_known_size(item, facts) for item in taken)
     for item in sorted(items, key=lambda item: (item.category in ("inputs", "other_state"), -item.requested)):
-        if rounded(item.requested) <= left and item not in taken:
+        size = _known_size(item, facts)
+        if size <= left and item not in taken:
             taken.append(item)
-            left -= rounded(item.requested)
+            left -= size
     return taken
 
 
@@ -157,11 +158,11 @@ def learned(known: Mapping[int, KnownChunk], trace: AllocationTrace) -> dict[int
     return after
 
 
-def _bounded(items: list[_Item], sizes: dict[int, int], trace: AllocationTrace) -> dict[int, int]:
+def _bounded(items: list[_Item], sizes: dict[int, int], seen: Integers) -> dict[int, int]:
     """Addresses of chunks of unknown size to the size that reaches to the next address seen, where the allocator allows
     it.
     """
-    addresses = np.unique(np.concatenate([trace.address, np.asarray([item.address for item in items], np.int64)]))
+    addresses = np.union1d(seen, np.asarray([item.address for item in items], np.int64))
     found: dict[int, int] = {}
     for item in items:
         place = int(np.searchsorted(addresses, item.address, side="right"))

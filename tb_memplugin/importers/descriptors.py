@@ -55,11 +55,93 @@ _XPLANE: dict[str, dict[str, tuple[Any, ...]]] = {
     "XSpace": {"planes": (1, "XPlane", True), "hostnames": (4, _BYTES, True)},
 }
 
+_HLO: dict[str, dict[str, tuple[Any, ...]]] = {
+    "OpMetadata": {"op_name": (2, _BYTES)},
+    "HloInstruction": {
+        "name": (1, _BYTES),
+        "opcode": (2, _BYTES),
+        "metadata": (7, "OpMetadata"),
+        "tuple_index": (13, _I64),
+        "id": (35, _I64),
+        "operand_ids": (36, _I64, True),
+        "called_computation_ids": (38, _I64, True),
+    },
+    "HloComputation": {
+        "name": (1, _BYTES),
+        "instructions": (2, "HloInstruction", True),
+        "id": (5, _I64),
+        "root_id": (6, _I64),
+    },
+    "InstructionSequence": {"instruction_ids": (1, _I64, True)},
+    "SequenceEntry": {"key": (1, _I64), "value": (2, "InstructionSequence")},
+    "HloSchedule": {"sequences": (1, "SequenceEntry", True)},
+    "HloModule": {
+        "name": (1, _BYTES),
+        "computations": (3, "HloComputation", True),
+        "entry_computation_id": (6, _I64),
+        "schedule": (7, "HloSchedule"),
+    },
+    "Location": {"shape_index": (3, _I64, True), "instruction_id": (4, _I64)},
+    "LogicalBuffer": {"id": (1, _I64), "size": (2, _I64), "defined_at": (3, "Location")},
+    "Assigned": {"logical_buffer_id": (1, _I64), "offset": (2, _I64), "size": (3, _I64)},
+    "BufferAllocation": {
+        "index": (1, _I64),
+        "size": (2, _I64),
+        "is_thread_local": (3, _BOOL),
+        "is_entry_computation_parameter": (5, _BOOL),
+        "maybe_live_out": (7, _BOOL),
+        "assigned": (9, "Assigned", True),
+        "is_constant": (12, _BOOL),
+    },
+    "BufferAssignment": {
+        "logical_buffers": (1, "LogicalBuffer", True),
+        "buffer_allocations": (3, "BufferAllocation", True),
+    },
+    "HloProto": {"hlo_module": (1, "HloModule"), "buffer_assignment": (3, "BufferAssignment")},
+}
+
+
+@functools.cache
+def hlo_class() -> Any:
+    """The message class of an HloProto, of which a profile holds one for each compiled module."""
+    return _classes("hlo", _HLO)["HloProto"]
+
+
+# tsl/protobuf/bfc_memory_map.proto
+_MEMORY_DUMP: dict[str, dict[str, tuple[Any, ...]]] = {
+    "MemAllocatorStats": {"num_allocs": (1, _I64), "bytes_in_use": (2, _I64), "peak_bytes_in_use": (3, _I64)},
+    "MemChunk": {
+        "address": (1, _U64),
+        "size": (2, _I64),
+        "requested_size": (3, _I64),
+        "op_name": (5, _BYTES),
+        "in_use": (8, _BOOL),
+    },
+    "BinSummary": {
+        "total_bytes_in_use": (2, _I64),
+        "total_bytes_in_bin": (3, _I64),
+        "total_chunks_in_use": (4, _I64),
+        "total_chunks_in_bin": (5, _I64),
+    },
+    "MemoryDump": {
+        "allocator_name": (1, _BYTES),
+        "bin_summary": (2, "BinSummary", True),
+        "chunk": (3, "MemChunk", True),
+        "stats": (5, "MemAllocatorStats"),
+    },
+}
+
 
 @functools.cache
 def xspace_class() -> Any:
     """The message class of an XSpace (texts are bytes: a profile may hold names that are not UTF-8)."""
     return _classes("xplane", _XPLANE)["XSpace"]
+
+
+@functools.cache
+def memory_dump_class() -> Any:
+    """The message class of a file that ``TF_BFC_MEMORY_DUMP`` makes TensorFlow write."""
+    return _classes("memory_dump", _MEMORY_DUMP)["MemoryDump"]
 
 
 def _classes(name: str, messages: dict[str, dict[str, tuple[Any, ...]]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 The allocators' events and the executions round them.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.descriptors import xspace_class
-from tb_memplugin.trace import AllocationTrace, Intervals
+from tb_memplugin.importers.hlo import read_module
+from tb_memplugin.trace import AllocationTrace, Intervals, Module
 
 MAX_PROFILE_BYTES = 1 << 31
 """Largest profile that is read: the limit of a protobuf message."""
@@ -45,12 +47,12 @@ def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
     with_memory = [plane for plane in hosts if _memory_events(plane)]
     if len(with_memory) > 1:
         raise FormatError(
-            f"the profile holds the memory events of {len(with_memory)} hosts, whose clocks and allocators cannot be told "
-            "apart: import each host's profile by itself"
+            f"the profile holds the memory events of {len(with_memory)} hosts, whose clocks and allocators cannot be "
+            "told apart: import each host's profile by itself"
         )
-    traces: list[AllocationTrace] = []
-    for plane in with_memory:
-        traces.extend(_PlaneReader(plane).traces())
+    traces = [trace for plane in with_memory for trace in _PlaneReader(plane).traces()]
+    modules = _modules(space)
+    traces = [dataclasses.replace(trace, modules=modules) for trace in traces]
     return tuple(sorted(traces, key=lambda trace: (":" not in trace.device, trace.device)))
 
 
@@ -71,6 +73,16 @@ def _parse(data: bytes) -> Any:
     if sum(len(line.events) for plane in space.planes for line in plane.lines) > MAX_EVENTS:
         raise FormatError(f"the profile holds more than the {MAX_EVENTS} events that are read")
     return space
+
+
+def _modules(space: Any) -> tuple[Module, ...]:
+    """Plans of the compiled modules: statistics of the event metadata of the plane that has no events."""
+    found: list[Module] = []
+    for plane in space.planes:
+        if plane.name == b"/host:metadata":
+            protos = (stat.bytes_value for entry in plane.event_metadata for stat in entry.value.stats)
+            found.extend(module for module in (read_module(proto) for proto in protos if proto) if module is not None)
+    return tuple(found)
 
 
 def _memory_events(plane: Any) -> bool:

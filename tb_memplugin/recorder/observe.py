@@ -16,8 +16,14 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tb_memplugin.importers.xplane import LAYER_PREFIX
+from tb_memplugin.model import Integers
 from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
+
+MAX_ADDRESSES = 500_000
+"""Most addresses that are remembered of earlier windows."""
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -296,7 +302,7 @@ class ModelObserver:
         self._installed = False
         self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
         self._window: Any = None
-        self._chunks: dict[str, Mapping[int, KnownChunk]] = {}  # by device, then address
+        self._chunks: dict[str, tuple[Mapping[int, KnownChunk], Integers]] = {}  # by device
 
     def install(self) -> None:
         """Begins observing; functions that are traced from now on are known. Once is enough, twice does no harm."""
@@ -360,7 +366,8 @@ class ModelObserver:
         if window is None:
             raise RuntimeError("end_window() before begin_window()")
         facts: TraceFacts = window.facts(device, graph_facts(window.paths, window.owner_of), gradients)
-        return dataclasses.replace(facts, chunks=dict(self._chunks.get(device, {})))
+        known = self._chunks.get(device)
+        return facts if known is None else dataclasses.replace(facts, chunks=known[0], addresses=known[1])
 
     def remember(self, trace: AllocationTrace) -> None:
         """Notes the sizes of the chunks that a window's trace saw being allocated, for the ledgers of later windows.
@@ -370,8 +377,10 @@ class ModelObserver:
         """
         from tb_memplugin.analysis.window_start import learned
 
-        known = learned(self._chunks.get(trace.device, {}), trace)
-        self._chunks[trace.device] = known  # replaced as a whole: a reader on another thread sees the old or the new
+        known, addresses = self._chunks.get(trace.device, ({}, np.zeros(0, np.int64)))
+        addresses = np.union1d(addresses, trace.address)[-MAX_ADDRESSES:]
+        # Replaced as a whole: a reader on another thread sees the old or the new.
+        self._chunks[trace.device] = learned(known, trace), addresses
 
     def _models(self) -> list[tuple[Any, Any]]:
         """Watched models with their optimizers, then other models whose layers were called."""

@@ -1,0 +1,128 @@
+"""The inside of compiled modules: which layers' buffers the blocks hold that XLA asks the allocator for.
+
+The block's size is measured; what is in it is the compiler's plan, at the instant of the plan at which most is in use.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tb_memplugin.analysis.op_names import OpNames
+from tb_memplugin.model import Category
+from tb_memplugin.trace import Buffer, Module, OpFact, PlannedAllocation
+
+
+class Part(NamedTuple):
+    """Bytes of a block that have one owner."""
+
+    layer: str | None
+    category: Category
+    bytes: int
+
+
+class Plans:
+    """The plans of the compiled modules of one trace."""
+
+    def __init__(self, modules: Iterable[Module], names: OpNames) -> None:
+        self._names = names
+        self._facts: dict[tuple[str, ...], OpFact | None] = {}
+        self._allocations: dict[int, tuple[Module, PlannedAllocation]] = {}
+        for module in modules:
+            for allocation in module.allocations:
+                self._allocations.setdefault(allocation.bytes, (module, allocation))
+        self._forward_ends: dict[str, int] = {}
+
+    def planned(self, requested: int, function: str | None) -> tuple[Module, PlannedAllocation] | None:
+        """The allocation that a block of this size is, None if no module asks for one of this size."""
+        found = self._allocations.get(requested)
+        if found is None or (function is not None and found[0].function not in function):
+            return None
+        return found
+
+    def parts(self, module: Module, allocation: PlannedAllocation) -> list[Part]:
+        """What a block holds at the plan's own peak; what the plan leaves empty then is workspace of no layer."""
+        peak = _peak([buffer for other in module.allocations for buffer in other.buffers])
+        end = self._forward_end(module)
+        parts = [Part(*self._role(buffer, end), size) for buffer, size in _packed(allocation.buffers, peak)]
+        rest = allocation.bytes - sum(part.bytes for part in parts)
+        return [*parts, Part(None, "workspace", rest)] if rest else parts
+
+    def held(self, module: Module, allocation: PlannedAllocation) -> list[Part]:
+        """What of a block waits for the backward pass at the end of the forward pass, by the plan."""
+        end = self._forward_end(module)
+        parts = [Part(*self._role(buffer, end), size) for buffer, size in _packed(allocation.buffers, end)]
+        return [part for part in parts if part.category == "activations"]
+
+    def _fact(self, ops: tuple[str, ...]) -> OpFact | None:
+        """What is known of the best of several names."""
+        if ops not in self._facts:
+            found = (self._names.fact(name) for name in ops)
+            self._facts[ops] = next((fact for fact in found if fact is not None), None)
+        return self._facts[ops]
+
+    def _forward_end(self, module: Module) -> int:
+        """Position in the schedule at which the last of the layers' forward results has been made."""
+        if module.name not in self._forward_ends:
+            end = -1
+            for allocation in module.allocations:
+                for buffer in allocation.buffers:
+                    fact = self._fact(buffer.ops) if buffer.named and not buffer.of_argument else None
+                    if fact is not None and fact.phase == "forward" and fact.layer is not None:
+                        end = max(end, buffer.start)
+            self._forward_ends[module.name] = end
+        return self._forward_ends[module.name]
+
+    def _role(self, buffer: Buffer, forward_end: int) -> tuple[str | None, Category]:
+        fact = self._fact(buffer.ops)
+        if fact is None:
+            return None, "unattributed"
+        if buffer.of_argument:
+            return fact.layer, "workspace"
+        update = self._updated(buffer)
+        if update is not None and fact.phase in ("forward", "backward") and buffer.start > forward_end:
+            return update.layer, "weight_gradients"
+        if fact.phase == "forward":
+            if buffer.start <= forward_end:
+                return fact.layer, "activations" if buffer.end > forward_end else "workspace"
+            return fact.layer, "workspace"
+        if fact.phase == "backward":
+            if (
+                fact.is_gradient
+            ):  # what the same op reads again, or what only borrows its name, is on the way to the result
+                final = buffer.named and buffer.ops[0] not in buffer.readers
+                return fact.gradient_of, "weight_gradients" if final else "workspace"
+            return fact.layer, "activations" if fact.awaited else "activation_gradients"
+        return fact.layer, "workspace"
+
+    def _updated(self, buffer: Buffer) -> OpFact | None:
+        """The optimizer's op, if only the optimizer reads the buffer."""
+        facts = [self._fact((name,)) for name in buffer.readers]
+        if not facts or not all(fact is not None and fact.phase == "update" for fact in facts):
+            return None
+        return facts[0]
+
+
+def _peak(buffers: list[Buffer]) -> int:
+    """The first position of the schedule at which most bytes are live."""
+    changes: dict[int, int] = {}
+    for buffer in buffers:
+        changes[buffer.start] = changes.get(buffer.start, 0) + buffer.bytes
+        changes[buffer.end + 1] = changes.get(buffer.end + 1, 0) - buffer.bytes
+    level = most = peak = 0
+    for position in sorted(changes):
+        level += changes[position]
+        if level > most:
+            most, peak = level, position
+    return peak
+
+
+def _packed(buffers: Iterable[Buffer], position: int) -> list[tuple[Buffer, int]]:
+    """Buffers live at a position with the bytes that are theirs; of several in one place, the largest."""
+    live = [buffer for buffer in buffers if buffer.start <= position <= buffer.end]
+    taken: list[tuple[int, int]] = []
+    packed = []
+    for buffer in sorted(live, key=lambda buffer: -buffer.bytes):
+        first, last = buffer.offset, buffer.offset + buffer.bytes
+        if all(last <= start or end <= first for start, end in taken):
+            taken.append((first, last))
+            packed.append((buffer, buffer.bytes))
+    return packed
