@@ -30,6 +30,7 @@ TOLERANCE = 0.005
 class Standing:
     """A chunk that was there before the window and is there after it."""
 
+    address: int
     layer: str | None
     category: Category
     trainable: bool | None
@@ -65,7 +66,8 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
     if 0 <= budget - explained - more <= TOLERANCE * int(trace.in_use.max()):
         sizes.update(bounds)
     return tuple(
-        Standing(item.layer, item.category, item.trainable, sizes[item.address], item.requested) for item in items
+        Standing(item.address, item.layer, item.category, item.trainable, sizes[item.address], item.requested)
+        for item in items
     )
 
 

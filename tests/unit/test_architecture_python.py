@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "run_writer": {*BASE, "map_records", "metadata", "records", "streams", "version"},
     "summary": {*BASE, "metadata", "record_fields", "records", "run_writer", "streams", "version"},
     "recorder.*": {*BASE, "analysis.*", "importers.*", "metadata", "recorder.*", "run_writer", "trace", "version"},
-    "importers.*": {"errors", "importers.*", "model", "trace"},
+    "importers.*": {"codec", "errors", "importers.*", "model", "trace"},
     # Reading: the store knows no analysis, the analysis knows no store.
     "store.source": {"errors"},
     "store.cache": set(),

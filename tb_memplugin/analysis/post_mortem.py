@@ -1,0 +1,200 @@
+"""The post-mortem of a failed allocation: why it failed, who held the memory, what would have let it pass. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_memplugin.analysis import bfc
+from tb_memplugin.analysis.owner_memory import ledger_of
+from tb_memplugin.model import FREE, AllocatorMap, Layer, LedgerRow, Oom, OomStatus, Phase, Remedy, Verdict
+from tb_memplugin.units import format_bytes
+
+_WITH_THE_BATCH = ("activations", "activation_gradients", "inputs")
+"""Categories that grow with the number of examples in a batch."""
+_ONLY_FOR_TRAINING = ("optimizer_state", "weight_gradients", "activations")
+"""Categories of a layer that it need not hold once it and all before it are frozen."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Death:
+    """What is known of the failed allocation beside the chunks; fields as in `Oom`."""
+
+    identifier: str
+    status: OomStatus
+    device: str
+    wall_time: float
+    step: int | None = None
+    phase: Phase | None = None
+    requested_bytes: int | None = None
+    op: str | None = None
+    layer: str | None = None
+    shape: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def post_mortem(
+    death: Death, taken: AllocatorMap | None, layers: Sequence[Layer] = (), batch_size: int | None = None
+) -> Oom:
+    """The post-mortem.
+
+    Args:
+        death: What failed.
+        taken: The chunks then, with their owners where they are known.
+        layers: The model's layers in its order.
+        batch_size: Examples in a batch, None if it was not observed.
+    """
+    notes = list(death.notes)
+    verdict: Verdict | None = None
+    reason = ""
+    ledger: tuple[LedgerRow, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    if taken is not None:
+        ledger = ledger_of(taken)
+        verdict, reason = _verdict(taken, death.requested_bytes)
+        if death.requested_bytes is not None and verdict is not None:
+            remedies = _remedies(death, taken, verdict, ledger, layers, batch_size)
+        notes += taken.not_available
+    if death.requested_bytes is None:
+        notes.append("The size of the request is not available, because TensorFlow did not get to say it.")
+    sizes = None if taken is None else bfc.free_sizes(taken)
+    exact = taken is not None and taken.in_use_bytes is not None and taken.pool_bytes is not None
+    free = int(sizes.sum()) if sizes is not None and taken is not None and taken.complete else None
+    if free is None and exact and taken is not None:
+        free = (taken.pool_bytes or 0) - (taken.in_use_bytes or 0)
+    return Oom(
+        identifier=death.identifier,
+        status=death.status,
+        step=death.step,
+        phase=death.phase,
+        device=death.device,
+        wall_time=death.wall_time,
+        requested_bytes=death.requested_bytes,
+        free_bytes=free,
+        largest_free_bytes=_largest(taken),
+        in_use_bytes=None if taken is None else taken.in_use_bytes,
+        pool_bytes=None if taken is None else taken.pool_bytes,
+        capacity_bytes=None if taken is None else taken.capacity_bytes,
+        verdict=verdict,
+        reason=reason,
+        op=death.op,
+        layer=death.layer,
+        shape=death.shape,
+        ledger=ledger,
+        remedies=remedies,
+        map=taken,
+        not_available=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _largest(taken: AllocatorMap | None) -> int | None:
+    """The largest free block; unknown if blocks may be missing from the list."""
+    if taken is None or not taken.complete:
+        return None
+    sizes = bfc.free_sizes(taken)
+    return int(sizes.max()) if len(sizes) else 0
+
+
+def _verdict(taken: AllocatorMap, requested: int | None) -> tuple[Verdict | None, str]:
+    if requested is not None:
+        return bfc.verdict(taken, requested)
+    sizes = bfc.free_sizes(taken)
+    largest = int(sizes.max()) if len(sizes) else 0
+    if taken.complete and largest == int(sizes.sum()) and not bfc.unreserved_bytes(taken):
+        return "capacity", (
+            f"The size of the request is not known, but it was more than the {format_bytes(largest)} that were free, "
+            "all in one block."
+        )
+    return None, (
+        "The verdict is not available, because the size of the request is not known; it was more than the largest free "
+        f"block of {format_bytes(largest)}, with {format_bytes(int(sizes.sum()))} free in all."
+    )
+
+
+# --- what would have let it pass -------------------------------------------------------------------------------------
+
+
+def _remedies(
+    death: Death,
+    taken: AllocatorMap,
+    verdict: Verdict,
+    ledger: Sequence[LedgerRow],
+    layers: Sequence[Layer],
+    batch_size: int | None,
+) -> tuple[Remedy, ...]:
+    rounded = bfc.rounded_bytes(death.requested_bytes or 0)
+    free = (taken.pool_bytes or 0) - (taken.in_use_bytes or 0)
+    unreserved = bfc.unreserved_bytes(taken) or 0
+    usable = free + (unreserved if unreserved < rounded else 0)
+    sizes = taken.bytes[taken.state == FREE]
+    largest = max(int(sizes.max()) if len(sizes) else 0, unreserved if unreserved < rounded else 0)
+    short = rounded - (largest if verdict == "fragmentation" else usable)
+    found: list[Remedy | None] = []
+    if verdict == "fragmentation":
+        found.append(_one_piece(usable, largest, len(sizes), rounded, bfc.gives_regions_back(taken)))
+    found.append(_smaller_batch(death, taken, short, batch_size))
+    found.append(_freezing(ledger, layers, short))
+    if verdict == "capacity":
+        found.append(
+            Remedy("limit", f"{format_bytes(short)} more memory, with all else as it was.", short, enough=True)
+        )
+    return tuple(remedy for remedy in found if remedy is not None)
+
+
+def _one_piece(usable: int, largest: int, blocks: int, rounded: int, is_gpu: bool) -> Remedy:
+    sentence = (
+        f"The same free memory in one piece: {format_bytes(usable)} were free in {blocks} blocks of at most "
+        f"{format_bytes(largest)}."
+    )
+    if is_gpu:
+        sentence += " The allocator of TF_GPU_ALLOCATOR=cuda_malloc_async joins pieces."
+    return Remedy("one_piece", sentence, usable - largest, usable >= rounded)
+
+
+def _smaller_batch(death: Death, taken: AllocatorMap, short: int, batch_size: int | None) -> Remedy | None:
+    """The largest batch that would have passed, by the bytes of an example as they lay there."""
+    if not batch_size or batch_size < 2:
+        return None
+    with_batch = [number for number, owner in enumerate(taken.owners) if owner.category in _WITH_THE_BATCH]
+    bytes_with_batch = int(taken.bytes[np.isin(taken.owner, with_batch)].sum())
+    if (death.shape or "").startswith((f"[{batch_size},", f"[{batch_size}]")):
+        bytes_with_batch += death.requested_bytes or 0
+    each = bytes_with_batch / batch_size
+    if each < 1:
+        return None
+    fewer = -int(-short // each)
+    measured = f"An example takes {format_bytes(int(each))}, measured at the failure"
+    if fewer >= batch_size:
+        freed = int(each * (batch_size - 1))
+        sentence = f"{measured}: even a batch of 1 instead of {batch_size} would free {format_bytes(freed)} only."
+        return Remedy("batch", sentence, freed, enough=False)
+    sentence = f"A batch of {batch_size - fewer} instead of {batch_size}. {measured}."
+    return Remedy("batch", sentence, int(each * fewer), enough=True)
+
+
+def _freezing(ledger: Sequence[LedgerRow], layers: Sequence[Layer], short: int) -> Remedy | None:
+    """The fewest trainable layers from the model's beginning on whose freezing would free enough.
+
+    A frozen layer has no gradients and no optimizer state; what layers hold for the backward pass is held no more where
+    nothing before them is trained.
+    """
+    held: dict[str, int] = {}
+    for row in ledger:
+        if row.layer is not None and row.category in _ONLY_FOR_TRAINING:
+            held[row.layer] = held.get(row.layer, 0) + row.bytes
+    freed, frozen = 0, []
+    for layer in layers:
+        freed += held.get(layer.path, 0)
+        if layer.trainable_weight_bytes:
+            frozen.append(layer.path)
+        if frozen and freed >= short:
+            break
+    if not frozen or not freed:
+        return None
+    enough = freed >= short
+    which = f"the first {len(frozen)} trainable layers (to {frozen[-1]})" if len(frozen) > 1 else frozen[0]
+    sentence = (
+        f"Freezing {which}: their gradients, optimizer state and results held for the backward pass were "
+        f"{format_bytes(freed)}{'' if enough else ', which is not enough'}."
+    )
+    return Remedy("freezing", sentence, freed, enough)
