@@ -10,7 +10,7 @@ import numpy as np
 from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin import codec, map_records, records
+from tb_memplugin import codec, live_files, map_records, records
 from tb_memplugin.codec import Frame
 from tb_memplugin.metadata import DIRECTORY_NAME, Tag, frame_summary
 from tb_memplugin.model import AllocatorMap, LayerActivations, LayerTable, Oom, Samples, Snapshot
@@ -65,8 +65,7 @@ class RunWriter:
         open_file: Callable[[str], RecordFile] = open_record_file,
         make_directories: Callable[[str], Any] | None = None,
     ) -> None:
-        # One slash style throughout: a run directory may be a URL.
-        self.directory = "/".join(filter(None, [os.fspath(run_directory).rstrip("/"), DIRECTORY_NAME, worker]))
+        self.directory = _free_directory(os.fspath(run_directory).rstrip("/"), worker)
         self._open_file = open_file
         self._max_file_bytes = max_file_bytes
         self.session = new_session_id()
@@ -74,6 +73,7 @@ class RunWriter:
         self._peaks: dict[str, int] = {}
         (make_directories or _make_local_directories)(self.directory)
         self._files = 0
+        self._mark: int | None = None
         self._file = self._begin_file()
         self.info = records.new_session_info(self.session, producer, {"tb_memplugin": __version__, **(versions or {})})
         self._write("meta", 0, records.session_frame, self.info)
@@ -134,8 +134,12 @@ class RunWriter:
 
     def close(self) -> None:
         """Flushes and closes; nothing may be written afterwards."""
-        self._file.flush()
-        self._file.close()
+        try:
+            self._file.flush()
+            self._file.close()
+        finally:
+            live_files.release(self._mark)
+            self._mark = None
 
     def _begin_file(self) -> RecordFile:
         # TensorBoard's Python reader follows the lexicographically last file of a directory only.
@@ -143,9 +147,12 @@ class RunWriter:
         name = f"events.out.tfevents.{int(time.time())}.{self.session}.{self._files:04d}"
         self._files += 1
         self._file_bytes = 0
-        file = self._open_file(f"{self.directory}/{name}")
+        path = f"{self.directory}/{name}"
+        file = self._open_file(path)
         file.write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
         file.flush()
+        live_files.release(self._mark)
+        self._mark = live_files.hold(path)
         return file
 
     def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:
@@ -184,6 +191,14 @@ def take_samples(samples: Samples, rows: slice | Sequence[int]) -> Samples:
             for name, figures in samples.devices.items()
         },
     )
+
+
+def _free_directory(run: str, worker: str) -> str:
+    """The worker's directory, or the first ``process_2``, ``process_3``, … if a living process already writes there."""
+    # One slash style throughout: a run directory may be a URL.
+    names = (worker, *(f"{worker}_process_{number}" if worker else f"process_{number}" for number in range(2, 1000)))
+    directories = ("/".join(filter(None, [run, DIRECTORY_NAME, name])) for name in names)
+    return next(directory for directory in directories if not live_files.any_live(directory))
 
 
 def _make_local_directories(path: str) -> None:

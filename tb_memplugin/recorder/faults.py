@@ -1,10 +1,20 @@
 """Faults of the recorder never reach the training: each part that fails is reported once and stops."""
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
 logger = logging.getLogger("tb_memplugin")
+
+
+# A path from the root, with or without a drive; a single name after a slash (``/device:CPU:0``, ``a/b``) is none.
+_PATH = re.compile(r"(?<![\w/.])(?:[A-Za-z]:)?[\\/][^\s'\":;,]*[\\/][^\s'\":;,]*")
+
+
+def without_paths(sentence: str) -> str:
+    """`sentence` with absolute paths left out: run directories are sent to others and name no person or machine."""
+    return _PATH.sub("<path>", sentence)
 
 
 class Faults:
@@ -48,6 +58,6 @@ class Faults:
         logger.warning("%s", sentence)
         if self._report is not None:
             try:
-                self._report(sentence)
+                self._report(without_paths(sentence))
             except Exception:  # the record of a fault may fail with what caused it, e.g. a full disk
                 logger.debug("the fault could not be noted in the run", exc_info=True)

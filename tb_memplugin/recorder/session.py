@@ -101,6 +101,7 @@ class MemoryRecorder:
         if self._started or self._closed:
             return
         self._started = True
+        self._end_predecessor()
         self._watch.install()
         self._host = HostMemory()
         self._driver = Driver({device.name: device.pci_bus_id for device in self._devices if device.pci_bus_id})
@@ -114,6 +115,15 @@ class MemoryRecorder:
             self._driver.read()
         self._check_layers(0)
         _close_at_exit(self)
+
+    def _end_predecessor(self) -> None:
+        """Ends a recorder of this process that still holds the same place: a notebook's cell that was run again."""
+        place = (os.path.abspath(self._settings.log_dir), self._settings.worker)
+        predecessor = _recording.get(place)
+        _recording[place] = self
+        if predecessor is not None and not predecessor._closed:
+            predecessor._faults.warn("a newer recorder of this process took over the run")
+            predecessor.close()
 
     def close(self) -> None:
         """Ends an open step, writes everything and ends the session. Calling it again does nothing."""
@@ -275,6 +285,8 @@ class MemoryRecorder:
 
 
 _NO_FIGURES = DriverFigures()
+
+_recording: "weakref.WeakValueDictionary[tuple[str, str], MemoryRecorder]" = weakref.WeakValueDictionary()
 
 
 def _close_at_exit(recorder: MemoryRecorder) -> None:

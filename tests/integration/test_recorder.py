@@ -203,6 +203,27 @@ answer({})
     assert run.snapshots == ()
 
 
+def test_a_newer_recorder_of_the_process_takes_over_the_run(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+recorders = []
+for first in (0, 5):
+    recorder = tb_memplugin.MemoryRecorder(sys.argv[1], overhead=0); recorders.append(recorder)
+    for step in range(first, first + 10):
+        with recorder.step(step):
+            tf.ones(1000)
+answer({"warnings": warnings})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert len(run.sessions) == 2 and run.workers == ("",)
+    assert run.samples.step.tolist() == list(range(15))
+    assert len(told["warnings"]) == 1 and "a newer recorder of this process took over" in told["warnings"][0]
+    assert str(tmp_path) not in " ".join(run.notes)
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

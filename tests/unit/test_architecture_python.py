@@ -25,7 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "records": {*BASE, "record_fields"},
     "map_records": {*BASE, "record_fields", "records"},
     # Writing.
-    "run_writer": {*BASE, "map_records", "metadata", "records", "streams", "version"},
+    "live_files": set(),
+    "run_writer": {*BASE, "live_files", "map_records", "metadata", "records", "streams", "version"},
     "summary": {*BASE, "metadata", "record_fields", "records", "run_writer", "streams", "version"},
     "recorder.*": {*BASE, "analysis.*", "importers.*", "metadata", "recorder.*", "run_writer", "trace", "version"},
     "importers.*": {"codec", "errors", "importers.*", "model", "trace"},

@@ -41,3 +41,18 @@ def test_an_interrupt_is_not_a_fault() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         Faults().run("anything", interrupt)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "stored"),
+    [
+        ("No such file: '/home/ann/runs/exp1/memory/x'", "No such file: '<path>'"),
+        (r"cannot open C:\Users\ann\runs, stopped", "cannot open <path>, stopped"),
+        ("layer vgg16/block1_conv1 on /device:CPU:0", "layer vgg16/block1_conv1 on /device:CPU:0"),
+        ("0/0 is no share; 3/4 is", "0/0 is no share; 3/4 is"),
+    ],
+)
+def test_what_is_stored_of_a_fault_names_no_path(sentence: str, stored: str) -> None:
+    noted = []
+    Faults(noted.append).warn(sentence)
+    assert noted == [stored]

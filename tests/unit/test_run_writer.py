@@ -159,3 +159,27 @@ def test_taking_rows_keeps_every_column_aligned() -> None:
     assert taken.step.tolist() == [2, 3]
     assert taken.devices["CPU:0"].peak_bytes.tolist() == [20, 30]
     assert len(taken) == 2
+
+
+def test_a_second_living_writer_gets_its_own_directory_and_a_closed_one_does_not_count(tmp_path: pathlib.Path) -> None:
+    # GIVEN a writer that lives WHEN another one writes into the same run
+    first = RunWriter(tmp_path)
+    second = RunWriter(tmp_path)
+    third = RunWriter(tmp_path, worker="worker_1")
+    # THEN each has a directory of its own
+    assert [pathlib.Path(writer.directory).relative_to(tmp_path).as_posix() for writer in (first, second, third)] == [
+        "memory",
+        "memory/process_2",
+        "memory/worker_1",
+    ]
+    # AND a later session of the same run goes where the first one was
+    first.close()
+    assert RunWriter(tmp_path).directory == first.directory
+
+
+def test_a_new_file_of_a_writer_is_as_live_as_its_first(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path, max_file_bytes=1)
+    writer.samples(samples([0], [1]))
+    writer.flush()
+    assert len(list(tmp_path.rglob("*tfevents*"))) == 2
+    assert RunWriter(tmp_path).directory != writer.directory
