@@ -29,7 +29,7 @@ from tb_memplugin.run_writer import RunWriter
 MIB = 1 << 20
 STARTED = 1_790_000_000.0
 HOSTILE_RUN = "<img src=x onerror=alert(1)>"
-HOSTILE_LAYER = "<script>alert(2)</script>"
+HOSTILE_LAYER = "<script>alert(2)<script>" + 200 * "x"
 
 BACKBONE = (
     ("block1_conv1", 64, 3, 64),
@@ -65,7 +65,7 @@ class Plan:
 FROZEN = Plan("CPU:0", 1024 * MIB, 240, 40, {0: 1, 160: 3}, (3, 41, 80, 120, 163, 200, 235))
 ALL_TRAINABLE = Plan("CPU:0", 1024 * MIB, 240, 40, {0: len(BACKBONE) + 1}, (3, 60, 120, 180))
 ROOMY = Plan("GPU:0", 80 * 1024 * MIB, 120, 30, {0: len(BACKBONE) + 1}, (5, 60, 110), pool=False, scale=8)
-HOSTILE = Plan("CPU:0", 1024 * MIB, 30, 10, {0: 1}, (4,), first_layer=HOSTILE_LAYER)
+HOSTILE = Plan("CPU:0", 1024 * MIB, 30, 10, {0: 1, 15: len(BACKBONE) + 1}, (4, 20), first_layer=HOSTILE_LAYER)
 
 
 def layers_of(plan: Plan, trainable: int) -> tuple[Layer, ...]:

@@ -2,7 +2,7 @@
 
 import { UNITS, formatCount, unitOf, type Unit } from "../lib/bytes";
 
-import { formatDuration } from "../lib/format";
+import { formatDuration, formatWallTime } from "../lib/format";
 
 export type XKind = "step" | "relative" | "wall";
 export type YKind = "bytes" | "share";
@@ -36,7 +36,7 @@ export function shareTicks(): Ticks {
 }
 
 /** Below this share of the capacity, showing the capacity line would squash the stack. */
-const CAPACITY_INSIDE = 0.3;
+const CAPACITY_INSIDE = 0.5;
 
 /** Upper end of the byte axis, and whether the capacity line lies inside. */
 export function byteRange(peak: number, capacity: number | null): { max: number; capacityInside: boolean } {
@@ -80,6 +80,21 @@ export function tickSteps(kind: XKind): number[] {
   const steps: number[] = [];
   for (let power = 1; power < 1e13; power *= 10) steps.push(power, 2 * power, 5 * power);
   return steps;
+}
+
+const DAY = 86400;
+
+/** Local times, the date below the first and wherever it changes. `distance` is that of the ticks, in seconds. */
+export function wallLabels(times: readonly number[], distance: number): string[] {
+  let day = "";
+  return times.map((time) => {
+    const [date, clock] = formatWallTime(time).split(" ") as [string, string];
+    if (distance >= DAY) return date;
+    const label = distance >= 60 ? clock.slice(0, 5) : distance >= 1 ? clock : `${clock}${(time % 1).toFixed(3).slice(1)}`;
+    const dated = date === day ? label : `${label}\n${date}`;
+    day = date;
+    return dated;
+  });
 }
 
 export function xLabel(kind: XKind, value: number): string {

@@ -23,68 +23,64 @@ export interface BandFill {
   muted: boolean;
 }
 
-/** A tile of diagonal lines; hatched leans the other way and shows the ground between its lines. */
-function tile(context: CanvasRenderingContext2D, fill: BandFill, ground: string, ratio: number): CanvasPattern | string {
-  if (fill.pattern === "plain") return fill.colour;
+/**
+ * What a band is filled with, opaque, so that bands can cover each other without seams: its colour mixed with the ground, and its
+ * lines; hatched leans the other way and shows the ground between its lines.
+ */
+function fillStyle(context: CanvasRenderingContext2D, fill: BandFill, ground: string, ratio: number, strength: number): CanvasPattern | string {
   const size = Math.round(6 * ratio);
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = size;
   const brush = canvas.getContext("2d");
   if (!brush) return fill.colour;
   const hatched = fill.pattern === "hatched";
+  brush.fillStyle = ground;
+  brush.fillRect(0, 0, size, size);
+  brush.globalAlpha = strength * (fill.muted ? 0.3 : 1);
   brush.fillStyle = hatched ? ground : fill.colour;
   brush.fillRect(0, 0, size, size);
-  brush.strokeStyle = hatched ? fill.colour : ground;
-  brush.globalAlpha = hatched ? 0.85 : 0.6;
-  brush.lineWidth = 1.4 * ratio;
-  brush.beginPath();
-  for (const shift of [-size, 0, size]) {
-    brush.moveTo(shift - 1, hatched ? -1 : size + 1);
-    brush.lineTo(shift + size + 1, hatched ? size + 1 : -1);
+  if (fill.pattern !== "plain") {
+    brush.strokeStyle = hatched ? fill.colour : ground;
+    brush.globalAlpha *= hatched ? 0.85 : 0.6;
+    brush.lineWidth = 1.4 * ratio;
+    brush.beginPath();
+    for (const shift of [-size, 0, size]) {
+      brush.moveTo(shift - 1, hatched ? -1 : size + 1);
+      brush.lineTo(shift + size + 1, hatched ? size + 1 : -1);
+    }
+    brush.stroke();
   }
-  brush.stroke();
   return context.createPattern(canvas, "repeat") ?? fill.colour;
 }
 
-/** The outline of a band between two stepped boundaries. */
-function bandPath(layout: StackLayout, index: number, scale: Scale): Path2D {
+/** Everything from the ground up to a stepped boundary. */
+function areaPath(edges: Float64Array, top: Float64Array, scale: Scale): Path2D {
   const path = new Path2D();
-  const top = layout.tops[index] as Float64Array;
-  const bottom = layout.tops[index - 1];
-  const { edges } = layout;
   const ground = scale.y(0);
+  path.moveTo(scale.x(edges[0] as number), ground);
   for (let row = 0; row < top.length; row += 1) {
     const y = scale.y(top[row] as number);
-    if (row === 0) path.moveTo(scale.x(edges[0] as number), y);
     path.lineTo(scale.x(edges[row] as number), y);
     path.lineTo(scale.x(edges[row + 1] as number), y);
   }
-  for (let row = top.length - 1; row >= 0; row -= 1) {
-    const y = bottom ? scale.y(bottom[row] as number) : ground;
-    path.lineTo(scale.x(edges[row + 1] as number), y);
-    path.lineTo(scale.x(edges[row] as number), y);
-  }
+  path.lineTo(scale.x(edges[top.length] as number), ground);
   path.closePath();
   return path;
 }
 
+/** Strength of colours where the composition is inferred. */
 const INFERRED = 0.62;
 
 /** A stack: lighter everywhere, then full inside `spans`, where the composition was measured. */
 export function stackPainter(layout: StackLayout, fills: readonly BandFill[], spans: readonly (readonly [number, number])[] | "all", ground: string): Painter {
   return (context, scale) => {
-    const paths = layout.tops.map((_, index) => bandPath(layout, index, scale));
-    const paint = (alpha: number): void => {
-      paths.forEach((path, index) => {
-        const fill = fills[index] as BandFill;
-        context.globalAlpha = 1;
-        context.fillStyle = ground;
-        context.fill(path);
-        context.globalAlpha = fill.muted ? alpha * 0.3 : alpha;
-        context.fillStyle = tile(context, fill, ground, scale.ratio);
-        context.fill(path);
-      });
-      context.globalAlpha = 1;
+    const paths = layout.tops.map((top) => areaPath(layout.edges, top, scale));
+    const paint = (strength: number): void => {
+      // From the top down: each area covers the lower part of the one above it.
+      for (let index = paths.length - 1; index >= 0; index -= 1) {
+        context.fillStyle = fillStyle(context, fills[index] as BandFill, ground, scale.ratio, strength);
+        context.fill(paths[index] as Path2D);
+      }
     };
     if (spans === "all") return paint(1);
     paint(INFERRED);

@@ -2,7 +2,7 @@
 
 import uPlot from "uplot";
 
-import { byteTicks, shareTicks, tickSteps, xLabel, type Range, type Ticks, type XKind, type YKind } from "./axis";
+import { byteTicks, shareTicks, tickSteps, wallLabels, xLabel, type Range, type Ticks, type XKind, type YKind } from "./axis";
 import type { Painter, Scale } from "./paint";
 import { FONT } from "./rules";
 
@@ -23,7 +23,8 @@ export interface PlotSpec {
 }
 
 export interface PlotEvents {
-  cursor(row: number | null): void;
+  /** `value` is where the pointer stands on the y-axis. */
+  cursor(row: number | null, value: number | null): void;
   pin(row: number): void;
   zoom(from: number, to: number): void;
   reset(): void;
@@ -131,6 +132,12 @@ export class Plot {
     this.events.painted({ left: bbox.left / ratio, top: bbox.top / ratio, width: bbox.width / ratio, height: bbox.height / ratio });
   }
 
+  private moved(chart: uPlot): void {
+    const { left = -1, top = -1, idx } = chart.cursor;
+    if (left < 0 || idx === null || idx === undefined) this.events.cursor(null, null);
+    else this.events.cursor(idx, chart.posToVal(top, "y"));
+  }
+
   private selected(): void {
     const { left, width } = this.chart.select;
     if (width < 4) return;
@@ -143,7 +150,7 @@ export class Plot {
     return {
       width,
       height,
-      padding: [this.spec.headroom, 16, 0, 0],
+      padding: [this.spec.headroom, 24, 0, 0],
       legend: { show: false },
       series: [{}, { paths: () => null, points: { show: false } }],
       scales: { x: { time: this.spec.xKind === "wall", auto: false }, y: { auto: false } },
@@ -162,7 +169,7 @@ export class Plot {
       },
       hooks: {
         draw: [() => this.painted()],
-        setCursor: [(chart) => this.events.cursor((chart.cursor.left ?? -1) < 0 ? null : (chart.cursor.idx ?? null))],
+        setCursor: [(chart) => this.moved(chart)],
         setSelect: [() => this.selected()],
       },
     };
@@ -170,8 +177,8 @@ export class Plot {
 
   private xAxis(): uPlot.Axis {
     const { inks, xKind } = this.spec;
-    const axis: uPlot.Axis = { ...look(inks), size: 30, space: 80, grid: { show: false } };
-    if (xKind === "wall") return axis;
+    const axis: uPlot.Axis = { ...look(inks), size: xKind === "wall" ? 44 : 30, space: 80, grid: { show: false } };
+    if (xKind === "wall") return { ...axis, values: (_, splits, _axis, _space, distance) => wallLabels(splits, distance) };
     return { ...axis, incrs: tickSteps(xKind), values: (_, splits) => splits.map((value) => xLabel(xKind, value)) };
   }
 

@@ -66,6 +66,7 @@ export function platePainter(y: number, room: number, label: string, ink: string
     context.globalAlpha = 1;
     context.fillStyle = ink;
     context.textBaseline = "middle";
+    context.textAlign = "left";
     context.fillText(label, left + 7 * scale.ratio, middle + scale.ratio);
     context.restore();
   };

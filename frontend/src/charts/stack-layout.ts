@@ -27,14 +27,19 @@ export function bandAt(layout: StackLayout, row: number, value: number): number 
   return layout.tops.findIndex((top, index) => value <= (top[row] as number) && (top[row] as number) > (layout.tops[index - 1]?.[row] ?? 0));
 }
 
-/** Spans of neighbouring rows for which `marked` is 1, as pairs of x. */
-export function markedSpans(edges: Float64Array, marked: Float64Array): [number, number][] {
+/**
+ * Spans of x around the rows for which `marked` is 1. A row next to a pause, such as a validation on a time axis, is only as wide as
+ * on its other side.
+ */
+export function markedSpans(x: Float64Array, edges: Float64Array, marked: Float64Array): [number, number][] {
   const spans: [number, number][] = [];
   for (let row = 0; row < marked.length; row += 1) {
     if (marked[row] !== 1) continue;
+    const place = x[row] as number;
+    const half = Math.min(place - (edges[row] as number), (edges[row + 1] as number) - place);
     const last = spans.at(-1);
-    if (last && last[1] === edges[row]) last[1] = edges[row + 1] as number;
-    else spans.push([edges[row] as number, edges[row + 1] as number]);
+    if (last && last[1] >= place - half) last[1] = place + half;
+    else spans.push([place - half, place + half]);
   }
   return spans;
 }

@@ -7,6 +7,9 @@ export function formatShare(share: number): string {
   return `${percent !== 0 && Math.abs(percent) < 9.95 ? percent.toFixed(1) : percent.toFixed(0)} %`;
 }
 
+/** A sentence whose figures stay on one line with their units. */
+export const unbroken = (sentence: string): string => sentence.replace(/(\d) (?=%|[KMGTP]iB\b|B\b)/g, "$1\u00a0");
+
 /** Seconds since a start: "0 s", "1.5 s", "12 s", "3 m 20 s", "2 h 05 m", "3 d 4 h". */
 export function formatDuration(seconds: number): string {
   const sign = seconds < 0 ? "-" : "";

@@ -2,24 +2,27 @@
 
 import { formatBytes, formatDelta } from "../lib/bytes";
 import { lowerBound } from "../lib/search";
+import { shortName } from "./names";
 import type { LayerChange, Overview } from "./overview";
 
 export interface ChangeEffect {
-  change: LayerChange;
+  /** Layer tables that follow each other within a step are one change: an unfreezing, then its optimizer being built anew. */
+  changes: readonly LayerChange[];
+  /** First training step after the change, where the mark stands. */
+  step: number;
   /** Change of the bytes of trainable weights; those of frozen weights change by as much the other way. */
   trainable_weight_delta: number;
   optimizer_delta: number;
   /** Highest measured peak of the rows before and after, null where there are none. */
   peak_before: number | null;
   peak_after: number | null;
-  /** First training step after the change, where the mark stands. */
-  step: number;
 }
 
 /** Rows looked at on either side of a change, never past its neighbours. */
 const WINDOW = 20;
 
-export const isFreezing = (change: LayerChange): boolean => change.became_trainable.length > 0 || change.became_frozen.length > 0;
+export const isFreezing = (effect: ChangeEffect): boolean =>
+  effect.changes.some((change) => change.became_trainable.length > 0 || change.became_frozen.length > 0);
 
 function highest(column: Float64Array, from: number, to: number): number | null {
   let most: number | null = null;
@@ -30,42 +33,70 @@ function highest(column: Float64Array, from: number, to: number): number | null 
   return most;
 }
 
+function grouped(changes: readonly LayerChange[]): LayerChange[][] {
+  const groups: LayerChange[][] = [];
+  for (const change of changes) {
+    const last = groups.at(-1);
+    if (last && change.step <= (last.at(-1) as LayerChange).step + 1) last.push(change);
+    else groups.push([change]);
+  }
+  return groups;
+}
+
 /** The effect of every change but the first, which is the beginning of the recording. */
 export function effects(overview: Overview): ChangeEffect[] {
-  return overview.changes.slice(1).map((change, index) => {
-    const before = overview.changes[index] as LayerChange;
-    const after = overview.changes[index + 2];
-    const start = lowerBound(overview.step, before.step);
-    const row = lowerBound(overview.step, change.step);
+  const groups = grouped(overview.changes);
+  return groups.slice(1).map((changes, index) => {
+    const earlier = groups[index] as LayerChange[];
+    const before = earlier.at(-1) as LayerChange;
+    const first = changes[0] as LayerChange;
+    const last = changes.at(-1) as LayerChange;
+    const after = groups[index + 2]?.[0];
+    const start = lowerBound(overview.step, (earlier[0] as LayerChange).step);
+    const row = lowerBound(overview.step, first.step);
     const end = after ? lowerBound(overview.step, after.step) : overview.rows;
     return {
-      change,
-      step: change.step,
-      trainable_weight_delta: change.trainable_weight_bytes - before.trainable_weight_bytes,
-      optimizer_delta: change.optimizer_bytes - before.optimizer_bytes,
+      changes,
+      step: first.step,
+      trainable_weight_delta: last.trainable_weight_bytes - before.trainable_weight_bytes,
+      optimizer_delta: last.optimizer_bytes - before.optimizer_bytes,
       peak_before: highest(overview.peak_bytes, Math.max(start, row - WINDOW), row),
       peak_after: highest(overview.peak_bytes, row, Math.min(end, row + WINDOW)),
     };
   });
 }
 
-/** The last part of a path: what fits on a mark. */
-export const shortName = (path: string): string => path.slice(path.lastIndexOf("/") + 1) || path;
-
-const named = (paths: readonly string[]): string =>
-  paths.length === 1 ? shortName(paths[0] ?? "") : `${shortName(paths[0] ?? "")} +${paths.length - 1}`;
-
-/** "unfreeze block5_conv1 +2", for a mark on the chart. */
-export function changeTitle(change: LayerChange): string {
-  const parts: string[] = [];
-  if (change.became_trainable.length > 0) parts.push(`unfreeze ${named(change.became_trainable)}`);
-  if (change.became_frozen.length > 0) parts.push(`freeze ${named(change.became_frozen)}`);
-  return parts.length > 0 ? parts.join(", ") : change.reason;
+/**
+ * "block5_conv1 +2": the layers that the recorder's own sentence names. Layers without weights, and models around the layers, flip
+ * their flags too, but nobody unfroze them for their own sake.
+ */
+function named(paths: readonly string[], reason: string): string {
+  const mentioned = paths.filter((path) => reason.includes(shortName(path)));
+  const shown = mentioned.length > 0 ? mentioned : paths;
+  const more = shown.length - 1 + Number(/and (\d+) more/.exec(reason)?.[1] ?? 0);
+  const name = shortName(shown[0] ?? "");
+  return more > 0 ? `${name} +${more}` : name;
 }
 
-/** The whole effect in bytes, as one sentence after the recorder's own. */
+function changeTitle(change: LayerChange): string | null {
+  const parts: string[] = [];
+  if (change.became_trainable.length > 0) parts.push(`unfreeze ${named(change.became_trainable, change.reason)}`);
+  if (change.became_frozen.length > 0) parts.push(`freeze ${named(change.became_frozen, change.reason)}`);
+  return parts.length > 0 ? parts.join(", ") : null;
+}
+
+/** "unfreeze block5_conv1 +2", for a mark on the chart. */
+export function effectTitle({ changes }: ChangeEffect): string {
+  const titles = changes.map(changeTitle).filter((title) => title !== null);
+  return titles.length > 0 ? titles.join(", ") : (changes[0]?.reason ?? "");
+}
+
+const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** The recorder's own sentences, then the whole effect in bytes. */
 export function effectSentence(effect: ChangeEffect): string {
-  const { trainable_weight_delta: moved, peak_before: before, peak_after: after } = effect;
+  const { changes, trainable_weight_delta: moved, peak_before: before, peak_after: after } = effect;
+  const reasons = changes.map(({ reason }) => reason.replace(/\.$/, "")).join("; ");
   const parts: string[] = [];
   if (moved > 0) parts.push(`${formatBytes(moved)} of weights became trainable`);
   if (moved < 0) parts.push(`${formatBytes(-moved)} of weights became frozen`);
@@ -73,5 +104,6 @@ export function effectSentence(effect: ChangeEffect): string {
   if (before !== null && after !== null) {
     parts.push(`measured peak ${formatBytes(before)} → ${formatBytes(after)} (${formatDelta(after - before)})`);
   }
-  return parts.length > 0 ? `${parts.join("; ")}.` : "No effect on memory was measured.";
+  const what = parts.length > 0 ? `${capital(parts.join("; "))}.` : "No effect on memory was measured.";
+  return `Step ${effect.step}: ${reasons}. ${what}`;
 }

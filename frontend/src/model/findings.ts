@@ -42,6 +42,6 @@ function frozenCost(overview: Overview, row: number, step: number, peak: number)
 
 function changes(overview: Overview): Finding[] {
   return effects(overview)
-    .filter(({ change }) => isFreezing(change))
-    .map((effect) => ({ kind: "change", step: effect.step, sentence: `Step ${effect.step}: ${effect.change.reason}. ${effectSentence(effect)}` }));
+    .filter(isFreezing)
+    .map((effect) => ({ kind: "change", step: effect.step, sentence: effectSentence(effect) }));
 }

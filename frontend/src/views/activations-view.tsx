@@ -10,7 +10,7 @@ import { formatBytes, unitOf, type Unit } from "../lib/bytes";
 import { formatDuration, plural } from "../lib/format";
 import { nearestIndex } from "../lib/search";
 import { topLayers, totalAt, type Activations, type LayerSeries } from "../model/activations";
-import { shortName } from "../model/changes";
+import { distinctNames } from "../model/names";
 import type { Choices } from "../state/address";
 import { INKS, sequence, type Scheme } from "../theme/palette";
 import { Chart } from "./chart";
@@ -61,6 +61,7 @@ function Panel({ activations, series, fills, row, focus, onFocus }: { activation
   const unit: Unit = unitOf(series[0]?.max_bytes ?? 0);
   const total = totalAt(series, row);
   const common = { unit, exact: exactBytes.value };
+  const names = useMemo(() => distinctNames(series.map(nameOf)), [series]);
   const time = (activations.wall_time[row] ?? 0) - (activations.wall_time[0] ?? 0);
   return (
     <aside class="panel" aria-label="Recorded activation bytes of one step">
@@ -72,14 +73,14 @@ function Panel({ activations, series, fills, row, focus, onFocus }: { activation
         </h2>
         <p class="small">{formatDuration(time)} after start · as recorded by the training</p>
       </header>
-      <table class="figures" data-testid="activations">
+      <table class={exactBytes.value ? "figures exact" : "figures"} data-testid="activations">
         <tbody>
           {series.map((one, index) => {
             const value = one.bytes[row];
             const bytes = value === undefined || Number.isNaN(value) ? null : value;
             const key = keyOf(one);
             return (
-              <Figure key={key} {...common} name={key} label={one.layer === null ? nameOf(one) : shortName(one.layer)} hint={nameOf(one)} bytes={bytes} share={total && bytes !== null ? bytes / total : null} fill={fills[index] ?? { colour: "", pattern: "plain" }} focused={focus === key} onFocus={(focused) => onFocus(focused ? key : null)} />
+              <Figure key={key} {...common} name={key} label={names[index]} hint={nameOf(one)} bytes={bytes} share={total && bytes !== null ? bytes / total : null} fill={fills[index] ?? { colour: "", pattern: "plain" }} focused={focus === key} onFocus={(focused) => onFocus(focused ? key : null)} />
             );
           })}
         </tbody>

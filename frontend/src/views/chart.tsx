@@ -21,13 +21,14 @@ export interface ChartProps {
   pin: number | null;
   /** What a screen reader says at the cursor. */
   describe: (row: number) => string;
-  onCursor: (row: number | null) => void;
+  /** `value` is where the pointer stands on the y-axis, null for the keyboard. */
+  onCursor: (row: number | null, value: number | null) => void;
   onPin: (row: number) => void;
   onMark?: (mark: ChartMark) => void;
   onZoom: (from: number, to: number) => void;
   onReset: () => void;
   onInside: (inside: boolean) => void;
-  height?: "small" | "medium";
+  height?: "small" | "medium" | "large";
   children?: ComponentChildren;
 }
 
@@ -55,7 +56,7 @@ function usePlot(props: ChartProps) {
     else {
       plot.current?.destroy();
       const events: PlotEvents = {
-        cursor: (row) => latest.current.onCursor(row),
+        cursor: (row, value) => latest.current.onCursor(row, value),
         pin: (row) => latest.current.onPin(row),
         zoom: (from, to) => latest.current.onZoom(from, to),
         reset: () => latest.current.onReset(),
@@ -99,7 +100,7 @@ function useKeys(props: ChartProps) {
     const last = spec.x.length - 1;
     const now = cursor ?? pin ?? 0;
     const stride = event.shiftKey ? 10 : 1;
-    const move = (row: number): void => props.onCursor(Math.min(Math.max(row, 0), last));
+    const move = (row: number): void => props.onCursor(Math.min(Math.max(row, 0), last), null);
     const zoom = (factor: number): void => {
       const [from, to] = spec.range;
       const middle = spec.x[now] ?? (from + to) / 2;
@@ -180,7 +181,7 @@ export function Chart(props: ChartProps) {
         aria-valuenow={row}
         aria-valuetext={spec.x.length > 0 ? props.describe(row) : "no data"}
         onKeyDown={keys}
-        onBlur={() => props.onCursor(null)}
+        onBlur={() => props.onCursor(null, null)}
         onPointerEnter={() => props.onInside(true)}
         onPointerLeave={() => props.onInside(false)}
       />

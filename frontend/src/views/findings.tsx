@@ -2,6 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 
+import { unbroken } from "../lib/format";
 import { findings } from "../model/findings";
 import type { Overview } from "../model/overview";
 import { useStore } from "./context";
@@ -18,7 +19,7 @@ export function Findings({ overview }: { overview: Overview }) {
       {all.slice(0, SHOWN).map(({ sentence, step, kind }) => (
         <li key={sentence} class={kind}>
           <button type="button" title={`Show step ${step}`} onClick={() => store.choose({ step, ...(kind === "peak" ? {} : { view: "frozen" }) })}>
-            {sentence}
+            {unbroken(sentence)}
           </button>
         </li>
       ))}

@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 
 import { unitOf, type Unit } from "../lib/bytes";
-import { formatShare } from "../lib/format";
+import { formatShare, unbroken } from "../lib/format";
 import { nearestIndex } from "../lib/search";
 import { modeLabel } from "../model/overview";
 import type { SnapshotSummary } from "../model/snapshot";
@@ -34,7 +34,7 @@ function Panel({ snapshots, row }: { snapshots: Snapshots; row: number }) {
         </h2>
         <p class="small">{snapshot.phase} · traced ({modeLabel(snapshot.mode)}) · at the step's peak</p>
       </header>
-      <table class="figures" data-testid="pool">
+      <table class={exactBytes.value ? "figures exact" : "figures"} data-testid="pool">
         <tbody>
           {SIZES.map(({ name, label, hint }) => (
             <Figure key={name} {...common} name={name} label={label} hint={hint} bytes={parts[name]} share={parts.pool_bytes && parts[name] !== null ? parts[name] / parts.pool_bytes : null} fill={fill(name)} />
@@ -90,6 +90,7 @@ export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }
   const pin = rowOf(choices.step);
   const row = cursor ?? pin ?? list.length - 1;
   const stepOf = (index: number | null): number | null => (index === null ? null : (snapshots.step[index] ?? null));
+  const hasPool = snapshots.parts.some(({ pool_bytes }) => pool_bytes !== null);
   const shared = {
     marks: [],
     cursor,
@@ -109,17 +110,19 @@ export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }
   return (
     <div class="body">
       <div class="picture">
-        <Chart {...shared} height="medium" label="Pool, bytes in use and free blocks at traced steps." spec={sizes} />
+        <Missing list={list} />
+        <Chart {...shared} height={hasPool ? "medium" : "large"} label="Pool, bytes in use and free blocks at traced steps." spec={sizes} />
         <p class="legend">
-          {SIZES.map(({ name, label }) => <LegendItem key={name} kind="point" colour={lineColour(name, scheme)}>{label}</LegendItem>)}
+          {SIZES.filter(({ name }) => hasPool || name === "in_use_bytes").map(({ name, label }) => <LegendItem key={name} kind="point" colour={lineColour(name, scheme)}>{label}</LegendItem>)}
           <span class="hint">Points are traced steps; the light lines only join them.</span>
         </p>
-        <Chart {...shared} height="small" label="Fragmentation and utilisation of the pool at traced steps." spec={ratios} />
-        <p class="legend">
-          {RATIOS.map(({ name, label }) => <LegendItem key={name} kind="point" colour={lineColour(name, scheme)}>{label}</LegendItem>)}
-        </p>
-        {finding && <ul class="findings"><li><span class="sentence">{finding}</span></li></ul>}
-        <Missing list={list} />
+        {hasPool && <Chart {...shared} height="small" label="Fragmentation and utilisation of the pool at traced steps." spec={ratios} />}
+        {hasPool && (
+          <p class="legend">
+            {RATIOS.map(({ name, label }) => <LegendItem key={name} kind="point" colour={lineColour(name, scheme)}>{label}</LegendItem>)}
+          </p>
+        )}
+        {finding && <ul class="findings"><li><span class="sentence">{unbroken(finding)}</span></li></ul>}
       </div>
       <Panel snapshots={snapshots} row={row} />
     </div>

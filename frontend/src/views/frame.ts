@@ -4,7 +4,7 @@ import { cellEdges, xValues, type Range, type XKind } from "../charts/axis";
 import type { Painter } from "../charts/paint";
 import { LANE_HEIGHT, lanePainter, ruleAcross, type Span } from "../charts/rules";
 import { lowerBound } from "../lib/search";
-import { changeTitle, effectSentence, effects, isFreezing } from "../model/changes";
+import { effectSentence, effectTitle, effects, isFreezing } from "../model/changes";
 import { rowOfStep, type Overview } from "../model/overview";
 import type { Choices } from "../state/address";
 import type { Ink } from "../theme/palette";
@@ -54,16 +54,17 @@ export function changeMarks(overview: Overview, places: Places, kind: XKind): Ch
   return effects(overview).map((effect) => ({
     x: stepEdge(kind, places, overview, effect.step),
     step: effect.step,
-    label: changeTitle(effect.change),
-    sentence: `Step ${effect.step}: ${effect.change.reason}. ${effectSentence(effect)}`,
+    label: effectTitle(effect),
+    sentence: effectSentence(effect),
   }));
 }
 
 /** Vertical lines under the marks: an unfreezing, any other change, a restart. */
 export function changeRules(overview: Overview, places: Places, kind: XKind, ink: Ink): Painter[] {
-  const changed = overview.changes
-    .slice(1)
-    .map((change) => ruleAcross(stepEdge(kind, places, overview, change.step), isFreezing(change) ? ink.accent : ink.faint, isFreezing(change) ? [] : [3, 3]));
+  const changed = effects(overview).map((effect) => {
+    const [colour, dash] = isFreezing(effect) ? [ink.accent, []] : [ink.faint, [3, 3]];
+    return ruleAcross(stepEdge(kind, places, overview, effect.step), colour, dash);
+  });
   const restarted = overview.sessions
     .slice(1)
     .map(({ first_step }) => ruleAcross(stepEdge(kind, places, overview, first_step), ink.faint, [1, 3]));

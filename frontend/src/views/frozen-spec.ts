@@ -6,6 +6,7 @@ import { capacityPainter, platePainter } from "../charts/rules";
 import { markedSpans, stackLayout } from "../charts/stack-layout";
 import { formatBytes } from "../lib/bytes";
 import { lowerBound } from "../lib/search";
+import { effects } from "../model/changes";
 import type { SidePart } from "../model/frozen";
 import type { Overview } from "../model/overview";
 import type { Choices } from "../state/address";
@@ -46,7 +47,7 @@ export function frozenPicture(overview: Overview, parts: readonly SidePart[], st
   const both = boundary(parts, ["frozen", "trainable"], overview.rows);
   const edge = { colour: ink.line, width: 1, dash: [2, 2] };
   const painters: Painter[] = [
-    stackPainter(layout, fills, markedSpans(places.edges, overview.traced), ink.background),
+    stackPainter(layout, fills, markedSpans(places.x, places.edges, overview.traced), ink.background),
     stepPainter(places.edges, frozen, edge),
     stepPainter(places.edges, both, edge),
     ...changeRules(overview, places, choices.axis, ink),
@@ -57,13 +58,14 @@ export function frozenPicture(overview: Overview, parts: readonly SidePart[], st
   const lane = overview.epochs.length > 0;
   return {
     places,
+    layout,
     spec: {
       x: places.x,
       xKind: choices.axis,
       range: places.range,
       yKind: "bytes",
       yMax: max,
-      headroom: headroom(overview.changes.length > 1, lane),
+      headroom: headroom(effects(overview).length > 0, lane),
       inks: AXIS_INKS[scheme],
       painters,
       lanes: lane ? [epochLane(overview, places, choices.axis, ink, CATEGORY_COLOURS[scheme].inputs)] : [],

@@ -3,9 +3,9 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { formatBytes, type Unit } from "../lib/bytes";
-import { plural } from "../lib/format";
+import { plural, unbroken } from "../lib/format";
 import { categoryLabel, categoryMeaning } from "../model/categories";
-import { effectSentence, effects } from "../model/changes";
+import { effectSentence, effects, isFreezing } from "../model/changes";
 import { SIDES, chosenSnapshots, splitBySide, type Side, type SidePart } from "../model/frozen";
 import { at, peakRow, rowSentence, type Overview } from "../model/overview";
 import type { LedgerRow } from "../model/snapshot";
@@ -23,7 +23,7 @@ const LEDGERS = 48;
 const HEADINGS: Record<Side, string> = {
   frozen: "Frozen layers hold",
   trainable: "Trainable layers hold",
-  other: "Neither, or not known whose",
+  other: "Neither, or unknown",
 };
 
 /** Ledgers by index of the overview's snapshots, as far as they have arrived; the others take the nearest earlier one. */
@@ -90,20 +90,21 @@ function Changes({ overview }: { overview: Overview }) {
   const store = useStore();
   const whole = store.whole.value.value ?? overview;
   const all = useMemo(() => effects(whole), [whole]);
-  const first = whole.changes[0];
+  // Tables of the first two steps are the beginning: the optimizer is built by the first step.
+  const first = whole.changes.filter(({ step }) => step <= (whole.changes[0]?.step ?? 0) + 1).at(-1);
   if (!first) return <p class="legend">No layer table was recorded, so frozen and trainable layers are not known.</p>;
   return (
     <ul class="findings" aria-label="Changes of what is trainable" data-testid="changes">
       <li>
         <span class="sentence">
-          From step {first.step}: {plural(first.frozen_layers, "frozen layer")} with {formatBytes(first.frozen_weight_bytes)} of weights,{" "}
+          From step {whole.changes[0]?.step}: {plural(first.frozen_layers, "frozen layer")} with {formatBytes(first.frozen_weight_bytes)} of weights,{" "}
           {plural(first.trainable_layers, "trainable layer")} with {formatBytes(first.trainable_weight_bytes)}.
         </span>
       </li>
       {all.map((effect) => (
-        <li key={effect.step + effect.change.reason} class="change">
+        <li key={effect.step} class={isFreezing(effect) ? "change" : ""}>
           <button type="button" title={`Show step ${effect.step}`} onClick={() => store.choose({ step: effect.step })}>
-            Step {effect.step}: {effect.change.reason}. {effectSentence(effect)}
+            {unbroken(effectSentence(effect))}
           </button>
         </li>
       ))}
@@ -155,7 +156,7 @@ export function FrozenView({ overview }: { overview: Overview }) {
       <aside class="panel" aria-label="Figures of one step">
         <PanelHead overview={overview} row={row} unit={unit} />
         <Provenance overview={overview} row={row} />
-        <table class="figures" data-testid="sides">
+        <table class={exactBytes.value ? "figures exact" : "figures"} data-testid="sides">
           <Parts parts={parts} row={row} unit={unit} peak={at(overview.peak_bytes, row)} focus={focus} onFocus={setFocus} />
           <Totals overview={overview} row={row} unit={unit} />
         </table>

@@ -4,10 +4,11 @@ import { byteRange, cellEdges, xValues, type Range } from "../charts/axis";
 import { diamondsPainter, stackPainter, stepPainter, type BandFill, type Painter } from "../charts/paint";
 import type { PlotSpec } from "../charts/plot";
 import { capacityPainter } from "../charts/rules";
-import { markedSpans, stackLayout } from "../charts/stack-layout";
+import { markedSpans, stackLayout, type StackLayout } from "../charts/stack-layout";
 import { formatBytes } from "../lib/bytes";
 import { lowerBound } from "../lib/search";
 import { groupKey } from "../model/categories";
+import { effects } from "../model/changes";
 import { at, type Overview } from "../model/overview";
 import type { Choices } from "../state/address";
 import { CATEGORY_COLOURS, INKS, fillOf, type Scheme } from "../theme/palette";
@@ -22,6 +23,7 @@ export interface OtherRun {
 export interface Picture {
   spec: PlotSpec;
   places: Places;
+  layout: StackLayout;
 }
 
 /** The highest value of a column between two places. */
@@ -81,7 +83,7 @@ export function overviewPicture(overview: Overview, start: number, others: reado
   const peak = Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...validations.map(({ y }) => y));
   const { max, capacityInside } = byteRange(peak, capacity);
   const painters: Painter[] = [
-    stackPainter(layout, stackFills(overview, focus, scheme), markedSpans(places.edges, overview.traced), ink.background),
+    stackPainter(layout, stackFills(overview, focus, scheme), markedSpans(places.x, places.edges, overview.traced), ink.background),
     ...changeRules(overview, places, choices.axis, ink),
     ...lines.painters,
     stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
@@ -91,13 +93,14 @@ export function overviewPicture(overview: Overview, start: number, others: reado
   const notch = CATEGORY_COLOURS[scheme].inputs;
   return {
     places,
+    layout,
     spec: {
       x: places.x,
       xKind: choices.axis,
       range,
       yKind: "bytes",
       yMax: max,
-      headroom: headroom(overview.changes.length > 1, lane),
+      headroom: headroom(effects(overview).length > 0, lane),
       inks: AXIS_INKS[scheme],
       painters,
       lanes: [

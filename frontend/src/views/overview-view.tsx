@@ -2,7 +2,9 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 
+import { bandAt } from "../charts/stack-layout";
 import { formatBytes } from "../lib/bytes";
+import { groupKey } from "../model/categories";
 import type { Overview } from "../model/overview";
 import { at, peakRow, rowOfStep, rowSentence } from "../model/overview";
 import { runColour, runDash } from "../theme/palette";
@@ -51,7 +53,7 @@ function OtherRuns({ others, overview, row }: { others: readonly NamedRun[]; ove
   return (
     <section class="others">
       <h3>Measured peak of other runs</h3>
-      <table class="figures">
+      <table class={exactBytes.value ? "figures exact" : "figures"}>
         <tbody>
           {others.map(({ name, overview: other, colour }) => {
             const [first, last] = [other.step[0] ?? 0, other.step[other.rows - 1] ?? 0];
@@ -71,9 +73,10 @@ export function OverviewView({ overview }: { overview: Overview }) {
   const scheme = schemeOf(store);
   const choices = store.choices.value;
   const [focus, setFocus] = useState<string | null>(null);
+  const [pointed, point] = useState<string | null>(null);
   const others = useOthers();
   const start = startOf(store.whole.value.value ?? overview);
-  const { spec, places } = useMemo(
+  const { spec, places, layout } = useMemo(
     () => overviewPicture(overview, start, others, choices, scheme, focus),
     [overview, start, others, choices.axis, choices.zoom, scheme, focus],
   );
@@ -92,7 +95,12 @@ export function OverviewView({ overview }: { overview: Overview }) {
           cursor={cursor}
           pin={pin}
           describe={(index) => rowSentence(overview, index)}
-          onCursor={(index) => (store.cursor.value = stepOf(index))}
+          onCursor={(index, value) => {
+            store.cursor.value = stepOf(index);
+            const band = index === null || value === null ? -1 : bandAt(layout, index, value);
+            const group = overview.groups[band];
+            point(group ? groupKey(group) : null);
+          }}
           onPin={(index) => store.choose({ step: stepOf(index) })}
           onMark={(mark) => store.choose({ step: mark.step })}
           onZoom={(from, to) => {
@@ -109,7 +117,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
         />
         <Findings overview={overview} />
       </div>
-      <StepPanel overview={overview} row={row} focus={focus} onFocus={setFocus}>
+      <StepPanel overview={overview} row={row} focus={focus} pointed={pointed} onFocus={setFocus}>
         <OtherRuns others={others} overview={overview} row={row} />
       </StepPanel>
     </div>

@@ -7,7 +7,7 @@ import { useEffect } from "preact/hooks";
 import { unitOf, type Unit } from "../lib/bytes";
 import { formatDuration, formatWallTime } from "../lib/format";
 import { categoryMeaning, groupKey, groupLabel } from "../model/categories";
-import { shortName } from "../model/changes";
+import { distinctNames } from "../model/names";
 import { at, composition, modeLabel, provenance, provenanceSentence, type Overview } from "../model/overview";
 import { owners } from "../model/snapshot";
 import { fillOf } from "../theme/palette";
@@ -23,6 +23,8 @@ export interface PanelProps {
   row: number;
   /** Category under the pointer or chosen, by key. */
   focus: string | null;
+  /** Category under the pointer in the chart. */
+  pointed: string | null;
   onFocus: (key: string | null) => void;
   children?: ComponentChildren;
 }
@@ -65,7 +67,7 @@ export function Provenance({ overview, row }: { overview: Overview; row: number 
   );
 }
 
-function Composition({ overview, row, focus, onFocus, unit }: PanelProps & { unit: Unit }) {
+function Composition({ overview, row, focus, pointed, onFocus, unit }: PanelProps & { unit: Unit }) {
   const store = useStore();
   const exact = exactBytes.value;
   const parts = composition(overview, row);
@@ -84,7 +86,7 @@ function Composition({ overview, row, focus, onFocus, unit }: PanelProps & { uni
             unit={unit}
             exact={exact}
             fill={fillOf(group.category, group.trainable, schemeOf(store))}
-            focused={focus === key}
+            focused={(pointed ?? focus) === key}
             onFocus={(focused) => onFocus(focused ? key : null)}
           />
         );
@@ -135,11 +137,12 @@ export function Owners({ overview, row, unit }: { overview: Overview; row: numbe
   const { value, error } = store.snapshotOf(ref);
   const total = value?.in_use_bytes ?? 0;
   const largest = value ? owners(value.ledger).filter(({ layer }) => layer !== null).slice(0, OWNERS) : [];
+  const names = distinctNames(largest.map(({ layer }) => layer ?? ""));
   return (
     <section class="owners">
       <h3>Largest layers <span class="small">traced at step {ref.step}, {modeLabel(ref.mode)}</span></h3>
       {error && <p class="small warn">{error}</p>}
-      <table class="figures">
+      <table class={exactBytes.value ? "figures exact" : "figures"}>
         <tbody>
           {Array.from({ length: OWNERS }, (_, index) => {
             const owner = largest[index];
@@ -148,7 +151,7 @@ export function Owners({ overview, row, unit }: { overview: Overview; row: numbe
               <Figure
                 key={owner.layer}
                 name={`layer:${owner.layer ?? ""}`}
-                label={shortName(owner.layer ?? "")}
+                label={names[index]}
                 hint={owner.layer ?? ""}
                 bytes={owner.bytes}
                 share={total ? owner.bytes / total : null}
@@ -175,7 +178,7 @@ export function StepPanel(props: PanelProps) {
     <aside class="panel" aria-label="Figures of one step">
       <PanelHead overview={overview} row={row} unit={unit} />
       <Provenance overview={overview} row={row} />
-      <table class="figures" data-testid="composition">
+      <table class={exactBytes.value ? "figures exact" : "figures"} data-testid="composition">
         <Composition {...props} unit={unit} />
         <Totals overview={overview} row={row} unit={unit} />
       </table>

@@ -1,0 +1,65 @@
+/** The plugin's routes for the playground: `/CASE/data/...`, as TensorBoard would serve them under a prefix. */
+
+import type { IncomingMessage, ServerResponse } from "node:http";
+
+import type { Plugin, ViteDevServer } from "vite";
+
+import { CASES, type Case } from "./cases";
+import { infoOf, overviewOf, snapshotAt, snapshotsOf } from "./training";
+
+interface Answer {
+  type: string;
+  body: string | Uint8Array;
+  status?: number;
+}
+
+const json = (value: unknown): Answer => ({ type: "application/json", body: JSON.stringify(value) });
+
+export function answer(chosen: Case, route: string, query: URLSearchParams): Answer {
+  if (chosen.refuses !== undefined) return { type: "text/plain", body: chosen.refuses, status: 400 };
+  if (route === "runs") return json({ plugin_version: "0.1.0", runs: chosen.plans.map(infoOf) });
+  const plan = chosen.plans.find(({ run }) => run === query.get("run"));
+  if (!plan) return { type: "text/plain", body: "There is no such run.", status: 404 };
+  const number = (name: string, otherwise: number): number => Number(query.get(name) ?? otherwise);
+  if (route === "overview") {
+    const body = overviewOf(plan, number("first_step", 0), number("last_step", plan.steps - 1), number("points", 1500));
+    return { type: "application/x-tb-memplugin-columns", body };
+  }
+  if (route === "snapshots") return json({ run: plan.run, snapshots: snapshotsOf(plan) });
+  if (route === "snapshot") return json(snapshotAt(plan, number("step", 0)));
+  return { type: "text/plain", body: `The playground has no route ${route}.`, status: 404 };
+}
+
+const PAGE = `<!doctype html><html><head><base href="plugin/tb_memplugin/"></head>
+<body><script type="module" src="/playground/start.ts"></script></body></html>`;
+
+const index = (): string =>
+  `<!doctype html><title>Playground</title><h1>Playground</h1><ul>${Object.entries(CASES)
+    .map(([name, { about }]) => `<li><a href="/${name}/data/plugin_entry.html">${name}</a>: ${about}</li>`)
+    .join("")}</ul>`;
+
+async function serve(server: ViteDevServer, request: IncomingMessage, response: ServerResponse, next: () => void): Promise<void> {
+  const url = new URL(request.url ?? "/", "http://playground");
+  const send = ({ type, body, status = 200 }: Answer): void => {
+    response.writeHead(status, { "content-type": type });
+    response.end(body);
+  };
+  if (url.pathname === "/") return send({ type: "text/html", body: index() });
+  const [, name = "", route = ""] = /^\/([\w-]+)\/data\/(.*)$/.exec(url.pathname) ?? [];
+  const chosen = CASES[name];
+  if (!chosen) return next();
+  if (route === "plugin_entry.html") return send({ type: "text/html", body: await server.transformIndexHtml(url.pathname, PAGE) });
+  if (route === "runs") return send(json(chosen.plans.map(({ run }) => run)));
+  if (!route.startsWith("plugin/tb_memplugin/")) return next();
+  if (chosen.delay !== undefined) await new Promise((resume) => setTimeout(resume, chosen.delay));
+  send(answer(chosen, route.replace("plugin/tb_memplugin/", ""), url.searchParams));
+}
+
+export const playground = (): Plugin => ({
+  name: "playground",
+  configureServer(server) {
+    server.middlewares.use((request, response, next) => {
+      void serve(server, request, response, next);
+    });
+  },
+});

@@ -1,0 +1,3 @@
+import { render } from "../src/main";
+
+render();

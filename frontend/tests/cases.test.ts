@@ -1,0 +1,153 @@
+/** Every case of the playground, from the wire to the figures that the page shows. */
+
+import { describe, expect, it } from "vitest";
+
+import { CASES } from "../playground/cases";
+import { answer } from "../playground/server";
+import { GROUPS, infoOf, ledgerAt, overviewOf, snapshotAt, snapshotsOf, type Plan } from "../playground/training";
+import { parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "../src/api/answers";
+import { WrongAnswer } from "../src/api/check";
+import { decodeColumns } from "../src/api/columns";
+import { effectSentence, effectTitle, effects } from "../src/model/changes";
+import { findings } from "../src/model/findings";
+import { chosenSnapshots, splitBySide } from "../src/model/frozen";
+import { composition, headline, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../src/model/overview";
+import { owners, poolParts } from "../src/model/snapshot";
+import { DEFAULTS } from "../src/state/address";
+import { frozenPicture } from "../src/views/frozen-spec";
+import { overviewPicture } from "../src/views/overview-spec";
+
+const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) => some.slice(0, 2).map((plan) => [`${name}: ${plan.run.slice(0, 30)}`, plan] as const));
+const read = (plan: Plan): Overview => parseOverview(overviewOf(plan, 0, plan.steps - 1, 1500).buffer);
+const ledgersOf = (plan: Plan, overview: Overview) => new Map(overview.snapshots.map(({ step }, index) => [index, ledgerAt(plan, step)]));
+
+describe.each(plans)("%s", (_, plan) => {
+  const overview = read(plan);
+
+  it("survives the wire", () => {
+    const { runs } = parseRuns(JSON.parse(JSON.stringify({ plugin_version: "1", runs: [infoOf(plan)] })));
+    expect(runs).toEqual([infoOf(plan)]);
+    expect(overview.groups).toEqual(GROUPS);
+    expect(parseSnapshots(JSON.parse(JSON.stringify({ snapshots: snapshotsOf(plan) })))).toEqual(snapshotsOf(plan));
+    const snapshot = snapshotAt(plan, 3);
+    expect(parseSnapshot(JSON.parse(JSON.stringify(snapshot)))).toEqual(snapshot);
+  });
+
+  it("has rows whose parts sum to the peak", () => {
+    for (let row = 0; row < overview.rows; row += 1) {
+      const total = composition(overview, row).reduce((sum, { bytes }) => sum + (bytes ?? 0), 0);
+      expect(total).toBe(overview.peak_bytes[row]);
+    }
+  });
+
+  it("splits by frozen and trainable without losing a byte, as the ledger does at traced steps", () => {
+    const parts = splitBySide(overview, ledgersOf(plan, overview));
+    for (let row = 0; row < overview.rows; row += 97) {
+      expect(parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0)).toBe(overview.peak_bytes[row]);
+    }
+    const step = overview.snapshots[0]?.step ?? 0;
+    const row = rowOfStep(overview, step);
+    const frozen = ledgerAt(plan, step).filter(({ trainable }) => trainable === false).reduce((sum, { bytes }) => sum + bytes, 0);
+    const shown = parts.filter(({ side }) => side === "frozen").reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
+    expect(shown).toBe(frozen);
+  });
+
+  it("has a picture that holds everything", () => {
+    const picture = overviewPicture(overview, 0, [], DEFAULTS, "light", null);
+    expect(picture.spec.yMax).toBeGreaterThan(overview.peak_bytes.reduce((most, value) => Math.max(most, value), 0));
+    expect(picture.spec.range[1]).toBeGreaterThan(picture.spec.range[0]);
+    const parts = splitBySide(overview, new Map());
+    expect(frozenPicture(overview, parts, 0, { ...DEFAULTS, axis: "relative" }, "dark", "frozen").spec.x).toHaveLength(overview.rows);
+  });
+});
+
+describe("the unfreezing of a run", () => {
+  const [plan] = CASES["two-runs"]?.plans as [Plan];
+  const overview = read(plan);
+  const [effect] = effects(overview);
+
+  it("is one mark with its effect in bytes", () => {
+    expect(effects(overview)).toHaveLength(1);
+    if (!effect) throw new Error("no effect");
+    expect(effectTitle(effect)).toBe("unfreeze block5_conv3");
+    expect(effectSentence(effect)).toBe(
+      "Step 160: vgg16/block5_conv3 became trainable. 26.0 MiB of weights became trainable; optimizer state +52.0 MiB; measured peak 157 MiB → 312 MiB (+155 MiB).",
+    );
+  });
+
+  it("joins the tables of neighbouring steps", () => {
+    const [began, unfroze] = overview.changes as [Overview["changes"][0], Overview["changes"][0]];
+    const compiled = { ...unfroze, optimizer_bytes: 0 };
+    const built = { ...unfroze, reason: "optimizer Adam was built", became_trainable: [] };
+    const joined = effects({ ...overview, changes: [began, compiled, built] });
+    expect(joined).toHaveLength(1);
+    expect(joined[0]?.optimizer_delta).toBe(effect?.optimizer_delta);
+    expect(joined.map(effectTitle)).toEqual(["unfreeze block5_conv3"]);
+  });
+
+  it("is a finding", () => {
+    expect(findings(overview).map(({ kind }) => kind)).toEqual(["peak", "frozen", "change"]);
+  });
+});
+
+describe("one row", () => {
+  const [plan] = CASES["two-runs"]?.plans as [Plan];
+  const overview = read(plan);
+
+  it("says where it was learned", () => {
+    expect(provenance(overview, 3).kind).toBe("traced");
+    expect(provenance(overview, 50)).toMatchObject({ kind: "inferred", snapshot: { step: 43 } });
+    expect(provenance({ ...overview, snapshots: [] }, 50).kind).toBe("layer table");
+  });
+
+  it("is a sentence for those who listen", () => {
+    expect(rowSentence(overview, 0)).toMatch(/^step 0: peak 15\d MiB; workspace 59\.\d MiB; weights, frozen 56\.0 MiB/);
+    expect(headline(100, 7, null)).toBe("peak 100 B at step 7");
+    expect(headline(15247133900, 412, 17179869184)).toBe("peak 14.2 GiB of 16.0 GiB at step 412 · headroom 1.8 GiB");
+    expect(headline(null, null, 5)).toBeNull();
+  });
+
+  it("finds the peak in spite of unknown rows", () => {
+    const peaks = Float64Array.from([NaN, 3, 9, 9, NaN]);
+    expect(peakRow({ ...overview, rows: 5, peak_bytes: peaks })).toBe(2);
+    expect(peakRow({ ...overview, rows: 0 })).toBe(-1);
+  });
+});
+
+describe("snapshots", () => {
+  const [plan] = CASES["two-runs"]?.plans as [Plan];
+
+  it("add up: pool = in use + largest free + rest", () => {
+    const parts = poolParts(snapshotAt(plan, 3));
+    expect(parts.in_use_bytes + (parts.free_largest ?? 0) + (parts.free_rest ?? 0)).toBe(parts.pool_bytes);
+    expect((parts.pool_bytes ?? 0) + (parts.unreserved ?? 0)).toBe(plan.capacity);
+    expect(poolParts({ ...snapshotAt(plan, 3), pool_bytes: null })).toMatchObject({ free_rest: null, utilisation: null, unreserved: null });
+  });
+
+  it("name owners by size and are chosen evenly", () => {
+    const all = owners(ledgerAt(plan, 3));
+    expect(all.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(snapshotAt(plan, 3).in_use_bytes);
+    expect(chosenSnapshots(3, 5)).toEqual([0, 1, 2]);
+    expect(chosenSnapshots(100, 4)).toEqual([0, 33, 66, 99]);
+  });
+});
+
+describe("answers that are not as expected", () => {
+  const good = overviewOf((CASES["two-runs"]?.plans as [Plan])[0], 0, 9, 100);
+
+  it("are refused with a sentence", () => {
+    expect(() => parseRuns({ plugin_version: "1", runs: [{ run: 3 }] })).toThrow(WrongAnswer);
+    expect(() => parseRuns(null)).toThrow("runs should be an object, got null");
+    expect(() => decodeColumns(new ArrayBuffer(2))).toThrow("too short");
+    expect(() => decodeColumns(good.buffer.slice(0, 40))).toThrow("head is cut off");
+    expect(() => decodeColumns(good.buffer.slice(0, good.length - 8))).toThrow("columns are cut off");
+  });
+
+  it("give unknown figures for columns that are missing", () => {
+    expect([...decodeColumns(good.buffer).column("no such column")].every(Number.isNaN)).toBe(true);
+  });
+
+  it("come with the server's sentence", () => {
+    expect(answer(CASES["refused"] as (typeof CASES)[string], "runs", new URLSearchParams())).toMatchObject({ status: 400, body: "The run directory cannot be read." });
+  });
+});
