@@ -32,8 +32,9 @@ CLASSES = 8
 RUNS = ("frozen", "all_trainable")
 
 
-def make_images(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Striped images, shape [count, IMAGE_SIZE, IMAGE_SIZE, 3], whose class is the direction of the stripes."""
+def make_batches(steps: int, seed: int) -> tf.data.Dataset:
+    """`steps` batches of striped images, shape [IMAGE_SIZE, IMAGE_SIZE, 3], whose class is the direction of the stripes."""
+    count = steps * BATCH_SIZE
     random = np.random.default_rng(seed)
     labels = random.integers(0, CLASSES, count)
     angle = labels * np.pi / CLASSES
@@ -41,7 +42,7 @@ def make_images(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     along = x[None] * np.cos(angle)[:, None, None] + y[None] * np.sin(angle)[:, None, None]
     stripes = np.sin(along * 0.8 + random.uniform(0, 6, count)[:, None, None])
     images = stripes[..., None] + random.normal(0, 0.3, (count, IMAGE_SIZE, IMAGE_SIZE, 3))
-    return images.astype("float32"), labels.astype("int64")
+    return tf.data.Dataset.from_tensor_slices((images.astype("float32"), labels)).batch(BATCH_SIZE).prefetch(2)
 
 
 def make_model() -> keras.Model:
@@ -70,23 +71,22 @@ def compile_model(model: keras.Model) -> None:
 def train(run: pathlib.Path, epochs: int, steps: int, frozen: bool) -> None:
     """One run of `epochs` epochs; a frozen backbone's last block is unfrozen for the second half."""
     keras.utils.set_random_seed(1)
-    images, labels = make_images(steps * BATCH_SIZE, seed=1)
-    validation = make_images(4 * BATCH_SIZE, seed=2)
+    batches = make_batches(steps, seed=1)
     model = make_model()
     backbone = model.get_layer("vgg16")
     backbone.trainable = not frozen
     compile_model(model)
     callback = tb_memplugin.MemoryCallback(run)
-    fit = {"validation_data": validation, "batch_size": BATCH_SIZE, "callbacks": [callback], "verbose": 2}
+    fit = {"validation_data": make_batches(4, seed=2), "callbacks": [callback], "verbose": 2}
     first = epochs // 2 if frozen else epochs
-    model.fit(images, labels, epochs=first, **fit)
+    model.fit(batches, epochs=first, **fit)
     if frozen:
         print(f"{run.name}: unfreezing the last block of the backbone", flush=True)
         backbone.trainable = True
         for layer in backbone.layers:
             layer.trainable = layer.name.startswith("block5")
         compile_model(model)
-        model.fit(images, labels, initial_epoch=first, epochs=epochs, **fit)
+        model.fit(batches, initial_epoch=first, epochs=epochs, **fit)
     callback.close()
 
 
