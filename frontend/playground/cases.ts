@@ -28,17 +28,34 @@ export interface Case {
 }
 
 export const CASES: Record<string, Case> = {
-  "two-runs": { about: "an unfreezing, and another run beside it", plans: [plan({}), plan({ run: "all_trainable", unfreezeAt: 0, traceEvery: 60 })] },
+  "two-runs": {
+    about: "an unfreezing, and another run beside it",
+    plans: [plan({}), plan({ run: "all_trainable", unfreezeAt: 0, traceEvery: 60 })],
+  },
   "one-step": { about: "a run of one step", plans: [plan({ steps: 4, unfreezeAt: null, traceEvery: 9 })] },
-  roomy: { about: "a card with much more room than is used, and no pool figures", plans: [plan({ capacity: 80 * GIB, pool: false, scale: 8 })] },
+  roomy: {
+    about: "a card with much more room than is used, and no pool figures",
+    plans: [plan({ capacity: 80 * GIB, pool: false, scale: 8 })],
+  },
   "no-capacity": { about: "an allocator that does not say its limit", plans: [plan({ capacity: null })] },
   damaged: {
     about: "damage and notes",
-    plans: [plan({ damage: ["Steps 100 to 119 could not be read: a chunk's checksum is wrong."], notes: ["Host memory was not recorded, because psutil is missing."] })],
+    plans: [
+      plan({
+        damage: ["Steps 100 to 119 could not be read: a chunk's checksum is wrong."],
+        notes: ["Host memory was not recorded, because psutil is missing."],
+      }),
+    ],
   },
-  hostile: { about: "names that hold markup", plans: [plan({ run: "<img src=x onerror=alert(1)>", layers: ["<script>alert(2)</script>", "a".repeat(300)] })] },
+  hostile: {
+    about: "names that hold markup",
+    plans: [plan({ run: "<img src=x onerror=alert(1)>", layers: ["<script>alert(2)</script>", "a".repeat(300)] })],
+  },
   large: { about: "10,000 steps", plans: [plan({ steps: 10000, epochSteps: 500, unfreezeAt: 6000, traceEvery: 250 })] },
-  "many-runs": { about: "300 runs", plans: Array.from({ length: 300 }, (_, index) => plan({ run: `sweep/learning_rate_${index}`, steps: 40 })) },
+  "many-runs": {
+    about: "300 runs",
+    plans: Array.from({ length: 300 }, (_, index) => plan({ run: `sweep/learning_rate_${index}`, steps: 40 })),
+  },
   empty: { about: "no run has memory data", plans: [] },
   refused: { about: "a server that refuses", plans: [plan({})], refuses: "The run directory cannot be read." },
   slow: { about: "a slow server", plans: [plan({})], delay: 3000 },

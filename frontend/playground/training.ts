@@ -102,7 +102,17 @@ export const snapshotsOf = (plan: Plan): SnapshotSummary[] => tracedSteps(plan).
 function changesOf(plan: Plan): LayerChange[] {
   const table = (step: number, reason: string, became: string[]): LayerChange => {
     const [frozen = 0, trainable = 0, slots = 0] = bytesAt(plan, step);
-    return { step, reason, frozen_weight_bytes: frozen, trainable_weight_bytes: trainable, optimizer_bytes: slots, frozen_layers: 10, trainable_layers: 2, became_trainable: became, became_frozen: [] };
+    return {
+      step,
+      reason,
+      frozen_weight_bytes: frozen,
+      trainable_weight_bytes: trainable,
+      optimizer_bytes: slots,
+      frozen_layers: 10,
+      trainable_layers: 2,
+      became_trainable: became,
+      became_frozen: [],
+    };
   };
   const began = table(0, "recording began", []);
   if (plan.unfreezeAt === null) return [began];
@@ -125,7 +135,11 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
   const bytes = steps.map((step) => bytesAt(plan, step));
   const peaks = bytes.map(sum);
   const unknown = steps.map(() => NaN);
-  const epochs = Array.from({ length: Math.ceil(plan.steps / plan.epochSteps) }, (_, epoch) => ({ epoch, first_step: epoch * plan.epochSteps, last_step: Math.min((epoch + 1) * plan.epochSteps, plan.steps) - 1 }));
+  const epochs = Array.from({ length: Math.ceil(plan.steps / plan.epochSteps) }, (_, epoch) => ({
+    epoch,
+    first_step: epoch * plan.epochSteps,
+    last_step: Math.min((epoch + 1) * plan.epochSteps, plan.steps) - 1,
+  }));
   const head = {
     run: plan.run,
     device: "GPU:0",
@@ -135,7 +149,11 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
     snapshots,
     changes: changesOf(plan),
     epochs,
-    validations: epochs.map(({ last_step }) => ({ after_step: last_step, batches: 4, peak_bytes: Math.round(sum(bytesAt(plan, last_step)) * 0.7) })),
+    validations: epochs.map(({ last_step }) => ({
+      after_step: last_step,
+      batches: 4,
+      peak_bytes: Math.round(sum(bytesAt(plan, last_step)) * 0.7),
+    })),
     sessions: [{ session: "s", first_step: 0 }],
   };
   return encodeColumns(head, {
@@ -149,7 +167,12 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
     driver_process_bytes: unknown,
     driver_used_bytes: unknown,
     driver_total_bytes: unknown,
-    snapshot: steps.map((step) => Math.max(traced.findLastIndex((at) => at <= step), 0)),
+    snapshot: steps.map((step) =>
+      Math.max(
+        traced.findLastIndex((at) => at <= step),
+        0,
+      ),
+    ),
     traced: steps.map((step) => (traced.includes(step) ? 1 : 0)),
     ...Object.fromEntries(GROUPS.map((_, index) => [`group/${index}`, bytes.map((row) => row[index] as number)])),
   });
@@ -168,7 +191,15 @@ export function infoOf(plan: Plan): RunInfo {
     last_step: plan.steps - 1,
     started: wallTime(0),
     phases: ["train"],
-    devices: [{ device: "GPU:0", capacity_bytes: plan.capacity, peak_bytes: peak, peak_step: peaks.indexOf(peak), snapshots: tracedSteps(plan).length }],
+    devices: [
+      {
+        device: "GPU:0",
+        capacity_bytes: plan.capacity,
+        peak_bytes: peak,
+        peak_step: peaks.indexOf(peak),
+        snapshots: tracedSteps(plan).length,
+      },
+    ],
     activation_layers: 0,
     notes: plan.notes ?? [],
     damage: plan.damage ?? [],

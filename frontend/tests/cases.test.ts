@@ -17,7 +17,9 @@ import { DEFAULTS } from "../src/state/address";
 import { frozenPicture } from "../src/views/frozen-spec";
 import { overviewPicture } from "../src/views/overview-spec";
 
-const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) => some.slice(0, 2).map((plan) => [`${name}: ${plan.run.slice(0, 30)}`, plan] as const));
+const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) =>
+  some.slice(0, 2).map((plan) => [`${name}: ${plan.run.slice(0, 30)}`, plan] as const),
+);
 const read = (plan: Plan): Overview => parseOverview(overviewOf(plan, 0, plan.steps - 1, 1500).buffer);
 const ledgersOf = (plan: Plan, overview: Overview) => new Map(overview.snapshots.map(({ step }, index) => [index, ledgerAt(plan, step)]));
 
@@ -47,7 +49,9 @@ describe.each(plans)("%s", (_, plan) => {
     }
     const step = overview.snapshots[0]?.step ?? 0;
     const row = rowOfStep(overview, step);
-    const frozen = ledgerAt(plan, step).filter(({ trainable }) => trainable === false).reduce((sum, { bytes }) => sum + bytes, 0);
+    const frozen = ledgerAt(plan, step)
+      .filter(({ trainable }) => trainable === false)
+      .reduce((sum, { bytes }) => sum + bytes, 0);
     const shown = parts.filter(({ side }) => side === "frozen").reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
     expect(shown).toBe(frozen);
   });
@@ -148,6 +152,9 @@ describe("answers that are not as expected", () => {
   });
 
   it("come with the server's sentence", () => {
-    expect(answer(CASES["refused"] as (typeof CASES)[string], "runs", new URLSearchParams())).toMatchObject({ status: 400, body: "The run directory cannot be read." });
+    expect(answer(CASES["refused"] as (typeof CASES)[string], "runs", new URLSearchParams())).toMatchObject({
+      status: 400,
+      body: "The run directory cannot be read.",
+    });
   });
 });

@@ -51,7 +51,8 @@ def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
         )
         assert wider == [], view
         right = frame.locator("body").evaluate(
-            "body => Math.max(...[...body.querySelectorAll('button, h2, p, li, table, td, canvas')].map(e => e.getBoundingClientRect().right))"
+            """body => Math.max(...[...body.querySelectorAll("button, h2, p, li, table, td, canvas")]
+                .map(e => e.getBoundingClientRect().right))"""
         )
         assert right <= width + 1, view
         cut = frame.locator("body").evaluate(

@@ -51,8 +51,7 @@ export const httpSource: Source = {
     return parseOverview(await binary("./overview", { run, device, phase, first_step, last_step, points }, signal));
   },
   snapshots: async (run, device, signal) => parseSnapshots(await json("./snapshots", { run, device }, signal)),
-  snapshot: async (run, device, phase, step, signal) =>
-    parseSnapshot(await json("./snapshot", { run, device, step, phase }, signal)),
+  snapshot: async (run, device, phase, step, signal) => parseSnapshot(await json("./snapshot", { run, device, step, phase }, signal)),
   layers: async (run, step, signal) => parseLayers(await json("./layers", { run, step }, signal)),
   activations: async (run, points, signal) => parseActivations(await binary("./activations", { run, points }, signal)),
   hostRuns: async (signal) => list(text)(await json("../../runs", {}, signal), "runs"),

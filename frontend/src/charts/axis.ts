@@ -72,7 +72,10 @@ export function cellEdges(x: ArrayLike<number>): Float64Array {
   return edges;
 }
 
-const UNITS_OF_TIME = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
+const UNITS_OF_TIME = [
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200,
+  86400, 172800, 432000, 864000,
+];
 
 /** Distances that ticks of an axis may have. */
 export function tickSteps(kind: XKind): number[] {

@@ -45,7 +45,11 @@ describe("stack", () => {
   const layout = stackLayout(floats(0, 1), [floats(1, 2), floats(NaN, 3), floats(4, 0)]);
 
   it("adds up from the bottom", () => {
-    expect(layout.tops.map((top) => [...top])).toEqual([[1, 2], [1, 5], [5, 5]]);
+    expect(layout.tops.map((top) => [...top])).toEqual([
+      [1, 2],
+      [1, 5],
+      [5, 5],
+    ]);
   });
 
   it("finds the band under the pointer", () => {
@@ -67,7 +71,16 @@ describe("marks", () => {
   const width = (label: string): number => label.length * 10;
 
   it("stand at their places, flip at the edge, and become dots where they would cover each other", () => {
-    const [first, second, third] = placeMarks([{ x: 10, label: "abcdef" }, { x: 200, label: "abcdef" }, { x: 205, label: "abcdef" }], 230, width, 100);
+    const [first, second, third] = placeMarks(
+      [
+        { x: 10, label: "abcdef" },
+        { x: 200, label: "abcdef" },
+        { x: 205, label: "abcdef" },
+      ],
+      230,
+      width,
+      100,
+    );
     expect(first).toMatchObject({ left: 10, width: 60, bare: false, flipped: false });
     expect(second).toMatchObject({ left: 140, width: 60, flipped: true });
     expect(third).toMatchObject({ bare: true });
@@ -75,7 +88,10 @@ describe("marks", () => {
 
   it("never leave the lane or cover each other, whatever the places", () => {
     for (let seed = 1; seed < 60; seed += 1) {
-      const marks = Array.from({ length: 1 + (seed % 9) }, (_, index) => ({ x: ((index + 1) * seed * 7919) % 500, label: "x".repeat(1 + ((seed * index) % 12)) }));
+      const marks = Array.from({ length: 1 + (seed % 9) }, (_, index) => ({
+        x: ((index + 1) * seed * 7919) % 500,
+        label: "x".repeat(1 + ((seed * index) % 12)),
+      }));
       marks.sort((a, b) => a.x - b.x);
       const labels = placeMarks(marks, 500, width, 100).filter(({ bare }) => !bare);
       labels.forEach((mark, index) => {

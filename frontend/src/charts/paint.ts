@@ -27,7 +27,13 @@ export interface BandFill {
  * What a band is filled with, opaque, so that bands can cover each other without seams: its colour mixed with the ground, and its
  * lines; hatched leans the other way and shows the ground between its lines.
  */
-function fillStyle(context: CanvasRenderingContext2D, fill: BandFill, ground: string, ratio: number, strength: number): CanvasPattern | string {
+function fillStyle(
+  context: CanvasRenderingContext2D,
+  fill: BandFill,
+  ground: string,
+  ratio: number,
+  strength: number,
+): CanvasPattern | string {
   const size = Math.round(6 * ratio);
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = size;
@@ -72,7 +78,12 @@ function areaPath(edges: Float64Array, top: Float64Array, scale: Scale): Path2D 
 const INFERRED = 0.62;
 
 /** A stack: lighter everywhere, then full inside `spans`, where the composition was measured. */
-export function stackPainter(layout: StackLayout, fills: readonly BandFill[], spans: readonly (readonly [number, number])[] | "all", ground: string): Painter {
+export function stackPainter(
+  layout: StackLayout,
+  fills: readonly BandFill[],
+  spans: readonly (readonly [number, number])[] | "all",
+  ground: string,
+): Painter {
   return (context, scale) => {
     const paths = layout.tops.map((top) => areaPath(layout.edges, top, scale));
     const paint = (strength: number): void => {

@@ -24,7 +24,9 @@ export function stackLayout(x: Float64Array, bands: readonly Float64Array[]): St
 
 /** Index of the band that holds `value` at a row, -1 above the stack. */
 export function bandAt(layout: StackLayout, row: number, value: number): number {
-  return layout.tops.findIndex((top, index) => value <= (top[row] as number) && (top[row] as number) > (layout.tops[index - 1]?.[row] ?? 0));
+  return layout.tops.findIndex(
+    (top, index) => value <= (top[row] as number) && (top[row] as number) > (layout.tops[index - 1]?.[row] ?? 0),
+  );
 }
 
 /**

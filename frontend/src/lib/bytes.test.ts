@@ -9,9 +9,7 @@ interface Golden {
   cases: { bytes: number; unit: Unit | null; text: string }[];
   exact: { bytes: number; text: string }[];
 }
-const golden = JSON.parse(
-  readFileSync(new URL("../../../tests/golden/bytes.json", import.meta.url), "utf8"),
-) as Golden;
+const golden = JSON.parse(readFileSync(new URL("../../../tests/golden/bytes.json", import.meta.url), "utf8")) as Golden;
 
 describe("formatBytes", () => {
   it.each(golden.cases)("$bytes in $unit is $text", ({ bytes, unit, text }) => {

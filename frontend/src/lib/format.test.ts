@@ -5,11 +5,26 @@ import { limiter } from "./limit";
 import { lowerBound, nearestIndex } from "./search";
 
 describe("text", () => {
-  it.each([[0, "0 %"], [0.0004, "<0.1 %"], [0.0123, "1.2 %"], [0.43, "43 %"], [0.0996, "10 %"], [1, "100 %"]])("share %s is %s", (share, text) => {
+  it.each([
+    [0, "0 %"],
+    [0.0004, "<0.1 %"],
+    [0.0123, "1.2 %"],
+    [0.43, "43 %"],
+    [0.0996, "10 %"],
+    [1, "100 %"],
+  ])("share %s is %s", (share, text) => {
     expect(formatShare(share)).toBe(text);
   });
 
-  it.each([[0, "0 s"], [1.54, "1.5 s"], [59.7, "1 m 00 s"], [200, "3 m 20 s"], [7500, "2 h 05 m"], [273600, "3 d 4 h"], [-3, "-3 s"]])("%s seconds are %s", (seconds, text) => {
+  it.each([
+    [0, "0 s"],
+    [1.54, "1.5 s"],
+    [59.7, "1 m 00 s"],
+    [200, "3 m 20 s"],
+    [7500, "2 h 05 m"],
+    [273600, "3 d 4 h"],
+    [-3, "-3 s"],
+  ])("%s seconds are %s", (seconds, text) => {
     expect(formatDuration(seconds)).toBe(text);
   });
 

@@ -30,14 +30,31 @@ function atPeak(overview: Overview, row: number, step: number, peak: number): Fi
   if (known.length === 0) return [];
   const holds = known.map(({ group, bytes, share }) => `${groupLabel(group)} ${formatBytes(bytes ?? 0)} (${formatShare(share ?? 0)})`);
   const source = provenance(overview, row);
-  const how = source.kind === "traced" ? "" : source.kind === "inferred" ? `, inferred from the trace of step ${source.snapshot.step}` : ", from the layer table";
-  return [{ kind: "peak", step, sentence: `At the highest peak, ${formatBytes(peak)} at step ${step}, most is held by ${holds.join(" and ")}${how}.` }];
+  const how =
+    source.kind === "traced"
+      ? ""
+      : source.kind === "inferred"
+        ? `, inferred from the trace of step ${source.snapshot.step}`
+        : ", from the layer table";
+  return [
+    {
+      kind: "peak",
+      step,
+      sentence: `At the highest peak, ${formatBytes(peak)} at step ${step}, most is held by ${holds.join(" and ")}${how}.`,
+    },
+  ];
 }
 
 function frozenCost(overview: Overview, row: number, step: number, peak: number): Finding[] {
   const frozen = composition(overview, row).find(({ group }) => group.category === "weights" && group.trainable === false);
   if (!frozen?.bytes) return [];
-  return [{ kind: "frozen", step, sentence: `Frozen weights take ${formatBytes(frozen.bytes)} there, ${formatShare(frozen.bytes / peak)} of the peak; they need no gradients and no optimizer state.` }];
+  return [
+    {
+      kind: "frozen",
+      step,
+      sentence: `Frozen weights take ${formatBytes(frozen.bytes)} there, ${formatShare(frozen.bytes / peak)} of the peak; they need no gradients and no optimizer state.`,
+    },
+  ];
 }
 
 function changes(overview: Overview): Finding[] {

@@ -74,10 +74,20 @@ export function splitBySide(overview: Overview, ledgers: ReadonlyMap<number, rea
     .sort((a, b) => SIDES.indexOf(a.side) - SIDES.indexOf(b.side));
 }
 
-function addSplit(part: (side: Side, category: Category) => SidePart, category: Category, row: number, value: number, shares: Shares): void {
+function addSplit(
+  part: (side: Side, category: Category) => SidePart,
+  category: Category,
+  row: number,
+  value: number,
+  shares: Shares,
+): void {
   const frozen = Math.round(value * shares.frozen);
   const trainable = Math.min(Math.round(value * shares.trainable), value - frozen);
-  const amounts: [Side, number][] = [["frozen", frozen], ["trainable", trainable], ["other", value - frozen - trainable]];
+  const amounts: [Side, number][] = [
+    ["frozen", frozen],
+    ["trainable", trainable],
+    ["other", value - frozen - trainable],
+  ];
   for (const [side, amount] of amounts) {
     if (amount <= 0) continue;
     const { bytes } = part(side, category);

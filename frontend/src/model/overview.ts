@@ -106,10 +106,7 @@ export function composition(overview: Overview, row: number): Part[] {
 }
 
 /** Where the composition of a row was learned. */
-export type Provenance =
-  | { kind: "traced"; snapshot: SnapshotRef }
-  | { kind: "inferred"; snapshot: SnapshotRef }
-  | { kind: "layer table" };
+export type Provenance = { kind: "traced"; snapshot: SnapshotRef } | { kind: "inferred"; snapshot: SnapshotRef } | { kind: "layer table" };
 
 export function provenance(overview: Overview, row: number): Provenance {
   const index = at(overview.snapshot, row);

@@ -53,8 +53,7 @@ export function encode(choices: Choices): string {
   return out.toString();
 }
 
-const among = <T extends string>(allowed: readonly T[], value: string | null): T | null =>
-  allowed.find((item) => item === value) ?? null;
+const among = <T extends string>(allowed: readonly T[], value: string | null): T | null => allowed.find((item) => item === value) ?? null;
 
 const whole = (text: string | null): number | null => (text !== null && /^\d{1,15}$/.test(text) ? Number(text) : null);
 

@@ -72,7 +72,14 @@ describe("selection", () => {
 
   it("takes colours by TensorBoard's order of runs", () => {
     const host = ["z", "a/memory", "b/memory/worker_1", "memory"];
-    expect([...colourIndex(["a", "b", "z", ".", "unknown", "unknown2"], host)]).toEqual([["a", 1], ["b", 2], ["z", 0], [".", 3], ["unknown", 4], ["unknown2", 5]]);
+    expect([...colourIndex(["a", "b", "z", ".", "unknown", "unknown2"], host)]).toEqual([
+      ["a", 1],
+      ["b", 2],
+      ["z", 0],
+      [".", 3],
+      ["unknown", 4],
+      ["unknown2", 5],
+    ]);
   });
 
   it("filters by regular expression and says when it is none", () => {

@@ -20,8 +20,7 @@ const AT_ONCE = 4;
 
 export type Store = ReturnType<typeof createStore>;
 
-const overviewKey = ({ run, device, phase, points, span }: OverviewQuery): string =>
-  JSON.stringify([run, device, phase, points, span]);
+const overviewKey = ({ run, device, phase, points, span }: OverviewQuery): string => JSON.stringify([run, device, phase, points, span]);
 
 const NOTHING: Loaded<never> = { value: null, error: null, loading: false };
 
@@ -68,10 +67,7 @@ function createRuns(source: Source) {
   const once = async (): Promise<void> => {
     const abort = new AbortController();
     try {
-      const [runs, names] = await Promise.all([
-        source.runs(abort.signal),
-        source.hostRuns(abort.signal).catch(() => hostRuns.peek()),
-      ]);
+      const [runs, names] = await Promise.all([source.runs(abort.signal), source.hostRuns(abort.signal).catch(() => hostRuns.peek())]);
       const now = JSON.stringify([runs, names]);
       if (now === text && answer.peek().error === null) return;
       text = now;
@@ -107,7 +103,12 @@ function createShown(runsState: ReturnType<typeof createRuns>, { choices }: Retu
     primary,
     device: computed(() => shownDevice(primary.value, choices.value)),
     phase: computed(() => shownPhase(primary.value, choices.value)),
-    colours: computed(() => colourIndex(runs.value.map(({ run }) => run), runsState.hostRuns.value)),
+    colours: computed(() =>
+      colourIndex(
+        runs.value.map(({ run }) => run),
+        runsState.hostRuns.value,
+      ),
+    ),
     filter: computed(() => matcher(choices.value.filter)),
   };
 }
@@ -175,8 +176,7 @@ function createDetails(source: Source, fetched: Fetched, shown: Shown, choices: 
     if (choices.value.view !== "activations" && run.devices.length > 0) return;
     fetched.activations.want(run.run, run.version, (abort) => source.activations(run.run, POINTS, abort));
   });
-  const snapshotKey = (ref: SnapshotRef): string =>
-    JSON.stringify([shown.primary.value?.run, shown.device.value, ref.phase, ref.step]);
+  const snapshotKey = (ref: SnapshotRef): string => JSON.stringify([shown.primary.value?.run, shown.device.value, ref.phase, ref.step]);
   return {
     snapshotList: computed(() => fetched.snapshotLists.read(listKey.value)),
     activations: computed(() => (shown.primary.value ? fetched.activations.read(shown.primary.value.run) : NOTHING)),

@@ -35,14 +35,24 @@ function fillsOf(series: readonly LayerSeries[], scheme: Scheme, focus: string |
   }));
 }
 
-function specOf(activations: Activations, series: readonly LayerSeries[], choices: Choices, fills: readonly BandFill[], scheme: Scheme): PlotSpec {
+function specOf(
+  activations: Activations,
+  series: readonly LayerSeries[],
+  choices: Choices,
+  fills: readonly BandFill[],
+  scheme: Scheme,
+): PlotSpec {
   const x = xValues(choices.axis, activations.step, activations.wall_time, activations.wall_time[0] ?? 0);
   const edges = cellEdges(x);
-  const layout = stackLayout(x, series.map(({ bytes }) => bytes));
+  const layout = stackLayout(
+    x,
+    series.map(({ bytes }) => bytes),
+  );
   const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
   const { zoom, axis } = choices;
   const places = zoom === null ? null : zoom.map((step) => (axis === "step" ? step : (x[nearestIndex(activations.step, step)] ?? 0)));
-  const range = places && (places[1] as number) > (places[0] as number) ? ([places[0] as number, places[1] as number] as const) : rangeOf(edges);
+  const range =
+    places && (places[1] as number) > (places[0] as number) ? ([places[0] as number, places[1] as number] as const) : rangeOf(edges);
   return {
     x,
     xKind: axis,
@@ -56,7 +66,21 @@ function specOf(activations: Activations, series: readonly LayerSeries[], choice
   };
 }
 
-function Panel({ activations, series, fills, row, focus, onFocus }: { activations: Activations; series: readonly LayerSeries[]; fills: readonly BandFill[]; row: number; focus: string | null; onFocus: (key: string | null) => void }) {
+function Panel({
+  activations,
+  series,
+  fills,
+  row,
+  focus,
+  onFocus,
+}: {
+  activations: Activations;
+  series: readonly LayerSeries[];
+  fills: readonly BandFill[];
+  row: number;
+  focus: string | null;
+  onFocus: (key: string | null) => void;
+}) {
   const store = useStore();
   const unit: Unit = unitOf(series[0]?.max_bytes ?? 0);
   const total = totalAt(series, row);
@@ -80,7 +104,18 @@ function Panel({ activations, series, fills, row, focus, onFocus }: { activation
             const bytes = value === undefined || Number.isNaN(value) ? null : value;
             const key = keyOf(one);
             return (
-              <Figure key={key} {...common} name={key} label={names[index]} hint={nameOf(one)} bytes={bytes} share={total && bytes !== null ? bytes / total : null} fill={fills[index] ?? { colour: "", pattern: "plain" }} focused={focus === key} onFocus={(focused) => onFocus(focused ? key : null)} />
+              <Figure
+                key={key}
+                {...common}
+                name={key}
+                label={names[index]}
+                hint={nameOf(one)}
+                bytes={bytes}
+                share={total && bytes !== null ? bytes / total : null}
+                fill={fills[index] ?? { colour: "", pattern: "plain" }}
+                focused={focus === key}
+                onFocus={(focused) => onFocus(focused ? key : null)}
+              />
             );
           })}
         </tbody>
@@ -99,7 +134,10 @@ export function ActivationsView({ activations }: { activations: Activations }) {
   const [focus, setFocus] = useState<string | null>(null);
   const series = useMemo(() => topLayers(activations, LAYERS), [activations]);
   const fills = useMemo(() => fillsOf(series, scheme, focus), [series, scheme, focus]);
-  const spec = useMemo(() => specOf(activations, series, choices, fills, scheme), [activations, series, fills, choices.axis, choices.zoom, scheme]);
+  const spec = useMemo(
+    () => specOf(activations, series, choices, fills, scheme),
+    [activations, series, fills, choices.axis, choices.zoom, scheme],
+  );
   const rowOf = (step: number | null): number | null => (step === null ? null : nearestIndex(activations.step, step));
   const stepOf = (index: number | null): number | null => (index === null ? null : (activations.step[index] ?? null));
   const cursor = rowOf(store.cursor.value);
@@ -125,7 +163,9 @@ export function ActivationsView({ activations }: { activations: Activations }) {
           onInside={store.hold}
         />
         <p class="legend">
-          <span>Activation bytes written by <code>tb_memplugin.summary.layer_activations</code>, the largest layer at the bottom.</span>
+          <span>
+            Activation bytes written by <code>tb_memplugin.summary.layer_activations</code>, the largest layer at the bottom.
+          </span>
           <span class="hint">Drag to zoom, double-click for all, click to pin a step, Esc to clear</span>
         </p>
       </div>

@@ -30,22 +30,37 @@ function RecordedActivations() {
   const store = useStore();
   const run = store.primary.value;
   if (run && run.activation_layers === 0) {
-    return <Nothing title={`${run.run} has no recorded activations`}><p>They are written by <code>tb_memplugin.summary.layer_activations</code>. Choose another run by its name.</p></Nothing>;
+    return (
+      <Nothing title={`${run.run} has no recorded activations`}>
+        <p>
+          They are written by <code>tb_memplugin.summary.layer_activations</code>. Choose another run by its name.
+        </p>
+      </Nothing>
+    );
   }
-  return <Await loaded={store.activations.value}>{(activations) => <ActivationsView key={activations.run} activations={activations} />}</Await>;
+  return (
+    <Await loaded={store.activations.value}>{(activations) => <ActivationsView key={activations.run} activations={activations} />}</Await>
+  );
 }
 
 function View() {
   const store = useStore();
   const run = store.primary.value;
   const { view } = store.choices.value;
-  if (!run) return <Nothing title="No run is drawn"><p>Check the box of a run in the list.</p></Nothing>;
+  if (!run)
+    return (
+      <Nothing title="No run is drawn">
+        <p>Check the box of a run in the list.</p>
+      </Nothing>
+    );
   if (view === "activations") return <RecordedActivations />;
   if (run.devices.length === 0) {
     if (view === "overview" && run.activation_layers > 0) return <RecordedActivations />;
     return (
       <Nothing title={`${run.run} has no allocator figures`}>
-        <p>This view needs what <code>tb_memplugin.MemoryCallback</code> or <code>tb_memplugin.MemoryRecorder</code> record.</p>
+        <p>
+          This view needs what <code>tb_memplugin.MemoryCallback</code> or <code>tb_memplugin.MemoryRecorder</code> record.
+        </p>
       </Nothing>
     );
   }
@@ -53,7 +68,12 @@ function View() {
   return (
     <Await loaded={store.overview.value}>
       {(overview) => {
-        if (overview.rows === 0) return <Nothing title={`No ${overview.phase} step of ${run.run} was recorded on ${overview.device}`}><p>Choose another phase or device above.</p></Nothing>;
+        if (overview.rows === 0)
+          return (
+            <Nothing title={`No ${overview.phase} step of ${run.run} was recorded on ${overview.device}`}>
+              <p>Choose another phase or device above.</p>
+            </Nothing>
+          );
         const key = `${overview.run}/${overview.device}/${overview.phase}`;
         return view === "frozen" ? <FrozenView key={key} overview={overview} /> : <OverviewView key={key} overview={overview} />;
       }}
@@ -74,7 +94,11 @@ function Frame() {
             Runs ({store.selected.value.length})
           </button>
           <Tabs />
-          {run && <span class="bar-run" title={run.run}>{run.run}</span>}
+          {run && (
+            <span class="bar-run" title={run.run}>
+              {run.run}
+            </span>
+          )}
         </header>
         <Toolbar />
         {run && <Notices run={run} />}

@@ -139,7 +139,12 @@ function Marks({ box, props }: { box: Box; props: ChartProps }) {
   if (box.width === 0 || props.marks.length === 0) return null;
   const inside = props.marks.filter(({ x }) => x >= from && x <= to);
   const place = (x: number): number => ((x - from) / (to - from)) * box.width;
-  const placed = placeMarks(inside.map(({ x, label }) => ({ x: place(x), label })), box.width, labelWidth, 260);
+  const placed = placeMarks(
+    inside.map(({ x, label }) => ({ x: place(x), label })),
+    box.width,
+    labelWidth,
+    260,
+  );
   return (
     <div class="marks" style={{ left: `${box.left}px`, width: `${box.width}px` }}>
       {placed.map(({ index, left, width, flipped, bare, label }) => {

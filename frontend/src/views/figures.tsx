@@ -42,7 +42,9 @@ export function Figure({ name, label, hint, bytes, share, unit, exact, fill, str
         {fill && <Swatch fill={fill} />}
         <span class="label">{label}</span>
       </th>
-      <td class="figure" aria-label={bytes === null ? "not known" : formatBytes(bytes)}>{text}</td>
+      <td class="figure" aria-label={bytes === null ? "not known" : formatBytes(bytes)}>
+        {text}
+      </td>
       <td class="share">{share === null || share === undefined ? "" : formatShare(share)}</td>
     </tr>
   );

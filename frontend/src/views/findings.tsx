@@ -18,7 +18,11 @@ export function Findings({ overview }: { overview: Overview }) {
     <ul class="findings" aria-label="Findings" data-testid="findings">
       {all.slice(0, SHOWN).map(({ sentence, step, kind }) => (
         <li key={sentence} class={kind}>
-          <button type="button" title={`Show step ${step}`} onClick={() => store.choose({ step, ...(kind === "peak" ? {} : { view: "frozen" }) })}>
+          <button
+            type="button"
+            title={`Show step ${step}`}
+            onClick={() => store.choose({ step, ...(kind === "peak" ? {} : { view: "frozen" }) })}
+          >
             {unbroken(sentence)}
           </button>
         </li>

@@ -32,8 +32,22 @@ export const RATIOS: readonly PoolSeries[] = [
 ];
 
 const LINE_COLOURS: Record<Scheme, Partial<Record<keyof PoolParts, string>>> = {
-  light: { pool_bytes: "#202124", in_use_bytes: "#2453b8", free_largest: "#0f8a60", free_rest: "#b9650b", utilisation: "#2453b8", fragmentation: "#b9650b" },
-  dark: { pool_bytes: "#ffffff", in_use_bytes: "#7ba2f5", free_largest: "#4fd0a0", free_rest: "#f7b552", utilisation: "#7ba2f5", fragmentation: "#f7b552" },
+  light: {
+    pool_bytes: "#202124",
+    in_use_bytes: "#2453b8",
+    free_largest: "#0f8a60",
+    free_rest: "#b9650b",
+    utilisation: "#2453b8",
+    fragmentation: "#b9650b",
+  },
+  dark: {
+    pool_bytes: "#ffffff",
+    in_use_bytes: "#7ba2f5",
+    free_largest: "#4fd0a0",
+    free_rest: "#f7b552",
+    utilisation: "#7ba2f5",
+    fragmentation: "#f7b552",
+  },
 };
 
 export const lineColour = (name: keyof PoolParts, scheme: Scheme): string => LINE_COLOURS[scheme][name] ?? INKS[scheme].line;
@@ -55,7 +69,8 @@ export function snapshotColumns(list: readonly SnapshotSummary[]): Snapshots {
   };
 }
 
-const column = (snapshots: Snapshots, name: keyof PoolParts): Float64Array => Float64Array.from(snapshots.parts, (parts) => parts[name] ?? NaN);
+const column = (snapshots: Snapshots, name: keyof PoolParts): Float64Array =>
+  Float64Array.from(snapshots.parts, (parts) => parts[name] ?? NaN);
 
 /** Range of the x-axis: that of the zoom, with room at both ends so that no point touches the frame. */
 function rangeFor(snapshots: Snapshots, x: Float64Array, choices: Choices, span: readonly [number, number] | null): Range {
@@ -68,7 +83,12 @@ function rangeFor(snapshots: Snapshots, x: Float64Array, choices: Choices, span:
   return first !== undefined && last !== undefined && last > first ? [first, last] : whole;
 }
 
-function specOf(snapshots: Snapshots, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): Omit<PlotSpec, "yKind" | "yMax" | "painters"> {
+function specOf(
+  snapshots: Snapshots,
+  choices: Choices,
+  scheme: Scheme,
+  span: readonly [number, number] | null,
+): Omit<PlotSpec, "yKind" | "yMax" | "painters"> {
   const x = xValues(choices.axis, snapshots.step, snapshots.wall_time, snapshots.wall_time[0] ?? 0);
   return { x, xKind: choices.axis, range: rangeFor(snapshots, x, choices, span), headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
 }
@@ -81,7 +101,8 @@ export function sizesSpec(snapshots: Snapshots, choices: Choices, scheme: Scheme
   const top = Math.max(...SIZES.map(({ name }) => highest(column(snapshots, name), common.x, common.range)));
   const { max, capacityInside } = byteRange(top, capacity);
   const painters = SIZES.map(({ name }) => pointsPainter(common.x, column(snapshots, name), style(name, scheme)));
-  if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, INKS[scheme].capacity));
+  if (capacity !== null)
+    painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, INKS[scheme].capacity));
   return { ...common, yKind: "bytes", yMax: max, painters };
 }
 

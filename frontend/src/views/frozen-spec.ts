@@ -36,11 +36,24 @@ function plates(frozen: Float64Array, both: Float64Array, overview: Overview, pl
   ];
 }
 
-export function frozenPicture(overview: Overview, parts: readonly SidePart[], start: number, choices: Choices, scheme: Scheme, focus: string | null): Picture {
+export function frozenPicture(
+  overview: Overview,
+  parts: readonly SidePart[],
+  start: number,
+  choices: Choices,
+  scheme: Scheme,
+  focus: string | null,
+): Picture {
   const ink = INKS[scheme];
   const places = placesOf(overview, start, choices);
-  const layout = stackLayout(places.x, parts.map(({ bytes }) => bytes));
-  const fills = parts.map((part) => ({ ...sideFill(part, scheme), muted: focus !== null && focus !== sideKey(part) && focus !== part.side }));
+  const layout = stackLayout(
+    places.x,
+    parts.map(({ bytes }) => bytes),
+  );
+  const fills = parts.map((part) => ({
+    ...sideFill(part, scheme),
+    muted: focus !== null && focus !== sideKey(part) && focus !== part.side,
+  }));
   const capacity = lastKnown(overview.capacity_bytes);
   const { max, capacityInside } = byteRange(highest(overview.peak_bytes, places.x, places.range), capacity);
   const frozen = boundary(parts, ["frozen"], overview.rows);

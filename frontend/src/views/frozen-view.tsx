@@ -71,12 +71,32 @@ function Parts({ parts, row, unit, peak, focus, onFocus }: PartsProps) {
         const total = own.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
         return (
           <tbody key={side} class="side">
-            <Figure {...common} strong name={side} label={HEADINGS[side]} bytes={total} share={peak ? total / peak : null} focused={focus === side} onFocus={(focused) => onFocus(focused ? side : null)} />
+            <Figure
+              {...common}
+              strong
+              name={side}
+              label={HEADINGS[side]}
+              bytes={total}
+              share={peak ? total / peak : null}
+              focused={focus === side}
+              onFocus={(focused) => onFocus(focused ? side : null)}
+            />
             {[...own].reverse().map((part) => {
               const bytes = part.bytes[row] ?? null;
               const key = sideKey(part);
               return (
-                <Figure {...common} key={key} name={key} label={categoryLabel(part.category)} hint={categoryMeaning(part.category)} bytes={bytes} share={peak && bytes !== null ? bytes / peak : null} fill={sideFill(part, scheme)} focused={focus === key} onFocus={(focused) => onFocus(focused ? key : null)} />
+                <Figure
+                  {...common}
+                  key={key}
+                  name={key}
+                  label={categoryLabel(part.category)}
+                  hint={categoryMeaning(part.category)}
+                  bytes={bytes}
+                  share={peak && bytes !== null ? bytes / peak : null}
+                  fill={sideFill(part, scheme)}
+                  focused={focus === key}
+                  onFocus={(focused) => onFocus(focused ? key : null)}
+                />
               );
             })}
           </tbody>
@@ -97,8 +117,8 @@ function Changes({ overview }: { overview: Overview }) {
     <ul class="findings" aria-label="Changes of what is trainable" data-testid="changes">
       <li>
         <span class="sentence">
-          From step {whole.changes[0]?.step}: {plural(first.frozen_layers, "frozen layer")} with {formatBytes(first.frozen_weight_bytes)} of weights,{" "}
-          {plural(first.trainable_layers, "trainable layer")} with {formatBytes(first.trainable_weight_bytes)}.
+          From step {whole.changes[0]?.step}: {plural(first.frozen_layers, "frozen layer")} with {formatBytes(first.frozen_weight_bytes)} of
+          weights, {plural(first.trainable_layers, "trainable layer")} with {formatBytes(first.trainable_weight_bytes)}.
         </span>
       </li>
       {all.map((effect) => (
@@ -150,7 +170,11 @@ export function FrozenView({ overview }: { overview: Overview }) {
           onReset={() => store.choose({ zoom: null })}
           onInside={store.hold}
         />
-        <StackLegend traced={overview.snapshots.length > 0} validation={false} capacity={overview.capacity_bytes.some((value) => !Number.isNaN(value))} />
+        <StackLegend
+          traced={overview.snapshots.length > 0}
+          validation={false}
+          capacity={overview.capacity_bytes.some((value) => !Number.isNaN(value))}
+        />
         <Changes overview={overview} />
       </div>
       <aside class="panel" aria-label="Figures of one step">

@@ -51,7 +51,10 @@ export function stackFills(overview: Overview, focus: string | null, scheme: Sch
   }));
 }
 
-function otherLines(others: readonly OtherRun[], choices: Choices): { painters: Painter[]; ranges: Range[]; peaks: (range: Range) => number } {
+function otherLines(
+  others: readonly OtherRun[],
+  choices: Choices,
+): { painters: Painter[]; ranges: Range[]; peaks: (range: Range) => number } {
   const lines = others.map(({ overview, colour, dash }) => {
     const x = xValues(choices.axis, overview.step, overview.wall_time, startOf(overview));
     const edges = cellEdges(x);
@@ -68,7 +71,14 @@ function union(ranges: readonly Range[]): Range {
   return [Math.min(...ranges.map(([from]) => from)), Math.max(...ranges.map(([, to]) => to))];
 }
 
-export function overviewPicture(overview: Overview, start: number, others: readonly OtherRun[], choices: Choices, scheme: Scheme, focus: string | null): Picture {
+export function overviewPicture(
+  overview: Overview,
+  start: number,
+  others: readonly OtherRun[],
+  choices: Choices,
+  scheme: Scheme,
+  focus: string | null,
+): Picture {
   const ink = INKS[scheme];
   const alone = placesOf(overview, start, choices);
   const lines = otherLines(others, choices);

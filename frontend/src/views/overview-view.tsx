@@ -59,7 +59,16 @@ function OtherRuns({ others, overview, row }: { others: readonly NamedRun[]; ove
             const [first, last] = [other.step[0] ?? 0, other.step[other.rows - 1] ?? 0];
             const bytes = step >= first && step <= last ? at(other.peak_bytes, rowOfStep(other, step)) : null;
             return (
-              <Figure key={name} name={`run:${name}`} label={name} hint={`${name} · ${other.device}`} bytes={bytes} unit={panelUnit(overview)} exact={exactBytes.value} fill={{ colour, pattern: "plain" }} />
+              <Figure
+                key={name}
+                name={`run:${name}`}
+                label={name}
+                hint={`${name} · ${other.device}`}
+                bytes={bytes}
+                unit={panelUnit(overview)}
+                exact={exactBytes.value}
+                fill={{ colour, pattern: "plain" }}
+              />
             );
           })}
         </tbody>

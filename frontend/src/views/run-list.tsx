@@ -32,7 +32,11 @@ function RunRow({ run }: { run: RunInfo }) {
       <button type="button" class="run-name" aria-pressed={primary} onClick={() => showRun(store, run.run)}>
         <span class="dot" style={{ background: colour }} />
         <span class="name">{run.run}</span>
-        {run.damage.length > 0 && <span class="flag" aria-label="damaged data">!</span>}
+        {run.damage.length > 0 && (
+          <span class="flag" aria-label="damaged data">
+            !
+          </span>
+        )}
         {primary && <span class="tag">stack</span>}
       </button>
     </li>
@@ -54,8 +58,16 @@ export function RunList() {
         value={store.choices.value.filter}
         onInput={(event) => store.choose({ filter: event.currentTarget.value })}
       />
-      {fault && <p class="small warn" role="status">{fault}</p>}
-      <ul>{shown.map((run) => <RunRow key={run.run} run={run} />)}</ul>
+      {fault && (
+        <p class="small warn" role="status">
+          {fault}
+        </p>
+      )}
+      <ul>
+        {shown.map((run) => (
+          <RunRow key={run.run} run={run} />
+        ))}
+      </ul>
       <p class="small">
         {store.selected.value.length} of {plural(all.length, "run")} drawn
         {shown.length < all.length && `, ${all.length - shown.length} filtered out`}

@@ -40,9 +40,13 @@ function Code({ children, title }: { children: string; title: string }) {
     <section class="code">
       <header>
         <h3>{title}</h3>
-        <button type="button" onClick={() => void copy()}>{said}</button>
+        <button type="button" onClick={() => void copy()}>
+          {said}
+        </button>
       </header>
-      <pre tabIndex={0}><code ref={code}>{children}</code></pre>
+      <pre tabIndex={0}>
+        <code ref={code}>{children}</code>
+      </pre>
     </section>
   );
 }
@@ -84,7 +88,9 @@ export function Fault({ sentence, retry }: { sentence: string; retry: () => void
   return (
     <div class="fault" role="alert">
       <p>{sentence}</p>
-      <button type="button" onClick={retry}>Try again</button>
+      <button type="button" onClick={retry}>
+        Try again
+      </button>
     </div>
   );
 }
@@ -103,8 +109,14 @@ export function Notices({ run }: { run: RunInfo }) {
   if (run.damage.length + run.notes.length === 0) return null;
   return (
     <ul class="notices" data-testid="notices">
-      {run.damage.map((sentence) => <li key={sentence} class="damage">{sentence}</li>)}
-      {run.notes.map((sentence) => <li key={sentence}>{sentence}</li>)}
+      {run.damage.map((sentence) => (
+        <li key={sentence} class="damage">
+          {sentence}
+        </li>
+      ))}
+      {run.notes.map((sentence) => (
+        <li key={sentence}>{sentence}</li>
+      ))}
     </ul>
   );
 }

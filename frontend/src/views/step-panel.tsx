@@ -44,7 +44,15 @@ export function PanelHead({ overview, row, unit }: { overview: Overview; row: nu
         <span class="why">
           {why}
           {pinned !== null && !hovering && (
-            <button type="button" class="unpin" aria-label="Unpin the step" title="Unpin (Escape)" onClick={() => store.choose({ step: null })}>×</button>
+            <button
+              type="button"
+              class="unpin"
+              aria-label="Unpin the step"
+              title="Unpin (Escape)"
+              onClick={() => store.choose({ step: null })}
+            >
+              ×
+            </button>
           )}
         </span>
         <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
@@ -52,7 +60,9 @@ export function PanelHead({ overview, row, unit }: { overview: Overview; row: nu
       <p class="small">
         {overview.phase}
         {epoch !== null && ` · epoch ${epoch}`}
-        {time !== null && <span title={formatWallTime(time)}> · {formatDuration(time - startOf(store.whole.value.value ?? overview))} after start</span>}
+        {time !== null && (
+          <span title={formatWallTime(time)}> · {formatDuration(time - startOf(store.whole.value.value ?? overview))} after start</span>
+        )}
       </p>
     </header>
   );
@@ -109,13 +119,35 @@ export function Totals({ overview, row, unit }: { overview: Overview; row: numbe
   ];
   return (
     <tbody class="totals">
-      <Figure {...common} strong name="peak_bytes" label="measured peak" hint="the allocator's own peak of this step" bytes={peak} share={capacity && peak !== null ? peak / capacity : null} />
-      <Figure {...common} name="in_use_bytes" label="in use at its end" hint="the allocator's bytes in use when the step ended" bytes={at(overview.in_use_bytes, row)} />
+      <Figure
+        {...common}
+        strong
+        name="peak_bytes"
+        label="measured peak"
+        hint="the allocator's own peak of this step"
+        bytes={peak}
+        share={capacity && peak !== null ? peak / capacity : null}
+      />
+      <Figure
+        {...common}
+        name="in_use_bytes"
+        label="in use at its end"
+        hint="the allocator's bytes in use when the step ended"
+        bytes={at(overview.in_use_bytes, row)}
+      />
       <Figure {...common} name="capacity_bytes" label="capacity" hint="the allocator's limit" bytes={capacity} />
-      <Figure {...common} name="headroom" label="headroom" hint="capacity − measured peak" bytes={peak === null || capacity === null ? null : capacity - peak} />
+      <Figure
+        {...common}
+        name="headroom"
+        label="headroom"
+        hint="capacity − measured peak"
+        bytes={peak === null || capacity === null ? null : capacity - peak}
+      />
       {more
         .filter(([, , , column]) => column.some((value) => !Number.isNaN(value)))
-        .map(([name, label, hint, column]) => <Figure key={name} {...common} name={name} label={label} hint={hint} bytes={at(column, row)} />)}
+        .map(([name, label, hint, column]) => (
+          <Figure key={name} {...common} name={name} label={label} hint={hint} bytes={at(column, row)} />
+        ))}
     </tbody>
   );
 }
@@ -136,17 +168,31 @@ export function Owners({ overview, row, unit }: { overview: Overview; row: numbe
   if (ref === null) return null;
   const { value, error } = store.snapshotOf(ref);
   const total = value?.in_use_bytes ?? 0;
-  const largest = value ? owners(value.ledger).filter(({ layer }) => layer !== null).slice(0, OWNERS) : [];
+  const largest = value
+    ? owners(value.ledger)
+        .filter(({ layer }) => layer !== null)
+        .slice(0, OWNERS)
+    : [];
   const names = distinctNames(largest.map(({ layer }) => layer ?? ""));
   return (
     <section class="owners">
-      <h3>Largest layers <span class="small">traced at step {ref.step}, {modeLabel(ref.mode)}</span></h3>
+      <h3>
+        Largest layers{" "}
+        <span class="small">
+          traced at step {ref.step}, {modeLabel(ref.mode)}
+        </span>
+      </h3>
       {error && <p class="small warn">{error}</p>}
       <table class={exactBytes.value ? "figures exact" : "figures"}>
         <tbody>
           {Array.from({ length: OWNERS }, (_, index) => {
             const owner = largest[index];
-            if (!owner) return <tr key={index} class="blank"><th>{value && index === 0 ? "No layer is named in this trace." : "\u00a0"}</th></tr>;
+            if (!owner)
+              return (
+                <tr key={index} class="blank">
+                  <th>{value && index === 0 ? "No layer is named in this trace." : "\u00a0"}</th>
+                </tr>
+              );
             return (
               <Figure
                 key={owner.layer}

@@ -36,7 +36,9 @@ interface SegmentsProps<T extends string> {
 function Segments<T extends string>({ label, options, chosen, choose }: SegmentsProps<T>) {
   return (
     <div class="segments" role="group" aria-label={label}>
-      <span class="segments-label" aria-hidden="true">{label}</span>
+      <span class="segments-label" aria-hidden="true">
+        {label}
+      </span>
       {options.map((option) => (
         <button key={option} type="button" aria-pressed={option === chosen} onClick={() => choose(option)}>
           {option}
@@ -69,7 +71,11 @@ export function Toolbar() {
         <label class="select">
           <span>device</span>
           <select value={store.device.value ?? ""} onChange={(event) => store.choose({ device: event.currentTarget.value })}>
-            {run.devices.map(({ device }) => <option key={device} value={device}>{device}</option>)}
+            {run.devices.map(({ device }) => (
+              <option key={device} value={device}>
+                {device}
+              </option>
+            ))}
           </select>
         </label>
       )}
@@ -81,4 +87,3 @@ export function Toolbar() {
     </div>
   );
 }
-
