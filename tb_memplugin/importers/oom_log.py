@@ -65,7 +65,7 @@ class Request:
 
     Attributes:
         requested_bytes: None if the message does not tell them.
-        op: Name of the graph's node, None in eager mode.
+        op: Name of the graph's node, in eager mode the op's type.
         shape: Such as ``[16,224,224,64] float``.
         device: ``GPU:0``, None if the message does not name it.
         allocator: Its name.
@@ -82,7 +82,7 @@ def read_message(message: str) -> Request | None:
     """What the message of a ResourceExhaustedError says; None if it does not speak of memory."""
     tensor = _TENSOR.search(message)
     node = _NODE.search(message, tensor.end() if tensor else 0) or _NODE.search(message)
-    op = node["node"] if node else _detected_node(message)
+    op = node["node"] if node else _other_name(message)
     if tensor is None:
         size = _XLA_BYTES.search(message)
         if size is None and "out of memory" not in message.lower() and "OOM" not in message:
@@ -97,9 +97,13 @@ def read_message(message: str) -> Request | None:
     )
 
 
-def _detected_node(message: str) -> str | None:
+def _other_name(message: str) -> str | None:
+    """The node of a graph that the message speaks of elsewhere; of an eager op, its type."""
     found = re.search(r"Detected at node (\S+)", message)
-    return found[1].strip("'\"") if found else None
+    if found:
+        return found[1].strip("'\"")
+    eager = re.search(r"\[Op:(?!__)(\w+)\]", message)
+    return eager[1] if eager else None
 
 
 def _tensor_bytes(shape: str, dtype: str | None) -> int | None:

@@ -1,5 +1,6 @@
 """`MemoryCallback`: the recorder behind Keras's callback hooks."""
 
+import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -8,6 +9,9 @@ import keras
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.recorder.session import MemoryRecorder
+
+_STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
+"""Where Keras keeps what runs one step of each phase."""
 
 
 class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -77,11 +81,40 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 f"Received: model {model.name!r}"
             )
 
+    def _guard(self, name: str) -> None:
+        """Puts a call round the model's function of that name, through which an exception of a step passes.
+
+        Keras calls no hook of a callback then. The call is taken off at the end of the phase, or as it fails.
+        """
+        original = getattr(self.model, name, None)
+        if original is None or hasattr(original, "tb_memplugin_original"):
+            return
+
+        @functools.wraps(original)
+        def guarded(*arguments: Any, **named: Any) -> Any:
+            try:
+                return original(*arguments, **named)
+            except Exception as error:
+                self._recorder.died(error)
+                self._recorder.end_step()
+                for function in _STEP_FUNCTIONS:
+                    self._unguard(function)
+                raise
+
+        guarded.tb_memplugin_original = original  # type: ignore[attr-defined]
+        setattr(self.model, name, guarded)
+
+    def _unguard(self, name: str) -> None:
+        original = getattr(getattr(self.model, name, None), "tb_memplugin_original", None)
+        if original is not None:
+            setattr(self.model, name, original)
+
     def close(self) -> None:
         """Ends the session; otherwise the end of the process does."""
         self._recorder.close()
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._guard("train_function")
         if self._first is None:
             # A training that was restored from a checkpoint goes on where it was.
             self._first = self._next = _iterations(self.model)
@@ -100,26 +133,31 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._next += 1
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._unguard("train_function")
         self._recorder.end_step()
         self._recorder.set_epoch(None)
         self._recorder.flush()
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._guard("test_function")
         self._recorder.end_step()
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._recorder.begin_step(max(self._next - 1, 0), "validation")
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._unguard("test_function")
         self._recorder.end_step()
 
     def on_predict_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._guard("predict_function")
         self._recorder.end_step()
 
     def on_predict_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._recorder.begin_step(max(self._next - 1, 0), "predict")
 
     def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._unguard("predict_function")
         self._recorder.end_step()
 
 

@@ -369,6 +369,14 @@ class ModelObserver:
         known = self._chunks.get(device)
         return facts if known is None else dataclasses.replace(facts, chunks=known[0], addresses=known[1])
 
+    def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
+        """What is known of the program at this moment, and the paths of its layers by their id; no window is needed."""
+        from tb_memplugin.recorder.observe_graphs import graph_facts
+        from tb_memplugin.recorder.observe_variables import Window
+
+        window = Window(self._models())
+        return window.facts(device, graph_facts(window.paths, window.owner_of), ()), window.paths
+
     def remember(self, trace: AllocationTrace) -> None:
         """Notes the sizes of the chunks that a window's trace saw being allocated, for the ledgers of later windows.
 

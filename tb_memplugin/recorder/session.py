@@ -4,18 +4,20 @@ import atexit
 import contextlib
 import dataclasses
 import os
+import sys
 import time
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tb_memplugin.codec import MISSING
-from tb_memplugin.model import PHASES, Phase
+from tb_memplugin.model import PHASES, Oom, Phase
 from tb_memplugin.recorder import devices as allocator
 from tb_memplugin.recorder.background import Background
 from tb_memplugin.recorder.faults import Faults
 from tb_memplugin.recorder.host import Driver, DriverFigures, HostMemory
 from tb_memplugin.recorder.layer_watch import LayerWatch
+from tb_memplugin.recorder.oom import OomWatch
 from tb_memplugin.recorder.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.settings import Settings, check
 from tb_memplugin.recorder.step_tracer import StepTracer
@@ -28,6 +30,7 @@ REMOTE_FLUSH_SECONDS = 45.0
 SAMPLES = "memory samples"
 RECORDING = "memory recording"
 FILES = "writing the memory run"
+POST_MORTEMS = "post-mortems of failed allocations"
 
 
 @dataclasses.dataclass
@@ -106,7 +109,9 @@ class MemoryRecorder:
         self._host = HostMemory()
         self._driver = Driver({device.name: device.pci_bus_id for device in self._devices if device.pci_bus_id})
         self._writer = self._faults.run(FILES, open_run_writer, self._settings)
-        self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults)
+        self._oom = OomWatch(self._devices, self._watch, self._write_oom)
+        self._faults.run(POST_MORTEMS, self._oom.install)
+        self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults, self._oom)
         interval = REMOTE_FLUSH_SECONDS if self._settings.remote else FLUSH_SECONDS
         self._background = Background(self._tick, interval)
         for sentence in self._unavailable:
@@ -129,6 +134,9 @@ class MemoryRecorder:
         """Ends an open step, writes everything and ends the session. Calling it again does nothing."""
         if self._closed:
             return
+        if self._open is not None:
+            # Where nothing of ours saw an exception pass, the interpreter keeps the one that ended the program.
+            self.died(getattr(sys, "last_value", None))
         self.end_step()
         self.flush()
         self._closed = True
@@ -139,6 +147,7 @@ class MemoryRecorder:
             self._faults.warn("the memory run may be incomplete: its last records could not be written within 60 s")
         if self._writer is not None:
             self._faults.run(FILES, self._writer.close)
+        self._faults.run(POST_MORTEMS, self._oom.remove)
         self._driver.close()
         self._host.close()
 
@@ -153,7 +162,8 @@ class MemoryRecorder:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.died(error)
         self.close()
 
     # --- what is trained --------------------------------------------------------------------------------------------
@@ -176,6 +186,9 @@ class MemoryRecorder:
         self.begin_step(step, phase)
         try:
             yield
+        except BaseException as error:
+            self.died(error)
+            raise
         finally:
             self.end_step()
 
@@ -202,10 +215,34 @@ class MemoryRecorder:
         """Ends the open step and keeps its sample."""
         self._faults.run(RECORDING, self._end_step)
 
+    def died(self, error: BaseException | None) -> None:
+        """An exception ends the open step: if memory ran out, the run gets a post-mortem before the exception goes on.
+
+        Entering `step` as a `with` block does this; call it only where you pair `begin_step` and `end_step` yourself.
+        """
+        if error is None or not self._started or self._closed:
+            return
+        opened = self._open
+        step, phase = (None, None) if opened is None else (opened.step, opened.phase)
+        self._faults.run(POST_MORTEMS, self._oom.died, error, step, phase)
+
+    def _write_oom(self, oom: Oom, wait: bool) -> None:
+        def write() -> None:
+            if self._writer is not None:
+                self._faults.run(FILES, self._writer.oom, oom)
+                self._faults.run(FILES, self._writer.flush)
+
+        if not wait:
+            self._background.submit(write)
+            return
+        self._background.submit(write)
+        self._background.drain()
+
     def _end_step(self) -> None:
         opened, self._open = self._open, None
         if opened is None:
             return
+        self._faults.run(POST_MORTEMS, self._oom.step_ended)
         wall_time = time.time()
         peaks = self._faults.run(SAMPLES, self._sample, opened, wall_time)
         seconds = time.perf_counter() - opened.began
@@ -266,6 +303,9 @@ class MemoryRecorder:
     def _tick(self) -> None:
         if self._driver.answers:
             self._faults.run("figures of the GPU driver", self._driver.read)
+        opened = self._open
+        step, phase = (None, None) if opened is None else (opened.step, opened.phase)
+        self._faults.run(POST_MORTEMS, self._oom.tick, step, phase)
         samples = self._buffer.take()
         if self._writer is None or self._faults.stopped(FILES):
             return

@@ -7,17 +7,20 @@ from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.attribution import attribute
 from tb_memplugin.analysis.batch import batch_size
+from tb_memplugin.analysis.owner_memory import seen_step
 from tb_memplugin.importers.xplane import read_traces
 from tb_memplugin.model import Phase, Snapshot
 from tb_memplugin.recorder.devices import Device
 from tb_memplugin.recorder.faults import Faults
 from tb_memplugin.recorder.layer_watch import OBSERVING, LayerWatch
+from tb_memplugin.recorder.oom import OomWatch
 from tb_memplugin.recorder.profiler import ProfilerBusyError, ProfilerWindow
 from tb_memplugin.recorder.schedule import TraceSchedule
 from tb_memplugin.recorder.settings import Settings
-from tb_memplugin.trace import TraceFacts
+from tb_memplugin.trace import AllocationTrace, TraceFacts
 
 TRACING = "tracing of steps"
+MAPS = "allocator maps"
 MAX_WAITING = 2
 """Profiles that may wait to be worked through; while so many wait, no step is traced."""
 
@@ -36,13 +39,16 @@ class TracedStep:
 class StepTracer:
     """Owns the profiler window of the step that runs, on the training's thread; `work_through` runs on another."""
 
-    def __init__(self, settings: Settings, devices: Sequence[Device], watch: LayerWatch, faults: Faults) -> None:
+    def __init__(
+        self, settings: Settings, devices: Sequence[Device], watch: LayerWatch, faults: Faults, oom: OomWatch
+    ) -> None:
         self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
         self._settings = settings
         self._devices = tuple(device.name for device in devices)
         self._capacities = {device.name: device.capacity_bytes for device in devices}
         self._watch = watch
         self._faults = faults
+        self._oom = oom
         self._window: ProfilerWindow | None = None
         self._untraced_seconds: dict[Phase, float] = {}
         self._began = time.perf_counter()
@@ -124,6 +130,9 @@ class StepTracer:
         traces = read_traces(traced.profile)
         if traced.phase == "train" and self._watch.table is not None:
             self._watch.batch_size = batch_size(traces, self._watch.table) or self._watch.batch_size
+        for trace in traces:
+            if trace.device in traced.facts:
+                self._faults.run(MAPS, self._learn, traced, trace)
         return [
             attribute(
                 trace,
@@ -136,6 +145,10 @@ class StepTracer:
             for trace in traces
             if trace.device in traced.facts
         ]
+
+    def _learn(self, traced: TracedStep, trace: AllocationTrace) -> None:
+        facts = traced.facts[trace.device]
+        self._oom.remember(trace.device, seen_step(trace, facts, traced.step, traced.phase), facts)
 
     def _keep(self, traced: TracedStep) -> None:
         import tensorflow as tf
