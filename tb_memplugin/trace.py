@@ -127,7 +127,7 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedAllocation:
-    """A block of memory that a compiled module asks for in one piece, with the buffers that the compiler put into it."""
+    """A block that a compiled module asks for in one piece, with the buffers that the compiler put into it."""
 
     bytes: int
     output: bool

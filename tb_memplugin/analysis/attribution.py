@@ -12,6 +12,7 @@ import numpy as np
 
 from tb_memplugin.analysis.categories import Classifier, Owner
 from tb_memplugin.analysis.lifetimes import Chunks, chunks
+from tb_memplugin.analysis.pool import proven_pool
 from tb_memplugin.analysis.window_start import Standing, standing
 from tb_memplugin.model import HeldRow, LedgerRow, Phase, Snapshot
 from tb_memplugin.trace import AllocationTrace, TraceFacts
@@ -46,6 +47,14 @@ def attribute(
     if explained < in_use:
         _add(amounts, Owner(None, "unattributed", None), in_use - explained, None)
     ledger = _ledger(amounts)
+    pool = proven_pool(trace, peak)
+    if pool.bytes is None:
+        notes.append("The size of the pool is not available, because the trace does not say it and does not prove it.")
+    if pool.largest_free_bytes is None:
+        notes.append(
+            "The largest free block is not available, because it follows from the pool's size and a fragmentation "
+            "of six digits, which leave several sizes."
+        )
     mode = facts.mode
     compiled, live = _compiled_share(found, classifier, peak)
     if compiled:
@@ -61,9 +70,9 @@ def attribute(
         wall_time=wall_time,
         mode=mode,
         in_use_bytes=in_use,
-        pool_bytes=None,
-        largest_free_bytes=None,
-        capacity_bytes=capacity_bytes,
+        pool_bytes=pool.bytes,
+        largest_free_bytes=pool.largest_free_bytes,
+        capacity_bytes=_capacity(trace) if capacity_bytes is None else capacity_bytes,
         fragmentation=_fragmentation(trace, peak),
         rounding_bytes=sum(row.rounding_bytes or 0 for row in ledger),
         ledger=ledger,
@@ -77,6 +86,11 @@ def _compiled_share(found: Chunks, classifier: Classifier, peak: int) -> tuple[i
     live = [chunk for chunk in found.live(peak).tolist() if found.birth[chunk] >= 0]
     blocks = [chunk for chunk in live if classifier.plan(chunk) is not None]
     return int(found.allocated[blocks].sum()), int(found.allocated[live].sum())
+
+
+def _capacity(trace: AllocationTrace) -> int:
+    """The allocator's limit: what is in use and what is available."""
+    return int(trace.in_use[0] + trace.available[0])
 
 
 def _fragmentation(trace: AllocationTrace, peak: int) -> float | None:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_memplugin.analysis.eager import EagerSpans
 from tb_memplugin.analysis.lifetimes import Chunks, is_input, readers
 from tb_memplugin.analysis.op_names import OpNames, op_name
 from tb_memplugin.analysis.window_start import rounded
@@ -40,7 +41,9 @@ class Classifier:
         self._variables_at_end = {fact.end_address: fact for fact in facts.variables if fact.end_address is not None}
         self._variables = {fact.name: fact for fact in facts.variables}
         self._tensors = {fact.address: fact for fact in facts.tensors}
-        self._ends = self._forward_ends()
+        self._spans = EagerSpans(trace)
+        self._ends = self._spans.backward_starts() if self._spans else self._forward_ends()
+        self._eager_gradients = self._find_eager_gradients()
         self._plans = Plans(trace.modules, self._names)
         self._waits: dict[str, bool] = {}
         self._input_sizes = {
@@ -48,6 +51,21 @@ class Classifier:
             for chunk in range(len(found))
             if found.birth[chunk] >= 0 and is_input(trace, int(found.birth[chunk]))
         }
+
+    def _find_eager_gradients(self) -> dict[int, OpFact]:
+        """Chunks that hold the gradients of variables when an eager backward pass returns them."""
+        found: dict[int, OpFact] = {}
+        for start, end in self._spans.backward():
+            first, last = (int(event) for event in np.searchsorted(self._trace.time_ps, (start, end)))
+            live = set(self._chunks.live(last - 1).tolist())
+            by_address = {
+                int(self._chunks.address[chunk]): chunk for chunk in live if self._chunks.birth[chunk] >= first
+            }
+            for address, size, layer in self._facts.gradients:
+                chunk = by_address.get(address)
+                if chunk is not None and int(self._chunks.requested[chunk]) == size:
+                    found[chunk] = OpFact(layer, "backward", is_gradient=True, gradient_of=layer)
+        return found
 
     def _variable_owner(self, variable: VariableFact) -> Owner:
         return Owner(variable.layer, variable.role, variable.trainable)
@@ -157,6 +175,10 @@ class Classifier:
         birth = int(self._chunks.birth[chunk])
         if birth < 0:
             return None
+        if self._spans:
+            fact = self._spans.fact(int(self._trace.thread[birth]), int(self._trace.time_ps[birth]))
+            if fact is not None:
+                return self._eager_gradients.get(chunk, fact)
         name = self._trace.text(int(self._trace.op[birth]))
         if name is None:
             running = int(self._reader[birth])
@@ -203,6 +225,9 @@ class Classifier:
 
     def _freed_by_backward(self, death: int) -> bool:
         """Whether a chunk's last reader, the op that ran last on the thread that freed it, is of the backward pass."""
+        if self._spans:
+            time = int(self._trace.time_ps[death])
+            return any(start <= time <= end for start, end in self._spans.backward())
         reader = int(self._reader[death])
         if reader < 0:
             return False
