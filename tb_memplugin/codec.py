@@ -83,6 +83,18 @@ class Frame:
     tables: Mapping[str, Mapping[str, Any]]
 
 
+@dataclasses.dataclass(frozen=True)
+class FrameHead:
+    """What a frame says of itself without its columns; fields as in `Frame`, and every string that its columns use."""
+
+    stream: int
+    sequence: int
+    first_step: int
+    last_step: int
+    rows: int
+    strings: tuple[str, ...]
+
+
 def encode(frame: Frame, level: int = 1) -> bytes:
     """The frame as bytes.
 
@@ -128,22 +140,41 @@ def decode(data: bytes) -> Frame:
         FormatError: Anything else that is not a whole, undamaged frame. Memory is taken only for sizes that were
             checked.
     """
-    stream, sequence, first_step, last_step, rows, body = _open(data)
-    head_length = int.from_bytes(body[:4], "little")
-    if len(body) < 4 or 4 + head_length > len(body) or head_length > MAX_HEAD_BYTES:
-        raise FormatError(
-            f"frame's description of {head_length} bytes does not fit its body of {len(body)}, or {MAX_HEAD_BYTES}"
-        )
+    stream, sequence, first_step, last_step, rows, body_bytes = _check_header(data)
+    inflater = zlib.decompressobj()
     try:
-        head = json.loads(body[4 : 4 + head_length], parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"frame's description is not JSON: {error}") from None
-    attributes, strings, described = _check_head(head)
-    tables = _decode_tables(described, strings, memoryview(body)[4 + head_length :])
+        body = inflater.decompress(data[_HEADER.size :], body_bytes + 1)
+    except zlib.error as error:
+        raise FormatError(f"frame's body cannot be inflated: {error}") from None
+    if len(body) != body_bytes or not inflater.eof:
+        raise FormatError(f"frame's body is not the {body_bytes} bytes its header states")
+    head_bytes = _check_head_length(body[:4], body_bytes)
+    attributes, strings, described = _parse_head(body[4 : 4 + head_bytes])
+    tables = _decode_tables(described, strings, memoryview(body)[4 + head_bytes :])
     return Frame(stream, sequence, first_step, last_step, rows, attributes, tables)
 
 
-def _open(data: bytes) -> tuple[int, int, int, int, int, bytes]:
+def decode_head(data: bytes) -> FrameHead:
+    """What the frame in `data` says of itself; its columns, most of its bytes, are not inflated.
+
+    Raises:
+        NewerFormatError: Written by a newer version of this package.
+        FormatError: The bytes are damaged, or no frame.
+    """
+    stream, sequence, first_step, last_step, rows, body_bytes = _check_header(data)
+    inflater = zlib.decompressobj()
+    try:
+        head_bytes = _check_head_length(inflater.decompress(data[_HEADER.size :], 4), body_bytes)
+        # Zero would mean no limit.
+        text = inflater.decompress(inflater.unconsumed_tail, head_bytes) if head_bytes else b""
+    except zlib.error as error:
+        raise FormatError(f"frame's body cannot be inflated: {error}") from None
+    _, strings, _ = _parse_head(text)
+    return FrameHead(stream, sequence, first_step, last_step, rows, tuple(strings))
+
+
+def _check_header(data: bytes) -> tuple[int, int, int, int, int, int]:
+    """Stream, sequence, first and last step, rows, and bytes of the body, of a frame whose checksum is right."""
     if len(data) < _HEADER.size:
         raise FormatError(f"frame of {len(data)} bytes is shorter than its header of {_HEADER.size}")
     if len(data) > MAX_FRAME_BYTES:
@@ -159,14 +190,24 @@ def _open(data: bytes) -> tuple[int, int, int, int, int, bytes]:
         raise FormatError("frame is damaged: its checksum does not match")
     if body_bytes > MAX_BODY_BYTES:
         raise FormatError(f"frame's body of {body_bytes} bytes is over the limit of {MAX_BODY_BYTES}")
-    inflater = zlib.decompressobj()
+    return stream, sequence, first_step, last_step, rows, body_bytes
+
+
+def _check_head_length(prefix: bytes, body_bytes: int) -> int:
+    head_bytes = int.from_bytes(prefix, "little")
+    if len(prefix) < 4 or 4 + head_bytes > body_bytes or head_bytes > MAX_HEAD_BYTES:
+        raise FormatError(
+            f"frame's description of {head_bytes} bytes does not fit its body of {body_bytes}, or {MAX_HEAD_BYTES}"
+        )
+    return head_bytes
+
+
+def _parse_head(text: bytes) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
     try:
-        body = inflater.decompress(data[_HEADER.size :], body_bytes + 1)
-    except zlib.error as error:
-        raise FormatError(f"frame's body cannot be inflated: {error}") from None
-    if len(body) != body_bytes or not inflater.eof:
-        raise FormatError(f"frame's body is not the {body_bytes} bytes its header states")
-    return stream, sequence, first_step, last_step, rows, body
+        head = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"frame's description is not JSON: {error}") from None
+    return _check_head(head)
 
 
 def _refuse_constant(text: str) -> float:
@@ -179,7 +220,7 @@ def _check_head(head: Any) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
     attributes, strings, described = head.get("attributes"), head.get("strings"), head.get("tables")
     if not isinstance(attributes, dict) or not isinstance(strings, list) or not isinstance(described, dict):
         raise FormatError("frame's description lacks attributes, strings or tables")
-    if not all(isinstance(text, str) and len(text) <= MAX_STRING_CHARACTERS for text in strings):
+    if not {str}.issuperset(map(type, strings)) or max(map(len, strings), default=0) > MAX_STRING_CHARACTERS:
         raise FormatError(f"frame holds a string over {MAX_STRING_CHARACTERS} characters, or one that is none")
     return attributes, strings, described
 

@@ -37,9 +37,13 @@ def step_range(run: Run) -> StepRange:
         steps = training
     elif len(run.activations) or len(run.samples) or len(traced):
         steps = np.concatenate([run.activations.step, run.samples.step, traced])
+    return range_of(steps)
+
+
+def range_of(steps: Integers) -> StepRange:
+    """How many different ones there are among `steps`, the first and the last."""
     if not len(steps):
         return StepRange(0, None, None)
-    # Sorted already in nearly every run: then counting needs no sorting.
     different = int(np.count_nonzero(np.diff(np.sort(steps, kind="stable")))) + 1
     return StepRange(different, int(steps.min()), int(steps.max()))
 

@@ -38,11 +38,3 @@ def _first_equal(column: Integers, targets: Integers, edges: Rows, sizes: Rows) 
     bucket = np.searchsorted(edges, equal, side="right")
     _, first = np.unique(bucket, return_index=True)
     return np.asarray(equal[first], np.intp)
-
-
-def row_sums(values: Integers) -> Integers:
-    """The sum of each row of `values`, shape [rows, columns]; what is `MISSING` counts as nothing."""
-    known = np.maximum(values, 0)
-    # A stranger's figures may be so large that an integer would overflow.
-    sums: Integers = np.minimum(known.sum(axis=1, dtype=np.float64), 2.0**62).astype(np.int64)
-    return sums

@@ -128,25 +128,21 @@ class Handlers:
 
     def activations(self, source: Source, run: str, points: int) -> Columns:
         """``GET activations``: recorded activation bytes of every layer over steps."""
-        recorded = self._reader.run(source, run, activations=True).run.activations
-        total = len(recorded)
-        rows = np.arange(total)
-        if total > 2 * points:
-            rows = reduce.extreme_rows([reduce.row_sums(recorded.bytes)], limit=2 * points)
-        values = recorded.bytes[rows]
-        columns: dict[str, npt.NDArray[Any]] = {"step": recorded.step[rows], "wall_time": recorded.wall_time[rows]}
-        columns.update((f"layer/{at}", values[:, at]) for at in range(len(recorded.layers)))
-        return Columns({"run": run, "total_rows": total, "layers": list(recorded.layers)}, columns)
+        recorded = self._reader.activation_rows(source, run)
+        rows = reduce.extreme_rows([recorded.totals], limit=2 * points) if len(recorded) else np.empty(0, np.intp)
+        shown = recorded.take(rows)
+        columns: dict[str, npt.NDArray[Any]] = {"step": shown.step, "wall_time": shown.wall_time}
+        columns.update((f"layer/{at}", shown.bytes[:, at]) for at in range(len(shown.layers)))
+        return Columns({"run": run, "total_rows": len(recorded), "layers": list(shown.layers)}, columns)
 
     def _describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
         loaded = self._reader.load(source, tags)
         run = loaded.run
+        layers, lost = self._reader.survey_activations(source, tags)
         steps = facts.step_range(run)
-        layers = self._reader.activation_layers(source, tags)
         if not steps.steps and layers:
             # A run of activations only: its steps are theirs.
-            run = self._reader.load(source, tags, activations=True).run
-            steps = facts.step_range(run)
+            steps = facts.range_of(self._reader.activation_rows(source, tags.name).step)
         return {
             "run": tags.name,
             "version": tags.version,
@@ -160,7 +156,7 @@ class Handlers:
             "devices": [dataclasses.asdict(device) for device in facts.device_facts(run)],
             "activation_layers": layers,
             "notes": list(run.notes),
-            "damage": list(run.damage),
+            "damage": [*run.damage, *(sentence for sentence in lost if sentence not in run.damage)],
         }
 
 

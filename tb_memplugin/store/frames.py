@@ -1,10 +1,11 @@
 """From the bytes of one tag to checked model objects; what cannot be believed becomes a sentence."""
 
 import dataclasses
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
 
 from tb_memplugin import codec, map_records, records
-from tb_memplugin.codec import Frame
+from tb_memplugin.codec import Frame, FrameHead
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.metadata import STREAMS, Tag
 from tb_memplugin.model import AllocatorMap, LayerActivations, LayerTable, Oom, Samples, SessionInfo, Snapshot
@@ -12,6 +13,7 @@ from tb_memplugin.store.source import TagContent
 
 Value: TypeAlias = SessionInfo | LayerTable | Samples | LayerActivations | Snapshot | AllocatorMap | Oom
 
+_Read = TypeVar("_Read")
 _ROW_BYTES = 400
 """Estimate of what one row of a ledger or one layer takes as Python objects."""
 
@@ -42,43 +44,75 @@ class DecodedTag:
         pieces: Its frames in order of their sequence numbers.
         damage: Sentences on the frames that could not be read.
         newer: Of a newer format than this version reads: how to name the first such frame, else None.
-        layers: Layer paths of its activations, in order of appearance.
         size: Bytes it takes in memory, about.
     """
 
     pieces: tuple[Piece, ...]
     damage: tuple[str, ...]
     newer: str | None
-    layers: tuple[str, ...]
     size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TagSurvey:
+    """What the frames of one tag of activations say of themselves, without their figures; fields as in `DecodedTag`.
+
+    Attributes:
+        heads: Of the frames, in order of their sequence numbers.
+        layers: Layer paths.
+    """
+
+    heads: tuple[FrameHead, ...]
+    layers: frozenset[str]
+    damage: tuple[str, ...]
+    newer: str | None
+
+
+def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
+    """A look at one tag of activations that costs little. Raises nothing for any bytes."""
+    heads, damage, newer = _each_frame(content, lambda data: _head(tag, data))
+    heads.sort(key=lambda head: head.sequence)
+    layers = frozenset(text for head in heads for text in head.strings)
+    return TagSurvey(tuple(dataclasses.replace(head, strings=()) for head in heads), layers, tuple(damage), newer)
 
 
 def decode_tag(tag: Tag, content: TagContent) -> DecodedTag:
     """The checked content of one tag. Raises nothing for any bytes."""
+    pieces, damage, newer = _each_frame(content, lambda data: _decode(tag, data))
+    pieces.sort(key=lambda piece: piece.sequence)
+    return DecodedTag(tuple(pieces), tuple(damage), newer, 200 + sum(piece.size + 200 for piece in pieces))
+
+
+def _each_frame(content: TagContent, read: Callable[[bytes], _Read]) -> tuple[list[_Read], list[str], str | None]:
+    """What `read` makes of each frame; sentences on those it cannot read; how to name the first of a newer format."""
     place = f"run {content.event_run}, tag {content.tag}"
-    pieces: list[Piece] = []
+    found: list[_Read] = []
     damage = [f"{place}: {sentence}" for sentence in content.damage]
     newer = None
     for stored in content.frames:
         try:
-            pieces.append(_decode(tag, stored.data))
+            found.append(read(stored.data))
         except NewerFormatError as error:
             newer = newer or f"{place}: {error}"
         except FormatError as error:
             damage.append(f"{place}, event of step {stored.step}: {error}")
-    pieces.sort(key=lambda piece: piece.sequence)
-    layers = dict.fromkeys(
-        path for piece in pieces if isinstance(piece.value, LayerActivations) for path in piece.value.layers
-    )
-    return DecodedTag(
-        tuple(pieces), tuple(damage), newer, tuple(layers), 200 + sum(piece.size + 200 for piece in pieces)
-    )
+    return found, damage, newer
+
+
+def _head(tag: Tag, data: bytes) -> FrameHead:
+    head = codec.decode_head(data)
+    _check_stream(tag, head.stream)
+    return head
+
+
+def _check_stream(tag: Tag, stream: int) -> None:
+    if stream >= len(STREAMS) or STREAMS[stream] != tag.stream:
+        raise FormatError(f"a frame of stream {stream} does not belong under this tag")
 
 
 def _decode(tag: Tag, data: bytes) -> Piece:
     frame = codec.decode(data)
-    if frame.stream >= len(STREAMS) or STREAMS[frame.stream] != tag.stream:
-        raise FormatError(f"a frame of stream {frame.stream} does not belong under this tag")
+    _check_stream(tag, frame.stream)
     value: Value
     if tag.stream == "meta":
         value = records.read_meta(tag.session, frame)

@@ -7,6 +7,9 @@ import time
 import zlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+import numpy as np
+
+from tb_memplugin.codec import FrameHead
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.metadata import Tag, parse_tag, run_name
 from tb_memplugin.model import (
@@ -20,15 +23,17 @@ from tb_memplugin.model import (
     SessionInfo,
     Snapshot,
 )
+from tb_memplugin.store.activation_rows import ActivationRows
 from tb_memplugin.store.cache import ByteCache
-from tb_memplugin.store.frames import DecodedTag, Piece, decode_tag
+from tb_memplugin.store.frames import DecodedTag, Piece, TagSurvey, decode_tag, survey_tag
 from tb_memplugin.store.merge import MergedRun, make_session, merge
 from tb_memplugin.store.source import Source
 
 _log = logging.getLogger(__name__)
 
-CACHE_BYTES = 1 << 30
-"""Decoded data that is kept between requests; the least recently used is read again when it is needed."""
+CACHE_BYTES = 512 << 20
+"""Decoded frames, merged runs, and activations that are kept between requests, each up to this size; the least recently
+used are read again when they are needed."""
 MAX_RUN_BYTES = 2 << 30
 """Decoded data of one run that memory is taken for; what comes after it is not shown, and the run says so."""
 MAX_SENTENCES = 30
@@ -78,9 +83,10 @@ class Reader:
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
         self._lock = threading.RLock()
-        self._tags: ByteCache[DecodedTag] = ByteCache(cache_bytes // 2)
-        self._runs: ByteCache[LoadedRun] = ByteCache(cache_bytes // 2)
-        self._layers: dict[tuple[str, Tag], tuple[Hashable, tuple[str, ...]]] = {}
+        self._tags: ByteCache[DecodedTag] = ByteCache(cache_bytes)
+        self._runs: ByteCache[LoadedRun] = ByteCache(cache_bytes)
+        self._rows: ByteCache[ActivationRows] = ByteCache(cache_bytes)
+        self._surveys: dict[tuple[str, Tag], tuple[Hashable, TagSurvey]] = {}
         self._catalog: Mapping[str, RunTags] = {}
         self._listed_at = -1.0
         self._warned: set[str] = set()
@@ -115,11 +121,7 @@ class Reader:
             NotFoundError: There is no such run.
             SourceError: The source cannot be read now.
         """
-        catalog = self.catalog(source)
-        tags = catalog.get(name)
-        if tags is None:
-            raise NotFoundError(f"there is no run {name!r:.200}; there are: {_names(catalog)}")
-        return self.load(source, tags, activations, all_attempts, maps)
+        return self.load(source, self._tags_of(source, name), activations, all_attempts, maps)
 
     def load(
         self,
@@ -143,13 +145,68 @@ class Reader:
                 self._runs.put(key, tags.version, loaded, _run_bytes(loaded.run))
             return loaded
 
-    def activation_layers(self, source: Source, tags: RunTags) -> int:
-        """How many layers have recorded activation bytes; reads only tags that were never read or that changed."""
+    def activation_rows(self, source: Source, name: str) -> ActivationRows:
+        """The recorded activations of the run called `name`, for picking rows.
+
+        Raises:
+            NotFoundError: There is no such run.
+            SourceError: The source cannot be read now.
+        """
+        tags = self._tags_of(source, name)
+        wanted = _of_stream(tags, "activations")
         with self._lock:
-            wanted = [entry for entry in tags.tags if entry[2].stream == "activations"]
-            unknown = [entry for entry in wanted if self._layers.get((entry[1], entry[2]), (None,))[0] != entry[3]]
-            self._decode(source, unknown)
-            return len({path for _, run, tag, _ in wanted for path in self._layers.get((run, tag), (None, ()))[1]})
+            rows = self._rows.get(name, wanted)
+            if rows is None:
+                decoded, _ = self._decode(source, wanted)
+                sessions = list(_by_session(wanted, decoded).values())
+                pieces = sessions[0]["activations"] if len(sessions) == 1 else []
+                parts = [piece.value for piece in pieces if isinstance(piece.value, LayerActivations)]
+                rows = ActivationRows(parts)
+                if len(sessions) > 1 or (np.diff(rows.step) < 0).any():
+                    # Whose figures count, and in which order, is for the merge to say.
+                    rows = ActivationRows([self.load(source, tags, activations=True).run.activations])
+                self._rows.put(name, wanted, rows, rows.nbytes)
+            return rows
+
+    def survey_activations(self, source: Source, tags: RunTags) -> tuple[int, tuple[str, ...]]:
+        """How many layers have recorded activation bytes, and what of them is lost.
+
+        Reads only tags that were never looked at or that changed, and of them only what frames say of themselves.
+        """
+        wanted = _of_stream(tags, "activations")
+        with self._lock:
+            unknown = {
+                (run, str(tag)): (tag, mark)
+                for _, run, tag, mark in wanted
+                if self._surveys.get((run, tag), (None,))[0] != mark
+            }
+            if unknown:
+                asked: dict[str, list[str]] = {}
+                for run, text in unknown:
+                    asked.setdefault(run, []).append(text)
+                for content in source.read(asked):
+                    tag, mark = unknown[content.event_run, content.tag]
+                    self._surveys[content.event_run, tag] = (mark, survey_tag(tag, content))
+            known = [
+                (worker, tag, self._surveys[run, tag][1])
+                for worker, run, tag, _ in wanted
+                if (run, tag) in self._surveys
+            ]
+        damage = [sentence for _, _, survey in known for sentence in survey.damage]
+        damage.extend(dict.fromkeys(survey.newer for _, _, survey in known if survey.newer))
+        heads: dict[tuple[str, str], dict[int, FrameHead]] = {}
+        for worker, tag, survey in known:
+            heads.setdefault((worker, tag.session), {}).update((head.sequence, head) for head in survey.heads)
+        for (_, session), of_session in heads.items():
+            damage.extend(_gaps(session, "activations", [of_session[at] for at in sorted(of_session)]))
+        return len(frozenset().union(*(survey.layers for _, _, survey in known))), tuple(_limited(damage))
+
+    def _tags_of(self, source: Source, name: str) -> RunTags:
+        catalog = self.catalog(source)
+        tags = catalog.get(name)
+        if tags is None:
+            raise NotFoundError(f"there is no run {name!r:.200}; there are: {_names(catalog)}")
+        return tags
 
     def _load(self, source: Source, tags: RunTags, streams: Sequence[str], all_attempts: bool) -> LoadedRun:
         wanted = [entry for entry in tags.tags if entry[2].stream in streams]
@@ -194,7 +251,6 @@ class Reader:
             size += decoded.size
             left -= 1
             self._tags.put((content.event_run, tag), mark, decoded, decoded.size)
-            self._layers[content.event_run, tag] = (mark, decoded.layers)
             found[content.event_run, tag] = decoded
             if size > MAX_RUN_BYTES:
                 return found, left
@@ -268,7 +324,11 @@ def _session(identifier: str, streams: Mapping[str, Sequence[Piece]]) -> tuple[S
     return session, sentences
 
 
-def _gaps(identifier: str, stream: str, pieces: Sequence[Piece]) -> list[str]:
+def _of_stream(tags: RunTags, stream: str) -> tuple[tuple[str, str, Tag, Hashable], ...]:
+    return tuple(entry for entry in tags.tags if entry[2].stream == stream)
+
+
+def _gaps(identifier: str, stream: str, pieces: Sequence[Piece | FrameHead]) -> list[str]:
     """Sentences on the frames that are missing before the last one that is there."""
     sentences = []
     expected, last_step = 0, -1

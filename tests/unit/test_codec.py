@@ -165,6 +165,22 @@ def test_a_frame_over_the_limit_is_refused() -> None:
         codec.decode(bytes(codec.MAX_FRAME_BYTES + 1))
 
 
+@given(frames())
+def test_a_head_says_what_the_whole_frame_says(frame: Frame) -> None:
+    head = codec.decode_head(codec.encode(frame))
+    assert (head.stream, head.sequence, head.rows) == (frame.stream, frame.sequence, frame.rows)
+    assert (head.first_step, head.last_step) == (frame.first_step, frame.last_step)
+    columns = [column for table in frame.tables.values() for column in table.values() if isinstance(column, tuple)]
+    assert set(head.strings) == {text for column in columns for text in column if text is not None}
+
+
+@given(st.binary(max_size=100))
+def test_the_head_of_any_bytes_is_a_head_or_a_format_error(body: bytes) -> None:
+    for data in (body, sealed(body), with_head(body)):
+        with contextlib.suppress(FormatError):
+            codec.decode_head(data)
+
+
 def test_a_newer_format_is_told_apart_from_damage() -> None:
     with pytest.raises(NewerFormatError, match=r"format 2.*upgrade"):
         codec.decode(sealed(b"whatever comes then", version=2))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tb_memplugin.analysis.reduce import extreme_rows, row_sums
+from tb_memplugin.analysis.reduce import extreme_rows
 from tb_memplugin.codec import MISSING
 
 sizes = st.integers(0, 2**53 - 1) | st.just(MISSING)
@@ -57,8 +57,3 @@ def test_every_one_of_200_lone_peaks_survives_100_000_steps() -> None:
     buckets = np.linspace(0, 100_000, 5_001).astype(int)
     expected = {max(range(begin, end), key=series.__getitem__) for begin, end in pairwise(buckets)}
     assert expected & set(places.tolist()) <= set(rows.tolist())
-
-
-def test_sums_skip_what_is_missing_and_do_not_overflow() -> None:
-    assert row_sums(np.asarray([[1, MISSING, 3], [MISSING] * 3])).tolist() == [4, 0]
-    assert row_sums(np.full((1, 5_000), 2**53 - 1)).tolist() == [2**62]

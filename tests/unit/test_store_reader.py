@@ -130,8 +130,46 @@ def test_activations_are_read_only_when_they_are_asked_for(tmp_path: pathlib.Pat
     source, reader = CountingSource(tmp_path), Reader()
     assert len(reader.run(source, "exp").run.activations) == 0
     assert not any(tag.startswith("activations") for tag in source.tags)
-    assert reader.activation_layers(source, reader.catalog(source)["exp"]) == 2
+    assert reader.survey_activations(source, reader.catalog(source)["exp"]) == (2, ())
     assert len(reader.run(source, "exp", activations=True).run.activations) == 3
+    assert len(reader.activation_rows(source, "exp")) == 3
+
+
+def test_rows_of_activations_are_those_of_the_run(tmp_path: pathlib.Path) -> None:
+    # GIVEN a resumed run whose sessions recorded different layers, and a run of one session
+    for directory, layers in (("resumed", ("a", "b")), ("resumed", ("b", "c")), ("single", ("a", "b"))):
+        writer = RunWriter(tmp_path / directory)
+        for first in (0, 5):
+            values = np.arange(10).reshape(5, 2) + first
+            writer.activations(make_activations(range(first, first + 5), layers, values))
+        writer.close()
+    source, reader = FileSource(tmp_path), Reader()
+    for name in ("resumed", "single"):
+        whole = reader.run(source, name, activations=True).run.activations
+        rows = reader.activation_rows(source, name)
+        # THEN any rows of it are those of the joined table
+        assert equal(rows.take(np.arange(len(rows))), whole)
+        picked = np.asarray([0, 3, len(rows) - 1])
+        assert equal(rows.take(picked).bytes, whole.bytes[picked])
+        assert rows.totals.tolist() == np.maximum(whole.bytes, 0).sum(axis=1).tolist()
+
+
+def test_lost_activations_are_named_without_reading_their_figures(tmp_path: pathlib.Path) -> None:
+    frames = [
+        codec.encode(records.activations_frame(make_activations([step], [f"layer_{step}"], [[1]]), step))
+        for step in range(4)
+    ]
+    damaged = frames[1][:-1] + bytes([frames[1][-1] ^ 1])
+    write_frames(
+        tmp_path / "exp" / "memory",
+        [("activations/s/0", 0, frames[0]), ("activations/s/0", 1, damaged), ("activations/s/0", 3, frames[3])],
+    )
+    source, reader = FileSource(tmp_path), Reader()
+    layers, damage = reader.survey_activations(source, reader.catalog(source)["exp"])
+    assert layers == 2 and damage == (
+        "run exp/memory, tag activations/s/0, event of step 1: frame is damaged: its checksum does not match",
+        "session s, layer activations: steps 1 to 2 are missing (2 records lost)",
+    )
 
 
 def test_a_small_cache_changes_nothing_but_time(tmp_path: pathlib.Path) -> None:
