@@ -37,6 +37,7 @@ def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
         parts.append(_layers(table))
     if len(run.activations):
         parts.append(_activations(run))
+    parts.extend(f"finding: {clean(sentence)}" for sentence in run.findings)
     parts.extend(f"note: {clean(note)}" for note in run.notes)
     parts.extend(f"not readable: {clean(loss)}" for loss in run.damage)
     return "\n\n".join(parts)

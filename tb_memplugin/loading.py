@@ -1,8 +1,10 @@
 """Reading runs back in Python, without TensorFlow and without a server."""
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 
+from tb_memplugin.analysis.growth import findings
 from tb_memplugin.model import Run
 from tb_memplugin.store.file_source import FileSource
 from tb_memplugin.store.reader import Reader
@@ -29,7 +31,9 @@ class Runs(Mapping[str, Run]):
 
     def __getitem__(self, name: str) -> Run:
         tags = self._catalog[name]
-        return self._reader.load(self._source, tags, activations=True, all_attempts=self._all_attempts, maps=True).run
+        attempts = self._all_attempts
+        run = self._reader.load(self._source, tags, activations=True, all_attempts=attempts, maps=True).run
+        return dataclasses.replace(run, findings=tuple(findings(run)))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._catalog)

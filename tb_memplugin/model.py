@@ -384,6 +384,7 @@ class Run:
         damage: Sentences about what could not be read, naming the steps that are missing.
         maps: Allocator maps, where they were asked for.
         ooms: Post-mortems, in order of time; those that were taken back are left out.
+        findings: Sentences on memory that grows over the steps, where they were asked for.
     """
 
     name: str
@@ -397,3 +398,4 @@ class Run:
     damage: tuple[str, ...]
     maps: tuple[AllocatorMap, ...] = ()
     ooms: tuple[Oom, ...] = ()
+    findings: tuple[str, ...] = ()

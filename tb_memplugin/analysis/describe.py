@@ -48,6 +48,7 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
         "activations": describe_activations(run.activations),
         "snapshots": [describe_snapshot(taken) for taken in run.snapshots if _is_selected(taken, selection)],
         "oom": [],
+        "findings": list(run.findings),
         "notes": list(run.notes),
         "damage": list(run.damage),
     }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis import changes, facts, reduce
+from tb_memplugin.analysis import changes, facts, growth, reduce
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.overview import Overview, overview
 from tb_memplugin.codec import MISSING
@@ -155,6 +155,7 @@ class Handlers:
             "phases": facts.phases(run),
             "devices": [dataclasses.asdict(device) for device in facts.device_facts(run)],
             "activation_layers": layers,
+            "findings": growth.findings(run),
             "notes": list(run.notes),
             "damage": [*run.damage, *(sentence for sentence in lost if sentence not in run.damage)],
         }

@@ -1,8 +1,8 @@
 """What reading costs: a run of many steps and layers, written by the writer and read in every way there is.
 
 Prints the size of the run directory, the seconds until each of TensorBoard's readers has it whole, every view's answer
-cold (first request of a fresh process) and warm (median), how many of 200 one-step peaks arrive, and what the plugin adds
-to TensorBoard's start (pairs with and without it, alternating, in one run).
+cold (first request of a fresh process) and warm (median), how many of 200 one-step peaks arrive, and what the plugin
+adds to TensorBoard's start (pairs with and without it, alternating, in one run).
 
 usage: python tests/benchmarks/bench_store.py [--steps 10000] [--layers 100] [--starts 3] [--samples-only]
 Issue sizes: --steps 100000 --layers 300 --starts 10, and --steps 1000000 --samples-only.

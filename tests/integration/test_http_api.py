@@ -24,6 +24,7 @@ from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.run_writer import RunWriter
 from tb_memplugin.server.handlers import Columns, Handlers
 from tb_memplugin.server.responses import pack_columns
+from tb_memplugin.server.routes import DATA_ROUTES
 from tb_memplugin.store.file_source import FileSource
 from tb_memplugin.store.reader import Reader
 
@@ -114,6 +115,7 @@ def test_every_route_is_documented_and_every_documented_one_is_there(client: Cli
     assert EXAMPLES.keys() == REQUESTS.keys()
     routes = set(MemoryPlugin(base_plugin.TBContext()).get_plugin_apps())
     assert routes == {*(f"/{route}" for route in REQUESTS), "/index.js", "/static/*"}
+    assert DATA_ROUTES.keys() == REQUESTS.keys()
 
 
 DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {

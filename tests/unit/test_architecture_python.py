@@ -56,10 +56,20 @@ ALLOWED: dict[str, set[str]] = {
     "server.responses": {"codec"},
     "server.static_files": {"errors"},
     "server.handlers": {*BASE, "analysis.*", "store.merge", "store.reader", "store.source", "version"},
-    "plugin": {"errors", "metadata", "server.*", "store.provider_source", "store.reader", "store.source"},
+    "server.routes": {
+        "errors",
+        "server.handlers",
+        "server.requests",
+        "server.responses",
+        "server.static_files",
+        "store.provider_source",
+        "store.reader",
+        "store.source",
+    },
+    "plugin": {"metadata", "server.routes"},
     "plugin_loader": {"plugin"},
     # For the terminal and for Python.
-    "loading": {"model", "store.file_source", "store.reader"},
+    "loading": {"analysis.growth", "model", "store.file_source", "store.reader"},
     "inspect_table": {"analysis.*", "model", "units"},
     "cli": {"*"},
     "__main__": {"cli"},
@@ -79,8 +89,9 @@ FOREIGN: dict[str, set[str]] = {
         "store.provider_source",
         "store.file_source",
         "server.responses",
+        "server.routes",
     },
-    "werkzeug": {"plugin", "server.responses"},
+    "werkzeug": {"plugin", "server.responses", "server.routes"},
     "google": {"store.file_source", "importers.*"},
     "xprof": set(),
 }
@@ -154,6 +165,14 @@ def test_the_entry_point_imports_nothing_that_can_fail() -> None:
     }
     # THEN at its top it imports nothing but TensorBoard's base class
     assert at_top == {"typing", "tensorboard.plugins"}
+
+
+def test_what_answers_requests_is_not_imported_at_the_start() -> None:
+    # GIVEN the modules that TensorBoard's start imports
+    tree = ast.parse(MODULES["plugin"].read_text(encoding="utf-8"))
+    at_top = {str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)}
+    # THEN none of them is the store's, the analysis' or the server's
+    assert not any(name.startswith(("tb_memplugin.s", "tb_memplugin.a", "numpy")) for name in at_top)
 
 
 def test_the_summary_api_imports_tensorflow_lazily() -> None:

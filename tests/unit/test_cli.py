@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from reading_cases import make_samples, make_snapshot, write_small_run
+from reading_cases import MIB, make_samples, make_snapshot, write_small_run
 
+from tb_memplugin import load
 from tb_memplugin.cli import main
 from tb_memplugin.inspect_table import clean
 from tb_memplugin.run_writer import RunWriter
@@ -51,6 +52,19 @@ def test_the_table_says_who_holds_the_peak(logdir: pathlib.Path, capsys: pytest.
     activations = next(line for line in lines if line.startswith("  activations"))
     assert activations.split() == ["activations", "600", "99.4", "%"]
     assert any("2 trainable with 3.8 MiB" in line for line in lines)
+
+
+def test_growth_is_told(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN a run that keeps a mebibyte more after each step
+    writer = RunWriter(tmp_path / "leak")
+    writer.samples(make_samples(range(300), [900 * MIB] * 300, in_use=[(100 + step) * MIB for step in range(300)]))
+    writer.close()
+    # THEN table, JSON and load say it
+    assert "finding: CPU:0: memory in use at the end of a training step grows by 100 MiB every 100 steps" in inspect(
+        capsys, tmp_path
+    )
+    (sentence,) = json.loads(inspect(capsys, tmp_path, "--format", "json"))["runs"]["leak"]["findings"]
+    assert load(tmp_path)["leak"].findings == (sentence,) and "grows by 100 MiB" in sentence
 
 
 def test_figures_are_aligned_to_the_right(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

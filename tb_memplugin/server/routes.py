@@ -1,0 +1,134 @@
+"""Routes to handlers, and errors to HTTP, once. Imported with the first request: TensorBoard's start does not wait."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from tensorboard import errors as tensorboard_errors
+from tensorboard import plugin_util
+from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Request, Response
+
+from tb_memplugin.errors import FormatError, NotFoundError, RequestError
+from tb_memplugin.server import requests, responses
+from tb_memplugin.server.handlers import Columns, Handlers
+from tb_memplugin.server.static_files import StaticFiles
+from tb_memplugin.store.provider_source import ProviderSource
+from tb_memplugin.store.reader import Reader
+from tb_memplugin.store.source import Source, SourceError
+
+_log = logging.getLogger(__name__)
+
+MAX_EXPERIMENTS = 16
+"""Experiments whose data is held at once; a local server has one."""
+
+Answer: TypeAlias = Callable[[Handlers, Source, Mapping[str, str]], "dict[str, Any] | Columns"]
+
+
+class Server:
+    """Answers every request of the plugin. Thread-safe.
+
+    Args:
+        provider: TensorBoard's data provider, or None.
+    """
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+        self._static = StaticFiles()
+        self._handlers: dict[str, Handlers] = {}
+        self._lock = threading.Lock()
+
+    def respond(self, route: str, request: Request) -> Response:
+        """The answer to a request; errors meant for the user become HTTP, anything else is a bug and stays one."""
+        if request.method not in ("GET", "HEAD"):
+            return responses.error_response(request, 405, f"method {request.method:.20} is not accepted here; use GET")
+        try:
+            return self._file(route, request) if route in _FILES else self._data(route, request)
+        except RequestError as error:
+            return responses.error_response(request, 400, str(error))
+        except NotFoundError as error:
+            return responses.error_response(request, 404, str(error))
+        except (SourceError, FormatError) as error:
+            _log.warning("tb_memplugin: %s", error)
+            return responses.error_response(request, 503, str(error))
+        except tensorboard_errors.PublicError as error:
+            return responses.error_response(request, error.http_code, str(error))
+        except HTTPException as error:
+            return responses.error_response(request, error.code or 400, error.description or error.name)
+
+    def _data(self, route: str, request: Request) -> Response:
+        accepted, answer = DATA_ROUTES[route]
+        values = requests.parse(request.args, accepted)
+        if self._provider is None:
+            raise NotFoundError("this TensorBoard has no data provider")
+        experiment = plugin_util.experiment_id(request.environ)
+        source = ProviderSource(self._provider, plugin_util.context(request.environ), experiment)
+        payload = answer(self._handlers_of(experiment), source, values)
+        if isinstance(payload, Columns):
+            return responses.columns_response(request, payload.fields, payload.columns)
+        return responses.json_response(request, payload)
+
+    def _file(self, route: str, request: Request) -> Response:
+        # The route may lie below a path prefix; what follows its last occurrence is the name.
+        name = route if route == "index.js" else request.path.rpartition("/static/")[2]
+        content, content_type = self._static.read(name)
+        return responses.file_response(request, content, content_type)
+
+    def _handlers_of(self, experiment: str) -> Handlers:
+        with self._lock:
+            if experiment not in self._handlers:
+                while len(self._handlers) >= MAX_EXPERIMENTS:
+                    del self._handlers[next(iter(self._handlers))]
+                self._handlers[experiment] = Handlers(Reader())
+            return self._handlers[experiment]
+
+
+def _overview(handlers: Handlers, source: Source, values: Mapping[str, str]) -> Columns:
+    first_step, last_step = requests.step_range(values)
+    return handlers.overview(
+        source,
+        requests.text(values, "run"),
+        requests.text(values, "device"),
+        requests.phase(values),
+        first_step,
+        last_step,
+        requests.points(values),
+    )
+
+
+def _snapshot(handlers: Handlers, source: Source, values: Mapping[str, str]) -> dict[str, Any]:
+    return handlers.snapshot(
+        source,
+        requests.text(values, "run"),
+        requests.text(values, "device"),
+        requests.step(values, "step"),
+        requests.phase(values),
+    )
+
+
+_FILES = ("index.js", "static/*")
+DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
+    "runs": ((), lambda handlers, source, values: handlers.runs(source)),
+    "overview": (("run", "device", "phase", "first_step", "last_step", "points"), _overview),
+    "snapshots": (
+        ("run", "device"),
+        lambda handlers, source, values: handlers.snapshots(
+            source, requests.text(values, "run"), requests.optional_text(values, "device")
+        ),
+    ),
+    "snapshot": (("run", "device", "step", "phase"), _snapshot),
+    "layers": (
+        ("run", "step"),
+        lambda handlers, source, values: handlers.layers(
+            source, requests.text(values, "run"), requests.optional_step(values, "step")
+        ),
+    ),
+    "activations": (
+        ("run", "points"),
+        lambda handlers, source, values: handlers.activations(
+            source, requests.text(values, "run"), requests.points(values)
+        ),
+    ),
+}
+"""Route -> accepted parameters, and the handler."""
