@@ -74,6 +74,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._watched = model
             self._recorder.watch(model)
             self._recorder.start()
+            self._recorder.have_functions_traced_again(model)
         elif self._watched is not model:
             raise RecordingError(
                 f"this MemoryCallback already records model {self._watched.name!r}: make a second one, "
@@ -95,10 +96,11 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             try:
                 return original(*arguments, **named)
             except Exception as error:
-                self._recorder.died(error)
-                self._recorder.end_step()
-                for function in _STEP_FUNCTIONS:
-                    self._unguard(function)
+                # Other exceptions are Keras's own, such as the end of the data.
+                if self._recorder.died(error):
+                    self._recorder.end_step()
+                    for function in _STEP_FUNCTIONS:
+                        self._unguard(function)
                 raise
 
         guarded.tb_memplugin_original = original  # type: ignore[attr-defined]

@@ -45,6 +45,16 @@ class LayerWatch:
         if not model._flatten_layers(include_self=False, recursive=False):
             self._faults.warn(f"model {model.name!r} has no layers: only figures of whole devices are recorded for it")
 
+    def forget_unseen_functions(self, model: Any) -> None:
+        """Takes from the model the functions that it traced before it was observed; Keras makes them again when it
+        needs them."""
+        self._faults.run(OBSERVING, self._forget, model)
+
+    def _forget(self, model: Any) -> None:
+        if self.observer.needs_retrace(model):
+            for name in ("train_function", "test_function", "predict_function"):
+                setattr(model, name, None)
+
     @property
     def table(self) -> LayerTable | None:
         """The layer table last taken."""

@@ -174,6 +174,14 @@ class MemoryRecorder:
         if self._started and not self._closed:
             self._check_layers(self._watch.last_step + 1)
 
+    def have_functions_traced_again(self, model: Any) -> None:
+        """Lets Keras make the model's functions anew if they were traced before anybody watched which layer makes what.
+
+        Keras then traces them once more, with the same result; without tracing of steps nothing is done.
+        """
+        if self._settings.overhead > 0 or self._settings.trace_steps:
+            self._watch.forget_unseen_functions(model)
+
     def set_epoch(self, epoch: int | None) -> None:
         """Notes the epoch of the steps that follow; None for no epoch."""
         self._epoch = MISSING if epoch is None else int(epoch)
@@ -215,16 +223,17 @@ class MemoryRecorder:
         """Ends the open step and keeps its sample."""
         self._faults.run(RECORDING, self._end_step)
 
-    def died(self, error: BaseException | None) -> None:
+    def died(self, error: BaseException | None) -> bool:
         """An exception ends the open step: if memory ran out, the run gets a post-mortem before the exception goes on.
 
         Entering `step` as a `with` block does this; call it only where you pair `begin_step` and `end_step` yourself.
+        Returns whether memory was the reason.
         """
         if error is None or not self._started or self._closed:
-            return
+            return False
         opened = self._open
         step, phase = (None, None) if opened is None else (opened.step, opened.phase)
-        self._faults.run(POST_MORTEMS, self._oom.died, error, step, phase)
+        return bool(self._faults.run(POST_MORTEMS, self._oom.died, error, step, phase))
 
     def _write_oom(self, oom: Oom, wait: bool) -> None:
         def write() -> None:
