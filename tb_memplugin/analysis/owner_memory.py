@@ -5,6 +5,8 @@ moment is therefore known by what lay there at the same point of a traced step.
 """
 
 import dataclasses
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,10 +16,36 @@ from tb_memplugin.analysis.bfc import rounded_bytes
 from tb_memplugin.analysis.categories import Classifier
 from tb_memplugin.analysis.lifetimes import chunks
 from tb_memplugin.analysis.window_start import standing
-from tb_memplugin.model import IN_USE, OWNER_SOURCES, AllocatorMap, ChunkOwner, Integers, LedgerRow, OwnerSource, Phase
+from tb_memplugin.model import (
+    IN_USE,
+    OWNER_SOURCES,
+    AllocatorMap,
+    ChunkOwner,
+    Integers,
+    Layer,
+    LedgerRow,
+    OwnerSource,
+    Phase,
+)
 from tb_memplugin.trace import AllocationTrace, TensorFact, TraceFacts, VariableFact
 
 _NONE = ChunkOwner(None, "unattributed", None)
+_DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
+_WITH_THE_BATCH = ("activations", "activation_gradients", "workspace", "inputs")
+"""Categories of chunks that grow with the batch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A point of a traced step at which an op asked for memory.
+
+    Attributes:
+        event: Number of the event.
+        scale: What was asked for later at this point, as a multiple of what was asked for then: the batch has grown.
+    """
+
+    event: int
+    scale: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +71,16 @@ class SeenStep:
     owners: tuple[ChunkOwner, ...]
     ops: Mapping[str, tuple[int, ...]]
 
-    def instant(self, op: str | None, requested: int | None) -> int | None:
-        """The event before which the op asked for that many bytes, None if it did not."""
+    def point(self, op: str | None, requested: int | None) -> "Point | None":
+        """The point of the step at which the op asked for that many bytes, or, of another batch size, for others."""
         if op is None:
             return None
         births = self.ops.get(op) or next((found for name, found in self.ops.items() if name.endswith("/" + op)), ())
         sizes = {int(self.birth[row]): int(self.requested[row]) for row in np.flatnonzero(self.birth >= 0).tolist()}
-        exact = [birth for birth in births if requested in (None, sizes.get(birth))]
-        # Of another batch size, the same op is still the same point of the step.
-        return min(exact or births, default=None)
+        exact = [birth for birth in births if requested in (None, sizes[birth])]
+        if exact or not births:
+            return Point(min(exact), 1.0) if exact else None
+        return Point(min(births), (requested or 0) / sizes[min(births)])
 
     def live(self, instant: int) -> Integers:
         """Rows of the chunks that were there just before an event."""
@@ -118,14 +147,11 @@ class OwnerJoin:
         self._owners: dict[ChunkOwner, int] = {owner: number for number, owner in enumerate(taken.owners)}
         self._owner = taken.owner.copy()
         self._source = taken.source.copy()
-        self._since = taken.since.copy()
         self._by_address = {int(taken.address[row]): row for row in np.flatnonzero(taken.state == IN_USE).tolist()}
 
     def result(self) -> AllocatorMap:
         """The map with what was learned."""
-        return dataclasses.replace(
-            self._map, owner=self._owner, source=self._source, since=self._since, owners=tuple(self._owners)
-        )
+        return dataclasses.replace(self._map, owner=self._owner, source=self._source, owners=tuple(self._owners))
 
     def _open_rows(self) -> list[int]:
         return [row for row in self._by_address.values() if self._owner[row] < 0]
@@ -149,61 +175,159 @@ class OwnerJoin:
             if row is not None and rounded_bytes(fact.requested_bytes) <= int(self._map.bytes[row]):
                 self._give(row, ChunkOwner(None, fact.category, None), "held_tensor")
 
-    def same_place(self, seen: Sequence[SeenStep], op: str | None, requested: int | None) -> None:
-        """Chunks that lay at the same address with the same size at the same point of a traced step."""
+    def same_place(self, seen: Sequence[SeenStep], phase: Phase | None, op: str | None, requested: int | None) -> None:
+        """Chunks that lay at the same address with the same size at the same point of a traced step.
+
+        Of a step of another phase, only what stays from step to step.
+        """
         for step in seen:
-            instant = step.instant(op, requested)
-            rows = range(len(step.address)) if instant is None else step.live(instant).tolist()
+            point = step.point(op, requested) if step.phase == phase else None
+            if point is not None:
+                rows = step.live(point.event)
+            elif step.phase == phase:
+                rows = np.arange(len(step.address))
+            else:
+                rows = np.flatnonzero(step.death == max(step.death.max(initial=0), 0))
             owners: dict[tuple[int, int], set[int]] = {}
-            for row in rows:
+            for row in rows.tolist():
                 key = (int(step.address[row]), int(step.requested[row]))
                 owners.setdefault(key, set()).add(int(step.owner[row]))
             for address, row in self._by_address.items():
                 found = owners.get((address, int(self._map.requested_bytes[row])), set())
-                if len(found) == 1 and self._owner[row] < 0:
+                if len(found) == 1:
                     self._give(row, step.owners[found.pop()], "earlier_step")
-                    self._since[row] = step.step if step.birth[_first(step, address)] < 0 else self._since[row]
 
-    def same_size(self, seen: Sequence[SeenStep], op: str | None, requested: int | None) -> None:
-        """Chunks of a size that, at that point of a traced step or in all of it, was that of one owner only.
+    def batch_scale(
+        self, seen: Sequence[SeenStep], phase: Phase | None, op: str | None, requested: int | None, batch: int | None
+    ) -> float:
+        """How many times as large as in the traced step the batch is.
+
+        The op's own request tells it; where that does not depend on the batch, the factor that best explains the sizes
+        of what is left, if it explains most of it and makes a whole number of the traced batch.
+        """
+        step = next((step for step in seen if step.phase == phase), None)
+        if step is None:
+            return 1.0
+        point = step.point(op, requested)
+        if point is not None and point.scale != 1.0:
+            return point.scale
+        sizes = {
+            int(step.requested[row])
+            for row in range(len(step.requested))
+            if step.owners[int(step.owner[row])].category in _WITH_THE_BATCH and step.requested[row] > 0
+        }
+        left: Counter[int] = Counter()
+        for row in self._open_rows():
+            left[int(self._map.requested_bytes[row])] += int(self._map.bytes[row])
+        candidates = {size / other for size, _ in left.most_common(5) if size > 0 for other in sizes}
+        if batch is not None:
+            candidates = {scale for scale in candidates if abs(batch * scale - round(batch * scale)) < 1e-6}
+        explained = {scale: sum(left[size] for size in left if size / scale in sizes) for scale in {1.0, *candidates}}
+        best = max(sorted(explained), key=lambda scale: explained[scale])
+        enough = 2 * explained[best] > sum(left.values()) and explained[best] > explained[1.0]
+        return best if enough else 1.0
+
+    def same_size(
+        self, seen: Sequence[SeenStep], phase: Phase | None, op: str | None, requested: int | None, scale: float
+    ) -> None:
+        """Chunks of a size that, at that point of a traced step of the phase or in all of it, had one owner only.
 
         Where as many chunks of the size are left as the point had, their owners are given out: which chunk is whose is
-        then open, but not how much is whose.
+        then open, but not how much is whose. What depends on the batch is `scale` times as large as it was.
         """
-        for step in seen:
-            instant = step.instant(op, requested)
-            rows = list(range(len(step.address))) if instant is None else step.live(instant).tolist()
-            self._by_size(step, rows, point=instant is not None)
-        for step in seen:
-            self._by_size(step, list(range(len(step.address))), point=False)
+        steps = [step for step in seen if step.phase == phase]
+        for step in steps:
+            point = step.point(op, requested)
+            if point is not None:
+                self._by_size(step, step.live(point.event).tolist(), Point(point.event, scale))
+        for step in steps:
+            everything = list(range(len(step.address)))
+            for factor in dict.fromkeys((scale, 1.0)):
+                self._by_size(step, everything, Point(-1, factor))
 
-    def _by_size(self, step: SeenStep, rows: Sequence[int], point: bool) -> None:
+    def results(self, layers: Iterable[Layer], batch_size: int | None, phase: Phase | None) -> None:
+        """Without a backward pass: chunks as large as the results of layers for the batch are such results."""
+        if phase not in ("validation", "predict") or batch_size is None:
+            return
+        owners: dict[int, set[ChunkOwner]] = {}
+        for layer in layers:
+            size = _result_bytes(layer, batch_size)
+            if size is not None:
+                owner = ChunkOwner(layer.path, "workspace", layer.trainable)
+                owners.setdefault(size, set()).add(owner)
+        for row in self._open_rows():
+            found = owners.get(int(self._map.requested_bytes[row]))
+            if found:
+                self._give(row, _common(found), "size")
+
+    def _by_size(self, step: SeenStep, rows: Sequence[int], point: Point) -> None:
         owners: dict[int, list[int]] = {}
         for row in rows:
-            owners.setdefault(int(step.requested[row]), []).append(int(step.owner[row]))
-        for row in self._by_address.values():  # what is known already is not there to be given again
-            left = owners.get(int(self._map.requested_bytes[row]))
-            if point and left and self._owner[row] >= 0:
-                known = tuple(self._owners)[int(self._owner[row])]
-                match = next((number for number in left if step.owners[number] == known), None)
-                if match is not None:
-                    left.remove(match)
+            number, size = int(step.owner[row]), int(step.requested[row])
+            if point.scale != 1.0 and step.owners[number].category in _WITH_THE_BATCH:
+                size = round(size * point.scale)
+            owners.setdefault(size, []).append(number)
+        exact = point.event >= 0
+        if exact:
+            self._leave_out_known(step, owners)
         by_size: dict[int, list[int]] = {}
         for row in self._open_rows():
             by_size.setdefault(int(self._map.requested_bytes[row]), []).append(row)
         for size, open_rows in by_size.items():
             left = owners.get(size, [])
-            different = {step.owners[number] for number in left}
-            if point and len(left) == len(open_rows):
+            if exact and len(left) == len(open_rows):
                 for row, number in zip(open_rows, left, strict=True):
                     self._give(row, step.owners[number], "size")
-            elif different:
+            elif left:
+                shared = _common({step.owners[number] for number in left})
                 for row in open_rows:
-                    self._give(row, _common(different), "size")
+                    self._give(row, shared, "size")
+
+    def _leave_out_known(self, step: SeenStep, owners: dict[int, list[int]]) -> None:
+        """Takes from `owners` (size to numbers) those whose chunks are known already."""
+        known = list(self._owners)
+        for row in self._by_address.values():
+            left = owners.get(int(self._map.requested_bytes[row]))
+            if left and self._owner[row] >= 0:
+                owner = known[int(self._owner[row])]
+                match = next((number for number in left if step.owners[number] == owner), None)
+                if match is not None:
+                    left.remove(match)
 
 
-def _first(step: SeenStep, address: int) -> int:
-    return int(np.flatnonzero(step.address == address)[0])
+def _result_bytes(layer: Layer, batch_size: int) -> int | None:
+    """Bytes of the layer's results for a batch; None where its shape leaves more open than that."""
+    shape, size = layer.output_shape, _DTYPE_BYTES.get(layer.output_dtype or "")
+    if shape is None or size is None or len(shape) < 2 or shape[0] != -1 or min(shape[1:]) < 1:
+        return None
+    return batch_size * math.prod(shape[1:]) * size
+
+
+def observed_batch(
+    seen: Sequence[SeenStep],
+    phase: Phase | None,
+    op: str | None,
+    requested: int | None,
+    shape: str | None,
+    layer: Layer | None,
+    traced_batch: int | None,
+    scale: float,
+) -> int | None:
+    """Examples in the batch of a step that failed, None if nothing says so.
+
+    The traced batch, scaled; of a step that failed elsewhere than a traced one has been, the first dimension of a
+    tensor that has the shape of its layer's results.
+    """
+    known = any(step.phase == phase == "train" and step.point(op, requested) is not None for step in seen)
+    if known and traced_batch is not None:
+        batch = traced_batch * scale
+        return round(batch) if abs(batch - round(batch)) < 1e-6 else None
+    numbers = [int(size) for size in re.findall(r"\d+", (shape or "").partition("]")[0])]
+    expected = layer.output_shape if layer is not None else None
+    if layer is None or expected is None or len(numbers) < 2 or expected[0] != -1 or tuple(numbers[1:]) != expected[1:]:
+        return None
+    is_weight = math.prod(numbers) in (layer.parameters, layer.parameters - numbers[-1])
+    return None if is_weight else numbers[0]
 
 
 def _common(owners: Iterable[ChunkOwner]) -> ChunkOwner:

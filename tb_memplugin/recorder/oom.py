@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tb_memplugin.analysis.owner_memory import OwnerJoin, SeenStep
+from tb_memplugin.analysis.owner_memory import OwnerJoin, SeenStep, observed_batch
 from tb_memplugin.analysis.post_mortem import Death, post_mortem
 from tb_memplugin.importers.bfc_dump import read_dump
 from tb_memplugin.importers.oom_log import Request, read_message
@@ -94,11 +94,11 @@ class OomWatch:
 
     # --- death --------------------------------------------------------------------------------------------------------
 
-    def died(self, error: BaseException, step: int | None, phase: Phase | None) -> None:
+    def died(self, error: BaseException, step: int | None, phase: Phase | None) -> bool:
         """An exception passes: if an allocation that failed is its reason, writes the post-mortem before it goes on."""
         request = _memory_request(error)
         if request is None or error is self._last_error():
-            return
+            return request is not None
         self._last_error = weakref.ref(error)
         with self._lock:
             dumps = self._dumps(request.allocator)
@@ -128,6 +128,7 @@ class OomWatch:
             notes=tuple(notes),
         )
         self._write(self._post_mortem(death, taken, facts), True)
+        return True
 
     def _look(self, device: str, notes: list[str]) -> tuple[TraceFacts, Mapping[int, str]]:
         try:
@@ -138,18 +139,29 @@ class OomWatch:
 
     def _post_mortem(self, death: Death, taken: AllocatorMap | None, facts: TraceFacts) -> Oom:
         table = self._watch.table
-        if taken is not None:
-            phases: list[Phase] = sorted(
-                {phase for where, phase in self._seen if where == death.device}, key=lambda phase: phase != death.phase
-            )
-            seen = [step for phase in phases for step in self._seen[death.device, phase]]
-            join = OwnerJoin(taken)
-            join.variables(facts.variables)
-            join.same_place(seen, death.op, death.requested_bytes)
-            join.tensors(facts.tensors)
-            join.same_size(seen, death.op, death.requested_bytes)
-            taken = join.result()
-        return post_mortem(death, taken, table.layers if table is not None else (), self._watch.batch_size)
+        layers = table.layers if table is not None else ()
+        phases: list[Phase] = sorted(
+            {phase for where, phase in self._seen if where == death.device}, key=lambda phase: phase != death.phase
+        )
+        seen = [step for phase in phases for step in self._seen[death.device, phase]]
+        layer = next((layer for layer in layers if layer.path == death.layer), None)
+        request = (death.phase, death.op, death.requested_bytes)
+        traced_batch = self._watch.batch_size
+        if taken is None:
+            batch = observed_batch(seen, *request, death.shape, layer, traced_batch, 1.0)
+            return post_mortem(death, None, layers, batch)
+        join = OwnerJoin(taken)
+        join.variables(facts.variables)
+        # In graph mode Python holds no result of an op of the step: what it holds is its own, wherever it lies.
+        if facts.mode == "eager":
+            join.same_place(seen, *request)
+        join.tensors(facts.tensors)
+        join.same_place(seen, *request)
+        scale = join.batch_scale(seen, *request, traced_batch)
+        join.same_size(seen, *request, scale)
+        batch = observed_batch(seen, *request, death.shape, layer, traced_batch, scale)
+        join.results(layers, batch, death.phase)
+        return post_mortem(death, join.result(), layers, batch)
 
     def _read(self, dump: DumpFile, device: str) -> AllocatorMap | None:
         for _ in range(20):
