@@ -6,7 +6,7 @@ to the measured peak exactly: what lies above a peak is cut from the top of the 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -83,20 +83,28 @@ def overview(
         for taken in sorted(run.snapshots, key=lambda taken: (taken.step, taken.in_use_bytes))
         if taken.device == device and taken.phase == phase
     )
-    rows = _rows(run.samples, device, phase, snapshots)
-    within = np.ones(len(rows), np.bool_)
-    if first_step is not None:
-        within &= rows.step >= first_step
-    if last_step is not None:
-        within &= rows.step <= last_step
-    rows = _take(rows, np.flatnonzero(within))
+    figures = run.samples.devices.get(device)
+    chosen = _one_row_a_step(run.samples, figures, phase)
+    steps = run.samples.step[chosen]
+    begin = 0 if first_step is None else int(np.searchsorted(steps, first_step, side="left"))
+    end = len(steps) if last_step is None else int(np.searchsorted(steps, last_step, side="right"))
+    chosen, steps = chosen[begin:end], steps[begin:end]
+    # The last one of a step is the one with the most in use.
+    highest = {
+        taken.step: taken
+        for taken in snapshots
+        if (first_step is None or taken.step >= first_step) and (last_step is None or taken.step <= last_step)
+    }
+    traced, alone = _places(steps, highest)
+    if figures is not None and len(chosen):
+        extremes = [figures.peak_bytes[chosen], figures.in_use_bytes[chosen]]
+        chosen, total = chosen[extreme_rows(extremes, limit, traced)], len(chosen) + len(alone)
+    else:
+        figures, total = _no_figures(len(run.samples)), len(alone)
+    rows = _take(dataclasses.replace(run.samples, devices={device: figures}), chosen)
+    rows = _with_snapshots(rows, device, phase, highest, alone)
     figures = rows.devices[device]
-    total = len(rows)
     taken_steps = np.asarray([taken.step for taken in snapshots], np.int64)
-    traced_rows = np.flatnonzero(np.isin(rows.step, taken_steps))
-    if total:
-        rows = _take(rows, extreme_rows([figures.peak_bytes, figures.in_use_bytes], limit, traced_rows.tolist()))
-        figures = rows.devices[device]
     index = _snapshot_of(rows.step, taken_steps)
     groups, composition = _composition(run, device, rows.step, figures.peak_bytes, snapshots, index)
     return Overview(
@@ -124,33 +132,42 @@ def holds_model(run: Run, device: str) -> bool:
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(samples: Samples, device: str, phase: Phase, snapshots: Sequence[Snapshot]) -> Samples:
-    """One row a step, in order of steps: the one with the highest peak; a traced step without a sample is a row too."""
-    figures = samples.devices.get(device)
+def _one_row_a_step(samples: Samples, figures: DeviceSamples | None, phase: Phase) -> npt.NDArray[np.intp]:
+    """The rows of a phase with any figure of the device, in order of steps; of several of a step the highest peak's."""
     if figures is None:
-        chosen = np.empty(0, np.intp)
-        figures = _no_figures(len(samples))
-    else:
-        known = (figures.peak_bytes != MISSING) | (figures.in_use_bytes != MISSING)
-        known |= figures.driver_process_bytes != MISSING
-        chosen = np.flatnonzero((samples.phase == PHASES.index(phase)) & known)
+        return np.empty(0, np.intp)
+    known = (figures.peak_bytes != MISSING) | (figures.in_use_bytes != MISSING)
+    known |= figures.driver_process_bytes != MISSING
+    chosen = np.flatnonzero((samples.phase == PHASES.index(phase)) & known)
+    steps = samples.step[chosen]
+    if (np.diff(steps) <= 0).any():
+        # Sorted by step and peak, the last row of a step has its highest peak.
+        chosen = chosen[np.lexsort((figures.peak_bytes[chosen], steps))]
         steps = samples.step[chosen]
-        if (np.diff(steps) <= 0).any():
-            # Sorted by step and peak, the last row of a step has its highest peak.
-            chosen = chosen[np.lexsort((figures.peak_bytes[chosen], steps))]
-            steps = samples.step[chosen]
-            chosen = chosen[np.append(steps[1:] != steps[:-1], True)]
-    rows = _take(dataclasses.replace(samples, devices={device: figures}), chosen)
-    return _with_snapshots(rows, device, phase, snapshots)
+        chosen = chosen[np.append(steps[1:] != steps[:-1], True)]
+    return chosen
 
 
-def _with_snapshots(rows: Samples, device: str, phase: Phase, snapshots: Sequence[Snapshot]) -> Samples:
-    highest = {taken.step: taken for taken in snapshots}
+def _places(steps: Integers, highest: Mapping[int, Snapshot]) -> tuple[list[int], list[Snapshot]]:
+    """Where the traced steps are among `steps` (ascending), and the snapshots of those that are not there."""
+    places, alone = [], []
+    for step, taken in highest.items():
+        at = int(np.searchsorted(steps, step))
+        if at < len(steps) and steps[at] == step:
+            places.append(at)
+        else:
+            alone.append(taken)
+    return places, alone
+
+
+def _with_snapshots(
+    rows: Samples, device: str, phase: Phase, highest: Mapping[int, Snapshot], alone: Sequence[Snapshot]
+) -> Samples:
+    """`rows` with the peaks that only a snapshot tells, and with a row for each traced step that has no sample."""
     figures = rows.devices[device]
-    for at in np.flatnonzero((figures.peak_bytes == MISSING) & np.isin(rows.step, list(highest))).tolist():
-        figures.peak_bytes[at] = highest[int(rows.step[at])].in_use_bytes
-    steps = np.asarray(list(highest), np.int64)
-    alone = [highest[step] for step in steps[~np.isin(steps, rows.step)].tolist()]
+    for at in np.flatnonzero(figures.peak_bytes == MISSING).tolist():
+        if int(rows.step[at]) in highest:
+            figures.peak_bytes[at] = highest[int(rows.step[at])].in_use_bytes
     if not alone:
         return rows
     missing = np.full(len(alone), MISSING)

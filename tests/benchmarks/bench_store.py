@@ -151,13 +151,10 @@ def measure_reader(logdir: pathlib.Path, load_fast: str, steps: int, layers: int
             fetch(address, request)
             warm[name] = statistics.median(fetch(address, request)[1] for _ in range(7))
         shown: dict[float, float] = {}
-        window = max(1, 40_000 * 1000 // steps) if steps > 10_000 else steps
-        for first in range(0, steps, window):
-            query = f"{views['overview']}&points=10000&first_step={first}&last_step={first + window - 1}"
+        for first in range(0, steps, 20_000):
+            query = f"{views['overview']}&points=10000&first_step={first}&last_step={first + 20_000 - 1}"
             body, _ = fetch(address, query)
             shown.update(zip(column(body, "step"), column(body, "peak_bytes"), strict=True))
-            if steps > 100_000:
-                break
         arrived = sum(
             shown.get(step) == (1500 + at + 1) * MIB for at, step in enumerate(peak_steps.tolist()) if step in shown
         )
