@@ -12,7 +12,7 @@ from playwright.sync_api import FrameLocator, Page, expect
 
 from tb_memplugin.run_writer import RunWriter, take_samples
 
-VIEWS = ("overview", "frozen", "fragmentation", "activations")
+VIEWS = ("overview", "layers", "frozen", "fragmentation", "activations")
 
 
 def step_shown(frame: FrameLocator) -> int:
@@ -38,7 +38,7 @@ def test_dark_mode_follows_tensorboard(page: Page, address: str) -> None:
     assert surface(frame) == "rgb(255, 255, 255)"
 
 
-@pytest.mark.parametrize("width", [600, 820, 900, 1024, 1440, 2560])
+@pytest.mark.parametrize("width", [600, 820, 900, 1440, 2560])
 def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     places = [(view, "activations_only" if view == "activations" else "frozen") for view in VIEWS]
@@ -51,7 +51,8 @@ def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
         )
         assert wider == [], view
         right = frame.locator("body").evaluate(
-            """body => Math.max(...[...body.querySelectorAll("button, h2, p, li, table, td, canvas")]
+            """body => Math.max(...[...body.querySelectorAll("button, h2, p, li, table, td, canvas, .layer-scroll")]
+                .filter(e => !e.closest(".layer-scroll > *"))  // the table of layers scrolls sideways where it must
                 .map(e => e.getBoundingClientRect().right))"""
         )
         assert right <= width + 1, view
@@ -152,6 +153,20 @@ def test_several_runs_are_compared(page: Page, address: str) -> None:
     frame.get_by_role("button", name="all_trainable").click()
     harness.idle(frame)
     expect(frame.locator(".run.primary .name")).to_have_text("all_trainable")
+
+
+def test_layers_are_searched_grouped_and_selected(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen"}))
+    rows = frame.locator("tr[data-layer]")
+    frame.get_by_label("Search layers by regular expression").fill("block[45]_conv1")
+    expect(rows).to_have_count(2)
+    frame.get_by_role("button", name="trainable", exact=True).click()
+    expect(frame.locator("tr.subtotal")).to_have_count(2)
+    frame.get_by_role("button", name="block4_conv1", exact=True).click()
+    expect(frame.locator("tr.selected")).to_have_attribute("data-layer", "vgg/block4_conv1")
+    assert "layer%3Dvgg%252Fblock4_conv1" in page.url
+    page.keyboard.press("Escape")
+    expect(frame.locator("tr.selected")).to_have_count(0)
 
 
 def test_under_a_prefix(page: Page, logdir: pathlib.Path) -> None:

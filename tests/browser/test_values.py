@@ -137,3 +137,19 @@ def test_recorded_activations(page: Page, each_reader: str, inspected: dict[str,
     assert shown["total"] == sum(layer["last_bytes"] for layer in recorded)
     assert shown["others"] == shown["total"] - sum(layer["last_bytes"] for layer in largest)
     assert "other 8 layers" in frame.get_by_test_id("activations").inner_text()
+
+
+def test_layers(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    for snapshot in inspected["frozen"]["snapshots"]:
+        place = urlencode({"view": "layers", "run": "frozen", "step": snapshot["step"]})
+        frame = harness.open_tab(page, each_reader, place)
+        assert frame.get_by_test_id("layers-step").get_attribute("data-step") == str(snapshot["step"])
+        expected: dict[str, int] = defaultdict(int)
+        for row in snapshot["ledger"]:
+            expected[row["layer"] or ""] += row["bytes"]
+        rows = frame.locator("[data-testid='layers'] tr[data-layer]")
+        shown = dict(
+            rows.evaluate_all("rows => rows.map(r => [r.dataset.layer, +r.querySelector('td.number').dataset.bytes])")
+        )
+        assert {layer: shown[layer] for layer in expected} == expected
+        assert sum(shown.values()) == snapshot["in_use_bytes"]

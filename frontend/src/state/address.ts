@@ -2,7 +2,7 @@
 
 import { PHASES, type Phase } from "../model/run";
 
-export const VIEWS = ["overview", "frozen", "fragmentation", "activations"] as const;
+export const VIEWS = ["overview", "layers", "frozen", "fragmentation", "activations"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 export const AXES = ["step", "relative", "wall"] as const;
@@ -22,6 +22,8 @@ export interface Choices {
   /** First and last step of the zoom. */
   zoom: readonly [number, number] | null;
   filter: string;
+  /** Path of the selected layer. */
+  layer: string | null;
 }
 
 export const DEFAULTS: Choices = {
@@ -34,6 +36,7 @@ export const DEFAULTS: Choices = {
   step: null,
   zoom: null,
   filter: "",
+  layer: null,
 };
 
 export function encode(choices: Choices): string {
@@ -50,6 +53,7 @@ export function encode(choices: Choices): string {
   if (choices.step !== null) out.set("step", String(choices.step));
   if (choices.zoom !== null) out.set("zoom", `${choices.zoom[0]}-${choices.zoom[1]}`);
   if (choices.filter !== "") out.set("filter", choices.filter);
+  if (choices.layer !== null) out.set("layer", choices.layer);
   return out.toString();
 }
 
@@ -77,5 +81,6 @@ export function decode(text: string): Choices {
     step: whole(given.get("step")),
     zoom: span(given.get("zoom")),
     filter: given.get("filter") ?? "",
+    layer: given.get("layer"),
   };
 }

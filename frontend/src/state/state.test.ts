@@ -31,6 +31,7 @@ describe("address", () => {
     step: 412,
     zoom: [3, 99],
     filter: "a|b+",
+    layer: "vgg16/block5_conv1",
   };
 
   it("comes back as it was", () => {

@@ -6,6 +6,7 @@ import type { OverviewQuery, Source } from "../api/source";
 import { busy } from "../lib/activity";
 import { limiter } from "../lib/limit";
 import type { Activations } from "../model/activations";
+import type { LayersAnswer } from "../model/layers";
 import type { Overview, SnapshotRef } from "../model/overview";
 import type { RunInfo, RunsAnswer } from "../model/run";
 import type { Snapshot, SnapshotSummary } from "../model/snapshot";
@@ -16,6 +17,8 @@ import { colourIndex, matcher, primaryRun, selectedRuns, shownDevice, shownPhase
 
 const POINTS = 1500;
 const POINTS_OF_OTHERS = 500;
+/** Rows of recorded activations: each has as many figures as there are layers. */
+const POINTS_OF_LAYERS = 600;
 const AT_ONCE = 4;
 
 export type Store = ReturnType<typeof createStore>;
@@ -55,6 +58,7 @@ function createFetched() {
     snapshotLists: new Resource<SnapshotSummary[]>(queue),
     snapshots: new Resource<Snapshot>(queue),
     activations: new Resource<Activations>(queue),
+    layers: new Resource<LayersAnswer>(queue),
   };
 }
 
@@ -139,14 +143,14 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
   };
   effect(() => {
     const { view, zoom } = choices.value;
-    if (view !== "overview" && view !== "frozen") return;
+    if (view === "fragmentation" || view === "activations") return;
     const wanted = new Set<string>();
     for (const run of shown.selected.value) {
       for (const span of zoom === null ? [null] : [null, zoom]) {
         const asked = query(run, span);
         if (!asked) continue;
         wanted.add(overviewKey(asked));
-        if (view === "frozen" && run !== shown.primary.value) continue;
+        if (view !== "overview" && run !== shown.primary.value) continue;
         fetched.overviews.want(overviewKey(asked), run.version, (abort) => source.overview(asked, abort));
       }
     }
@@ -174,10 +178,17 @@ function createDetails(source: Source, fetched: Fetched, shown: Shown, choices: 
     const run = shown.primary.value;
     if (!run || run.activation_layers === 0) return;
     if (choices.value.view !== "activations" && run.devices.length > 0) return;
-    fetched.activations.want(run.run, run.version, (abort) => source.activations(run.run, POINTS, abort));
+    fetched.activations.want(run.run, run.version, (abort) => source.activations(run.run, POINTS_OF_LAYERS, abort));
   });
   const snapshotKey = (ref: SnapshotRef): string => JSON.stringify([shown.primary.value?.run, shown.device.value, ref.phase, ref.step]);
+  const layersKey = (step: number): string => JSON.stringify([shown.primary.value?.run, step]);
   return {
+    /** The layer table that holds at a step. */
+    layersAt: (step: number): Loaded<LayersAnswer> => fetched.layers.read(layersKey(step)),
+    wantLayers: (step: number): void => {
+      const run = shown.primary.value;
+      if (run) fetched.layers.want(layersKey(step), String(run.sessions), (abort) => source.layers(run.run, step, abort));
+    },
     snapshotList: computed(() => fetched.snapshotLists.read(listKey.value)),
     activations: computed(() => (shown.primary.value ? fetched.activations.read(shown.primary.value.run) : NOTHING)),
     snapshotOf: (ref: SnapshotRef): Loaded<Snapshot> => fetched.snapshots.read(snapshotKey(ref)),

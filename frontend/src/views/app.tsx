@@ -8,6 +8,7 @@ import { ActivationsView } from "./activations-view";
 import { StoreContext, useStore } from "./context";
 import { FragmentationView } from "./fragmentation-view";
 import { FrozenView } from "./frozen-view";
+import { LayersView } from "./layers-view";
 import { OverviewView } from "./overview-view";
 import { RunList } from "./run-list";
 import { Empty, Fault, Nothing, Notices, Skeleton } from "./states";
@@ -75,6 +76,7 @@ function View() {
             </Nothing>
           );
         const key = `${overview.run}/${overview.device}/${overview.phase}`;
+        if (view === "layers") return <LayersView key={key} overview={overview} />;
         return view === "frozen" ? <FrozenView key={key} overview={overview} /> : <OverviewView key={key} overview={overview} />;
       }}
     </Await>
@@ -89,6 +91,7 @@ function Frame() {
     <div class={open ? "frame open" : "frame"}>
       <RunList />
       <main>
+        <h1 class="unseen">Memory{run ? ` of ${run.run}` : ""}</h1>
         <header class="bar">
           <button type="button" class="runs-button" aria-expanded={open} onClick={() => setOpen(!open)}>
             Runs ({store.selected.value.length})
@@ -121,14 +124,14 @@ function Page() {
   );
 }
 
-/** Escape clears from anywhere: first the cursor, then the pinned step, then the zoom. */
+/** Escape clears from anywhere: the cursor and the selected layer, then the pinned step, then the zoom. */
 function useEscape(store: Store): void {
   useEffect(() => {
     const listener = (event: KeyboardEvent): void => {
       if (event.key !== "Escape") return;
-      const { step } = store.choices.peek();
+      const { step, layer } = store.choices.peek();
       store.cursor.value = null;
-      store.choose(step !== null ? { step: null } : { zoom: null });
+      store.choose(layer !== null ? { layer: null } : step !== null ? { step: null } : { zoom: null });
     };
     document.addEventListener("keydown", listener);
     return () => document.removeEventListener("keydown", listener);

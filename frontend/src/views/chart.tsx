@@ -156,7 +156,7 @@ function Marks({ box, props }: { box: Box; props: ChartProps }) {
             class={`mark${flipped ? " flipped" : ""}${bare ? " bare" : ""}`}
             style={{ left: `${left}px`, width: `${width}px` }}
             title={mark.sentence}
-            aria-label={mark.sentence}
+            aria-label={`${label}. ${mark.sentence}`}
             onClick={() => props.onMark?.(mark)}
           >
             {bare ? "" : label}

@@ -181,6 +181,9 @@ export function Owners({ overview, row, unit }: { overview: Overview; row: numbe
         <span class="small">
           traced at step {ref.step}, {modeLabel(ref.mode)}
         </span>
+        <button type="button" class="more" onClick={() => store.choose({ view: "layers", step: ref.step })}>
+          all layers
+        </button>
       </h3>
       {error && <p class="small warn">{error}</p>}
       <table class={exactBytes.value ? "figures exact" : "figures"}>

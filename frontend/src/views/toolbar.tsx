@@ -6,6 +6,7 @@ import { useStore } from "./context";
 
 const TABS: Record<ViewName, string> = {
   overview: "Overview",
+  layers: "Layers",
   frozen: "Frozen vs trainable",
   fragmentation: "Fragmentation",
   activations: "Recorded activations",
@@ -33,7 +34,7 @@ interface SegmentsProps<T extends string> {
   choose: (option: T) => void;
 }
 
-function Segments<T extends string>({ label, options, chosen, choose }: SegmentsProps<T>) {
+export function Segments<T extends string>({ label, options, chosen, choose }: SegmentsProps<T>) {
   return (
     <div class="segments" role="group" aria-label={label}>
       <span class="segments-label" aria-hidden="true">
@@ -82,7 +83,7 @@ export function Toolbar() {
       {run.phases.length > 1 && view !== "fragmentation" && view !== "activations" && (
         <Segments label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
       )}
-      <Segments label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />
+      {view !== "layers" && <Segments label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />}
       <Headline />
     </div>
   );

@@ -1,0 +1,104 @@
+import { describe, expect, it } from "vitest";
+
+import { groupLayers, layerFigures, shapeText } from "./layer-figures";
+import type { LayersAnswer } from "./layers";
+import { distinctNames } from "./names";
+import type { LedgerRow } from "./snapshot";
+
+const layer = (path: string, type: string, trainable: boolean, weight_bytes: number): LayersAnswer["layers"][0] => ({
+  path,
+  type,
+  trainable,
+  parameters: weight_bytes / 4,
+  weight_bytes,
+  trainable_weight_bytes: trainable ? weight_bytes : 0,
+  optimizer_bytes: trainable ? 2 * weight_bytes : 0,
+  output_shape: [-1, 8, -1],
+  output_dtype: "float32",
+  output_bytes: null,
+});
+const row = (path: string | null, category: LedgerRow["category"], bytes: number): LedgerRow => ({
+  layer: path,
+  category,
+  trainable: null,
+  bytes,
+  rounding_bytes: 0,
+});
+
+const table: LayersAnswer = {
+  run: "r",
+  step: 0,
+  reason: "recording began",
+  optimizer: "Adam",
+  other_optimizer_bytes: 12,
+  other_state_bytes: 0,
+  layers: [
+    layer("net/block1_conv1", "Conv2D", false, 400),
+    layer("net/block1_conv2", "Conv2D", true, 800),
+    layer("head", "Dense", true, 40),
+  ],
+};
+const ledger = [
+  row("net/block1_conv2", "activations", 5000),
+  row("net/block1_conv1", "weights", 512),
+  row("net/block1_conv2", "weights", 1024),
+  row("gone", "workspace", 256),
+  row(null, "unattributed", 99),
+];
+
+describe("layerFigures", () => {
+  it("sums to the ledger, owners that the table lacks and bytes of no layer included", () => {
+    const figures = layerFigures(table, ledger);
+    expect(figures.map(({ path, total }) => [path, total])).toEqual([
+      ["net/block1_conv1", 512],
+      ["net/block1_conv2", 6024],
+      ["head", 0],
+      ["gone", 256],
+      [null, 99],
+    ]);
+  });
+
+  it("knows weights and optimizer state without a ledger", () => {
+    expect(layerFigures(table, null).map(({ total }) => total)).toEqual([400, 2400, 120]);
+    expect(layerFigures(null, ledger)).toHaveLength(4);
+  });
+
+  it("writes shapes with the batch's name", () => {
+    expect(shapeText(layerFigures(table, null)[0] as Parameters<typeof shapeText>[0])).toBe("(batch, 8, ?) float32");
+  });
+});
+
+describe("groupLayers", () => {
+  const figures = layerFigures(table, ledger);
+
+  it("keeps the model's order or sorts", () => {
+    expect(groupLayers(figures, "none", null)[0]?.layers.map(({ path }) => path)).toEqual(figures.map(({ path }) => path));
+    expect(groupLayers(figures, "none", "total")[0]?.layers[0]?.path).toBe("net/block1_conv2");
+    expect(groupLayers(figures, "none", "path")[0]?.layers.map(({ path }) => path)).toEqual([
+      "gone",
+      "head",
+      "net/block1_conv1",
+      "net/block1_conv2",
+      null,
+    ]);
+  });
+
+  it.each(["block", "type", "trainable", "none"] as const)("by %s loses nothing", (grouping) => {
+    const groups = groupLayers(figures, grouping, "total");
+    expect(groups.reduce((sum, { total }) => sum + total, 0)).toBe(512 + 6024 + 256 + 99);
+    for (const group of groups) expect(group.total).toBe(group.layers.reduce((sum, { total }) => sum + total, 0));
+  });
+
+  it("names its groups", () => {
+    expect(groupLayers(figures, "block", null).map(({ title }) => title)).toEqual(["net/block1", "head", "gone", "no layer"]);
+    expect(groupLayers(figures, "trainable", null).map(({ title }) => title)).toEqual(["frozen", "trainable", "unknown", "no layer"]);
+  });
+});
+
+describe("distinctNames", () => {
+  it("are as short as can be", () => {
+    expect(distinctNames(["a/x/w", "a/y/w", "b/z"])).toEqual(["x/w", "y/w", "z"]);
+    expect(distinctNames(["a/w", "b/a/w"])).toEqual(["a/w", "b/a/w"]);
+    expect(distinctNames([])).toEqual([]);
+  });
+});

@@ -1,0 +1,217 @@
+/** The layers as rows. Only the rows in sight are in the document, so thousands cost no more than dozens. */
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import { formatBytes, formatCount, formatExact, formatFigure, type Unit } from "../lib/bytes";
+import { formatShare, plural } from "../lib/format";
+import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../model/categories";
+import { shapeText, type LayerFigures, type LayerGroup, type SortKey } from "../model/layer-figures";
+import { shortName } from "../model/names";
+import { fillOf } from "../theme/palette";
+import { schemeOf, useStore } from "./context";
+import { Swatch } from "./figures";
+import { exactBytes } from "./step-panel";
+
+export const ROW_HEIGHT = 28;
+const MARGIN_ROWS = 8;
+
+/** Categories that some layer holds; what belongs to no layer is named in its own row. */
+export const shownCategories = (groups: readonly LayerGroup[]): Category[] =>
+  CATEGORIES.filter((category) => groups.some(({ layers }) => layers.some(({ path, bytes }) => path !== null && bytes[category] > 0)));
+
+/** "unattributed 3.0 MiB, inputs 1.5 MiB", largest first. */
+function compositionText(layer: LayerFigures): string {
+  return CATEGORIES.filter((category) => layer.bytes[category] > 0)
+    .sort((a, b) => layer.bytes[b] - layer.bytes[a])
+    .map((category) => `${categoryLabel(category)} ${formatBytes(layer.bytes[category])}`)
+    .join(", ");
+}
+
+interface Column {
+  key: SortKey;
+  label: string;
+  hint: string;
+}
+
+type Line = { kind: "group"; group: LayerGroup } | { kind: "layer"; layer: LayerFigures };
+
+const isText = (key: SortKey): boolean => key === "path" || key === "type";
+
+function SortButton({ column, sort, choose }: { column: Column; sort: SortKey | null; choose: (key: SortKey | null) => void }) {
+  const scheme = schemeOf(useStore());
+  const { key, label, hint } = column;
+  const category = CATEGORIES.find((name) => name === key);
+  const sorted = sort === key;
+  const [first, ...rest] = label.split(" ");
+  return (
+    <th scope="col" class={isText(key) ? "" : "number"} aria-sort={sorted ? (isText(key) ? "ascending" : "descending") : "none"}>
+      <button type="button" title={hint} onClick={() => choose(sorted ? null : key)}>
+        <span class="together">
+          {category && <Swatch fill={fillOf(category, null, scheme)} />}
+          {first}
+        </span>{" "}
+        {rest.join(" ")}
+        {sorted && (
+          <span class="arrow" aria-hidden="true">
+            {isText(key) ? " ▲" : " ▼"}
+          </span>
+        )}
+      </button>
+    </th>
+  );
+}
+
+function Header({ columns, sort, choose }: { columns: readonly Column[]; sort: SortKey | null; choose: (key: SortKey | null) => void }) {
+  const button = (column: Column) => <SortButton key={column.key} column={column} sort={sort} choose={choose} />;
+  return (
+    <thead>
+      <tr>
+        {columns.slice(0, 3).map(button)}
+        <th scope="col" class="number">
+          share
+        </th>
+        {columns.slice(3).map(button)}
+        <th scope="col">output</th>
+      </tr>
+    </thead>
+  );
+}
+
+function Bytes({ bytes, unit }: { bytes: number; unit: Unit }) {
+  const text = bytes === 0 ? "" : exactBytes.value ? formatCount(bytes) : formatFigure(bytes, unit);
+  return (
+    <td class="number" data-bytes={bytes} title={formatExact(bytes)}>
+      {text}
+    </td>
+  );
+}
+
+interface RowProps<T> {
+  of: T;
+  categories: readonly Category[];
+  unit: Unit;
+  total: number;
+}
+
+function Cells({ of, categories, unit, total }: RowProps<{ total: number; bytes: Record<Category, number> }>) {
+  return (
+    <>
+      <Bytes bytes={of.total} unit={unit} />
+      <td class="number share">{total ? formatShare(of.total / total) : ""}</td>
+      {categories.map((category) => (
+        <Bytes key={category} bytes={of.bytes[category]} unit={unit} />
+      ))}
+    </>
+  );
+}
+
+function GroupRow(props: RowProps<LayerGroup>) {
+  const { title, layers } = props.of;
+  return (
+    <tr class="subtotal" data-group={title}>
+      <th scope="rowgroup" title={title ?? ""}>
+        {title}
+      </th>
+      <td>{plural(layers.length, "layer")}</td>
+      <Cells {...props} />
+      <td />
+    </tr>
+  );
+}
+
+function LayerRow(props: RowProps<LayerFigures>) {
+  const store = useStore();
+  const { path, type, trainable } = props.of;
+  const selected = path !== null && path === store.choices.value.layer;
+  const output = path === null ? compositionText(props.of) : shapeText(props.of);
+  return (
+    <tr class={selected ? "selected" : ""} data-layer={path ?? ""}>
+      <th scope="row" title={path ?? "belongs to no layer"}>
+        {path === null ? (
+          "no layer"
+        ) : (
+          <button type="button" class="layer-name" aria-pressed={selected} onClick={() => store.choose({ layer: selected ? null : path })}>
+            {shortName(path)}
+          </button>
+        )}
+        {trainable === false && <span class="tag"> frozen</span>}
+      </th>
+      <td title={type ?? ""}>{type ?? ""}</td>
+      <Cells {...props} />
+      <td class="shape" title={output}>
+        {output}
+      </td>
+    </tr>
+  );
+}
+
+export interface LayerTableProps {
+  groups: readonly LayerGroup[];
+  unit: Unit;
+  total: number;
+  sort: SortKey | null;
+  onSort: (key: SortKey | null) => void;
+}
+
+/** First and last line in sight, with a margin, and a way to bring one into sight. */
+function useWindow(count: number) {
+  const host = useRef<HTMLDivElement>(null);
+  const [top, setTop] = useState(0);
+  const height = host.current?.clientHeight ?? 800;
+  const first = Math.max(Math.floor(top / ROW_HEIGHT) - MARGIN_ROWS, 0);
+  const last = Math.min(Math.ceil((top + height) / ROW_HEIGHT) + MARGIN_ROWS, count);
+  const reveal = (index: number): void => {
+    const element = host.current;
+    if (!element || index < 0) return;
+    const place = index * ROW_HEIGHT;
+    if (place < element.scrollTop || place > element.scrollTop + element.clientHeight - 3 * ROW_HEIGHT)
+      element.scrollTop = place - element.clientHeight / 2;
+  };
+  return { host, first, last, reveal, onScroll: () => setTop(host.current?.scrollTop ?? 0) };
+}
+
+export function LayerTable({ groups, unit, total, sort, onSort }: LayerTableProps) {
+  const store = useStore();
+  const { layer: selected } = store.choices.value;
+  const categories = useMemo(() => shownCategories(groups), [groups]);
+  const lines = useMemo(
+    () =>
+      groups.flatMap((group): Line[] => [
+        ...(group.title === null ? [] : [{ kind: "group" as const, group }]),
+        ...group.layers.map((layer) => ({ kind: "layer" as const, layer })),
+      ]),
+    [groups],
+  );
+  const { host, first, last, reveal, onScroll } = useWindow(lines.length);
+  useEffect(() => {
+    if (selected !== null) reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === selected));
+  }, [selected, lines]);
+  const columns: Column[] = [
+    { key: "path", label: "layer", hint: "Sort by name" },
+    { key: "type", label: "type", hint: "Sort by type" },
+    { key: "total", label: "all", hint: "All categories" },
+    ...categories.map((category) => ({ key: category, label: categoryLabel(category), hint: categoryMeaning(category) })),
+  ];
+  const shared = { categories, unit, total };
+  const filler = (rows: number) => rows > 0 && <tr aria-hidden="true" style={{ height: `${rows * ROW_HEIGHT}px` }} />;
+  return (
+    <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Layers">
+      <table class="layers" data-testid="layers" aria-rowcount={lines.length}>
+        <Header columns={columns} sort={sort} choose={onSort} />
+        <tbody>
+          {filler(first)}
+          {lines
+            .slice(first, last)
+            .map((line, index) =>
+              line.kind === "group" ? (
+                <GroupRow key={`group ${line.group.title ?? ""}`} of={line.group} {...shared} />
+              ) : (
+                <LayerRow key={line.layer.path ?? `none ${index + first}`} of={line.layer} {...shared} />
+              ),
+            )}
+          {filler(lines.length - last)}
+        </tbody>
+      </table>
+    </div>
+  );
+}

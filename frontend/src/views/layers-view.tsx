@@ -1,0 +1,95 @@
+/** Which layer holds what at one step: a table of all layers beside their areas. */
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+
+import { formatBytes, unitOf } from "../lib/bytes";
+import { plural } from "../lib/format";
+import { GROUPINGS, groupLayers, layerFigures, type Grouping, type SortKey } from "../model/layer-figures";
+import { at, peakRow, provenance, rowOfStep, type Overview } from "../model/overview";
+import { matcher } from "../state/selection";
+import { useStore } from "./context";
+import { UnitButton } from "./figures";
+import { LayerTable } from "./layer-table";
+import { Fault, Nothing, Skeleton } from "./states";
+import { exactBytes } from "./step-panel";
+import { Segments } from "./toolbar";
+import { Treemap } from "./treemap";
+
+/** The layer table and the ledger that hold at a row: of its own trace, else of the trace that its composition is from. */
+function useFigures(overview: Overview, row: number) {
+  const store = useStore();
+  const source = provenance(overview, row);
+  const ref = source.kind === "layer table" ? null : source.snapshot;
+  const step = ref?.step ?? at(overview.step, row) ?? 0;
+  useEffect(() => {
+    if (ref) store.wantSnapshot(ref);
+    store.wantLayers(step);
+  }, [ref, step]);
+  const table = store.layersAt(step);
+  const snapshot = ref ? store.snapshotOf(ref) : null;
+  const ledger = snapshot?.value?.ledger ?? null;
+  const ready = table.error !== null || (table.value !== null && (snapshot === null || snapshot.value !== null || snapshot.error !== null));
+  const layers = useMemo(() => layerFigures(table.value, ledger), [table.value, ledger]);
+  return { layers, ref, step, ready, error: snapshot?.error ?? table.error, optimizer: table.value?.optimizer ?? null };
+}
+
+function Source({ overview, row, step, traced }: { overview: Overview; row: number; step: number; traced: boolean }) {
+  const own = at(overview.step, row);
+  if (!traced)
+    return <p class="small">Step {step}: nothing was traced yet, so only weights and optimizer state are known (layer table).</p>;
+  return (
+    <p class="small" data-testid="layers-step" data-step={step}>
+      As traced at the peak of step {step}
+      {own !== step && `, the trace that step ${own ?? "?"} is described by`}. Pin another step in the overview to see it here.
+    </p>
+  );
+}
+
+export function LayersView({ overview }: { overview: Overview }) {
+  const store = useStore();
+  const [search, setSearch] = useState("");
+  const [grouping, setGrouping] = useState<Grouping>("none");
+  const [sort, setSort] = useState<SortKey | null>("total");
+  const { step: pinned } = store.choices.value;
+  const row = pinned === null ? Math.max(peakRow(overview), 0) : rowOfStep(overview, pinned);
+  const { layers, ref, step, ready, error } = useFigures(overview, row);
+  const match = useMemo(() => matcher(search), [search]);
+  const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? "no layer"} ${layer.type ?? ""}`)), [layers, match]);
+  const groups = useMemo(() => groupLayers(shown, grouping, sort), [shown, grouping, sort]);
+  if (!ready) return <Skeleton />;
+  const fault = error !== null && <Fault sentence={error} retry={() => void store.reload()} />;
+  if (layers.length === 0)
+    return (
+      fault || (
+        <Nothing title="No layer is known">
+          <p>Give the model to the recorder, so that it can write the layer table.</p>
+        </Nothing>
+      )
+    );
+  const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
+  const sum = shown.reduce((bytes, layer) => bytes + layer.total, 0);
+  const unit = unitOf(layers.reduce((most, layer) => Math.max(most, layer.total), 0));
+  return (
+    <div class="layers-view">
+      {fault}
+      <div class="layers-bar">
+        <input
+          type="search"
+          class="filter"
+          placeholder="Search layers (regex)"
+          aria-label="Search layers by regular expression"
+          value={search}
+          onInput={(event) => setSearch(event.currentTarget.value)}
+        />
+        <Segments label="group by" options={GROUPINGS} chosen={grouping} choose={setGrouping} />
+        <span class="small" role="status">
+          {match.fault ?? `${plural(shown.length, "row")}, ${formatBytes(sum)} of ${formatBytes(total)}`}
+        </span>
+        <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
+      </div>
+      <Source overview={overview} row={row} step={step} traced={ref !== null} />
+      <Treemap layers={shown} total={total} />
+      <LayerTable groups={groups} unit={unit} total={total} sort={sort} onSort={setSort} />
+    </div>
+  );
+}
