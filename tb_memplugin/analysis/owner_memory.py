@@ -57,6 +57,7 @@ class SeenStep:
         address, requested, allocated: Of the chunks.
         birth, death: Numbers of the events; -1 for what was there before, the number of events for what stayed.
         owner: Index into `owners`.
+        events: Events of the trace.
         ops: Op name to the births of its chunks.
     """
 
@@ -69,6 +70,7 @@ class SeenStep:
     death: Integers
     owner: Integers
     owners: tuple[ChunkOwner, ...]
+    events: int
     ops: Mapping[str, tuple[int, ...]]
 
     def point(self, op: str | None, requested: int | None) -> "Point | None":
@@ -116,6 +118,7 @@ def seen_step(trace: AllocationTrace, facts: TraceFacts, step: int, phase: Phase
         death=np.append(found.death, np.full(count, len(trace))),
         owner=np.asarray(column, np.int64),
         owners=tuple(owners),
+        events=len(trace),
         ops={name: tuple(births) for name, births in ops.items()},
     )
 
@@ -187,7 +190,7 @@ class OwnerJoin:
             elif step.phase == phase:
                 rows = np.arange(len(step.address))
             else:
-                rows = np.flatnonzero(step.death == max(step.death.max(initial=0), 0))
+                rows = np.flatnonzero(step.death == step.events)
             owners: dict[tuple[int, int], set[int]] = {}
             for row in rows.tolist():
                 key = (int(step.address[row]), int(step.requested[row]))

@@ -323,9 +323,13 @@ class MemoryRecorder:
         self._faults.run(FILES, self._writer.flush)
 
     def _work_through(self, traced: Any) -> None:
-        for snapshot in self._tracer.work_through(traced):
-            if self._writer is not None:
-                self._faults.run(FILES, self._writer.snapshot, snapshot)
+        snapshots, maps = self._tracer.work_through(traced)
+        if self._writer is None:
+            return
+        for snapshot in snapshots:
+            self._faults.run(FILES, self._writer.snapshot, snapshot)
+        for taken in maps:
+            self._faults.run(FILES, self._writer.allocator_map, taken)
 
     def _note(self, sentence: str) -> None:
         writer = getattr(self, "_writer", None)

@@ -5,11 +5,12 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from tb_memplugin.analysis.attribution import attribute
+from tb_memplugin.analysis.allocator_map import Ages, ages_after, allocator_map
+from tb_memplugin.analysis.attribution import attribute, peak_event
 from tb_memplugin.analysis.batch import batch_size
 from tb_memplugin.analysis.owner_memory import seen_step
 from tb_memplugin.importers.xplane import read_traces
-from tb_memplugin.model import Phase, Snapshot
+from tb_memplugin.model import AllocatorMap, Phase, Snapshot
 from tb_memplugin.recorder.devices import Device
 from tb_memplugin.recorder.faults import Faults
 from tb_memplugin.recorder.layer_watch import OBSERVING, LayerWatch
@@ -49,6 +50,7 @@ class StepTracer:
         self._watch = watch
         self._faults = faults
         self._oom = oom
+        self._ages: dict[str, Ages] = {}
         self._window: ProfilerWindow | None = None
         self._untraced_seconds: dict[Phase, float] = {}
         self._began = time.perf_counter()
@@ -116,25 +118,26 @@ class StepTracer:
         self._untraced_seconds[phase] = before + 0.2 * (seconds - before)
         self.schedule.step_done(phase, peak_bytes)
 
-    def work_through(self, traced: TracedStep) -> list[Snapshot]:
-        """Snapshots of every recorded device; takes tens of milliseconds."""
+    def work_through(self, traced: TracedStep) -> tuple[list[Snapshot], list[AllocatorMap]]:
+        """Snapshots and allocator maps of every recorded device; takes tens of milliseconds."""
         began = time.thread_time()
-        snapshots: list[Snapshot] = self._faults.run(TRACING, self._snapshots, traced) or []
+        maps: list[AllocatorMap] = []
+        snapshots: list[Snapshot] = self._faults.run(TRACING, self._snapshots, traced, maps) or []
         if self._settings.keep_profile:
             self._faults.run("keeping raw profiles", self._keep, traced)
         self.schedule.cost(time.thread_time() - began)
         self._waiting -= 1
-        return snapshots
+        return snapshots, maps
 
-    def _snapshots(self, traced: TracedStep) -> list[Snapshot]:
+    def _snapshots(self, traced: TracedStep, maps: list[AllocatorMap]) -> list[Snapshot]:
         traces = read_traces(traced.profile)
         if traced.phase == "train" and self._watch.table is not None:
             self._watch.batch_size = batch_size(traces, self._watch.table) or self._watch.batch_size
+        snapshots = []
         for trace in traces:
-            if trace.device in traced.facts:
-                self._faults.run(MAPS, self._learn, traced, trace)
-        return [
-            attribute(
+            if trace.device not in traced.facts:
+                continue
+            snapshot = attribute(
                 trace,
                 traced.facts[trace.device],
                 step=traced.step,
@@ -142,13 +145,31 @@ class StepTracer:
                 wall_time=traced.wall_time,
                 capacity_bytes=self._capacities[trace.device],
             )
-            for trace in traces
-            if trace.device in traced.facts
-        ]
+            snapshots.append(snapshot)
+            taken = self._faults.run(MAPS, self._map, traced, trace, snapshot)
+            if taken is not None:
+                maps.append(taken)
+        return snapshots
 
-    def _learn(self, traced: TracedStep, trace: AllocationTrace) -> None:
+    def _map(self, traced: TracedStep, trace: AllocationTrace, snapshot: Snapshot) -> AllocatorMap | None:
+        """The map at the step's peak; also keeps what the step taught about owners, for a failure to come."""
+        if trace.missed:
+            return None
         facts = traced.facts[trace.device]
-        self._oom.remember(trace.device, seen_step(trace, facts, traced.step, traced.phase), facts)
+        seen = seen_step(trace, facts, traced.step, traced.phase)
+        ages = self._ages.get(trace.device, {})
+        self._ages[trace.device] = ages_after(ages, seen)
+        self._oom.remember(trace.device, seen, facts)
+        return allocator_map(
+            seen,
+            peak_event(trace),
+            device=trace.device,
+            wall_time=traced.wall_time,
+            in_use_bytes=snapshot.in_use_bytes,
+            pool_bytes=snapshot.pool_bytes,
+            capacity_bytes=snapshot.capacity_bytes,
+            ages=ages,
+        )
 
     def _keep(self, traced: TracedStep) -> None:
         import tensorflow as tf

@@ -1,0 +1,209 @@
+"""The allocator's address space at an instant of a traced step, as far as the trace proves it. Pure.
+
+Every byte that the trace ever speaks of is known at every instant: no chunk covers it between a deallocation and the
+next allocation, because each of them is in the trace. Between such stretches lie bytes that nothing was seen of: chunks
+that live through the whole window, free blocks that it never touched, or the space between two regions. Which of these,
+the allocator's figures say where they leave only one possibility.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tb_memplugin.analysis.owner_memory import SeenStep
+from tb_memplugin.codec import MISSING
+from tb_memplugin.model import FREE, IN_USE, OWNER_SOURCES, UNKNOWN_STATE, AllocatorMap, Integers
+from tb_memplugin.units import format_bytes
+
+_TRACE, _VARIABLE = OWNER_SOURCES.index("trace"), OWNER_SOURCES.index("variable")
+
+Ages = Mapping[tuple[int, int], int]
+"""(address, bytes) of a chunk to the step of the first snapshot that saw it."""
+
+
+def ages_after(known: Ages, seen: SeenStep) -> Ages:
+    """The ages of what is there at the end of a traced step."""
+    rows = np.flatnonzero(seen.death == seen.events)
+    keys = zip(seen.address[rows].tolist(), seen.allocated[rows].tolist(), seen.birth[rows].tolist(), strict=True)
+    return {
+        (address, size): known.get((address, size), seen.step) if birth < 0 else seen.step
+        for address, size, birth in keys
+    }
+
+
+def allocator_map(
+    seen: SeenStep,
+    event: int,
+    *,
+    device: str,
+    wall_time: float,
+    in_use_bytes: int,
+    pool_bytes: int | None,
+    capacity_bytes: int | None,
+    ages: Ages,
+) -> AllocatorMap:
+    """The map just after an event of a traced step (-1: as the window opened).
+
+    Args:
+        seen: The step's chunks and their owners.
+        event: Number of the event.
+        device, wall_time: Of the trace.
+        in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures after the event.
+        ages: Of what was there before the window.
+    """
+    live = np.flatnonzero((seen.birth <= event) & (seen.death > event))
+    live = _apart(seen, live[np.argsort(seen.address[live], kind="stable")])
+    free_start, free_end = _free_stretches(seen, live)
+    starts = np.concatenate([seen.address[live], free_start])
+    ends = np.concatenate([seen.address[live] + seen.allocated[live], free_end])
+    order = np.argsort(starts, kind="stable")
+    row = np.concatenate([live, np.full(len(free_start), -1)])[order]
+    starts, ends = starts[order], ends[order]
+    unseen_used = max(0, in_use_bytes - int(seen.allocated[live].sum()))
+    limit = pool_bytes if pool_bytes is not None else capacity_bytes
+    unseen_free = None if limit is None else max(0, limit - in_use_bytes - int((free_end - free_start).sum()))
+    gap_state = _gap_state(starts, ends, unseen_used, unseen_free, pool_bytes is not None)
+    return _assemble(
+        seen,
+        (starts, ends, row, gap_state),
+        ages,
+        notes=_notes(unseen_used, unseen_free if pool_bytes is not None else None, pool_bytes),
+        complete=unseen_used == 0 and unseen_free == 0 and pool_bytes is not None,
+        figures=(device, wall_time, in_use_bytes, pool_bytes, capacity_bytes),
+    )
+
+
+def _apart(seen: SeenStep, live: Integers) -> Integers:
+    """The chunks without those from before the window, of bounded size only, that reach into the next one."""
+    kept: list[int] = []
+    for row in live.tolist():
+        while kept and seen.address[kept[-1]] + seen.allocated[kept[-1]] > seen.address[row]:
+            kept.pop()
+        kept.append(row)
+    return np.asarray(kept, np.int64)
+
+
+def _free_stretches(seen: SeenStep, live: Integers) -> tuple[Integers, Integers]:
+    """(starts, ends) of what the trace speaks of at any time and that no chunk covers at the instant."""
+    start, end = _union(seen.address, seen.address + seen.allocated)
+    used_start, used_end = _union(seen.address[live], seen.address[live] + seen.allocated[live])
+    # Sweep: +1 where a stretch of the whole begins, -2 where a used one does; free is where the sum is 1.
+    places = np.concatenate([start, end, used_start, used_end])
+    weights = np.concatenate(
+        [np.ones(len(start)), -np.ones(len(end)), np.full(len(used_start), -2), np.full(len(used_end), 2)]
+    )
+    order = np.argsort(places, kind="stable")
+    places, level = places[order], np.cumsum(weights[order])
+    free = np.flatnonzero((level[:-1] == 1) & (places[:-1] < places[1:]))
+    return places[free].astype(np.int64), places[free + 1].astype(np.int64)
+
+
+def _union(start: Integers, end: Integers) -> tuple[Integers, Integers]:
+    """Stretches that are covered by at least one of the intervals; those that touch are one."""
+    if not len(start):
+        return start, end
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    first = np.append(True, start[1:] > reach[:-1])
+    last = np.append(first[1:], True)
+    return start[first], reach[last]
+
+
+def _gap_state(
+    starts: Integers, ends: Integers, unseen_used: int, unseen_free: int | None, pool_known: bool
+) -> Integers:
+    """What lies in the gap after each stretch: a state, or -1 for the space between two regions."""
+    gaps = starts[1:] - ends[:-1]
+    states = np.full(len(gaps), -1)
+    possible = gaps > 0
+    if unseen_free is not None:
+        possible &= gaps <= unseen_used + unseen_free
+    else:
+        possible &= gaps <= unseen_used
+    total = int(gaps[possible].sum())
+    if pool_known and unseen_free == 0 and total and total == unseen_used:
+        states[possible] = IN_USE
+    elif pool_known and unseen_used == 0 and total and total == unseen_free:
+        states[possible] = FREE
+    elif unseen_used or unseen_free:
+        states[possible] = UNKNOWN_STATE
+    states[gaps == 0] = -2
+    return states
+
+
+def _notes(unseen_used: int, unseen_free: int | None, pool_bytes: int | None) -> list[str]:
+    notes = []
+    if unseen_used:
+        notes.append(
+            f"The place of {format_bytes(unseen_used)} in use is not available, because they were allocated before any "
+            "traced step and no variable or tensor was found there."
+        )
+    if unseen_free:
+        notes.append(
+            f"The place of {format_bytes(unseen_free)} of free memory is not available, because no traced step touched "
+            "it."
+        )
+    if pool_bytes is None:
+        notes.append("The size of the pool is not available, because the allocator's events do not prove it.")
+    return notes
+
+
+def _assemble(
+    seen: SeenStep,
+    parts: tuple[Integers, Integers, Integers, Integers],
+    ages: Ages,
+    *,
+    notes: list[str],
+    complete: bool,
+    figures: tuple[str, float, int, int | None, int | None],
+) -> AllocatorMap:
+    starts, ends, row, gap_state = parts
+    rows: list[tuple[int, int, int, int, int, int, int, int]] = []
+    regions: list[list[int]] = []
+    free = (MISSING, FREE, -1, 0, MISSING)
+    for at in range(len(starts)):
+        gap = int(gap_state[at - 1]) if at else -1
+        if gap == -1:
+            regions.append([int(starts[at]), int(ends[at])])
+        elif gap != -2:
+            unknown = (MISSING, gap, -1, 0, MISSING)
+            rows.append((int(ends[at - 1]), int(starts[at] - ends[at - 1]), *unknown, len(regions) - 1))
+        regions[-1][1] = int(ends[at])
+        chunk = _chunk(seen, int(row[at]), ages) if row[at] >= 0 else free
+        rows.append((int(starts[at]), int(ends[at] - starts[at]), *chunk, len(regions) - 1))
+    columns = np.asarray(rows, np.int64).reshape(-1, 8)
+    address, size, requested, state, owner, source, since, region = (np.ascontiguousarray(one) for one in columns.T)
+    bounds = np.asarray(regions, np.int64).reshape(-1, 2)
+    device, wall_time, in_use, pool, capacity = figures
+    return AllocatorMap(
+        step=seen.step,
+        phase=seen.phase,
+        device=device,
+        wall_time=wall_time,
+        address=address,
+        bytes=size,
+        requested_bytes=requested,
+        state=state,
+        owner=owner,
+        source=source,
+        since=since,
+        region=region,
+        owners=seen.owners,
+        region_address=np.ascontiguousarray(bounds[:, 0]),
+        region_bytes=bounds[:, 1] - bounds[:, 0],
+        in_use_bytes=in_use,
+        pool_bytes=pool,
+        capacity_bytes=capacity,
+        complete=complete,
+        not_available=tuple(notes),
+    )
+
+
+def _chunk(seen: SeenStep, row: int, ages: Ages) -> tuple[int, int, int, int, int]:
+    """(requested bytes, state, owner, source, since) of a chunk in use."""
+    birth, requested, owner = int(seen.birth[row]), int(seen.requested[row]), int(seen.owner[row])
+    known = seen.owners[owner].category != "unattributed"
+    key = (int(seen.address[row]), int(seen.allocated[row]))
+    since = seen.step if birth >= 0 else ages.get(key, MISSING)
+    source = (_TRACE if birth >= 0 else _VARIABLE) if known else 0
+    return (requested if requested >= 0 else MISSING, IN_USE, owner if known else -1, source, since)
