@@ -54,7 +54,8 @@ export function Treemap({ layers, total }: { layers: readonly LayerFigures[]; to
           );
         }
         const main = mainCategory(layer);
-        const label = `${layer.path ?? "no layer"}: ${formatBytes(layer.total)}, ${formatShare(layer.total / total)}, mostly ${categoryLabel(main)}`;
+        const share = `${formatShare(layer.total / total)}, mostly ${categoryLabel(main)}`;
+        const label = `${names[index]} ${formatBytes(layer.total)}, ${share}`;
         return (
           <button
             key={layer.path}
@@ -62,7 +63,7 @@ export function Treemap({ layers, total }: { layers: readonly LayerFigures[]; to
             class={`area ${layer.trainable === false ? "frozen" : ""}`}
             aria-pressed={layer.path !== null && selected === layer.path}
             style={{ ...style, "--fill": fillOf(main, null, scheme).colour }}
-            title={`${label}\n${formatExact(layer.total)}`}
+            title={`${layer.path ?? "no layer"}\n${formatExact(layer.total)}, ${share}`}
             aria-label={label}
             onClick={() => store.choose({ layer: selected === layer.path ? null : layer.path })}
           >
