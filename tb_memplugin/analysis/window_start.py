@@ -6,6 +6,7 @@ known if an earlier window saw the allocation or this one sees the end. Otherwis
 which anything was ever seen; that is taken for the size only if all these sizes together explain the bytes in use.
 """
 
+import collections
 import dataclasses
 from collections.abc import Mapping
 from typing import Literal
@@ -22,13 +23,15 @@ SPLIT_AT = 128 << 20
 """The BFC allocator splits off what is left over of a chunk from this many bytes on, whatever the request."""
 NEAR = 1 << 20
 """Distance within which addresses are of one region of the pool: the size of the smallest region."""
+PIPELINE_SCALARS = 4096
+"""Allocations of the input pipeline up to this many bytes are its counters and flags, not batches."""
 TOLERANCE = 0.005
 """Share of the bytes in use that sizes taken from bounds may leave unexplained; otherwise they are not believed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """A chunk that was there before the window and is there after it."""
+    """A chunk that was there before the window and is there after it; at address -1, remainders of some of these."""
 
     address: int
     layer: str | None
@@ -60,15 +63,40 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
     items = _in_pool(_items(facts, died), trace, facts, budget)
     sizes = {item.address: _known_size(item, facts) for item in items}
     items, sizes = _with_remembered(items, sizes, trace, facts, found, budget)
-    bounds = _bounded(items, sizes, np.union1d(trace.address, facts.addresses))
-    explained = sum(sizes.values())
-    more = sum(bounds[address] - sizes[address] for address in bounds)
-    if 0 <= budget - explained - more <= TOLERANCE * int(trace.in_use.max()):
+    bounds, open_ended = _bounded(items, sizes, np.union1d(trace.address, facts.addresses))
+    left = budget - sum(sizes.values()) - sum(bounds[address] - sizes[address] for address in bounds)
+    small = TOLERANCE * int(trace.in_use.max())
+    rest: list[Standing] = []
+    if 0 <= left <= small:
         sizes.update(bounds)
-    return tuple(
+    elif 0 < left <= sum(open_ended.values()) + small and not _unseen_inputs(trace, found, left):
+        sizes.update(bounds)
+        if len(open_ended) == 1 and left <= sum(open_ended.values()):
+            sizes.update((address, sizes[address] + left) for address in open_ended)
+        else:
+            rest.extend(_remainders(items, open_ended, left))
+    known = (
         Standing(item.address, item.layer, item.category, item.trainable, sizes[item.address], item.requested)
         for item in items
     )
+    return (*known, *rest)
+
+
+def _remainders(items: list[_Item], open_ended: Mapping[int, int], left: int) -> list[Standing]:
+    """What of the unexplained bytes must be remainders of one category's chunks, as the others' cannot be so large."""
+    most: dict[Category, int] = collections.Counter()
+    for item in items:
+        most[item.category] += open_ended.get(item.address, 0)
+    least = {category: left - sum(most.values()) + size for category, size in most.items()}
+    return [Standing(-1, None, category, None, min(size, left), 0) for category, size in least.items() if size > 0]
+
+
+def _unseen_inputs(trace: AllocationTrace, found: Chunks, left: int) -> bool:
+    """Whether the input pipeline allocates batches here, so that unexplained bytes may be some that it made before."""
+    sizes = [
+        int(found.allocated[row]) for row in np.flatnonzero(found.birth >= 0) if is_input(trace, int(found.birth[row]))
+    ]
+    return any(PIPELINE_SCALARS < size <= left for size in sizes)
 
 
 def _items(facts: TraceFacts, died: set[int]) -> list[_Item]:
@@ -160,17 +188,23 @@ def learned(known: Mapping[int, KnownChunk], trace: AllocationTrace) -> dict[int
     return after
 
 
-def _bounded(items: list[_Item], sizes: dict[int, int], seen: Integers) -> dict[int, int]:
-    """Addresses of chunks of unknown size to the size that reaches to the next address seen, where the allocator allows
-    it.
+def _bounded(items: list[_Item], sizes: dict[int, int], seen: Integers) -> tuple[dict[int, int], dict[int, int]]:
+    """Chunks of unknown size: by address, the size that reaches to the next address seen, where that is possible.
+
+    Second, by address, the most that a chunk can be larger than needed, of those that no address near bounds.
     """
     addresses = np.union1d(seen, np.asarray([item.address for item in items], np.int64))
-    found: dict[int, int] = {}
+    bounds: dict[int, int] = {}
+    open_ended: dict[int, int] = {}
     for item in items:
-        place = int(np.searchsorted(addresses, item.address, side="right"))
-        if place == len(addresses):
+        need = rounded(item.requested)
+        if sizes[item.address] != need:
             continue
-        need, reach = rounded(item.requested), int(addresses[place]) - item.address
-        if sizes[item.address] == need and need < reach < 2 * need and reach - need < SPLIT_AT:
-            found[item.address] = reach
-    return found
+        place = int(np.searchsorted(addresses, item.address, side="right"))
+        reach = int(addresses[place]) - item.address if place < len(addresses) else 2 * need
+        most = min(need, SPLIT_AT) - ROUNDING
+        if need < reach <= need + most:
+            bounds[item.address] = reach
+        elif reach > need + most and most:
+            open_ended[item.address] = most
+    return bounds, open_ended

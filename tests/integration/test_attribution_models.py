@@ -1,0 +1,177 @@
+"""The ledger of real training steps against what Keras and the allocator say it has to be."""
+
+import collections
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+CHILD = pathlib.Path(__file__).parent / "attribution_child.py"
+ROOT = CHILD.parent.parent.parent
+GRAPH = [
+    "collision:dump",
+    "shared:dump",
+    "lstm",
+    "transformer",
+    "unet",
+    "mobilenet",
+    "efficientnet",
+    "vgg16_frozen",
+    "convolutions",
+    "convolutions:mixed",
+    "convolutions:steps",
+    "own_step",
+    "rematerialised",
+    "custom_loop",
+]
+XLA = ["convolutions:xla", "vgg16_frozen:xla", "transformer:xla", "lstm:xla"]
+EAGER = ["convolutions:eager", "unet:eager"]
+
+
+@functools.cache
+def trained(scenario: str) -> Any:
+    """What the child process prints for a scenario."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(CHILD), scenario], capture_output=True, text=True, env=environment, timeout=200
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER")]
+    assert lines, f"{scenario} gave no ledger:\n{done.stderr[-3000:]}"
+    return json.loads(lines[0].removeprefix("ANSWER"))
+
+
+def requested(answer: Any, category: str) -> dict[str | None, int]:
+    """Bytes asked for by layer, of one category."""
+    totals: dict[str | None, int] = collections.Counter()
+    for row in answer["snapshot"]["ledger"]:
+        if row["category"] == category:
+            totals[row["layer"]] += row["bytes"] - (row["rounding_bytes"] or 0)
+    return totals
+
+
+def share(answer: Any, category: str) -> float:
+    rows = answer["snapshot"]["ledger"]
+    return sum(row["bytes"] for row in rows if row["category"] == category) / answer["snapshot"]["in_use_bytes"]
+
+
+def held(answer: Any) -> dict[str | None, int]:
+    return {row["layer"]: row["bytes"] for row in answer["snapshot"]["held_for_backward"]}
+
+
+@pytest.mark.parametrize("scenario", [*GRAPH, *XLA, *EAGER])
+def test_ledger_closes_with_the_allocators_own_figures(scenario: str) -> None:
+    answer = trained(scenario)
+    snapshot = answer["snapshot"]
+    assert answer["missed"] == 0
+    assert snapshot["in_use_bytes"] == answer["peak"]
+    assert answer["start"] == answer["traced_start"]
+    assert sum(row["bytes"] for row in snapshot["ledger"]) == snapshot["in_use_bytes"]
+    assert snapshot["capacity_bytes"] == answer["limit"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "most"),
+    [*((name, 0.005) for name in GRAPH), *((name, 0.02) for name in XLA), *((name, 0.1) for name in EAGER)],
+)
+def test_almost_every_byte_has_an_owner(scenario: str, most: float) -> None:
+    assert share(trained(scenario), "unattributed") <= most
+
+
+@pytest.mark.parametrize("scenario", [*GRAPH, *XLA, *EAGER])
+def test_weights_and_slots_of_every_layer_are_exact(scenario: str) -> None:
+    answer = trained(scenario)
+    weights, slots = requested(answer, "weights"), requested(answer, "optimizer_state")
+    for path, layer in answer["layers"].items():
+        assert weights.get(path, 0) == layer["weights"], path
+        assert slots.get(path, 0) == 2 * layer["trainable"], path  # Adam keeps two
+    assert set(weights) - {None} == {path for path, layer in answer["layers"].items() if layer["weights"]}
+
+
+@pytest.mark.parametrize("scenario", [name for name in [*GRAPH, *XLA] if not name.startswith("lstm")])
+def test_only_trainable_weights_have_gradients(scenario: str) -> None:
+    # A loop computes a gradient for each of its steps, and several at once: recurrent layers are not in this test.
+    answer = trained(scenario)
+    for path, size in requested(answer, "weight_gradients").items():
+        assert path is not None
+        assert 0 < size <= 2 * answer["layers"][path]["trainable"], (
+            path
+        )  # twice: before and after clipping or unscaling
+
+
+def test_gradients_are_exact_where_all_of_them_are_there_at_the_peak() -> None:
+    answer = trained("custom_loop")
+    gradients = requested(answer, "weight_gradients")
+    large = [path for path, layer in answer["layers"].items() if layer["trainable"] > 1 << 20]
+    assert len(large) == 3
+    for path in large:
+        assert gradients[path] == answer["layers"][path]["trainable"], path
+
+
+@pytest.mark.parametrize("scenario", ["collision:dump", "shared:dump"])
+def test_pool_is_that_of_the_allocators_memory_dump(scenario: str) -> None:
+    answer = trained(scenario)
+    assert answer["snapshot"]["pool_bytes"] in (None, answer["pool"])
+    if answer["snapshot"]["pool_bytes"] is None:
+        assert any("pool is not available" in sentence for sentence in answer["snapshot"]["not_available"])
+
+
+def test_layers_whose_scopes_cross_keep_their_own_bytes() -> None:
+    answer = trained("collision:dump")
+    waiting, batch = held(answer), answer["batch"]
+    assert "sequential/below" in waiting  # its frozen output is the input of the first trainable layer's gradient
+    for name, units in [("below", 512), ("dense", 256), ("dense_1", 128)]:
+        assert waiting[f"sequential/{name}"] == batch * units * 4, name
+    frozen = {row["layer"]: row["trainable"] for row in answer["snapshot"]["ledger"] if row["category"] == "weights"}
+    assert frozen["sequential/dense_1"] is False
+    assert frozen["sequential/dense"] is True
+
+
+def test_a_layer_called_twice_and_nested_models_with_equal_names() -> None:
+    answer = trained("shared:dump")
+    waiting, batch = held(answer), answer["batch"]
+    assert waiting["both/twice"] == 2 * batch * 128 * 4
+    assert waiting["both/middle"] == batch * 128 * 4
+    for tower in ("a", "b"):
+        assert waiting[f"both/{tower}/dense"] == batch * 96 * 4
+    slots = requested(answer, "optimizer_state")
+    assert "both/b/dense" in slots
+    assert "both/a/dense" not in slots
+
+
+def test_frozen_backbone_below_the_first_trainable_layer_holds_nothing() -> None:
+    answer = trained("vgg16_frozen")
+    waiting = held(answer)
+    below = [f"sequential/vgg16/block{block}_conv{layer}" for block in (1, 2, 3) for layer in (1, 2)]
+    assert not any(waiting.get(path) for path in below)
+    output = 16 * 6 * 6 * 512 * 4  # of the trainable block's convolutions, at 96 × 96 pixels and a batch of 16
+    assert [waiting[f"sequential/vgg16/block5_conv{layer}"] for layer in (1, 2, 3)] == [output] * 3
+
+
+def test_rematerialised_layers_are_known_in_both_passes() -> None:
+    answer = trained("rematerialised")
+    assert share(answer, "unattributed") <= 0.005
+    layers = {row["layer"] for row in answer["snapshot"]["ledger"]}
+    assert {"functional/again_1", "functional/again_2"} <= layers
+
+
+@pytest.mark.parametrize(
+    ("scenario", "mode"), [("convolutions", "graph"), ("convolutions:xla", "xla"), ("unet:eager", "eager")]
+)
+def test_mode_is_told(scenario: str, mode: str) -> None:
+    snapshot = trained(scenario)["snapshot"]
+    assert snapshot["mode"] == mode
+    assert (mode == "xla") == any("compiler's plan" in sentence for sentence in snapshot["not_available"])
+
+
+def test_vgg16_holds_what_its_layers_outputs_add_up_to() -> None:
+    # 60,950,432 bytes an image: the inputs and every layer's output at 224 × 224 pixels, float32.
+    answer = trained("vgg16")
+    total = sum(held(answer).values()) / answer["batch"]
+    assert abs(total - 60_950_432) <= 0.03 * 60_950_432
+    outputs = [layer["output"] for path, layer in answer["layers"].items() if "conv" in path]
+    assert sum(size for path, size in held(answer).items() if path and "conv" in path) == sum(outputs)
