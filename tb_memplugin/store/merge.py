@@ -6,6 +6,7 @@ two write into one directory by accident, is told from the other by its session.
 are named ``<worker>/<device>``.
 """
 
+import bisect
 import dataclasses
 from collections.abc import Mapping, Sequence
 
@@ -150,21 +151,16 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
     snapshots = [session.snapshots for session in sessions]
     maps = [session.maps for session in sessions]
     if not all_attempts:
-        for at, session in enumerate(sessions):
-            trained = session.samples.step[session.samples.phase == _TRAIN]
-            if len(trained):
-                first, last = int(trained.min()), int(trained.max())
-                for earlier in range(at):
-                    samples[earlier] = _without_steps(samples[earlier], first, last)
-                    tables[earlier] = tuple(table for table in tables[earlier] if not first <= table.step <= last)
-                    snapshots[earlier] = tuple(taken for taken in snapshots[earlier] if not first <= taken.step <= last)
-                    maps[earlier] = tuple(taken for taken in maps[earlier] if not first <= (taken.step or 0) <= last)
-            repeated = {(taken.step, taken.phase, taken.device) for taken in session.snapshots}
-            for earlier in range(at):
-                snapshots[earlier] = tuple(
-                    taken for taken in snapshots[earlier] if (taken.step, taken.phase, taken.device) not in repeated
-                )
-                activations[earlier] = _without_cells(activations[earlier], session.activations)
+        later = _Later()
+        # From the last session back: what the ones after it repeat is known by then.
+        for at in range(len(sessions) - 1, -1, -1):
+            samples[at] = later.without_repeated_samples(samples[at])
+            tables[at] = tuple(table for table in tables[at] if not later.repeats(table.step))
+            maps[at] = tuple(taken for taken in maps[at] if taken.step is None or not later.repeats(taken.step))
+            snapshots[at] = tuple(taken for taken in snapshots[at] if not later.replaces(taken))
+            for of_later in later.activations:
+                activations[at] = _without_cells(activations[at], of_later)
+            later.add(sessions[at])
     joined, _ = join_samples(samples)
     table, _ = join_activations(activations)
     if not all_attempts:
@@ -239,9 +235,49 @@ def _with_named_devices(samples: Samples, worker: str) -> Samples:
     )
 
 
-def _without_steps(samples: Samples, first: int, last: int) -> Samples:
-    keep = (samples.step < first) | (samples.step > last)
-    return samples if keep.all() else take_samples(samples, keep)
+class _Later:
+    """What the sessions after one repeat: the steps they trained, the snapshots and the activations they took."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._snapshots: set[tuple[int, str, str]] = set()
+        self.activations: list[LayerActivations] = []
+
+    def add(self, session: Session) -> None:
+        """Takes in a session."""
+        trained = session.samples.step[session.samples.phase == _TRAIN]
+        if len(trained):
+            self._add_steps(int(trained.min()), int(trained.max()))
+        self._snapshots.update((taken.step, taken.phase, taken.device) for taken in session.snapshots)
+        if len(session.activations):
+            self.activations.append(session.activations)
+
+    def repeats(self, step: int) -> bool:
+        """Whether `step` was trained again."""
+        at = bisect.bisect_right(self._firsts, step) - 1
+        return at >= 0 and step <= self._lasts[at]
+
+    def replaces(self, taken: Snapshot) -> bool:
+        """Whether the snapshot's step was trained or traced again."""
+        return self.repeats(taken.step) or (taken.step, taken.phase, taken.device) in self._snapshots
+
+    def without_repeated_samples(self, samples: Samples) -> Samples:
+        """`samples` of the steps that were not trained again."""
+        if not self._firsts or not len(samples):
+            return samples
+        at = np.searchsorted(self._firsts, samples.step, side="right") - 1
+        keep = (at < 0) | (samples.step > np.asarray(self._lasts)[at])
+        return samples if keep.all() else take_samples(samples, keep)
+
+    def _add_steps(self, first: int, last: int) -> None:
+        # The stretches are kept apart and in order: those that touch the new one become part of it.
+        begin = bisect.bisect_left(self._lasts, first)
+        end = bisect.bisect_right(self._firsts, last)
+        if begin < end:
+            first, last = min(first, self._firsts[begin]), max(last, self._lasts[end - 1])
+        self._firsts[begin:end] = [first]
+        self._lasts[begin:end] = [last]
 
 
 def _without_cells(earlier: LayerActivations, later: LayerActivations) -> LayerActivations:

@@ -36,6 +36,8 @@ CACHE_BYTES = 512 << 20
 used are read again when they are needed."""
 MAX_RUN_BYTES = 2 << 30
 """Decoded data of one run that memory is taken for; what comes after it is not shown, and the run says so."""
+MAX_SESSIONS = 1000
+"""Sessions of one run that are shown, the newest; the run says how many it leaves out."""
 MAX_SENTENCES = 30
 """Sentences on damage that one run shows; the rest are counted."""
 
@@ -223,7 +225,13 @@ class Reader:
                 f"{too_large} tags are not shown: the run is over the {MAX_RUN_BYTES} bytes that memory is taken for"
             )
         sessions: list[tuple[str, Session]] = []
-        for (worker, identifier), of_session in _by_session(wanted, decoded).items():
+        streams_of = _by_session(wanted, decoded)
+        # Identifiers sort by the start of their sessions.
+        newest = sorted(streams_of, key=lambda key: key[1])[-MAX_SESSIONS:]
+        if len(newest) < len(streams_of):
+            damage.append(f"{len(streams_of) - len(newest)} sessions before the last {MAX_SESSIONS} are not shown")
+        for worker, identifier in newest:
+            of_session = streams_of[worker, identifier]
             session, sentences = _session(identifier, of_session)
             sessions.append((worker, session))
             damage.extend(sentences)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 from reading_cases import START, make_activations, make_samples, make_snapshot, make_table
 
 from tb_memplugin.codec import MISSING
@@ -48,6 +50,25 @@ def test_a_resumed_training_replaces_the_steps_it_repeats() -> None:
     assert [taken.step for taken in merged.run.snapshots] == [2, 10]
     assert merged.run.sessions == ("a", "b") and merged.run.workers == ("",)
     assert [(span.session, span.first_step) for span in merged.sessions] == [("a", 0), ("b", 6)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), min_size=1, max_size=8))
+def test_of_every_step_the_last_session_that_trained_it_counts(ranges: list[tuple[int, int]]) -> None:
+    # GIVEN attempts at any stretches of steps, one after another, that mark their steps with their number
+    sessions, expected = [], {}
+    for number, (first, count) in enumerate(ranges):
+        start = START + 1000 * number
+        steps = range(first, first + count)
+        samples = make_samples(steps, [number + 1] * count, in_use=[0] * count, start=start)
+        sessions.append(("", session(f"s{number}", start, samples=samples, snapshots=(make_snapshot(first),))))
+        expected.update(dict.fromkeys(steps, number + 1))
+    run = merge("r", sessions).run
+    # THEN each step is there once, with the number of the last attempt at it
+    peaks = run.samples.devices["CPU:0"].peak_bytes.tolist()
+    assert dict(zip(run.samples.step.tolist(), peaks, strict=True)) == expected and len(peaks) == len(expected)
+    # AND a snapshot stays unless a later attempt trained its step
+    kept = {first for number, (first, _) in enumerate(ranges) if expected[first] == number + 1}
+    assert [taken.step for taken in run.snapshots] == sorted(kept)
 
 
 def test_all_attempts_keeps_every_step_of_every_session() -> None:

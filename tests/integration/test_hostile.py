@@ -1,0 +1,209 @@
+"""Run directories from strangers, and writers that are killed: bounded cost, a sentence, and nothing wrong shown."""
+
+import json
+import pathlib
+import random
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from reading_cases import DEVICE, MIB, make_activations, make_layer, make_samples, make_snapshot, make_table
+from tensorboard.backend import application
+from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+from tensorboard.compat.proto import event_pb2
+from tensorboard.plugins import base_plugin
+from tensorboard.summary.writer.record_writer import RecordWriter
+from werkzeug.test import Client
+
+from tb_memplugin import codec, load, records
+from tb_memplugin.codec import Frame
+from tb_memplugin.metadata import PLUGIN_NAME, Tag, frame_summary
+from tb_memplugin.plugin_loader import MemoryLoader
+
+BASE = f"/data/plugin/{PLUGIN_NAME}/"
+MARKUP = "<img src=x onerror=alert(1)></script>"
+Frames = list[tuple[str, int, bytes]]
+
+
+def lying_body(stated: int, body: bytes) -> bytes:
+    """A frame with a right checksum that states `stated` bytes for its body."""
+    packed = zlib.compress(body, 9)
+    header = struct.pack("<4sHHIIqqII", codec.MAGIC, 1, 1, 0, 0, 0, 0, 0, stated)
+    return header[:8] + struct.pack("<I", zlib.crc32(header[12:] + packed)) + header[12:] + packed
+
+
+def spoiled_samples(**columns: object) -> bytes:
+    frame = records.samples_frame(make_samples([0, 1], [1, 2]), 0)
+    table = {**frame.tables["samples"], **columns}
+    return codec.encode(Frame(1, 0, 0, 1, 2, frame.attributes, {"samples": table}))
+
+
+def deep_tables(sequence: int) -> bytes:
+    layer = make_layer("/".join(["loop"] * 900), True, 1)
+    table = make_table(0, unfrozen=False)
+    return codec.encode(records.layer_table_frame(type(table)(0, 0.0, MARKUP, (layer, layer), None, 0, 0), sequence))
+
+
+CASES: dict[str, Callable[[], Frames]] = {
+    "a body that inflates to 63 MB from a few kilobytes": lambda: [
+        ("samples/s/0", 0, lying_body(63 << 20, bytes(63 << 20)))
+    ],
+    "a body that states little and inflates to much": lambda: [("samples/s/0", 0, lying_body(10, bytes(50 << 20)))],
+    "a body that states gigabytes": lambda: [("samples/s/0", 0, lying_body(2**32 - 1, b"x"))],
+    "negative bytes": lambda: [("samples/s/0", 1, spoiled_samples(**{"peak_bytes/CPU:0": np.asarray([-1, -2])}))],
+    "bytes beyond what can be": lambda: [
+        ("samples/s/0", 1, spoiled_samples(**{"peak_bytes/CPU:0": np.asarray([2**62, 1])}))
+    ],
+    "steps beyond what can be": lambda: [("samples/s/0", 1, spoiled_samples(step=np.asarray([0, 2**62])))],
+    "thousands of tags and sessions": lambda: [
+        (f"samples/session{at}/0", at, codec.encode(records.samples_frame(make_samples([at], [at]), 0)))
+        for at in range(3000)
+    ],
+    "devices of 4,096 characters, many": lambda: [
+        (
+            f"samples/s/{at}",
+            at,
+            codec.encode(records.samples_frame(make_samples([at], [at], device=f"{at}" + "x" * 4000), at)),
+        )
+        for at in range(300)
+    ],
+    "layer names with markup, of a megabyte, a thousand deep": lambda: [
+        ("meta/s/0", 0, deep_tables(0)),
+        ("snapshots/s/0", 0, codec.encode(records.snapshot_frame(make_snapshot(0, device=MARKUP), 0))),
+        (
+            "activations/s/0",
+            0,
+            codec.encode(records.activations_frame(make_activations([0], [MARKUP, "x" * 1_000_000], [[1, 2]]), 0)),
+        ),
+    ],
+    "the largest figures everywhere": lambda: [
+        (
+            "meta/s/0",
+            0,
+            codec.encode(
+                records.layer_table_frame(
+                    type(make_table(0, unfrozen=True))(
+                        0, 0.0, "", (make_layer("a", True, 2**50),) * 3000, "x" * 4000, 2**53 - 1, 2**53 - 1
+                    ),
+                    0,
+                )
+            ),
+        ),
+        (
+            "samples/s/0",
+            2**53 - 1,
+            codec.encode(records.samples_frame(make_samples([0, 2**53 - 1], [2**53 - 1] * 2), 0)),
+        ),
+        (
+            "activations/s/0",
+            0,
+            codec.encode(
+                records.activations_frame(make_activations([0], [f"{n}" for n in range(2000)], [[2**53 - 1] * 2000]), 0)
+            ),
+        ),
+    ],
+    "newer formats": lambda: [("samples/s/0", 0, codec.MAGIC + struct.pack("<H", 77) + bytes(100))],
+    "no frame at all": lambda: [("samples/s/0", 0, b""), ("meta/s/0", 0, b"\x00"), ("peak/s/0", 0, b"TBMP")],
+    "tags of no form": lambda: [
+        ("", 0, b"x"),
+        ("../../etc", 0, b"x"),
+        (MARKUP, 0, b"x"),
+        ("samples/s/999999999999", 0, b"x"),
+    ],
+}
+
+
+def write(directory: pathlib.Path, frames: Frames) -> None:
+    directory.mkdir(parents=True)
+    with (directory / "events.out.tfevents.1").open("wb") as file:
+        writer = RecordWriter(file)
+        for text, step, frame in frames:
+            event = event_pb2.Event(step=step, summary=frame_summary(Tag("s", "meta", 0), frame))
+            event.summary.value[0].tag = text
+            writer.write(event.SerializeToString())
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.timeout(60)
+def test_a_hostile_directory_costs_little_and_harms_nothing(case: str, tmp_path: pathlib.Path) -> None:
+    # GIVEN a hostile run beside an honest one
+    write(tmp_path / "hostile" / "memory", CASES[case]())
+    honest = codec.encode(records.samples_frame(make_samples(range(5), [MIB] * 5), 0))
+    write(tmp_path / "honest" / "memory", [("samples/s/0", 4, honest)])
+    began = time.process_time()
+    # WHEN it is loaded, and asked for through the plugin
+    runs = load(tmp_path)
+    assert len(runs["honest"].samples) == 5 and runs["honest"].damage == ()
+    if "hostile" in runs:
+        assert all(len(sentence) < 1000 for sentence in runs["hostile"].damage)
+    reading = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance={})
+    reading.AddRunsFromDirectory(str(tmp_path))
+    reading.Reload()
+    provider = data_provider.MultiplexerDataProvider(reading, str(tmp_path))
+    plugin = MemoryLoader().load(base_plugin.TBContext(data_provider=provider))
+    client = Client(application.TensorBoardWSGI([plugin], data_provider=provider))
+    requests = ["runs", "layers?run=hostile", "snapshots?run=hostile", "activations?run=hostile"]
+    requests += [f"overview?run=hostile&device={DEVICE}", f"snapshot?run=hostile&device={DEVICE}&step=0"]
+    answers = {request: client.get(BASE + request) for request in requests}
+    # THEN every answer is one, the honest run is whole, and it took seconds
+    assert {response.status_code for response in answers.values()} <= {200, 404}
+    shown = {run["run"]: run for run in answers["runs"].get_json()["runs"]}
+    assert shown["honest"]["steps"] == 5
+    for response in answers.values():
+        if response.content_type == "application/json":
+            json.loads(response.data, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
+            assert b"<script" not in response.data or response.headers["X-Content-Type-Options"] == "nosniff"
+    assert time.process_time() - began < 30
+
+
+CHILD = """
+import sys
+from reading_cases import make_samples, make_snapshot
+from tb_memplugin.run_writer import RunWriter
+writer = RunWriter(sys.argv[1])
+step = 0
+while True:
+    writer.samples(make_samples([step], [1000 + step]))
+    if step % 7 == 0:
+        writer.snapshot(make_snapshot(step))
+    writer.flush()
+    sys.stdout.write(f"{step}\\n")
+    sys.stdout.flush()
+    step += 1
+"""
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_writer_killed_at_any_moment_leaves_all_that_it_flushed(part: int, tmp_path: pathlib.Path) -> None:
+    # GIVEN writers that tell each step after its flush, killed 25 times at random moments
+    chance = random.Random(part)
+    environment = {
+        "PYTHONPATH": ":".join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parents[2])])
+    }
+    for attempt in range(25):
+        directory = tmp_path / f"run{attempt}"
+        process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(directory)], stdout=subprocess.PIPE, env=environment, bufsize=0
+        )
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        select.select([], [], [], chance.uniform(0, 0.03))
+        process.send_signal(signal.SIGKILL)
+        told += process.stdout.read()
+        process.wait(timeout=30)
+        process.stdout.close()
+        flushed = [int(line) for line in told.split(b"\n")[:-1]]
+        # THEN everything that was flushed is read with nothing else needed, and at most the step after it besides
+        run = load(directory)["."]
+        steps = run.samples.step.tolist()
+        assert steps == list(range(len(steps))) and len(steps) in (len(flushed), len(flushed) + 1)
+        assert run.samples.devices[DEVICE].peak_bytes.tolist() == [1000 + step for step in steps]
+        assert [taken.step for taken in run.snapshots][: len(flushed[::7])] == flushed[::7]
+        assert all("ends within a record" in sentence for sentence in run.damage)
