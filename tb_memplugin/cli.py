@@ -56,11 +56,14 @@ def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     inspect.add_argument(
         "--format", choices=("table", "json"), default="table", help="for people (default), or one JSON object"
     )
+    inspect.add_argument(
+        "--all-attempts", action="store_true", help="keep the steps of sessions that a later one repeats"
+    )
     inspect.set_defaults(command=_inspect)
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    runs = _selected_runs(load(options.logdir), options)
+    runs = _selected_runs(load(options.logdir, all_attempts=options.all_attempts), options)
     selection = Selection(options.step, options.device, options.phase)
     if options.format == "json":
         described = {"format": FORMAT, "runs": {name: describe_run(run, selection) for name, run in runs.items()}}

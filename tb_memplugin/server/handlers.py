@@ -61,9 +61,10 @@ class Handlers:
         first_step: int | None,
         last_step: int | None,
         points: int,
+        session: str | None = None,
     ) -> Columns:
         """``GET overview``: what fills a device, step by step."""
-        loaded = self._reader.run(source, run)
+        loaded = self._reader.run(source, run, session=session)
         of_worker, own_name = _worker_and_device(loaded, device)
         view = overview(of_worker, own_name, phase, first_step, last_step, limit=2 * points)
         fields = {

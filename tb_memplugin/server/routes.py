@@ -94,6 +94,7 @@ def _overview(handlers: Handlers, source: Source, values: Mapping[str, str]) -> 
         first_step,
         last_step,
         requests.points(values),
+        requests.optional_text(values, "session"),
     )
 
 
@@ -110,7 +111,7 @@ def _snapshot(handlers: Handlers, source: Source, values: Mapping[str, str]) -> 
 _FILES = ("index.js", "static/*")
 DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
     "runs": ((), lambda handlers, source, values: handlers.runs(source)),
-    "overview": (("run", "device", "phase", "first_step", "last_step", "points"), _overview),
+    "overview": (("run", "device", "phase", "first_step", "last_step", "points", "session"), _overview),
     "snapshots": (
         ("run", "device"),
         lambda handlers, source, values: handlers.snapshots(

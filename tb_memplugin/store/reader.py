@@ -116,14 +116,17 @@ class Reader:
         activations: bool = False,
         all_attempts: bool = False,
         maps: bool = False,
+        session: str | None = None,
     ) -> LoadedRun:
         """The run called `name`, with its activations and its allocator maps only if they are asked for.
 
+        With `session`, as that one alone recorded it, also the steps that a later one repeats.
+
         Raises:
-            NotFoundError: There is no such run.
+            NotFoundError: There is no such run, or no such session in it.
             SourceError: The source cannot be read now.
         """
-        return self.load(source, self._tags_of(source, name), activations, all_attempts, maps)
+        return self.load(source, self._tags_of(source, name), activations, all_attempts, maps, session)
 
     def load(
         self,
@@ -132,14 +135,18 @@ class Reader:
         activations: bool = False,
         all_attempts: bool = False,
         maps: bool = False,
+        session: str | None = None,
     ) -> LoadedRun:
-        """The run whose frames lie at `tags`.
+        """The run whose frames lie at `tags`; the rest as for `run`.
 
         Raises:
+            NotFoundError: There is no such session in it.
             SourceError: The source cannot be read now.
         """
         streams = (*_ALWAYS, *(("activations",) if activations else ()), *(("maps",) if maps else ()))
-        key = (tags.name, streams, all_attempts)
+        if session is not None:
+            tags = _of_session(tags, session)
+        key = (tags.name, streams, all_attempts, session)
         with self._lock:
             loaded = self._runs.get(key, tags.version)
             if loaded is None:
@@ -330,6 +337,16 @@ def _session(identifier: str, streams: Mapping[str, Sequence[Piece]]) -> tuple[S
     for stream in _STREAM_WORDS:
         sentences.extend(_gaps(identifier, stream, streams.get(stream, ())))
     return session, sentences
+
+
+def _of_session(tags: RunTags, session: str) -> RunTags:
+    entries = tuple(entry for entry in tags.tags if entry[2].session == session)
+    if not entries:
+        known = sorted({entry[2].session for entry in tags.tags})
+        raise NotFoundError(
+            f"run {tags.name} has no session {session!r:.200}; it has: {', '.join(known[-10:]) or 'none'}"
+        )
+    return dataclasses.replace(tags, tags=entries)
 
 
 def _of_stream(tags: RunTags, stream: str) -> tuple[tuple[str, str, Tag, Hashable], ...]:

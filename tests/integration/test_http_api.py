@@ -176,6 +176,28 @@ def test_the_layers_of_a_step_are_those_of_then(client: Client) -> None:
     assert [answer(client, f"layers?run=frozen&step={step}")["step"] for step in (0, 29, 30, 10**9)] == [0, 0, 30, 30]
 
 
+def test_a_session_shows_its_own_attempt(tmp_path: pathlib.Path) -> None:
+    # GIVEN a training of ten steps, and a second attempt at its last five
+    sessions = []
+    for number, first in enumerate((0, 5)):
+        writer = RunWriter(tmp_path / "exp")
+        sessions.append(writer.session)
+        start = 1_790_000_000.0 + 1000 * number
+        writer.samples(
+            make_samples(range(first, 10), [number + 1] * (10 - first), in_use=[0] * (10 - first), start=start)
+        )
+        writer.close()
+    client = client_over(data_provider.MultiplexerDataProvider(multiplexer(tmp_path), str(tmp_path)))
+
+    def peaks(query: str) -> list[float]:
+        return list(decode(client.get(f"{BASE}overview?run=exp&device={DEVICE}{query}").data)[1]["peak_bytes"])
+
+    # THEN the run shows the later attempt, and each session its own
+    assert peaks("") == [1] * 5 + [2] * 5
+    assert peaks(f"&session={sessions[0]}") == [1] * 10 and peaks(f"&session={sessions[1]}") == [2] * 5
+    assert client.get(f"{BASE}overview?run=exp&device={DEVICE}&session=none").status_code == 404
+
+
 BAD = [
     ("runs", ["x=1", "run=frozen"]),
     (

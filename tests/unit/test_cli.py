@@ -67,6 +67,18 @@ def test_growth_is_told(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[st
     assert load(tmp_path)["leak"].findings == (sentence,) and "grows by 100 MiB" in sentence
 
 
+def test_all_attempts_are_kept_when_asked_for(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        writer = RunWriter(tmp_path / "exp")
+        writer.snapshot(make_snapshot(3))
+        writer.close()
+    counts = [
+        len(json.loads(inspect(capsys, tmp_path, "--format", "json", *more))["runs"]["exp"]["snapshots"])
+        for more in ([], ["--all-attempts"])
+    ]
+    assert counts == [1, 2]
+
+
 def test_figures_are_aligned_to_the_right(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = inspect(capsys, logdir, "--run", "frozen").splitlines()
     head = next(at for at, line in enumerate(lines) if line.startswith("  device"))
