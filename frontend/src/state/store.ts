@@ -44,7 +44,8 @@ function createChoices() {
     /** Takes over an address that someone else wrote. */
     follow: (): void => {
       const text = readAddress();
-      if (text === written) return;
+      // Without any part of ours, TensorBoard went to another tab or forgot it: what is shown stays.
+      if (text === written || text === "") return;
       written = text;
       choices.value = decode(text);
     },

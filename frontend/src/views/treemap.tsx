@@ -67,7 +67,7 @@ export function Treemap({ layers, total }: { layers: readonly LayerFigures[]; to
             aria-label={label}
             onClick={() => store.choose({ layer: selected === layer.path ? null : layer.path })}
           >
-            {wide > 54 && high > 26 && <span class="area-name">{names[index]}</span>}
+            {wide > 54 && high > 26 && <span class="area-name">{names[index]} </span>}
             {wide > 54 && high > 46 && <span class="area-size">{formatBytes(layer.total)}</span>}
           </button>
         );
