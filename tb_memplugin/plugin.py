@@ -11,7 +11,10 @@ from tb_memplugin.metadata import PLUGIN_NAME
 if TYPE_CHECKING:
     from tb_memplugin.server.routes import Server
 
-ROUTES = ("runs", "overview", "snapshots", "snapshot", "layers", "activations", "index.js", "static/*")
+ROUTES = (
+    *("runs", "overview", "snapshots", "snapshot", "layers", "activations", "maps", "map", "fits", "oom", "card"),
+    *("index.js", "static/*"),
+)
 
 
 class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard has no types

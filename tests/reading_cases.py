@@ -8,15 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from tb_memplugin.analysis.post_mortem import Death, post_mortem
 from tb_memplugin.codec import MISSING
 from tb_memplugin.model import (
+    FREE,
+    IN_USE,
     PHASES,
+    AllocatorMap,
+    ChunkOwner,
     DeviceSamples,
     HeldRow,
     Layer,
     LayerActivations,
     LayerTable,
     LedgerRow,
+    Oom,
     Phase,
     Samples,
     Snapshot,
@@ -24,6 +30,7 @@ from tb_memplugin.model import (
 from tb_memplugin.run_writer import RunWriter
 
 DEVICE = "CPU:0"
+BASE_ADDRESS = 0x7F00_0000_0040
 MIB = 1 << 20
 START = 1_790_000_000.0
 
@@ -127,13 +134,49 @@ def make_snapshot(
     )
 
 
+def make_map(step: int | None, *, device: str = DEVICE, capacity: int = 2048 * MIB) -> AllocatorMap:
+    """16 MiB in two regions: 7 MiB in use by two owners, 1 MiB by nobody known; holes of 2 and 6 MiB, one pinned."""
+    return AllocatorMap(
+        step=step,
+        phase=None if step is None else "train",
+        device=device,
+        wall_time=START + (step or 0) / 2,
+        address=BASE_ADDRESS + np.asarray([0, 3 * MIB, 8 * MIB, 10 * MIB, 14 * MIB]),
+        bytes=np.asarray([3 * MIB, MIB, 2 * MIB, 4 * MIB, 6 * MIB]),
+        requested_bytes=np.asarray([3 * MIB - 100, MISSING, MISSING, 4 * MIB - 412, MISSING]),
+        state=np.asarray([IN_USE, IN_USE, FREE, IN_USE, FREE]),
+        owner=np.asarray([0, -1, -1, 1, -1]),
+        source=np.asarray([1, 0, 0, 3, 0]),
+        since=np.asarray([0, MISSING, MISSING, 3, MISSING]),
+        region=np.asarray([0, 0, 1, 1, 1]),
+        owners=(ChunkOwner("model/backbone", "weights", False), ChunkOwner("model/head", "activations", None)),
+        region_address=BASE_ADDRESS + np.asarray([0, 8 * MIB]),
+        region_bytes=np.asarray([4 * MIB, 12 * MIB]),
+        in_use_bytes=8 * MIB,
+        pool_bytes=16 * MIB,
+        capacity_bytes=capacity,
+        complete=True,
+        not_available=(),
+    )
+
+
+def make_oom(step: int) -> Oom:
+    """8 MiB asked for of the map's 8 MiB free, at its limit."""
+    death = Death(
+        "1", "died", DEVICE, START + step / 2, step, "train", 8 * MIB, "model/head/Relu", "model/head", "[16]"
+    )
+    return post_mortem(death, make_map(step, capacity=16 * MIB))
+
+
 def make_activations(steps: Sequence[int], layers: Sequence[str], values: Any) -> LayerActivations:
     """Recorded activation bytes, half a second a step; `values` of shape [steps, layers]."""
     step = np.asarray(steps, np.int64)
     return LayerActivations(step, START + step / 2, tuple(layers), np.asarray(values, np.int64))
 
 
-def write_small_run(directory: str | os.PathLike[str], *, worker: str = "", start: float = START) -> None:
+def write_small_run(
+    directory: str | os.PathLike[str], *, worker: str = "", start: float = START, allocator: bool = False
+) -> None:
     """60 steps in two epochs, a peak of 700 MiB at step 41, an unfreezing at 30, two snapshots, a validation pass."""
     writer = RunWriter(directory, versions={"tensorflow": "2.21.0"}, worker=worker)
     writer.layer_table(make_table(0, unfrozen=False))
@@ -145,9 +188,13 @@ def write_small_run(directory: str | os.PathLike[str], *, worker: str = "", star
         writer.samples(make_samples(steps, peaks, epoch=first // 30, start=start))
         if first == 0:
             writer.snapshot(make_snapshot(3))
+            if allocator:
+                writer.allocator_map(make_map(3))
         if first == 40:
             writer.snapshot(make_snapshot(41, frozen=0, trainable=4_002_000, activations=600 * MIB))
     writer.samples(make_samples([59] * 4, [120 * MIB, 150 * MIB, 140 * MIB, 90 * MIB], phase="validation", start=start))
+    if allocator:
+        writer.oom(make_oom(59))
     writer.activations(make_activations([0, 1, 2], ["model/backbone", "model/head"], [[100, 10], [300, 20], [200, 30]]))
     writer.close()
 

@@ -8,7 +8,7 @@ import numpy as np
 from tb_memplugin.analysis.changes import table_at
 from tb_memplugin.analysis.facts import device_facts, step_range
 from tb_memplugin.codec import MISSING
-from tb_memplugin.model import Layer, LayerActivations, Run, Snapshot
+from tb_memplugin.model import Layer, LayerActivations, Oom, Run, Snapshot
 
 FORMAT = 1
 """Version of the object; a field that changes its meaning changes it."""
@@ -47,7 +47,13 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
         "layers": [describe_layer(layer) for layer in (table.layers if table is not None else ())],
         "activations": describe_activations(run.activations),
         "snapshots": [describe_snapshot(taken) for taken in run.snapshots if _is_selected(taken, selection)],
-        "oom": [],
+        "oom": [
+            describe_oom(oom)
+            for oom in run.ooms
+            if selection.step in (None, oom.step)
+            and selection.device in (None, oom.device)
+            and selection.phase in (None, oom.phase)
+        ],
         "findings": list(run.findings),
         "notes": list(run.notes),
         "damage": list(run.damage),
@@ -93,6 +99,20 @@ def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]
     if ledger:
         described["ledger"] = [dataclasses.asdict(row) for row in snapshot.ledger]
         described["held_for_backward"] = [dataclasses.asdict(row) for row in snapshot.held_for_backward]
+    return described
+
+
+def describe_oom(oom: Oom) -> dict[str, Any]:
+    """One post-mortem, every field but its chunks."""
+    described: dict[str, Any] = {
+        field.name: getattr(oom, field.name)
+        for field in dataclasses.fields(oom)
+        if field.name not in ("identifier", "ledger", "remedies", "map", "not_available")
+    }
+    described["chunks"] = None if oom.map is None else len(oom.map)
+    described["ledger"] = [dataclasses.asdict(row) for row in oom.ledger]
+    described["remedies"] = [dataclasses.asdict(remedy) for remedy in oom.remedies]
+    described["not_available"] = list(oom.not_available)
     return described
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,12 @@ from tb_memplugin.analysis.overview import Overview, overview
 from tb_memplugin.codec import MISSING
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import DeviceSamples, Phase, Run
+from tb_memplugin.server.allocator_handlers import AllocatorHandlers
+from tb_memplugin.server.columns import Columns
 from tb_memplugin.store.merge import device_name
 from tb_memplugin.store.reader import LoadedRun, Reader, RunTags
 from tb_memplugin.store.source import Source
 from tb_memplugin.version import __version__
-
-
-@dataclasses.dataclass(frozen=True)
-class Columns:
-    """A table for the page: JSON fields, and columns of equal length."""
-
-    fields: Mapping[str, Any]
-    columns: Mapping[str, npt.NDArray[Any]]
 
 
 class Handlers:
@@ -36,6 +29,7 @@ class Handlers:
     """
 
     def __init__(self, reader: Reader) -> None:
+        self.allocator = AllocatorHandlers(reader)
         self._reader = reader
         self._lock = threading.Lock()
         self._facts: dict[str, tuple[str, dict[str, Any]]] = {}
@@ -156,6 +150,7 @@ class Handlers:
             "phases": facts.phases(run),
             "devices": [dataclasses.asdict(device) for device in facts.device_facts(run)],
             "activation_layers": layers,
+            "ooms": len(run.ooms),
             "findings": growth.findings(run),
             "notes": list(run.notes),
             "damage": [*run.damage, *(sentence for sentence in lost if sentence not in run.damage)],

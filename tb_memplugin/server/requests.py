@@ -108,6 +108,17 @@ def points(values: Mapping[str, str]) -> int:
     return _whole_number("points", values["points"], MIN_POINTS, MAX_POINTS)
 
 
+def size(values: Mapping[str, str], name: str) -> int:
+    """A required number of bytes, at least 1.
+
+    Raises:
+        RequestError: It is missing or not a whole number from 1 on.
+    """
+    if name not in values:
+        raise RequestError(f"parameter {name!r} is missing; give a size in bytes, a whole number from 1 on")
+    return _whole_number(name, values[name], 1, MAX_STEP)
+
+
 def phase(values: Mapping[str, str]) -> Phase:
     """The phase, ``train`` unless given.
 

@@ -12,7 +12,9 @@ from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.server import requests, responses
-from tb_memplugin.server.handlers import Columns, Handlers
+from tb_memplugin.server.allocator_handlers import Place
+from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.static_files import StaticFiles
 from tb_memplugin.store.provider_source import ProviderSource
 from tb_memplugin.store.reader import Reader
@@ -108,6 +110,15 @@ def _snapshot(handlers: Handlers, source: Source, values: Mapping[str, str]) -> 
     )
 
 
+def _place(values: Mapping[str, str]) -> Place:
+    """The map that is meant: of a failure, or of a device at a step."""
+    if "oom" not in values:
+        return Place(None, requests.text(values, "device"), requests.step(values, "step"), requests.phase(values))
+    if values.keys() & {"device", "step", "phase"}:
+        raise RequestError("parameter 'oom' names a failure's map; leave out device, step and phase, or leave out oom")
+    return Place(requests.step(values, "oom"))
+
+
 _FILES = ("index.js", "static/*")
 DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
     "runs": ((), lambda handlers, source, values: handlers.runs(source)),
@@ -129,6 +140,35 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
         ("run", "points"),
         lambda handlers, source, values: handlers.activations(
             source, requests.text(values, "run"), requests.points(values)
+        ),
+    ),
+    "maps": (
+        ("run", "device"),
+        lambda handlers, source, values: handlers.allocator.maps(
+            source, requests.text(values, "run"), requests.optional_text(values, "device")
+        ),
+    ),
+    "map": (
+        ("run", "device", "step", "phase", "oom"),
+        lambda handlers, source, values: handlers.allocator.map(source, requests.text(values, "run"), _place(values)),
+    ),
+    "fits": (
+        ("run", "device", "step", "phase", "oom", "bytes"),
+        lambda handlers, source, values: handlers.allocator.fits(
+            source, requests.text(values, "run"), _place(values), requests.size(values, "bytes")
+        ),
+    ),
+    "oom": (
+        ("run",),
+        lambda handlers, source, values: handlers.allocator.oom(source, requests.text(values, "run")),
+    ),
+    "card": (
+        ("run", "device", "step"),
+        lambda handlers, source, values: handlers.allocator.card(
+            source,
+            requests.text(values, "run"),
+            requests.text(values, "device"),
+            requests.optional_step(values, "step"),
         ),
     ),
 }

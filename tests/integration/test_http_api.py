@@ -22,7 +22,9 @@ from tb_memplugin.metadata import EVENTS_PER_TAG, PLUGIN_NAME
 from tb_memplugin.plugin import MemoryPlugin
 from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.run_writer import RunWriter
-from tb_memplugin.server.handlers import Columns, Handlers
+from tb_memplugin.server.allocator_handlers import Place
+from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.responses import pack_columns
 from tb_memplugin.server.routes import DATA_ROUTES
 from tb_memplugin.store.file_source import FileSource
@@ -43,6 +45,11 @@ REQUESTS = {
     "snapshot": f"snapshot?run=frozen&device={DEVICE}&step=3",
     "layers": "layers?run=frozen",
     "activations": "activations?run=frozen",
+    "maps": "maps?run=frozen",
+    "map": f"map?run=frozen&device={DEVICE}&step=3",
+    "fits": f"fits?run=frozen&device={DEVICE}&step=3&bytes=1000000",
+    "oom": "oom?run=frozen",
+    "card": f"card?run=frozen&device={DEVICE}",
 }
 
 
@@ -62,7 +69,7 @@ def client_over(provider: Any) -> Client:
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("runs")
-    write_small_run(directory / "frozen")
+    write_small_run(directory / "frozen", allocator=True)
     return directory
 
 
@@ -125,6 +132,11 @@ DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "snapshot": lambda handlers, source: handlers.snapshot(source, "frozen", DEVICE, 3, "train"),
     "layers": lambda handlers, source: handlers.layers(source, "frozen", None),
     "activations": lambda handlers, source: handlers.activations(source, "frozen", 1500),
+    "maps": lambda handlers, source: handlers.allocator.maps(source, "frozen", None),
+    "map": lambda handlers, source: handlers.allocator.map(source, "frozen", Place(None, DEVICE, 3)),
+    "fits": lambda handlers, source: handlers.allocator.fits(source, "frozen", Place(None, DEVICE, 3), 1_000_000),
+    "oom": lambda handlers, source: handlers.allocator.oom(source, "frozen"),
+    "card": lambda handlers, source: handlers.allocator.card(source, "frozen", DEVICE, None),
 }
 
 
