@@ -43,6 +43,8 @@ class OpNames:
         roots = [graph for graph in roots if graph.name in ran] or roots
         compiled = {module.function for module in trace.modules}
         roots += [graph for graph in self._facts.graphs if graph.name in compiled and not graph.root]
+        if len(roots) == 1:
+            return roots
         ranked = []
         for place, root in enumerate(roots):
             known = sum(self._exact(root, name) is not None for name in names)
@@ -60,12 +62,17 @@ class OpNames:
         return self._found[name]
 
     def _find(self, name: str) -> OpFact | None:
-        for variant in _variants(name):
+        for root in self._roots:
+            found = self._exact(root, name)
+            if found is not None:
+                return found[0]
+        variants = _variants(name)
+        for variant in variants[1:]:
             for root in self._roots:
                 found = self._exact(root, variant)
                 if found is not None:
                     return found[0]
-        for variant in _variants(name):
+        for variant in variants:
             for root in self._roots:
                 fact = self._by_scope(root, variant)
                 if fact is not None:
@@ -94,7 +101,9 @@ class OpNames:
 
     def _called(self, graph: GraphFacts, name: str) -> list[tuple[GraphFacts, str]]:
         """Graphs that `name` may lie in, by the ops of this graph that call them, with the name's rest."""
-        found = []
+        found: list[tuple[GraphFacts, str]] = []
+        if not graph.callees:
+            return found
         end = name.find("/")
         while end > 0:
             for label, index in graph.callees.get(name[:end], ()):

@@ -87,8 +87,9 @@ def _remainders(items: list[_Item], open_ended: Mapping[int, int], left: int) ->
     most: dict[Category, int] = collections.Counter()
     for item in items:
         most[item.category] += open_ended.get(item.address, 0)
-    least = {category: left - sum(most.values()) + size for category, size in most.items()}
-    return [Standing(-1, None, category, None, min(size, left), 0) for category, size in least.items() if size > 0]
+    spare = max(0, sum(most.values()) - left)
+    least = {category: size - spare for category, size in most.items()}
+    return [Standing(-1, None, category, None, size, 0) for category, size in least.items() if size > 0]
 
 
 def _unseen_inputs(trace: AllocationTrace, found: Chunks, left: int) -> bool:
@@ -126,10 +127,11 @@ def _in_pool(items: list[_Item], trace: AllocationTrace, facts: TraceFacts, budg
     above, below = seen[np.minimum(place, len(seen) - 1)], seen[np.maximum(place - 1, 0)]
     near = (np.abs(above - address) <= NEAR) & (np.abs(address - below) <= NEAR)
     taken = [item for item, is_near in zip(items, near, strict=True) if is_near]
+    others = [item for item, is_near in zip(items, near, strict=True) if not is_near]
     left = budget - sum(_known_size(item, facts) for item in taken)
-    for item in sorted(items, key=lambda item: (item.category in ("inputs", "other_state"), -item.requested)):
+    for item in sorted(others, key=lambda item: (item.category in ("inputs", "other_state"), -item.requested)):
         size = _known_size(item, facts)
-        if size <= left and item not in taken:
+        if size <= left:
             taken.append(item)
             left -= size
     return taken

@@ -4,6 +4,7 @@ The allocators' events and the executions round them.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -24,16 +25,22 @@ LAYER_PREFIX = "tb_memplugin/layer:"
 
 _ALLOCATION, _DEALLOCATION = b"MemoryAllocation", b"MemoryDeallocation"
 _CALL = b"EagerLocalExecute: "
-_NUMBERS = (
-    "addr",
-    "allocation_bytes",
-    "requested_bytes",
-    "bytes_allocated",
-    "bytes_available",
-    "peak_bytes_in_use",
-    "data_type",
-)
-_TEXTS = ("tf_op", "region_type", "tensor_shapes", "shape", "allocator_name")
+_COLUMNS = {
+    b"addr": 3,
+    b"allocation_bytes": 4,
+    b"requested_bytes": 5,
+    b"bytes_allocated": 6,
+    b"bytes_available": 7,
+    b"tf_op": 8,
+    b"region_type": 9,
+    b"shape": 10,
+    b"data_type": 11,
+    b"fragmentation": 12,
+    b"allocator_name": 13,
+}
+"""Statistics of a memory event, to their place in a row after time, kind and thread."""
+_NOT_SAID = (-1, -1, -1, -1, -1, -1, -1, -1, -1, math.nan, -1)
+_TEXT_COLUMNS, _FRAGMENTATION = frozenset({8, 9, 10, 13}), 12
 
 
 def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
@@ -114,8 +121,9 @@ class _PlaneReader:
     def __init__(self, plane: Any) -> None:
         self._strings = _Strings()
         self._stat_names = {entry.key: entry.value.name for entry in plane.stat_metadata}
-        self._fields = {key: name.decode("ascii", "replace") for key, name in self._stat_names.items()}
-        self._events: list[tuple[Any, ...]] = []
+        self._columns = {key: _COLUMNS[name] for key, name in self._stat_names.items() if name in _COLUMNS}
+        self._references: dict[int, int] = {}
+        self._events: list[list[Any]] = []
         self._spans: dict[str, list[tuple[int, int, int, int]]] = {"ops": [], "calls": [], "layers": []}
         self._threads: list[str] = []
         memory, spans = self._metadata(plane.event_metadata)
@@ -144,8 +152,7 @@ class _PlaneReader:
     def _line(self, line: Any, memory: dict[int, int], spans: dict[int, tuple[str, int]]) -> None:
         thread, start = len(self._threads), line.timestamp_ns * 1000
         self._threads.append(_decoded(line.name or line.display_name))
-        fields, texts = self._fields, self._stat_names
-        add, append = self._strings.add, self._events.append
+        columns, append = self._columns, self._events.append
         for event in line.events:
             key = event.metadata_id
             kind = memory.get(key)
@@ -155,33 +162,27 @@ class _PlaneReader:
                     begin = start + event.offset_ps
                     self._spans[span[0]].append((thread, begin, begin + event.duration_ps, span[1]))
                 continue
-            values: dict[str, Any] = {}
+            row = [start + event.offset_ps, kind, thread, *_NOT_SAID]
             for stat in event.stats:
-                field = fields.get(stat.metadata_id, "")
-                if field == "fragmentation":
-                    values[field] = stat.double_value
-                elif field in _NUMBER_SET:
-                    values[field] = stat.int64_value or stat.uint64_value
-                elif field in _TEXT_SET:
-                    values[field] = texts.get(stat.ref_value, b"") if stat.ref_value else stat.str_value
-            append(
-                (
-                    start + event.offset_ps,
-                    kind,
-                    thread,
-                    values.get("addr", -1),
-                    values.get("allocation_bytes", -1),
-                    values.get("requested_bytes", -1),
-                    values.get("bytes_allocated", -1),
-                    values.get("bytes_available", -1),
-                    add(values.get("tf_op", b"")),
-                    add(values.get("region_type", b"")),
-                    add(values.get("shape", b"")),
-                    values.get("data_type", -1),
-                    values.get("fragmentation", np.nan),
-                    add(values.get("allocator_name", b"")),
-                )
-            )
+                column = columns.get(stat.metadata_id)
+                if column is None:
+                    continue
+                if column in _TEXT_COLUMNS:
+                    row[column] = self._text_index(stat)
+                elif column == _FRAGMENTATION:
+                    row[column] = stat.double_value
+                else:
+                    row[column] = stat.int64_value or stat.uint64_value
+            append(row)
+
+    def _text_index(self, stat: Any) -> int:
+        """Index of a text: in the stat itself, or the name of other stat metadata that it refers to."""
+        reference = stat.ref_value
+        if not reference:
+            return self._strings.add(stat.str_value)
+        if reference not in self._references:
+            self._references[reference] = self._strings.add(self._stat_names.get(reference, b""))
+        return self._references[reference]
 
     def traces(self) -> list[AllocationTrace]:
         """The columns, one trace for each allocator."""
@@ -203,9 +204,6 @@ class _PlaneReader:
             name = strings[allocator] if allocator >= 0 else ""
             traces.append(_trace(name, numbers[rows], fragmentation[rows], strings, tuple(self._threads), shared))
         return traces
-
-
-_NUMBER_SET, _TEXT_SET = frozenset(_NUMBERS), frozenset(_TEXTS)
 
 
 def _intervals(spans: list[tuple[int, int, int, int]]) -> Intervals:

@@ -10,6 +10,8 @@ import dataclasses
 import glob
 import json
 import os
+import pathlib
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -47,13 +49,15 @@ class Tracer:
         tf.config.experimental.reset_memory_stats("CPU:0")
         tf.profiler.experimental.start(self._folder.name)
 
-    def close(self) -> tuple[Any, Any]:
+    def close(self, keep: pathlib.Path | None = None) -> tuple[Any, Any]:
         self.peak = tf.config.experimental.get_memory_info("CPU:0")["peak"]
         tf.profiler.experimental.stop()
         facts = self.observer.end_window("CPU:0")
         (path,) = glob.glob(self._folder.name + "/**/*.xplane.pb", recursive=True)
         with open(path, "rb") as file:
             trace = next(trace for trace in read_traces(file.read()) if trace.device == "CPU:0")
+        if keep is not None:
+            shutil.copy(path, keep)
         self._folder.cleanup()
         return trace, facts
 
@@ -61,9 +65,9 @@ class Tracer:
 class TraceSteps(keras.callbacks.Callback):
     """Lets the observer remember the first step, and attributes step `at`."""
 
-    def __init__(self, at: int = 3) -> None:
+    def __init__(self, at: int = 3, keep: pathlib.Path | None = None) -> None:
         super().__init__()
-        self._at = at
+        self._at, self._keep = at, keep
         self.result: Any = None
         self.tracer: Any = None
 
@@ -79,7 +83,7 @@ class TraceSteps(keras.callbacks.Callback):
         if self.tracer is None or self.result is not None:
             return
         if hasattr(self.tracer, "_folder") and os.path.isdir(self.tracer._folder.name):
-            trace, facts = self.tracer.close()
+            trace, facts = self.tracer.close(self._keep)
             if batch < self._at:
                 self.tracer.observer.remember(trace)
             else:
@@ -94,12 +98,14 @@ def noise(*shape: int) -> Any:
     return np.random.default_rng(0).random(shape, dtype=np.float32)
 
 
-def fit(model: Any, x: Any, y: Any, optimizer: Any = "adam", **compiled: Any) -> tuple[Any, Any, int]:
+def fit(
+    model: Any, x: Any, y: Any, optimizer: Any = "adam", keep: pathlib.Path | None = None, **compiled: Any
+) -> tuple[Any, Any, int]:
     """Six steps on one batch that no pipeline copies ahead."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, **compiled)
     steps = int(compiled.get("steps_per_execution", 1))
-    callback = TraceSteps(at=3 * steps)
+    callback = TraceSteps(at=3 * steps, keep=keep)
     options = tf.data.Options()
     options.autotune.enabled = False
     data = tf.data.Dataset.from_tensors((x, y)).repeat(6 * steps).with_options(options)

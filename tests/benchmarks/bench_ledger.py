@@ -1,0 +1,70 @@
+"""From file to ledger: one traced ResNet50 step, against XProf's memory_profile converter on the same file, in one run.
+
+Run as ``python tests/benchmarks/bench_ledger.py``; needs TensorFlow, Keras and xprof. Prints milliseconds and their
+ratio.
+"""
+
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "integration"), str(HERE.parent.parent)]
+
+ROUNDS = 9
+
+
+def traced_step(path: pathlib.Path) -> Any:
+    """Trains ResNet50 on the CPU's BFC allocator, writes the profile of one step to `path`; what the observer knew."""
+    import attribution_child as child
+    import keras
+
+    model = keras.applications.ResNet50(weights=None, classifier_activation=None, input_shape=(64, 64, 3), classes=10)
+    return child.fit(model, child.noise(4, 64, 64, 3), child.classes(4), keep=path)[1]
+
+
+def milliseconds(action: Callable[[], Any]) -> float:
+    """Median over some rounds, after one that is not counted."""
+    action()
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return 1000 * statistics.median(times)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "step.xplane.pb"
+        facts = traced_step(path)
+        from xprof.convert import raw_to_tool_data
+
+        from tb_memplugin.analysis.attribution import attribute
+        from tb_memplugin.importers.xplane import read_traces
+
+        def ours() -> None:
+            for trace in read_traces(path.read_bytes()):
+                attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+
+        def xprof() -> None:
+            # The converter keeps what it made of a file beside it.
+            for made in path.parent.iterdir():
+                if made != path:
+                    made.unlink()
+            raw_to_tool_data.xspace_to_tool_data([str(path)], "memory_profile", {})
+
+        (trace, *_) = read_traces(path.read_bytes())
+        mine, theirs = milliseconds(ours), milliseconds(xprof)
+        print(f"profile: {path.stat().st_size} bytes, {len(trace)} allocator events")
+        print(
+            f"file to ledger: {mine:.1f} ms; XProf's converter: {theirs:.1f} ms; ratio {mine / theirs:.2f} (at most 1.0)"
+        )
+
+
+if __name__ == "__main__":
+    main()
