@@ -96,7 +96,7 @@ const capital = (text: string): string => text.charAt(0).toUpperCase() + text.sl
 /** The recorder's own sentences, then the whole effect in bytes. */
 export function effectSentence(effect: ChangeEffect): string {
   const { changes, trainable_weight_delta: moved, peak_before: before, peak_after: after } = effect;
-  const reasons = changes.map(({ reason }) => reason.replace(/\.$/, "")).join("; ");
+  const reasons = [...new Set(changes.map(({ reason }) => reason.replace(/\.$/, "")))].join("; ");
   const parts: string[] = [];
   if (moved > 0) parts.push(`${formatBytes(moved)} of weights became trainable`);
   if (moved < 0) parts.push(`${formatBytes(-moved)} of weights became frozen`);

@@ -108,8 +108,12 @@ function Panel({ snapshots, row }: { snapshots: Snapshots; row: number }) {
   );
 }
 
-function Missing({ list }: { list: readonly SnapshotSummary[] }) {
-  const sentences = [...new Set(list.flatMap(({ not_available }) => not_available))];
+/** The recorder's sentences on what is missing; one of our own where figures are missing without any. */
+function Missing({ snapshots }: { snapshots: Snapshots }) {
+  const told = snapshots.list.flatMap(({ not_available }) => not_available);
+  const untold = snapshots.parts.some(({ pool_bytes }) => pool_bytes === null) && told.length === 0;
+  const own = "The pool and its free blocks are not available at some of these steps, because their traces do not hold them.";
+  const sentences = [...new Set(untold ? [own] : told)];
   if (sentences.length === 0) return null;
   return (
     <ul class="notices" data-testid="not-available">
@@ -190,17 +194,24 @@ export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }
   const shown = snapshots.list[row];
   const finding = shown ? poolFinding(shown) : null;
   const hasPool = snapshots.parts.some(({ pool_bytes }) => pool_bytes !== null);
+  const ratiosKnown = RATIOS.filter(({ name }) => snapshots.parts.some((parts) => parts[name] !== null));
+  const hasRatios = ratiosKnown.length > 0;
   return (
     <div class="body">
       <div class="picture">
-        <Missing list={list} />
-        <Chart {...shared} height={hasPool ? "medium" : "large"} label="Pool, bytes in use and free blocks at traced steps." spec={sizes} />
+        <Missing snapshots={snapshots} />
+        <Chart
+          {...shared}
+          height={hasRatios ? "medium" : "large"}
+          label="Pool, bytes in use and free blocks at traced steps."
+          spec={sizes}
+        />
         <SeriesLegend
           series={SIZES.filter(({ name }) => hasPool || name === "in_use_bytes")}
           hint="Points are traced steps; the light lines only join them."
         />
-        {hasPool && <Chart {...shared} height="small" label="Fragmentation and utilisation of the pool at traced steps." spec={ratios} />}
-        {hasPool && <SeriesLegend series={RATIOS} />}
+        {hasRatios && <Chart {...shared} height="small" label="Fragmentation and utilisation of the pool at traced steps." spec={ratios} />}
+        {hasRatios && <SeriesLegend series={ratiosKnown} />}
         {finding && (
           <ul class="findings">
             <li>
