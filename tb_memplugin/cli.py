@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.errors import MemoryPluginError, NotFoundError
+from tb_memplugin.import_files import import_files
 from tb_memplugin.inspect_table import format_run
 from tb_memplugin.loading import load
 from tb_memplugin.model import PHASES, Run
@@ -41,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_inspect(commands)
+    _add_import(commands)
     return parser
 
 
@@ -60,6 +62,25 @@ def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--all-attempts", action="store_true", help="keep the steps of sessions that a later one repeats"
     )
     inspect.set_defaults(command=_inspect)
+
+
+def _add_import(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    taking = commands.add_parser(
+        "import",
+        help="take in a dump, a log or a profile",
+        description="Takes files of TensorFlow's own into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs of a job that "
+        "ran out of memory, profiles (*.xplane.pb).",
+    )
+    taking.add_argument("paths", metavar="PATH", nargs="+", help="the files; what belongs together, in one call")
+    taking.add_argument("--logdir", metavar="LOGDIR", required=True, help="the directory of the runs; made if missing")
+    taking.add_argument("--run", metavar="NAME", help="the run's name (default: after the first file)")
+    taking.set_defaults(command=_import)
+
+
+def _import(options: argparse.Namespace) -> int:
+    for sentence in import_files(options.paths, options.logdir, options.run):
+        print(sentence)
+    return 0
 
 
 def _inspect(options: argparse.Namespace) -> int:

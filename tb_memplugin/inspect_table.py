@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from tb_memplugin.analysis.changes import layer_totals, table_at
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, step_range
+from tb_memplugin.inspect_oom import oom_lines
 from tb_memplugin.model import LayerTable, Run, Snapshot
 from tb_memplugin.units import UNKNOWN, format_bytes, format_figure, unit_for
 
@@ -37,6 +38,9 @@ def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
         parts.append(_layers(table))
     if len(run.activations):
         parts.append(_activations(run))
+    for oom in run.ooms:
+        if selection.device in (None, oom.device) and selection.step in (None, oom.step):
+            parts.append("\n".join(clean(line) for line in oom_lines(oom)))
     parts.extend(f"finding: {clean(sentence)}" for sentence in run.findings)
     parts.extend(f"note: {clean(note)}" for note in run.notes)
     parts.extend(f"not readable: {clean(loss)}" for loss in run.damage)

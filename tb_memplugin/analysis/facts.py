@@ -56,7 +56,8 @@ def phases(run: Run) -> list[str]:
 
 def device_facts(run: Run) -> list[DeviceFacts]:
     """Every device of the run's samples and snapshots, accelerators first."""
-    names = dict.fromkeys([*run.samples.devices, *(taken.device for taken in run.snapshots)])
+    others = [*(taken.device for taken in run.snapshots), *(oom.device for oom in run.ooms)]
+    names = dict.fromkeys([*run.samples.devices, *others])
     ordered = sorted(names, key=lambda name: (name.rsplit("/", 1)[-1].upper().startswith("CPU"), name))
     return [_device_facts(run, name) for name in ordered]
 
@@ -64,7 +65,9 @@ def device_facts(run: Run) -> list[DeviceFacts]:
 def _device_facts(run: Run, device: str) -> DeviceFacts:
     snapshots = [taken for taken in run.snapshots if taken.device == device]
     candidates = [(taken.in_use_bytes, -taken.step) for taken in snapshots]
-    capacity = next((taken.capacity_bytes for taken in reversed(snapshots) if taken.capacity_bytes is not None), None)
+    limits = [taken.capacity_bytes for taken in reversed(snapshots)]
+    limits += [oom.capacity_bytes for oom in run.ooms if oom.device == device]
+    capacity = next((limit for limit in limits if limit is not None), None)
     figures = run.samples.devices.get(device)
     if figures is not None and len(run.samples):
         # Where an allocator keeps no peak, what is in use at the end of the step is a lower bound of it.

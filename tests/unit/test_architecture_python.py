@@ -83,7 +83,9 @@ ALLOWED: dict[str, set[str]] = {
     "plugin_loader": {"plugin"},
     # For the terminal and for Python.
     "loading": {"analysis.growth", "model", "store.file_source", "store.reader"},
-    "inspect_table": {"analysis.*", "model", "units"},
+    "import_files": {*BASE, "analysis.*", "importers.*", "run_writer", "trace"},
+    "inspect_oom": {"model", "units"},
+    "inspect_table": {"inspect_oom", "analysis.*", "model", "units"},
     "cli": {"*"},
     "__main__": {"cli"},
     "": {"loading", "recorder.*", "summary", "version"},
