@@ -256,7 +256,7 @@ class Classifier:
     def forward_ends(self) -> Integers:
         """Times at which a forward pass ended.
 
-        The end of the last execution of a layer's forward op before backward ops run.
+        The end of the last execution of a layer's forward op that allocates, before backward ops run.
         """
         return self._ends
 
@@ -264,7 +264,8 @@ class Classifier:
         ops, times = self._trace.ops, []
         phase_of: dict[int, str] = {}
         for index in set(ops.name.tolist()):
-            fact = self._names.fact(op_name(self._trace.strings[index]))
+            name = op_name(self._trace.strings[index])
+            fact = self._names.fact(name) if name in self._allocating else None
             if fact is not None and fact.layer is not None and fact.phase in ("forward", "backward"):
                 phase_of[index] = fact.phase
         last: int | None = None

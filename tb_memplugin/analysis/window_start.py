@@ -162,12 +162,14 @@ def _with_remembered(
     )
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], np.maximum.accumulate(ends[order])
-    more: list[_Item] = []
-    for address, chunk in facts.chunks.items():
-        place = int(np.searchsorted(starts, address + chunk.allocated, side="left"))
-        if place and ends[place - 1] > address:
-            continue
-        more.append(_Item(address, None, chunk.category, None, chunk.requested))
+    first = np.fromiter(facts.chunks, np.int64, len(facts.chunks))
+    last = first + np.asarray([chunk.allocated for chunk in facts.chunks.values()], np.int64)
+    place = np.searchsorted(starts, last, side="left")
+    free = (place == 0) | (np.append(ends, 0)[place - 1] <= first)
+    more = [
+        _Item(address, None, facts.chunks[address].category, None, facts.chunks[address].requested)
+        for address in first[free].tolist()
+    ]
     added = {item.address: facts.chunks[item.address].allocated for item in more}
     if sum(added.values()) + sum(sizes.values()) > budget:
         return items, sizes
@@ -196,14 +198,15 @@ def _bounded(items: list[_Item], sizes: dict[int, int], seen: Integers) -> tuple
     Second, by address, the most that a chunk can be larger than needed, of those that no address near bounds.
     """
     addresses = np.union1d(seen, np.asarray([item.address for item in items], np.int64))
+    places = np.searchsorted(addresses, np.asarray([item.address for item in items], np.int64), side="right")
+    following = np.append(addresses, -1)[places].tolist()
     bounds: dict[int, int] = {}
     open_ended: dict[int, int] = {}
-    for item in items:
+    for item, after in zip(items, following, strict=True):
         need = rounded(item.requested)
         if sizes[item.address] != need:
             continue
-        place = int(np.searchsorted(addresses, item.address, side="right"))
-        reach = int(addresses[place]) - item.address if place < len(addresses) else 2 * need
+        reach = after - item.address if after >= 0 else 2 * need
         most = min(need, SPLIT_AT) - ROUNDING
         if need < reach <= need + most:
             bounds[item.address] = reach

@@ -31,16 +31,16 @@ _COLUMNS = {
     b"requested_bytes": 5,
     b"bytes_allocated": 6,
     b"bytes_available": 7,
-    b"tf_op": 8,
-    b"region_type": 9,
-    b"shape": 10,
-    b"data_type": 11,
+    b"data_type": 8,
+    b"tf_op": 9,
+    b"region_type": 10,
+    b"shape": 11,
     b"fragmentation": 12,
     b"allocator_name": 13,
 }
 """Statistics of a memory event, to their place in a row after time, kind and thread."""
 _NOT_SAID = (-1, -1, -1, -1, -1, -1, -1, -1, -1, math.nan, -1)
-_TEXT_COLUMNS, _FRAGMENTATION = frozenset({8, 9, 10, 13}), 12
+_FIRST_TEXT, _FRAGMENTATION = 9, 12
 
 
 def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
@@ -152,7 +152,7 @@ class _PlaneReader:
     def _line(self, line: Any, memory: dict[int, int], spans: dict[int, tuple[str, int]]) -> None:
         thread, start = len(self._threads), line.timestamp_ns * 1000
         self._threads.append(_decoded(line.name or line.display_name))
-        columns, append = self._columns, self._events.append
+        columns, references, append = self._columns, self._references, self._events.append
         for event in line.events:
             key = event.metadata_id
             kind = memory.get(key)
@@ -167,12 +167,14 @@ class _PlaneReader:
                 column = columns.get(stat.metadata_id)
                 if column is None:
                     continue
-                if column in _TEXT_COLUMNS:
-                    row[column] = self._text_index(stat)
+                if column < _FIRST_TEXT:
+                    row[column] = stat.int64_value or stat.uint64_value
                 elif column == _FRAGMENTATION:
                     row[column] = stat.double_value
                 else:
-                    row[column] = stat.int64_value or stat.uint64_value
+                    reference = stat.ref_value
+                    known = references.get(reference)
+                    row[column] = self._text_index(stat) if known is None else known
             append(row)
 
     def _text_index(self, stat: Any) -> int:
@@ -180,9 +182,8 @@ class _PlaneReader:
         reference = stat.ref_value
         if not reference:
             return self._strings.add(stat.str_value)
-        if reference not in self._references:
-            self._references[reference] = self._strings.add(self._stat_names.get(reference, b""))
-        return self._references[reference]
+        found = self._references[reference] = self._strings.add(self._stat_names.get(reference, b""))
+        return found
 
     def traces(self) -> list[AllocationTrace]:
         """The columns, one trace for each allocator."""
@@ -224,7 +225,7 @@ def _trace(
     change = columns[:, 1] * columns[:, 4]
     order2, missed = in_allocator_order(change, columns[:, 6])
     columns, fragmentation = columns[order2], fragmentation[order][order2]
-    time_ps, kind, thread, address, allocated, requested, in_use, available, op, region, shape, dtype = (
+    time_ps, kind, thread, address, allocated, requested, in_use, available, dtype, op, region, shape = (
         np.ascontiguousarray(columns[:, index]) for index in range(12)
     )
     return AllocationTrace(

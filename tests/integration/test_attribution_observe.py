@@ -1,0 +1,140 @@
+"""Observing a program: it leaves no trace, changes no result, and knows functions that an earlier observer saw."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PREAMBLE = """
+import json
+import keras, numpy as np, tensorflow as tf
+from tb_memplugin.recorder import observe
+from tb_memplugin.recorder.observe import ModelObserver
+
+def model():
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(4, name="dense"), keras.layers.Dense(2, name="dense_1")]
+    built = keras.Sequential([keras.Input((8,)), *layers])
+    built.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return built
+
+x = np.random.default_rng(0).random((64, 8), dtype="float32")
+y = np.random.default_rng(0).integers(0, 2, 64)
+wrapped = [(keras.layers.Layer, "__call__"), (tf.GradientTape, "gradient")]
+"""
+
+
+def run(body: str) -> Any:
+    """What the last line of a child process prints, as JSON."""
+    code = PREAMBLE + textwrap.dedent(body)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "TF_CPU_ALLOCATOR_USE_BFC": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def test_wrappers_are_gone_when_the_last_observer_is() -> None:
+    answer = run(
+        """
+        before = [vars(owner)[name] for owner, name in wrapped]
+        one, two = ModelObserver(), ModelObserver()
+        one.install(); one.install(); two.install()
+        during = [vars(owner)[name] for owner, name in wrapped]
+        one.remove(); one.remove()
+        still = [vars(owner)[name] for owner, name in wrapped]
+        two.remove()
+        after = [vars(owner)[name] for owner, name in wrapped]
+        print(json.dumps([before == after, during == still, any(b is d for b, d in zip(before, during))]))
+        """
+    )
+    assert answer == [True, True, False]
+
+
+def test_training_is_bit_identical() -> None:
+    answer = run(
+        """
+        def losses(observed, **options):
+            built = model()
+            observer = ModelObserver()
+            if observed:
+                observer.install(); observer.watch(built)
+            built.run_eagerly = options.get("eager", False)
+            class Windows(keras.callbacks.Callback):
+                def on_train_batch_begin(self, batch, logs=None):
+                    if observed: observer.begin_window()
+                def on_train_batch_end(self, batch, logs=None):
+                    if observed: observer.end_window("CPU:0")
+            history = built.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[Windows()]).history["loss"]
+            observer.remove()
+            return [float(value).hex() for value in history]
+        print(json.dumps([losses(False) == losses(True), losses(False, eager=True) == losses(True, eager=True)]))
+        """
+    )
+    assert answer == [True, True]
+
+
+def test_a_later_observer_knows_what_an_earlier_one_saw() -> None:
+    answer = run(
+        """
+        built = model()
+        first = ModelObserver(); first.install(); first.watch(built)
+        built.fit(x, y, batch_size=16, verbose=0)
+        first.remove()
+        second = ModelObserver(); second.install(); second.watch(built)
+        second.begin_window()
+        built.fit(x, y, batch_size=16, verbose=0)
+        facts = second.end_window("CPU:0")
+        layers = {fact.layer for graph in facts.graphs for fact in graph.ops.values()}
+        unseen = model()
+        second.remove()
+        unseen.fit(x, y, batch_size=16, verbose=0)
+        needs = [second.needs_retrace(built), second.needs_retrace(unseen)]
+        print(json.dumps([sorted(layer for layer in layers if layer), *needs]))
+        """
+    )
+    layers, seen, unseen = answer
+    assert {"sequential/dense", "sequential/dense_1"} <= set(layers)
+    assert seen is False
+    assert unseen is True
+
+
+def test_a_fault_of_the_observer_does_not_reach_the_training() -> None:
+    answer = run(
+        """
+        built = model()
+        observer = ModelObserver(); observer.install(); observer.watch(built)
+        def broken(*arguments):
+            raise RuntimeError("broken")
+        observe.seen.notes = broken
+        loss = built.fit(x, y, batch_size=16, verbose=0).history["loss"]
+        observer.remove()
+        print(json.dumps(len(loss)))
+        """
+    )
+    assert answer == 1
+
+
+def test_a_failing_layer_leaves_the_stack_of_calls_as_it_was() -> None:
+    answer = run(
+        """
+        class Broken(keras.layers.Layer):
+            def call(self, inputs):
+                raise ValueError("on purpose")
+        observer = ModelObserver(); observer.install()
+        @tf.function
+        def use(value):
+            return Broken()(value)
+        try:
+            use(tf.zeros([2]))
+        except ValueError:
+            pass
+        depth = len(observe.seen.stack)
+        observer.remove()
+        print(json.dumps(depth))
+        """
+    )
+    assert answer == 0

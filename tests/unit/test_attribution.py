@@ -1,0 +1,233 @@
+"""The rules of the ledger on small traces made by hand.
+
+Lifetimes, categories, closure, and traces that do not hold together.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tb_memplugin.analysis.attribution import attribute
+from tb_memplugin.analysis.lifetimes import chunks
+from tb_memplugin.analysis.pool import proven_pool
+from tb_memplugin.model import Snapshot
+from tb_memplugin.trace import (
+    AllocationTrace,
+    GraphFacts,
+    Intervals,
+    OpFact,
+    TraceFacts,
+    VariableFact,
+)
+
+LIMIT = 1 << 30
+
+
+class Recorder:
+    """Writes down what an allocator and an executor would have done, one event a microsecond."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.start, self.in_use, self.time = start, start, 0
+        self.strings: dict[str, int] = {}
+        self.rows: list[tuple[int, ...]] = []
+        self.executions: list[tuple[int, int, int, int]] = []
+
+    def _text(self, text: str | None) -> int:
+        return -1 if text is None else self.strings.setdefault(text, len(self.strings))
+
+    def run(self, op: str, allocate: Any = (), free: Any = (), region: str = "output") -> None:
+        """One op: allocates (address, bytes) while it runs, and drops inputs right after."""
+        self.time += 1
+        begin = self.time
+        for address, size in allocate:
+            self.event(1, address, size, op, region)
+        self.executions.append((0, begin, self.time, self._text(f"{op}:Type")))
+        self.time += 1
+        for address, size in free:
+            self.event(-1, address, size)
+
+    def event(self, kind: int, address: int, size: int, op: str | None = None, region: str | None = None) -> None:
+        self.time += 1
+        allocated = -(-size // 256) * 256
+        self.in_use += kind * allocated
+        available = LIMIT - self.in_use
+        row = (self.time, kind, address, allocated, size, self._text(op), self._text(region), self.in_use, available)
+        self.rows.append(row)
+
+    def trace(self, missed: int = 0) -> AllocationTrace:
+        columns = np.asarray(self.rows, np.int64).T
+        none = np.full(len(self.rows), -1)
+        empty = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
+        return AllocationTrace(
+            device="GPU:0",
+            allocator="GPU_0_bfc",
+            time_ps=columns[0],
+            kind=columns[1],
+            address=columns[2],
+            allocated=columns[3],
+            requested=columns[4],
+            op=columns[5],
+            region=columns[6],
+            shape=none,
+            dtype=none,
+            in_use=columns[7],
+            available=columns[8],
+            fragmentation=np.full(len(self.rows), math.nan),
+            thread=np.zeros(len(self.rows), np.int64),
+            strings=tuple(self.strings),
+            ops=Intervals(*np.asarray(self.executions, np.int64).T) if self.executions else empty,
+            calls=empty,
+            layers=empty,
+            threads=("executor",),
+            start_in_use=self.start,
+            missed=missed,
+        )
+
+
+def ledger_of(trace: AllocationTrace, facts: TraceFacts) -> Snapshot:
+    return attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+
+
+def rows(snapshot: Snapshot) -> dict[tuple[str | None, str], int]:
+    return {(row.layer, row.category): row.bytes for row in snapshot.ledger}
+
+
+def graph(**ops: OpFact) -> tuple[GraphFacts, ...]:
+    return (GraphFacts("train", {name.replace("__", "/"): fact for name, fact in ops.items()}, {}, True),)
+
+
+FORWARD_A = OpFact("m/a", "forward", awaited=True)
+FORWARD_B = OpFact("m/b", "forward")
+BACKWARD = OpFact("m/a", "backward")
+GRADIENT = OpFact("m/a", "backward", is_gradient=True, gradient_of="m/a")
+FACTS = TraceFacts(
+    trainable={"m": True, "m/a": True, "m/b": False}, graphs=graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT)
+)
+
+
+def one_step(start: int = 0) -> Recorder:
+    step = Recorder(start)
+    step.run("a", [(0x1000, 4096)])
+    step.run("b", [(0x9000, 8192)])  # dies before the backward pass
+    step.run("a", [], [(0x9000, 8192)])
+    step.run("da", [(0x20000, 16384)])
+    step.run("dw", [(0x30000, 1000)], [(0x1000, 4096), (0x20000, 16384), (0x30000, 1000)])
+    return step
+
+
+def test_categories_follow_from_role_and_lifetime() -> None:
+    snapshot = ledger_of(one_step().trace(), FACTS)
+    assert snapshot.in_use_bytes == 4096 + 16384 + 1024
+    assert rows(snapshot) == {
+        ("m/a", "activations"): 4096,
+        ("m/a", "activation_gradients"): 16384,
+        ("m/a", "weight_gradients"): 1024,
+    }
+    assert snapshot.rounding_bytes == 24
+    assert [(row.layer, row.bytes) for row in snapshot.held_for_backward] == [("m/a", 4096)]
+
+
+def test_a_forward_result_that_nothing_waits_for_is_workspace() -> None:
+    step = Recorder()
+    step.run("a", [(0x1000, 256)])
+    step.run("b", [(0x9000, 8192)], [(0x9000, 8192)])
+    step.run("da", [(0x20000, 256)])
+    assert rows(ledger_of(step.trace(), FACTS))["m/b", "workspace"] == 8192
+
+
+def test_what_was_there_before_is_named_by_address_and_the_rest_is_shown() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", 0x100, 0x100)
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=FACTS.graphs, variables=(variable,))
+    snapshot = ledger_of(one_step(start=500_000).trace(), facts)
+    found = rows(snapshot)
+    assert found["m/a", "weights"] == 1024
+    assert found[None, "unattributed"] == 500_000 - 1024
+    assert sum(found.values()) == snapshot.in_use_bytes == 500_000 + 21_504
+
+
+def test_a_variables_new_buffer_counts_as_weights_once_the_old_one_is_gone() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 2048, "GPU:0", 0x100, 0x8000)
+    update = OpFact("m/a", "update", assigns="w")
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(assign=update), variables=(variable,))
+    step = Recorder(2048)
+    step.run("assign", [(0x8000, 2048)], [(0x100, 2048)], region="temp")
+    found = rows(ledger_of(step.trace(), facts))
+    assert found == {("m/a", "weights"): 2048, ("m/a", "workspace"): 2048}
+
+
+def test_a_trace_that_misses_events_names_only_what_was_there_before() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", 0x100, 0x100)
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=FACTS.graphs, variables=(variable,))
+    snapshot = ledger_of(one_step(start=4096).trace(missed=2), facts)
+    assert rows(snapshot).keys() == {("m/a", "weights"), (None, "unattributed")}
+    assert sum(rows(snapshot).values()) == snapshot.in_use_bytes
+    assert snapshot.held_for_backward == ()
+    assert any("misses events" in sentence for sentence in snapshot.not_available)
+
+
+def test_owners_that_do_not_fit_into_the_bytes_in_use_are_not_told() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 10_000_000, "GPU:0", 0x100, 0x100)
+    snapshot = ledger_of(one_step(start=4096).trace(), TraceFacts(variables=(variable,)))
+    assert rows(snapshot) == {(None, "unattributed"): snapshot.in_use_bytes}
+    assert any("owners are not available" in sentence for sentence in snapshot.not_available)
+
+
+def test_without_any_facts_the_ledger_still_closes() -> None:
+    snapshot = ledger_of(one_step().trace(), TraceFacts())
+    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
+
+
+def test_freeing_what_is_not_there_is_a_contradiction() -> None:
+    step = Recorder()
+    step.run("a", [(0x1000, 4096)], [(0x1000, 4096), (0x1000, 4096)])
+    assert chunks(step.trace()).strays == 1
+
+
+def test_chunks_from_before_the_window_are_told_from_new_ones() -> None:
+    step = Recorder(4096)
+    step.run("a", [(0x2000, 512)], [(0x1000, 4096)])
+    found = chunks(step.trace())
+    assert found.birth.tolist() == [0, -1]
+    assert found.death.tolist() == [2, 1]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(1, 100_000)), min_size=1, max_size=60), st.integers(0, 10**6))
+def test_every_ledger_sums_to_the_bytes_in_use(actions: list[tuple[int, int]], start: int) -> None:
+    step = Recorder(start)
+    live: dict[int, int] = {}
+    for slot, size in actions:
+        address = 0x1000000 * (slot + 1)
+        if address in live:
+            step.run("b", [], [(address, live.pop(address))])
+        else:
+            step.run(("a", "b", "da", "dw", "unknown")[slot % 5], [(address, size)])
+            live[address] = size
+    trace = step.trace()
+    snapshot = ledger_of(trace, FACTS)
+    assert snapshot.in_use_bytes == max(start, int(trace.in_use.max()))
+    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
+    assert all(row.bytes > 0 for row in snapshot.ledger)
+
+
+def test_pool_is_told_only_where_the_events_prove_it() -> None:
+    pool, largest = 30 << 20, 12 << 20
+    step = Recorder(4 << 20)
+    for number in range(40):
+        step.event(1, 0x100000 * number, 25_600 * (number % 7 + 1))
+    trace = step.trace()
+    free = pool - trace.in_use
+    figures = [float(f"{value:.6g}") for value in (free - largest) / free]
+    object.__setattr__(trace, "fragmentation", np.asarray(figures))
+    assert proven_pool(trace, len(trace) - 1) == (pool, largest)
+    object.__setattr__(trace, "fragmentation", np.linspace(0.1, 0.9, len(trace)))
+    assert proven_pool(trace, len(trace) - 1).bytes is None
+
+
+@pytest.mark.parametrize("event", [-1])
+def test_nothing_is_proven_before_the_first_event(event: int) -> None:
+    assert proven_pool(one_step().trace(), event) == (None, None)
