@@ -20,7 +20,7 @@ import numpy as np
 
 from tb_memplugin.importers.xplane import LAYER_PREFIX
 from tb_memplugin.model import Integers
-from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
+from tb_memplugin.trace import AllocationTrace, GraphFacts, KnownChunk, TraceFacts
 
 MAX_ADDRESSES = 500_000
 """Most addresses that are remembered of earlier windows."""
@@ -49,7 +49,6 @@ class GraphNotes:
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.gradients: list[tuple[str, int, Any]] = []  # op, which of its results, weak reference to the variable
-        self.facts: Any = None
 
 
 class _Seen:
@@ -87,26 +86,26 @@ class _Hooks:
     """The wrappers, in place while at least one observer is installed."""
 
     def __init__(self) -> None:
-        self._users = 0
+        self.users = 0
         self._originals: list[tuple[Any, str, Any, Any]] = []
         self._lock = threading.Lock()
         self.tracing: Mapping[int, str] | None = None  # id(layer) -> path while a profiler window is open
 
     def acquire(self) -> None:
         with self._lock:
-            self._users += 1
-            if self._users == 1:
+            self.users += 1
+            if self.users == 1:
                 try:
                     self._place()
                 except Exception:
                     self._restore()
-                    self._users = 0
+                    self.users = 0
                     raise
 
     def release(self) -> None:
         with self._lock:
-            self._users = max(0, self._users - 1)
-            if not self._users:
+            self.users = max(0, self.users - 1)
+            if not self.users:
                 self._restore()
 
     def _place(self) -> None:
@@ -133,10 +132,6 @@ class _Hooks:
             ):  # else somebody wrapped ours: theirs stays, and calls ours, which then only calls on
                 setattr(owner, name, original)
         self._originals.clear()
-
-    @property
-    def active(self) -> bool:
-        return self._users > 0
 
 
 hooks = _Hooks()
@@ -208,7 +203,7 @@ class _Mark(NamedTuple):
 def _enter(kind: str, layer: Any) -> _Mark | None:
     """Notes where a call begins; None if there is nothing to note. Never raises."""
     try:
-        if not hooks.active:
+        if not hooks.users:
             return None
         import tensorflow as tf
 
@@ -302,6 +297,7 @@ class ModelObserver:
         self._installed = False
         self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
         self._window: Any = None
+        self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # with what they were made from
         self._chunks: dict[str, tuple[Mapping[int, KnownChunk], Integers]] = {}  # by device
 
     def install(self) -> None:
@@ -365,7 +361,10 @@ class ModelObserver:
         window, gradients = self._window, seen.eager_gradients or ()
         if window is None:
             raise RuntimeError("end_window() before begin_window()")
-        facts: TraceFacts = window.facts(device, graph_facts(window.paths, window.owner_of), gradients)
+        graphs = [(notes, graph.version, len(notes.spans)) for graph, notes in list(seen.graphs.items())]
+        if self._graphs is None or self._graphs[0] != (window.signature(), graphs):
+            self._graphs = (window.signature(), graphs), graph_facts(window.paths, window.owner_of)
+        facts: TraceFacts = window.facts(device, self._graphs[1], gradients)
         known = self._chunks.get(device)
         return facts if known is None else dataclasses.replace(facts, chunks=known[0], addresses=known[1])
 

@@ -93,13 +93,17 @@ class Window:
         for part in getattr(value, "values", None) or (value,):  # the replicas of a distributed variable
             if part is None or id(part) in self._by_id or not hasattr(part, "handle"):
                 continue
-            name = f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{len(self._entries)}"
+            name = f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{id(part)}"
             entry = _Entry(name, part, role, layer, trainable)
             self._entries.append(entry)
             self._by_id[id(part)] = entry
             self._by_handle[id(part.handle)] = entry
         if value is not None and id(value) not in self._by_id and self._entries:
             self._by_id[id(value)] = self._entries[-1]
+
+    def signature(self) -> tuple[Any, ...]:
+        """What the facts of the program's graphs depend on: equal ones give equal facts."""
+        return tuple(self.paths.items()), tuple((entry.name, entry.layer) for entry in self._entries)
 
     def owner_of(self, item: Any) -> tuple[str, str | None] | None:
         """Name and layer of a variable, given itself or its resource handle; None if it is not known."""

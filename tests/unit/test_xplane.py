@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tb_memplugin.analysis.attribution import attribute
+from tb_memplugin.analysis.names_only import facts_from_names
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.descriptors import hlo_class, xspace_class
 from tb_memplugin.importers.hlo import read_module
@@ -169,3 +171,12 @@ def test_missing_events_are_counted() -> None:
 )
 def test_device_names(allocator: str, device: str) -> None:
     assert device_name(allocator) == device
+
+
+def test_a_profile_made_without_the_recorder_has_a_ledger_by_name_scopes() -> None:
+    trace = only_trace("graph")
+    snapshot = attribute(trace, facts_from_names(trace), step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes == TRUTH["graph"]["peak_bytes"]
+    waiting = {row.layer: row.bytes for row in snapshot.held_for_backward}
+    assert waiting["sequential_1/below_1"] == 2048 * 512 * 4
+    assert any("name scopes" in sentence for sentence in snapshot.not_available)

@@ -1,0 +1,54 @@
+"""Facts for a profile that was made without the recorder: as good as the names of its ops allow.
+
+Name scopes mostly carry the layer's name, but not always the right one (a scope ``dense_1`` may be that of layer
+``dense``): the ledger says so.
+"""
+
+import re
+
+from tb_memplugin.analysis.op_names import op_name
+from tb_memplugin.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
+
+NOTE = (
+    "Layers' places in the model are not available, because the profile was made without the recorder: "
+    "they are TensorFlow's name scopes, which can bear another layer's name."
+)
+_CALL = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
+_GRADIENT = re.compile(r"(?:^|/)gradient(?:_tape|s)/")
+_OPTIMIZERS = re.compile(
+    r"^(?:adam|adamw|adamax|adagrad|adadelta|adafactor|nadam|sgd|rmsprop|ftrl|lion|lamb|muon|loss_scale_optimizer)(?:_\d+)?/",
+    re.IGNORECASE,
+)
+_NO_LAYER = re.compile(r"^(?:compile_loss|loss|metrics|Iterator|cond|while)\b")
+
+
+def facts_from_names(trace: AllocationTrace) -> TraceFacts:
+    """What the op names of a trace say of their layers and passes."""
+    names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}
+    names.update(op_name(trace.strings[index]) for index in set(trace.ops.name.tolist()))
+    for module in trace.modules:
+        for allocation in module.allocations:
+            names.update(name for buffer in allocation.buffers for name in (*buffer.ops, *buffer.readers))
+    scopes = {_scope(_CALL.sub("", name)) for name in names if not _GRADIENT.search(name)}
+    ops = {name: _described(_CALL.sub("", name), scopes) for name in names}
+    graph = GraphFacts("", ops, {}, True)
+    return TraceFacts(mode="eager" if len(trace.layers) else "graph", graphs=(graph,), notes=(NOTE,))
+
+
+def _scope(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _described(name: str, scopes: set[str]) -> OpFact:
+    if _OPTIMIZERS.match(name):
+        return OpFact(None, "update")
+    gradient = _GRADIENT.search(name)
+    phase: Pass = "forward"
+    scope = _scope(name)
+    if gradient:
+        phase, scope = "backward", name[gradient.end() :]
+        while scope and scope not in scopes:
+            scope = _scope(scope)
+    if not scope or _NO_LAYER.match(scope):
+        return OpFact(None, phase if gradient or scope else "other")
+    return OpFact(scope, phase)
