@@ -51,7 +51,8 @@ def allocator_map(
         in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures after the event.
         ages: Of what was there before the window.
     """
-    live = np.flatnonzero((seen.birth <= event) & (seen.death > event))
+    placed = seen.address >= 0  # of what stood there before the window, not everything is known by its address
+    live = np.flatnonzero(placed & (seen.birth <= event) & (seen.death > event))
     live = _apart(seen, live[np.argsort(seen.address[live], kind="stable")])
     free_start, free_end = _free_stretches(seen, live)
     starts = np.concatenate([seen.address[live], free_start])
@@ -67,7 +68,7 @@ def allocator_map(
         seen,
         (starts, ends, row, gap_state),
         ages,
-        notes=_notes(unseen_used, unseen_free if pool_bytes is not None else None, pool_bytes),
+        notes=[*_bounds(seen, live, ages), *_notes(unseen_used, unseen_free if pool_bytes else None, pool_bytes)],
         complete=unseen_used == 0 and unseen_free == 0 and pool_bytes is not None,
         figures=(device, wall_time, in_use_bytes, pool_bytes, capacity_bytes),
     )
@@ -85,7 +86,8 @@ def _apart(seen: SeenStep, live: Integers) -> Integers:
 
 def _free_stretches(seen: SeenStep, live: Integers) -> tuple[Integers, Integers]:
     """(starts, ends) of what the trace speaks of at any time and that no chunk covers at the instant."""
-    start, end = _union(seen.address, seen.address + seen.allocated)
+    placed = seen.address >= 0
+    start, end = _union(seen.address[placed], (seen.address + seen.allocated)[placed])
     used_start, used_end = _union(seen.address[live], seen.address[live] + seen.allocated[live])
     # Sweep: +1 where a stretch of the whole begins, -2 where a used one does; free is where the sum is 1.
     places = np.concatenate([start, end, used_start, used_end])
@@ -129,6 +131,19 @@ def _gap_state(
         states[possible] = UNKNOWN_STATE
     states[gaps == 0] = -2
     return states
+
+
+def _bounds(seen: SeenStep, live: Integers, ages: Ages) -> list[str]:
+    """A sentence on the chunks whose sizes no event told: what lies there is known by its address only."""
+    stands = live[(seen.birth[live] < 0) & (seen.death[live] == seen.events)]
+    keys = zip(seen.address[stands].tolist(), seen.allocated[stands].tolist(), strict=True)
+    count = sum(key not in ages for key in keys)
+    if not count:
+        return []
+    return [
+        f"The exact sizes of {count} chunks are not available, because they were allocated before any traced step: the "
+        "least that they can be is shown."
+    ]
 
 
 def _notes(unseen_used: int, unseen_free: int | None, pool_bytes: int | None) -> list[str]:

@@ -146,6 +146,8 @@ class StepTracer:
                 capacity_bytes=self._capacities[trace.device],
             )
             snapshots.append(snapshot)
+            if not trace.missed:
+                self._faults.run(OBSERVING, self._watch.observer.remember, trace)
             taken = self._faults.run(MAPS, self._map, traced, trace, snapshot)
             if taken is not None:
                 maps.append(taken)

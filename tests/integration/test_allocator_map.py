@@ -1,0 +1,147 @@
+"""Maps and "would it fit?" against the allocator itself: its own dump of the same moment, and real allocations."""
+
+import concurrent.futures
+import glob
+import pathlib
+from typing import Any
+
+import pytest
+from child import run_child
+
+import tb_memplugin
+from tb_memplugin.analysis.bfc import would_fit
+from tb_memplugin.importers.bfc_dump import read_dump
+from tb_memplugin.model import FREE, IN_USE, AllocatorMap
+
+MIB = 1 << 20
+LIMIT_MIB = 64
+
+START = """
+import os, threading, time
+os.environ["TF_BFC_MEMORY_DUMP"] = sys.argv[1] + "/dump"
+import tensorflow as tf, tb_memplugin
+MIB = 1 << 20
+def take(size): return tf.zeros([size], tf.uint8)
+def in_use(): return tf.config.experimental.get_memory_info("CPU:0")["current"]
+def fails(size):
+    try:
+        take(size)
+    except tf.errors.ResourceExhaustedError:
+        return True
+    return False
+"""
+
+# The step's peak is the moment of the dump: what follows it allocates nothing.
+MAP = (
+    START
+    + """
+old = [take(MIB) for _ in range(4)] + [take(300)]
+with tb_memplugin.MemoryRecorder(sys.argv[1] + "/run", trace_steps=[0, 1]) as recorder:
+    with recorder.step(0):
+        more = [take(100_000 * n) for n in range(1, 8)]
+    with recorder.step(1):
+        held = [take(MIB // 2 + 1000 * n) for n in range(12)]
+        del held[2::3]; del more[1]
+        held.append(take(9 * MIB)); held.append(take(700_000))
+        assert fails(1 << 33)
+answer({})
+"""
+)
+
+FITS = (
+    START
+    + """
+told = []
+def trials(sizes_that_may_fail, sizes):
+    done = [[size, not fails(size)] for size in sizes]
+    results = {}
+    threads = [threading.Thread(target=lambda size=size: results.update({size: not fails(size)}))
+               for size in sizes_that_may_fail]
+    [thread.start() for thread in threads]; [thread.join() for thread in threads]
+    return done + [[size, results[size]] for size in sizes_that_may_fail]
+held = [take(MIB) for _ in range(5)] + [take(10) for _ in range(20)]
+del held[-1:-20:-2]
+assert fails(1 << 33)
+# GIVEN a pool below its limit: what it may still grow by, to the byte
+pool = int(sys.argv[2]) << 20
+import glob
+def dumps(): return sorted(glob.glob(sys.argv[1] + "/dump_*"))
+first = dumps()[-1]
+from tb_memplugin.importers.bfc_dump import read_dump
+left = (int(sys.argv[2]) << 20) - read_dump(open(first, "rb").read(), 0.0).pool_bytes
+told.append([first, trials([left + 1, left + 4096], [left])])
+# GIVEN a full pool with holes: the largest hole, to the byte
+while (int(sys.argv[2]) << 20) - in_use() > 2 * MIB: held.append(take(MIB))
+for place in (1, 2, 26, 30, 31, 32): held[place] = None
+assert fails(1 << 33)
+second = dumps()[-1]
+taken = read_dump(open(second, "rb").read(), 0.0)
+largest = int(taken.bytes[taken.state == 0].max())
+told.append([second, trials([largest + 1, largest + 256, 2 * largest],
+                            [largest, largest - 255, largest // 2, largest // 2 + 256, 300, 1])])
+answer({"told": told})
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def children(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Both children's answers and directories; they wait side by side."""
+    limit = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMIT_MIB), "CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    directories = {name: tmp_path_factory.mktemp(name) for name in ("map", "fits")}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        answers = {
+            name: pool.submit(run_child, code, str(directories[name]), str(LIMIT_MIB), environment=limit)
+            for name, code in (("map", MAP), ("fits", FITS))
+        }
+        return {name: (answer.result(), directories[name]) for name, answer in answers.items()}
+
+
+def last_dump(directory: pathlib.Path) -> AllocatorMap:
+    path = sorted(glob.glob(f"{directory}/dump_*"))[-1]
+    return read_dump(pathlib.Path(path).read_bytes(), 0.0, LIMIT_MIB * MIB)
+
+
+def test_the_map_has_the_chunks_and_holes_of_the_allocators_own_dump(children: dict) -> None:
+    # GIVEN a traced step at whose peak the allocator dumped its chunks
+    _, directory = children["map"]
+    truth = last_dump(directory)
+    chunks = {
+        address: (size, state)
+        for address, size, state in zip(truth.address.tolist(), truth.bytes.tolist(), truth.state.tolist(), strict=True)
+    }
+    # WHEN the step's map is read
+    run = tb_memplugin.load(directory)["run"]
+    taken = next(taken for taken in run.maps if taken.step == 1)
+    assert taken.in_use_bytes == truth.in_use_bytes and run.damage == () and run.ooms == ()
+    # THEN every chunk in use is the allocator's, and so is every hole between two of them
+    rows = list(zip(taken.address.tolist(), taken.bytes.tolist(), taken.state.tolist(), strict=True))
+    used = [row for row in rows if row[2] == IN_USE]
+    assert len(used) >= 20
+    different = [row for row in used if chunks.get(row[0]) != (row[1], IN_USE)]
+    # Of what was allocated before any traced step, only the least size is known.
+    before = set(truth.address[truth.requested_bytes == MIB].tolist())
+    assert {address for address, _, _ in different} <= before
+    assert all(size <= chunks[address][0] for address, size, _ in different)
+    holes = [
+        rows[at]
+        for at in range(1, len(rows) - 1)
+        if rows[at][2] == FREE
+        and rows[at - 1][2] == rows[at + 1][2] == IN_USE
+        and len({int(taken.region[near]) for near in (at - 1, at, at + 1)}) == 1
+    ]
+    assert len(holes) >= 4
+    assert [hole for hole in holes if chunks.get(hole[0]) != (hole[1], FREE)] == []
+    # AND what was not seen is not claimed: the rest of the bytes in use is said to be without a place
+    seen = sum(size for _, size, _ in used)
+    assert seen <= truth.in_use_bytes
+    assert (seen == truth.in_use_bytes) == (not any("in use is not available" in text for text in taken.not_available))
+
+
+def test_requests_succeed_and_fail_as_predicted(children: dict) -> None:
+    answer, _ = children["fits"]
+    for path, trials in answer["told"]:
+        taken = read_dump(pathlib.Path(path).read_bytes(), 0.0, LIMIT_MIB * MIB)
+        predicted = [[size, would_fit(taken, size).fits] for size, _ in trials]
+        assert predicted == trials
+        assert {fits for _, fits in trials} == {True, False}

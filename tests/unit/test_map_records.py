@@ -1,0 +1,96 @@
+"""Allocator maps and post-mortems to frames and back; a frame that does not hold together is refused."""
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reading_cases import DEVICE, START, equal, make_map, make_oom
+
+from tb_memplugin import codec, map_records
+from tb_memplugin.analysis.post_mortem import Death, post_mortem
+from tb_memplugin.codec import Frame
+from tb_memplugin.errors import FormatError
+from tb_memplugin.metadata import STREAMS
+from tb_memplugin.model import Session, SessionInfo
+from tb_memplugin.store.merge import make_session
+
+MAP, OOM = make_map(3), make_oom(59)
+BARE = post_mortem(Death("2", "failing", DEVICE, START), None)
+FRAMES = {"maps": map_records.map_frame(MAP, 4), "oom": map_records.oom_frame(OOM, 5)}
+
+
+def read(frame: Frame) -> Any:
+    stored = codec.decode(codec.encode(frame))
+    return map_records.read_map(stored) if STREAMS[stored.stream] == "maps" else map_records.read_oom(stored)
+
+
+def test_everything_is_read_back_as_it_was_written() -> None:
+    assert equal(read(FRAMES["maps"]), MAP)
+    assert equal(read(FRAMES["oom"]), OOM)
+    assert equal(read(map_records.oom_frame(BARE, 0)), BARE)
+    imported = make_map(None)
+    assert equal(read(map_records.map_frame(imported, 0)), imported)
+
+
+def spoiled(frame: Frame, table: str, column: str, value: Any) -> Frame:
+    return dataclasses.replace(frame, tables={**frame.tables, table: {**frame.tables[table], column: value}})
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (spoiled(FRAMES["maps"], "chunks", "state", np.asarray([0, 1, 2, 3, 0])), "state"),
+        (spoiled(FRAMES["maps"], "chunks", "owner", np.asarray([0, 1, 2, 0, 0])), "owner"),
+        (spoiled(FRAMES["maps"], "chunks", "region", np.asarray([0, 1, 2, 0, 0])), "region"),
+        (spoiled(FRAMES["maps"], "chunks", "address", np.asarray([-1, 1, 2, 3, 4])), "addresses"),
+        (spoiled(FRAMES["maps"], "chunks", "bytes", np.asarray([-1, 1, 2, 3, 4])), "no byte counts"),
+        (spoiled(FRAMES["maps"], "owners", "category", ["weights", "nonsense"]), "category"),
+        (spoiled(FRAMES["oom"], "ledger", "bytes", np.asarray([1, 2, 3])), "does not sum"),
+        (spoiled(FRAMES["oom"], "remedies", "kind", ["prayer", "limit"][: len(OOM.remedies)]), "kind"),
+    ],
+)
+def test_what_does_not_hold_together_is_refused(frame: Frame, reason: str) -> None:
+    with pytest.raises(FormatError, match=reason):
+        read(frame)
+
+
+@pytest.mark.parametrize("name", sorted(FRAMES))
+@pytest.mark.parametrize("value", [10**400, -1, True, "text", None, [], {}, 1.5, 2**53, [1], {"device": 3}])
+def test_any_attribute_gives_a_value_or_a_format_error(name: str, value: Any) -> None:
+    for attribute in FRAMES[name].attributes:
+        frame = dataclasses.replace(FRAMES[name], attributes={**FRAMES[name].attributes, attribute: value})
+        with contextlib.suppress(FormatError):
+            read(frame)
+
+
+columns = (
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6).map(lambda column: np.asarray(column, np.int64))
+    | st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=6).map(
+        lambda column: np.asarray(column, np.float64)
+    )
+    | st.lists(st.none() | st.text(max_size=3), max_size=6).map(tuple)
+)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(sorted(FRAMES)), st.data())
+def test_any_spoiled_column_gives_a_value_or_a_format_error(name: str, data: st.DataObject) -> None:
+    frame = FRAMES[name]
+    table = data.draw(st.sampled_from(sorted(frame.tables)))
+    column = data.draw(st.sampled_from(sorted(frame.tables[table])))
+    with contextlib.suppress(FormatError):
+        read(spoiled(frame, table, column, data.draw(columns)))
+
+
+def test_a_failure_that_was_taken_back_is_not_read_and_the_last_word_counts() -> None:
+    def session(*statuses: str) -> Session:
+        ooms = [dataclasses.replace(OOM, status=status) for status in statuses]  # type: ignore[arg-type]
+        return make_session("s", [SessionInfo("s", START, "recorder", {}, ())], [], [], [], [], ooms=ooms)[0]
+
+    assert session("failing", "tolerated").ooms == ()
+    assert [oom.status for oom in session("failing", "died").ooms] == ["died"]
+    assert [oom.status for oom in session("failing").ooms] == ["failing"]

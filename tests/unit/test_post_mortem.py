@@ -1,0 +1,72 @@
+"""Verdict, ledger and remedies of failures made by hand."""
+
+import dataclasses
+
+import numpy as np
+from reading_cases import DEVICE, MIB, START, make_layer, make_map
+
+from tb_memplugin.analysis.post_mortem import Death, post_mortem
+from tb_memplugin.model import IN_USE, ChunkOwner
+
+DEATH = Death("1", "died", DEVICE, START, 5, "train", 9 * MIB, shape="[16,32] float")
+MAP = make_map(5, capacity=16 * MIB)
+LAYERS = (
+    make_layer("model/backbone", False, 100),
+    make_layer("model/first", True, 100),
+    make_layer("model/head", True, 100),
+)
+
+
+def test_who_held_it_sums_to_the_bytes_in_use() -> None:
+    oom = post_mortem(DEATH, MAP)
+    assert [(row.layer, row.category, row.bytes) for row in oom.ledger] == [
+        ("model/head", "activations", 4 * MIB),
+        ("model/backbone", "weights", 3 * MIB),
+        (None, "unattributed", MIB),
+    ]
+    assert oom.verdict == "capacity" and (oom.free_bytes, oom.largest_free_bytes) == (8 * MIB, 6 * MIB)
+
+
+def test_what_is_missing_is_measured_and_each_remedy_says_whether_it_is_enough() -> None:
+    oom = post_mortem(DEATH, MAP, LAYERS, batch_size=16)
+    remedies = {remedy.kind: remedy for remedy in oom.remedies}
+    assert remedies["limit"].bytes == MIB
+    # 4 MiB of activations and the request of 9 MiB for 16 examples: two fewer free the missing MiB.
+    assert remedies["batch"].sentence.startswith("A batch of 14 instead of 16. An example takes 832 KiB")
+    assert remedies["batch"].enough and remedies["batch"].bytes == 2 * 13 * MIB // 16
+    assert "model/head" in remedies["freezing"].sentence
+    assert (remedies["freezing"].bytes, remedies["freezing"].enough) == (4 * MIB, True)
+
+
+def test_without_a_batch_size_or_layers_nothing_is_said_of_them() -> None:
+    assert [remedy.kind for remedy in post_mortem(DEATH, MAP).remedies] == ["limit"]
+
+
+def test_fragmentation_has_the_memory_that_only_it_took() -> None:
+    oom = post_mortem(dataclasses.replace(DEATH, requested_bytes=8 * MIB), MAP)
+    assert oom.verdict == "fragmentation"
+    assert [(remedy.kind, remedy.bytes, remedy.enough) for remedy in oom.remedies] == [("one_piece", 2 * MIB, True)]
+
+
+def test_an_unknown_request_has_a_verdict_only_where_every_request_would() -> None:
+    unknown = dataclasses.replace(DEATH, requested_bytes=None)
+    assert post_mortem(unknown, MAP).verdict is None
+    one_block = dataclasses.replace(MAP, state=np.asarray([IN_USE, IN_USE, IN_USE, IN_USE, 0]), in_use_bytes=10 * MIB)
+    oom = post_mortem(unknown, one_block)
+    assert oom.verdict == "capacity" and "all in one block" in oom.reason
+    assert oom.remedies == () and any("size of the request" in text for text in oom.not_available)
+
+
+def test_bytes_that_no_chunk_explains_are_unattributed() -> None:
+    partial = dataclasses.replace(
+        MAP, in_use_bytes=10 * MIB, complete=False, owners=(ChunkOwner("a", "weights", True),) * 2
+    )
+    oom = post_mortem(DEATH, partial)
+    assert sum(row.bytes for row in oom.ledger) == 10 * MIB
+    assert oom.largest_free_bytes is None and oom.free_bytes == 6 * MIB
+
+
+def test_a_failure_without_chunks_says_what_it_knows() -> None:
+    oom = post_mortem(dataclasses.replace(DEATH, notes=("The chunks are not available, because …",)), None)
+    assert (oom.requested_bytes, oom.verdict, oom.ledger, oom.map) == (9 * MIB, None, (), None)
+    assert oom.not_available == ("The chunks are not available, because …",)
