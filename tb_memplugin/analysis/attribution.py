@@ -14,7 +14,7 @@ from tb_memplugin.analysis.categories import Classifier, Owner
 from tb_memplugin.analysis.lifetimes import Chunks, chunks
 from tb_memplugin.analysis.pool import proven_pool
 from tb_memplugin.analysis.window_start import Standing, standing
-from tb_memplugin.model import HeldRow, LedgerRow, Phase, Snapshot
+from tb_memplugin.model import HeldRow, LedgerRow, Mode, Phase, Snapshot
 from tb_memplugin.trace import AllocationTrace, TraceFacts
 
 
@@ -55,7 +55,7 @@ def attribute(
             "The largest free block is not available, because it follows from the pool's size and a fragmentation "
             "of six digits, which leave several sizes."
         )
-    mode = facts.mode
+    mode: Mode = facts.mode if facts.mode != "eager" or len(trace.layers) else "graph"
     compiled, live = _compiled_share(found, classifier, peak)
     if compiled:
         notes.append(

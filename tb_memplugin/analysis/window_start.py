@@ -69,7 +69,7 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
     rest: list[Standing] = []
     if 0 <= left <= small:
         sizes.update(bounds)
-    elif 0 < left <= sum(open_ended.values()) + small and not _unseen_inputs(trace, found, left):
+    elif facts.chunks and 0 < left <= sum(open_ended.values()) + small and not _unseen_inputs(trace, found, left):
         sizes.update(bounds)
         if len(open_ended) == 1 and left <= sum(open_ended.values()):
             sizes.update((address, sizes[address] + left) for address in open_ended)

@@ -22,8 +22,7 @@ from tb_memplugin.importers.xplane import LAYER_PREFIX
 from tb_memplugin.model import Integers
 from tb_memplugin.trace import AllocationTrace, GraphFacts, KnownChunk, TraceFacts
 
-MAX_ADDRESSES = 500_000
-"""Most addresses that are remembered of earlier windows."""
+MAX_ADDRESSES = 500_000  # that are remembered of earlier windows
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -57,6 +56,7 @@ class _Seen:
     def __init__(self) -> None:
         self.graphs: weakref.WeakKeyDictionary[Any, GraphNotes] = weakref.WeakKeyDictionary()
         self.outermost: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.eager_gradients: list[tuple[int, int, Any]] | None = None
         self.calls_in_graphs = 0
         self.lock = threading.Lock()
@@ -156,6 +156,7 @@ def _apply(original: Any) -> Any:
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         mark = _enter("update", None)
         if mark is not None:
+            seen.optimizers.add(self)
             variables = (
                 trainable_variables if trainable_variables is not None else getattr(self, "_trainable_variables", ())
             )
@@ -172,7 +173,7 @@ def _apply(original: Any) -> Any:
 
 
 def _listed(values: Any) -> Any:
-    """A generator can be read only once: the optimizer gets what was read of it."""
+    # A generator can be read only once: the optimizer gets what was read of it.
     return values if isinstance(values, (list, tuple)) else list(values)
 
 
@@ -310,6 +311,7 @@ class ModelObserver:
         """Ends observing and puts everything back as it was."""
         if self._installed:
             self._installed = False
+            self._window = None
             hooks.tracing = None
             seen.eager_gradients = None
             hooks.release()
@@ -348,7 +350,7 @@ class ModelObserver:
         """
         from tb_memplugin.recorder.observe_variables import Window
 
-        window = Window(self._models())
+        window = Window(self._models(), list(seen.optimizers))
         seen.eager_gradients = []
         hooks.tracing = window.paths
         self._window = window
@@ -373,7 +375,7 @@ class ModelObserver:
         from tb_memplugin.recorder.observe_graphs import graph_facts
         from tb_memplugin.recorder.observe_variables import Window
 
-        window = Window(self._models())
+        window = Window(self._models(), list(seen.optimizers))
         return window.facts(device, graph_facts(window.paths, window.owner_of), ()), window.paths
 
     def remember(self, trace: AllocationTrace) -> None:

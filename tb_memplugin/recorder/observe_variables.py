@@ -31,7 +31,7 @@ class Window:
         paths: id of a layer to its path, of all models of the program.
     """
 
-    def __init__(self, models: list[tuple[Any, Any]]) -> None:
+    def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any]) -> None:
         self.paths: dict[int, str] = {}
         self._trainable: dict[str, bool] = {}
         self._entries: list[_Entry] = []
@@ -46,6 +46,8 @@ class Window:
         for nodes, model, optimizer in trees[:MAX_MODELS]:
             if id(model) not in self.paths:
                 self._add_model(nodes, model, optimizer)
+        for optimizer in optimizers:  # those of other models, of which only their updates were seen
+            self._add_optimizer(optimizer)
         for entry in self._entries:
             entry.start = variable_address(entry.variable)
         self._start_in_use = _bytes_in_use()
