@@ -17,8 +17,8 @@ from tb_memplugin.units import format_bytes
 
 _TRACE, _VARIABLE = OWNER_SOURCES.index("trace"), OWNER_SOURCES.index("variable")
 
-Ages = Mapping[tuple[int, int], int]
-"""(address, bytes) of a chunk to the step of the first snapshot that saw it."""
+Ages = Mapping[tuple[int, int], tuple[int, bool]]
+"""(address, bytes) of a chunk to the step of the first snapshot that saw it, and whether it saw its allocation."""
 
 
 def ages_after(known: Ages, seen: SeenStep) -> Ages:
@@ -26,7 +26,7 @@ def ages_after(known: Ages, seen: SeenStep) -> Ages:
     rows = np.flatnonzero(seen.death == seen.events)
     keys = zip(seen.address[rows].tolist(), seen.allocated[rows].tolist(), seen.birth[rows].tolist(), strict=True)
     return {
-        (address, size): known.get((address, size), seen.step) if birth < 0 else seen.step
+        (address, size): known.get((address, size), (seen.step, False)) if birth < 0 else (seen.step, True)
         for address, size, birth in keys
     }
 
@@ -137,12 +137,12 @@ def _bounds(seen: SeenStep, live: Integers, ages: Ages) -> list[str]:
     """A sentence on the chunks whose sizes no event told: what lies there is known by its address only."""
     stands = live[(seen.birth[live] < 0) & (seen.death[live] == seen.events)]
     keys = zip(seen.address[stands].tolist(), seen.allocated[stands].tolist(), strict=True)
-    count = sum(key not in ages for key in keys)
+    count = sum(not ages.get(key, (0, False))[1] for key in keys)
     if not count:
         return []
     return [
-        f"The exact sizes of {count} chunks are not available, because they were allocated before any traced step: the "
-        "least that they can be is shown."
+        f"The exact sizes of {count} chunks are not available, because they were allocated before any traced step: "
+        "sizes that the bytes in use allow are shown."
     ]
 
 
@@ -219,6 +219,6 @@ def _chunk(seen: SeenStep, row: int, ages: Ages) -> tuple[int, int, int, int, in
     birth, requested, owner = int(seen.birth[row]), int(seen.requested[row]), int(seen.owner[row])
     known = seen.owners[owner].category != "unattributed"
     key = (int(seen.address[row]), int(seen.allocated[row]))
-    since = seen.step if birth >= 0 else ages.get(key, MISSING)
+    since = seen.step if birth >= 0 else ages.get(key, (MISSING, False))[0]
     source = (_TRACE if birth >= 0 else _VARIABLE) if known else 0
     return (requested if requested >= 0 else MISSING, IN_USE, owner if known else -1, source, since)

@@ -6,7 +6,6 @@ it gives up; also for failures that an operation tolerates.
 """
 
 import dataclasses
-import glob
 import itertools
 import os
 import re
@@ -62,10 +61,12 @@ class DumpFiles:
         prefix = os.environ.get(VARIABLE)
         if not prefix:
             return []
+        directory, name = os.path.split(prefix)
         found = []
-        for path in glob.glob(glob.escape(prefix) + "_*"):
-            match = _NAME.fullmatch(path[len(prefix) :])
+        for entry in os.listdir(directory or "."):
+            match = _NAME.fullmatch(entry[len(name) :]) if entry.startswith(name) else None
             if match is not None and int(match["microseconds"]) / 1e6 >= wall_time:
+                path = os.path.join(directory, entry)
                 found.append(DumpFile(int(match["microseconds"]) / 1e6, match["allocator"], path))
         return sorted(found)
 
