@@ -54,6 +54,11 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
         elif name.startswith("CPU"):
             devices.append(Device(name, _cpu_capacity(), None))
         else:
+            if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
+                sentences.append(
+                    f"layers, allocator maps and chunks of failures are not available on {name}, because the allocator "
+                    "of TF_GPU_ALLOCATOR=cuda_malloc_async reports no allocations: its pool is the driver's own"
+                )
             capacity, bus = details.get(name, (None, None))
             devices.append(Device(name, capacity, bus))
     return devices, sentences
