@@ -42,7 +42,12 @@ def make_batches(steps: int, seed: int) -> tf.data.Dataset:
     along = x[None] * np.cos(angle)[:, None, None] + y[None] * np.sin(angle)[:, None, None]
     stripes = np.sin(along * 0.8 + random.uniform(0, 6, count)[:, None, None])
     images = stripes[..., None] + random.normal(0, 0.3, (count, IMAGE_SIZE, IMAGE_SIZE, 3))
-    return tf.data.Dataset.from_tensor_slices((images.astype("float32"), labels)).batch(BATCH_SIZE).prefetch(2)
+    shape = (steps, BATCH_SIZE, IMAGE_SIZE, IMAGE_SIZE, 3)
+    # From a generator: the images stay in host memory, and only the batches under way are on the device.
+    return tf.data.Dataset.from_generator(
+        lambda: zip(images.astype("float32").reshape(shape), labels.reshape(steps, BATCH_SIZE), strict=True),
+        output_signature=(tf.TensorSpec(shape[1:], tf.float32), tf.TensorSpec(shape[1:2], tf.int64)),
+    ).apply(tf.data.experimental.assert_cardinality(steps))
 
 
 def make_model() -> keras.Model:

@@ -2,8 +2,7 @@
 
 A frame is a fixed header and a zlib body. The body is a set of named tables of named columns, delta-coded and
 byte-transposed, with every string interned once, and a small JSON object of attributes. A frame is understood without
-any other,
-so that a damaged one costs only itself. Format 1, little-endian:
+any other, so that a damaged one costs only itself. Format 1, little-endian:
 
 ====== ===== ==================================================================
 offset bytes meaning
@@ -11,7 +10,7 @@ offset bytes meaning
 0      4     magic ``TBMP``
 4      2     format version
 6      2     index of the stream in `metadata.STREAMS`
-8      4     CRC-32 of everything from offset 12 to the end
+8      4     CRC-32 of bytes 4 to 8 and everything from offset 12 to the end
 12     4     sequence number of the frame in its stream and session, from 0
 16     8     first step
 24     8     last step
@@ -21,9 +20,9 @@ offset bytes meaning
 ====== ===== ==================================================================
 
 The inflated body: four bytes of length, that many of JSON (``attributes``, ``strings``, ``tables``), then the columns'
-bytes in the order in
-which ``tables`` names them. Column types: ``i`` int64 (delta, transposed), ``f`` float64, ``s`` index into ``strings``
-(stored as ``i``; -1 is null).
+bytes in the order in which ``tables`` names them. Column types: ``f`` float64; ``i`` int64 (differences of neighbours,
+transposed: first the lowest bytes of all, then the next); ``r1`` to ``r8`` int64 (as they are, transposed, only the 1
+to 8 lowest bytes, the rest being zero); ``s`` index into ``strings`` (stored as ``i``; -1 is null).
 """
 
 import dataclasses
@@ -53,6 +52,7 @@ MISSING = -(2**63)
 
 _HEADER = struct.Struct("<4sHHIIqqII")
 _CRC_FROM = 12
+_PLAIN_KINDS = {f"r{planes}": planes for planes in range(1, 9)}
 
 IntColumn: TypeAlias = npt.NDArray[np.int64]
 FloatColumn: TypeAlias = npt.NDArray[np.float64]
@@ -128,8 +128,8 @@ def encode(frame: Frame, level: int = 1) -> bytes:
     header = _HEADER.pack(
         MAGIC, FORMAT_VERSION, frame.stream, 0, frame.sequence, frame.first_step, frame.last_step, frame.rows, len(body)
     )
-    checked = header[_CRC_FROM:] + packed
-    return header[: _CRC_FROM - 4] + struct.pack("<I", zlib.crc32(checked)) + checked
+    rest = header[_CRC_FROM:] + packed
+    return header[: _CRC_FROM - 4] + struct.pack("<I", _checksum(header, rest)) + rest
 
 
 def decode(data: bytes) -> Frame:
@@ -186,11 +186,15 @@ def _check_header(data: bytes) -> tuple[int, int, int, int, int, int]:
         raise NewerFormatError(f"frame of format {version}; this version reads up to {FORMAT_VERSION}: upgrade")
     if version < 1:
         raise FormatError(f"frame of unknown format {version}")
-    if zlib.crc32(data[_CRC_FROM:]) != crc:
+    if _checksum(data, data[_CRC_FROM:]) != crc:
         raise FormatError("frame is damaged: its checksum does not match")
     if body_bytes > MAX_BODY_BYTES:
         raise FormatError(f"frame's body of {body_bytes} bytes is over the limit of {MAX_BODY_BYTES}")
     return stream, sequence, first_step, last_step, rows, body_bytes
+
+
+def _checksum(header: bytes, rest: bytes) -> int:
+    return zlib.crc32(rest, zlib.crc32(header[len(MAGIC) : _CRC_FROM - 4]))
 
 
 def _check_head_length(prefix: bytes, body_bytes: int) -> int:
@@ -239,10 +243,11 @@ def _decode_tables(described: dict[str, Any], strings: list[str], rest: memoryvi
             ):
                 raise FormatError(f"table {table_name!r} describes a column wrongly: {column!r:.80}")
             name, kind, length = column
-            if length < 0 or at + 8 * length > len(rest):
+            size = length * (_PLAIN_KINDS.get(kind, 8) if isinstance(kind, str) else 8)
+            if length < 0 or at + size > len(rest):
                 raise FormatError(f"column {name!r} of {length} values does not fit the frame")
-            table[name] = _decode_column(kind, rest[at : at + 8 * length], strings)
-            at += 8 * length
+            table[name] = _decode_column(kind, rest[at : at + size], strings)
+            at += size
             lengths.add(length)
         if len(lengths) > 1:
             raise FormatError(f"table {table_name!r} has columns of different lengths: {sorted(lengths)}")
@@ -258,9 +263,9 @@ def _encode_column(column: Column, strings: dict[str, int]) -> tuple[str, bytes]
             if not np.isfinite(column).all():
                 raise FormatError("a column holds a number that is not finite")
             return "f", column.astype("<f8").tobytes()
-        return "i", _pack_integers(column.astype("<i8"))
+        return _pack_integers(column.astype("<i8"))
     indices = [-1 if text is None else strings.setdefault(_shorten(text), len(strings)) for text in column]
-    return "s", _pack_integers(np.asarray(indices, "<i8"))
+    return "s", _transpose(_differences(np.asarray(indices, "<i8")))
 
 
 def _shorten(text: str) -> str:
@@ -274,9 +279,11 @@ def _decode_column(kind: Any, data: memoryview, strings: list[str]) -> Any:
             raise FormatError("frame holds a number that is not finite")
         return values
     if kind == "i":
-        return _unpack_integers(data)
+        return np.cumsum(_untranspose(data, 8), dtype=np.int64)
+    if kind in _PLAIN_KINDS:
+        return _untranspose(data, _PLAIN_KINDS[kind])
     if kind == "s":
-        indices = _unpack_integers(data)
+        indices = np.cumsum(_untranspose(data, 8), dtype=np.int64)
         if len(indices) and (indices.min() < -1 or indices.max() >= len(strings)):
             raise FormatError(f"frame names string {int(indices.max())} of {len(strings)}")
         table = [*strings, None]
@@ -284,15 +291,37 @@ def _decode_column(kind: Any, data: memoryview, strings: list[str]) -> Any:
     raise FormatError(f"frame holds a column of unknown type {kind!r:.20}")
 
 
-def _pack_integers(values: npt.NDArray[np.int64]) -> bytes:
-    # Differences of neighbours are small, and their like bytes side by side compress several times better.
-    delta = np.empty_like(values)
-    delta[:1] = values[:1]
-    np.subtract(values[1:], values[:-1], out=delta[1:])
-    return np.ascontiguousarray(delta.view(np.uint8).reshape(-1, 8).T).tobytes()
+def _pack_integers(values: npt.NDArray[np.int64]) -> tuple[str, bytes]:
+    """Kind and bytes of an integer column: the like bytes of all values side by side, which compress several times
+    better.
+
+    Differences of neighbours are stored where they need a byte less than the values (steps, addresses); sizes that
+    stay and now and then jump are stored as they are, without the high bytes that are zero in all of them.
+    """
+    differences = _differences(values)
+    if not len(values) or _extent(differences[1:]) * 256 <= _extent(values):
+        return "i", _transpose(differences)
+    used = max(1, (int(values.max()).bit_length() + 7) // 8) if values.min() >= 0 else 8
+    return f"r{used}", _transpose(values)[: used * len(values)]
 
 
-def _unpack_integers(data: memoryview) -> IntColumn:
-    planes = np.frombuffer(data, np.uint8).reshape(8, -1)
-    delta = np.ascontiguousarray(planes.T).view("<i8").reshape(-1)
-    return np.cumsum(delta, dtype=np.int64)
+def _differences(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    differences = np.empty_like(values)
+    differences[:1] = values[:1]
+    np.subtract(values[1:], values[:-1], out=differences[1:])
+    return differences
+
+
+def _extent(values: npt.NDArray[np.int64]) -> int:
+    return max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
+
+
+def _transpose(values: npt.NDArray[np.int64]) -> bytes:
+    return np.ascontiguousarray(values.view(np.uint8).reshape(-1, 8).T).tobytes()
+
+
+def _untranspose(data: memoryview, planes: int) -> IntColumn:
+    stored = np.frombuffer(data, np.uint8).reshape(planes, -1)
+    values = np.zeros((stored.shape[1], 8), np.uint8)
+    values[:, :planes] = stored.T
+    return values.view("<i8").reshape(-1).astype(np.int64, copy=False)

@@ -1,10 +1,8 @@
 """Which event files of a directory a living process still writes, told by advisory locks that end with their process.
 
 TensorBoard's Python reader follows one live event file of a directory only, so a second process that records into the
-same run by accident
-needs a directory of its own; a file whose writer is dead does no harm. Where there are no such locks (remote file
-systems, Windows) nothing is
-known to be live.
+same run by accident needs a directory of its own; a file whose writer is dead does no harm. Where there are no such
+locks (remote file systems, Windows) nothing is known to be live.
 """
 
 import os

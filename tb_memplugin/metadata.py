@@ -52,8 +52,7 @@ def run_name(event_run: str) -> tuple[str, str]:
     """Splits TensorBoard's run of an event file into (run, worker).
 
     ``exp1/memory`` is run ``exp1``, worker ``""``; ``exp1/memory/worker_3`` is run ``exp1``, worker ``worker_3``;
-    ``memory``
-    alone is run ``.``; any other name is a run of its own, written through a user's writer.
+    ``memory`` alone is run ``.``; any other name is a run of its own, written through a user's writer.
     """
     parts = event_run.replace("\\", "/").split("/")
     for at in range(len(parts) - 1, max(len(parts) - 3, -1), -1):

@@ -1,8 +1,7 @@
 """What goes into the frames of each stream: model objects to frames and back, with every value checked on the way in.
 
 A run directory may come from a stranger, so a frame that decodes is still not believed: indices, signs and lengths are
-checked here, and
-what does not hold is a `FormatError` that costs this frame only.
+checked here, and what does not hold is a `FormatError` that costs this frame only.
 """
 
 import dataclasses

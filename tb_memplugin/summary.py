@@ -7,8 +7,8 @@ with tf.summary.create_file_writer("runs/exp1/memory").as_default():
 ```
 
 Give the writer a directory of its own, ``<run>/memory``: TensorBoard's Python reader follows one live event file of a
-directory only.
-Activations are collected and written in chunks: after five seconds, when the writer is flushed or closed, at exit.
+directory only. Activations are collected and written in chunks: after five seconds, when the writer is flushed or
+closed, at exit.
 """
 
 import atexit
@@ -72,12 +72,10 @@ def allocator_snapshot(snapshot: Snapshot | Mapping[str, Any], step: Any = None)
 
     Args:
         snapshot: A `Snapshot`, or a mapping with its fields as in ``tb-memplugin inspect --format json``: `device` and
-            `in_use_bytes`; optional
-            `phase` (train), `mode` (graph), `pool_bytes`, `largest_free_bytes`, `capacity_bytes`, `fragmentation`,
-            `rounding_bytes`,
-            `ledger` (rows of layer, category, trainable, bytes, rounding_bytes), `held_for_backward` (rows of layer,
-            bytes) and `not_available`. What
-            the ledger leaves of `in_use_bytes` is `unattributed`.
+            `in_use_bytes`; optional `phase` (train), `mode` (graph), `pool_bytes`, `largest_free_bytes`,
+            `capacity_bytes`, `fragmentation`, `rounding_bytes`, `ledger` (rows of layer, category, trainable, bytes,
+            rounding_bytes), `held_for_backward` (rows of layer, bytes) and `not_available`. What the ledger leaves of
+            `in_use_bytes` is `unattributed`.
         step: Training step; by default `tf.summary.experimental.get_step()`.
 
     Returns:

@@ -181,9 +181,8 @@ class GraphFacts:
     Attributes:
         name: Its name without TensorFlow's number, e.g. ``one_step_on_data``.
         ops: Op name to fact.
-        callees: Name of an op that calls functions to (branch label, index into `TraceFacts.graphs`); the label is what
-            TensorFlow puts
-            into the names of inlined ops: ``body``, ``cond``, ``then``, ``else``, or empty.
+        callees: Name of an op that calls functions to (branch label, index into `TraceFacts.graphs`); the label is
+            what TensorFlow puts into the names of inlined ops: ``body``, ``cond``, ``then``, ``else``, or empty.
         root: Whether no other graph calls it.
     """
 

@@ -22,8 +22,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     ```
 
     One callback may serve several calls of `fit`, for example before and after layers are unfrozen: steps go on
-    counting. A step lasts from its
-    batch's begin to the next one's, so that Keras may go on working through logs in the background.
+    counting. A step lasts from its batch's begin to the next one's, so that Keras may go on working through logs in
+    the background.
 
     Args:
         log_dir: The run's directory (what TensorBoard shows as one run).

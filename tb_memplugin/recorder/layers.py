@@ -18,8 +18,7 @@ def walk(model: Any) -> list[LayerNode]:
     """Every layer of the model, the model first, parents before children, each object once at its first place.
 
     Names come from the tree of objects: name scopes and `layer.path` do not identify a layer. Siblings of equal name
-    get
-    ``name#2``, ``name#3``, … in the order in which Keras tracks them.
+    get ``name#2``, ``name#3``, … in the order in which Keras tracks them.
     """
     return list(_walk(model, model.name, set()))
 

@@ -21,10 +21,8 @@ class TraceSchedule:
     """Decides at the start of each step whether it is traced.
 
     A phase's second step after a change (of the layer table, or a new compilation) is always traced: the first one
-    compiles and tunes. Further
-    traces wait until the time spent on all traces is below `overhead` of the time run, those after a new highest peak
-    before those that only
-    spread over the run.
+    compiles and tunes. Further traces wait until the time spent on all traces is below `overhead` of the time run,
+    those after a new highest peak before those that only spread over the run.
 
     Args:
         overhead: Share of run time that tracing may cost, 0 to trace nothing.

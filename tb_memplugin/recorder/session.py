@@ -51,8 +51,7 @@ class MemoryRecorder:
     ```
 
     Make it before the training functions are traced, so that it sees which operations each layer makes. It never
-    raises into the training and
-    never changes its result: a part that fails is reported once by `logging` and stops.
+    raises into the training and never changes its result: a part that fails is reported once by `logging` and stops.
 
     Args:
         log_dir: The run's directory (what TensorBoard shows as one run), local or a URL that TensorFlow writes to.

@@ -23,7 +23,7 @@ def sealed(data: bytes) -> bytes:
     struct.pack_into("<4sHH", header, 0, codec.MAGIC, codec.FORMAT_VERSION, header[6] % len(STREAMS))
     struct.pack_into("<I", header, 36, len(body))
     packed = zlib.compress(body, 0)
-    struct.pack_into("<I", header, 8, zlib.crc32(bytes(header[12:]) + packed))
+    struct.pack_into("<I", header, 8, codec._checksum(bytes(header), bytes(header[12:]) + packed))
     return bytes(header) + packed
 
 

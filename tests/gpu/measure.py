@@ -2,10 +2,8 @@
 trainable.
 
 Every configuration trains in a process of its own. Printed is a Markdown table: the allocator's peak of the traced
-step beside the ledger's sum
-(closure), the share of it that has no owner, and the ratio of training time with and without the callback at default
-settings (pairs in
-turn, the first one not counted).
+step beside the ledger's sum (closure), the share of it that has no owner, and the ratio of training time with and
+without the callback at default settings (pairs in turn, the first one not counted).
 
 usage: python tests/gpu/measure.py [--image 224] [--batch 64] [--steps 60] [--pairs 6] [--profiles DIRECTORY]
 """

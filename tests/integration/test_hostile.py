@@ -36,7 +36,7 @@ def lying_body(stated: int, body: bytes) -> bytes:
     """A frame with a right checksum that states `stated` bytes for its body."""
     packed = zlib.compress(body, 9)
     header = struct.pack("<4sHHIIqqII", codec.MAGIC, 1, 1, 0, 0, 0, 0, 0, stated)
-    return header[:8] + struct.pack("<I", zlib.crc32(header[12:] + packed)) + header[12:] + packed
+    return header[:8] + struct.pack("<I", zlib.crc32(header[4:8] + header[12:] + packed)) + header[12:] + packed
 
 
 def spoiled_samples(**columns: object) -> bytes:
