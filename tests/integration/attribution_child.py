@@ -305,7 +305,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "mobilenet": lambda: application("MobileNetV2", 30),
     "efficientnet": lambda: application("EfficientNetB0", 40),
     "vgg16": vgg16,
-    "vgg16_frozen": lambda: application("VGG16", 5),
+    "vgg16_frozen": lambda: application("VGG16", 5, batch=24),
     "convolutions": convolutions,
     "own_step": own_step,
     "rematerialised": rematerialised,
