@@ -2,6 +2,10 @@
 
 import dataclasses
 from collections.abc import Collection
+from typing import Literal, TypeAlias
+
+Wish: TypeAlias = Literal["learn", "trace"]
+"""``learn``: trace the step to see what it makes that stays, such as the optimizer's slots; ``trace``: for its ledger."""
 
 PEAK_GROWTH = 1.01
 """A step whose peak exceeds the last traced one by this factor asks for a new trace."""
@@ -20,8 +24,8 @@ class _PhaseState:
 class TraceSchedule:
     """Decides at the start of each step whether it is traced.
 
-    A phase's second step after a change (of the layer table, or a new compilation) is always traced: the first one
-    compiles and tunes. Further traces wait until the time spent on all traces is below `overhead` of the time run,
+    A phase's second step after a change (of the layer table, or a new compilation) is always traced; the first one
+    compiles, tunes and makes what stays, so of training it is traced to learn that. Further traces wait until the time spent on all traces is below `overhead` of the time run,
     those after a new highest peak before those that only spread over the run.
 
     Args:
@@ -49,12 +53,19 @@ class TraceSchedule:
         state.steps_since_change = 1
         state.traced_since_change = False
 
-    def wants(self, phase: str, step: int, elapsed_seconds: float) -> bool:
-        """Whether the step that begins now is to be traced; `elapsed_seconds` counts from the recorder's start."""
+    def wants(self, phase: str, step: int, elapsed_seconds: float) -> Wish | None:
+        """What is to be done with the step that begins now; `elapsed_seconds` counts from the recorder's start."""
         if self._trace_steps is not None:
-            return phase == "train" and step in self._trace_steps
+            return "trace" if phase == "train" and step in self._trace_steps else None
         if self._overhead <= 0:
-            return False
+            return None
+        return "trace" if self._due(phase, elapsed_seconds) else self._learning(phase)
+
+    def _learning(self, phase: str) -> Wish | None:
+        state = self._phases.setdefault(phase, _PhaseState())
+        return "learn" if phase == "train" and not state.traced_since_change and not state.steps_since_change else None
+
+    def _due(self, phase: str, elapsed_seconds: float) -> bool:
         state = self._phases.setdefault(phase, _PhaseState())
         if not state.traced_since_change:
             return state.steps_since_change >= 1
@@ -62,6 +73,11 @@ class TraceSchedule:
             return self._affordable(elapsed_seconds)
         # Others may still need their turn: a trace that only spreads waits until two would fit.
         return self._affordable(elapsed_seconds, reserve=1)
+
+    def learned(self, phase: str, cost_seconds: float) -> None:
+        """A step ended that was traced for what it makes; the next one is traced for the ledger."""
+        self.compiled(phase)
+        self.cost(cost_seconds)
 
     def step_done(self, phase: str, peak_bytes: int) -> None:
         """A step that was not traced ended with this peak."""

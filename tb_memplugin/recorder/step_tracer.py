@@ -35,6 +35,7 @@ class TracedStep:
     wall_time: float
     profile: bytes
     facts: Mapping[str, TraceFacts]
+    only_learn: bool
 
 
 class StepTracer:
@@ -54,6 +55,8 @@ class StepTracer:
         self._window: ProfilerWindow | None = None
         self._untraced_seconds: dict[Phase, float] = {}
         self._began = time.perf_counter()
+        self._learning = False
+        self._opening_seconds = 0.0
         self._waiting = 0
         self._traces = 0
 
@@ -62,13 +65,17 @@ class StepTracer:
         self._traces = self._watch.observer.traces
         if not self._devices or self._faults.stopped(TRACING) or self._waiting >= MAX_WAITING:
             return
-        if self.schedule.wants(phase, step, time.perf_counter() - self._began):
+        wish = self.schedule.wants(phase, step, time.perf_counter() - self._began)
+        if wish is not None:
+            self._learning = wish == "learn"
             self._faults.run(TRACING, self._open)
 
     def _open(self) -> None:
+        began = time.perf_counter()
         try:
             self._faults.run(OBSERVING, self._watch.observer.begin_window)
             self._window = ProfilerWindow()
+            self._opening_seconds = time.perf_counter() - began
         except ProfilerBusyError:
             # Not a fault: the user profiles this step. Later steps are traced again.
             for device in self._devices[:1]:
@@ -84,17 +91,22 @@ class StepTracer:
         if window is None:
             self._note_untraced(phase, seconds, peak_bytes)
             return None
+        began = time.perf_counter()
         profile = self._close(window)
         facts = {
             device: self._faults.run(OBSERVING, self._watch.observer.end_window, device) or TraceFacts()
             for device in self._devices
         }
-        slower = max(0.0, seconds - self._untraced_seconds.get(phase, seconds))
-        self.schedule.traced(phase, peak_bytes, window.seconds + slower)
+        cost = self._opening_seconds + time.perf_counter() - began
+        if self._learning:
+            self.schedule.learned(phase, cost)
+        else:
+            slower = max(0.0, seconds - self._untraced_seconds.get(phase, seconds))
+            self.schedule.traced(phase, peak_bytes, cost + slower)
         if profile is None:
             return None
         self._waiting += 1
-        return TracedStep(step, phase, wall_time, profile, facts)
+        return TracedStep(step, phase, wall_time, profile, facts, self._learning)
 
     def _close(self, window: ProfilerWindow) -> bytes | None:
         # Not through Faults.run: a window that is open is closed even if tracing was stopped meanwhile by the
@@ -123,7 +135,7 @@ class StepTracer:
         began = time.thread_time()
         maps: list[AllocatorMap] = []
         snapshots: list[Snapshot] = self._faults.run(TRACING, self._snapshots, traced, maps) or []
-        if self._settings.keep_profile:
+        if self._settings.keep_profile and not traced.only_learn:
             self._faults.run("keeping raw profiles", self._keep, traced)
         self.schedule.cost(time.thread_time() - began)
         self._waiting -= 1
@@ -136,6 +148,10 @@ class StepTracer:
         snapshots = []
         for trace in traces:
             if trace.device not in traced.facts:
+                continue
+            if traced.only_learn:
+                if not trace.missed:
+                    self._faults.run(OBSERVING, self._watch.observer.remember, trace)
                 continue
             snapshot = attribute(
                 trace,

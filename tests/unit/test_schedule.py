@@ -18,7 +18,9 @@ def simulate(
             schedule.changed()
         wanted = schedule.wants("train", step, elapsed)
         elapsed += STEP_SECONDS + (TRACE_SECONDS if wanted else 0)
-        if wanted:
+        if wanted == "learn":
+            schedule.learned("train", TRACE_SECONDS)
+        elif wanted == "trace":
             traced.append(step)
             schedule.traced("train", peak(step), TRACE_SECONDS)
         elif step in (0, change_at):
@@ -30,6 +32,16 @@ def simulate(
 
 def test_the_step_after_the_compiling_one_is_traced() -> None:
     assert simulate(TraceSchedule(0.005), 20)[0] == 1
+
+
+def test_the_compiling_step_of_training_is_looked_at_for_what_it_makes() -> None:
+    schedule = TraceSchedule(0.005)
+    assert schedule.wants("train", 0, 0.0) == "learn"
+    schedule.learned("train", TRACE_SECONDS)
+    assert schedule.wants("train", 1, 0.1) == "trace"
+    assert schedule.wants("validation", 1, 0.1) is None
+    assert TraceSchedule(0.0).wants("train", 0, 0.0) is None
+    assert TraceSchedule(0.005, [3]).wants("train", 0, 0.0) is None
 
 
 def test_overhead_is_kept_over_a_long_run() -> None:
@@ -50,12 +62,12 @@ def test_a_change_of_the_layer_table_is_traced_again() -> None:
 
 
 def test_a_new_highest_peak_is_traced_before_a_step_that_only_spreads() -> None:
-    # GIVEN a budget that pays for one more trace at about step 80 and for a spread one at step 120
-    plain = simulate(TraceSchedule(0.005), 150)
-    grown = simulate(TraceSchedule(0.005), 150, peak=lambda step: 200 if step >= 90 else 100)
+    # GIVEN a budget that pays for one more trace at about step 120 and for a spread one at step 160
+    plain = simulate(TraceSchedule(0.005), 200)
+    grown = simulate(TraceSchedule(0.005), 200, peak=lambda step: 200 if step >= 130 else 100)
     # THEN the run whose peak grew is traced earlier
-    assert plain[0] == 1 and plain[1] > 110
-    assert grown[:2] == [1, 91]
+    assert plain[0] == 1 and plain[1] > 150
+    assert grown[:2] == [1, 131]
 
 
 def test_no_overhead_traces_nothing() -> None:
