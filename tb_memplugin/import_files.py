@@ -57,10 +57,15 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
         writer.close()
     except OSError as error:
         raise NotFoundError(f"the run {name!r} cannot be written below {logdir} ({error.strerror})") from None
-    told = [f"{name}: {len(ooms)} failed allocations"] if ooms else []
+    told = [f"{name}: {_counted(len(ooms), 'failed allocation')}"] if ooms else []
     if found.snapshots:
-        told.append(f"{name}: {len(found.snapshots)} snapshots from profiles, without layers: these are only in a run")
+        snapshots = _counted(len(found.snapshots), "snapshot")
+        told.append(f"{name}: {snapshots} from profiles, without owners: only the recorder sees which layer made an op")
     return told
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _run_name(path: str) -> str:

@@ -86,7 +86,7 @@ class SeenStep:
 
     def live(self, instant: int) -> Integers:
         """Rows of the chunks that were there just before an event."""
-        return np.flatnonzero((self.birth < instant) & (self.death >= instant))
+        return _there(self, np.arange(len(self.address)), instant)
 
 
 def seen_step(trace: AllocationTrace, facts: TraceFacts, step: int, phase: Phase) -> SeenStep:
@@ -241,12 +241,13 @@ class OwnerJoin:
         steps = [step for step in seen if step.phase == phase]
         for step in steps:
             point = step.point(op, requested)
-            if point is not None:
-                self._by_size(step, step.live(point.event).tolist(), Point(point.event, scale))
+            if point is None:
+                continue
+            for factor in dict.fromkeys((scale, 1.0)):  # not all of the workspace grows with the batch
+                self._by_size(step, Point(point.event, factor))
         for step in steps:
-            everything = list(range(len(step.address)))
             for factor in dict.fromkeys((scale, 1.0)):
-                self._by_size(step, everything, Point(-1, factor))
+                self._by_size(step, Point(-1, factor))
 
     def results(self, layers: Iterable[Layer], batch_size: int | None, phase: Phase | None) -> None:
         """Without a backward pass: chunks as large as the results of layers for the batch are such results."""
@@ -263,39 +264,65 @@ class OwnerJoin:
             if found:
                 self._give(row, _common(found), "size")
 
-    def _by_size(self, step: SeenStep, rows: Sequence[int], point: Point) -> None:
-        owners: dict[int, list[int]] = {}
-        for row in rows:
-            number, size = int(step.owner[row]), int(step.requested[row])
-            if point.scale != 1.0 and step.owners[number].category in _WITH_THE_BATCH:
-                size = round(size * point.scale)
-            owners.setdefault(size, []).append(number)
-        exact = point.event >= 0
-        if exact:
-            self._leave_out_known(step, owners)
+    def _by_size(self, step: SeenStep, point: Point) -> None:
+        """Gives the open chunks of each size the owners that chunks of the size had at the point, or in all the step.
+
+        Operations that run side by side may be a little earlier or later than they were: the nearest instant at which
+        there were as many chunks of the size is taken for the point.
+        """
+        sizes = step.requested.copy()
+        if point.scale != 1.0:
+            grows = np.asarray([owner.category in _WITH_THE_BATCH for owner in step.owners], bool)[step.owner]
+            sizes[grows] = np.round(sizes[grows] * point.scale).astype(np.int64)
         by_size: dict[int, list[int]] = {}
         for row in self._open_rows():
             by_size.setdefault(int(self._map.requested_bytes[row]), []).append(row)
         for size, open_rows in by_size.items():
-            left = owners.get(size, [])
-            if exact and len(left) == len(open_rows):
-                for row, number in zip(open_rows, left, strict=True):
-                    self._give(row, step.owners[number], "size")
-            elif left:
-                shared = _common({step.owners[number] for number in left})
-                for row in open_rows:
-                    self._give(row, shared, "size")
+            rows = np.flatnonzero(sizes == size)
+            if not len(rows):
+                continue
+            if point.event >= 0:
+                known = self._known_owners(size)
+                there = _nearest(step, rows, point.event, len(open_rows) + len(known))
+                left = _without([step.owners[number] for number in step.owner[there].tolist()], known)
+                if len(left) == len(open_rows):
+                    for row, owner in zip(open_rows, left, strict=True):
+                        self._give(row, owner, "size")
+                    continue
+                rows = _there(step, rows, point.event)
+            shared = _common(step.owners[number] for number in set(step.owner[rows].tolist()))
+            for row in open_rows:
+                self._give(row, shared, "size")
 
-    def _leave_out_known(self, step: SeenStep, owners: dict[int, list[int]]) -> None:
-        """Takes from `owners` (size to numbers) those whose chunks are known already."""
-        known = list(self._owners)
-        for row in self._by_address.values():
-            left = owners.get(int(self._map.requested_bytes[row]))
-            if left and self._owner[row] >= 0:
-                owner = known[int(self._owner[row])]
-                match = next((number for number in left if step.owners[number] == owner), None)
-                if match is not None:
-                    left.remove(match)
+    def _known_owners(self, size: int) -> list[ChunkOwner]:
+        """Owners of the chunks of a size that are known."""
+        owners = list(self._owners)
+        rows = [row for row in self._by_address.values() if self._map.requested_bytes[row] == size]
+        return [owners[int(self._owner[row])] for row in rows if self._owner[row] >= 0]
+
+
+def _nearest(step: SeenStep, rows: Integers, event: int, count: int) -> Integers:
+    """Those of the rows that were there at the instant nearest to an event at which so many of them were."""
+    instants = sorted({event, *(step.birth[rows] + 1).tolist(), *(step.death[rows] + 1).tolist()})
+    for instant in sorted(instants, key=lambda at: abs(at - event)):
+        there = _there(step, rows, instant)
+        if len(there) == count:
+            return there
+    return np.empty(0, np.int64)
+
+
+def _there(step: SeenStep, rows: Integers, instant: int) -> Integers:
+    """Those of the rows that were there just before an event."""
+    there: Integers = rows[(step.birth[rows] < instant) & (step.death[rows] >= instant)]
+    return there
+
+
+def _without(owners: list[ChunkOwner], known: Iterable[ChunkOwner]) -> list[ChunkOwner]:
+    left = list(owners)
+    for owner in known:
+        if owner in left:
+            left.remove(owner)
+    return left
 
 
 def _result_bytes(layer: Layer, batch_size: int) -> int | None:

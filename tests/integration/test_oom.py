@@ -97,6 +97,18 @@ callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2])
 dies(lambda: model.fit(data(64, 6), validation_data=data(4096, 1), verbose=0, callbacks=[callback]))
 """,
     ),
+    # Eagerly, and the program goes on with a smaller batch.
+    "eager": (
+        48,
+        """
+model = make_model()
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[1])
+model.fit(data(64, 4), verbose=0, callbacks=[callback])
+dies(lambda: model.fit(data(6000, 1), verbose=0, callbacks=[callback]))
+model.fit(data(64, 2), verbose=0, callbacks=[callback])
+""",
+    ),
     # Another thread frees memory while TensorFlow waits: the step goes on.
     "tolerated": (
         32,
@@ -194,7 +206,7 @@ def logged(log: str, error: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", ["fragmentation", "fit", "tape", "validation"])
+@pytest.mark.parametrize("name", ["fragmentation", "fit", "tape", "validation", "eager"])
 def test_a_death_has_the_figures_and_chunks_of_tensorflows_own_log(deaths: dict, name: str) -> None:
     # GIVEN a step that died, and TensorFlow's log of it
     run, told = deaths[name]
@@ -257,6 +269,15 @@ def test_a_death_in_validation_says_so(deaths: dict) -> None:
     assert (oom.phase, oom.step) == ("validation", 5)
     owned = sum(row.bytes for row in oom.ledger if row.category != "unattributed")
     assert owned >= 0.9 * oom.in_use_bytes
+
+
+def test_a_death_in_eager_mode_names_the_layer_that_was_called_and_recording_goes_on(deaths: dict) -> None:
+    run, _ = deaths["eager"]
+    oom = only(run)
+    assert (oom.step, oom.phase) == (4, "train") and (oom.layer or "").startswith("net/hidden_")
+    owned = sum(row.bytes for row in oom.ledger if row.category != "unattributed")
+    assert owned >= 0.9 * oom.in_use_bytes
+    assert run.samples.step.max() >= 6
 
 
 def test_a_failure_that_passes_is_no_death(deaths: dict) -> None:

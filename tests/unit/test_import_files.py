@@ -23,7 +23,7 @@ def test_a_dump_and_a_log_become_runs_that_inspect_shows(
     logdir = str(tmp_path / "runs")
     assert main(["import", str(log), "--logdir", logdir]) == 0
     assert main(["import", *map(str, sorted(tmp_path.glob("p_*"))), "--logdir", logdir, "--run", "team/dumps"]) == 0
-    assert "job_7: 1 failed allocations" in capsys.readouterr().out
+    assert "job_7: 1 failed allocation\n" in capsys.readouterr().out
     # THEN each run holds the one failure, and inspect shows it
     runs = tb_memplugin.load(logdir)
     assert sorted(runs) == ["job_7", "team/dumps"]
