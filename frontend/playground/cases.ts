@@ -47,6 +47,22 @@ export const CASES: Record<string, Case> = {
       }),
     ],
   },
+  growing: {
+    about: "memory that grows over the steps",
+    plans: [
+      plan({
+        findings: [
+          "GPU:0: memory in use at the end of a training step grows by 1.5 MiB every 100 steps since step 40, from 46.6 MiB to 49.7 MiB at step 239.",
+        ],
+      }),
+    ],
+  },
+  died: {
+    about: "steps that died for lack of memory, for either reason",
+    plans: [plan({ deaths: ["fragmentation", "capacity"] }), plan({ run: "well" })],
+  },
+  "many-chunks": { about: "a map of some 50,000 chunks", plans: [plan({ steps: 44, unfreezeAt: null, chunkBytes: 4096 })] },
+  restarted: { about: "a training that was started again", plans: [plan({ restarts: [120] })] },
   hostile: {
     about: "names that hold markup",
     plans: [plan({ run: "<img src=x onerror=alert(1)>", layers: ["<script>alert(2)</script>", "a".repeat(300)] })],

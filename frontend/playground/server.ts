@@ -5,7 +5,8 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Plugin, ViteDevServer } from "vite";
 
 import { CASES, type Case } from "./cases";
-import { infoOf, overviewOf, snapshotAt, snapshotsOf } from "./training";
+import { cardOf, fitOf, mapOf, mapRefOf, oomsOf } from "./allocator";
+import { infoOf, layersOf, overviewOf, snapshotAt, snapshotsOf, type Plan } from "./training";
 
 interface Answer {
   type: string;
@@ -27,7 +28,26 @@ export function answer(chosen: Case, route: string, query: URLSearchParams): Ans
   }
   if (route === "snapshots") return json({ run: plan.run, snapshots: snapshotsOf(plan) });
   if (route === "snapshot") return json(snapshotAt(plan, number("step", 0)));
-  return { type: "text/plain", body: `The playground has no route ${route}.`, status: 404 };
+  if (route === "layers") return json(layersOf(plan, number("step", plan.steps - 1)));
+  return ofAllocator(plan, route, number) ?? { type: "text/plain", body: `The playground has no route ${route}.`, status: 404 };
+}
+
+function ofAllocator(plan: Plan, route: string, number: (name: string, otherwise: number) => number): Answer | null {
+  const step = number("step", 43 + number("oom", 0));
+  switch (route) {
+    case "maps":
+      return json({ run: plan.run, maps: plan.pool ? snapshotsOf(plan).map((taken) => mapRefOf(plan, taken.step)) : [] });
+    case "map":
+      return { type: "application/x-tb-memplugin-columns", body: mapOf(plan, step) };
+    case "fits":
+      return json({ run: plan.run, ...fitOf(plan, step, number("bytes", 0)) });
+    case "oom":
+      return json({ run: plan.run, ooms: oomsOf(plan) });
+    case "card":
+      return json(cardOf(plan, number("step", plan.steps - 1)));
+    default:
+      return null;
+  }
 }
 
 const PAGE = `<!doctype html><html><head><base href="plugin/tb_memplugin/"></head>

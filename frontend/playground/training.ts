@@ -1,6 +1,8 @@
 /** A made-up training: the answers of every route for one run. The same plan always gives the same figures. */
 
 import type { Group } from "../src/model/categories";
+import type { LayersAnswer } from "../src/model/layers";
+import type { Verdict } from "../src/model/oom";
 import type { LayerChange, SnapshotRef } from "../src/model/overview";
 import type { RunInfo } from "../src/model/run";
 import type { LedgerRow, Snapshot, SnapshotSummary } from "../src/model/snapshot";
@@ -21,6 +23,13 @@ export interface Plan {
   pool: boolean;
   damage?: string[];
   notes?: string[];
+  findings?: string[];
+  /** Bytes of the largest chunk of a map. */
+  chunkBytes?: number;
+  /** Verdicts of the steps that died. */
+  deaths?: Verdict[];
+  /** Steps at which further attempts began. */
+  restarts?: number[];
 }
 
 export const GROUPS: readonly Group[] = [
@@ -154,7 +163,7 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
       batches: 4,
       peak_bytes: Math.round(sum(bytesAt(plan, last_step)) * 0.7),
     })),
-    sessions: [{ session: "s", first_step: 0 }],
+    sessions: [0, ...(plan.restarts ?? [])].map((first_step, index) => ({ session: `s${index}`, first_step })),
   };
   return encodeColumns(head, {
     step: steps,
@@ -184,7 +193,7 @@ export function infoOf(plan: Plan): RunInfo {
   return {
     run: plan.run,
     version: "1",
-    sessions: 1,
+    sessions: 1 + (plan.restarts ?? []).length,
     workers: [""],
     steps: plan.steps,
     first_step: 0,
@@ -201,7 +210,36 @@ export function infoOf(plan: Plan): RunInfo {
       },
     ],
     activation_layers: 0,
+    ooms: (plan.deaths ?? []).length,
+    findings: plan.findings ?? [],
     notes: plan.notes ?? [],
     damage: plan.damage ?? [],
+  };
+}
+
+export function layersOf(plan: Plan, step: number): LayersAnswer {
+  const weights = ledgerAt(plan, step).filter(({ category }) => category === "weights");
+  const slots = ledgerAt(plan, step).filter(({ category }) => category === "optimizer_state");
+  const held = (rows: readonly LedgerRow[], path: string): number =>
+    sum(rows.filter(({ layer }) => layer === path).map(({ bytes }) => bytes));
+  return {
+    run: plan.run,
+    step,
+    reason: "recording began",
+    optimizer: "Adam",
+    other_optimizer_bytes: 12,
+    other_state_bytes: 16,
+    layers: plan.layers.map((path, index) => ({
+      path,
+      type: "Conv2D",
+      trainable: index === plan.layers.length - 1,
+      parameters: held(weights, path) / 4,
+      weight_bytes: held(weights, path),
+      trainable_weight_bytes: index === plan.layers.length - 1 ? held(weights, path) : 0,
+      optimizer_bytes: held(slots, path),
+      output_shape: [-1, 64, 64, 64],
+      output_dtype: "float32",
+      output_bytes: null,
+    })),
   };
 }

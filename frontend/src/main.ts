@@ -7,11 +7,12 @@ import { httpSource } from "./api/http";
 import { createStore } from "./state/store";
 import { keepUp } from "./state/upkeep";
 import style from "./theme/style.css?inline";
+import viewStyle from "./theme/views.css?inline";
 import { App } from "./views/app";
 
 export function render(): void {
   const sheet = document.createElement("style");
-  sheet.textContent = plotStyle + style;
+  sheet.textContent = plotStyle + style + viewStyle;
   document.head.append(sheet);
   document.documentElement.lang = "en";
   document.title = "Memory";

@@ -14,6 +14,7 @@ import numpy as np
 from tb_memplugin.codec import MISSING
 from tb_memplugin.model import (
     PHASES,
+    AllocatorMap,
     Category,
     DeviceSamples,
     HeldRow,
@@ -207,13 +208,15 @@ def samples_of(plan: Plan) -> Samples:
     )
 
 
-def write_run(directory: pathlib.Path, plan: Plan) -> None:
+def write_run(directory: pathlib.Path, plan: Plan, maps: Sequence[AllocatorMap] = ()) -> None:
     writer = RunWriter(directory, producer="recorder", versions={"tensorflow": "2.21.0"})
     for began in plan.trainable:
         writer.layer_table(table_at(plan, began))
     writer.samples(samples_of(plan))
     for step in plan.traced:
         writer.snapshot(snapshot_at(plan, step))
+    for taken in maps:
+        writer.allocator_map(taken)
     writer.flush()
     writer.close()
 
@@ -234,8 +237,16 @@ def write_activations(directory: pathlib.Path, layers: int, steps: int) -> None:
 
 def write_all(logdir: pathlib.Path) -> None:
     """Every run that the tests look at."""
+    import sample_allocator as allocator  # it builds on this module
+
     write_run(logdir / "all_trainable", ALL_TRAINABLE)
-    write_run(logdir / "frozen", FROZEN)
+    steps = [step for step in FROZEN.traced if step != allocator.NO_MAP_STEP]
+    write_run(logdir / "frozen", FROZEN, [allocator.map_of(FROZEN, step) for step in steps])
+    allocator.write_death(logdir / "died_fragmentation", ALL_TRAINABLE, "fragmentation")
+    allocator.write_death(logdir / "died_capacity", ALL_TRAINABLE, "capacity")
+    allocator.write_restarted(logdir / "restarted", FROZEN)
+    allocator.write_growing(logdir / "growing", FROZEN)
+    allocator.write_many_chunks(logdir / "many_chunks", FROZEN)
     write_run(logdir / "roomy", ROOMY)
     write_run(logdir / HOSTILE_RUN, HOSTILE)
     write_activations(logdir / "activations_only", 20, 60)

@@ -33,6 +33,8 @@ const runInfo = object<RunInfo>({
   phases: list(phase),
   devices: list(deviceInfo),
   activation_layers: number,
+  ooms: number,
+  findings: list(text),
   notes: list(text),
   damage: list(text),
 });
@@ -118,18 +120,18 @@ const summaryFields: { [K in keyof SnapshotSummary]: Check<SnapshotSummary[K]> }
 const snapshotsAnswer = object<{ snapshots: SnapshotSummary[] }>({ snapshots: list(object<SnapshotSummary>(summaryFields)) });
 export const parseSnapshots = (json: unknown): SnapshotSummary[] => snapshotsAnswer(json, "snapshots").snapshots;
 
+export const ledgerRow = object<LedgerRow>({
+  layer: maybe(text),
+  category,
+  trainable: maybe(flag),
+  bytes: number,
+  rounding_bytes: maybe(number),
+});
+
 const snapshotAnswer = object<Snapshot>({
   ...summaryFields,
   run: text,
-  ledger: list(
-    object<LedgerRow>({
-      layer: maybe(text),
-      category,
-      trainable: maybe(flag),
-      bytes: number,
-      rounding_bytes: maybe(number),
-    }),
-  ),
+  ledger: list(ledgerRow),
   held_for_backward: list(object<HeldRow>({ layer: maybe(text), bytes: number })),
 });
 export const parseSnapshot = (json: unknown): Snapshot => snapshotAnswer(json, "snapshot");

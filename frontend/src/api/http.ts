@@ -1,5 +1,6 @@
 /** The plugin's routes. Every address is relative to the document's base, so that prefixes and nested frames work. */
 
+import { parseCard, parseFit, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { list, text } from "./check";
 import { parseActivations, parseLayers, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import type { Source } from "./source";
@@ -46,13 +47,18 @@ const binary = async (route: string, parameters: Parameters, signal: AbortSignal
 
 export const httpSource: Source = {
   runs: async (signal) => parseRuns(await json("./runs", {}, signal)),
-  overview: async ({ run, device, phase, points, span }, signal) => {
+  overview: async ({ run, device, phase, points, span, session }, signal) => {
     const [first_step, last_step] = span ?? [null, null];
-    return parseOverview(await binary("./overview", { run, device, phase, first_step, last_step, points }, signal));
+    return parseOverview(await binary("./overview", { run, device, phase, first_step, last_step, points, session }, signal));
   },
   snapshots: async (run, device, signal) => parseSnapshots(await json("./snapshots", { run, device }, signal)),
   snapshot: async (run, device, phase, step, signal) => parseSnapshot(await json("./snapshot", { run, device, step, phase }, signal)),
   layers: async (run, step, signal) => parseLayers(await json("./layers", { run, step }, signal)),
   activations: async (run, points, signal) => parseActivations(await binary("./activations", { run, points }, signal)),
+  maps: async (run, device, signal) => parseMaps(await json("./maps", { run, device }, signal)),
+  map: async (run, place, signal) => parseMap(await binary("./map", { run, ...place }, signal)),
+  fits: async (run, place, bytes, signal) => parseFit(await json("./fits", { run, ...place, bytes }, signal)),
+  ooms: async (run, signal) => parseOoms(await json("./oom", { run }, signal)),
+  card: async (run, device, step, signal) => parseCard(await json("./card", { run, device, step }, signal)),
   hostRuns: async (signal) => list(text)(await json("../../runs", {}, signal), "runs"),
 };

@@ -1,7 +1,10 @@
 /** Where the page gets its data. The server is one source; a saved report can be another. */
 
 import type { Activations } from "../model/activations";
+import type { AllocatorMap, Fit, MapRef, Place } from "../model/allocator-map";
+import type { Card } from "../model/card";
 import type { LayersAnswer } from "../model/layers";
+import type { Oom } from "../model/oom";
 import type { Overview } from "../model/overview";
 import type { Phase, RunsAnswer } from "../model/run";
 import type { Snapshot, SnapshotSummary } from "../model/snapshot";
@@ -13,6 +16,8 @@ export interface OverviewQuery {
   points: number;
   /** First and last step; null for all. */
   span: readonly [number, number] | null;
+  /** One attempt of several that recorded the same steps; null for the last one of each step. */
+  session: string | null;
 }
 
 export interface Source {
@@ -22,6 +27,11 @@ export interface Source {
   snapshot(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Snapshot>;
   layers(run: string, step: number | null, signal: AbortSignal): Promise<LayersAnswer>;
   activations(run: string, points: number, signal: AbortSignal): Promise<Activations>;
+  maps(run: string, device: string, signal: AbortSignal): Promise<MapRef[]>;
+  map(run: string, place: Place, signal: AbortSignal): Promise<AllocatorMap>;
+  fits(run: string, place: Place, bytes: number, signal: AbortSignal): Promise<Fit>;
+  ooms(run: string, signal: AbortSignal): Promise<Oom[]>;
+  card(run: string, device: string, step: number | null, signal: AbortSignal): Promise<Card>;
   /** TensorBoard's own list of runs, in the order that gives them their colours. */
   hostRuns(signal: AbortSignal): Promise<string[]>;
 }

@@ -27,7 +27,7 @@ export interface BandFill {
  * What a band is filled with, opaque, so that bands can cover each other without seams: its colour mixed with the ground, and its
  * lines; hatched leans the other way and shows the ground between its lines.
  */
-function fillStyle(
+export function fillStyle(
   context: CanvasRenderingContext2D,
   fill: BandFill,
   ground: string,

@@ -7,10 +7,10 @@ export function nearestIndex(ascending: ArrayLike<number>, target: number): numb
   return target - (ascending[before] as number) <= (ascending[after] as number) - target ? before : after;
 }
 
-/** Index of the first value that is not below `target`. */
-export function lowerBound(ascending: ArrayLike<number>, target: number): number {
-  let low = 0;
-  let high = ascending.length;
+/** Index of the first value that is not below `target`, among those from `first` to before `end`. */
+export function lowerBound(ascending: ArrayLike<number>, target: number, first = 0, end = ascending.length): number {
+  let low = first;
+  let high = end;
   while (low < high) {
     const middle = (low + high) >> 1;
     if ((ascending[middle] as number) < target) low = middle + 1;

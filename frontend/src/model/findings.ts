@@ -1,16 +1,45 @@
 /** What a good colleague would say about a run: plain sentences, each with its figures. */
 
 import { formatBytes } from "../lib/bytes";
-import { formatShare } from "../lib/format";
+import { formatShare, plural } from "../lib/format";
 import { groupLabel } from "./categories";
 import { effectSentence, effects, isFreezing } from "./changes";
 import { at, composition, peakRow, provenance, type Overview } from "./overview";
+import type { RunInfo } from "./run";
 
 export interface Finding {
   sentence: string;
-  /** The step that shows it. */
-  step: number;
-  kind: "peak" | "frozen" | "change";
+  /** The step that shows it, null if none does. */
+  step: number | null;
+  kind: "peak" | "frozen" | "change" | "growth" | "oom";
+  /** The view that shows it. */
+  view: "overview" | "frozen" | "oom";
+  /** First and last step of a growth. */
+  zoom: readonly [number, number] | null;
+}
+
+const stepIn = (sentence: string, before: string): number | null => {
+  const found = new RegExp(`${before} step (\\d{1,15})`).exec(sentence);
+  return found ? Number(found[1]) : null;
+};
+
+/** Findings that the server made of every step of the run: deaths, and what grows on the shown device. */
+export function runFindings(run: RunInfo, device: string): Finding[] {
+  const deaths: Finding = {
+    kind: "oom",
+    step: null,
+    view: "oom",
+    zoom: null,
+    sentence: `${plural(run.ooms, "step")} died for lack of memory; the post-mortem says why.`,
+  };
+  const own = (sentence: string): boolean =>
+    sentence.startsWith(`${device}:`) || !run.devices.some(({ device: name }) => sentence.startsWith(`${name}:`));
+  const growing = run.findings.filter(own).map((sentence): Finding => {
+    const [first, last] = [stepIn(sentence, "since"), stepIn(sentence, "at")];
+    const zoom = first !== null && last !== null && last > first ? ([first, last] as const) : null;
+    return { kind: "growth", step: last, view: "overview", zoom, sentence };
+  });
+  return [...(run.ooms > 0 ? [deaths] : []), ...growing];
 }
 
 export function findings(overview: Overview): Finding[] {
@@ -39,6 +68,8 @@ function atPeak(overview: Overview, row: number, step: number, peak: number): Fi
   return [
     {
       kind: "peak",
+      view: "overview",
+      zoom: null,
       step,
       sentence: `At the highest peak, ${formatBytes(peak)} at step ${step}, most is held by ${holds.join(" and ")}${how}.`,
     },
@@ -51,6 +82,8 @@ function frozenCost(overview: Overview, row: number, step: number, peak: number)
   return [
     {
       kind: "frozen",
+      view: "frozen",
+      zoom: null,
       step,
       sentence: `Frozen weights take ${formatBytes(frozen.bytes)} there, ${formatShare(frozen.bytes / peak)} of the peak; they need no gradients and no optimizer state.`,
     },
@@ -60,5 +93,5 @@ function frozenCost(overview: Overview, row: number, step: number, peak: number)
 function changes(overview: Overview): Finding[] {
   return effects(overview)
     .filter(isFreezing)
-    .map((effect) => ({ kind: "change", step: effect.step, sentence: effectSentence(effect) }));
+    .map((effect) => ({ kind: "change", view: "frozen", zoom: null, step: effect.step, sentence: effectSentence(effect) }));
 }

@@ -23,6 +23,10 @@ export interface RunInfo {
   phases: Phase[];
   devices: DeviceInfo[];
   activation_layers: number;
+  /** Steps that died for lack of memory. */
+  ooms: number;
+  /** Sentences on memory that grows over the steps. */
+  findings: string[];
   notes: string[];
   damage: string[];
 }

@@ -2,7 +2,7 @@
 
 import { PHASES, type Phase } from "../model/run";
 
-export const VIEWS = ["overview", "layers", "frozen", "fragmentation", "activations"] as const;
+export const VIEWS = ["overview", "layers", "frozen", "fragmentation", "oom", "compare", "activations", "layer"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 export const AXES = ["step", "relative", "wall"] as const;
@@ -24,6 +24,13 @@ export interface Choices {
   filter: string;
   /** Path of the selected layer. */
   layer: string | null;
+  /** One attempt of several that recorded the same steps; null: of each step the last. */
+  session: string | null;
+  /** Which of the run's failures. */
+  oom: number;
+  /** Run and step that the shown ones are compared with; null: the page chooses. */
+  other: string | null;
+  otherStep: number | null;
 }
 
 export const DEFAULTS: Choices = {
@@ -37,6 +44,10 @@ export const DEFAULTS: Choices = {
   zoom: null,
   filter: "",
   layer: null,
+  session: null,
+  oom: 0,
+  other: null,
+  otherStep: null,
 };
 
 export function encode(choices: Choices): string {
@@ -54,6 +65,10 @@ export function encode(choices: Choices): string {
   if (choices.zoom !== null) out.set("zoom", `${choices.zoom[0]}-${choices.zoom[1]}`);
   if (choices.filter !== "") out.set("filter", choices.filter);
   if (choices.layer !== null) out.set("layer", choices.layer);
+  if (choices.session !== null) out.set("session", choices.session);
+  if (choices.oom !== 0) out.set("oom", String(choices.oom));
+  if (choices.other !== null) out.set("other", choices.other);
+  if (choices.otherStep !== null) out.set("other_step", String(choices.otherStep));
   return out.toString();
 }
 
@@ -82,5 +97,9 @@ export function decode(text: string): Choices {
     zoom: span(given.get("zoom")),
     filter: given.get("filter") ?? "",
     layer: given.get("layer"),
+    session: given.get("session"),
+    oom: whole(given.get("oom")) ?? 0,
+    other: given.get("other"),
+    otherStep: whole(given.get("other_step")),
   };
 }

@@ -40,6 +40,17 @@ export function primaryRun(selected: readonly RunInfo[], choices: Choices, stick
   return named(choices.primary) ?? named(sticky) ?? newest[0] ?? null;
 }
 
+/** The run compared with: the chosen one, else another checked one, else the same run, of which two steps can be compared. */
+export function otherRun(
+  runs: readonly RunInfo[],
+  selected: readonly RunInfo[],
+  primary: RunInfo | null,
+  choices: Choices,
+): RunInfo | null {
+  const named = runs.find(({ run }) => run === choices.other);
+  return named ?? selected.find((run) => run !== primary && run.devices.length > 0) ?? primary;
+}
+
 export function shownDevice(run: RunInfo | null, choices: Choices): string | null {
   if (!run) return null;
   return run.devices.some(({ device }) => device === choices.device) ? choices.device : preferredDevice(run);

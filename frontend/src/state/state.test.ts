@@ -16,6 +16,8 @@ const run = (name: string, started: number, devices: string[] = ["CPU:0"]): RunI
   phases: ["train", "validation"],
   devices: devices.map((device) => ({ device, capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 })),
   activation_layers: 0,
+  ooms: 0,
+  findings: [],
   notes: [],
   damage: [],
 });
@@ -32,6 +34,10 @@ describe("address", () => {
     zoom: [3, 99],
     filter: "a|b+",
     layer: "vgg16/block5_conv1",
+    session: "20260921T131313Z-0a1b2c3d",
+    oom: 2,
+    other: "c&d=é",
+    otherStep: 17,
   };
 
   it("comes back as it was", () => {

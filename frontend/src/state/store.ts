@@ -4,26 +4,25 @@ import { batch, computed, effect, signal } from "@preact/signals";
 
 import type { OverviewQuery, Source } from "../api/source";
 import { busy } from "../lib/activity";
-import { limiter } from "../lib/limit";
-import type { Activations } from "../model/activations";
 import type { LayersAnswer } from "../model/layers";
-import type { Overview, SnapshotRef } from "../model/overview";
-import type { RunInfo, RunsAnswer } from "../model/run";
-import type { Snapshot, SnapshotSummary } from "../model/snapshot";
+import type { Overview, SessionStart, SnapshotRef } from "../model/overview";
+import { preferredDevice, type RunInfo, type RunsAnswer } from "../model/run";
+import type { Snapshot } from "../model/snapshot";
 import { decode, encode, type Choices } from "./address";
+import { createFetched, createRecords, type Fetched, type Records } from "./fetched";
 import { readAddress, writeAddress } from "./host";
-import { Resource, type Loaded } from "./resource";
-import { colourIndex, matcher, primaryRun, selectedRuns, shownDevice, shownPhase } from "./selection";
+import type { Loaded } from "./resource";
+import { colourIndex, matcher, otherRun, primaryRun, selectedRuns, shownDevice, shownPhase } from "./selection";
 
 const POINTS = 1500;
 const POINTS_OF_OTHERS = 500;
 /** Rows of recorded activations: each has as many figures as there are layers. */
 const POINTS_OF_LAYERS = 600;
-const AT_ONCE = 4;
 
 export type Store = ReturnType<typeof createStore>;
 
-const overviewKey = ({ run, device, phase, points, span }: OverviewQuery): string => JSON.stringify([run, device, phase, points, span]);
+const overviewKey = ({ run, device, phase, points, span, session }: OverviewQuery): string =>
+  JSON.stringify([run, device, phase, points, span, session]);
 
 const NOTHING: Loaded<never> = { value: null, error: null, loading: false };
 
@@ -49,17 +48,6 @@ function createChoices() {
       written = text;
       choices.value = decode(text);
     },
-  };
-}
-
-function createFetched() {
-  const queue = limiter(AT_ONCE);
-  return {
-    overviews: new Resource<Overview>(queue),
-    snapshotLists: new Resource<SnapshotSummary[]>(queue),
-    snapshots: new Resource<Snapshot>(queue),
-    activations: new Resource<Activations>(queue),
-    layers: new Resource<LayersAnswer>(queue),
   };
 }
 
@@ -106,6 +94,7 @@ function createShown(runsState: ReturnType<typeof createRuns>, { choices }: Retu
     runs,
     selected,
     primary,
+    other: computed(() => otherRun(runs.value, selected.value, primary.value, choices.value)),
     device: computed(() => shownDevice(primary.value, choices.value)),
     phase: computed(() => shownPhase(primary.value, choices.value)),
     colours: computed(() =>
@@ -119,18 +108,17 @@ function createShown(runsState: ReturnType<typeof createRuns>, { choices }: Retu
 }
 
 type Shown = ReturnType<typeof createShown>;
-type Fetched = ReturnType<typeof createFetched>;
 type ChoicesSignal = ReturnType<typeof createChoices>["choices"];
 
 /** Overviews of the checked runs: the whole, and of a zoom its own with every step that fits. */
 function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices: ChoicesSignal) {
   /** Null if the run has no such device or phase: bytes of different devices do not belong in one picture. */
-  const query = (run: RunInfo, span: readonly [number, number] | null): OverviewQuery | null => {
-    const device = shown.device.value;
+  const query = (run: RunInfo, span: readonly [number, number] | null, device = shown.device.value): OverviewQuery | null => {
     if (device === null || !run.phases.includes(shown.phase.value)) return null;
     if (!run.devices.some((known) => known.device === device)) return null;
-    const points = run.run === shown.primary.value?.run ? POINTS : POINTS_OF_OTHERS;
-    return { run: run.run, device, phase: shown.phase.value, points, span };
+    const primary = run.run === shown.primary.value?.run;
+    const session = primary ? choices.value.session : null;
+    return { run: run.run, device, phase: shown.phase.value, points: primary ? POINTS : POINTS_OF_OTHERS, span, session };
   };
   const overviewOf = (run: RunInfo): Loaded<Overview> => {
     const all = query(run, null);
@@ -142,37 +130,54 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
     if (near.value && near.value.rows > 0) return near;
     return { ...state, loading: state.loading || near.loading, error: near.error ?? state.error };
   };
+  /** The run compared with: on the same device if it has it, else on its own. */
+  const otherQuery = computed((): OverviewQuery | null => {
+    const run = shown.other.value;
+    if (!run) return null;
+    const same = run.devices.some(({ device }) => device === shown.device.value);
+    return query(run, null, same ? shown.device.value : preferredDevice(run));
+  });
+  const every = computed((): OverviewQuery | null => {
+    const run = shown.primary.value;
+    const asked = run && run.sessions > 1 ? query(run, null) : null;
+    return asked && { ...asked, session: null };
+  });
   effect(() => {
     const { view, zoom } = choices.value;
-    if (view === "fragmentation" || view === "activations") return;
+    if (view === "fragmentation" || view === "activations" || view === "oom") return;
     const wanted = new Set<string>();
+    const want = (asked: OverviewQuery | null, run: RunInfo, now: boolean): void => {
+      if (!asked) return;
+      wanted.add(overviewKey(asked));
+      if (now) fetched.overviews.want(overviewKey(asked), run.version, (abort) => source.overview(asked, abort));
+    };
     for (const run of shown.selected.value) {
-      for (const span of zoom === null ? [null] : [null, zoom]) {
-        const asked = query(run, span);
-        if (!asked) continue;
-        wanted.add(overviewKey(asked));
-        if (view !== "overview" && run !== shown.primary.value) continue;
-        fetched.overviews.want(overviewKey(asked), run.version, (abort) => source.overview(asked, abort));
-      }
+      for (const span of zoom === null ? [null] : [null, zoom])
+        want(query(run, span), run, view === "overview" || run === shown.primary.value);
     }
+    if (shown.primary.value) want(every.value, shown.primary.value, true);
+    if (shown.other.value) want(otherQuery.value, shown.other.value, view === "compare");
     fetched.overviews.keep(wanted);
   });
+  const read = (asked: OverviewQuery | null): Loaded<Overview> => (asked ? fetched.overviews.read(overviewKey(asked)) : NOTHING);
   return {
     overviewOf,
     overview: computed(() => (shown.primary.value ? overviewOf(shown.primary.value) : NOTHING)),
-    whole: computed(() => {
-      const wanted = shown.primary.value && query(shown.primary.value, null);
-      return wanted ? fetched.overviews.read(overviewKey(wanted)) : NOTHING;
-    }),
+    whole: computed(() => read(shown.primary.value && query(shown.primary.value, null))),
+    /** Overview of the run compared with. */
+    otherOverview: computed(() => read(otherQuery.value)),
+    /** The attempts that recorded into the run, of which several may hold the same steps. */
+    attempts: computed((): SessionStart[] => read(every.value).value?.sessions ?? []),
   };
 }
 
 /** Lists of snapshots, snapshots and recorded activations of the run that is the stack. */
-function createDetails(source: Source, fetched: Fetched, shown: Shown, choices: ChoicesSignal) {
+function createDetails(source: Source, fetched: Fetched, records: Records, shown: Shown, choices: ChoicesSignal) {
   const listKey = computed(() => JSON.stringify([shown.primary.value?.run, shown.device.value]));
   effect(() => {
     const [run, device] = [shown.primary.value, shown.device.value];
-    if (choices.value.view !== "fragmentation" || !run || device === null) return;
+    const { view } = choices.value;
+    if ((view !== "fragmentation" && view !== "layer") || !run || device === null) return;
     fetched.snapshotLists.want(listKey.value, run.version, (abort) => source.snapshots(run.run, device, abort));
   });
   effect(() => {
@@ -181,25 +186,19 @@ function createDetails(source: Source, fetched: Fetched, shown: Shown, choices: 
     if (choices.value.view !== "activations" && run.devices.length > 0) return;
     fetched.activations.want(run.run, run.version, (abort) => source.activations(run.run, POINTS_OF_LAYERS, abort));
   });
-  const snapshotKey = (ref: SnapshotRef): string => JSON.stringify([shown.primary.value?.run, shown.device.value, ref.phase, ref.step]);
-  const layersKey = (step: number): string => JSON.stringify([shown.primary.value?.run, step]);
+  /** Calls with the run and the device that are shown, if there are any. */
+  const shownNow = <T>(work: (run: RunInfo, device: string) => T, otherwise: T): T => {
+    const [run, device] = [shown.primary.value, shown.device.value];
+    return run && device !== null ? work(run, device) : otherwise;
+  };
   return {
     /** The layer table that holds at a step. */
-    layersAt: (step: number): Loaded<LayersAnswer> => fetched.layers.read(layersKey(step)),
-    wantLayers: (step: number): void => {
-      const run = shown.primary.value;
-      if (run) fetched.layers.want(layersKey(step), String(run.sessions), (abort) => source.layers(run.run, step, abort));
-    },
+    layersAt: (step: number): Loaded<LayersAnswer> => shownNow((run) => records.layersIn(run, step), NOTHING),
+    wantLayers: (step: number): void => shownNow((run) => records.wantLayersIn(run, step), undefined),
     snapshotList: computed(() => fetched.snapshotLists.read(listKey.value)),
     activations: computed(() => (shown.primary.value ? fetched.activations.read(shown.primary.value.run) : NOTHING)),
-    snapshotOf: (ref: SnapshotRef): Loaded<Snapshot> => fetched.snapshots.read(snapshotKey(ref)),
-    /** A snapshot never changes, but a restarted training may record its step anew. */
-    wantSnapshot: (ref: SnapshotRef): void => {
-      const [run, device] = [shown.primary.value, shown.device.value];
-      if (!run || device === null) return;
-      const load = (abort: AbortSignal): Promise<Snapshot> => source.snapshot(run.run, device, ref.phase, ref.step, abort);
-      fetched.snapshots.want(snapshotKey(ref), String(run.sessions), load);
-    },
+    snapshotOf: (ref: SnapshotRef): Loaded<Snapshot> => shownNow((run, device) => records.snapshotIn(run, device, ref), NOTHING),
+    wantSnapshot: (ref: SnapshotRef): void => shownNow((run, device) => records.wantSnapshotIn(run, device, ref), undefined),
   };
 }
 
@@ -207,13 +206,15 @@ export function createStore(source: Source) {
   const chosen = createChoices();
   const runs = createRuns(source);
   const fetched = createFetched();
+  const records = createRecords(source, fetched);
   const shown = createShown(runs, chosen);
   const resources = Object.values(fetched);
   return {
     ...chosen,
     ...shown,
     ...createOverviews(source, fetched, shown, chosen.choices),
-    ...createDetails(source, fetched, shown, chosen.choices),
+    ...records,
+    ...createDetails(source, fetched, records, shown, chosen.choices),
     answer: runs.answer,
     /** The step under the pointer or the keyboard's cursor. */
     cursor: signal<number | null>(null),
@@ -237,5 +238,12 @@ export function toggleRun(store: Store, run: string): void {
 
 export function showRun(store: Store, run: string): void {
   const { runs } = store.choices.peek();
-  store.choose({ primary: run, runs: runs === null || runs.includes(run) ? runs : [...runs, run], step: null, zoom: null });
+  store.choose({
+    primary: run,
+    runs: runs === null || runs.includes(run) ? runs : [...runs, run],
+    step: null,
+    zoom: null,
+    session: null,
+    oom: 0,
+  });
 }

@@ -105,3 +105,20 @@ export function sequence(count: number, scheme: Scheme): string[] {
     return `hsl(${hue.toFixed(0)} ${scheme === "light" ? 82 : 72}% ${lightness.toFixed(0)}%)`;
   });
 }
+
+/** Colours for a few layers side by side, told apart by their legend as well. */
+const LAYER_HUES = [215, 28, 150, 275, 340, 52, 190, 95] as const;
+
+export const LAYERS_TOLD_APART = LAYER_HUES.length;
+
+export function layerColour(index: number, scheme: Scheme): string {
+  const hue = LAYER_HUES[index % LAYER_HUES.length] ?? 0;
+  const lightness = (scheme === "light" ? 36 : 60) + (index % 2) * 9;
+  return `hsl(${hue} ${scheme === "light" ? 68 : 62}% ${lightness}%)`;
+}
+
+/** From the oldest, 0, to the newest, 1: dark to light on a light ground, and the other way round. */
+export function ageColour(position: number, scheme: Scheme): string {
+  const [from, to] = scheme === "light" ? [22, 74] : [82, 40];
+  return `hsl(${(262 - 62 * position).toFixed(0)} 55% ${(from + (to - from) * position).toFixed(0)}%)`;
+}

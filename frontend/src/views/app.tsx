@@ -9,6 +9,7 @@ import { StoreContext, useStore } from "./context";
 import { FragmentationView } from "./fragmentation-view";
 import { FrozenView } from "./frozen-view";
 import { LayersView } from "./layers-view";
+import { OomView } from "./oom-view";
 import { OverviewView } from "./overview-view";
 import { RunList } from "./run-list";
 import { Empty, Fault, Nothing, Notices, Skeleton } from "./states";
@@ -55,7 +56,9 @@ function View() {
       </Nothing>
     );
   if (view === "activations") return <RecordedActivations />;
+  if (view === "oom") return <OomView key={run.run} run={run} />;
   if (run.devices.length === 0) {
+    if (view === "overview" && run.ooms > 0) return <OomView key={run.run} run={run} />;
     if (view === "overview" && run.activation_layers > 0) return <RecordedActivations />;
     return (
       <Nothing title={`${run.run} has no allocator figures`}>

@@ -1,33 +1,36 @@
-/** Sentences under the picture; each leads to the step that shows it. */
+/** Sentences under the picture; each leads to the view and the step that show it. */
 
 import { useMemo } from "preact/hooks";
 
 import { unbroken } from "../lib/format";
-import { findings } from "../model/findings";
+import { findings, runFindings, type Finding } from "../model/findings";
 import type { Overview } from "../model/overview";
 import { useStore } from "./context";
 
 const SHOWN = 5;
 
+const goal = ({ step, view }: Finding): string =>
+  step === null ? `Show the ${view === "oom" ? "post-mortem" : "view"}` : `Show step ${step}`;
+
 export function Findings({ overview }: { overview: Overview }) {
   const store = useStore();
   const whole = store.whole.value.value ?? overview;
-  const all = useMemo(() => findings(whole), [whole]);
+  const run = store.primary.value;
+  const own = useMemo(() => findings(whole), [whole]);
+  const told = useMemo(() => (run ? runFindings(run, overview.device) : []), [run, overview.device]);
+  const all = [...told, ...own];
   if (all.length === 0) return null;
+  const show = ({ step, view, zoom }: Finding): void => store.choose({ view, step, ...(zoom === null ? {} : { zoom }) });
   return (
     <ul class="findings" aria-label="Findings" data-testid="findings">
-      {all.slice(0, SHOWN).map(({ sentence, step, kind }) => (
-        <li key={sentence} class={kind}>
-          <button
-            type="button"
-            title={`Show step ${step}`}
-            onClick={() => store.choose({ step, ...(kind === "peak" ? {} : { view: "frozen" }) })}
-          >
-            {unbroken(sentence)}
+      {all.slice(0, SHOWN + told.length).map((finding) => (
+        <li key={finding.sentence} class={finding.kind}>
+          <button type="button" title={goal(finding)} onClick={() => show(finding)}>
+            {unbroken(finding.sentence)}
           </button>
         </li>
       ))}
-      {all.length > SHOWN && <li class="small">and {all.length - SHOWN} more changes, marked above the chart</li>}
+      {own.length > SHOWN && <li class="small">and {own.length - SHOWN} more changes, marked above the chart</li>}
     </ul>
   );
 }

@@ -1,12 +1,14 @@
 /** The allocator's pool over the traced steps: how much of it is used, and how much of the rest is in one piece. */
 
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 
 import { unitOf, type Unit } from "../lib/bytes";
 import { formatShare, unbroken } from "../lib/format";
 import { nearestIndex } from "../lib/search";
 import { modeLabel } from "../model/overview";
 import type { PoolParts, SnapshotSummary } from "../model/snapshot";
+import type { RunInfo } from "../model/run";
+import { CardBar } from "./card-bar";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { stepsBetweenPlaces } from "./frame";
@@ -24,7 +26,8 @@ import {
   type Snapshots,
 } from "./fragmentation-spec";
 import { LegendItem } from "./legend";
-import { Nothing } from "./states";
+import { MapView } from "./map-view";
+import { Fault, Nothing } from "./states";
 import { exactBytes } from "./step-panel";
 
 function Ratios({ parts }: { parts: PoolParts }) {
@@ -152,6 +155,30 @@ function SeriesLegend({ series, hint }: { series: readonly PoolSeries[]; hint?: 
   );
 }
 
+/** The map of a traced step, or why there is none. */
+function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummary }) {
+  const store = useStore();
+  const { device, step, phase } = snapshot;
+  useEffect(() => store.wantMapsIn(run, device), [run, device]);
+  const { value, error } = store.mapsIn(run, device);
+  if (error !== null) return <Fault sentence={error} retry={() => void store.reload()} />;
+  if (value === null) return null;
+  if (value.some((map) => map.step === step && map.phase === phase)) return <MapView run={run} place={{ device, step, phase }} />;
+  const others = value.flatMap((map) => (map.step === null ? [] : [map.step]));
+  return (
+    <section class="map" aria-label="The allocator's map">
+      <h2>The allocator's map</h2>
+      <p class="small" data-testid="no-map">
+        The map is not available at step {step}, because {others.length === 0 ? "no traced step of this device" : "that trace"} holds{" "}
+        {others.length === 0 ? "one" : "none"}
+        {others.length > 0 &&
+          `; there are maps of ${others.length > 8 ? `${others.length} other steps` : `the steps ${others.join(", ")}`}`}
+        .
+      </p>
+    </section>
+  );
+}
+
 /** What both charts share: one cursor, one pinned step, one zoom. */
 function usePoolChart(snapshots: Snapshots, x: Float64Array) {
   const store = useStore();
@@ -196,31 +223,38 @@ export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }
   const hasPool = snapshots.parts.some(({ pool_bytes }) => pool_bytes !== null);
   const ratiosKnown = RATIOS.filter(({ name }) => snapshots.parts.some((parts) => parts[name] !== null));
   const hasRatios = ratiosKnown.length > 0;
+  const fixed = snapshots.list[shared.pin ?? list.length - 1];
   return (
-    <div class="body">
-      <div class="picture">
-        <Missing snapshots={snapshots} />
-        <Chart
-          {...shared}
-          height={hasRatios ? "medium" : "large"}
-          label="Pool, bytes in use and free blocks at traced steps."
-          spec={sizes}
-        />
-        <SeriesLegend
-          series={SIZES.filter(({ name }) => hasPool || name === "in_use_bytes")}
-          hint="Points are traced steps; the light lines only join them."
-        />
-        {hasRatios && <Chart {...shared} height="small" label="Fragmentation and utilisation of the pool at traced steps." spec={ratios} />}
-        {hasRatios && <SeriesLegend series={ratiosKnown} />}
-        {finding && (
-          <ul class="findings">
-            <li>
-              <span class="sentence">{unbroken(finding)}</span>
-            </li>
-          </ul>
-        )}
+    <>
+      <div class="body">
+        <div class="picture">
+          {fixed && <CardBar device={fixed.device} step={fixed.step} />}
+          <Missing snapshots={snapshots} />
+          <Chart
+            {...shared}
+            height={hasRatios ? "medium" : "large"}
+            label="Pool, bytes in use and free blocks at traced steps."
+            spec={sizes}
+          />
+          <SeriesLegend
+            series={SIZES.filter(({ name }) => hasPool || name === "in_use_bytes")}
+            hint="Points are traced steps; the light lines only join them."
+          />
+          {hasRatios && (
+            <Chart {...shared} height="small" label="Fragmentation and utilisation of the pool at traced steps." spec={ratios} />
+          )}
+          {hasRatios && <SeriesLegend series={ratiosKnown} />}
+          {finding && (
+            <ul class="findings">
+              <li>
+                <span class="sentence">{unbroken(finding)}</span>
+              </li>
+            </ul>
+          )}
+        </div>
+        <Panel snapshots={snapshots} row={row} />
       </div>
-      <Panel snapshots={snapshots} row={row} />
-    </div>
+      {run && fixed && <SnapshotMap run={run} snapshot={fixed} />}
+    </>
   );
 }

@@ -33,7 +33,7 @@ function RunRow({ run }: { run: RunInfo }) {
         <span class="dot" style={{ background: colour }} />
         <span class="name">{run.run}</span>
         {run.damage.length > 0 && (
-          <span class="flag" aria-label="damaged data">
+          <span class="flag" role="img" aria-label="some of it could not be read" title="Some of it could not be read">
             !
           </span>
         )}

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
+import { plural } from "../lib/format";
 import type { RunInfo } from "../model/run";
 
 const CALLBACK = `import tb_memplugin
@@ -104,19 +105,29 @@ export function Nothing({ title, children }: { title: string; children: Componen
   );
 }
 
-/** What of the run could not be read or was not recorded, in the reader's own sentences. */
+function Folded({ sentences, about }: { sentences: readonly string[]; about: string }) {
+  if (sentences.length === 0) return null;
+  return (
+    <details class="folded">
+      <summary>
+        {plural(sentences.length, "note")} on {about}
+      </summary>
+      <ul>
+        {sentences.map((sentence) => (
+          <li key={sentence}>{sentence}</li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+/** What of the run could not be read or was not recorded, in the reader's own sentences; folded, for the rest is sound. */
 export function Notices({ run }: { run: RunInfo }) {
   if (run.damage.length + run.notes.length === 0) return null;
   return (
-    <ul class="notices" data-testid="notices">
-      {run.damage.map((sentence) => (
-        <li key={sentence} class="damage">
-          {sentence}
-        </li>
-      ))}
-      {run.notes.map((sentence) => (
-        <li key={sentence}>{sentence}</li>
-      ))}
-    </ul>
+    <div class="folds" data-testid="notices">
+      <Folded sentences={run.damage} about="what could not be read" />
+      <Folded sentences={run.notes} about="what was not recorded" />
+    </div>
   );
 }

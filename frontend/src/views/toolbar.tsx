@@ -4,23 +4,34 @@ import { headline } from "../model/overview";
 import { AXES, VIEWS, type ViewName } from "../state/address";
 import { useStore } from "./context";
 
-const TABS: Record<ViewName, string> = {
+const TABS: Record<Exclude<ViewName, "layer">, string> = {
   overview: "Overview",
   layers: "Layers",
   frozen: "Frozen vs trainable",
   fragmentation: "Fragmentation",
+  oom: "Out of memory",
+  compare: "Compare",
   activations: "Recorded activations",
 };
+
+/** Views that have a tab; a layer's own page belongs to that of the layers. */
+export const TABBED = VIEWS.filter((name) => name !== "layer");
+
+const OVER_STEPS: readonly ViewName[] = ["overview", "frozen", "fragmentation", "activations", "compare"];
+const OF_A_PHASE: readonly ViewName[] = ["overview", "layers", "frozen", "compare"];
 
 export function Tabs() {
   const store = useStore();
   const recorded = store.selected.value.some((run) => run.activation_layers > 0);
   const { view } = store.choices.value;
+  const shown = view === "layer" ? "layers" : view;
+  const deaths = store.primary.value?.ooms ?? 0;
   return (
     <div class="tabs" role="group" aria-label="Views">
-      {VIEWS.filter((name) => name !== "activations" || recorded || view === name).map((name) => (
-        <button key={name} type="button" class="tab" aria-pressed={view === name} onClick={() => store.choose({ view: name })}>
+      {TABBED.filter((name) => name !== "activations" || recorded || view === name).map((name) => (
+        <button key={name} type="button" class="tab" aria-pressed={shown === name} onClick={() => store.choose({ view: name })}>
           {TABS[name]}
+          {name === "oom" && deaths > 0 && <span class="badge">{deaths}</span>}
         </button>
       ))}
     </div>
@@ -61,6 +72,30 @@ function Headline() {
   );
 }
 
+/** A restarted training records some steps twice: of each step the last, or one attempt alone. */
+function Attempts() {
+  const store = useStore();
+  const attempts = store.attempts.value;
+  const { session, view } = store.choices.value;
+  if (attempts.length < 2 || !OF_A_PHASE.includes(view)) return null;
+  return (
+    <label class="select">
+      <span>attempt</span>
+      <select
+        value={session ?? ""}
+        onChange={(event) => store.choose({ session: event.currentTarget.value || null, step: null, zoom: null })}
+      >
+        <option value="">the last of each step</option>
+        {attempts.map(({ session: name, first_step }, index) => (
+          <option key={name} value={name}>
+            {index + 1} of {attempts.length}, from step {first_step}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
 export function Toolbar() {
   const store = useStore();
   const run = store.primary.value;
@@ -80,10 +115,13 @@ export function Toolbar() {
           </select>
         </label>
       )}
-      {run.phases.length > 1 && view !== "fragmentation" && view !== "activations" && (
+      {run.phases.length > 1 && OF_A_PHASE.includes(view) && (
         <Segments label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
       )}
-      {view !== "layers" && <Segments label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />}
+      <Attempts />
+      {OVER_STEPS.includes(view) && (
+        <Segments label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />
+      )}
       <Headline />
     </div>
   );

@@ -1,0 +1,123 @@
+/** Answers of the routes about the allocator, checked and turned into the model. */
+
+import type { AllocatorMap, Bin, ChunkOwner, Fit, MapRef, MapSummary, Pin, Region } from "../model/allocator-map";
+import { PARTS, type Card, type Segment } from "../model/card";
+import { CATEGORIES } from "../model/categories";
+import { VERDICTS, type Oom, type Remedy } from "../model/oom";
+import { PHASES } from "../model/run";
+import { ledgerRow } from "./answers";
+import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
+import { decodeColumns } from "./columns";
+
+const phase = oneOf(PHASES);
+const category = oneOf(CATEGORIES);
+
+const refFields: { [K in keyof MapRef]: Check<MapRef[K]> } = {
+  step: maybe(number),
+  phase: maybe(phase),
+  device: text,
+  wall_time: number,
+  chunks: number,
+  in_use_bytes: maybe(number),
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  complete: flag,
+  not_available: list(text),
+};
+
+const mapsAnswer = object<{ maps: MapRef[] }>({ maps: list(object<MapRef>(refFields)) });
+export const parseMaps = (json: unknown): MapRef[] => mapsAnswer(json, "maps").maps;
+
+type MapHead = MapRef & Pick<AllocatorMap, "run" | "states" | "sources" | "owners" | "regions" | "summary">;
+
+const mapHead = object<MapHead>({
+  ...refFields,
+  run: text,
+  states: list(text),
+  sources: list(text),
+  owners: list(object<ChunkOwner>({ layer: maybe(text), category, trainable: maybe(flag) })),
+  regions: list(object<Region>({ address: number, bytes: number })),
+  summary: object<MapSummary>({
+    free_bytes: number,
+    largest_free_bytes: number,
+    unreserved_bytes: maybe(number),
+    rounding_bytes: maybe(number),
+    owned_bytes: number,
+    not_seen_bytes: number,
+    unknown_bytes: number,
+    bins: list(object<Bin>({ bin_bytes: number, chunks: number, free_bytes: number })),
+    pins: list(object<Pin>({ owner: number, chunks: number, bytes: number, joined_bytes: number })),
+  }),
+});
+
+export function parseMap(buffer: ArrayBuffer): AllocatorMap {
+  const columns = decodeColumns(buffer);
+  return {
+    ...mapHead(columns.head, "map"),
+    rows: columns.rows,
+    address: columns.column("address"),
+    bytes: columns.column("bytes"),
+    requested_bytes: columns.column("requested_bytes"),
+    state: columns.column("state"),
+    owner: columns.column("owner"),
+    source: columns.column("source"),
+    since: columns.column("since"),
+    region: columns.column("region"),
+  };
+}
+
+const fitAnswer = object<Fit>({
+  fits: maybe(flag),
+  requested_bytes: number,
+  rounded_bytes: number,
+  bin_bytes: number,
+  chunk_bytes: maybe(number),
+  allocated_bytes: maybe(number),
+  reason: text,
+});
+export const parseFit = (json: unknown): Fit => fitAnswer(json, "fits");
+
+const oomsAnswer = object<{ ooms: Oom[] }>({
+  ooms: list(
+    object<Oom>({
+      status: text,
+      step: maybe(number),
+      phase: maybe(phase),
+      device: text,
+      wall_time: number,
+      requested_bytes: maybe(number),
+      free_bytes: maybe(number),
+      largest_free_bytes: maybe(number),
+      in_use_bytes: maybe(number),
+      pool_bytes: maybe(number),
+      capacity_bytes: maybe(number),
+      verdict: maybe(oneOf(VERDICTS)),
+      reason: text,
+      op: maybe(text),
+      layer: maybe(text),
+      shape: maybe(text),
+      chunks: maybe(number),
+      ledger: list(ledgerRow),
+      remedies: list(object<Remedy>({ kind: text, sentence: text, bytes: number, enough: flag })),
+      not_available: list(text),
+    }),
+  ),
+});
+export const parseOoms = (json: unknown): Oom[] => oomsAnswer(json, "oom").ooms;
+
+const cardAnswer = object<Card>({
+  run: text,
+  device: text,
+  step: number,
+  phase,
+  in_use_bytes: number,
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  total_bytes: maybe(number),
+  driver_process_bytes: maybe(number),
+  driver_used_bytes: maybe(number),
+  driver_total_bytes: maybe(number),
+  segments: list(object<Segment>({ part: oneOf(PARTS), category: maybe(category), trainable: maybe(flag), bytes: number })),
+  notes: list(text),
+});
+export const parseCard = (json: unknown): Card => cardAnswer(json, "card");

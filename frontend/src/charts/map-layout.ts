@@ -1,0 +1,101 @@
+/** Places of the allocator's chunks on a strip of pixels. Pure. */
+
+import { lowerBound } from "../lib/search";
+import type { Range } from "./axis";
+
+export interface Chunks {
+  /** Ascending. */
+  address: ArrayLike<number>;
+  bytes: ArrayLike<number>;
+  /** What a chunk is painted as. */
+  key: ArrayLike<number>;
+}
+
+export interface Cell {
+  x: number;
+  width: number;
+  key: number;
+  /** Index of the chunk; -1 where several share a pixel, which then shows what most of its bytes are. */
+  chunk: number;
+}
+
+/** Bytes by key inside one pixel. */
+class Pixel {
+  private readonly bytes = new Map<number, number>();
+  private count = 0;
+  private only = -1;
+
+  constructor(readonly column: number) {}
+
+  add(chunk: number, key: number, bytes: number): void {
+    this.bytes.set(key, (this.bytes.get(key) ?? 0) + bytes);
+    this.count += 1;
+    this.only = chunk;
+  }
+
+  cell(): Cell {
+    const [key] = [...this.bytes].reduce((best, entry) => (entry[1] > best[1] ? entry : best));
+    return { x: this.column, width: 1, key, chunk: this.count === 1 ? this.only : -1 };
+  }
+}
+
+/** Cells of the chunks from index `first` to before `end` that lie inside `view`, a span of addresses, `width` pixels wide. */
+export function stripCells(chunks: Chunks, first: number, end: number, view: Range, width: number): Cell[] {
+  const scale = width / (view[1] - view[0]);
+  const cells: Cell[] = [];
+  let pixel: Pixel | null = null;
+  const flush = (): void => {
+    if (pixel) cells.push(pixel.cell());
+    pixel = null;
+  };
+  for (let chunk = chunkAt(chunks, first, end, view[0]); chunk < end; chunk += 1) {
+    const address = chunks.address[chunk] as number;
+    const bytes = chunks.bytes[chunk] as number;
+    if (address >= view[1]) break;
+    const from = Math.max((address - view[0]) * scale, 0);
+    const to = Math.min((address + bytes - view[0]) * scale, width);
+    if (to <= from) continue;
+    if (to - from >= 1) {
+      flush();
+      cells.push({ x: from, width: to - from, key: chunks.key[chunk] as number, chunk });
+      continue;
+    }
+    const column = Math.floor(from);
+    if ((pixel as Pixel | null)?.column !== column) {
+      flush();
+      pixel = new Pixel(column);
+    }
+    (pixel as Pixel | null)?.add(chunk, chunks.key[chunk] as number, bytes);
+  }
+  flush();
+  return cells;
+}
+
+/** Index of the chunk that holds an address, else of the next one; `first` to `end` is one region. */
+export function chunkAt(chunks: Pick<Chunks, "address" | "bytes">, first: number, end: number, address: number): number {
+  const next = lowerBound(chunks.address, address, first, end);
+  const before = next - 1;
+  if (before >= first && (chunks.address[before] as number) + (chunks.bytes[before] as number) > address) return before;
+  return next;
+}
+
+/** The smallest span that a strip shows: one rounding unit of the allocator. */
+const LEAST = 256;
+
+/** A view inside the region: zoomed by `factor` around an address, moved back inside where it stands out. */
+export function zoomed(view: Range, whole: Range, around: number, factor: number): Range {
+  const length = Math.min(Math.max((view[1] - view[0]) * factor, LEAST), whole[1] - whole[0]);
+  const share = (around - view[0]) / (view[1] - view[0]);
+  return inside([around - share * length, around + (1 - share) * length], whole);
+}
+
+export function panned(view: Range, whole: Range, share: number): Range {
+  const distance = (view[1] - view[0]) * share;
+  return inside([view[0] + distance, view[1] + distance], whole);
+}
+
+export function inside(view: Range, whole: Range): Range {
+  const length = Math.min(Math.max(view[1] - view[0], LEAST), whole[1] - whole[0]);
+  const from = Math.min(Math.max(view[0], whole[0]), whole[1] - length);
+  return [from, from + length];
+}

@@ -1,0 +1,69 @@
+/** Everything that is fetched because of a choice, by key; and the fetching of what belongs to one run. */
+
+import type { Source } from "../api/source";
+import { limiter } from "../lib/limit";
+import type { Activations } from "../model/activations";
+import type { AllocatorMap, Fit, MapRef, Place } from "../model/allocator-map";
+import type { Card } from "../model/card";
+import type { LayersAnswer } from "../model/layers";
+import type { Oom } from "../model/oom";
+import type { Overview, SnapshotRef } from "../model/overview";
+import type { RunInfo } from "../model/run";
+import type { Snapshot, SnapshotSummary } from "../model/snapshot";
+import { Resource, type Loaded } from "./resource";
+
+const AT_ONCE = 4;
+
+export function createFetched() {
+  const queue = limiter(AT_ONCE);
+  return {
+    overviews: new Resource<Overview>(queue),
+    snapshotLists: new Resource<SnapshotSummary[]>(queue),
+    snapshots: new Resource<Snapshot>(queue),
+    activations: new Resource<Activations>(queue),
+    layers: new Resource<LayersAnswer>(queue),
+    mapLists: new Resource<MapRef[]>(queue),
+    maps: new Resource<AllocatorMap>(queue),
+    fits: new Resource<Fit>(queue),
+    ooms: new Resource<Oom[]>(queue),
+    cards: new Resource<Card>(queue),
+  };
+}
+
+export type Fetched = ReturnType<typeof createFetched>;
+
+const key = (...parts: unknown[]): string => JSON.stringify(parts);
+
+/** What a traced step wrote never changes, but a restarted training may record its step anew. */
+const stable = (run: RunInfo): string => String(run.sessions);
+
+/** A way to read and a way to ask for each thing that belongs to a run and a device. */
+export function createRecords(source: Source, fetched: Fetched) {
+  return {
+    layersIn: (run: RunInfo, step: number): Loaded<LayersAnswer> => fetched.layers.read(key(run.run, step)),
+    wantLayersIn: (run: RunInfo, step: number): void =>
+      fetched.layers.want(key(run.run, step), stable(run), (abort) => source.layers(run.run, step, abort)),
+    snapshotIn: (run: RunInfo, device: string, ref: SnapshotRef): Loaded<Snapshot> =>
+      fetched.snapshots.read(key(run.run, device, ref.phase, ref.step)),
+    wantSnapshotIn: (run: RunInfo, device: string, ref: SnapshotRef): void =>
+      fetched.snapshots.want(key(run.run, device, ref.phase, ref.step), stable(run), (abort) =>
+        source.snapshot(run.run, device, ref.phase, ref.step, abort),
+      ),
+    mapsIn: (run: RunInfo, device: string): Loaded<MapRef[]> => fetched.mapLists.read(key(run.run, device)),
+    wantMapsIn: (run: RunInfo, device: string): void =>
+      fetched.mapLists.want(key(run.run, device), run.version, (abort) => source.maps(run.run, device, abort)),
+    mapIn: (run: RunInfo, place: Place): Loaded<AllocatorMap> => fetched.maps.read(key(run.run, place)),
+    wantMapIn: (run: RunInfo, place: Place): void =>
+      fetched.maps.want(key(run.run, place), `${run.sessions}/${run.ooms}`, (abort) => source.map(run.run, place, abort)),
+    fitIn: (run: RunInfo, place: Place, bytes: number): Loaded<Fit> => fetched.fits.read(key(run.run, place, bytes)),
+    wantFitIn: (run: RunInfo, place: Place, bytes: number): void =>
+      fetched.fits.want(key(run.run, place, bytes), `${run.sessions}/${run.ooms}`, (abort) => source.fits(run.run, place, bytes, abort)),
+    oomsIn: (run: RunInfo): Loaded<Oom[]> => fetched.ooms.read(run.run),
+    wantOomsIn: (run: RunInfo): void => fetched.ooms.want(run.run, run.version, (abort) => source.ooms(run.run, abort)),
+    cardIn: (run: RunInfo, device: string, step: number | null): Loaded<Card> => fetched.cards.read(key(run.run, device, step)),
+    wantCardIn: (run: RunInfo, device: string, step: number | null): void =>
+      fetched.cards.want(key(run.run, device, step), run.version, (abort) => source.card(run.run, device, step, abort)),
+  };
+}
+
+export type Records = ReturnType<typeof createRecords>;

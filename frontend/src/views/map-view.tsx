@@ -1,0 +1,115 @@
+/** The allocator's address space at a traced step or at a failure, and what it says about the next allocation. */
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+
+import { formatBytes, formatExact } from "../lib/bytes";
+import { formatCount } from "../lib/bytes";
+import { plural } from "../lib/format";
+import { chunkFacts, regionStarts, type AllocatorMap, type Place } from "../model/allocator-map";
+import type { RunInfo } from "../model/run";
+import { schemeOf, useStore } from "./context";
+import { Swatch } from "./figures";
+import { Bins, Pins, WouldFit } from "./map-answers";
+import { COLOURINGS, mapColours, type Colouring } from "./map-colours";
+import { Strip } from "./map-strip";
+import { Fault, Skeleton } from "./states";
+import { Segments } from "./toolbar";
+
+/** Regions drawn before the others are asked for. */
+const REGIONS = 16;
+
+function Chunk({ map, chunk }: { map: AllocatorMap; chunk: number | null }) {
+  if (chunk === null) {
+    return (
+      <p class="chunk small">
+        Point at a chunk to see what it is. Each strip has its own scale: drag to zoom, double-click for all. Arrow keys go from chunk to
+        chunk.
+      </p>
+    );
+  }
+  const { title, facts } = chunkFacts(map, chunk);
+  return (
+    <p class="chunk" data-testid="chunk">
+      <strong>{title}</strong> {facts.join(" · ")}
+    </p>
+  );
+}
+
+function Strips({ map, colouring }: { map: AllocatorMap; colouring: Colouring }) {
+  const scheme = schemeOf(useStore());
+  const [marked, mark] = useState<number | null>(null);
+  const [all, showAll] = useState(false);
+  const colours = useMemo(() => mapColours(map, colouring, scheme), [map, colouring, scheme]);
+  const starts = useMemo(() => regionStarts(map), [map]);
+  const shown = all ? map.regions.length : Math.min(map.regions.length, REGIONS);
+  return (
+    <>
+      <div class="strips">
+        {map.regions.slice(0, shown).map((region, index) => (
+          <Strip
+            key={region.address}
+            map={map}
+            colours={colours}
+            index={index}
+            first={starts[index] ?? 0}
+            end={starts[index + 1] ?? 0}
+            marked={marked}
+            onMark={mark}
+          />
+        ))}
+      </div>
+      {shown < map.regions.length && (
+        <button type="button" class="quiet" onClick={() => showAll(true)}>
+          Show {plural(map.regions.length - shown, "more region")}
+        </button>
+      )}
+      <Chunk map={map} chunk={marked} />
+      <ul class="map-legend" aria-label="What is in the map" data-testid="map-legend">
+        {colours.kinds.map(({ name, label, fill, bytes, chunks }) => (
+          <li key={name} data-figure={name} data-bytes={bytes} title={`${formatExact(bytes)} in ${plural(chunks, "chunk")}`}>
+            <Swatch fill={fill} />
+            {label} <span class="small">{formatBytes(bytes)}</span>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function MapBody({ run, place, map }: { run: RunInfo; place: Place; map: AllocatorMap }) {
+  const [colouring, setColouring] = useState<Colouring>("category");
+  return (
+    <section class="map" data-testid="map" data-chunks={map.rows} aria-label="The allocator's map">
+      <header class="map-head">
+        <h2>The allocator's map</h2>
+        <span class="small">
+          {"oom" in place ? "at the failure" : `at the peak of step ${place.step}`} · {formatCount(map.rows)} chunks in{" "}
+          {plural(map.regions.length, "region")}
+        </span>
+        <Segments label="colour by" options={COLOURINGS} chosen={colouring} choose={setColouring} />
+      </header>
+      {map.not_available.length > 0 && (
+        <ul class="notices">
+          {map.not_available.map((sentence) => (
+            <li key={sentence}>{sentence}</li>
+          ))}
+        </ul>
+      )}
+      <Strips map={map} colouring={colouring} />
+      <div class="map-answers">
+        <WouldFit run={run} place={place} map={map} />
+        <Pins map={map} />
+        <Bins map={map} />
+      </div>
+    </section>
+  );
+}
+
+export function MapView({ run, place }: { run: RunInfo; place: Place }) {
+  const store = useStore();
+  const at = JSON.stringify(place);
+  useEffect(() => store.wantMapIn(run, place), [run, at]);
+  const { value, error } = store.mapIn(run, place);
+  if (value) return <MapBody key={`${run.run}${at}`} run={run} place={place} map={value} />;
+  return error === null ? <Skeleton /> : <Fault sentence={error} retry={() => void store.reload()} />;
+}

@@ -1,0 +1,129 @@
+/** The allocator's map, the card's bar and the post-mortems of the playground's cases, from the wire to what is shown. */
+
+import { describe, expect, it } from "vitest";
+
+import { cardOf, fitOf, mapOf, mapRefOf, oomsOf } from "../playground/allocator";
+import { CASES } from "../playground/cases";
+import { layersOf, snapshotAt, type Plan } from "../playground/training";
+import { parseCard, parseFit, parseMap, parseMaps, parseOoms } from "../src/api/allocator-answers";
+import { parseLayers } from "../src/api/answers";
+import { stripCells } from "../src/charts/map-layout";
+import { formatBytes } from "../src/lib/bytes";
+import { bytesByGroup, chunkFacts, largestLayers, pinSentence, regionStarts } from "../src/model/allocator-map";
+import { cardSentence, segmentKey, segmentLabel } from "../src/model/card";
+import { runFindings } from "../src/model/findings";
+import { verdictSentence, whenSentence } from "../src/model/oom";
+import { infoOf } from "../playground/training";
+import { COLOURINGS, mapColours } from "../src/views/map-colours";
+
+const wire = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
+const plan = (name: string): Plan => (CASES[name]?.plans as [Plan])[0];
+const pooled = Object.entries(CASES).flatMap(([name, { plans }]) =>
+  plans
+    .slice(0, 1)
+    .filter(({ pool }) => pool)
+    .map((one) => [name, one] as const),
+);
+
+describe.each(pooled)("the map of %s", (_, one) => {
+  const map = parseMap(mapOf(one, 3).buffer);
+
+  it("holds every byte of the pool", () => {
+    expect(map.bytes.reduce((sum, size) => sum + size, 0)).toBe(map.pool_bytes);
+    expect(bytesByGroup(map).reduce((sum, { bytes }) => sum + bytes, 0)).toBe(snapshotAt(one, 3).in_use_bytes);
+    expect(map.regions.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(map.pool_bytes);
+  });
+
+  it.each(COLOURINGS)("is painted by %s without losing a byte", (colouring) => {
+    const { key, kinds } = mapColours(map, colouring, "light");
+    expect(kinds.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(map.pool_bytes);
+    expect(kinds.reduce((sum, { chunks }) => sum + chunks, 0)).toBe(map.rows);
+    expect(Math.max(...key)).toBe(kinds.length - 1);
+  });
+
+  it("fills its strips to the last pixel", () => {
+    const { key } = mapColours(map, "category", "dark");
+    const starts = regionStarts(map);
+    map.regions.forEach(({ address, bytes }, index) => {
+      const [first, end] = [starts[index] as number, starts[index + 1] as number];
+      const cells = stripCells({ address: map.address, bytes: map.bytes, key }, first, end, [address, address + bytes], 1000);
+      expect(cells.length).toBeLessThan(2100);
+      expect(cells[0]?.x).toBeCloseTo(0);
+      const last = cells.at(-1);
+      expect((last?.x ?? 0) + (last?.width ?? 0)).toBeGreaterThan(998.9);
+    });
+  });
+});
+
+describe("sentences about the allocator", () => {
+  const map = parseMap(mapOf(plan("two-runs"), 3).buffer);
+
+  it("name a chunk with its figures", () => {
+    const used = map.owner.findIndex((owner) => owner === 0);
+    expect(chunkFacts(map, used)).toEqual({
+      title: "vgg16/block1_conv1: workspace, frozen",
+      facts: ["4.0 MiB (4,194,304 B)", "4,194,240 B requested", "at 0x400000000000", "seen since step 0", "its allocation was traced"],
+    });
+    expect(chunkFacts(map, 1).title).toBe("free");
+    expect(largestLayers(map, 1)).toEqual(["vgg16/block1_conv1"]);
+    expect(pinSentence(map, { owner: 0, chunks: 1, bytes: 1048576, joined_bytes: 9437184 })).toBe(
+      "A chunk of 1.0 MiB of vgg16/block1_conv1: workspace, frozen lies alone between free blocks; without it there would be a free block of 9.0 MiB.",
+    );
+    expect(pinSentence(map, { owner: -1, chunks: 3, bytes: 768, joined_bytes: 4096 })).toContain(
+      "3 chunks (768 B) of owner not seen lie alone",
+    );
+  });
+
+  it("come through the wire", () => {
+    const one = plan("two-runs");
+    expect(parseMaps(wire({ maps: [mapRefOf(one, 3)] }))).toEqual([mapRefOf(one, 3)]);
+    expect(parseFit(wire(fitOf(one, 3, 1000)))).toEqual(fitOf(one, 3, 1000));
+    expect(parseLayers(wire(layersOf(one, 3)))).toEqual(layersOf(one, 3));
+    expect(fitOf(one, 3, 2 ** 40).fits).toBe(false);
+  });
+});
+
+describe("the card", () => {
+  const card = parseCard(wire(cardOf(plan("two-runs"), 3)));
+
+  it("is one bar that holds everything once", () => {
+    expect(card.segments.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(card.total_bytes);
+    expect(new Set(card.segments.map(segmentKey)).size).toBe(card.segments.length);
+    expect(card.segments.map(segmentLabel)).toContain("idle pool");
+  });
+
+  it("is a sentence from the card to the tensors", () => {
+    const gib = 2 ** 30;
+    const whole = { ...card, pool_bytes: 40 * gib, in_use_bytes: 25 * gib, driver_process_bytes: 41 * gib, driver_used_bytes: 44 * gib };
+    expect(cardSentence(whole, formatBytes)).toBe(
+      "TensorFlow's pool holds 40.0 GiB; 25.0 GiB of it are in use; 15.0 GiB lie idle; 1.0 GiB more belong to this process (context, libraries); 3.0 GiB belong to other processes.",
+    );
+    expect(cardSentence({ ...whole, pool_bytes: null, driver_used_bytes: null }, formatBytes)).toBe("25.0 GiB are in use.");
+  });
+});
+
+describe("post-mortems", () => {
+  const ooms = parseOoms(wire({ ooms: oomsOf(plan("died")) }));
+
+  it("say what happened and why", () => {
+    expect(ooms.map(whenSentence)).toEqual([
+      "Step 43 (train) died for lack of memory on GPU:0",
+      "Step 44 (train) died for lack of memory on GPU:0",
+    ]);
+    expect(ooms.map(({ verdict }) => verdict)).toEqual(["fragmentation", "capacity"]);
+    const [pieces] = ooms as [(typeof ooms)[0]];
+    expect(verdictSentence({ ...pieces, requested_bytes: 2 ** 21 })).toBe(
+      "There was enough free memory for 2.0 MiB, but not in one piece.",
+    );
+    expect(verdictSentence({ ...pieces, verdict: null })).toContain("is not available, because");
+    expect(whenSentence({ ...pieces, step: null })).toBe("An allocation on GPU:0 failed");
+  });
+
+  it("and growths are findings that lead to their views", () => {
+    expect(runFindings(infoOf(plan("died")), "GPU:0")).toMatchObject([{ kind: "oom", view: "oom" }]);
+    expect(runFindings(infoOf(plan("growing")), "GPU:0")).toMatchObject([{ kind: "growth", view: "overview", step: 239, zoom: [40, 239] }]);
+    const info = infoOf(plan("growing"));
+    const devices = info.devices.map((device) => ({ ...device, device: "CPU:0" }));
+    expect(runFindings({ ...info, findings: ["CPU:0: grows"], devices }, "GPU:0")).toEqual([]);
+  });
+});

@@ -1,0 +1,163 @@
+"""Allocator maps, a death, a restart and a growth for the page's tests; the figures are those of `sample_runs`."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import sample_runs
+from sample_runs import MIB, Plan
+
+from tb_memplugin.analysis.post_mortem import Death, post_mortem
+from tb_memplugin.codec import MISSING
+from tb_memplugin.model import FREE, IN_USE, AllocatorMap, ChunkOwner, Oom
+from tb_memplugin.run_writer import RunWriter, take_samples
+
+BASE = 0x7F00_0000_0000
+LARGEST_CHUNK = 4 * MIB
+NO_MAP_STEP = 200
+"""The traced step whose trace holds no map."""
+MANY_CHUNKS = 50_000
+DEATH_STEP = 150
+
+
+@dataclasses.dataclass
+class _Chunks:
+    bytes: list[int] = dataclasses.field(default_factory=list)
+    owner: list[int] = dataclasses.field(default_factory=list)
+    state: list[int] = dataclasses.field(default_factory=list)
+
+    def add(self, size: int, state: int, owner: int = -1) -> None:
+        if size:
+            self.bytes.append(size)
+            self.state.append(state)
+            self.owner.append(owner)
+
+
+def _pieces(size: int, largest: int) -> list[int]:
+    whole, rest = divmod(size, largest)
+    return [largest] * whole + ([rest] if rest else [])
+
+
+def map_of(plan: Plan, step: int, *, largest_chunk: int = LARGEST_CHUNK) -> AllocatorMap:
+    """Two regions whose chunks hold the ledger's rows, with holes between them; sums to the snapshot's figures."""
+    snapshot = sample_runs.snapshot_at(plan, step)
+    assert snapshot.pool_bytes is not None and snapshot.largest_free_bytes is not None
+    largest = snapshot.largest_free_bytes // 256 * 256
+    rest = snapshot.pool_bytes - snapshot.in_use_bytes - largest
+    used = [
+        (size, -1 if row.category == "unattributed" else index)
+        for index, row in enumerate(snapshot.ledger)
+        for size in _pieces(row.bytes, largest_chunk)
+    ]
+    hole = rest // (len(used) // 2 + 1) // 256 * 256
+    chunks = _Chunks()
+    for place, (size, owner) in enumerate(used):
+        chunks.add(size, IN_USE, owner)
+        if place % 4 >= 2 and rest > hole:
+            chunks.add(hole, FREE)
+            rest -= hole
+    # What is left of the holes lies before the largest block, a chunk between them.
+    middle = len(chunks.bytes) // 2
+    chunks.add(rest, FREE)
+    chunks.bytes.insert(middle, largest)
+    chunks.state.insert(middle, FREE)
+    chunks.owner.insert(middle, -1)
+    return _map(
+        plan, step, chunks, middle, tuple(ChunkOwner(r.layer, r.category, r.trainable) for r in snapshot.ledger)
+    )
+
+
+def _map(plan: Plan, step: int, chunks: _Chunks, middle: int, owners: tuple[ChunkOwner, ...]) -> AllocatorMap:
+    size, state = np.array(chunks.bytes, np.int64), np.array(chunks.state, np.int64)
+    owner = np.array(chunks.owner, np.int64)
+    region = (np.arange(len(size)) > middle).astype(np.int64)
+    address = BASE + np.concatenate([[0], np.cumsum(size)[:-1]]) + (region << 33)
+    ends = [int(size[region == each].sum()) for each in (0, 1)]
+    seen = (state == IN_USE) & (owner >= 0)
+    lasting = np.array([each.category in ("weights", "optimizer_state") for each in owners])
+    stays = np.where(owner >= 0, lasting[np.maximum(owner, 0)], False)
+    return AllocatorMap(
+        step=step,
+        phase="train",
+        device=plan.device,
+        wall_time=sample_runs.wall_time(plan, step),
+        address=address,
+        bytes=size,
+        requested_bytes=np.where(seen, size - 64, MISSING),
+        state=state,
+        owner=owner,
+        source=np.where(seen, np.where(stays, 1, 3), 0),
+        since=np.where(seen, np.where(stays, plan.traced[0], step), MISSING),
+        region=region,
+        owners=owners,
+        region_address=np.array([address[0], address[middle + 1]]),
+        region_bytes=np.array(ends),
+        in_use_bytes=int(size[state == IN_USE].sum()),
+        pool_bytes=int(size.sum()),
+        capacity_bytes=plan.capacity_bytes,
+        complete=True,
+        not_available=(),
+    )
+
+
+def death_of(plan: Plan, verdict: str) -> Oom:
+    """A step that asks for more than the largest block, or more than all that is free, of a pool at its limit."""
+    full = dataclasses.replace(plan, capacity_bytes=sample_runs.snapshot_at(plan, DEATH_STEP).pool_bytes or 0)
+    taken = map_of(full, DEATH_STEP)
+    free = taken.bytes[taken.state == FREE]
+    asked = int(free.max()) + 2 * MIB if verdict == "fragmentation" else int(free.sum()) + 40 * MIB
+    when = sample_runs.wall_time(plan, DEATH_STEP)
+    layer = "vgg/block1_conv2"
+    death = Death(
+        "1", "died", plan.device, when, DEATH_STEP, "train", asked, f"{layer}/Relu", layer, "[32,64,64,64] float"
+    )
+    return post_mortem(death, taken)
+
+
+def write_death(directory: pathlib.Path, plan: Plan, verdict: str) -> None:
+    """A run that was traced once and died."""
+    samples = sample_runs.samples_of(plan)
+    writer = RunWriter(directory, producer="recorder", versions={})
+    writer.layer_table(sample_runs.table_at(plan, 0))
+    writer.samples(take_samples(samples, np.flatnonzero(samples.step < DEATH_STEP).tolist()))
+    writer.snapshot(sample_runs.snapshot_at(plan, plan.traced[0]))
+    writer.oom(death_of(plan, verdict))
+    writer.close()
+
+
+def write_restarted(directory: pathlib.Path, plan: Plan) -> None:
+    """Two attempts: the second one begins anew at step 60 and needs less."""
+    samples = sample_runs.samples_of(plan)
+    for attempt, rows in enumerate((samples.step < 100, samples.step >= 60)):
+        writer = RunWriter(directory, producer="recorder", versions={})
+        writer.layer_table(sample_runs.table_at(plan, 0))
+        chosen = take_samples(samples, np.flatnonzero(rows).tolist())
+        for device in chosen.devices.values():
+            device.peak_bytes[:] -= attempt * MIB
+        writer.samples(chosen)
+        writer.snapshot(sample_runs.snapshot_at(plan, (3, 80)[attempt]))
+        writer.close()
+
+
+def write_growing(directory: pathlib.Path, plan: Plan) -> None:
+    """What is left in use grows by 64 KiB every step from step 40 on."""
+    samples = sample_runs.samples_of(plan)
+    for device in samples.devices.values():
+        device.in_use_bytes[:] += np.maximum(samples.step - 40, 0) * (MIB // 16)
+    writer = RunWriter(directory, producer="recorder", versions={})
+    writer.layer_table(sample_runs.table_at(plan, 0))
+    writer.samples(samples)
+    writer.close()
+
+
+def write_many_chunks(directory: pathlib.Path, plan: Plan) -> None:
+    """One traced step whose map has some 50,000 chunks."""
+    step = plan.traced[0]
+    in_use = sample_runs.snapshot_at(plan, step).in_use_bytes
+    writer = RunWriter(directory, producer="recorder", versions={})
+    writer.layer_table(sample_runs.table_at(plan, 0))
+    samples = sample_runs.samples_of(plan)
+    writer.samples(take_samples(samples, list(range(20))))
+    writer.snapshot(sample_runs.snapshot_at(plan, step))
+    writer.allocator_map(map_of(plan, step, largest_chunk=in_use // (MANY_CHUNKS * 3 // 4) // 256 * 256))
+    writer.close()

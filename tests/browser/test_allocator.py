@@ -1,0 +1,154 @@
+"""The allocator's map, the card's bar and the post-mortems in the page, against what was written and `inspect`."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+import harness
+import pytest
+import sample_allocator
+import sample_runs
+from playwright.sync_api import FrameLocator, Page, expect
+from test_values import figures
+
+from tb_memplugin.model import FREE
+
+
+def listed(frame: FrameLocator, name: str) -> dict[str, int]:
+    """The exact bytes of a list's or a table's entries, by their names."""
+    pairs = frame.locator(f"[data-testid='{name}'] [data-bytes]").evaluate_all(
+        "items => items.map(item => [item.dataset.figure, +item.dataset.bytes])"
+    )
+    return dict(pairs)
+
+
+def test_map_at_every_traced_step(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    for snapshot in inspected["frozen"]["snapshots"]:
+        place = urlencode({"view": "fragmentation", "run": "frozen", "step": snapshot["step"]})
+        frame = harness.open_tab(page, each_reader, place)
+        if snapshot["step"] == sample_allocator.NO_MAP_STEP:
+            expect(frame.get_by_test_id("no-map")).to_contain_text("is not available at step 200, because that trace")
+            continue
+        taken = sample_allocator.map_of(sample_runs.FROZEN, snapshot["step"])
+        expect(frame.get_by_test_id("map")).to_have_attribute("data-chunks", str(len(taken)))
+        shown = listed(frame, "map-legend")
+        free = shown.pop("free")
+        assert sum(shown.values()) == snapshot["in_use_bytes"]
+        assert free == snapshot["pool_bytes"] - snapshot["in_use_bytes"]
+        by_category: dict[str, int] = {}
+        for row in snapshot["ledger"]:
+            split = {True: ":trainable", False: ":frozen", None: ""}[row["trainable"]]
+            key = row["category"] + (split if row["category"] == "weights" else "")
+            by_category["not_seen" if key == "unattributed" else key] = (
+                by_category.get("not_seen" if key == "unattributed" else key, 0) + row["bytes"]
+            )
+        assert shown == by_category
+        assert sum(listed(frame, "bins").values()) == free
+
+
+def test_map_leads_to_a_single_chunk(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 3}))
+    taken = sample_allocator.map_of(sample_runs.FROZEN, 3)
+    strip = frame.locator(".strip-plot").first
+    strip.focus()
+    page.keyboard.press("Home")
+    chunk = frame.get_by_test_id("chunk")
+    expect(chunk).to_contain_text(f"{int(taken.bytes[0]):,} B")
+    expect(chunk).to_contain_text(f"at 0x{int(taken.address[0]):x}")
+    expect(chunk).to_contain_text(f"{int(taken.requested_bytes[0]):,} B requested")
+    expect(chunk).to_contain_text(taken.owners[int(taken.owner[0])].layer or "no layer")
+    page.keyboard.press("ArrowRight")
+    expect(chunk).to_contain_text(f"at 0x{int(taken.address[1]):x}")
+    page.keyboard.press("Enter")
+    expect(frame.locator(".strip-label").first).to_contain_text("of it shown")
+    page.keyboard.press("0")
+    expect(frame.locator(".strip-label").first).not_to_contain_text("of it shown")
+    for colouring in ("layer", "age", "category"):
+        frame.get_by_role("button", name=colouring, exact=True).click()
+        assert sum(listed(frame, "map-legend").values()) == int(taken.bytes.sum())
+
+
+def test_map_of_fifty_thousand_chunks(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "many_chunks"}))
+    chunks = int(frame.get_by_test_id("map").get_attribute("data-chunks") or 0)
+    assert chunks > 45_000
+    strip = frame.locator(".strip-plot").first
+    strip.scroll_into_view_if_needed()
+    box = strip.bounding_box()
+    assert box
+    for part in (0.2, 0.4, 0.6):
+        page.mouse.move(box["x"] + part * box["width"], box["y"] + 10)
+        expect(frame.get_by_test_id("chunk")).to_contain_text("at 0x")
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.61 * box["width"] + 12, box["y"] + 10, steps=3)
+    page.mouse.up()
+    expect(frame.locator(".strip-label").first).to_contain_text("of it shown")
+
+
+@pytest.mark.parametrize(("mib", "answer"), [("0.001", "true"), ("99999", "false")])
+def test_would_a_tensor_fit(page: Page, address: str, mib: str, answer: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 3}))
+    frame.get_by_label("Would a tensor of").fill(mib)
+    said = frame.get_by_test_id("fits")
+    expect(said).to_have_attribute("data-fits", answer)
+    expect(said).to_contain_text("Yes. A free block of" if answer == "true" else "No. No free block is large enough")
+
+
+def test_where_the_memory_is(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    for snapshot in inspected["frozen"]["snapshots"]:
+        place = urlencode({"view": "fragmentation", "run": "frozen", "step": snapshot["step"]})
+        frame = harness.open_tab(page, each_reader, place)
+        shown = listed(frame, "card")
+        assert sum(shown.values()) == snapshot["capacity_bytes"]
+        assert sum(size for name, size in shown.items() if name.startswith("in_use")) == snapshot["in_use_bytes"]
+        assert shown["free_largest"] == snapshot["largest_free_bytes"]
+
+
+@pytest.mark.parametrize("verdict", ["fragmentation", "capacity"])
+def test_post_mortem(page: Page, each_reader: str, inspected: dict[str, Any], verdict: str) -> None:
+    run = f"died_{verdict}"
+    (oom,) = inspected[run]["oom"]
+    frame = harness.open_tab(page, each_reader, urlencode({"view": "oom", "run": run}))
+    expect(frame.get_by_test_id("oom")).to_have_attribute("data-verdict", oom["verdict"])
+    assert oom["verdict"] == verdict
+    shown = figures(frame, "oom-figures")
+    names = ("requested_bytes", "free_bytes", "largest_free_bytes", "in_use_bytes")
+    assert {name: shown[name] for name in names} == {name: oom[name] for name in names}
+    assert sum(figures(frame, "oom-categories").values()) == oom["in_use_bytes"]
+    body = frame.get_by_test_id("oom")
+    expect(body).to_contain_text(oom["op"])
+    expect(body).to_contain_text(sample_allocator.death_of(sample_runs.ALL_TRAINABLE, verdict).reason)
+    assert frame.get_by_test_id("remedies").locator("li").count() == len(oom["remedies"])
+    taken = sample_allocator.death_of(sample_runs.ALL_TRAINABLE, verdict).map
+    assert taken is not None
+    assert listed(frame, "map-legend")["free"] == int(taken.bytes[taken.state == FREE].sum())
+
+
+def test_no_death_is_a_calm_state(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    expect(frame.locator(".badge")).to_have_count(0)
+    frame.get_by_role("button", name="Out of memory").click()
+    expect(frame.get_by_test_id("nothing")).to_contain_text("No step of frozen died for lack of memory")
+
+
+def test_findings_lead_to_their_views(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "died_capacity"}))
+    frame.get_by_role("button", name="1 step died for lack of memory").click()
+    expect(frame.get_by_test_id("oom")).to_be_visible()
+    frame = harness.open_tab(page, address, urlencode({"run": "growing"}))
+    frame.get_by_role("button", name="memory in use at the end of a training step grows").click()
+    harness.idle(frame)
+    assert "zoom%3D" in page.url
+    assert "step%3D239" in page.url
+
+
+def test_attempts_of_a_restarted_training(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "restarted", "step": 80}))
+    first = sample_runs.peak_at(sample_runs.FROZEN, 80)
+    assert figures(frame, "composition")["peak_bytes"] == first - sample_runs.MIB
+    frame.get_by_label("attempt").select_option(index=1)
+    harness.idle(frame)
+    expect(frame.get_by_role("slider")).to_have_attribute("aria-valuemax", "99")
+    frame.get_by_role("slider").focus()
+    for key in ("Home", *["Shift+ArrowRight"] * 8):
+        page.keyboard.press(key)
+    assert figures(frame, "composition")["peak_bytes"] == first
