@@ -284,8 +284,7 @@ class Remedy:
 
     Attributes:
         kind: ``one_piece``, ``batch``, ``freezing``, ``limit``.
-        sentence: What, with its figures.
-        bytes: What it frees or adds.
+        sentence, bytes: What, with its figures; what it frees or adds.
         enough: Whether it alone is enough.
     """
 
@@ -303,8 +302,7 @@ class Oom:
         identifier: Of the failure within its session; a later record of the same one replaces it.
         status: ``failing`` is written while TensorFlow still waits for memory and stays if the process is then killed;
             ``tolerated`` takes it back: the step went on.
-        step, phase: What died, None for an imported file.
-        device, wall_time: Where and when.
+        step, phase, device, wall_time: What died, where and when; no step and phase for an imported file.
         requested_bytes: What was asked for; `op` asked for it, which `layer` made; `shape` of the tensor.
         free_bytes, largest_free_bytes: Free in the pool, and the largest block of it.
         in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures.

@@ -68,8 +68,8 @@ class OomWatch:
     def tick(self, step: int | None, phase: Phase | None) -> None:
         """Looks for a failure that TensorFlow is still waiting about, and notes it: the process may be killed."""
         with self._lock:
+            dump_files.remove_before(self._idle_since)  # those of failures that were tolerated
             if step is None or self._pending is not None:
-                dump_files.remove_before(self._idle_since)
                 return
             dumps = self._dumps(None)
             if not dumps:
