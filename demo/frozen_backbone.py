@@ -1,7 +1,8 @@
-"""Trains VGG16 twice and records where its memory goes: with a frozen backbone that is partly unfrozen, and all trainable.
+"""Trains VGG16 twice and records where its memory goes: with a frozen backbone that is partly unfrozen, and all
+trainable.
 
-Nothing is downloaded: the backbone has no pretrained weights and the images are made here. Without a GPU the training runs on the CPU with
-the same allocator class that a GPU has (BFC), at a capacity that is stated below.
+Nothing is downloaded: the backbone has no pretrained weights and the images are made here. Without a GPU the training
+runs on the CPU with the same allocator class that a GPU has (BFC), at a capacity that is stated below.
 
 usage: python demo/frozen_backbone.py [--logdir runs] [--epochs 6] [--steps 50]
 """
@@ -33,7 +34,8 @@ RUNS = ("frozen", "all_trainable")
 
 
 def make_batches(steps: int, seed: int) -> tf.data.Dataset:
-    """`steps` batches of striped images, shape [IMAGE_SIZE, IMAGE_SIZE, 3], whose class is the direction of the stripes."""
+    """`steps` batches of striped images, shape [IMAGE_SIZE, IMAGE_SIZE, 3], whose class is the direction of the
+    stripes."""
     count = steps * BATCH_SIZE
     random = np.random.default_rng(seed)
     labels = random.integers(0, CLASSES, count)

@@ -2,7 +2,8 @@
 
 The series of a device is cut into buckets whose medians are looked at, so that single peaks, smaller last batches and
 the like do not count. Left out are the first steps (allocations that come once), the step after another phase, and the
-jumps where the layer table changes. What remains is a finding if it rises nearly without falling back, goes on rising to
+jumps where the layer table changes. What remains is a finding if it rises nearly without falling back, goes on rising
+to
 the end, and comes to a level that was not there before, by a size that matters.
 """
 

@@ -12,11 +12,13 @@ class Background:
 
     Args:
         tick: Called regularly and once more at the end; must not raise.
+        write: The part of `tick` that writes out what is there, which `drain` waits for; must not raise.
         interval: Seconds between calls.
     """
 
-    def __init__(self, tick: Callable[[], None], interval: float) -> None:
+    def __init__(self, tick: Callable[[], None], write: Callable[[], None], interval: float) -> None:
         self._tick = tick
+        self._write = write
         self._interval = interval
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tb_memplugin", daemon=True)
@@ -27,12 +29,11 @@ class Background:
         self._jobs.put(job)
 
     def drain(self, timeout: float = 60.0) -> bool:
-        """Waits until everything queued so far is done and a tick has followed; whether that took at most `timeout`
-        seconds."""
+        """Waits until everything queued so far is done and written out; whether that took at most `timeout` seconds."""
         done = threading.Event()
 
         def last() -> None:
-            self._tick()
+            self._write()
             done.set()
 
         self.submit(last)

@@ -5,7 +5,8 @@ from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 Wish: TypeAlias = Literal["learn", "trace"]
-"""``learn``: trace the step to see what it makes that stays, such as the optimizer's slots; ``trace``: for its ledger."""
+"""``learn``: trace the step to see what it makes that stays, such as the optimizer's slots; ``trace``: for its
+ledger."""
 
 PEAK_GROWTH = 1.01
 """A step whose peak exceeds the last traced one by this factor asks for a new trace."""
@@ -25,8 +26,9 @@ class TraceSchedule:
     """Decides at the start of each step whether it is traced.
 
     A phase's second step after a change (of the layer table, or a new compilation) is always traced; the first one
-    compiles, tunes and makes what stays, so of training it is traced to learn that. Further traces wait until the time spent on all traces is below `overhead` of the time run,
-    those after a new highest peak before those that only spread over the run.
+    compiles, tunes and makes what stays, so of training it is traced to learn that. Further traces wait until the time
+    spent on all traces is below `overhead` of the time run, those after a new highest peak before those that only
+    spread over the run.
 
     Args:
         overhead: Share of run time that tracing may cost, 0 to trace nothing.

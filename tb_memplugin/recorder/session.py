@@ -112,7 +112,7 @@ class MemoryRecorder:
         self._faults.run(POST_MORTEMS, self._oom.install)
         self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults, self._oom)
         interval = REMOTE_FLUSH_SECONDS if self._settings.remote else FLUSH_SECONDS
-        self._background = Background(self._tick, interval)
+        self._background = Background(self._tick, self._write_out, interval)
         for sentence in self._unavailable:
             self._faults.warn(sentence)
         if self._driver.answers:
@@ -154,8 +154,8 @@ class MemoryRecorder:
         """Waits until everything recorded so far is in the event file."""
         if self._started and not self._closed:
             self._background.drain()
-            self._check_layers(self._watch.last_step + 1)  # a snapshot may have told the batch size
-            self._background.drain()
+            if self._check_layers(self._watch.last_step + 1):  # a snapshot may have told the batch size
+                self._background.drain()
 
     def __enter__(self) -> "MemoryRecorder":
         self.start()
@@ -295,16 +295,19 @@ class MemoryRecorder:
         if self._started and not self._closed:
             self._check_layers(self._watch.last_step + 1)
 
-    def _check_layers(self, step: int) -> None:
+    def _check_layers(self, step: int) -> bool:
+        """Whether there was a new layer table to write."""
         self._next_watch = time.monotonic() + FLUSH_SECONDS
         table = self._watch.changed_table(step)
         if table is not None:
             self._tracer.schedule.changed()
         else:
             table = self._watch.completed_table()
-        if table is not None and self._writer is not None:
-            writer = self._writer
-            self._background.submit(lambda: self._faults.run(FILES, writer.layer_table, table))
+        if table is None or self._writer is None:
+            return False
+        writer = self._writer
+        self._background.submit(lambda: self._faults.run(FILES, writer.layer_table, table))
+        return True
 
     # --- on the background thread -------------------------------------------------------------------------------------
 
@@ -314,6 +317,9 @@ class MemoryRecorder:
         opened = self._open
         step, phase = (None, None) if opened is None else (opened.step, opened.phase)
         self._faults.run(POST_MORTEMS, self._oom.tick, step, phase)
+        self._write_out()
+
+    def _write_out(self) -> None:
         samples = self._buffer.take()
         if self._writer is None or self._faults.stopped(FILES):
             return

@@ -1,8 +1,8 @@
 """What recording costs a training: pairs of equal trainings with and without the callback, in turn, in one process.
 
-The two halves of a pair run right after each other and their order alternates, so that drift of the machine's speed cancels; printed are
-the ratio of each pair's total time, their median and range. The first pair warms up and does not count. Give more `--pairs` on a noisy
-machine: with few, the range says how little a median means.
+The two halves of a pair run right after each other and their order alternates, so that drift of the machine's speed
+cancels; printed are the ratio of each pair's total time, their median and range. The first pair warms up and does not
+count. Give more `--pairs` on a noisy machine: with few, the range says how little a median means.
 
 usage: python tests/benchmarks/bench_recording.py [--pairs 6] [--steps 200] [--overhead 0.005 0]
 """

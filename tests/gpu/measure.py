@@ -9,9 +9,10 @@ usage: python tests/gpu/measure.py [--image 224] [--batch 64] [--steps 60] [--pa
 """
 
 import argparse
+import gzip
 import json
 import pathlib
-import shutil
+import pickle
 import statistics
 import subprocess
 import sys
@@ -21,6 +22,18 @@ import time
 MODELS = ("VGG16", "ResNet50")
 MODES = ("graph", "xla")
 PARTS = ("trainable", "frozen")
+COLUMNS = (
+    "model",
+    "mode",
+    "layers",
+    "peak, bytes",
+    "ledger − peak",
+    "unattributed",
+    "held for backward",
+    "step",
+    "time with / without",
+    "snapshots",
+)
 
 
 def make_model(name: str, mode: str, part: str, image: int) -> "keras.Model":  # noqa: F821
@@ -34,6 +47,21 @@ def make_model(name: str, mode: str, part: str, image: int) -> "keras.Model":  #
             layer.trainable = False
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(), jit_compile=mode == "xla")
     return model
+
+
+def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list:  # noqa: F821
+    """A list that the callback's traced steps are added to, as they are worked through."""
+    kept: list = []
+    callback._recorder.start()
+    tracer = callback._recorder._tracer
+    work_through = tracer.work_through
+
+    def keep(traced: object) -> object:
+        kept[:] = [traced]
+        return work_through(traced)
+
+    tracer.work_through = keep
+    return kept
 
 
 def measure_one(arguments: argparse.Namespace) -> dict[str, object]:
@@ -50,21 +78,22 @@ def measure_one(arguments: argparse.Namespace) -> dict[str, object]:
     labels = tf.constant(random.integers(0, 1000, arguments.batch))
     data = tf.data.Dataset.from_tensors((images, labels)).repeat(arguments.steps)
     with tempfile.TemporaryDirectory() as directory:
-        callback = tb_memplugin.MemoryCallback(
-            pathlib.Path(directory) / "run", keep_profile=arguments.profiles is not None
-        )
+        callback = tb_memplugin.MemoryCallback(pathlib.Path(directory) / "run")
+        kept = keep_last_trace(callback) if arguments.profiles is not None else []
         seconds: dict[bool, list[float]] = {True: [], False: []}
         for pair in range(arguments.pairs + 1):
-            for recorded in (True, False) if pair % 2 else (False, True):
+            for recorded in (False, True) if pair % 2 else (True, False):
                 began = time.perf_counter()
                 model.fit(data, verbose=0, callbacks=[callback] if recorded else [])
                 if pair:
                     seconds[recorded].append(time.perf_counter() - began)
         callback.close()
         run = tb_memplugin.load(directory)["run"]
-        if arguments.profiles is not None:
-            first = sorted(pathlib.Path(directory).glob("run/plugins/profile/*/*.pb"))[0]
-            shutil.copy(first, arguments.profiles / f"{name}_{mode}_{part}.xplane.pb")
+        for traced in kept[-1:]:
+            stored = arguments.profiles / f"{name}_{mode}_{part}.xplane.pb.gz"
+            stored.write_bytes(gzip.compress(traced.profile))
+            facts = pickle.dumps({"step": traced.step, "facts": dict(traced.facts)})
+            stored.with_suffix("").with_suffix(".facts.gz").write_bytes(gzip.compress(facts))
     taken = run.snapshots[-1]
     figures = run.samples.devices[taken.device]
     same = (run.samples.step == taken.step) & (run.samples.phase == 0)
@@ -93,8 +122,9 @@ def row_text(row: dict) -> str:
     share = 100 * row["unattributed"] / row["ledger"]
     closes = "exactly" if row["peak"] == row["ledger"] else f"{row['ledger'] - row['peak']:+,}"
     return (
-        f"| {row['model']} | {row['mode']} | {row['part']} | {row['peak']:,} | {closes} | {share:.3f} % | {row['held']:,} | "
-        f"{row['step_ms']:.1f} ms | {row['ratio']:.4f} ({row['range'][0]:.4f} to {row['range'][1]:.4f}) | {row['snapshots']} |"
+        f"| {row['model']} | {row['mode']} | {row['part']} | {row['peak']:,} | {closes} | {share:.3f} % | "
+        f"{row['held']:,} | {row['step_ms']:.1f} ms | "
+        f"{row['ratio']:.4f} ({row['range'][0]:.4f} to {row['range'][1]:.4f}) | {row['snapshots']} |"
     )
 
 
@@ -110,12 +140,9 @@ def main() -> None:
     if arguments.one:
         print("ROW " + json.dumps(measure_one(arguments)), flush=True)
         return
-    print(
-        f"images {arguments.image} × {arguments.image}, batch {arguments.batch}, {arguments.pairs} pairs of {arguments.steps} steps\n"
-    )
-    print(
-        "| model | mode | layers | peak, bytes | ledger − peak | unattributed | held for backward | step | time with / without | snapshots |"
-    )
+    size, batch = arguments.image, arguments.batch
+    print(f"images {size} × {size}, batch {batch}, {arguments.pairs} pairs of {arguments.steps} steps\n")
+    print("| " + " | ".join(COLUMNS) + " |")
     print("|---|---|---|---:|---|---:|---:|---:|---|---:|", flush=True)
     for name in MODELS:
         for mode in MODES:

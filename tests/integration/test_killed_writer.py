@@ -74,7 +74,10 @@ model.fit(np.zeros((10_000_000, 8), "float32"), np.zeros((10_000_000, 4), "float
 """
     environment = {**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2"}
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        [sys.executable, "-c", code, str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
     ) as training:
         assert training.stdout is not None and training.stdout.readline() == b"going\n"
         deadline = time.monotonic() + 30

@@ -204,7 +204,9 @@ answer({})
 
 
 def test_a_model_that_was_trained_unseen_is_attributed_all_the_same(tmp_path: pathlib.Path) -> None:
-    code = MODEL + """
+    code = (
+        MODEL
+        + """
 def losses(callbacks):
     model = make_model(); compile_model(model)
     first = model.fit(x, y, batch_size=16, verbose=0).history["loss"]
@@ -212,6 +214,7 @@ def losses(callbacks):
     return [loss.hex() for loss in first + second]
 answer({"same": losses([]) == losses([tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[13])])})
 """
+    )
     assert run_child(code, str(tmp_path / "run"))["same"]
     (snapshot,) = tb_memplugin.load(tmp_path)["run"].snapshots
     assert {row.layer for row in snapshot.held_for_backward} >= {"net/conv", "net/hidden"}

@@ -131,8 +131,8 @@ calls = {
     "unknown field": lambda: summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 1, "pool": 3}, step=0),
     "category": lambda: summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 1,
                                                     "ledger": [{"category": "misc", "bytes": 1}]}, step=0),
-    "ledger over the total": lambda: summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 1,
-                                                                 "ledger": [{"category": "weights", "bytes": 2}]}, step=0),
+    "ledger over the total": lambda: summary.allocator_snapshot(
+        {"device": "GPU:0", "in_use_bytes": 1, "ledger": [{"category": "weights", "bytes": 2}]}, step=0),
 }
 told = {}
 with writer.as_default():
