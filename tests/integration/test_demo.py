@@ -1,0 +1,69 @@
+"""The demo as a newcomer runs it, in small: a real training, read by `inspect`, shown by TensorBoard."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# From VGG16's paper: 3 × 3 kernels and biases of its thirteen convolutions, float32.
+CHANNELS = [(3, 64), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256), (256, 256), (256, 512)] + [(512, 512)] * 5
+BACKBONE = [4 * (9 * before * after + after) for before, after in CHANNELS]
+HEAD = 4 * (512 * 256 + 256) + 4 * (256 * 8 + 8)
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The demo's run `frozen`, two epochs of six steps."""
+    directory = tmp_path_factory.mktemp("demo") / "runs"
+    command = [sys.executable, str(ROOT / "demo/frozen_backbone.py"), "--logdir", str(directory), "--run", "frozen"]
+    subprocess.run([*command, "--epochs", "2", "--steps", "6"], check=True, capture_output=True, timeout=240)
+    return directory
+
+
+def inspect(logdir: pathlib.Path, *arguments: str) -> dict:
+    command = [sys.executable, "-m", "tb_memplugin", "inspect", str(logdir), "--format", "json", *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    return json.loads(done.stdout)["runs"]["frozen"]
+
+
+def weights(run: dict, trainable: bool) -> int:
+    return sum(layer["weight_bytes"] for layer in run["layers"] if layer["trainable"] == trainable)
+
+
+def test_weights_equal_the_architectures_before_and_after_the_unfreezing(logdir: pathlib.Path) -> None:
+    before, after = inspect(logdir, "--step", "2"), inspect(logdir)
+    assert (weights(before, False), weights(before, True)) == (sum(BACKBONE), HEAD)
+    # Block 5 is the last three convolutions.
+    assert (weights(after, False), weights(after, True)) == (sum(BACKBONE[:-3]), sum(BACKBONE[-3:]) + HEAD)
+    assert (before["steps"], before["first_step"], before["last_step"]) == (12, 0, 11)
+
+
+def test_slots_belong_to_trainable_layers_only_and_weigh_twice_their_weights(logdir: pathlib.Path) -> None:
+    run = inspect(logdir)
+    trained = {step: HEAD + (sum(BACKBONE[-3:]) if step >= 6 else 0) for step in (1, 7)}
+    for snapshot in run["snapshots"]:
+        if snapshot["phase"] != "train":
+            continue
+        slots = [row for row in snapshot["ledger"] if row["category"] == "optimizer_state" and row["layer"]]
+        assert {row["trainable"] for row in slots} == {True}
+        requested = sum(row["bytes"] - row["rounding_bytes"] for row in slots)
+        assert requested == 2 * trained[1 if snapshot["step"] < 6 else 7]
+        assert sum(row["bytes"] for row in snapshot["ledger"]) == snapshot["in_use_bytes"]
+    assert {snapshot["step"] >= 6 for snapshot in run["snapshots"] if snapshot["phase"] == "train"} == {False, True}
+
+
+def test_the_capacity_is_the_stated_one(logdir: pathlib.Path) -> None:
+    assert inspect(logdir)["devices"]["CPU:0"]["capacity_bytes"] == 512 << 20
+
+
+def test_tensorboard_shows_it_and_the_address_comes_last(logdir: pathlib.Path) -> None:
+    command = [sys.executable, str(ROOT / "demo/serve.py"), str(logdir), "--check", "--port", "0"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, env=dict(os.environ))
+    assert "frozen" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("http://localhost:")
+    assert done.stdout.splitlines()[-1].endswith("/#tb_memplugin")
