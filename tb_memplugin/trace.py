@@ -113,6 +113,7 @@ class Buffer:
         start, end: Positions in the module's schedule from which and up to which it holds its value.
         named: Whether the first of `ops` is the instruction's own, not a neighbour's.
         of_argument: Whether it is a copy of an argument in another layout.
+        constant: Whether it holds what depends on no argument, e.g. zeros of some shape.
     """
 
     ops: tuple[str, ...]
@@ -123,6 +124,7 @@ class Buffer:
     end: int
     named: bool
     of_argument: bool
+    constant: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +165,9 @@ class OpFact:
         is_gradient: Whether this op's result is a variable's gradient.
         assigns: Name of the variable it writes to.
         passes_to: Ops that may go on in this op's buffer.
+        relayout: Whether it is none of the program's, but brings another op's input (of which the other facts are) into
+            another layout.
+        forward_inputs: Of an op of the backward pass: which of its inputs are of the forward pass.
     """
 
     layer: str | None
@@ -172,6 +177,8 @@ class OpFact:
     is_gradient: bool = False
     assigns: str | None = None
     passes_to: tuple[str, ...] = ()
+    relayout: bool = False
+    forward_inputs: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

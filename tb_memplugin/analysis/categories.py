@@ -1,16 +1,17 @@
 """The rules that give a chunk its layer and category: by who made it, what it is for, and how long it lives."""
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from tb_memplugin.analysis.eager import EagerSpans
-from tb_memplugin.analysis.lifetimes import Chunks, is_input, readers
+from tb_memplugin.analysis.lifetimes import Chunks, input_events, readers
 from tb_memplugin.analysis.op_names import OpNames, op_name
 from tb_memplugin.analysis.window_start import rounded
 from tb_memplugin.analysis.xla import Plans
 from tb_memplugin.model import Category, Integers
-from tb_memplugin.trace import AllocationTrace, Module, OpFact, PlannedAllocation, TraceFacts, VariableFact
+from tb_memplugin.trace import AllocationTrace, Intervals, Module, OpFact, PlannedAllocation, TraceFacts, VariableFact
 
 _INPUT_THREAD = "tf_data"
 
@@ -30,6 +31,7 @@ class Classifier:
         self._trace, self._facts, self._chunks = trace, facts, found
         self._names = OpNames(trace, facts)
         self._reader = readers(trace)
+        self._is_input = input_events(trace)
         self._allocating = {
             trace.strings[index]
             for index in set(trace.op[(trace.kind == 1) & (trace.region != -1)].tolist())
@@ -48,8 +50,8 @@ class Classifier:
         self._waits: dict[str, bool] = {}
         self._input_sizes = {
             int(found.requested[chunk])
-            for chunk in range(len(found))
-            if found.birth[chunk] >= 0 and is_input(trace, int(found.birth[chunk]))
+            for chunk in np.flatnonzero(found.birth >= 0).tolist()
+            if self._is_input[found.birth[chunk]]
         }
 
     def _find_eager_gradients(self) -> dict[int, OpFact]:
@@ -90,7 +92,7 @@ class Classifier:
     def plan(self, chunk: int) -> tuple[Module, PlannedAllocation] | None:
         """The planned allocation of a compiled module that a chunk is; None for others."""
         birth = int(self._chunks.birth[chunk])
-        if birth < 0 or not self._trace.modules or is_input(self._trace, birth):
+        if birth < 0 or not self._trace.modules or self._is_input[birth]:
             return None
         name = self._trace.text(int(self._trace.op[birth]))
         if name is not None and self._names.fact(name) is not None:
@@ -143,7 +145,7 @@ class Classifier:
         return not len(old) or int(self._chunks.death[old[0]]) > instant
 
     def _new_owner(self, chunk: int, birth: int) -> Owner:
-        if is_input(self._trace, birth):
+        if self._is_input[birth]:
             return Owner(None, "inputs", None)
         fact = self._fact(chunk)
         if fact is None:
@@ -153,6 +155,8 @@ class Classifier:
         return self._owned(*self._role(fact, chunk))
 
     def _role(self, fact: OpFact, chunk: int) -> tuple[str | None, Category]:
+        if fact.relayout:
+            return fact.layer, self._relayout_category(fact, chunk)
         if fact.is_gradient:
             return fact.gradient_of, "weight_gradients"
         if fact.phase == "forward":
@@ -160,6 +164,20 @@ class Classifier:
         if fact.phase == "backward":
             return fact.layer, "activations" if fact.awaited else "activation_gradients"
         return fact.layer, "other_state" if fact.phase == "other" and self._outlives(chunk) else "workspace"
+
+    def _relayout_category(self, fact: OpFact, chunk: int) -> Category:
+        """Of a copy in another layout: whether it is one of forward data that waits, or of a gradient."""
+        if self._spans_forward_end(chunk):
+            return "activations"
+        return "activation_gradients" if fact.phase == "backward" and not fact.awaited else "workspace"
+
+    def _spans_forward_end(self, chunk: int) -> bool:
+        """Whether a chunk that the window saw being allocated and freed was there when a forward pass ended."""
+        death = int(self._chunks.death[chunk])
+        if death == len(self._trace):
+            return False
+        ends, times = self._ends, self._trace.time_ps
+        return bool(((ends >= times[int(self._chunks.birth[chunk])]) & (ends < times[death])).any())
 
     def _owned(self, layer: str | None, category: Category) -> Owner:
         return Owner(layer, category, None if layer is None else self._facts.trainable.get(layer))
@@ -207,6 +225,8 @@ class Classifier:
 
     def _waits_for_backward(self, chunk: int) -> bool:
         fact = self._fact(chunk)
+        if fact is not None and fact.relayout:
+            return self._spans_forward_end(chunk)
         if fact is not None:
             return fact.phase == "forward" and self._is_held(fact, chunk)
         death = int(self._chunks.death[chunk])
@@ -261,19 +281,37 @@ class Classifier:
         return self._ends
 
     def _forward_ends(self) -> Integers:
-        ops, times = self._trace.ops, []
-        phase_of: dict[int, str] = {}
-        for index in set(ops.name.tolist()):
-            name = op_name(self._trace.strings[index])
-            fact = self._names.fact(name) if name in self._allocating else None
-            if fact is not None and fact.layer is not None and fact.phase in ("forward", "backward"):
-                phase_of[index] = fact.phase
-        last: int | None = None
-        for row in np.argsort(ops.start_ps, kind="stable").tolist():
-            phase = phase_of.get(int(ops.name[row]))
-            if phase == "forward":
-                last = int(ops.end_ps[row]) if last is None else max(last, int(ops.end_ps[row]))
-            elif phase == "backward" and last is not None:
-                times.append(last)
-                last = None
-        return np.asarray(times, dtype=np.int64)
+        """By executions of ops; on an accelerator, whose executions the host does not see, by their allocations."""
+        ops, trace = self._trace.ops, self._trace
+        phases = {index: self._layer_phase(op_name(trace.strings[index])) for index in set(ops.name.tolist())}
+        if any(phases.values()):
+            return _ends((phases[name], end) for name, end in _by_start(ops))
+        phases = {index: self._layer_phase(trace.strings[index]) for index in set(trace.op.tolist()) if index >= 0}
+        born = np.flatnonzero((trace.kind == 1) & (trace.op >= 0))
+        return _ends((phases[int(trace.op[row])], int(trace.time_ps[row])) for row in born)
+
+    def _layer_phase(self, name: str) -> str | None:
+        """Pass of an op that allocates for a layer; None for others, and for what may run long before its pass."""
+        fact = self._names.fact(name) if name in self._allocating else None
+        if fact is None or fact.layer is None or fact.relayout or fact.phase not in ("forward", "backward"):
+            return None
+        return fact.phase
+
+
+def _by_start(ops: Intervals) -> Iterator[tuple[int, int]]:
+    """(name, end) of executions in the order of their starts."""
+    for row in np.argsort(ops.start_ps, kind="stable").tolist():
+        yield int(ops.name[row]), int(ops.end_ps[row])
+
+
+def _ends(phases: Iterable[tuple[str | None, int]]) -> Integers:
+    """Of passes with the times at which their ops were done: each last forward one before backward ones."""
+    times: list[int] = []
+    last: int | None = None
+    for phase, time in phases:
+        if phase == "forward":
+            last = time if last is None else max(last, time)
+        elif phase == "backward" and last is not None:
+            times.append(last)
+            last = None
+    return np.asarray(times, dtype=np.int64)

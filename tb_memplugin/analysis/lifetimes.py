@@ -1,11 +1,15 @@
 """Allocator events to chunks with a birth and a death."""
 
 import dataclasses
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.model import Integers
 from tb_memplugin.trace import AllocationTrace
+
+Booleans: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,14 +92,31 @@ def readers(trace: AllocationTrace) -> Integers:
 
 _INPUT_THREAD = "tf_data"
 _INPUT_OPS = frozenset({"IteratorGetNext", "optional", "OptionalGetValue", "OptionalFromValue", "Iterator"})
+_RECEIVED = "SameWorkerRecvDone"
+"""What TensorFlow calls the copy of a tensor that another device's op sent."""
+_SENT = ":_Send"
 
 
-def is_input(trace: AllocationTrace, event: int) -> bool:
-    """Whether an allocation is one of the input pipeline.
+def input_events(trace: AllocationTrace) -> Booleans:
+    """Which events are allocations of the input pipeline.
 
-    Made on a tf.data thread, or by the op that takes a batch from it.
+    Made on a tf.data thread, or by the op that takes a batch from it, or for a copy of what that op sent from another
+    device: known where nothing else sent anything in the window.
     """
-    if trace.threads[int(trace.thread[event])].startswith(_INPUT_THREAD):
-        return True
-    name = trace.text(int(trace.op[event])) or ""
+    threads = np.asarray([name.startswith(_INPUT_THREAD) for name in trace.threads] or [False])
+    names = np.asarray([_takes_batch(name) for name in trace.strings] + [False])
+    if _RECEIVED in trace.strings and _sends_batches_only(trace):
+        names[trace.strings.index(_RECEIVED)] = True
+    found: Booleans = (threads[trace.thread] | names[trace.op]) & (trace.kind == 1)
+    return found
+
+
+def _takes_batch(name: str) -> bool:
     return name.rpartition("/")[2].rstrip("_0123456789") in _INPUT_OPS
+
+
+def _sends_batches_only(trace: AllocationTrace) -> bool:
+    """Whether all that was sent from device to device came from the op that takes a batch (``IteratorGetNext/_3``)."""
+    sent = {trace.strings[index] for index in set(trace.ops.name.tolist()) if trace.strings[index].endswith(_SENT)}
+    senders = [name.removesuffix(_SENT).rpartition("/") for name in sent]
+    return bool(senders) and all(_takes_batch(scope or name) for scope, _, name in senders)

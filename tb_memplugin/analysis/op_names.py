@@ -13,6 +13,7 @@ GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
 _NUMBER = re.compile(r"_\d+$")
 _INLINED = re.compile(r"(body|cond|then|else)/_\d+/")
 _OPTIMIZED = re.compile(r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$")
+_RELAYOUT = re.compile(r"(?<!-\d)(?<!-\d\d)-(\d+)-(?:Transpose|VecPermute|DimMap)\w*-LayoutOptimizer$")
 _OPTIMIZER_SCOPES = ("ArithmeticOptimizer/", "ConstantFolding/", "LoopOptimizer/", "Remapper/")
 _REWRITES = re.compile(r"^[A-Z]\w+_(?=\w+/)")
 
@@ -71,7 +72,7 @@ class OpNames:
             for root in self._roots:
                 found = self._exact(root, variant)
                 if found is not None:
-                    return found[0]
+                    return _derived(name, found[0])
         for variant in variants:
             for root in self._roots:
                 fact = self._by_scope(root, variant)
@@ -142,6 +143,18 @@ class OpNames:
                 if scope and (scope not in scopes or scopes[scope].layer is None):
                     scopes[scope] = fact
         return scopes
+
+
+def _derived(name: str, fact: OpFact) -> OpFact:
+    """What is known of an op that TensorFlow's optimizer made after another one.
+
+    Copies of an op's input in another layout (``Conv2DBackpropFilter-0-TransposeNHWCToNCHW-LayoutOptimizer``) are not
+    the op's result: of a weight's gradient they are not the gradient. Copies of its result have two numbers.
+    """
+    relayout = _RELAYOUT.search(name)
+    if relayout is None:
+        return fact
+    return OpFact(fact.layer, fact.phase, awaited=int(relayout[1]) in fact.forward_inputs, relayout=True)
 
 
 def op_name(execution: str) -> str:

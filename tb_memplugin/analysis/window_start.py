@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from tb_memplugin.analysis.lifetimes import Chunks, chunks, is_input
+from tb_memplugin.analysis.lifetimes import Chunks, chunks, input_events
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
 
@@ -94,8 +94,9 @@ def _remainders(items: list[_Item], open_ended: Mapping[int, int], left: int) ->
 
 def _unseen_inputs(trace: AllocationTrace, found: Chunks, left: int) -> bool:
     """Whether the input pipeline allocates batches here, so that unexplained bytes may be some that it made before."""
+    is_input = input_events(trace)
     sizes = [
-        int(found.allocated[row]) for row in np.flatnonzero(found.birth >= 0) if is_input(trace, int(found.birth[row]))
+        int(found.allocated[row]) for row in np.flatnonzero(found.birth >= 0).tolist() if is_input[found.birth[row]]
     ]
     return any(PIPELINE_SCALARS < size <= left for size in sizes)
 
@@ -182,12 +183,11 @@ def learned(known: Mapping[int, KnownChunk], trace: AllocationTrace) -> dict[int
     What was known before, less what the window freed, and what it left behind.
     """
     found = chunks(trace)
+    is_input = input_events(trace)
     gone = set(found.address[found.birth == -1].tolist())
     after = {address: chunk for address, chunk in known.items() if address not in gone}
     for row in np.flatnonzero((found.birth >= 0) & (found.death == len(trace))).tolist():
-        category: Literal["inputs", "other_state"] = (
-            "inputs" if is_input(trace, int(found.birth[row])) else "other_state"
-        )
+        category: Literal["inputs", "other_state"] = "inputs" if is_input[found.birth[row]] else "other_state"
         after[int(found.address[row])] = KnownChunk(int(found.allocated[row]), int(found.requested[row]), category)
     return after
 

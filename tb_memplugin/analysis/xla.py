@@ -60,27 +60,31 @@ class Plans:
         return self._facts[ops]
 
     def _forward_end(self, module: Module) -> int:
-        """Position in the schedule at which the last of the layers' forward results has been made."""
+        """Position in the schedule at which the forward pass ends; -1 in a module without one.
+
+        The compiler makes some forward results again in the backward pass, and fuses what the backward pass needs into
+        forward instructions: the end is where fewest of the layers' instructions are on the wrong side of it.
+        """
         if module.name not in self._forward_ends:
-            end = -1
+            starts: dict[str, set[int]] = {"forward": set(), "backward": set()}
             for allocation in module.allocations:
                 for buffer in allocation.buffers:
                     fact = self._fact(buffer.ops) if buffer.named and not buffer.of_argument else None
-                    if fact is not None and fact.phase == "forward" and fact.layer is not None:
-                        end = max(end, buffer.start)
-            self._forward_ends[module.name] = end
+                    if fact is not None and fact.layer is not None and fact.phase in starts and not buffer.constant:
+                        starts[fact.phase].add(buffer.start)
+            self._forward_ends[module.name] = _least_wrong(starts["forward"], starts["backward"])
         return self._forward_ends[module.name]
 
     def _role(self, buffer: Buffer, forward_end: int) -> tuple[str | None, Category]:
         fact = self._fact(buffer.ops)
         if fact is None:
             return None, "unattributed"
-        if buffer.of_argument:
+        if buffer.of_argument or (buffer.constant and fact.phase == "forward"):
             return fact.layer, "workspace"
         update = self._updated(buffer)
         if update is not None and fact.phase in ("forward", "backward") and buffer.start > forward_end:
             return update.layer, "weight_gradients"
-        if fact.phase == "forward":
+        if fact.phase == "forward" or self._read_by_forward(buffer, forward_end):
             if buffer.start <= forward_end:
                 return fact.layer, "activations" if buffer.end > forward_end else "workspace"
             return fact.layer, "workspace"
@@ -93,12 +97,33 @@ class Plans:
             return fact.layer, "activations" if fact.awaited else "activation_gradients"
         return fact.layer, "workspace"
 
+    def _read_by_forward(self, buffer: Buffer, forward_end: int) -> bool:
+        """Whether a forward op reads a buffer that was made in the forward pass: it is a result of that, then, although
+        it may have the name of a gradient op that was fused into it."""
+        if buffer.start > forward_end:
+            return False
+        facts = [self._fact((name,)) for name in buffer.readers]
+        return any(fact is not None and fact.phase == "forward" for fact in facts)
+
     def _updated(self, buffer: Buffer) -> OpFact | None:
         """The optimizer's op, if only the optimizer reads the buffer."""
         facts = [self._fact((name,)) for name in buffer.readers]
         if not facts or not all(fact is not None and fact.phase == "update" for fact in facts):
             return None
         return facts[0]
+
+
+def _least_wrong(forward: set[int], backward: set[int]) -> int:
+    """The position up to which most forward and after which most backward instructions are; -1 without forward ones."""
+    if not forward or not backward:
+        return max(forward, default=-1)
+    wrong = len(forward)
+    least, best = wrong, -1
+    for position in sorted(forward | backward):
+        wrong += (position in backward) - (position in forward)
+        if wrong < least:
+            least, best = wrong, position
+    return best
 
 
 def _peak(buffers: list[Buffer]) -> int:

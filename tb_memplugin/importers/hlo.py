@@ -20,6 +20,7 @@ _Key = tuple[int, int]  # instruction, which part of its result; -1 for all of i
 _FORWARDS = frozenset({b"bitcast", b"add-dependency", b"optimization-barrier", b"domain"})
 _COPIES = frozenset({b"copy", b"transpose", b"convert", b"bitcast", b"reshape"})
 _SHARED = frozenset({b"constant", b"iota", b"parameter"})  # equal ones of several ops are made one, under one op's name
+_CONSTANT = _COPIES | {b"constant", b"iota", b"broadcast", b"tuple"}
 _NO_OP = frozenset({b"", b"XLA_Args", b"XLA_Retvals"})
 _FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
 
@@ -149,7 +150,33 @@ class _Plan:
             end=end,
             named=any(True for _ in self._own_names(number)),
             of_argument=self._is_copy_of_argument(number),
+            constant=self._is_constant(number, part),
         )
+
+    def _is_constant(self, number: int, part: int) -> bool:
+        """Whether a result depends on nothing that is computed or given: zeros to compare or to add up with."""
+        waiting = [self._fused_result(number, part)]
+        for _ in range(MAX_STEPS):
+            if not waiting:
+                return True
+            instruction = self._instructions.get(waiting.pop())
+            if instruction is None or instruction.opcode not in _CONSTANT:
+                return False
+            waiting.extend(instruction.operand_ids)
+        return False
+
+    def _fused_result(self, number: int, part: int) -> int:
+        """The instruction inside a fusion that makes a part of its result; of others, the instruction itself."""
+        instruction = self._instructions.get(number)
+        if instruction is None or instruction.opcode != b"fusion" or len(instruction.called_computation_ids) != 1:
+            return number
+        computation = self._computations.get(instruction.called_computation_ids[0])
+        root = None if computation is None else self._instructions.get(computation.root_id)
+        if root is None:
+            return number
+        if root.opcode == b"tuple" and 0 <= part < len(root.operand_ids):
+            return int(root.operand_ids[part])
+        return int(root.id)
 
     def _is_copy_of_argument(self, number: int) -> bool:
         """Whether an instruction only brings an argument of the module (a variable) into another layout or dtype."""

@@ -346,9 +346,16 @@ class _Graph:
                 is_gradient=number in self.gradient_of,
                 assigns=self._assigned(number),
                 passes_to=tuple(passes.get(number, ())),
+                forward_inputs=self._forward_inputs(number),
             )
             for number, op in enumerate(self.ops)
         }
+
+    def _forward_inputs(self, number: int) -> tuple[int, ...]:
+        """Which inputs of an op of the backward pass are not of that pass."""
+        if self.phase[number] != "backward":
+            return ()
+        return tuple(place for place, (source, _) in enumerate(self.inputs[number]) if self.phase[source] != "backward")
 
     def _assigned(self, number: int) -> str | None:
         """Name of the variable that an op writes to."""
