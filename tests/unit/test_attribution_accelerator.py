@@ -81,11 +81,12 @@ def buffer(op: str, size: int, start: int, end: int, offset: int, *readers: str,
 def test_plan_with_results_made_again_in_the_backward_pass() -> None:
     buffers = (
         buffer("a", 400, 0, 9, 0, "b", "da"),
-        buffer("b", 100, 1, 3, 400, "da"),
+        buffer("b", 100, 1, 5, 400, "da"),
         buffer("da", 50, 2, 8, 500, "b"),  # has the name of what was fused into it, but forward ops read it
         buffer("a", 30, 2, 9, 550, "da", constant=True),
         buffer("b", 5, 3, 3, 580),
-        buffer("da", 70, 4, 6, 600, "dw"),
+        buffer("b", 5, 4, 4, 580),
+        buffer("da", 70, 5, 6, 600, "dw"),
         buffer("dw", 10, 6, 9, 700, "update"),
         buffer("b", 20, 7, 8, 720, "dw"),  # again
         buffer("da", 40, 8, 9, 740, "dw"),
