@@ -1,8 +1,9 @@
-/** The module that TensorBoard imports. It calls `render` in an empty document. */
+/** The module that TensorBoard imports. It calls `render` in an empty document; in a saved report, which holds its data, nobody need. */
 
 import { h, render as mount } from "preact";
 import plotStyle from "uplot/dist/uPlot.min.css?inline";
 
+import { embeddedSource, REPORT_ID } from "./api/embedded";
 import { httpSource } from "./api/http";
 import { createStore } from "./state/store";
 import { keepUp } from "./state/upkeep";
@@ -10,13 +11,18 @@ import style from "./theme/style.css?inline";
 import viewStyle from "./theme/views.css?inline";
 import { App } from "./views/app";
 
+const report = document.getElementById(REPORT_ID);
+
 export function render(): void {
   const sheet = document.createElement("style");
   sheet.textContent = plotStyle + style + viewStyle;
   document.head.append(sheet);
   document.documentElement.lang = "en";
-  document.title = "Memory";
-  const store = createStore(httpSource);
-  keepUp(store);
+  // A report says in its own title what it is about.
+  if (!report) document.title = "Memory";
+  const store = createStore(report ? embeddedSource(report.textContent ?? "") : httpSource);
+  keepUp(store, report === null);
   mount(h(App, { store }), document.body);
 }
+
+if (report) render();

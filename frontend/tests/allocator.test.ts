@@ -115,7 +115,7 @@ describe("post-mortems", () => {
     expect(verdictSentence({ ...pieces, requested_bytes: 2 ** 21 })).toBe(
       "There was enough free memory for 2.0 MiB, but not in one piece.",
     );
-    expect(verdictSentence({ ...pieces, verdict: null })).toContain("is not available, because");
+    expect(verdictSentence({ ...pieces, verdict: null })).toContain("is not known");
     expect(whenSentence({ ...pieces, step: null })).toBe("An allocation on GPU:0 failed");
   });
 

@@ -130,12 +130,14 @@ def write_restarted(directory: pathlib.Path, plan: Plan) -> None:
     samples = sample_runs.samples_of(plan)
     for attempt, rows in enumerate((samples.step < 100, samples.step >= 60)):
         writer = RunWriter(directory, producer="recorder", versions={})
-        writer.layer_table(sample_runs.table_at(plan, 0))
+        writer.layer_table(dataclasses.replace(sample_runs.table_at(plan, 0), step=60 * attempt))
         chosen = take_samples(samples, np.flatnonzero(rows).tolist())
         for device in chosen.devices.values():
             device.peak_bytes[:] -= attempt * MIB
-        writer.samples(chosen)
-        writer.snapshot(sample_runs.snapshot_at(plan, (3, 80)[attempt]))
+        later = attempt * 3600.0
+        writer.samples(dataclasses.replace(chosen, wall_time=chosen.wall_time + later))
+        taken = sample_runs.snapshot_at(plan, (3, 80)[attempt])
+        writer.snapshot(dataclasses.replace(taken, wall_time=taken.wall_time + later))
         writer.close()
 
 

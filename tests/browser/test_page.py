@@ -12,7 +12,7 @@ from playwright.sync_api import FrameLocator, Page, expect
 
 from tb_memplugin.run_writer import RunWriter, take_samples
 
-VIEWS = ("overview", "layers", "frozen", "fragmentation", "activations")
+VIEWS = ("overview", "layers", "frozen", "fragmentation", "oom", "compare", "layer", "activations")
 
 
 def step_shown(frame: FrameLocator) -> int:
@@ -41,9 +41,11 @@ def test_dark_mode_follows_tensorboard(page: Page, address: str) -> None:
 @pytest.mark.parametrize("width", [600, 820, 900, 1440, 2560])
 def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
-    places = [(view, "activations_only" if view == "activations" else "frozen") for view in VIEWS]
-    for view, run in [*places, ("overview", sample_runs.HOSTILE_RUN), ("frozen", sample_runs.HOSTILE_RUN)]:
-        frame = harness.open_tab(page, address, urlencode({"view": view, "run": run}))
+    runs = {"activations": "activations_only", "oom": "died_fragmentation"}
+    places = [(view, runs.get(view, "frozen")) for view in VIEWS]
+    hostile = [(view, sample_runs.HOSTILE_RUN) for view in ("overview", "frozen", "compare")]
+    for view, run in [*places, *hostile]:
+        frame = harness.open_tab(page, address, urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"}))
         wider = frame.locator("body").evaluate(
             """body => [body, ...body.querySelectorAll("main, .runs, .body, .panel, .picture, .toolbar, .bar")]
                 .filter(e => e.offsetParent !== null && e.scrollWidth > e.clientWidth + 1)
@@ -132,7 +134,7 @@ def test_drag_zooms_and_double_click_resets(page: Page, address: str) -> None:
 
 def test_address_brings_back_the_picture(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-    frame.get_by_role("button", name="Fragmentation").click()
+    frame.get_by_role("button", name="Fragmentation", exact=True).click()
     frame.get_by_role("button", name="relative").click()
     frame.get_by_label("Filter runs by regular expression").fill("fro|all")
     expect(frame.locator(".run")).to_have_count(2)
@@ -140,14 +142,14 @@ def test_address_brings_back_the_picture(page: Page, address: str) -> None:
     harness.idle(frame)
     page.reload()
     harness.idle(frame)
-    expect(frame.get_by_role("button", name="Fragmentation")).to_have_attribute("aria-pressed", "true")
+    expect(frame.get_by_role("button", name="Fragmentation", exact=True)).to_have_attribute("aria-pressed", "true")
     expect(frame.get_by_role("button", name="relative")).to_have_attribute("aria-pressed", "true")
     expect(frame.get_by_label("Draw all_trainable")).not_to_be_checked()
     expect(frame.locator(".run.primary .name")).to_have_text("frozen")
 
 
 def test_several_runs_are_compared(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 100}))
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "with": "all_trainable", "step": 100}))
     other = frame.locator("tr[data-figure='run:all_trainable']")
     assert other.get_attribute("data-bytes") == str(sample_runs.peak_at(sample_runs.ALL_TRAINABLE, 100))
     frame.get_by_role("button", name="all_trainable").click()

@@ -21,6 +21,8 @@ export interface OverviewQuery {
 }
 
 export interface Source {
+  /** Sentences on what a saved report does not hold; a server has none. */
+  absent?: readonly string[];
   runs(signal: AbortSignal): Promise<RunsAnswer>;
   overview(query: OverviewQuery, signal: AbortSignal): Promise<Overview>;
   snapshots(run: string, device: string, signal: AbortSignal): Promise<SnapshotSummary[]>;

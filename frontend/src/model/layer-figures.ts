@@ -105,7 +105,7 @@ export function groupLayers(layers: readonly LayerFigures[], grouping: Grouping,
 }
 
 /** "(batch, 64, 64, 64) float32". */
-export function shapeText(layer: LayerFigures): string {
+export function shapeText(layer: Pick<LayerFigures, "output_shape" | "output_dtype">): string {
   if (layer.output_shape === null) return "";
   const sizes = layer.output_shape.map((size, index) => (size >= 0 ? String(size) : index === 0 ? "batch" : "?"));
   return `(${sizes.join(", ")})${layer.output_dtype === null ? "" : ` ${layer.output_dtype}`}`;

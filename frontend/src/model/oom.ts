@@ -47,7 +47,7 @@ export function verdictSentence({ verdict, requested_bytes: asked }: Oom): strin
     case "capacity":
       return `There was not enough free memory for ${what}, in one piece or in many.`;
     case null:
-      return "Whether the memory was too small or in pieces is not available, because a figure for it is missing.";
+      return "Whether the memory was too small or in pieces is not known.";
   }
 }
 

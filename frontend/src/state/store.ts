@@ -216,6 +216,7 @@ export function createStore(source: Source) {
     ...records,
     ...createDetails(source, fetched, records, shown, chosen.choices),
     answer: runs.answer,
+    absent: source.absent ?? [],
     /** The step under the pointer or the keyboard's cursor. */
     cursor: signal<number | null>(null),
     dark: signal(false),

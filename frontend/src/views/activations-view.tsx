@@ -15,6 +15,7 @@ import type { Choices } from "../state/address";
 import { INKS, sequence, type Scheme } from "../theme/palette";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
+import { useExport } from "./export";
 import { rangeOf, stepsBetweenPlaces } from "./frame";
 import { Figure, UnitButton } from "./figures";
 import { AXIS_INKS } from "./overview-spec";
@@ -138,6 +139,10 @@ export function ActivationsView({ activations }: { activations: Activations }) {
     () => specOf(activations, series, choices, fills, scheme),
     [activations, series, fills, choices.axis, choices.zoom, scheme],
   );
+  useExport("canvas", () => ({
+    columns: ["step", ...activations.layers],
+    rows: [...activations.step].map((step, index) => [step, ...activations.bytes.map((bytes) => bytes[index] ?? null)]),
+  }));
   const rowOf = (step: number | null): number | null => (step === null ? null : nearestIndex(activations.step, step));
   const stepOf = (index: number | null): number | null => (index === null ? null : (activations.step[index] ?? null));
   const cursor = rowOf(store.cursor.value);

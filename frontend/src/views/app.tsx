@@ -1,13 +1,18 @@
 /** The frame: runs on the left, the views' bar above, one view. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 
+import type { RunInfo } from "../model/run";
 import type { Loaded } from "../state/resource";
 import type { Store } from "../state/store";
 import { ActivationsView } from "./activations-view";
+import { CompareView } from "./compare-view";
 import { StoreContext, useStore } from "./context";
+import { Downloads } from "./export";
 import { FragmentationView } from "./fragmentation-view";
 import { FrozenView } from "./frozen-view";
+import { Help, useKeys } from "./help";
+import { LayerView } from "./layer-view";
 import { LayersView } from "./layers-view";
 import { OomView } from "./oom-view";
 import { OverviewView } from "./overview-view";
@@ -45,6 +50,28 @@ function RecordedActivations() {
   );
 }
 
+function Compared({ run }: { run: RunInfo }) {
+  const store = useStore();
+  const other = store.other.value;
+  return (
+    <Await loaded={store.overview.value}>
+      {(a) => (
+        <Await loaded={store.otherOverview.value}>
+          {(b) =>
+            other && a.rows > 0 && b.rows > 0 ? (
+              <CompareView a={a} b={b} run={run} other={other} />
+            ) : (
+              <Nothing title="There is nothing to compare">
+                <p>One of the two has no {a.phase} step here. Choose another phase or device above.</p>
+              </Nothing>
+            )
+          }
+        </Await>
+      )}
+    </Await>
+  );
+}
+
 function View() {
   const store = useStore();
   const run = store.primary.value;
@@ -69,6 +96,7 @@ function View() {
     );
   }
   if (view === "fragmentation") return <Await loaded={store.snapshotList.value}>{(list) => <FragmentationView list={list} />}</Await>;
+  if (view === "compare") return <Compared run={run} />;
   return (
     <Await loaded={store.overview.value}>
       {(overview) => {
@@ -79,7 +107,9 @@ function View() {
             </Nothing>
           );
         const key = `${overview.run}/${overview.device}/${overview.phase}`;
-        if (view === "layers") return <LayersView key={key} overview={overview} />;
+        const { layer } = store.choices.value;
+        if (view === "layer" && layer !== null) return <LayerView key={`${key}/${layer}`} overview={overview} layer={layer} />;
+        if (view === "layers" || view === "layer") return <LayersView key={key} overview={overview} />;
         return view === "frozen" ? <FrozenView key={key} overview={overview} /> : <OverviewView key={key} overview={overview} />;
       }}
     </Await>
@@ -88,6 +118,8 @@ function View() {
 
 function Frame() {
   const store = useStore();
+  const help = useRef(() => {});
+  useKeys(store, () => help.current());
   const [open, setOpen] = useState(false);
   const run = store.primary.value;
   return (
@@ -100,11 +132,15 @@ function Frame() {
             Runs ({store.selected.value.length})
           </button>
           <Tabs />
-          {run && (
-            <span class="bar-run" title={run.run}>
-              {run.run}
-            </span>
-          )}
+          <span class="bar-end">
+            {run && (
+              <span class="bar-run" title={run.run}>
+                {run.run}
+              </span>
+            )}
+            <Downloads />
+            <Help open={help} />
+          </span>
         </header>
         <Toolbar />
         {run && <Notices run={run} />}
@@ -127,22 +163,7 @@ function Page() {
   );
 }
 
-/** Escape clears from anywhere: the cursor and the selected layer, then the pinned step, then the zoom. */
-function useEscape(store: Store): void {
-  useEffect(() => {
-    const listener = (event: KeyboardEvent): void => {
-      if (event.key !== "Escape") return;
-      const { step, layer } = store.choices.peek();
-      store.cursor.value = null;
-      store.choose(layer !== null ? { layer: null } : step !== null ? { step: null } : { zoom: null });
-    };
-    document.addEventListener("keydown", listener);
-    return () => document.removeEventListener("keydown", listener);
-  }, [store]);
-}
-
 export function App({ store }: { store: Store }) {
-  useEscape(store);
   return (
     <StoreContext.Provider value={store}>
       <Page />

@@ -1,6 +1,6 @@
 /** Where the card's memory is, as one bar from the card to the categories. */
 
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 
 import { formatBytes, formatExact } from "../lib/bytes";
 import { formatShare, unbroken } from "../lib/format";
@@ -78,7 +78,7 @@ function Driver({ card }: { card: Card }) {
 export function CardBar({ device, step }: { device: string; step: number | null }) {
   const store = useStore();
   const run = store.primary.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (run) store.wantCardIn(run, device, step);
   }, [run, device, step]);
   const card = run ? store.cardIn(run, device, step).value : null;

@@ -107,6 +107,10 @@ function useKeys(props: ChartProps) {
       const half = ((to - from) / 2) * factor;
       props.onZoom(middle - half, middle + half);
     };
+    const pan = (share: number): void => {
+      const distance = (spec.range[1] - spec.range[0]) * share;
+      props.onZoom(spec.range[0] + distance, spec.range[1] + distance);
+    };
     const actions: Record<string, () => void> = {
       ArrowLeft: () => move(cursor === null ? now : now - stride),
       ArrowRight: () => move(cursor === null ? now : now + stride),
@@ -118,6 +122,10 @@ function useKeys(props: ChartProps) {
       "=": () => zoom(0.5),
       "-": () => zoom(2),
       "0": () => props.onReset(),
+      w: () => zoom(0.5),
+      s: () => zoom(2),
+      a: () => pan(-0.25),
+      d: () => pan(0.25),
     };
     const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
     if (!action || last < 0) return;

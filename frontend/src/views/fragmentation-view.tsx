@@ -1,9 +1,10 @@
 /** The allocator's pool over the traced steps: how much of it is used, and how much of the rest is in one piece. */
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 
 import { unitOf, type Unit } from "../lib/bytes";
 import { formatShare, unbroken } from "../lib/format";
+import type { Table } from "../lib/table";
 import { nearestIndex } from "../lib/search";
 import { modeLabel } from "../model/overview";
 import type { PoolParts, SnapshotSummary } from "../model/snapshot";
@@ -11,6 +12,7 @@ import type { RunInfo } from "../model/run";
 import { CardBar } from "./card-bar";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
+import { useExport } from "./export";
 import { stepsBetweenPlaces } from "./frame";
 import { Figure, Swatch, UnitButton } from "./figures";
 import {
@@ -159,7 +161,7 @@ function SeriesLegend({ series, hint }: { series: readonly PoolSeries[]; hint?: 
 function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummary }) {
   const store = useStore();
   const { device, step, phase } = snapshot;
-  useEffect(() => store.wantMapsIn(run, device), [run, device]);
+  useLayoutEffect(() => store.wantMapsIn(run, device), [run, device]);
   const { value, error } = store.mapsIn(run, device);
   if (error !== null) return <Fault sentence={error} retry={() => void store.reload()} />;
   if (value === null) return null;
@@ -204,6 +206,13 @@ function usePoolChart(snapshots: Snapshots, x: Float64Array) {
   };
 }
 
+const POOL_FIGURES = ["in_use_bytes", "free_largest", "free_rest", "pool_bytes", "unreserved", "fragmentation", "utilisation"] as const;
+
+const poolFile = ({ list, parts }: Snapshots): Table => ({
+  columns: ["step", "phase", "device", ...POOL_FIGURES],
+  rows: list.map(({ step, phase, device }, index) => [step, phase, device, ...POOL_FIGURES.map((name) => parts[index]?.[name] ?? null)]),
+});
+
 export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }) {
   const store = useStore();
   const scheme = schemeOf(store);
@@ -216,6 +225,7 @@ export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }
     return [sizesSpec(snapshots, choices, scheme, span), ratiosSpec(snapshots, choices, scheme, span)];
   }, [snapshots, choices.axis, choices.zoom, scheme, first, last]);
   const shared = usePoolChart(snapshots, sizes.x);
+  useExport("canvas", () => poolFile(snapshots));
   if (list.length === 0) return <NoSnapshots />;
   const row = shared.cursor ?? shared.pin ?? list.length - 1;
   const shown = snapshots.list[row];

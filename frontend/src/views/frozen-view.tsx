@@ -11,6 +11,7 @@ import { at, peakRow, rowSentence, type Overview } from "../model/overview";
 import type { LedgerRow } from "../model/snapshot";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
+import { useExport } from "./export";
 import { changeMarks, cursorRow, startOf, stepsBetween } from "./frame";
 import { frozenPicture, sideFill, sideKey } from "./frozen-spec";
 import { Figure } from "./figures";
@@ -148,6 +149,10 @@ export function FrozenView({ overview }: { overview: Overview }) {
   const cursor = cursorRow(overview, store.cursor.value);
   const pin = cursorRow(overview, choices.step);
   const row = cursor ?? pin ?? Math.max(peakRow(overview), 0);
+  useExport("canvas", () => ({
+    columns: ["step", ...parts.map(sideKey)],
+    rows: [...overview.step].map((step, index) => [step, ...parts.map(({ bytes }) => bytes[index] ?? null)]),
+  }));
   const stepOf = (index: number | null): number | null => (index === null ? null : (overview.step[index] ?? null));
   const unit = panelUnit(overview);
   return (

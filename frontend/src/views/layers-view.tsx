@@ -4,10 +4,14 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { formatBytes, unitOf } from "../lib/bytes";
 import { plural } from "../lib/format";
-import { GROUPINGS, groupLayers, layerFigures, type Grouping, type SortKey } from "../model/layer-figures";
+import type { Table } from "../lib/table";
+import { CATEGORIES } from "../model/categories";
+import { GROUPINGS, groupLayers, layerFigures, shapeText, type Grouping, type LayerFigures, type SortKey } from "../model/layer-figures";
+import { shortName } from "../model/names";
 import { at, peakRow, provenance, rowOfStep, type Overview } from "../model/overview";
 import { matcher } from "../state/selection";
 import { useStore } from "./context";
+import { useExport } from "./export";
 import { UnitButton } from "./figures";
 import { LayerTable } from "./layer-table";
 import { Fault, Nothing, Skeleton } from "./states";
@@ -45,6 +49,19 @@ function Source({ overview, row, step, traced }: { overview: Overview; row: numb
   );
 }
 
+const layerFile = (layers: readonly LayerFigures[]): Table => ({
+  columns: ["layer", "type", "trainable", "parameters", "output", "total_bytes", ...CATEGORIES],
+  rows: layers.map((layer) => [
+    layer.path,
+    layer.type,
+    layer.trainable,
+    layer.parameters,
+    shapeText(layer),
+    layer.total,
+    ...CATEGORIES.map((category) => layer.bytes[category]),
+  ]),
+});
+
 export function LayersView({ overview }: { overview: Overview }) {
   const store = useStore();
   const [search, setSearch] = useState("");
@@ -56,6 +73,7 @@ export function LayersView({ overview }: { overview: Overview }) {
   const match = useMemo(() => matcher(search), [search]);
   const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? "no layer"} ${layer.type ?? ""}`)), [layers, match]);
   const groups = useMemo(() => groupLayers(shown, grouping, sort), [shown, grouping, sort]);
+  useExport(null, () => layerFile(shown));
   if (!ready) return <Skeleton />;
   const fault = error !== null && <Fault sentence={error} retry={() => void store.reload()} />;
   if (layers.length === 0)
@@ -85,6 +103,11 @@ export function LayersView({ overview }: { overview: Overview }) {
         <span class="small" role="status">
           {match.fault ?? `${plural(shown.length, "row")}, ${formatBytes(sum)} of ${formatBytes(total)}`}
         </span>
+        {store.choices.value.layer !== null && (
+          <button type="button" class="quiet" onClick={() => store.choose({ view: "layer" })}>
+            Open the page of {shortName(store.choices.value.layer)}
+          </button>
+        )}
         <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
       </div>
       <Source overview={overview} row={row} step={step} traced={ref !== null} />

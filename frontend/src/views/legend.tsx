@@ -11,10 +11,19 @@ export function LegendItem({ kind, colour, children }: { kind: string; colour?: 
   );
 }
 
-export function StackLegend({ traced, validation, capacity }: { traced: boolean; validation: boolean; capacity: boolean }) {
+interface StackLegendProps {
+  traced: boolean;
+  validation: boolean;
+  capacity: boolean;
+  /** Whether what is left in use at the end of each step is drawn. */
+  ended?: boolean;
+}
+
+export function StackLegend({ traced, validation, capacity, ended }: StackLegendProps) {
   return (
     <p class="legend">
       <LegendItem kind="line">measured peak, every step</LegendItem>
+      {ended && <LegendItem kind="ended">in use at each step's end</LegendItem>}
       {traced && <LegendItem kind="full">traced step: composition measured</LegendItem>}
       <LegendItem kind="light">between: composition inferred</LegendItem>
       {capacity && <LegendItem kind="capacity">capacity</LegendItem>}

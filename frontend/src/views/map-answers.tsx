@@ -1,6 +1,6 @@
 /** What a map says about the next allocation: would it fit, which chunks are in the way, how large the free blocks are. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 import { formatBytes, formatCount, formatExact } from "../lib/bytes";
 import { plural, unbroken } from "../lib/format";
@@ -27,7 +27,7 @@ export function WouldFit({ run, place, map }: { run: RunInfo; place: Place; map:
   const settled = useSettled(typed);
   const bytes = Math.round(Number(settled) * MIB);
   const asked = settled.trim() !== "" && Number.isFinite(bytes) && bytes > 0 && bytes < 2 ** 50;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (asked) store.wantFitIn(run, place, bytes);
   }, [asked, bytes, run]);
   const { value, error } = asked ? store.fitIn(run, place, bytes) : { value: null, error: null };

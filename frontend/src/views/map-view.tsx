@@ -1,6 +1,6 @@
 /** The allocator's address space at a traced step or at a failure, and what it says about the next allocation. */
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useState } from "preact/hooks";
 
 import { formatBytes, formatExact } from "../lib/bytes";
 import { formatCount } from "../lib/bytes";
@@ -108,7 +108,7 @@ function MapBody({ run, place, map }: { run: RunInfo; place: Place; map: Allocat
 export function MapView({ run, place }: { run: RunInfo; place: Place }) {
   const store = useStore();
   const at = JSON.stringify(place);
-  useEffect(() => store.wantMapIn(run, place), [run, at]);
+  useLayoutEffect(() => store.wantMapIn(run, place), [run, at]);
   const { value, error } = store.mapIn(run, place);
   if (value) return <MapBody key={`${run.run}${at}`} run={run} place={place} map={value} />;
   return error === null ? <Skeleton /> : <Fault sentence={error} retry={() => void store.reload()} />;

@@ -1,6 +1,6 @@
 /** Post-mortems: what was asked for, why it failed, who held the memory, and what would have let it pass. */
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 
 import { formatBytes, formatExact, unitOf, type Unit } from "../lib/bytes";
 import { formatWallTime, unbroken } from "../lib/format";
@@ -11,6 +11,7 @@ import type { RunInfo } from "../model/run";
 import { owners } from "../model/snapshot";
 import { INKS, fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
+import { useExport } from "./export";
 import { Figure, UnitButton } from "./figures";
 import { MapView } from "./map-view";
 import { Fault, Nothing, Skeleton } from "./states";
@@ -171,6 +172,10 @@ function Remedies({ oom }: { oom: Oom }) {
 }
 
 function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number }) {
+  useExport(oom.chunks === null ? null : "canvas", () => ({
+    columns: ["layer", "category", "trainable", "bytes", "rounding_bytes"],
+    rows: oom.ledger.map(({ layer, category, trainable, bytes, rounding_bytes }) => [layer, category, trainable, bytes, rounding_bytes]),
+  }));
   return (
     <div class="oom" data-testid="oom" data-verdict={oom.verdict ?? ""}>
       <div class="body">
@@ -218,7 +223,7 @@ function Calm({ run }: { run: RunInfo }) {
 
 export function OomView({ run }: { run: RunInfo }) {
   const store = useStore();
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (run.ooms > 0) store.wantOomsIn(run);
   }, [run]);
   if (run.ooms === 0) return <Calm run={run} />;

@@ -78,6 +78,8 @@ export function overviewPicture(
   choices: Choices,
   scheme: Scheme,
   focus: string | null,
+  /** Whether to draw what is left in use when a step ends: there a growth shows. */
+  ended = false,
 ): Picture {
   const ink = INKS[scheme];
   const alone = placesOf(overview, start, choices);
@@ -96,6 +98,7 @@ export function overviewPicture(
     stackPainter(layout, stackFills(overview, focus, scheme), markedSpans(places.x, places.edges, overview.traced), ink.background),
     ...changeRules(overview, places, choices.axis, ink),
     ...lines.painters,
+    ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, { colour: ink.line, width: 1.25, dash: [2, 3] })] : []),
     stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
   ];
   if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity));

@@ -11,6 +11,7 @@ import { runColour, runDash } from "../theme/palette";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { changeMarks, cursorRow, startOf, stepsBetween } from "./frame";
+import { overviewFile, useExport } from "./export";
 import { Findings } from "./findings";
 import { Figure } from "./figures";
 import { StackLegend } from "./legend";
@@ -84,15 +85,17 @@ export function OverviewView({ overview }: { overview: Overview }) {
   const [focus, setFocus] = useState<string | null>(null);
   const [pointed, point] = useState<string | null>(null);
   const others = useOthers();
+  const growing = (store.primary.value?.findings.length ?? 0) > 0;
   const start = startOf(store.whole.value.value ?? overview);
   const { spec, places, layout } = useMemo(
-    () => overviewPicture(overview, start, others, choices, scheme, focus),
-    [overview, start, others, choices.axis, choices.zoom, scheme, focus],
+    () => overviewPicture(overview, start, others, choices, scheme, focus, growing),
+    [overview, start, others, choices.axis, choices.zoom, scheme, focus, growing],
   );
   const marks = useMemo(() => changeMarks(overview, places, choices.axis), [overview, places]);
   const cursor = cursorRow(overview, store.cursor.value);
   const pin = cursorRow(overview, choices.step);
   const row = cursor ?? pin ?? Math.max(peakRow(overview), 0);
+  useExport("canvas", () => overviewFile(overview));
   const stepOf = (at: number | null): number | null => (at === null ? null : (overview.step[at] ?? null));
   return (
     <div class="body">
@@ -122,6 +125,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
         <StackLegend
           traced={overview.snapshots.length > 0}
           validation={overview.validations.length > 0}
+          ended={growing}
           capacity={overview.capacity_bytes.some((value) => !Number.isNaN(value))}
         />
         <Findings overview={overview} />

@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 import { plural } from "../lib/format";
 import type { RunInfo } from "../model/run";
+import { useStore } from "./context";
 
 const CALLBACK = `import tb_memplugin
 
@@ -123,9 +124,11 @@ function Folded({ sentences, about }: { sentences: readonly string[]; about: str
 
 /** What of the run could not be read or was not recorded, in the reader's own sentences; folded, for the rest is sound. */
 export function Notices({ run }: { run: RunInfo }) {
-  if (run.damage.length + run.notes.length === 0) return null;
+  const { absent } = useStore();
+  if (run.damage.length + run.notes.length + absent.length === 0) return null;
   return (
     <div class="folds" data-testid="notices">
+      <Folded sentences={absent} about="what is not in this report" />
       <Folded sentences={run.damage} about="what could not be read" />
       <Folded sentences={run.notes} about="what was not recorded" />
     </div>

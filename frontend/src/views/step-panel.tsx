@@ -154,6 +154,16 @@ export function Totals({ overview, row, unit }: { overview: Overview; row: numbe
 
 const OWNERS = 6;
 
+/** A layer's name that leads to its own page. */
+function Leads({ layer, step, name }: { layer: string | null; step: number; name: string }) {
+  const store = useStore();
+  return (
+    <button type="button" class="leads" onClick={() => store.choose({ view: "layer", layer, step })}>
+      {name}
+    </button>
+  );
+}
+
 /** The layers that hold most at the snapshot that the row's composition is from. */
 export function Owners({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
   const store = useStore();
@@ -200,7 +210,7 @@ export function Owners({ overview, row, unit }: { overview: Overview; row: numbe
               <Figure
                 key={owner.layer}
                 name={`layer:${owner.layer ?? ""}`}
-                label={names[index]}
+                label={<Leads layer={owner.layer} step={ref.step} name={names[index] ?? ""} />}
                 hint={owner.layer ?? ""}
                 bytes={owner.bytes}
                 share={total ? owner.bytes / total : null}

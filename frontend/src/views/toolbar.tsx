@@ -2,9 +2,12 @@
 
 import { headline } from "../model/overview";
 import { AXES, VIEWS, type ViewName } from "../state/address";
+import type { Store } from "../state/store";
 import { useStore } from "./context";
 
-const TABS: Record<Exclude<ViewName, "layer">, string> = {
+type Tabbed = Exclude<ViewName, "layer">;
+
+const TABS: Record<Tabbed, string> = {
   overview: "Overview",
   layers: "Layers",
   frozen: "Frozen vs trainable",
@@ -15,20 +18,25 @@ const TABS: Record<Exclude<ViewName, "layer">, string> = {
 };
 
 /** Views that have a tab; a layer's own page belongs to that of the layers. */
-export const TABBED = VIEWS.filter((name) => name !== "layer");
+const TABBED = VIEWS.filter((name): name is Tabbed => name !== "layer");
 
-const OVER_STEPS: readonly ViewName[] = ["overview", "frozen", "fragmentation", "activations", "compare"];
+const OVER_STEPS: readonly ViewName[] = ["overview", "frozen", "fragmentation", "activations", "compare", "layer"];
 const OF_A_PHASE: readonly ViewName[] = ["overview", "layers", "frozen", "compare"];
+
+/** The views that are offered: recorded activations only where there are any. */
+export function tabsOf(store: Store): Tabbed[] {
+  const recorded = store.selected.value.some((run) => run.activation_layers > 0);
+  return TABBED.filter((name) => name !== "activations" || recorded || store.choices.value.view === name);
+}
 
 export function Tabs() {
   const store = useStore();
-  const recorded = store.selected.value.some((run) => run.activation_layers > 0);
   const { view } = store.choices.value;
   const shown = view === "layer" ? "layers" : view;
   const deaths = store.primary.value?.ooms ?? 0;
   return (
     <div class="tabs" role="group" aria-label="Views">
-      {TABBED.filter((name) => name !== "activations" || recorded || view === name).map((name) => (
+      {tabsOf(store).map((name) => (
         <button key={name} type="button" class="tab" aria-pressed={shown === name} onClick={() => store.choose({ view: name })}>
           {TABS[name]}
           {name === "oom" && deaths > 0 && <span class="badge">{deaths}</span>}

@@ -1,0 +1,135 @@
+/** A saved report: the server's answers lie in the document, each packed as it would have been sent. Nothing is fetched. */
+
+import { parseCard, parseFit, parseMap, parseMaps, parseOoms } from "./allocator-answers";
+import { parseActivations, parseLayers, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
+import { list, number, object, text, type Check } from "./check";
+import { Refused } from "./http";
+import type { Source } from "./source";
+
+/** Of the element that holds the answers. */
+export const REPORT_ID = "tb-memplugin-report";
+
+interface Answer {
+  route: string;
+  parameters: Record<string, string>;
+  status: number;
+  /** gzip in base64. */
+  data: string;
+}
+
+interface Refusal {
+  route: string;
+  parameters: Record<string, string>;
+  why: string;
+}
+
+interface Report {
+  format: number;
+  /** Sentences on what is not in it. */
+  absent: string[];
+  answers: Answer[];
+  refusals: Refusal[];
+}
+
+const parameters: Check<Record<string, string>> = (value, where) => {
+  if (typeof value !== "object" || value === null) throw new Error(`The report is damaged: ${where} is none.`);
+  return Object.fromEntries(Object.entries(value).map(([name, given]) => [name, text(given, where)]));
+};
+
+const report = object<Report>({
+  format: number,
+  absent: list(text),
+  answers: list(object<Answer>({ route: text, parameters, status: number, data: text })),
+  refusals: list(object<Refusal>({ route: text, parameters, why: text })),
+});
+
+type Wanted = Record<string, string | number | null>;
+
+/** Parameters that choose among the answers of one thing: how fine it is, and which step. */
+const LOOSE = new Set(["points", "step"]);
+
+function keyOf(route: string, given: Wanted): string {
+  const exact = Object.entries(given).filter(([name, value]) => value !== null && !LOOSE.has(name));
+  return JSON.stringify([route, ...exact.map(([name, value]) => [name, String(value)]).sort()]);
+}
+
+async function unpack(data: string): Promise<ArrayBuffer> {
+  const packed = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
+}
+
+const decode = (buffer: ArrayBuffer): string => new TextDecoder().decode(buffer);
+
+interface Entry {
+  step: number | null;
+  answer: Answer | null;
+  why: string;
+}
+
+class Answers {
+  private readonly entries = new Map<string, Entry[]>();
+
+  constructor({ answers, refusals }: Report) {
+    for (const answer of answers) this.add(answer.route, answer.parameters, answer, "");
+    for (const { route, parameters, why } of refusals) this.add(route, parameters, null, why);
+    for (const entries of this.entries.values()) entries.sort((a, b) => (a.step ?? Infinity) - (b.step ?? Infinity));
+  }
+
+  /** The answer to exactly this question. */
+  async exact(route: string, wanted: Wanted): Promise<ArrayBuffer> {
+    return this.open(this.of(route, wanted).find(({ step }) => step === (wanted.step ?? null)));
+  }
+
+  /** The answer that holds at a step: the last one up to it, the first if none is so early; without a step, the last of all. */
+  async at(route: string, wanted: Wanted, step: number | null): Promise<ArrayBuffer> {
+    const entries = this.of(route, wanted);
+    const ofSteps = entries.filter((entry) => entry.step !== null);
+    const holding = ofSteps.filter((entry) => step !== null && (entry.step ?? 0) <= step).at(-1) ?? ofSteps[0];
+    return this.open(step === null ? entries.find((entry) => entry.step === null) : (holding ?? entries[0]));
+  }
+
+  private of(route: string, wanted: Wanted): Entry[] {
+    return this.entries.get(keyOf(route, wanted)) ?? [];
+  }
+
+  private async open(entry: Entry | undefined): Promise<ArrayBuffer> {
+    if (!entry) throw new Refused(404, "Not available in a report, because it holds only the answers that were asked for when it was made.");
+    if (!entry.answer) throw new Refused(404, entry.why);
+    const body = await unpack(entry.answer.data);
+    if (entry.answer.status !== 200) throw new Refused(entry.answer.status, decode(body));
+    return body;
+  }
+
+  private add(route: string, given: Record<string, string>, answer: Answer | null, why: string): void {
+    const key = keyOf(route, given);
+    const entries = this.entries.get(key) ?? [];
+    entries.push({ step: given.step === undefined ? null : Number(given.step), answer, why });
+    this.entries.set(key, entries);
+  }
+}
+
+const json = async (body: Promise<ArrayBuffer>): Promise<unknown> => JSON.parse(decode(await body)) as unknown;
+
+/** The source whose data is the content of the report's element. */
+export function embeddedSource(content: string): Source {
+  const held = report(JSON.parse(content), "report");
+  if (held.format !== 1) throw new Error(`The report has the format ${held.format}, which this page does not know.`);
+  const answers = new Answers(held);
+  return {
+    absent: held.absent,
+    runs: async () => parseRuns(await json(answers.exact("runs", {}))),
+    // A zoom has no answer of its own: the whole range's is drawn, closer.
+    overview: async ({ run, device, phase, session }) => parseOverview(await answers.exact("overview", { run, device, phase, session })),
+    snapshots: async (run, device) => parseSnapshots(await json(answers.exact("snapshots", { run, device }))),
+    snapshot: async (run, device, phase, step) => parseSnapshot(await json(answers.exact("snapshot", { run, device, phase, step }))),
+    layers: async (run, step) => parseLayers(await json(answers.at("layers", { run }, step))),
+    activations: async (run) => parseActivations(await answers.exact("activations", { run })),
+    maps: async (run, device) => parseMaps(await json(answers.exact("maps", { run, device }))),
+    map: async (run, place) => parseMap(await answers.exact("map", { run, ...place })),
+    fits: async (run, place, bytes) => parseFit(await json(answers.exact("fits", { run, ...place, bytes }))),
+    ooms: async (run) => parseOoms(await json(answers.exact("oom", { run }))),
+    card: async (run, device, step) => parseCard(await json(answers.at("card", { run, device }, step))),
+    hostRuns: () => Promise.resolve([]),
+  };
+}

@@ -1,0 +1,94 @@
+import { describe, expect, it } from "vitest";
+
+import { CATEGORIES, type Category } from "./categories";
+import { groupDeltas, layerDeltas, matchCounts } from "./compare";
+import { exampleBytes, formula, roundingText } from "./formula";
+import type { LayerFigures } from "./layer-figures";
+import type { LayerRow } from "./layers";
+
+const nothing = Object.fromEntries(CATEGORIES.map((category) => [category, 0])) as Record<Category, number>;
+const layer = (path: string | null, bytes: Partial<Record<Category, number>>, parameters = 10): LayerFigures => ({
+  path,
+  type: path === null ? null : "Conv2D",
+  trainable: true,
+  parameters,
+  output_shape: [-1, 8, 8, 4],
+  output_dtype: "float32",
+  bytes: { ...nothing, ...bytes },
+  total: Object.values(bytes).reduce((sum, size) => sum + size, 0),
+});
+
+describe("two steps", () => {
+  it("differ by category, in the order of the stack, what one lacks being 0", () => {
+    const part = (category: Category, trainable: boolean | null, bytes: number | null) => ({
+      group: { category, trainable },
+      bytes,
+      share: null,
+    });
+    expect(
+      groupDeltas(
+        [part("activations", null, 10), part("weights", true, 5)],
+        [part("weights", false, 7), part("activations", null, 4), part("inputs", null, null)],
+      ).map(({ group, from, to, delta }) => [group.category, group.trainable, from, to, delta]),
+    ).toEqual([
+      ["weights", false, 0, 7, 7],
+      ["weights", true, 5, 0, -5],
+      ["inputs", null, 0, 0, 0],
+      ["activations", null, 10, 4, -6],
+    ]);
+  });
+
+  it("match their layers by path, then by type and shape; the rest is said", () => {
+    const deltas = layerDeltas(
+      [layer("a", { weights: 10 }), layer("old", { weights: 4 }, 99), layer("gone", { weights: 1 }, 1), layer(null, { inputs: 3 })],
+      [
+        layer("a", { weights: 10, activations: 50 }),
+        layer("renamed", { weights: 6 }, 99),
+        layer("new", { weights: 2 }, 2),
+        layer(null, { inputs: 3 }),
+      ],
+    );
+    expect(deltas.map(({ from, to, match, delta }) => [from?.path, to?.path, match, delta])).toEqual([
+      ["a", "a", "path", 50],
+      ["old", "renamed", "type and shape", 2],
+      [undefined, "new", "only in B", 2],
+      ["gone", undefined, "only in A", -1],
+      [null, null, "path", 0],
+    ]);
+    expect(deltas[0]?.main).toEqual({ category: "activations", delta: 50 });
+    expect(matchCounts(deltas)).toEqual({ path: 1, "type and shape": 1, "only in A": 1, "only in B": 1 });
+  });
+});
+
+describe("the formula behind a figure", () => {
+  const row: LayerRow = {
+    path: "conv",
+    type: "Conv2D",
+    trainable: true,
+    parameters: 1792,
+    weight_bytes: 7168,
+    trainable_weight_bytes: 7168,
+    optimizer_bytes: 14336,
+    output_shape: [-1, 64, 64, 64],
+    output_dtype: "float32",
+    output_bytes: null,
+  };
+
+  it("names elements, sizes and factors", () => {
+    expect(exampleBytes(row)).toBe(1048576);
+    expect(formula("weights", row, "Adam", 7168)).toBe("1,792 parameters × 4 B = 7,168 B");
+    expect(formula("optimizer_state", row, "Adam", 14336)).toBe("Adam keeps 2 × the trainable weights, 7,168 B = 14,336 B");
+    expect(formula("weight_gradients", row, null, 7168)).toBe("= 1 × the trainable weights, 7,168 B");
+    expect(formula("activations", row, null, 16 * 1048576)).toBe("= 16 × the output of one example, 64 × 64 × 64 × float32 = 1,048,576 B");
+    expect(formula("workspace", row, null, 1500000)).toBe("≈ 1.4 × the output of one example, 64 × 64 × 64 × float32 = 1,048,576 B");
+  });
+
+  it("says so where it is not known", () => {
+    expect(formula("weights", null, null, 1)).toContain("not in the layer table");
+    expect(formula("activations", { ...row, output_shape: [-1, -1] }, null, 1)).toContain("is not known");
+    expect(formula("other_state", row, null, 1)).toBe("as traced");
+    expect(formula("weight_gradients", { ...row, trainable_weight_bytes: 0 }, null, 1)).toBe("as traced");
+    expect(roundingText(512)).toBe("512 B of it rounding");
+    expect(roundingText(null)).toBe("");
+  });
+});

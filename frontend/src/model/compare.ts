@@ -1,0 +1,81 @@
+/** Two steps, of one run or of two, side by side: by category and by layer. */
+
+import { CATEGORIES, groupKey, type Category, type Group } from "./categories";
+import type { LayerFigures } from "./layer-figures";
+import type { Part } from "./overview";
+
+export interface GroupDelta {
+  group: Group;
+  from: number;
+  to: number;
+  delta: number;
+}
+
+const rank = ({ category, trainable }: Group): number => 2 * CATEGORIES.indexOf(category) + Number(trainable === true);
+
+/** Every group that either side has, in the order of the stack; what a side does not have is 0 there. */
+export function groupDeltas(from: readonly Part[], to: readonly Part[]): GroupDelta[] {
+  const all = new Map<string, GroupDelta>();
+  const entry = (group: Group): GroupDelta => {
+    const made = all.get(groupKey(group)) ?? { group, from: 0, to: 0, delta: 0 };
+    all.set(groupKey(group), made);
+    return made;
+  };
+  for (const { group, bytes } of from) entry(group).from += bytes ?? 0;
+  for (const { group, bytes } of to) entry(group).to += bytes ?? 0;
+  return [...all.values()].map((one) => ({ ...one, delta: one.to - one.from })).sort((a, b) => rank(a.group) - rank(b.group));
+}
+
+export type Match = "path" | "type and shape" | "only in A" | "only in B";
+
+export interface LayerDelta {
+  match: Match;
+  from: LayerFigures | null;
+  to: LayerFigures | null;
+  delta: number;
+  /** The category that changed most, null if none did. */
+  main: { category: Category; delta: number } | null;
+}
+
+const kindOf = ({ type, output_shape, output_dtype, parameters }: LayerFigures): string | null =>
+  type === null ? null : JSON.stringify([type, output_shape?.slice(1) ?? null, output_dtype, parameters]);
+
+function deltaOf(match: Match, from: LayerFigures | null, to: LayerFigures | null): LayerDelta {
+  let main: LayerDelta["main"] = null;
+  for (const category of CATEGORIES) {
+    const delta = (to?.bytes[category] ?? 0) - (from?.bytes[category] ?? 0);
+    if (delta !== 0 && Math.abs(delta) > Math.abs(main?.delta ?? 0)) main = { category, delta };
+  }
+  return { match, from, to, delta: (to?.total ?? 0) - (from?.total ?? 0), main };
+}
+
+/** Layers matched by path; those left over by type, shape, dtype and parameters, in the model's order; largest change first. */
+export function layerDeltas(from: readonly LayerFigures[], to: readonly LayerFigures[]): LayerDelta[] {
+  const byPath = new Map(to.map((layer) => [layer.path, layer]));
+  const left: LayerFigures[] = [];
+  const deltas: LayerDelta[] = [];
+  for (const layer of from) {
+    const same = byPath.get(layer.path);
+    if (same) deltas.push(deltaOf("path", layer, same));
+    else left.push(layer);
+    byPath.delete(layer.path);
+  }
+  const byKind = new Map<string, LayerFigures[]>();
+  for (const layer of byPath.values()) {
+    const kind = kindOf(layer);
+    if (kind !== null) byKind.set(kind, [...(byKind.get(kind) ?? []), layer]);
+  }
+  for (const layer of left) {
+    const alike = byKind.get(kindOf(layer) ?? "")?.shift();
+    if (alike) byPath.delete(alike.path);
+    deltas.push(alike ? deltaOf("type and shape", layer, alike) : deltaOf("only in A", layer, null));
+  }
+  for (const layer of byPath.values()) deltas.push(deltaOf("only in B", null, layer));
+  return deltas.sort((a, b) => Math.abs(b.delta) - Math.abs(a.delta));
+}
+
+export function matchCounts(deltas: readonly LayerDelta[]): Record<Match, number> {
+  const counts: Record<Match, number> = { path: 0, "type and shape": 0, "only in A": 0, "only in B": 0 };
+  for (const { match, from, to } of deltas) if ((from ?? to)?.path !== null) counts[match] += 1;
+  return counts;
+}

@@ -1,0 +1,149 @@
+"""Two runs and two steps side by side, a layer's own page, downloads, and the keys; figures are those of `inspect`."""
+
+import csv
+import json
+import pathlib
+from collections import defaultdict
+from typing import Any
+from urllib.parse import urlencode
+
+import harness
+import pytest
+import sample_runs
+from playwright.sync_api import FrameLocator, Page, expect
+from test_values import by_group, figures
+
+
+def snapshot_of(inspected: dict[str, Any], run: str, step: int) -> dict[str, Any]:
+    found: dict[str, Any] = next(taken for taken in inspected[run]["snapshots"] if taken["step"] == step)
+    return found
+
+
+def by_layer(ledger: list[dict[str, Any]]) -> dict[str, int]:
+    sums: dict[str, int] = defaultdict(int)
+    for row in ledger:
+        sums[row["layer"] or ""] += row["bytes"]
+    return dict(sums)
+
+
+@pytest.mark.parametrize(("other", "other_step"), [("all_trainable", 60), ("frozen", 200), ("roomy", 60)])
+def test_comparison(page: Page, each_reader: str, inspected: dict[str, Any], other: str, other_step: int) -> None:
+    place = {"view": "compare", "run": "frozen", "step": 3, "other": other, "other_step": other_step}
+    frame = harness.open_tab(page, each_reader, urlencode(place))
+    one, two = snapshot_of(inspected, "frozen", 3), snapshot_of(inspected, other, other_step)
+    rows = frame.locator("[data-testid='versus'] tr[data-figure]").evaluate_all(
+        "rows => rows.map(row => [row.dataset.figure, +row.dataset.from, +row.dataset.to])"
+    )
+    shown = {name: (start, end) for name, start, end in rows}
+    for side, snapshot in enumerate((one, two)):
+        expected = by_group(snapshot["ledger"])
+        assert {name: shown[name][side] for name in expected} == expected
+        assert shown["peak_bytes"][side] == snapshot["in_use_bytes"]
+    layers = frame.locator("[data-testid='deltas'] tr[data-layer]").evaluate_all(
+        "rows => rows.map(row => [row.dataset.layer, +row.dataset.delta])"
+    )
+    before, after = by_layer(one["ledger"]), by_layer(two["ledger"])
+    expected = {name: after.get(name, 0) - before.get(name, 0) for name in before | after}
+    assert dict(layers) == {name: delta for name, delta in expected.items() if delta}
+    difference = shown["peak_bytes"][1] - shown["peak_bytes"][0]
+    expect(frame.get_by_test_id("difference")).to_contain_text("more than A" if difference > 0 else "less than A")
+
+
+def test_layers_that_only_one_run_has(page: Page, address: str) -> None:
+    place = {"view": "compare", "run": "frozen", "other": sample_runs.HOSTILE_RUN}
+    frame = harness.open_tab(page, address, urlencode(place))
+    renamed = frame.locator("[data-testid='deltas'] tr[data-match='type and shape']")
+    expect(renamed).to_have_attribute("data-layer", "block1_conv1")
+    expect(renamed).to_contain_text(sample_runs.HOSTILE_LAYER)
+    expect(frame.locator(".deltas")).to_contain_text("10 layers matched by path · 1 by type and shape")
+
+
+def test_swap(page: Page, address: str) -> None:
+    place = {"view": "compare", "run": "frozen", "step": 3, "other": "all_trainable", "other_step": 60}
+    frame = harness.open_tab(page, address, urlencode(place))
+    said = frame.get_by_test_id("difference").inner_text()
+    frame.get_by_role("button", name="Swap A and B").click()
+    expect(frame.get_by_label("Run A")).to_have_value("all_trainable")
+    expect(frame.get_by_test_id("side-A")).to_have_attribute("data-step", "60")
+    assert "more than A" in said
+    expect(frame.get_by_test_id("difference")).to_contain_text("less than A")
+
+
+def test_page_of_a_layer(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    layer = "vgg/block5_conv1"
+    for snapshot in inspected["frozen"]["snapshots"][::3]:
+        place = {"view": "layer", "run": "frozen", "layer": layer, "step": snapshot["step"]}
+        frame = harness.open_tab(page, each_reader, urlencode(place))
+        shown = figures(frame, "layer-figures")
+        expected: dict[str, int] = defaultdict(int)
+        for row in snapshot["ledger"]:
+            if row["layer"] == layer:
+                expected[row["category"]] += row["bytes"]
+        assert {name: size for name, size in shown.items() if size and name != "total"} == dict(expected)
+        assert shown["total"] == sum(expected.values())
+        expect(frame.get_by_test_id("formulas")).to_contain_text("2,359,808 parameters × 4 B = 9,439,232 B")
+
+
+def test_from_the_overview_to_a_layer_and_back(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 41}))
+    frame.locator(".owners .leads").first.click()
+    expect(frame.locator(".layer-head h2")).to_be_visible()
+    frame.get_by_role("button", name="All layers").click()
+    expect(frame.get_by_test_id("layers")).to_be_visible()
+
+
+def download(page: Page, frame: FrameLocator, kind: str) -> pathlib.Path:
+    with page.expect_download() as waiting:
+        frame.get_by_role("button", name=kind, exact=True).click()
+    return pathlib.Path(waiting.value.path())
+
+
+def test_downloads(page: Page, address: str, inspected: dict[str, Any]) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    rows = list(csv.DictReader(download(page, frame, "CSV").read_text().splitlines()))
+    assert len(rows) == 240
+    assert int(rows[188]["peak_bytes"]) == sample_runs.peak_at(sample_runs.FROZEN, 188)
+    assert download(page, frame, "PNG").read_bytes().startswith(b"\x89PNG")
+    frame.get_by_role("button", name="Layers", exact=True).click()
+    harness.idle(frame)
+    layers = json.loads(download(page, frame, "JSON").read_text())
+    step = frame.get_by_test_id("layers-step").get_attribute("data-step")
+    expected = by_layer(snapshot_of(inspected, "frozen", int(step or -1))["ledger"])
+    assert {layer["layer"] or "": layer["total_bytes"] for layer in layers} == expected
+    frame.get_by_role("button", name="Compare", exact=True).click()
+    harness.idle(frame)
+    assert "<svg" in download(page, frame, "SVG").read_text()
+
+
+@pytest.mark.parametrize("view", ["overview", "layers", "frozen", "fragmentation", "oom", "compare", "layer"])
+def test_every_view_can_be_saved(page: Page, address: str, view: str) -> None:
+    run = "died_capacity" if view == "oom" else "frozen"
+    place = urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"})
+    frame = harness.open_tab(page, address, place)
+    lines = download(page, frame, "CSV").read_text().splitlines()
+    assert len(lines) > 5
+    assert len(json.loads(download(page, frame, "JSON").read_text())) == len(lines) - 1
+
+
+def test_keys(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    frame.get_by_role("slider").focus()
+    page.keyboard.press("?")
+    dialog = frame.get_by_role("dialog", name="Keys")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.keyboard.press("/")
+    expect(frame.get_by_label("Filter runs by regular expression")).to_be_focused()
+    page.keyboard.type("2")
+    expect(frame.get_by_label("Filter runs by regular expression")).to_have_value("2")
+    frame.get_by_label("Filter runs by regular expression").fill("")
+    frame.get_by_role("slider").focus()
+    page.keyboard.press("w")
+    harness.idle(frame)
+    assert "zoom%3D" in page.url
+    page.keyboard.press("0")
+    page.keyboard.press("2")
+    expect(frame.get_by_role("button", name="Layers", exact=True)).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("/")
+    expect(frame.get_by_label("Search layers by regular expression")).to_be_focused()
