@@ -10,9 +10,10 @@ from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.errors import MemoryPluginError, NotFoundError
 from tb_memplugin.import_files import import_files
-from tb_memplugin.inspect_table import format_run
+from tb_memplugin.inspect_table import clean, format_run
 from tb_memplugin.loading import load
 from tb_memplugin.model import PHASES, Run
+from tb_memplugin.units import format_bytes
 from tb_memplugin.version import __version__
 
 USER_ERROR = 2
@@ -42,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_inspect(commands)
+    _add_report(commands)
     _add_import(commands)
     return parser
 
@@ -64,6 +66,21 @@ def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     inspect.set_defaults(command=_inspect)
 
 
+def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    report = commands.add_parser(
+        "report",
+        help="write one page that opens from disk",
+        description="Writes the Memory tab and what it shows of one or two runs into one HTML file, which needs "
+        "neither TensorBoard nor a network.",
+    )
+    report.add_argument("logdir", metavar="LOGDIR", help="the directory that TensorBoard's --logdir names")
+    report.add_argument("-o", "--output", metavar="FILE.html", required=True, help="the file; replaced if it is there")
+    report.add_argument(
+        "--run", metavar="R", action="append", default=[], help="this run, up to 8 times (default: the newest two)"
+    )
+    report.set_defaults(command=_report)
+
+
 def _add_import(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     taking = commands.add_parser(
         "import",
@@ -75,6 +92,17 @@ def _add_import(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     taking.add_argument("--logdir", metavar="LOGDIR", required=True, help="the directory of the runs; made if missing")
     taking.add_argument("--run", metavar="NAME", help="the run's name (default: after the first file)")
     taking.set_defaults(command=_import)
+
+
+def _report(options: argparse.Namespace) -> int:
+    # The server's half is not needed by the other commands, and takes a while to import.
+    from tb_memplugin.report.page import write_report
+
+    contents, size = write_report(options.logdir, options.output, options.run)
+    print(f"{options.output}: {format_bytes(size)}, with {clean(', '.join(contents.runs))}")
+    for sentence in contents.absent:
+        print(clean(sentence))
+    return 0
 
 
 def _import(options: argparse.Namespace) -> int:

@@ -12,20 +12,24 @@ from tensorboard.backend import http_util
 from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.codec import MISSING
+from tb_memplugin.server.columns import Columns
 
 COLUMNS_TYPE = "application/x-tb-memplugin-columns"
 _GZIP_FROM = 1 << 10
 """Answers shorter than this are not worth compressing."""
 
 
-def json_response(request: Request, payload: Mapping[str, Any]) -> Response:
-    """`payload` as JSON; a number that is not finite is a bug and raises ValueError."""
-    return _respond(request, _dump(payload), "application/json")
+def data_response(request: Request, payload: Mapping[str, Any] | Columns) -> Response:
+    """A data route's answer."""
+    content, content_type = data_body(payload)
+    return _respond(request, content, content_type)
 
 
-def columns_response(request: Request, fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[Any]]) -> Response:
-    """The columns with `fields` in front of them; see ``http_api.md``."""
-    return _respond(request, pack_columns(fields, columns), COLUMNS_TYPE)
+def data_body(payload: Mapping[str, Any] | Columns) -> tuple[bytes, str]:
+    """Content and content type of an answer; in JSON a number that is not finite is a bug and raises ValueError."""
+    if isinstance(payload, Columns):
+        return pack_columns(payload.fields, payload.columns), COLUMNS_TYPE
+    return _dump(payload), "application/json"
 
 
 def error_response(request: Request, status: int, sentence: str) -> Response:

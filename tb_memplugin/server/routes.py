@@ -66,10 +66,7 @@ class Server:
             raise NotFoundError("this TensorBoard has no data provider")
         experiment = plugin_util.experiment_id(request.environ)
         source = ProviderSource(self._provider, plugin_util.context(request.environ), experiment)
-        payload = answer(self._handlers_of(experiment), source, values)
-        if isinstance(payload, Columns):
-            return responses.columns_response(request, payload.fields, payload.columns)
-        return responses.json_response(request, payload)
+        return responses.data_response(request, answer(self._handlers_of(experiment), source, values))
 
     def _file(self, route: str, request: Request) -> Response:
         # The route may lie below a path prefix; what follows its last occurrence is the name.

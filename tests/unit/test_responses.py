@@ -12,6 +12,7 @@ from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.codec import MISSING
 from tb_memplugin.server import responses
+from tb_memplugin.server.columns import Columns
 
 
 def request(**headers: str) -> Request:
@@ -64,16 +65,16 @@ def test_columns_of_different_lengths_are_a_bug() -> None:
 
 def test_json_has_no_numbers_that_json_does_not_have() -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        responses.json_response(request(), {"x": float("nan")})
-    response = responses.json_response(request(), {"x": None, "name": "<b>é</b>"})
+        responses.data_response(request(), {"x": float("nan")})
+    response = responses.data_response(request(), {"x": None, "name": "<b>é</b>"})
     assert json.loads(response.data) == {"x": None, "name": "<b>é</b>"}
     assert response.content_type == "application/json" and headers_are_safe(response)
 
 
 def test_large_answers_are_packed_for_clients_that_take_it() -> None:
     columns = {"a": np.zeros(1000)}
-    plain = responses.columns_response(request(), {}, columns)
-    packed = responses.columns_response(request(**{"Accept-Encoding": "gzip, br"}), {}, columns)
+    plain = responses.data_response(request(), Columns({}, columns))
+    packed = responses.data_response(request(**{"Accept-Encoding": "gzip, br"}), Columns({}, columns))
     assert plain.headers.get("Content-Encoding") is None and headers_are_safe(plain)
     assert packed.headers["Content-Encoding"] == "gzip" and headers_are_safe(packed)
     assert gzip.decompress(packed.data) == plain.data

@@ -94,7 +94,8 @@ class Answers {
   }
 
   private async open(entry: Entry | undefined): Promise<ArrayBuffer> {
-    if (!entry) throw new Refused(404, "Not available in a report, because it holds only the answers that were asked for when it was made.");
+    if (!entry)
+      throw new Refused(404, "Not available in a report, because it holds only the answers that were asked for when it was made.");
     if (!entry.answer) throw new Refused(404, entry.why);
     const body = await unpack(entry.answer.data);
     if (entry.answer.status !== 200) throw new Refused(entry.answer.status, decode(body));

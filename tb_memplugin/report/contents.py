@@ -1,0 +1,255 @@
+"""What of a directory goes into a report: which runs, and of each run which of the page's questions are answered."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.report.answers import Answer, ChosenRuns, Collected, Question
+from tb_memplugin.store.file_source import FileSource
+from tb_memplugin.store.reader import Reader, RunTags
+
+DEFAULT_RUNS = 2
+"""Runs that are taken if none is named: the newest."""
+MAX_RUNS = 8
+MAX_DATA_BYTES = 24 << 20
+"""Characters of packed answers: what a mail still takes."""
+POINTS = 1500
+"""As many points as the tab asks for of a run that it draws as a stack."""
+ACTIVATION_POINTS = 600
+MAX_SNAPSHOTS = 200
+"""Snapshots of a device of a run: the last ones, and that of the highest peak."""
+MAX_MAPS = 10
+"""Allocator maps of a device of a run: the last ones, and that of the highest peak."""
+MAX_TABLES = 200
+MAX_SESSIONS = 8
+MAX_OOMS = 8
+_MIB = 1 << 20
+
+Step = tuple[int, str]
+"""Step and phase."""
+
+
+@dataclasses.dataclass
+class _Run:
+    """A run while its answers are collected.
+
+    Attributes:
+        info: Its entry in the answer of ``runs``.
+        kept: By device, the steps and phases whose snapshots the report holds.
+    """
+
+    info: dict[str, Any]
+    kept: dict[str, list[Step]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return str(self.info["run"])
+
+    @property
+    def devices(self) -> list[str]:
+        return [device["device"] for device in self.info["devices"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What a report holds.
+
+    Attributes:
+        runs: Their names.
+        answers: In the order in which they were asked for; the first one is that of ``runs``.
+        refusals: Questions that the page answers with a sentence.
+        absent: Sentences on what the report does not hold.
+    """
+
+    runs: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    refusals: tuple[tuple[Question, str], ...]
+    absent: tuple[str, ...]
+
+
+def collect(
+    logdir: str | os.PathLike[str], names: Sequence[str] = (), max_data_bytes: int = MAX_DATA_BYTES
+) -> Contents:
+    """The contents of a report on the runs `names` under `logdir`, or on the newest of all.
+
+    Raises:
+        NotFoundError: There is no such directory, or no such run in it, or none at all.
+        RequestError: More runs than a report holds.
+    """
+    source = FileSource(logdir)
+    catalog = Reader().catalog(source)
+    chosen = _chosen(catalog.values(), os.fspath(logdir), list(dict.fromkeys(names)))
+    collected = Collected(Reader(), ChosenRuns(source, chosen), max_data_bytes)
+    listed = collected.take("runs")
+    if listed is None:
+        raise RequestError(f"the list of runs alone is over the limit of {max_data_bytes} bytes")
+    runs = [_Run(info) for info in listed.fields()["runs"]]
+    absent: list[str] = []
+    for part in _PARTS:
+        for run in runs:
+            absent.extend(part(collected, run))
+    absent.append(
+        "Whether sizes of your own choice would fit is not available in a report, because TensorBoard's server works "
+        "it out by the allocator's rules."
+    )
+    absent.extend(_dropped(collected))
+    return Contents(tuple(run.name for run in runs), tuple(collected.answers), tuple(collected.refusals), tuple(absent))
+
+
+def _chosen(catalog: Iterable[RunTags], logdir: str, names: list[str]) -> list[str]:
+    known = {tags.name: tags for tags in catalog}
+    if not known:
+        raise NotFoundError(
+            f"there are no memory records under {logdir}; "
+            "record some with tb_memplugin.MemoryCallback or MemoryRecorder"
+        )
+    for name in names:
+        if name not in known:
+            raise NotFoundError(f"there is no run {name!r}; there are: {', '.join(known)}")
+    if len(names) > MAX_RUNS:
+        raise RequestError(f"a report holds at most {MAX_RUNS} runs; {len(names)} were named")
+    # Identifiers of sessions sort by their start.
+    newest = sorted(known, key=lambda name: max((entry[2].session for entry in known[name].tags), default=""))
+    return names or newest[-DEFAULT_RUNS:]
+
+
+def _overviews(collected: Collected, run: _Run) -> Iterable[str]:
+    reduced = 0
+    for device in run.devices:
+        for phase in run.info["phases"]:
+            common = {"run": run.name, "device": device, "phase": phase, "points": POINTS}
+            answer = collected.take("overview", **common)
+            if answer is None or answer.status != 200:
+                continue
+            head = answer.fields()
+            reduced = max(reduced, head["total_rows"] if head["rows"] < head["total_rows"] else 0)
+            sessions = [span["session"] for span in head["sessions"]]
+            for at, session in enumerate(sessions if len(sessions) > 1 else []):
+                if at >= len(sessions) - MAX_SESSIONS:
+                    collected.take("overview", **common, session=session)
+                else:
+                    place = {"run": run.name, "device": device, "phase": phase, "session": session}
+                    why = f"it holds the last {MAX_SESSIONS} attempts one by one"
+                    collected.refuse(Question("overview", place), why)
+    if reduced:
+        yield (
+            f"Every single one of the {reduced} steps of {run.name} is not available in a report, because it holds "
+            f"about {2 * POINTS} of them, with the extremes: a zoom shows the same ones."
+        )
+
+
+def _layers(collected: Collected, run: _Run) -> Iterable[str]:
+    collected.take("layers", run=run.name)
+    steps = sorted({table.step for table in collected.reader.run(collected.source, run.name).run.layer_tables})
+    for step in steps[-MAX_TABLES:]:
+        collected.take("layers", run=run.name, step=step)
+    for step in steps[:-MAX_TABLES]:
+        question = Question("layers", {"run": run.name, "step": str(step)})
+        collected.refuse(question, f"it holds the last {MAX_TABLES} layer tables")
+    return ()
+
+
+def _lists(collected: Collected, run: _Run) -> Iterable[str]:
+    collected.take("oom", run=run.name)
+    for device in run.info["devices"]:
+        name = device["device"]
+        collected.take("maps", run=run.name, device=name)
+        listed = collected.take("snapshots", run=run.name, device=name)
+        taken = listed.fields()["snapshots"] if listed is not None and listed.status == 200 else []
+        steps = list(dict.fromkeys((entry["step"], entry["phase"]) for entry in taken))
+        peak = max(taken, key=lambda entry: entry["in_use_bytes"], default=None)
+        run.kept[name] = _last_and_peak(steps, (peak["step"], peak["phase"]) if peak else None, MAX_SNAPSHOTS)
+        if len(run.kept[name]) < len(steps):
+            yield (
+                f"{len(steps) - len(run.kept[name])} of the {len(steps)} snapshots of {run.name} on {name} are not "
+                f"available in a report, because it holds the last {MAX_SNAPSHOTS} and that of the highest peak."
+            )
+        for step, phase in [step for step in steps if step not in run.kept[name]]:
+            common = {"run": run.name, "device": name, "step": str(step)}
+            why = f"it holds the last {MAX_SNAPSHOTS} snapshots and that of the highest peak"
+            collected.refuse(Question("snapshot", {**common, "phase": phase}), why)
+            collected.refuse(Question("card", common), why)
+
+
+def _last_and_peak(steps: Sequence[Step], peak: Step | None, limit: int) -> list[Step]:
+    last = list(steps[-limit:])
+    return last if peak is None or peak in last else [peak, *last]
+
+
+def _snapshots(collected: Collected, run: _Run) -> Iterable[str]:
+    for device, steps in run.kept.items():
+        collected.take("card", run=run.name, device=device)
+        for step in sorted({step for step, _ in steps}):
+            collected.take("card", run=run.name, device=device, step=step)
+        for step, phase in steps:
+            collected.take("snapshot", run=run.name, device=device, step=step, phase=phase)
+    return ()
+
+
+def _activations(collected: Collected, run: _Run) -> Iterable[str]:
+    if run.info["activation_layers"]:
+        collected.take("activations", run=run.name, points=ACTIVATION_POINTS)
+    return ()
+
+
+def _failures(collected: Collected, run: _Run) -> Iterable[str]:
+    ooms = collected.reader.run(collected.source, run.name).run.ooms
+    for at, oom in enumerate(ooms):
+        if oom.map is None:
+            continue
+        if at >= len(ooms) - MAX_OOMS:
+            _map(collected, run=run.name, oom=at)
+        else:
+            question = Question("map", {"run": run.name, "oom": str(at)})
+            collected.refuse(question, f"it holds the maps of the last {MAX_OOMS} failures")
+    return ()
+
+
+def _maps(collected: Collected, run: _Run) -> Iterable[str]:
+    maps = collected.reader.run(collected.source, run.name, maps=True).run.maps
+    for device in run.devices:
+        taken = [one for one in maps if one.device == device and one.step is not None and one.phase is not None]
+        places: list[Step] = list(dict.fromkeys((one.step or 0, str(one.phase)) for one in taken))
+        peak = max(taken, key=lambda one: one.in_use_bytes or 0, default=None)
+        kept = _last_and_peak(places, (peak.step or 0, str(peak.phase)) if peak else None, MAX_MAPS)
+        for step, phase in reversed(places):
+            if (step, phase) in kept:
+                _map(collected, run=run.name, device=device, step=step, phase=phase)
+                continue
+            question = Question("map", {"run": run.name, "device": device, "step": str(step), "phase": phase})
+            collected.refuse(question, f"it holds the last {MAX_MAPS} allocator maps and that of the highest peak")
+        if len(kept) < len(places):
+            yield (
+                f"{len(places) - len(kept)} of the {len(places)} allocator maps of {run.name} on {device} are not "
+                f"available in a report, because it holds the last {MAX_MAPS} and that of the highest peak."
+            )
+
+
+def _map(collected: Collected, **place: object) -> None:
+    """A map, and the question that the page puts to it when it opens."""
+    answer = collected.take("map", **place)
+    if answer is not None and answer.status == 200:
+        largest = int(answer.fields()["summary"]["largest_free_bytes"])
+        collected.take("fits", **place, bytes=(largest // _MIB + 1) * _MIB)
+
+
+_PARTS: tuple[Callable[[Collected, _Run], Iterable[str]], ...] = (
+    _overviews,
+    _layers,
+    _lists,
+    _snapshots,
+    _failures,
+    _maps,
+    _activations,
+)
+"""The parts of a report, those first that must not be missing if it grows too large."""
+
+
+def _dropped(collected: Collected) -> list[str]:
+    return [
+        f"{count} of the answers of “{route}” are not available in a report, because its size is limited, and they "
+        "had no room in it."
+        for route, count in collected.dropped.items()
+    ]
