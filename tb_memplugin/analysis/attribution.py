@@ -6,37 +6,53 @@ allocator's figure exactly.
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tb_memplugin.analysis.categories import Classifier, Owner
 from tb_memplugin.analysis.lifetimes import Chunks, chunks
-from tb_memplugin.analysis.pool import proven_pool
-from tb_memplugin.analysis.window_start import Standing, standing
+from tb_memplugin.analysis.pool import Pool, proven_pool
+from tb_memplugin.analysis.window_start import Standing
 from tb_memplugin.model import HeldRow, LedgerRow, Mode, Phase, Snapshot
 from tb_memplugin.trace import AllocationTrace, TraceFacts
 
 
 def attribute(
-    trace: AllocationTrace, facts: TraceFacts, *, step: int, phase: Phase, wall_time: float, capacity_bytes: int | None
+    trace: AllocationTrace,
+    facts: TraceFacts,
+    *,
+    step: int,
+    phase: Phase,
+    wall_time: float,
+    capacity_bytes: int | None,
+    grows: bool | None = None,
+    classifier: Classifier | None = None,
 ) -> Snapshot:
     """The snapshot of a traced step.
 
     Where the trace does not close, only the bytes in use are known, and what lay in them before the window.
+
+    Args:
+        trace: The allocator's events.
+        facts: What was known of the program.
+        step, phase, wall_time, capacity_bytes: As in the snapshot.
+        grows: Whether the allocator takes memory from the device as it needs it, None if that is not known.
+        classifier: The one of this trace and these facts, if it has been made already.
     """
-    found = chunks(trace)
+    classifier = Classifier(trace, facts, chunks(trace)) if classifier is None else classifier
+    found = classifier.chunks
     peak = peak_event(trace)
     in_use = trace.start_in_use if peak < 0 else int(trace.in_use[peak])
     notes = list(facts.notes)
-    classifier = Classifier(trace, facts, found)
     faults = trace.missed + found.strays
     if faults:
         notes.append(
             "What the step allocated is not available by layer, because the trace misses events: "
             f"in {faults} places it contradicts itself."
         )
-    amounts = _amounts(found, classifier, standing(trace, facts, found), None if faults else peak)
+    amounts = _amounts(found, classifier, classifier.standing(), None if faults else peak)
     explained = sum(allocated for allocated, _ in amounts.values())
     if explained > in_use:
         notes.append(
@@ -47,14 +63,8 @@ def attribute(
     if explained < in_use:
         _add(amounts, Owner(None, "unattributed", None), in_use - explained, None)
     ledger = _ledger(amounts)
-    pool = proven_pool(trace, peak)
-    if pool.bytes is None:
-        notes.append("The size of the pool is not available, because the trace does not say it and does not prove it.")
-    if pool.largest_free_bytes is None:
-        notes.append(
-            "The largest free block is not available, because it follows from the pool's size and a fragmentation "
-            "of six digits, which leave several sizes."
-        )
+    pool = proven_pool(trace, peak, grows)
+    notes.extend(_pool_notes(pool))
     mode: Mode = facts.mode if facts.mode != "eager" or len(trace.layers) else "graph"
     compiled, live = _compiled_share(found, classifier, peak)
     if compiled:
@@ -79,6 +89,22 @@ def attribute(
         held_for_backward=() if faults else _held(trace, found, classifier),
         not_available=tuple(notes),
     )
+
+
+def _pool_notes(pool: Pool) -> Iterator[str]:
+    """Sentences on what is not known of the pool."""
+    if pool.bytes is None:
+        yield "The size of the pool is not available, because the trace does not say it and does not prove it."
+    if pool.largest_free_bytes is None:
+        yield (
+            "The largest free block is not available, because it follows from the pool's size and a fragmentation "
+            "of six digits, which leave several sizes."
+        )
+    elif pool.uncertain:
+        yield (
+            f"The largest free block is known to ± {pool.uncertain} bytes only, because the allocator states "
+            "fragmentation with six digits."
+        )
 
 
 def _compiled_share(found: Chunks, classifier: Classifier, peak: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import numpy as np
 from tb_memplugin.analysis.eager import EagerSpans
 from tb_memplugin.analysis.lifetimes import Chunks, input_events, readers
 from tb_memplugin.analysis.op_names import OpNames, op_name
-from tb_memplugin.analysis.window_start import rounded
+from tb_memplugin.analysis.window_start import Standing, rounded, standing
 from tb_memplugin.analysis.xla import Plans
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.trace import AllocationTrace, Intervals, Module, OpFact, PlannedAllocation, TraceFacts, VariableFact
@@ -25,10 +25,16 @@ class Owner(NamedTuple):
 
 
 class Classifier:
-    """Owners of the chunks of one trace."""
+    """Owners of the chunks of one trace, and of what no event of it speaks of.
+
+    Attributes:
+        chunks: The trace's chunks.
+    """
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> None:
-        self._trace, self._facts, self._chunks = trace, facts, found
+        self.chunks = found
+        self._trace, self._facts = trace, facts
+        self._standing: tuple[Standing, ...] | None = None
         self._names = OpNames(trace, facts)
         self._reader = readers(trace)
         self._is_input = input_events(trace)
@@ -59,18 +65,22 @@ class Classifier:
         found: dict[int, OpFact] = {}
         for start, end in self._spans.backward():
             first, last = (int(event) for event in np.searchsorted(self._trace.time_ps, (start, end)))
-            live = set(self._chunks.live(last - 1).tolist())
-            by_address = {
-                int(self._chunks.address[chunk]): chunk for chunk in live if self._chunks.birth[chunk] >= first
-            }
+            live = set(self.chunks.live(last - 1).tolist())
+            by_address = {int(self.chunks.address[chunk]): chunk for chunk in live if self.chunks.birth[chunk] >= first}
             for address, size, layer in self._facts.gradients:
                 chunk = by_address.get(address)
-                if chunk is not None and int(self._chunks.requested[chunk]) == size:
+                if chunk is not None and int(self.chunks.requested[chunk]) == size:
                     found[chunk] = OpFact(layer, "backward", is_gradient=True, gradient_of=layer)
         return found
 
     def _variable_owner(self, variable: VariableFact) -> Owner:
         return Owner(variable.layer, variable.role, variable.trainable)
+
+    def standing(self) -> tuple[Standing, ...]:
+        """What was there before the window and is there after it."""
+        if self._standing is None:
+            self._standing = standing(self._trace, self._facts, self.chunks)
+        return self._standing
 
     # --- chunks ---
 
@@ -79,7 +89,7 @@ class Classifier:
 
         Several for a compiled module's block.
         """
-        allocated, requested = int(self._chunks.allocated[chunk]), int(self._chunks.requested[chunk])
+        allocated, requested = int(self.chunks.allocated[chunk]), int(self.chunks.requested[chunk])
         plan = self.plan(chunk)
         if plan is None:
             owner, requested = self._owner(chunk, instant)
@@ -91,19 +101,19 @@ class Classifier:
 
     def plan(self, chunk: int) -> tuple[Module, PlannedAllocation] | None:
         """The planned allocation of a compiled module that a chunk is; None for others."""
-        birth = int(self._chunks.birth[chunk])
+        birth = int(self.chunks.birth[chunk])
         if birth < 0 or not self._trace.modules or self._is_input[birth]:
             return None
         name = self._trace.text(int(self._trace.op[birth]))
         if name is not None and self._names.fact(name) is not None:
             return None
-        plan = self._plans.planned(int(self._chunks.requested[chunk]), name)
+        plan = self._plans.planned(int(self.chunks.requested[chunk]), name)
         variable = self._became(chunk) if plan is not None and plan[1].output else None
         return None if variable is not None else plan
 
     def _owner(self, chunk: int, instant: int) -> tuple[Owner, int]:
-        birth = int(self._chunks.birth[chunk])
-        requested = int(self._chunks.requested[chunk])
+        birth = int(self.chunks.birth[chunk])
+        requested = int(self.chunks.requested[chunk])
         if birth < 0:
             return self._old_owner(chunk, requested)
         variable = self._became(chunk)
@@ -112,16 +122,16 @@ class Classifier:
         return self._new_owner(chunk, birth), requested
 
     def _old_owner(self, chunk: int, requested: int) -> tuple[Owner, int]:
-        address = int(self._chunks.address[chunk])
+        address = int(self.chunks.address[chunk])
         variable = self._variables_at_start.get(address)
         if variable is not None:
             return self._variable_owner(variable), requested
         tensor = self._tensors.get(address)
         if tensor is not None:
             return Owner(None, tensor.category, None), requested
-        death = int(self._chunks.death[chunk])
+        death = int(self.chunks.death[chunk])
         known = self._facts.chunks.get(address)
-        if known is not None and known.allocated == int(self._chunks.allocated[chunk]):
+        if known is not None and known.allocated == int(self.chunks.allocated[chunk]):
             return Owner(None, known.category, None), requested
         thread = self._trace.threads[int(self._trace.thread[death])]
         if thread.startswith(_INPUT_THREAD) or requested in self._input_sizes:
@@ -130,9 +140,9 @@ class Classifier:
 
     def _became(self, chunk: int) -> VariableFact | None:
         """The variable whose value lies in a chunk that was allocated in the window."""
-        if int(self._chunks.death[chunk]) == len(self._trace):
-            variable = self._variables_at_end.get(int(self._chunks.address[chunk]))
-            if variable is not None and rounded(variable.requested_bytes) <= int(self._chunks.allocated[chunk]):
+        if int(self.chunks.death[chunk]) == len(self._trace):
+            variable = self._variables_at_end.get(int(self.chunks.address[chunk]))
+            if variable is not None and rounded(variable.requested_bytes) <= int(self.chunks.allocated[chunk]):
                 return variable
         fact = self._fact(chunk)
         return self._variables.get(fact.assigns) if fact is not None and fact.assigns is not None else None
@@ -141,8 +151,8 @@ class Classifier:
         """Whether the variable's chunk from before the window is still there: then a new one is only being filled."""
         if variable.start_address is None:
             return False
-        old = np.flatnonzero((self._chunks.birth == -1) & (self._chunks.address == variable.start_address))
-        return not len(old) or int(self._chunks.death[old[0]]) > instant
+        old = np.flatnonzero((self.chunks.birth == -1) & (self.chunks.address == variable.start_address))
+        return not len(old) or int(self.chunks.death[old[0]]) > instant
 
     def _new_owner(self, chunk: int, birth: int) -> Owner:
         if self._is_input[birth]:
@@ -173,24 +183,24 @@ class Classifier:
 
     def _spans_forward_end(self, chunk: int) -> bool:
         """Whether a chunk that the window saw being allocated and freed was there when a forward pass ended."""
-        death = int(self._chunks.death[chunk])
+        death = int(self.chunks.death[chunk])
         if death == len(self._trace):
             return False
         ends, times = self._ends, self._trace.time_ps
-        return bool(((ends >= times[int(self._chunks.birth[chunk])]) & (ends < times[death])).any())
+        return bool(((ends >= times[int(self.chunks.birth[chunk])]) & (ends < times[death])).any())
 
     def _owned(self, layer: str | None, category: Category) -> Owner:
         return Owner(layer, category, None if layer is None else self._facts.trainable.get(layer))
 
     def _outlives(self, chunk: int) -> bool:
-        return int(self._chunks.death[chunk]) == len(self._trace)
+        return int(self.chunks.death[chunk]) == len(self._trace)
 
     def _fact(self, chunk: int) -> OpFact | None:
         """What is known of the op that made a chunk.
 
         Of a chunk that no op asked for, of the op that was running on the thread.
         """
-        birth = int(self._chunks.birth[chunk])
+        birth = int(self.chunks.birth[chunk])
         if birth < 0:
             return None
         if self._spans:
@@ -214,13 +224,13 @@ class Classifier:
 
     def held_in_modules(self) -> list[list[tuple[str | None, int]]]:
         """For each compiled module's block, (layer, bytes) of what waits in it for the backward pass."""
-        plans = (self.plan(chunk) for chunk in range(len(self._chunks)))
+        plans = (self.plan(chunk) for chunk in range(len(self.chunks)))
         return [[(part.layer, part.bytes) for part in self._plans.held(*plan)] for plan in plans if plan is not None]
 
     def held_chunks(self) -> Integers:
         """Results of the forward pass, and inputs, that an op of the backward pass reads."""
         return np.asarray(
-            [chunk for chunk in range(len(self._chunks)) if self._waits_for_backward(chunk)], dtype=np.int64
+            [chunk for chunk in range(len(self.chunks)) if self._waits_for_backward(chunk)], dtype=np.int64
         )
 
     def _waits_for_backward(self, chunk: int) -> bool:
@@ -229,19 +239,19 @@ class Classifier:
             return self._spans_forward_end(chunk)
         if fact is not None:
             return fact.phase == "forward" and self._is_held(fact, chunk)
-        death = int(self._chunks.death[chunk])
-        address = int(self._chunks.address[chunk])
+        death = int(self.chunks.death[chunk])
+        address = int(self.chunks.address[chunk])
         return death < len(self._trace) and address not in self._variables_at_start and self._freed_by_backward(death)
 
     def _is_held(self, fact: OpFact, chunk: int) -> bool:
-        death = int(self._chunks.death[chunk])
+        death = int(self.chunks.death[chunk])
         if death < len(self._trace):
-            ends = self._ends[self._ends >= self._trace.time_ps[int(self._chunks.birth[chunk])]]
+            ends = self._ends[self._ends >= self._trace.time_ps[int(self.chunks.birth[chunk])]]
             if len(ends) and self._trace.time_ps[death] < ends[0]:
                 return False
             if self._freed_by_backward(death):
                 return True
-        return self._awaited(self._trace.text(int(self._trace.op[int(self._chunks.birth[chunk])])), fact)
+        return self._awaited(self._trace.text(int(self._trace.op[int(self.chunks.birth[chunk])])), fact)
 
     def _freed_by_backward(self, death: int) -> bool:
         """Whether a chunk's last reader, the op that ran last on the thread that freed it, is of the backward pass."""

@@ -14,8 +14,6 @@ import numpy as np
 
 from tb_memplugin.analysis.bfc import rounded_bytes
 from tb_memplugin.analysis.categories import Classifier
-from tb_memplugin.analysis.lifetimes import chunks
-from tb_memplugin.analysis.window_start import standing
 from tb_memplugin.model import (
     IN_USE,
     OWNER_SOURCES,
@@ -27,7 +25,7 @@ from tb_memplugin.model import (
     OwnerSource,
     Phase,
 )
-from tb_memplugin.trace import AllocationTrace, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.trace import AllocationTrace, TensorFact, VariableFact
 
 _NONE = ChunkOwner(None, "unattributed", None)
 _DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
@@ -89,16 +87,15 @@ class SeenStep:
         return _there(self, np.arange(len(self.address)), instant)
 
 
-def seen_step(trace: AllocationTrace, facts: TraceFacts, step: int, phase: Phase) -> SeenStep:
-    """What a trace teaches."""
-    found = chunks(trace)
-    classifier = Classifier(trace, facts, found)
+def seen_step(trace: AllocationTrace, classifier: Classifier, step: int, phase: Phase) -> SeenStep:
+    """What a trace teaches, with the classifier of its chunks."""
+    found = classifier.chunks
     owners: dict[ChunkOwner, int] = {}
     column: list[int] = []
     for chunk in range(len(found)):
         owner = chunk_owner(classifier, chunk, max(0, int(found.birth[chunk])))
         column.append(owners.setdefault(owner, len(owners)))
-    old = standing(trace, facts, found)
+    old = classifier.standing()
     for item in old:
         owner = ChunkOwner(item.layer, item.category, item.trainable)
         column.append(owners.setdefault(owner, len(owners)))

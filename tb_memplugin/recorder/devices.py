@@ -19,11 +19,14 @@ class Device:
         name: ``GPU:0`` or ``CPU:0``.
         capacity_bytes: The allocator's limit, None if TensorFlow does not say.
         pci_bus_id: The card's PCI bus, None for a CPU.
+        grows: Whether the allocator takes memory from the device as it needs it; False where it takes its whole limit
+            at once, None if that cannot be said.
     """
 
     name: str
     capacity_bytes: int | None
     pci_bus_id: str | None
+    grows: bool | None = None
 
 
 def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]]:
@@ -52,7 +55,7 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
                 "set TF_CPU_ALLOCATOR_USE_BFC=1 (and TF_CPU_BFC_MEM_LIMIT_IN_MB) before TensorFlow is imported"
             )
         elif name.startswith("CPU"):
-            devices.append(Device(name, _cpu_capacity(), None))
+            devices.append(Device(name, _cpu_capacity(), None, grows=True))
         else:
             if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
                 sentences.append(
@@ -60,7 +63,7 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
                     "of TF_GPU_ALLOCATOR=cuda_malloc_async reports no allocations: its pool is the driver's own"
                 )
             capacity, bus = details.get(name, (None, None))
-            devices.append(Device(name, capacity, bus))
+            devices.append(Device(name, capacity, bus, _gpu_grows()))
     return devices, sentences
 
 
@@ -102,6 +105,27 @@ def _checked(name: Any, logical: list[str]) -> str:
 def _cpu_capacity() -> int:
     # TensorFlow's own default: 64 GiB.
     return int(os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB") or 1 << 16) << 20
+
+
+def _gpu_grows() -> bool | None:
+    """What TensorFlow was told of memory growth on GPUs: the environment first, then its configuration.
+
+    GPUs that were split into logical devices with limits do not grow, and all GPUs of a process are alike.
+    """
+    if os.environ.get("TF_GPU_ALLOCATOR"):
+        return None
+    forced = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower()
+    if forced in ("true", "false"):
+        return forced == "true"
+    import tensorflow as tf
+
+    try:
+        cards = tf.config.get_visible_devices("GPU")
+        if any(tf.config.get_logical_device_configuration(card) for card in cards):
+            return False
+        return any(tf.config.experimental.get_memory_growth(card) for card in cards)
+    except Exception:  # not what this TensorFlow offers: then it is not known
+        return None
 
 
 def _local_details() -> dict[str, tuple[int | None, str | None]]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from tb_memplugin.analysis.allocator_map import Ages, ages_after, allocator_map
 from tb_memplugin.analysis.attribution import attribute, peak_event
 from tb_memplugin.analysis.batch import batch_size
+from tb_memplugin.analysis.categories import Classifier
+from tb_memplugin.analysis.lifetimes import chunks
 from tb_memplugin.analysis.owner_memory import seen_step
 from tb_memplugin.importers.xplane import read_traces
 from tb_memplugin.model import AllocatorMap, Phase, Snapshot
@@ -48,6 +50,7 @@ class StepTracer:
         self._settings = settings
         self._devices = tuple(device.name for device in devices)
         self._capacities = {device.name: device.capacity_bytes for device in devices}
+        self._grows = {device.name: device.grows for device in devices}
         self._watch = watch
         self._faults = faults
         self._oom = oom
@@ -153,31 +156,36 @@ class StepTracer:
                 if not trace.missed:
                     self._faults.run(OBSERVING, self._watch.observer.remember, trace)
                 continue
+            facts = traced.facts[trace.device]
+            classifier = Classifier(trace, facts, chunks(trace))
             snapshot = attribute(
                 trace,
-                traced.facts[trace.device],
+                facts,
                 step=traced.step,
                 phase=traced.phase,
                 wall_time=traced.wall_time,
                 capacity_bytes=self._capacities[trace.device],
+                grows=self._grows[trace.device],
+                classifier=classifier,
             )
             snapshots.append(snapshot)
             if not trace.missed:
                 self._faults.run(OBSERVING, self._watch.observer.remember, trace)
-            taken = self._faults.run(MAPS, self._map, traced, trace, snapshot)
+            taken = self._faults.run(MAPS, self._map, traced, trace, snapshot, classifier)
             if taken is not None:
                 maps.append(taken)
         return snapshots
 
-    def _map(self, traced: TracedStep, trace: AllocationTrace, snapshot: Snapshot) -> AllocatorMap | None:
+    def _map(
+        self, traced: TracedStep, trace: AllocationTrace, snapshot: Snapshot, classifier: Classifier
+    ) -> AllocatorMap | None:
         """The map at the step's peak; also keeps what the step taught about owners, for a failure to come."""
         if trace.missed:
             return None
-        facts = traced.facts[trace.device]
-        seen = seen_step(trace, facts, traced.step, traced.phase)
+        seen = seen_step(trace, classifier, traced.step, traced.phase)
         ages = self._ages.get(trace.device, {})
         self._ages[trace.device] = ages_after(ages, seen)
-        self._oom.remember(trace.device, seen, facts)
+        self._oom.remember(trace.device, seen, traced.facts[trace.device])
         return allocator_map(
             seen,
             peak_event(trace),

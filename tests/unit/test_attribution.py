@@ -223,11 +223,11 @@ def test_pool_is_told_only_where_the_events_prove_it() -> None:
     free = pool - trace.in_use
     figures = [float(f"{value:.6g}") for value in (free - largest) / free]
     object.__setattr__(trace, "fragmentation", np.asarray(figures))
-    assert proven_pool(trace, len(trace) - 1) == (pool, largest)
+    assert proven_pool(trace, len(trace) - 1) == (pool, largest, 0)
     object.__setattr__(trace, "fragmentation", np.linspace(0.1, 0.9, len(trace)))
     assert proven_pool(trace, len(trace) - 1).bytes is None
 
 
 @pytest.mark.parametrize("event", [-1])
 def test_nothing_is_proven_before_the_first_event(event: int) -> None:
-    assert proven_pool(one_step().trace(), event) == (None, None)
+    assert proven_pool(one_step().trace(), event) == (None, None, 0)

@@ -3,9 +3,11 @@
 import dataclasses
 
 import numpy as np
-from test_attribution import BACKWARD, FACTS, FORWARD_A, FORWARD_B, GRADIENT, Recorder, graph, ledger_of, rows
+from test_attribution import BACKWARD, FACTS, FORWARD_A, FORWARD_B, GRADIENT, LIMIT, Recorder, graph, ledger_of, rows
 
+from tb_memplugin.analysis.attribution import attribute
 from tb_memplugin.analysis.op_names import OpNames
+from tb_memplugin.analysis.pool import proven_pool
 from tb_memplugin.analysis.xla import Plans
 from tb_memplugin.trace import AllocationTrace, Buffer, Intervals, Module, OpFact, PlannedAllocation, TraceFacts
 
@@ -72,6 +74,41 @@ def test_a_batch_that_the_host_sent_is_input() -> None:
 def test_what_else_may_have_been_sent_has_no_owner_it_could_be_wrong_about() -> None:
     assert (None, "inputs") not in rows(ledger_of(received("IteratorGetNext/_3", "layer/Cast/_5"), FACTS))
     assert (None, "inputs") not in rows(ledger_of(received(), FACTS))
+
+
+def with_fragmentation(pool: int, largest: int) -> AllocationTrace:
+    step = Recorder(4 << 20)
+    for number in range(8):
+        step.event(1, 0x100000 * number, 25_600 * (number % 7 + 1))
+    trace = step.trace()
+    free = pool - trace.in_use
+    figures = [float(f"{value:.6g}") for value in (free - largest) / free]
+    return dataclasses.replace(trace, fragmentation=np.asarray(figures))
+
+
+def test_an_allocator_that_does_not_grow_has_its_whole_limit_as_pool() -> None:
+    trace = with_fragmentation(LIMIT, 700 << 20)
+    pool = proven_pool(trace, len(trace) - 1, grows=False)
+    assert pool.bytes == LIMIT
+    assert pool.largest_free_bytes is not None
+    assert 0 < pool.uncertain < 4096
+    assert abs(pool.largest_free_bytes - (700 << 20)) <= pool.uncertain
+    assert pool.largest_free_bytes <= LIMIT - trace.in_use[-1]
+    snapshot = attribute(trace, FACTS, step=0, phase="train", wall_time=0.0, capacity_bytes=None, grows=False)
+    assert snapshot.pool_bytes == LIMIT
+    sentence = f"The largest free block is known to ± {pool.uncertain} bytes only"
+    assert any(note.startswith(sentence) for note in snapshot.not_available)
+
+
+def test_a_pool_that_the_events_contradict_is_not_told() -> None:
+    trace = with_fragmentation(300 << 20, 200 << 20)
+    assert proven_pool(trace, len(trace) - 1, grows=False).bytes is None
+    assert proven_pool(with_fragmentation(LIMIT, 700 << 20), 7).bytes in (None, LIMIT)
+
+
+def test_the_largest_block_is_not_told_where_six_digits_say_too_little() -> None:
+    trace = with_fragmentation(LIMIT, 256)
+    assert proven_pool(trace, len(trace) - 1, grows=False)[:2] == (LIMIT, None)
 
 
 def buffer(op: str, size: int, start: int, end: int, offset: int, *readers: str, **more: bool) -> Buffer:
