@@ -20,6 +20,7 @@ import numpy as np
 
 from tb_memplugin.importers.xplane import LAYER_PREFIX
 from tb_memplugin.model import Integers
+from tb_memplugin.recorder.held_tensors import HeldTensors
 from tb_memplugin.trace import AllocationTrace, GraphFacts, KnownChunk, TraceFacts
 
 MAX_ADDRESSES = 500_000  # that are remembered of earlier windows
@@ -127,9 +128,8 @@ class _Hooks:
 
     def _restore(self) -> None:
         for owner, name, original, replacement in reversed(self._originals):
-            if (
-                vars(owner).get(name) is replacement
-            ):  # else somebody wrapped ours: theirs stays, and calls ours, which then only calls on
+            # If somebody wrapped ours, theirs stays, and calls ours, which then only calls on.
+            if vars(owner).get(name) is replacement:
                 setattr(owner, name, original)
         self._originals.clear()
 
@@ -263,9 +263,8 @@ def _note_gradients(sources: Any, results: Any) -> None:
             if gradient is None or handle is None:
                 continue
             reference = weakref.ref(variable)
-            for tensor in (
-                (gradient.values, gradient.indices) if isinstance(gradient, tf.IndexedSlices) else (gradient,)
-            ):
+            sparse = isinstance(gradient, tf.IndexedSlices)
+            for tensor in (gradient.values, gradient.indices) if sparse else (gradient,):
                 if tf.executing_eagerly():
                     if hooks.tracing is not None and seen.eager_gradients is not None:
                         from tb_memplugin.recorder.observe_variables import tensor_address
@@ -298,6 +297,7 @@ class ModelObserver:
         self._installed = False
         self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
         self._window: Any = None
+        self._held = HeldTensors()
         self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # with what they were made from
         self._chunks: dict[str, tuple[Mapping[int, KnownChunk], Integers]] = {}  # by device
 
@@ -350,7 +350,7 @@ class ModelObserver:
         """
         from tb_memplugin.recorder.observe_variables import Window
 
-        window = Window(self._models(), list(seen.optimizers))
+        window = Window(self._models(), list(seen.optimizers), self._held)
         seen.eager_gradients = []
         hooks.tracing = window.paths
         self._window = window

@@ -1,19 +1,15 @@
 """The program's variables and held tensors: whose they are, and where their values lie in device memory."""
 
 import ctypes
-import gc
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tb_memplugin.recorder.held_tensors import HeldTensors
 from tb_memplugin.recorder.layers import own_variables, walk
 from tb_memplugin.trace import GraphFacts, TensorFact, TraceFacts, VariableFact, VariableRole
 
 MAX_MODELS = 64
 """Most models beside the watched ones whose trees are read: a program may hold many small ones."""
-SEARCH_SHARE = 0.004
-"""Share of the bytes in use that may be unexplained by variables before Python's objects are searched for tensors (some
-50 ms).
-"""
 
 
 class _Entry:
@@ -27,11 +23,16 @@ class _Entry:
 class Window:
     """What is known of the program while one profiler window is open; holds on to the models until it is dropped.
 
+    Args:
+        models: With their optimizers.
+        optimizers: Others of the program.
+        held: What earlier windows knew of tensors; without it, all of Python's objects are searched.
+
     Attributes:
         paths: id of a layer to its path, of all models of the program.
     """
 
-    def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any]) -> None:
+    def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any], held: HeldTensors | None = None) -> None:
         self.paths: dict[int, str] = {}
         self._trainable: dict[str, bool] = {}
         self._entries: list[_Entry] = []
@@ -51,7 +52,7 @@ class Window:
         for entry in self._entries:
             entry.start = variable_address(entry.variable)
         self._start_in_use = _bytes_in_use()
-        self._tensors = self._held_tensors()
+        self._tensors = self._held_tensors(HeldTensors() if held is None else held)
 
     def _add_model(self, nodes: list[Any], model: Any, optimizer: Any) -> None:
         taken = set(self.paths.values())
@@ -112,38 +113,13 @@ class Window:
         entry = self._by_handle.get(id(item)) or self._by_id.get(id(_tf_variable(item)))
         return None if entry is None else (entry.name, entry.layer)
 
-    def _held_tensors(self) -> tuple[tuple[str, TensorFact], ...]:
-        """Eager tensors that Python holds, by device, searched for only if variables leave much unexplained."""
+    def _held_tensors(self, held: HeldTensors) -> tuple[tuple[str, TensorFact], ...]:
         known: dict[str, int] = {}
         for entry in self._entries:
             device = short_device(entry.variable.device)
-            known[device] = known.get(device, 0) + _size(entry.variable)
-        if not any(
-            in_use - known.get(device, 0) > SEARCH_SHARE * in_use for device, in_use in self._start_in_use.items()
-        ):
-            return ()
-        import tensorflow as tf
-
-        kind, datasets = type(tf.constant(0)), _subclasses(tf.data.Dataset)
-        taken = {entry.start for entry in self._entries}
-        tensors: list[Any] = []
-        of_datasets: set[int] = set()
-        for item in gc.get_objects():
-            if type(item) is kind:
-                tensors.append(item)
-            elif type(item) in datasets:
-                of_datasets.update(id(tensor) for tensor in getattr(item, "_tensors", ()))
-        shapes = {shape for model, _ in self._models for shape in _input_shapes(model)}
-        found: dict[int, tuple[str, TensorFact]] = {}
-        for item in tensors:
-            if item.dtype in (tf.resource, tf.variant, tf.string):
-                continue
-            address = tensor_address(item)
-            if address is not None and address not in taken:
-                is_input = id(item) in of_datasets or (len(item.shape) > 1 and tuple(item.shape[1:]) in shapes)
-                fact = TensorFact("inputs" if is_input else "other_state", _size(item), address)
-                found[address] = (short_device(item.device), fact)
-        return tuple(found.values())
+            known[device] = known.get(device, 0) + tensor_size(entry.variable)
+        taken = (entry.start for entry in self._entries)
+        return held.find(self._start_in_use, known, taken, (model for model, _ in self._models))
 
     def facts(
         self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]
@@ -155,7 +131,7 @@ class Window:
                 role=entry.role,
                 layer=entry.layer,
                 trainable=entry.trainable,
-                requested_bytes=_size(entry.variable),
+                requested_bytes=tensor_size(entry.variable),
                 device=short_device(entry.variable.device),
                 start_address=entry.start,
                 end_address=variable_address(entry.variable),
@@ -213,25 +189,9 @@ def _tf_variable(variable: Any) -> Any:
     return inner if inner is not None and hasattr(inner, "handle") else variable
 
 
-def _size(tensor: Any) -> int:
+def tensor_size(tensor: Any) -> int:
     """Requested bytes: elements × size of the dtype; 0 for a shape that is not known."""
     return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
-
-
-def _input_shapes(model: Any) -> Iterator[tuple[int | None, ...]]:
-    """Shapes of the model's inputs and outputs without the batch: data of these shapes is training data."""
-    for name in ("inputs", "outputs"):
-        tensors = getattr(model, name, None)
-        for tensor in tensors if isinstance(tensors, (list, tuple)) else ():
-            yield tuple(tensor.shape[1:])
-
-
-def _subclasses(kind: type) -> set[type]:
-    found: set[type] = {kind}
-    child: type
-    for child in kind.__subclasses__():
-        found |= _subclasses(child)
-    return found
 
 
 def variable_address(variable: Any) -> int | None:
