@@ -153,24 +153,27 @@ def _layers(collected: Collected, run: _Run) -> Iterable[str]:
 
 def _lists(collected: Collected, run: _Run) -> Iterable[str]:
     collected.take("oom", run=run.name)
-    for device in run.info["devices"]:
-        name = device["device"]
-        collected.take("maps", run=run.name, device=name)
-        listed = collected.take("snapshots", run=run.name, device=name)
-        taken = listed.fields()["snapshots"] if listed is not None and listed.status == 200 else []
-        steps = list(dict.fromkeys((entry["step"], entry["phase"]) for entry in taken))
-        peak = max(taken, key=lambda entry: entry["in_use_bytes"], default=None)
-        run.kept[name] = _last_and_peak(steps, (peak["step"], peak["phase"]) if peak else None, MAX_SNAPSHOTS)
-        if len(run.kept[name]) < len(steps):
-            yield (
-                f"{len(steps) - len(run.kept[name])} of the {len(steps)} snapshots of {run.name} on {name} are not "
-                f"available in a report, because it holds the last {MAX_SNAPSHOTS} and that of the highest peak."
-            )
-        for step, phase in [step for step in steps if step not in run.kept[name]]:
-            common = {"run": run.name, "device": name, "step": str(step)}
-            why = f"it holds the last {MAX_SNAPSHOTS} snapshots and that of the highest peak"
+    everything = collected.reader.run(collected.source, run.name).run.snapshots
+    for device in run.devices:
+        collected.take("maps", run=run.name, device=device)
+        collected.take("snapshots", run=run.name, device=device)
+        taken = [one for one in everything if one.device == device]
+        steps: list[Step] = list(dict.fromkeys((one.step, str(one.phase)) for one in taken))
+        peak = max(taken, key=lambda one: one.in_use_bytes, default=None)
+        kept = _last_and_peak(steps, (peak.step, str(peak.phase)) if peak else None, MAX_SNAPSHOTS)
+        run.kept[device] = kept
+        if len(kept) == len(steps):
+            continue
+        why = f"it holds the last {MAX_SNAPSHOTS} snapshots and that of the highest peak"
+        yield (
+            f"{len(steps) - len(kept)} of the {len(steps)} snapshots of {run.name} on {device} are not available in a "
+            f"report, because {why}."
+        )
+        for step, phase in sorted(set(steps) - set(kept)):
+            common = {"run": run.name, "device": device, "step": str(step)}
             collected.refuse(Question("snapshot", {**common, "phase": phase}), why)
-            collected.refuse(Question("card", common), why)
+            if step not in {step for step, _ in kept}:
+                collected.refuse(Question("card", common), why)
 
 
 def _last_and_peak(steps: Sequence[Step], peak: Step | None, limit: int) -> list[Step]:
