@@ -8,12 +8,15 @@ import { GROUPS, infoOf, ledgerAt, overviewOf, snapshotAt, snapshotsOf, type Pla
 import { parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "../src/api/answers";
 import { WrongAnswer } from "../src/api/check";
 import { decodeColumns } from "../src/api/columns";
+import { groupDeltas } from "../src/model/compare";
 import { effectSentence, effectTitle, effects } from "../src/model/changes";
 import { findings } from "../src/model/findings";
 import { chosenSnapshots, splitBySide } from "../src/model/frozen";
 import { composition, headline, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../src/model/overview";
 import { owners, poolParts } from "../src/model/snapshot";
 import { DEFAULTS } from "../src/state/address";
+import { compareSpec, rowFor } from "../src/views/compare-spec";
+import { layerSteps } from "../src/views/layer-view";
 import { frozenPicture } from "../src/views/frozen-spec";
 import { overviewPicture } from "../src/views/overview-spec";
 
@@ -91,6 +94,39 @@ describe("the unfreezing of a run", () => {
 
   it("is a finding", () => {
     expect(findings(overview).map(({ kind }) => kind)).toEqual(["peak", "frozen", "change"]);
+  });
+});
+
+describe("two runs beside each other", () => {
+  const [one, two] = (CASES["two-runs"]?.plans as [Plan, Plan]).map(read) as [Overview, Overview];
+
+  it("are drawn over each other in one range", () => {
+    const curve = (overview: Overview, row: number) => ({ overview, colour: "#000", dash: [], row });
+    const spec = compareSpec(curve(one, 3), curve(two, 5), DEFAULTS, "light");
+    expect(spec.range).toEqual([-0.5, 239.5]);
+    expect(spec.yMax).toBeGreaterThan(two.peak_bytes.reduce((most, value) => Math.max(most, value), 0));
+    expect(rowFor(one, null, 7)).toBe(7);
+    expect(rowFor(one, 12, 7)).toBe(12);
+    expect(rowFor(one, 99999, 7)).toBe(239);
+  });
+
+  it("have a bridge whose changes sum to the difference of their peaks", () => {
+    const deltas = groupDeltas(composition(one, 3), composition(two, 5));
+    expect(deltas.reduce((sum, { delta }) => sum + delta, 0)).toBe((two.peak_bytes[5] ?? 0) - (one.peak_bytes[3] ?? 0));
+  });
+});
+
+describe("a layer over the steps", () => {
+  const [plan] = CASES["two-runs"]?.plans as [Plan];
+
+  it("holds at each traced step what the ledger says", () => {
+    const snapshots = [3, 43, 203].map((step) => snapshotAt(plan, step));
+    const steps = layerSteps(snapshots, plan.layers[0] ?? "");
+    snapshots.forEach(({ ledger }, index) => {
+      const held = ledger.filter(({ layer }) => layer === plan.layers[0]).reduce((sum, { bytes }) => sum + bytes, 0);
+      expect(steps.bytes.reduce((sum, { values }) => sum + (values[index] ?? 0), 0)).toBe(held);
+    });
+    expect(layerSteps(snapshots, "no such layer").bytes).toEqual([]);
   });
 });
 

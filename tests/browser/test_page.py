@@ -202,6 +202,27 @@ def test_in_nested_frames(page: Page, address: str) -> None:
     expect(frame.get_by_test_id("headline")).to_contain_text("peak")
 
 
+def test_three_hundred_runs(page: Page, tmp_path: pathlib.Path) -> None:
+    for index in range(300):
+        writer = RunWriter(tmp_path / f"sweep/rate_{index:03d}", producer="recorder", versions={})
+        samples = sample_runs.samples_of(sample_runs.FROZEN)
+        writer.samples(take_samples(samples, list(range(20))))
+        writer.close()
+    with harness.tensorboard(str(tmp_path)) as address:
+        page.goto(harness.tab_url(address))
+        frame = page.frame_locator("iframe[src*='tb_memplugin']")
+        expect(frame.locator(".run")).to_have_count(300, timeout=60_000)
+        harness.idle(frame)
+        expect(frame.locator(".run input:checked")).to_have_count(7)
+        frame.get_by_label("Filter runs by regular expression").fill("rate_2[0-4]7")
+        expect(frame.locator(".run")).to_have_count(5)
+        frame.get_by_role("button", name="sweep/rate_237").click()
+        harness.idle(frame)
+        expect(frame.locator(".run.primary .name")).to_have_text("sweep/rate_237")
+        expect(frame.get_by_test_id("headline")).to_contain_text("peak")
+        page.goto("about:blank")
+
+
 def test_empty(page: Page, tmp_path: pathlib.Path) -> None:
     with harness.tensorboard(str(tmp_path)) as address:
         page.goto(f"{address}/data/plugin_entry.html?name=tb_memplugin")

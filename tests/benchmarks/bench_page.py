@@ -1,0 +1,189 @@
+"""What the page costs in the browser, beside TensorBoard's own Time Series tab with as many points.
+
+Writes a run of many layers and steps and, for Time Series, one scalar for each line and band of the overview, at the
+same steps. Opens both tabs in Chromium in turn, several times, and prints medians: milliseconds from the arrival of
+the data to painted charts, main-thread milliseconds for each move of the pointer over the chart, bytes of the
+answers as they came; once, the script's size gzipped.
+
+usage: python tests/benchmarks/bench_page.py [--steps 10000] [--layers 300] [--rounds 5]
+"""
+
+import argparse
+import gzip
+import pathlib
+import statistics
+import sys
+import tempfile
+from urllib.parse import urlencode
+
+import numpy as np
+from playwright.sync_api import Browser, Frame, Page, sync_playwright
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "browser"))
+import harness
+import sample_runs
+
+from tb_memplugin.codec import MISSING
+from tb_memplugin.model import DeviceSamples, Layer, LayerTable, LedgerRow, Samples, Snapshot
+from tb_memplugin.run_writer import RunWriter
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+MIB = sample_runs.MIB
+DEVICE = "GPU:0"
+CATEGORIES = ("weights", "optimizer_state", "activations", "activation_gradients", "weight_gradients", "workspace")
+LINES = 12
+"""What the overview draws: ten bands, the peak, the capacity."""
+SNAPSHOTS = 100
+MOVES = 60
+
+FRAMES = """
+window.__frames = [];
+(function tick(now) { window.__frames.push(now); requestAnimationFrame(tick); })(performance.now());
+"""
+FIRST_PAINT = """data => {
+    const all = performance.getEntriesByType("resource");
+    const asked = all.filter((entry) => entry.name.includes(data));
+    const arrived = Math.max(...asked.map((entry) => entry.responseEnd));
+    const frames = window.__frames.filter((at) => at > arrived);
+    const soon = (index) => frames[index] - frames[index - 1] < 25;
+    const calm = frames.findIndex((_, index) => index > 1 && soon(index) && soon(index - 1));
+    const own = all.filter((entry) => /data\\/plugin/.test(entry.name));
+    const bytes = own.reduce((sum, entry) => sum + entry.encodedBodySize, 0);
+    return { paint: frames[calm - 2] - arrived, bytes };
+}"""
+"""First frame after the last answer from which on frames follow each other at once: by then the charts are painted."""
+
+
+def write_memory(directory: pathlib.Path, steps: int, layers: int) -> None:
+    """The run that the Memory tab shows."""
+    random = np.random.default_rng(1)
+    names = [f"model/block_{at // 10:02d}/layer_{at:03d}" for at in range(layers)]
+    sizes = random.integers(64, 4096, (layers, len(CATEGORIES))) * 256
+    table = LayerTable(
+        0,
+        sample_runs.STARTED,
+        "recording began",
+        tuple(
+            Layer(name, "Dense", True, int(size) // 4, int(size), int(size), 2 * int(size), (-1, 64), "float32", None)
+            for name, size in zip(names, sizes[:, 0], strict=True)
+        ),
+        "Adam",
+        12,
+        16,
+    )
+    ledger = tuple(
+        LedgerRow(name, category, True, int(size), 0)
+        for name, row in zip(names, sizes, strict=True)
+        for category, size in zip(CATEGORIES, row, strict=True)
+    )
+    total = sum(row.bytes for row in ledger)
+    step = np.arange(steps, dtype=np.int64)
+    peak = total + random.integers(0, 64, steps) * MIB // 16
+    traced = np.linspace(0, steps - 1, SNAPSHOTS).astype(int)
+    peak[traced] = total
+    writer = RunWriter(directory, producer="recorder", versions={})
+    writer.layer_table(table)
+    missing = np.full(steps, MISSING, np.int64)
+    device = DeviceSamples(peak // 2, peak, np.full(steps, 2 * total, np.int64), missing, missing, missing)
+    writer.samples(
+        Samples(
+            step=step,
+            phase=np.zeros(steps, np.int64),
+            epoch=step // 500,
+            wall_time=sample_runs.STARTED + step * 0.1,
+            host_resident_bytes=missing,
+            devices={DEVICE: device},
+        )
+    )
+    for at in traced.tolist():
+        when = sample_runs.STARTED + at * 0.1
+        writer.snapshot(
+            Snapshot(
+                at, "train", DEVICE, when, "graph", total, 2 * total, total // 2, 2 * total, 0.5, 0, ledger, (), ()
+            )
+        )
+    writer.close()
+
+
+def write_scalars(directory: pathlib.Path, steps: int) -> None:
+    """As many points for Time Series: a scalar for each line."""
+    writer = EventFileWriter(str(directory))
+    random = np.random.default_rng(1)
+    for line in range(LINES):
+        for step, value in enumerate(random.normal(100, 1, steps).tolist()):
+            summary = summary_pb2.Summary(
+                value=[summary_pb2.Summary.Value(tag=f"memory/{line:02d}", simple_value=value)]
+            )
+            writer.add_event(event_pb2.Event(step=step, wall_time=sample_runs.STARTED + step * 0.1, summary=summary))
+    writer.close()
+
+
+def measure(page: Page, url: str, data: str, chart: str, inside: str | None) -> dict[str, float]:
+    """First paint after the data, work for a move of the pointer, and bytes, of one tab."""
+    page.add_init_script(FRAMES)
+    page.goto(url)
+    frame: Frame = page.main_frame
+    if inside is not None:
+        page.wait_for_selector(f"iframe[src*='{inside}']")
+        frame = next(each for each in page.frames if "plugin_entry.html" in each.url)
+    frame.locator(chart).first.wait_for(state="attached")
+    page.wait_for_timeout(3000)
+    found: dict[str, float] = frame.evaluate(FIRST_PAINT, data)
+    box = frame.locator(chart).first.bounding_box()
+    assert box is not None
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+
+    def busy() -> float:
+        metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+        return float(metrics["TaskDuration"])
+
+    before = busy()
+    for move in range(MOVES):
+        page.mouse.move(box["x"] + box["width"] * (0.1 + 0.8 * move / MOVES), box["y"] + box["height"] / 2)
+        page.wait_for_timeout(20)
+    return {"paint": found["paint"], "hover": 1000 * (busy() - before) / MOVES, "bytes": found["bytes"]}
+
+
+def rounds(browser: Browser, url: str, count: int, data: str, chart: str, inside: str | None) -> dict[str, float]:
+    taken = []
+    for _ in range(count):
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
+        taken.append(measure(context.new_page(), url, data, chart, inside))
+        context.close()
+    return {name: statistics.median(each[name] for each in taken) for name in taken[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--layers", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    script = (REPOSITORY / "tb_memplugin" / "static" / "index.js").read_bytes()
+    print(f"script: {len(script):,} B, gzipped {len(gzip.compress(script, 9)):,} B (limit 153,600)")
+    with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
+        write_memory(pathlib.Path(directory) / "large", arguments.steps, arguments.layers)
+        write_scalars(pathlib.Path(directory) / "scalars", arguments.steps)
+        samples = ["--samples_per_plugin", f"scalars={arguments.steps}"]
+        with harness.tensorboard(directory, samples) as address:
+            browser = harness.launch(playwright)
+            print(f"{arguments.layers} layers x {arguments.steps} steps, {LINES} lines; medians of {arguments.rounds}")
+            print(f"{'':24}{'first paint':>14}{'a move':>12}{'payload':>14}")
+            for view in ("overview", "frozen"):
+                url = harness.tab_url(address, urlencode({"view": view, "run": "large"}))
+                show(f"Memory, {view}", rounds(browser, url, arguments.rounds, "/overview?", ".u-over", "tb_memplugin"))
+            url = f"{address}/?darkMode=false&runFilter=scalars#timeseries"
+            chart = "line-chart .series-view"
+            show("Time Series", rounds(browser, url, arguments.rounds, "timeSeries", chart, None))
+            browser.close()
+
+
+def show(name: str, found: dict[str, float]) -> None:
+    print(f"{name:24}{found['paint']:>11.0f} ms{found['hover']:>9.1f} ms{found['bytes']:>12,.0f} B")
+
+
+if __name__ == "__main__":
+    main()
