@@ -74,6 +74,9 @@ def test_values_are_those_of_inspect(open_report: Open, inspected: dict[str, Any
         assert {name: shown.get(name, 0) for name in expected} == expected
         page = open_report({"view": "layers", **at})
         assert page.get_by_test_id("layers-step").get_attribute("data-step") == str(snapshot["step"])
+        rows = page.locator("[data-testid='layers'] tr[data-layer]")
+        held = rows.evaluate_all("rows => rows.map(row => +row.querySelector('td.number').dataset.bytes)")
+        assert sum(held) == snapshot["in_use_bytes"]
 
 
 def test_the_allocators_map_and_the_first_question_to_it(open_report: Open, inspected: dict[str, Any]) -> None:

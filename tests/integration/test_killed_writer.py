@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 from child import BFC
-from reading_cases import make_samples
+from reading_cases import make_samples, make_snapshot
 
 import tb_memplugin
 from tb_memplugin.run_writer import RunWriter
@@ -21,6 +21,8 @@ def write_until_killed(directory: pathlib.Path, told: int) -> None:
     writer = RunWriter(directory / "run")
     for step in range(1_000_000):
         writer.samples(make_samples([step], [1000 + step]))
+        if step % 7 == 0:
+            writer.snapshot(make_snapshot(step))
         writer.flush()
         os.write(told, step.to_bytes(4, "little"))
 
@@ -55,6 +57,8 @@ def test_a_writer_killed_at_a_hundred_random_moments_loses_nothing_it_had_flushe
         assert read >= flushed
         assert run.samples.step.tolist() == list(range(read))
         np.testing.assert_array_equal(run.samples.devices["CPU:0"].peak_bytes, 1000 + np.arange(read))
+        assert [taken.step for taken in run.snapshots][: len(range(0, flushed, 7))] == list(range(0, flushed, 7))
+        assert all("ends within a record" in sentence for sentence in run.damage)
         lengths.append(read)
     assert len(set(lengths)) > 10  # the moments really differed
 

@@ -37,6 +37,14 @@ class Data(html.parser.HTMLParser):
             self.text += data
 
 
+def read_report(file: pathlib.Path) -> dict[str, Any]:
+    """The data in a report."""
+    parser = Data()
+    parser.feed(file.read_text(encoding="utf-8"))
+    data: dict[str, Any] = json.loads(parser.text)
+    return data
+
+
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("runs")
@@ -64,10 +72,7 @@ def report(logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> di
     for run in ("frozen", HOSTILE, "two", "activations"):
         command += ["--run", run]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    parser = Data()
-    parser.feed(file.read_text(encoding="utf-8"))
-    data: dict[str, Any] = json.loads(parser.text)
-    return data
+    return read_report(file)
 
 
 def test_every_answer_is_the_routes_own(report: dict[str, Any], client: Client) -> None:

@@ -74,9 +74,9 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(package)])}
 
 
-def start(logdir: pathlib.Path, folder: pathlib.Path, load_fast: str) -> Server:
+def start(logdir: pathlib.Path | str, folder: pathlib.Path, load_fast: str, flag: str = "--logdir") -> Server:
     """Starts TensorBoard on a free port and waits until it says where it is."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0", "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", "tensorboard.main", flag, str(logdir), "--port", "0", "--host", "127.0.0.1"]
     command += [f"--load_fast={load_fast}", "--path_prefix", PREFIX, "--reload_interval", "1"]
     process = subprocess.Popen(
         command, env=environment(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

@@ -1,0 +1,147 @@
+"""One run in several places: copied, linked, named by ``--logdir_spec``; through the server and without it the same."""
+
+import base64
+import dataclasses
+import gzip
+import json
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from reading_cases import DEVICE, equal, write_small_run
+from test_report import read_report
+from test_tensorboard_process import Server, start, wait_for
+
+import tb_memplugin
+from tb_memplugin.analysis.describe import describe_run
+from tb_memplugin.cli import main
+
+NAMES = ("copied", "linked", "original")
+PLACE = {"device": DEVICE}
+QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("overview", {**PLACE, "phase": "train"}),
+    ("overview", {**PLACE, "phase": "validation"}),
+    ("snapshots", PLACE),
+    ("snapshot", {**PLACE, "step": 41}),
+    ("layers", {}),
+    ("layers", {"step": 3}),
+    ("activations", {}),
+    ("maps", PLACE),
+    ("map", {**PLACE, "step": 3}),
+    ("map", {"oom": 0}),
+    ("fits", {**PLACE, "step": 3, "bytes": 1 << 20}),
+    ("oom", {}),
+    ("card", PLACE),
+)
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A directory with a run, a copy of it, and a link to a third one elsewhere; given by a link itself."""
+    real = tmp_path_factory.mktemp("real")
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "far"
+    write_small_run(real / "original", allocator=True)
+    shutil.copytree(real / "original", real / "copied")
+    shutil.copytree(real / "original", elsewhere)
+    (real / "linked").symlink_to(elsewhere, target_is_directory=True)
+    link = tmp_path_factory.mktemp("link") / "runs"
+    link.symlink_to(real, target_is_directory=True)
+    return link
+
+
+def answers(server: Server, run: str, called: str | None = None) -> dict[str, bytes]:
+    """The answers to all questions about `run`, as if it were called `called`."""
+    found = {}
+    for route, parameters in QUESTIONS:
+        status, _, body = server.get(f"{route}?{urlencode({'run': run, **parameters})}")
+        assert status == 200, body
+        if body.startswith(b"{"):
+            body = json.dumps({**json.loads(body), "run": called or run}).encode()
+        else:
+            # The name is in the head, whose length and padding it changes.
+            length = int.from_bytes(body[:4], "little")
+            head = json.dumps({**json.loads(body[4 : 4 + length]), "run": called or run})
+            body = head.encode() + body[(4 + length + 7) // 8 * 8 :]
+        found[f"{route} {parameters}"] = body
+    return found
+
+
+def facts(server: Server) -> dict[str, Any]:
+    """What the list of runs says, but for the names and the marks of the places."""
+    return {
+        run["run"]: {name: value for name, value in run.items() if name not in ("run", "version")}
+        for run in server.json("runs")["runs"]
+    }
+
+
+def ready(server: Server, runs: int) -> bool:
+    listed = server.json("runs")["runs"]
+    return len(listed) == runs and all(run["steps"] == 60 and run["ooms"] == 1 for run in listed)
+
+
+@pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
+def server(
+    request: pytest.FixtureRequest, logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    running = start(logdir, tmp_path_factory.mktemp("blocker"), request.param)
+    try:
+        wait_for(lambda: ready(running, 3))
+        yield running
+    finally:
+        running.process.terminate()
+        running.process.wait(timeout=30)
+
+
+def test_a_copy_and_a_link_show_what_the_run_shows(server: Server) -> None:
+    listed = facts(server)
+    assert sorted(listed) == sorted(NAMES)
+    assert listed["copied"] == listed["linked"] == listed["original"]
+    assert listed["original"]["damage"] == []
+    expected = answers(server, "original")
+    for name in ("copied", "linked"):
+        assert answers(server, name, "original") == expected
+
+
+def test_load_inspect_and_report_say_what_the_routes_say(
+    server: Server, logdir: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # load and inspect
+    runs = tb_memplugin.load(logdir)
+    assert sorted(runs) == sorted(NAMES)
+    assert main(["inspect", str(logdir), "--format", "json"]) == 0
+    inspected = json.loads(capsys.readouterr().out)["runs"]
+    for name in NAMES:
+        assert equal(dataclasses.replace(runs[name], name="original"), runs["original"])
+        assert inspected[name] == json.loads(json.dumps(describe_run(runs[name])))
+        described = inspected[name]
+        assert server.json(f"layers?run={name}")["layers"] == described["layers"]
+        assert server.json(f"oom?run={name}")["ooms"] == described["oom"]
+        for taken in described["snapshots"]:
+            query = urlencode({"run": name, **PLACE, "step": taken["step"]})
+            assert server.json(f"snapshot?{query}") == {"run": name, **taken}
+    # report
+    file = tmp_path / "report.html"
+    assert main(["report", str(logdir), "-o", str(file), *(f"--run={name}" for name in NAMES)]) == 0
+    for answer in read_report(file)["answers"]:
+        if answer["route"] != "runs":
+            status, _, body = server.get(f"{answer['route']}?{urlencode(answer['parameters'])}")
+            assert status == answer["status"] and gzip.decompress(base64.b64decode(answer["data"])) == body
+
+
+def test_a_run_named_by_logdir_spec_is_the_same(logdir: pathlib.Path, server: Server, tmp_path: pathlib.Path) -> None:
+    # GIVEN a name for the run's own directory and one for that which holds all, of which only the Python reader knows
+    spec = f"named:{logdir / 'original'},all:{logdir}"
+    running = start(spec, tmp_path, "auto", flag="--logdir_spec")
+    try:
+        wait_for(lambda: ready(running, 4))
+        listed = facts(running)
+        assert sorted(listed) == ["all/copied", "all/linked", "all/original", "named"]
+        expected = facts(server)["original"]
+        assert all(said == expected for said in listed.values())
+        assert answers(running, "named", "original") == answers(server, "original")
+    finally:
+        running.process.terminate()
+        running.process.wait(timeout=30)
