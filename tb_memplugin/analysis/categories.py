@@ -34,10 +34,16 @@ class Classifier:
     def __init__(self, trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> None:
         self.chunks = found
         self._trace, self._facts = trace, facts
+        self._address: list[int] = found.address.tolist()
+        self._allocated: list[int] = found.allocated.tolist()
+        self._requested: list[int] = found.requested.tolist()
+        self._birth: list[int] = found.birth.tolist()
+        self._death: list[int] = found.death.tolist()
+        self._op: list[int] = trace.op.tolist()
         self._standing: tuple[Standing, ...] | None = None
         self._names = OpNames(trace, facts)
-        self._reader = readers(trace)
-        self._is_input = input_events(trace)
+        self._reader: list[int] = readers(trace).tolist()
+        self._is_input: list[bool] = input_events(trace).tolist()
         self._allocating = {
             trace.strings[index]
             for index in set(trace.op[(trace.kind == 1) & (trace.region != -1)].tolist())
@@ -66,10 +72,10 @@ class Classifier:
         for start, end in self._spans.backward():
             first, last = (int(event) for event in np.searchsorted(self._trace.time_ps, (start, end)))
             live = set(self.chunks.live(last - 1).tolist())
-            by_address = {int(self.chunks.address[chunk]): chunk for chunk in live if self.chunks.birth[chunk] >= first}
+            by_address = {self._address[chunk]: chunk for chunk in live if self._birth[chunk] >= first}
             for address, size, layer in self._facts.gradients:
                 chunk = by_address.get(address)
-                if chunk is not None and int(self.chunks.requested[chunk]) == size:
+                if chunk is not None and self._requested[chunk] == size:
                     found[chunk] = OpFact(layer, "backward", is_gradient=True, gradient_of=layer)
         return found
 
@@ -89,7 +95,7 @@ class Classifier:
 
         Several for a compiled module's block.
         """
-        allocated, requested = int(self.chunks.allocated[chunk]), int(self.chunks.requested[chunk])
+        allocated, requested = self._allocated[chunk], self._requested[chunk]
         plan = self.plan(chunk)
         if plan is None:
             owner, requested = self._owner(chunk, instant)
@@ -101,19 +107,19 @@ class Classifier:
 
     def plan(self, chunk: int) -> tuple[Module, PlannedAllocation] | None:
         """The planned allocation of a compiled module that a chunk is; None for others."""
-        birth = int(self.chunks.birth[chunk])
+        birth = self._birth[chunk]
         if birth < 0 or not self._trace.modules or self._is_input[birth]:
             return None
-        name = self._trace.text(int(self._trace.op[birth]))
+        name = self._trace.text(self._op[birth])
         if name is not None and self._names.fact(name) is not None:
             return None
-        plan = self._plans.planned(int(self.chunks.requested[chunk]), name)
+        plan = self._plans.planned(self._requested[chunk], name)
         variable = self._became(chunk) if plan is not None and plan[1].output else None
         return None if variable is not None else plan
 
     def _owner(self, chunk: int, instant: int) -> tuple[Owner, int]:
-        birth = int(self.chunks.birth[chunk])
-        requested = int(self.chunks.requested[chunk])
+        birth = self._birth[chunk]
+        requested = self._requested[chunk]
         if birth < 0:
             return self._old_owner(chunk, requested)
         variable = self._became(chunk)
@@ -122,16 +128,16 @@ class Classifier:
         return self._new_owner(chunk, birth), requested
 
     def _old_owner(self, chunk: int, requested: int) -> tuple[Owner, int]:
-        address = int(self.chunks.address[chunk])
+        address = self._address[chunk]
         variable = self._variables_at_start.get(address)
         if variable is not None:
             return self._variable_owner(variable), requested
         tensor = self._tensors.get(address)
         if tensor is not None:
             return Owner(None, tensor.category, None), requested
-        death = int(self.chunks.death[chunk])
+        death = self._death[chunk]
         known = self._facts.chunks.get(address)
-        if known is not None and known.allocated == int(self.chunks.allocated[chunk]):
+        if known is not None and known.allocated == self._allocated[chunk]:
             return Owner(None, known.category, None), requested
         thread = self._trace.threads[int(self._trace.thread[death])]
         if thread.startswith(_INPUT_THREAD) or requested in self._input_sizes:
@@ -140,9 +146,9 @@ class Classifier:
 
     def _became(self, chunk: int) -> VariableFact | None:
         """The variable whose value lies in a chunk that was allocated in the window."""
-        if int(self.chunks.death[chunk]) == len(self._trace):
-            variable = self._variables_at_end.get(int(self.chunks.address[chunk]))
-            if variable is not None and rounded(variable.requested_bytes) <= int(self.chunks.allocated[chunk]):
+        if self._death[chunk] == len(self._trace):
+            variable = self._variables_at_end.get(self._address[chunk])
+            if variable is not None and rounded(variable.requested_bytes) <= self._allocated[chunk]:
                 return variable
         fact = self._fact(chunk)
         return self._variables.get(fact.assigns) if fact is not None and fact.assigns is not None else None
@@ -160,7 +166,7 @@ class Classifier:
         fact = self._fact(chunk)
         if fact is None:
             return Owner(None, "other_state" if self._outlives(chunk) else "unattributed", None)
-        if self._trace.text(int(self._trace.region[birth])) == "temp" or self._trace.op[birth] < 0:
+        if self._trace.text(int(self._trace.region[birth])) == "temp" or self._op[birth] < 0:
             return self._owned(fact.layer, "workspace")
         return self._owned(*self._role(fact, chunk))
 
@@ -183,33 +189,33 @@ class Classifier:
 
     def _spans_forward_end(self, chunk: int) -> bool:
         """Whether a chunk that the window saw being allocated and freed was there when a forward pass ended."""
-        death = int(self.chunks.death[chunk])
+        death = self._death[chunk]
         if death == len(self._trace):
             return False
         ends, times = self._ends, self._trace.time_ps
-        return bool(((ends >= times[int(self.chunks.birth[chunk])]) & (ends < times[death])).any())
+        return bool(((ends >= times[self._birth[chunk]]) & (ends < times[death])).any())
 
     def _owned(self, layer: str | None, category: Category) -> Owner:
         return Owner(layer, category, None if layer is None else self._facts.trainable.get(layer))
 
     def _outlives(self, chunk: int) -> bool:
-        return int(self.chunks.death[chunk]) == len(self._trace)
+        return self._death[chunk] == len(self._trace)
 
     def _fact(self, chunk: int) -> OpFact | None:
         """What is known of the op that made a chunk.
 
         Of a chunk that no op asked for, of the op that was running on the thread.
         """
-        birth = int(self.chunks.birth[chunk])
+        birth = self._birth[chunk]
         if birth < 0:
             return None
         if self._spans:
             fact = self._spans.fact(int(self._trace.thread[birth]), int(self._trace.time_ps[birth]))
             if fact is not None:
                 return self._eager_gradients.get(chunk, fact)
-        name = self._trace.text(int(self._trace.op[birth]))
+        name = self._trace.text(self._op[birth])
         if name is None:
-            running = int(self._reader[birth])
+            running = self._reader[birth]
             if running < 0 or self._trace.ops.end_ps[running] < self._trace.time_ps[birth]:
                 return None
             name = op_name(self._trace.strings[int(self._trace.ops.name[running])])
@@ -239,26 +245,26 @@ class Classifier:
             return self._spans_forward_end(chunk)
         if fact is not None:
             return fact.phase == "forward" and self._is_held(fact, chunk)
-        death = int(self.chunks.death[chunk])
-        address = int(self.chunks.address[chunk])
+        death = self._death[chunk]
+        address = self._address[chunk]
         return death < len(self._trace) and address not in self._variables_at_start and self._freed_by_backward(death)
 
     def _is_held(self, fact: OpFact, chunk: int) -> bool:
-        death = int(self.chunks.death[chunk])
+        death = self._death[chunk]
         if death < len(self._trace):
-            ends = self._ends[self._ends >= self._trace.time_ps[int(self.chunks.birth[chunk])]]
+            ends = self._ends[self._ends >= self._trace.time_ps[self._birth[chunk]]]
             if len(ends) and self._trace.time_ps[death] < ends[0]:
                 return False
             if self._freed_by_backward(death):
                 return True
-        return self._awaited(self._trace.text(int(self._trace.op[int(self.chunks.birth[chunk])])), fact)
+        return self._awaited(self._trace.text(self._op[self._birth[chunk]]), fact)
 
     def _freed_by_backward(self, death: int) -> bool:
         """Whether a chunk's last reader, the op that ran last on the thread that freed it, is of the backward pass."""
         if self._spans:
             time = int(self._trace.time_ps[death])
             return any(start <= time <= end for start, end in self._spans.backward())
-        reader = int(self._reader[death])
+        reader = self._reader[death]
         if reader < 0:
             return False
         fact = self._names.fact(op_name(self._trace.strings[int(self._trace.ops.name[reader])]))

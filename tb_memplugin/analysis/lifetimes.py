@@ -104,7 +104,9 @@ def input_events(trace: AllocationTrace) -> Booleans:
     device: known where nothing else sent anything in the window.
     """
     threads = np.asarray([name.startswith(_INPUT_THREAD) for name in trace.threads] or [False])
-    names = np.asarray([_takes_batch(name) for name in trace.strings] + [False])
+    names = np.zeros(len(trace.strings) + 1, bool)
+    for index in np.unique(trace.op).tolist():
+        names[index] = index >= 0 and _takes_batch(trace.strings[index])
     if _RECEIVED in trace.strings and _sends_batches_only(trace):
         names[trace.strings.index(_RECEIVED)] = True
     found: Booleans = (threads[trace.thread] | names[trace.op]) & (trace.kind == 1)

@@ -139,6 +139,13 @@ def xspace_class() -> Any:
 
 
 @functools.cache
+def unread_events_class() -> Any:
+    """The message class of an XSpace whose events are left as bytes, for `wire`."""
+    unread = {**_XPLANE, "XLine": {**_XPLANE["XLine"], "events": (4, _BYTES, True)}}
+    return _classes("xplane_unread", unread)["XSpace"]
+
+
+@functools.cache
 def memory_dump_class() -> Any:
     """The message class of a file that ``TF_BFC_MEMORY_DUMP`` makes TensorFlow write."""
     return _classes("memory_dump", _MEMORY_DUMP)["MemoryDump"]

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.descriptors import xspace_class
+from tb_memplugin.importers import wire
+from tb_memplugin.importers.descriptors import unread_events_class
 from tb_memplugin.importers.hlo import read_module
+from tb_memplugin.model import Integers
 from tb_memplugin.trace import AllocationTrace, Intervals, Module
 
 MAX_PROFILE_BYTES = 1 << 31
@@ -35,12 +37,16 @@ _COLUMNS = {
     b"tf_op": 9,
     b"region_type": 10,
     b"shape": 11,
-    b"fragmentation": 12,
-    b"allocator_name": 13,
+    b"allocator_name": 12,
+    b"fragmentation": -1,
 }
 """Statistics of a memory event, to their place in a row after time, kind and thread."""
-_NOT_SAID = (-1, -1, -1, -1, -1, -1, -1, -1, -1, math.nan, -1)
-_FIRST_TEXT, _FRAGMENTATION = 9, 12
+_TEXTS, _ALLOCATOR, _FRAGMENTATION = (9, 10, 11, 12), 12, -1
+_SPANS = {"ops": 2, "calls": 3, "layers": 4}
+# Tags of the fields of XEvent and XStat.
+_EVENT_METADATA, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS = 8 * 1, 8 * 2, 8 * 3, 8 * 4 + wire.LENGTH
+_STAT_METADATA, _STAT_UNSIGNED, _STAT_SIGNED, _STAT_REFERENCE = 8 * 1, 8 * 3, 8 * 4, 8 * 7
+_STAT_REAL, _STAT_TEXT = 8 * 2 + wire.FIXED64, 8 * 5 + wire.LENGTH
 
 
 def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
@@ -68,7 +74,7 @@ def _parse(data: bytes) -> Any:
         raise FormatError(f"the profile has {len(data)} bytes, more than the {MAX_PROFILE_BYTES} that are read")
     if not data:
         raise FormatError("the profile is empty: it has 0 bytes")
-    space = xspace_class()()
+    space = unread_events_class()()
     try:
         space.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError, whose module depends on the installed protobuf
@@ -121,95 +127,119 @@ class _PlaneReader:
     def __init__(self, plane: Any) -> None:
         self._strings = _Strings()
         self._stat_names = {entry.key: entry.value.name for entry in plane.stat_metadata}
-        self._columns = {key: _COLUMNS[name] for key, name in self._stat_names.items() if name in _COLUMNS}
-        self._references: dict[int, int] = {}
-        self._events: list[list[Any]] = []
-        self._spans: dict[str, list[tuple[int, int, int, int]]] = {"ops": [], "calls": [], "layers": []}
-        self._threads: list[str] = []
-        memory, spans = self._metadata(plane.event_metadata)
-        for line in plane.lines:
-            self._line(line, memory, spans)
+        self._threads = [_decoded(line.name or line.display_name) for line in plane.lines]
+        events = wire.joined([event for line in plane.lines for event in line.events])
+        counts = [len(line.events) for line in plane.lines]
+        thread = np.repeat(np.arange(len(counts)), counts)
+        begin = 1000 * np.asarray([line.timestamp_ns for line in plane.lines], np.int64)[thread]
+        metadata, duration, stats = np.zeros(len(thread), np.int64), np.zeros(len(thread), np.int64), []
+        for found in wire.fields(events):
+            for tag, column in ((_EVENT_METADATA, metadata), (_EVENT_DURATION, duration)):
+                is_it = found.tag == tag
+                column[found.message[is_it]] = found.value[is_it]
+            is_it = found.tag == _EVENT_OFFSET
+            begin[found.message[is_it]] += found.value[is_it]
+            is_it = found.tag == _EVENT_STATS
+            stats.append(np.stack([found.message[is_it], found.at[is_it], found.at[is_it] + found.value[is_it]]))
+        kind, name = self._metadata(plane.event_metadata, metadata)
+        self._spans = {
+            span: _intervals(np.stack([thread, begin, begin + duration, name])[:, kind == code])
+            for span, code in _SPANS.items()
+        }
+        memory = np.flatnonzero(np.abs(kind) == 1)
+        self._numbers = np.full((len(memory), _TEXTS[-1] + 1), -1, np.int64)
+        self._numbers[:, :3] = np.stack([begin, kind, thread], axis=1)[memory]
+        self._fragmentation = np.full(len(memory), math.nan)
+        row = np.full(len(thread), -1)
+        row[memory] = np.arange(len(memory))
+        self._statistics(events.data, np.concatenate([*stats, np.zeros((3, 0), np.int64)], axis=1), row)
 
-    def _metadata(self, entries: Iterable[Any]) -> tuple[dict[int, int], dict[int, tuple[str, int]]]:
-        """Event metadata that matter: id to 1 or -1 for memory events, id to (kind of span, name) for the others."""
-        memory: dict[int, int] = {}
-        spans: dict[int, tuple[str, int]] = {}
+    def _metadata(self, entries: Iterable[Any], used: Integers) -> tuple[Integers, Integers]:
+        """For the metadata of each event: 1 or -1 for memory events, the kind of span for those; and the name."""
+        keys, places = np.unique(used, return_inverse=True)
+        wanted = {key: place for place, key in enumerate(keys.tolist())}
+        kind, name = np.zeros(len(keys), np.int64), np.full(len(keys), -1)
         layer_prefix = LAYER_PREFIX.encode()
         for entry in entries:
-            name, display = entry.value.name, entry.value.display_name
-            if name == _ALLOCATION:
-                memory[entry.key] = 1
-            elif name == _DEALLOCATION:
-                memory[entry.key] = -1
-            elif display and name.endswith(b":" + display):
-                spans[entry.key] = ("ops", self._strings.add(name))
-            elif name.startswith(_CALL):
-                spans[entry.key] = ("calls", self._strings.add(name[len(_CALL) :]))
-            elif name.startswith(layer_prefix):
-                spans[entry.key] = ("layers", self._strings.add(name[len(layer_prefix) :]))
-        return memory, spans
-
-    def _line(self, line: Any, memory: dict[int, int], spans: dict[int, tuple[str, int]]) -> None:
-        thread, start = len(self._threads), line.timestamp_ns * 1000
-        self._threads.append(_decoded(line.name or line.display_name))
-        columns, references, append = self._columns, self._references, self._events.append
-        for event in line.events:
-            key = event.metadata_id
-            kind = memory.get(key)
-            if kind is None:
-                span = spans.get(key)
-                if span is not None:
-                    begin = start + event.offset_ps
-                    self._spans[span[0]].append((thread, begin, begin + event.duration_ps, span[1]))
+            place, value = wanted.get(entry.key), entry.value
+            if place is None:
                 continue
-            row = [start + event.offset_ps, kind, thread, *_NOT_SAID]
-            for stat in event.stats:
-                column = columns.get(stat.metadata_id)
-                if column is None:
-                    continue
-                if column < _FIRST_TEXT:
-                    row[column] = stat.int64_value or stat.uint64_value
-                elif column == _FRAGMENTATION:
-                    row[column] = stat.double_value
-                else:
-                    reference = stat.ref_value
-                    known = references.get(reference)
-                    row[column] = self._text_index(stat) if known is None else known
-            append(row)
+            text, display = value.name, value.display_name
+            if text == _ALLOCATION:
+                kind[place] = 1
+            elif text == _DEALLOCATION:
+                kind[place] = -1
+            elif display and text.endswith(b":" + display):
+                kind[place], name[place] = _SPANS["ops"], self._strings.add(text)
+            elif text.startswith(_CALL):
+                kind[place], name[place] = _SPANS["calls"], self._strings.add(text[len(_CALL) :])
+            elif text.startswith(layer_prefix):
+                kind[place], name[place] = _SPANS["layers"], self._strings.add(text[len(layer_prefix) :])
+        return kind[places], name[places]
 
-    def _text_index(self, stat: Any) -> int:
-        """Index of a text: in the stat itself, or the name of other stat metadata that it refers to."""
-        reference = stat.ref_value
-        if not reference:
-            return self._strings.add(stat.str_value)
-        found = self._references[reference] = self._strings.add(self._stat_names.get(reference, b""))
+    def _statistics(self, data: wire.Octets, stats: Integers, row: Integers) -> None:
+        """Puts the statistics of the memory events into their columns."""
+        of, start, end = stats[:, row[stats[0]] >= 0]
+        key, number, reference = (np.zeros(len(of), np.int64) for _ in range(3))
+        real, text = np.full(len(of), -1), np.zeros((2, len(of)), np.int64)
+        for found in wire.fields(wire.Messages(data, start, end)):
+            for tag, column in ((_STAT_METADATA, key), (_STAT_REFERENCE, reference)):
+                is_it = found.tag == tag
+                column[found.message[is_it]] = found.value[is_it]
+            is_it = (found.tag == _STAT_UNSIGNED) | (found.tag == _STAT_SIGNED)
+            number[found.message[is_it]] = found.value[is_it]
+            is_it = found.tag == _STAT_REAL
+            real[found.message[is_it]] = found.at[is_it]
+            is_it = found.tag == _STAT_TEXT
+            text[:, found.message[is_it]] = found.at[is_it], found.value[is_it]
+        for stat, name in self._stat_names.items():
+            place = _COLUMNS.get(name)
+            if place is None:
+                continue
+            of_kind = np.flatnonzero(key == stat)
+            rows = row[of[of_kind]]
+            if place == _FRAGMENTATION:
+                of_kind, rows = of_kind[real[of_kind] >= 0], rows[real[of_kind] >= 0]
+                self._fragmentation[rows] = wire.doubles(data, real[of_kind])
+            elif place in _TEXTS:
+                self._numbers[rows, place] = self._texts(data, reference[of_kind], text[:, of_kind])
+            else:
+                self._numbers[rows, place] = number[of_kind]
+
+    def _texts(self, data: wire.Octets, reference: Integers, text: Integers) -> Integers:
+        """Indices of texts: in the statistics themselves, or the names of other metadata that they refer to."""
+        known, places = np.unique(reference, return_inverse=True)
+        names = [self._strings.add(self._stat_names.get(key, b"") if key else b"") for key in known.tolist()]
+        found: Integers = np.asarray(names, np.int64)[places]
+        for place in np.flatnonzero(reference == 0).tolist():
+            start, size = text[:, place]
+            found[place] = self._strings.add(data[start : start + size].tobytes())
         return found
 
     def traces(self) -> list[AllocationTrace]:
         """The columns, one trace for each allocator."""
-        if not self._events:
+        numbers = self._numbers
+        if not len(numbers):
             return []
         strings = self._strings.all()
-        numbers = np.asarray([event[:12] for event in self._events], dtype=np.int64)
-        fragmentation = np.asarray([event[12] for event in self._events], dtype=np.float64)
-        allocators = np.asarray([event[13] for event in self._events], dtype=np.int64)
         if (numbers[:, 3:8] < 0).any():
             bad = int((numbers[:, 3:8] < 0).any(axis=1).sum())
             raise FormatError(
                 f"{bad} of the profile's {len(numbers)} memory events lack their address, size or bytes in use"
             )
-        shared = {name: _intervals(spans) for name, spans in self._spans.items()}
         traces = []
-        for allocator in np.unique(allocators):
-            rows = allocators == allocator
+        for allocator in np.unique(numbers[:, _ALLOCATOR]):
+            rows = numbers[:, _ALLOCATOR] == allocator
             name = strings[allocator] if allocator >= 0 else ""
-            traces.append(_trace(name, numbers[rows], fragmentation[rows], strings, tuple(self._threads), shared))
+            traces.append(
+                _trace(name, numbers[rows], self._fragmentation[rows], strings, tuple(self._threads), self._spans)
+            )
         return traces
 
 
-def _intervals(spans: list[tuple[int, int, int, int]]) -> Intervals:
-    columns = np.asarray(sorted(spans), dtype=np.int64).reshape(-1, 4)
-    return Intervals(*(np.ascontiguousarray(columns[:, column]) for column in range(4)))
+def _intervals(columns: Integers) -> Intervals:
+    order = np.lexsort(columns[::-1])
+    return Intervals(*(np.ascontiguousarray(column[order]) for column in columns))
 
 
 def _trace(
