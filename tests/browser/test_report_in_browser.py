@@ -141,6 +141,21 @@ def test_names_from_strangers_are_text(open_report: Open) -> None:
     assert page.locator("img, body script:not([type='module'])").count() == 0
 
 
+def test_a_name_that_ends_a_script_is_text(browser: Browser, tmp_path: pathlib.Path) -> None:
+    # GIVEN a run whose directories' names, with the slashes between them, are markup
+    name = "x</script><script>document.title = 'taken'</script><!--<script>"
+    sample_runs.write_run(tmp_path / "runs" / name, sample_runs.HOSTILE)
+    command = [sys.executable, "-m", "tb_memplugin", "report", str(tmp_path / "runs"), "-o", str(tmp_path / "r.html")]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto((tmp_path / "r.html").as_uri())
+    harness.idle(page)  # type: ignore[arg-type]
+    expect(page.locator(".run.primary .name")).to_have_text(name)
+    assert page.title() == f"Memory of {name}"
+    context.close()
+
+
 def test_dark_mode_is_the_systems(open_report: Open) -> None:
     page = open_report({"run": "frozen"}, scheme="dark")
     expect(page.locator(":root")).to_have_attribute("data-scheme", "dark")

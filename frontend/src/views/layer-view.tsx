@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useMemo, useState } from "preact/hooks";
 
-import { cellEdges, xValues } from "../charts/axis";
+import { cellEdges, xValues, type Range } from "../charts/axis";
 import { stackPainter } from "../charts/paint";
 import type { PlotSpec } from "../charts/plot";
 import { stackLayout } from "../charts/stack-layout";
@@ -63,20 +63,32 @@ function useLayerSteps(overview: Overview, layer: string): { steps: LayerSteps; 
   return { steps, ready: loaded.every(({ value, error }) => (value ?? error) !== null) };
 }
 
-function specOf({ snapshots, step, bytes }: LayerSteps, choices: Choices, scheme: Scheme, focus: Category | null): PlotSpec {
+interface Look {
+  choices: Choices;
+  scheme: Scheme;
+  focus: Category | null;
+  /** First and last step of the run, null if not known. */
+  span: readonly [number, number] | null;
+}
+
+function specOf({ snapshots, step, bytes }: LayerSteps, { choices, scheme, focus, span }: Look): PlotSpec {
   const times = Float64Array.from(snapshots, ({ wall_time }) => wall_time);
   const x = xValues(choices.axis, step, times, times[0] ?? 0);
-  const layout = stackLayout(
+  const stack = stackLayout(
     x,
     bytes.map(({ values }) => values),
   );
+  const range: Range = choices.axis === "step" && span !== null ? [span[0] - 0.5, span[1] + 0.5] : rangeOf(x.length > 1 ? x : cellEdges(x));
+  // The first and the last traced step stand for everything before and after them.
+  const edges = stack.edges.map((edge, index, all) => (index === 0 ? range[0] : index === all.length - 1 ? range[1] : edge));
+  const layout = { ...stack, edges };
   const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
   const fills = bytes.map(({ category }) => ({ ...fillOf(category, null, scheme), muted: focus !== null && focus !== category }));
   const spans = [...x].map((place) => [place, place] as const);
   return {
     x,
     xKind: choices.axis,
-    range: rangeOf(cellEdges(x)),
+    range,
     yKind: "bytes",
     yMax: top * 1.08,
     headroom: 8,
@@ -178,13 +190,23 @@ const stepsFile = ({ step, bytes }: LayerSteps): Table => ({
   rows: [...step].map((one, index) => [one, ...bytes.map(({ values }) => values[index] ?? null)]),
 });
 
-export function LayerView({ overview, layer }: { overview: Overview; layer: string }) {
+function useSpec(steps: LayerSteps, focus: Category | null): PlotSpec {
   const store = useStore();
   const scheme = schemeOf(store);
   const choices = store.choices.value;
+  const [from, to] = [store.primary.value?.first_step ?? null, store.primary.value?.last_step ?? null];
+  return useMemo(() => {
+    const span = from === null || to === null ? null : ([from, to] as const);
+    return specOf(steps, { choices, scheme, focus, span });
+  }, [steps, choices.axis, scheme, focus, from, to]);
+}
+
+export function LayerView({ overview, layer }: { overview: Overview; layer: string }) {
+  const store = useStore();
+  const choices = store.choices.value;
   const [focus, setFocus] = useState<Category | null>(null);
   const { steps, ready } = useLayerSteps(overview, layer);
-  const spec = useMemo(() => specOf(steps, choices, scheme, focus), [steps, choices.axis, scheme, focus]);
+  const spec = useSpec(steps, focus);
   const rowOf = (step: number | null): number | null => (step === null || steps.step.length === 0 ? null : nearestIndex(steps.step, step));
   const cursor = rowOf(store.cursor.value);
   const pin = rowOf(choices.step);
