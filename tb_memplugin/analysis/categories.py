@@ -1,17 +1,17 @@
 """The rules that give a chunk its layer and category: by who made it, what it is for, and how long it lives."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from tb_memplugin.analysis.eager import EagerSpans
 from tb_memplugin.analysis.lifetimes import Chunks, input_events, readers
-from tb_memplugin.analysis.op_names import OpNames, op_name
+from tb_memplugin.analysis.op_names import OpNames
 from tb_memplugin.analysis.window_start import Standing, rounded, standing
 from tb_memplugin.analysis.xla import Plans
 from tb_memplugin.model import Category, Integers
-from tb_memplugin.trace import AllocationTrace, Intervals, Module, OpFact, PlannedAllocation, TraceFacts, VariableFact
+from tb_memplugin.trace import AllocationTrace, Module, OpFact, PlannedAllocation, TraceFacts, VariableFact
 
 _INPUT_THREAD = "tf_data"
 
@@ -218,7 +218,7 @@ class Classifier:
             running = self._reader[birth]
             if running < 0 or self._trace.ops.end_ps[running] < self._trace.time_ps[birth]:
                 return None
-            name = op_name(self._trace.strings[int(self._trace.ops.name[running])])
+            name = self._names.executed[int(self._trace.ops.name[running])]
         return self._names.fact(name)
 
     # --- the forward pass and what waits for the backward pass ---
@@ -267,7 +267,7 @@ class Classifier:
         reader = self._reader[death]
         if reader < 0:
             return False
-        fact = self._names.fact(op_name(self._trace.strings[int(self._trace.ops.name[reader])]))
+        fact = self._names.fact(self._names.executed[int(self._trace.ops.name[reader])])
         return fact is not None and fact.phase == "backward"
 
     def _awaited(self, name: str | None, fact: OpFact) -> bool:
@@ -299,12 +299,15 @@ class Classifier:
     def _forward_ends(self) -> Integers:
         """By executions of ops; on an accelerator, whose executions the host does not see, by their allocations."""
         ops, trace = self._trace.ops, self._trace
-        phases = {index: self._layer_phase(op_name(trace.strings[index])) for index in set(ops.name.tolist())}
-        if any(phases.values()):
-            return _ends((phases[name], end) for name, end in _by_start(ops))
-        phases = {index: self._layer_phase(trace.strings[index]) for index in set(trace.op.tolist()) if index >= 0}
+        executed = {index: self._layer_phase(name) for index, name in self._names.executed.items()}
+        phases = {index: phase for index, phase in executed.items() if phase is not None}
+        if phases:
+            rows = np.flatnonzero(np.isin(ops.name, list(phases)))
+            rows = rows[np.argsort(ops.start_ps[rows], kind="stable")]
+            return _ends((phases[int(ops.name[row])], int(ops.end_ps[row])) for row in rows)
+        allocated = {index: self._layer_phase(trace.strings[index]) for index in set(self._op) if index >= 0}
         born = np.flatnonzero((trace.kind == 1) & (trace.op >= 0))
-        return _ends((phases[int(trace.op[row])], int(trace.time_ps[row])) for row in born)
+        return _ends((allocated[self._op[row]], int(trace.time_ps[row])) for row in born)
 
     def _layer_phase(self, name: str) -> str | None:
         """Pass of an op that allocates for a layer; None for others, and for what may run long before its pass."""
@@ -312,12 +315,6 @@ class Classifier:
         if fact is None or fact.layer is None or fact.relayout or fact.phase not in ("forward", "backward"):
             return None
         return fact.phase
-
-
-def _by_start(ops: Intervals) -> Iterator[tuple[int, int]]:
-    """(name, end) of executions in the order of their starts."""
-    for row in np.argsort(ops.start_ps, kind="stable").tolist():
-        yield int(ops.name[row]), int(ops.end_ps[row])
 
 
 def _ends(phases: Iterable[tuple[str | None, int]]) -> Integers:

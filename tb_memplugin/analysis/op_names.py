@@ -7,6 +7,8 @@ after existing ones.
 
 import re
 
+import numpy as np
+
 from tb_memplugin.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
 
 GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
@@ -19,13 +21,18 @@ _REWRITES = re.compile(r"^[A-Z]\w+_(?=\w+/)")
 
 
 class OpNames:
-    """Facts of the ops of one trace."""
+    """Facts of the ops of one trace.
+
+    Attributes:
+        executed: Index of the name of an op's execution to the op's name.
+    """
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
         self._facts = facts
         self._scopes: dict[int, dict[str, OpFact]] = {}
         names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}
-        names.update(op_name(trace.strings[index]) for index in set(trace.ops.name.tolist()))
+        self.executed = {index: op_name(trace.strings[index]) for index in np.unique(trace.ops.name).tolist()}
+        names.update(self.executed.values())
         for module in trace.modules:
             for allocation in module.allocations:
                 names.update(name for buffer in allocation.buffers for name in buffer.ops[:1])

@@ -7,9 +7,8 @@ which anything was ever seen; that is taken for the size only if all these sizes
 """
 
 import collections
-import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -29,8 +28,7 @@ TOLERANCE = 0.005
 """Share of the bytes in use that sizes taken from bounds may leave unexplained; otherwise they are not believed."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Standing:
+class Standing(NamedTuple):
     """A chunk that was there before the window and is there after it; at address -1, remainders of some of these."""
 
     address: int
@@ -41,8 +39,7 @@ class Standing:
     requested: int
 
 
-@dataclasses.dataclass(frozen=True)
-class _Item:
+class _Item(NamedTuple):
     address: int
     layer: str | None
     category: Category
