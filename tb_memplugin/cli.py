@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except MemoryPluginError as error:
-        print(f"tb-memplugin: {error}", file=sys.stderr)
+        print(f"tb-memplugin: {clean(str(error))}", file=sys.stderr)
         return USER_ERROR
     except BrokenPipeError:
         # The reader (head, less) has seen enough; Python would complain again when it closes stdout.
