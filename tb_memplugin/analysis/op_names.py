@@ -156,7 +156,8 @@ def _derived(name: str, fact: OpFact) -> OpFact:
     """What is known of an op that TensorFlow's optimizer made after another one.
 
     Copies of an op's input in another layout (``Conv2DBackpropFilter-0-TransposeNHWCToNCHW-LayoutOptimizer``) are not
-    the op's result: of a weight's gradient they are not the gradient. Copies of its result have two numbers.
+    the op's result: of a weight's gradient they are not the gradient. Of these, `awaited` says that the input is of the
+    forward pass although the op is not. Copies of its result have two numbers.
     """
     relayout = _RELAYOUT.search(name)
     if relayout is None:
