@@ -11,7 +11,7 @@ from typing import Any
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.metadata import run_name
 from tb_memplugin.server.handlers import Handlers
-from tb_memplugin.server.responses import data_body
+from tb_memplugin.server.responses import COLUMNS_TYPE, data_body
 from tb_memplugin.server.routes import DATA_ROUTES
 from tb_memplugin.store.reader import Reader
 from tb_memplugin.store.source import Listing, Source, TagContent
@@ -35,18 +35,20 @@ class Answer:
     Attributes:
         question: To what.
         status: Of HTTP: 200, or 404 with a sentence.
+        content_type: How the body is to be read.
         body: The same bytes.
         packed: The body as gzip in base64.
     """
 
     question: Question
     status: int
+    content_type: str
     body: bytes
     packed: str
 
     def fields(self) -> dict[str, Any]:
         """The JSON of the answer; of columns, their head."""
-        if self.body.startswith(b"{"):
+        if self.content_type != COLUMNS_TYPE:
             found: dict[str, Any] = json.loads(self.body)
         else:
             (length,) = struct.unpack_from("<I", self.body)
@@ -79,16 +81,16 @@ class Collected:
         question = Question(route, {name: str(value) for name, value in parameters.items() if value is not None})
         status = 200
         try:
-            body, _ = data_body(DATA_ROUTES[route][1](self._handlers, self.source, question.parameters))
+            body, content_type = data_body(DATA_ROUTES[route][1](self._handlers, self.source, question.parameters))
         except NotFoundError as error:
-            status, body = 404, str(error).encode("utf-8", "replace")
+            status, body, content_type = 404, str(error).encode("utf-8", "replace"), "text/plain"
         packed = base64.b64encode(gzip.compress(body, 6, mtime=0)).decode() if len(body) <= MAX_ANSWER_BYTES else None
         if packed is None or len(packed) > self.room:
             self.dropped[route] = self.dropped.get(route, 0) + 1
             self.refuse(question, "its size is limited, and this had no room in it")
             return None
         self.room -= len(packed)
-        answer = Answer(question, status, body, packed)
+        answer = Answer(question, status, content_type, body, packed)
         self.answers.append(answer)
         return answer
 

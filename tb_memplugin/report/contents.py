@@ -87,6 +87,13 @@ def collect(
         raise RequestError(f"the list of runs alone is over the limit of {max_data_bytes} bytes")
     runs = [_Run(info) for info in listed.fields()["runs"]]
     absent: list[str] = []
+    others = len(catalog) - len(chosen)
+    if others and not names:
+        which = "The other run of the directory is" if others == 1 else f"The other {others} runs of the directory are"
+        absent.append(
+            f"{which} not available in a report, because it takes the newest {DEFAULT_RUNS} unless some are named "
+            "with --run."
+        )
     for part in _PARTS:
         for run in runs:
             absent.extend(part(collected, run))

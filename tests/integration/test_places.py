@@ -56,9 +56,9 @@ def answers(server: Server, run: str, called: str | None = None) -> dict[str, by
     """The answers to all questions about `run`, as if it were called `called`."""
     found = {}
     for route, parameters in QUESTIONS:
-        status, _, body = server.get(f"{route}?{urlencode({'run': run, **parameters})}")
+        status, content_type, body = server.get(f"{route}?{urlencode({'run': run, **parameters})}")
         assert status == 200, body
-        if body.startswith(b"{"):
+        if content_type == "application/json":
             body = json.dumps({**json.loads(body), "run": called or run}).encode()
         else:
             # The name is in the head, whose length and padding it changes.

@@ -51,7 +51,7 @@ class Scripts(html.parser.HTMLParser):
 
 
 def page_of(name: str, script: str) -> Scripts:
-    answer = Answer(Question("runs", {"run": name}), 200, b"{}", "")
+    answer = Answer(Question("runs", {"run": name}), 200, "application/json", b"{}", "")
     parser = Scripts()
     parser.feed(render(Contents((name,), (answer,), ((Question("map", {"run": name}), name),), (name,)), script))
     return parser
@@ -144,8 +144,10 @@ def test_the_newest_two_runs_are_taken_unless_some_are_named(
         writer = RunWriter(tmp_path / name)
         writer.samples(make_samples([0], [MIB]))
         writer.close()
-    assert collect(tmp_path).runs == ("a", "b")
-    assert collect(tmp_path, ["a", "a"]).runs == ("a",)
+    found = collect(tmp_path)
+    assert found.runs == ("a", "b") and found.absent[0].startswith("The other run of the directory is not")
+    named = collect(tmp_path, ["a", "a"])
+    assert named.runs == ("a",) and not any("other" in told for told in named.absent)
     with pytest.raises(NotFoundError, match="there is no run 'd'; there are: a, b, c"):
         collect(tmp_path, ["d"])
 
