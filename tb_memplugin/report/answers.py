@@ -36,23 +36,26 @@ class Answer:
         question: To what.
         status: Of HTTP: 200, or 404 with a sentence.
         content_type: How the body is to be read.
-        body: The same bytes.
-        packed: The body as gzip in base64.
+        packed: The body, the same bytes, as gzip in base64.
     """
 
     question: Question
     status: int
     content_type: str
-    body: bytes
     packed: str
+
+    @property
+    def body(self) -> bytes:
+        """What the server would send."""
+        return gzip.decompress(base64.b64decode(self.packed))
 
     def fields(self) -> dict[str, Any]:
         """The JSON of the answer; of columns, their head."""
-        if self.content_type != COLUMNS_TYPE:
-            found: dict[str, Any] = json.loads(self.body)
-        else:
-            (length,) = struct.unpack_from("<I", self.body)
-            found = json.loads(self.body[4 : 4 + length])
+        body = self.body
+        if self.content_type == COLUMNS_TYPE:
+            (length,) = struct.unpack_from("<I", body)
+            body = body[4 : 4 + length]
+        found: dict[str, Any] = json.loads(body)
         return found
 
 
@@ -90,7 +93,7 @@ class Collected:
             self.refuse(question, "its size is limited, and this had no room in it")
             return None
         self.room -= len(packed)
-        answer = Answer(question, status, content_type, body, packed)
+        answer = Answer(question, status, content_type, packed)
         self.answers.append(answer)
         return answer
 

@@ -22,7 +22,9 @@ MAX_SNAPSHOTS = 200
 """Snapshots of a device of a run: the last ones, and that of the highest peak."""
 MAX_MAPS = 10
 """Allocator maps of a device of a run: the last ones, and that of the highest peak."""
-MAX_TABLES = 200
+MAX_TABLES = 50
+MAX_DEVICES = 16
+"""Devices of a run, the first ones."""
 MAX_SESSIONS = 8
 MAX_OOMS = 8
 _MIB = 1 << 20
@@ -49,7 +51,7 @@ class _Run:
 
     @property
     def devices(self) -> list[str]:
-        return [device["device"] for device in self.info["devices"]]
+        return [device["device"] for device in self.info["devices"][:MAX_DEVICES]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +125,11 @@ def _chosen(catalog: Iterable[RunTags], logdir: str, names: list[str]) -> list[s
 
 
 def _overviews(collected: Collected, run: _Run) -> Iterable[str]:
+    if len(run.info["devices"]) > MAX_DEVICES:
+        yield (
+            f"{len(run.info['devices']) - MAX_DEVICES} devices of {run.name} are not available in a report, because it "
+            f"holds the first {MAX_DEVICES}."
+        )
     reduced = 0
     for device in run.devices:
         for phase in run.info["phases"]:
@@ -155,7 +162,11 @@ def _layers(collected: Collected, run: _Run) -> Iterable[str]:
     for step in steps[:-MAX_TABLES]:
         question = Question("layers", {"run": run.name, "step": str(step)})
         collected.refuse(question, f"it holds the last {MAX_TABLES} layer tables")
-    return ()
+    if len(steps) > MAX_TABLES:
+        yield (
+            f"{len(steps) - MAX_TABLES} layer tables of {run.name} are not available in a report, because it holds the "
+            f"last {MAX_TABLES}."
+        )
 
 
 def _lists(collected: Collected, run: _Run) -> Iterable[str]:

@@ -21,6 +21,8 @@ from tb_memplugin import codec, load, records
 from tb_memplugin.codec import Frame
 from tb_memplugin.metadata import PLUGIN_NAME, Tag, frame_summary
 from tb_memplugin.plugin_loader import MemoryLoader
+from tb_memplugin.report.contents import MAX_DATA_BYTES, collect
+from tb_memplugin.report.page import render
 
 BASE = f"/data/plugin/{PLUGIN_NAME}/"
 MARKUP = "<img src=x onerror=alert(1)></script>"
@@ -155,4 +157,7 @@ def test_a_hostile_directory_costs_little_and_harms_nothing(case: str, tmp_path:
         if response.content_type == "application/json":
             json.loads(response.data, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
             assert b"<script" not in response.data or response.headers["X-Content-Type-Options"] == "nosniff"
+    # AND the report of both is bounded too
+    report = render(collect(tmp_path), "")
+    assert len(report) < 1.1 * MAX_DATA_BYTES and report.count("<script") == 2
     assert time.process_time() - began < 30

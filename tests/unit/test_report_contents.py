@@ -51,7 +51,7 @@ class Scripts(html.parser.HTMLParser):
 
 
 def page_of(name: str, script: str) -> Scripts:
-    answer = Answer(Question("runs", {"run": name}), 200, "application/json", b"{}", "")
+    answer = Answer(Question("runs", {"run": name}), 200, "application/json", "")
     parser = Scripts()
     parser.feed(render(Contents((name,), (answer,), ((Question("map", {"run": name}), name),), (name,)), script))
     return parser
@@ -130,8 +130,9 @@ def test_the_size_is_bounded_and_what_had_no_room_is_named(tmp_path: pathlib.Pat
 def test_what_is_packed_is_what_was_answered(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "exp", allocator=True)
     found, _ = packed(tmp_path)
-    for answer in found.answers:
-        assert gzip.decompress(base64.b64decode(answer.packed)) == answer.body
+    assert all(gzip.decompress(base64.b64decode(answer.packed)) == answer.body for answer in found.answers)
+    assert found.answers[0].fields()["runs"][0]["run"] == "exp"
+    assert next(answer for answer in found.answers if answer.question.route == "overview").fields()["rows"] == 60
     assert packed(tmp_path)[0] == found
 
 
