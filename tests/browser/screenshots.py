@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("outdir", type=pathlib.Path)
     parser.add_argument("--run", default="frozen", help="the run shown as a stack")
     parser.add_argument("--scale", type=float, default=1, help="device pixels for each CSS pixel")
+    parser.add_argument("--views", nargs="*", default=VIEWS, choices=VIEWS)
     arguments = parser.parse_args()
     arguments.outdir.mkdir(parents=True, exist_ok=True)
     with harness.tensorboard(arguments.logdir) as address, sync_playwright() as playwright:
@@ -50,6 +51,8 @@ def main() -> None:
             for dark in (False, True):
                 context = browser.new_context(viewport=viewport, device_scale_factor=arguments.scale)
                 for view, place in places(address, arguments.run).items():
+                    if view not in arguments.views:
+                        continue
                     page = context.new_page()
                     harness.open_tab(page, address, place, dark)
                     name = f"{view}-{'dark' if dark else 'light'}-{size}.png"

@@ -80,13 +80,16 @@ describe("the formula behind a figure", () => {
     expect(formula("optimizer_state", row, "Adam", 14336)).toBe("Adam keeps 2 × the trainable weights, 7,168 B = 14,336 B");
     expect(formula("weight_gradients", row, null, 7168)).toBe("= 1 × the trainable weights, 7,168 B");
     expect(formula("activations", row, null, 16 * 1048576)).toBe("= 16 × the output of one example, 64 × 64 × 64 × float32 = 1,048,576 B");
-    expect(formula("workspace", row, null, 1500000)).toBe("≈ 1.4 × the output of one example, 64 × 64 × 64 × float32 = 1,048,576 B");
+    expect(formula("activation_gradients", row, null, 1500000)).toBe(
+      "≈ 1.4 × the output of one example, 64 × 64 × 64 × float32 = 1,048,576 B",
+    );
   });
 
   it("says so where it is not known", () => {
     expect(formula("weights", null, null, 1)).toContain("not in the layer table");
     expect(formula("activations", { ...row, output_shape: [-1, -1] }, null, 1)).toContain("is not known");
     expect(formula("other_state", row, null, 1)).toBe("as traced");
+    expect(formula("workspace", row, null, 1500000)).toBe("as traced");
     expect(formula("weight_gradients", { ...row, trainable_weight_bytes: 0 }, null, 1)).toBe("as traced");
     expect(roundingText(512)).toBe("512 B of it rounding");
     expect(roundingText(null)).toBe("");

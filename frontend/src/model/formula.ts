@@ -45,7 +45,7 @@ function ofOutput(layer: LayerRow, bytes: number): string {
   return `${approximately(bytes, one)} ${times(bytes, one)} × the output of one example, ${sizes} × ${layer.output_dtype ?? ""} = ${formatExact(one)}`;
 }
 
-/** Why a category of a layer has the bytes it has; in the words of what is known, never a guess. */
+/** Why a category of a layer has the bytes that were asked for; in the words of what is known, never a guess. */
 export function formula(category: Category, layer: LayerRow | null, optimizer: string | null, bytes: number): string {
   if (layer === null) return "as traced; the layer is not in the layer table";
   const trainable = layer.trainable_weight_bytes;
@@ -61,7 +61,6 @@ export function formula(category: Category, layer: LayerRow | null, optimizer: s
         : `${approximately(bytes, trainable)} ${times(bytes, trainable)} × the trainable weights, ${formatExact(trainable)}`;
     case "activations":
     case "activation_gradients":
-    case "workspace":
       return ofOutput(layer, bytes);
     default:
       return "as traced";

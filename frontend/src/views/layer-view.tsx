@@ -155,7 +155,9 @@ function Figures({ steps, row, layer, table, optimizer, focus, onFocus }: TableP
                 <dt>
                   {categoryLabel(category)} {formatBytes(values[row] ?? 0)}
                 </dt>
-                <dd>{[formula(category, table, optimizer, values[row] ?? 0), roundingText(rounding)].filter(Boolean).join("; ")}</dd>
+                <dd>
+                  {[formula(category, table, optimizer, (values[row] ?? 0) - rounding), roundingText(rounding)].filter(Boolean).join("; ")}
+                </dd>
               </div>
             );
           })}
