@@ -17,6 +17,7 @@ class _Entry:
 
     def __init__(self, name: str, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
         self.name, self.variable, self.role, self.layer, self.trainable = name, variable, role, layer, trainable
+        self.device, self.size = short_device(variable.device), tensor_size(variable)
         self.start: int | None = None
 
 
@@ -116,8 +117,7 @@ class Window:
     def _held_tensors(self, held: HeldTensors) -> tuple[tuple[str, TensorFact], ...]:
         known: dict[str, int] = {}
         for entry in self._entries:
-            device = short_device(entry.variable.device)
-            known[device] = known.get(device, 0) + tensor_size(entry.variable)
+            known[entry.device] = known.get(entry.device, 0) + entry.size
         taken = (entry.start for entry in self._entries)
         return held.find(self._start_in_use, known, taken, (model for model, _ in self._models))
 
@@ -131,13 +131,13 @@ class Window:
                 role=entry.role,
                 layer=entry.layer,
                 trainable=entry.trainable,
-                requested_bytes=tensor_size(entry.variable),
-                device=short_device(entry.variable.device),
+                requested_bytes=entry.size,
+                device=entry.device,
                 start_address=entry.start,
                 end_address=variable_address(entry.variable),
             )
             for entry in self._entries
-            if short_device(entry.variable.device) == device
+            if entry.device == device
         )
         return TraceFacts(
             mode="eager" if self._eager or not graphs else "graph",
