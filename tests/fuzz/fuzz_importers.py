@@ -1,0 +1,53 @@
+"""Coverage-guided fuzzing of what reads TensorFlow's own files from strangers: nothing but `FormatError` may be raised.
+
+The first byte of an input chooses the reader: profiles, memory dumps, logs, compiled modules.
+
+Needs `pip install atheris`. usage: python tests/fuzz/fuzz_importers.py [-max_total_time=600] [CORPUS_DIR]
+"""
+
+import sys
+
+import atheris
+import contextlib
+
+with atheris.instrument_imports(include=["tb_memplugin"]):
+    from tb_memplugin.analysis.attribution import attribute
+    from tb_memplugin.errors import FormatError
+    from tb_memplugin.importers.bfc_dump import read_dump
+    from tb_memplugin.importers.hlo import read_module
+    from tb_memplugin.importers.oom_log import read_log
+    from tb_memplugin.importers.xplane import read_traces
+    from tb_memplugin.trace import TraceFacts
+
+
+def read_profile(data: bytes) -> None:
+    """Reads a profile, and makes the ledger of every allocator in it."""
+    for trace in read_traces(data):
+        facts = TraceFacts(mode="graph", trainable={})
+        snapshot = attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+        assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
+
+
+READERS = (
+    read_profile,
+    lambda data: read_dump(data, 0.0),
+    lambda data: read_log(data.decode("utf-8", "replace"), 0.0),
+    read_module,
+)
+
+
+def one_input(data: bytes) -> None:
+    """Lets the chosen reader read the rest of `data`."""
+    if not data:
+        return
+    with contextlib.suppress(FormatError):
+        READERS[data[0] % len(READERS)](data[1:])
+
+
+def main() -> None:
+    atheris.Setup(sys.argv, one_input)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
