@@ -5,10 +5,10 @@ The first byte of an input chooses the reader: profiles, memory dumps, logs, com
 Needs `pip install atheris`. usage: python tests/fuzz/fuzz_importers.py [-max_total_time=600] [CORPUS_DIR]
 """
 
+import contextlib
 import sys
 
 import atheris
-import contextlib
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
     from tb_memplugin.analysis.attribution import attribute
