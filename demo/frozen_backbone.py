@@ -27,7 +27,7 @@ import tensorflow as tf  # noqa: E402
 
 import tb_memplugin  # noqa: E402
 
-IMAGE_SIZE = 48
+IMAGE_SIZE = 40
 BATCH_SIZE = 16
 CLASSES = 8
 RUNS = ("frozen", "all_trainable")
