@@ -4,7 +4,7 @@ trainable.
 Nothing is downloaded: the backbone has no pretrained weights and the images are made here. Without a GPU the training
 runs on the CPU with the same allocator class that a GPU has (BFC), at a capacity that is stated below.
 
-usage: python demo/frozen_backbone.py [--logdir runs] [--epochs 6] [--steps 50]
+usage: python demo/frozen_backbone.py [--logdir runs] [--epochs 6] [--steps 40]
 """
 
 import argparse
@@ -101,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logdir", type=pathlib.Path, default=pathlib.Path("runs"))
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=50, help="training steps in an epoch")
+    parser.add_argument("--steps", type=int, default=40, help="training steps in an epoch")
     parser.add_argument("--run", choices=RUNS, help="only this run, in this process")
     arguments = parser.parse_args()
     if arguments.run is None:
