@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from tb_memplugin.server.routes import Server
 
 ROUTES = (
-    *("runs", "overview", "snapshots", "snapshot", "layers", "activations", "maps", "map", "fits", "oom", "card"),
+    *("runs", "overview", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
+    *("maps", "map", "fits", "oom", "card"),
     *("index.js", "static/*"),
 )
 

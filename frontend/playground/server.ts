@@ -6,7 +6,7 @@ import type { Plugin, ViteDevServer } from "vite";
 
 import { CASES, type Case } from "./cases";
 import { cardOf, fitOf, mapOf, mapRefOf, oomsOf } from "./allocator";
-import { infoOf, layersOf, overviewOf, snapshotAt, snapshotsOf, type Plan } from "./training";
+import { infoOf, layersOf, ledgerTotalsOf, overviewOf, snapshotAt, snapshotsOf, type Plan } from "./training";
 
 interface Answer {
   type: string;
@@ -28,6 +28,9 @@ export function answer(chosen: Case, route: string, query: URLSearchParams): Ans
   }
   if (route === "snapshots") return json({ run: plan.run, snapshots: snapshotsOf(plan) });
   if (route === "snapshot") return json(snapshotAt(plan, number("step", 0)));
+  if (route === "ledger_totals") {
+    return { type: "application/x-tb-memplugin-columns", body: ledgerTotalsOf(plan, query.get("layer")) };
+  }
   if (route === "layers") return json(layersOf(plan, number("step", plan.steps - 1)));
   return ofAllocator(plan, route, number) ?? { type: "text/plain", body: `The playground has no route ${route}.`, status: 404 };
 }

@@ -2,6 +2,7 @@
 
 import type { Group } from "../src/model/categories";
 import type { LayersAnswer } from "../src/model/layers";
+import { totalsOf } from "../src/model/ledger-totals";
 import type { Verdict } from "../src/model/oom";
 import type { LayerChange, SnapshotRef } from "../src/model/overview";
 import type { RunInfo } from "../src/model/run";
@@ -107,6 +108,23 @@ export const snapshotAt = (plan: Plan, step: number): Snapshot => ({
 });
 
 export const snapshotsOf = (plan: Plan): SnapshotSummary[] => tracedSteps(plan).map((step) => summaryAt(plan, step));
+
+export function ledgerTotalsOf(plan: Plan, layer: string | null): Uint8Array<ArrayBuffer> {
+  const place = { run: plan.run, device: "GPU:0", phase: "train" } as const;
+  const taken = tracedSteps(plan).map((step) => snapshotAt(plan, step));
+  const totals = totalsOf(taken, layer, place);
+  const { step, wall_time, in_use_bytes, groups } = totals;
+  return encodeColumns(
+    { ...place, layer, groups },
+    {
+      step,
+      wall_time,
+      in_use_bytes,
+      ...Object.fromEntries(totals.bytes.map((column, index) => [`group/${index}`, column])),
+      ...Object.fromEntries(totals.rounding_bytes.map((column, index) => [`rounding/${index}`, column])),
+    },
+  );
+}
 
 function changesOf(plan: Plan): LayerChange[] {
   const table = (step: number, reason: string, became: string[]): LayerChange => {

@@ -4,19 +4,19 @@ import { describe, expect, it } from "vitest";
 
 import { CASES } from "../playground/cases";
 import { answer } from "../playground/server";
-import { GROUPS, infoOf, ledgerAt, overviewOf, snapshotAt, snapshotsOf, type Plan } from "../playground/training";
-import { parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "../src/api/answers";
+import { GROUPS, infoOf, ledgerAt, ledgerTotalsOf, overviewOf, snapshotAt, snapshotsOf, type Plan } from "../playground/training";
+import { parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "../src/api/answers";
 import { WrongAnswer } from "../src/api/check";
 import { decodeColumns } from "../src/api/columns";
 import { groupDeltas } from "../src/model/compare";
 import { effectSentence, effectTitle, effects } from "../src/model/changes";
 import { findings } from "../src/model/findings";
-import { chosenSnapshots, splitBySide } from "../src/model/frozen";
+import { splitBySide } from "../src/model/frozen";
 import { composition, headline, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../src/model/overview";
 import { owners, poolParts } from "../src/model/snapshot";
 import { DEFAULTS } from "../src/state/address";
 import { compareSpec, rowFor } from "../src/views/compare-spec";
-import { layerSteps } from "../src/views/layer-view";
+import { layerSpec, layerSteps, totalOf } from "../src/views/layer-spec";
 import { frozenPicture } from "../src/views/frozen-spec";
 import { overviewPicture } from "../src/views/overview-spec";
 
@@ -24,7 +24,7 @@ const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) =>
   some.slice(0, 2).map((plan) => [`${name}: ${plan.run.slice(0, 30)}`, plan] as const),
 );
 const read = (plan: Plan): Overview => parseOverview(overviewOf(plan, 0, plan.steps - 1, 1500).buffer);
-const ledgersOf = (plan: Plan, overview: Overview) => new Map(overview.snapshots.map(({ step }, index) => [index, ledgerAt(plan, step)]));
+const readTotals = (plan: Plan, layer: string | null = null) => parseLedgerTotals(ledgerTotalsOf(plan, layer).buffer);
 
 describe.each(plans)("%s", (_, plan) => {
   const overview = read(plan);
@@ -46,7 +46,7 @@ describe.each(plans)("%s", (_, plan) => {
   });
 
   it("splits by frozen and trainable without losing a byte, as the ledger does at traced steps", () => {
-    const parts = splitBySide(overview, ledgersOf(plan, overview));
+    const parts = splitBySide(overview, readTotals(plan));
     for (let row = 0; row < overview.rows; row += 97) {
       expect(parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0)).toBe(overview.peak_bytes[row]);
     }
@@ -63,7 +63,7 @@ describe.each(plans)("%s", (_, plan) => {
     const picture = overviewPicture(overview, 0, [], DEFAULTS, "light", null);
     expect(picture.spec.yMax).toBeGreaterThan(overview.peak_bytes.reduce((most, value) => Math.max(most, value), 0));
     expect(picture.spec.range[1]).toBeGreaterThan(picture.spec.range[0]);
-    const parts = splitBySide(overview, new Map());
+    const parts = splitBySide(overview, null);
     expect(frozenPicture(overview, parts, 0, { ...DEFAULTS, axis: "relative" }, "dark", "frozen").spec.x).toHaveLength(overview.rows);
   });
 });
@@ -120,13 +120,23 @@ describe("a layer over the steps", () => {
   const [plan] = CASES["two-runs"]?.plans as [Plan];
 
   it("holds at each traced step what the ledger says", () => {
-    const snapshots = [3, 43, 203].map((step) => snapshotAt(plan, step));
-    const steps = layerSteps(snapshots, plan.layers[0] ?? "");
-    snapshots.forEach(({ ledger }, index) => {
-      const held = ledger.filter(({ layer }) => layer === plan.layers[0]).reduce((sum, { bytes }) => sum + bytes, 0);
-      expect(steps.bytes.reduce((sum, { values }) => sum + (values[index] ?? 0), 0)).toBe(held);
+    const steps = layerSteps(readTotals(plan, plan.layers[0]));
+    expect(steps.step).toHaveLength(snapshotsOf(plan).length);
+    steps.step.forEach((step, row) => {
+      const held = ledgerAt(plan, step).filter(({ layer }) => layer === plan.layers[0]);
+      expect(totalOf(steps, row)).toBe(held.reduce((sum, { bytes }) => sum + bytes, 0));
+      expect(steps.in_use_bytes[row]).toBe(snapshotAt(plan, step).in_use_bytes);
     });
-    expect(layerSteps(snapshots, "no such layer").bytes).toEqual([]);
+    expect(layerSteps(readTotals(plan, "no such layer")).parts).toEqual([]);
+  });
+
+  it("is zoomed as every other chart is", () => {
+    const steps = layerSteps(readTotals(plan, plan.layers[0]));
+    const look = { scheme: "light", focus: null, span: [0, 239] } as const;
+    expect(layerSpec(steps, { ...look, choices: DEFAULTS }).range).toEqual([-0.5, 239.5]);
+    expect(layerSpec(steps, { ...look, choices: { ...DEFAULTS, zoom: [30, 90] } }).range).toEqual([29.5, 90.5]);
+    const [from, to] = layerSpec(steps, { ...look, choices: { ...DEFAULTS, axis: "relative", zoom: [43, 123] } }).range;
+    expect(to - from).toBe(20);
   });
 });
 
@@ -164,11 +174,9 @@ describe("snapshots", () => {
     expect(poolParts({ ...snapshotAt(plan, 3), pool_bytes: null })).toMatchObject({ free_rest: null, utilisation: null, unreserved: null });
   });
 
-  it("name owners by size and are chosen evenly", () => {
+  it("name owners by size", () => {
     const all = owners(ledgerAt(plan, 3));
     expect(all.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(snapshotAt(plan, 3).in_use_bytes);
-    expect(chosenSnapshots(3, 5)).toEqual([0, 1, 2]);
-    expect(chosenSnapshots(100, 4)).toEqual([0, 33, 66, 99]);
   });
 });
 

@@ -78,11 +78,7 @@ def overview(
         limit: Rows; fewer than the steps are real rows with every bucket's extremes of peak and in use, and all traced
             steps.
     """
-    snapshots = tuple(
-        taken
-        for taken in sorted(run.snapshots, key=lambda taken: (taken.step, taken.in_use_bytes))
-        if taken.device == device and taken.phase == phase
-    )
+    snapshots = snapshots_of(run, device, phase)
     figures = run.samples.devices.get(device)
     chosen = _one_row_a_step(run.samples, figures, phase)
     steps = run.samples.step[chosen]
@@ -119,6 +115,15 @@ def overview(
         snapshot=index,
         traced=(index != NO_SNAPSHOT) & (taken_steps[index] == rows.step) if len(taken_steps) else index > NO_SNAPSHOT,
         snapshots=snapshots,
+    )
+
+
+def snapshots_of(run: Run, device: str, phase: Phase) -> tuple[Snapshot, ...]:
+    """The snapshots of a phase on a device in order of steps; of several of a step the fullest is last."""
+    return tuple(
+        taken
+        for taken in sorted(run.snapshots, key=lambda taken: (taken.step, taken.in_use_bytes))
+        if taken.device == device and taken.phase == phase
     )
 
 

@@ -133,20 +133,23 @@ def _overviews(collected: Collected, run: _Run) -> Iterable[str]:
     reduced = 0
     for device in run.devices:
         for phase in run.info["phases"]:
-            common = {"run": run.name, "device": device, "phase": phase, "points": POINTS}
+            place = {"run": run.name, "device": device, "phase": phase}
+            common = {**place, "points": POINTS}
             answer = collected.take("overview", **common)
             if answer is None or answer.status != 200:
                 continue
+            collected.take("ledger_totals", **place)
             head = answer.fields()
             reduced = max(reduced, head["total_rows"] if head["rows"] < head["total_rows"] else 0)
             sessions = [span["session"] for span in head["sessions"]]
             for at, session in enumerate(sessions if len(sessions) > 1 else []):
                 if at >= len(sessions) - MAX_SESSIONS:
                     collected.take("overview", **common, session=session)
+                    collected.take("ledger_totals", **place, session=session)
                 else:
-                    place = {"run": run.name, "device": device, "phase": phase, "session": session}
                     why = f"it holds the last {MAX_SESSIONS} attempts one by one"
-                    collected.refuse(Question("overview", place), why)
+                    for route in ("overview", "ledger_totals"):
+                        collected.refuse(Question(route, {**place, "session": session}), why)
     if reduced:
         yield (
             f"Every single one of the {reduced} steps of {run.name} is not available in a report, because it holds "

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis import changes, facts, growth, reduce
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
-from tb_memplugin.analysis.overview import Overview, overview
+from tb_memplugin.analysis.ledger_totals import ledger_totals
+from tb_memplugin.analysis.overview import Overview, overview, snapshots_of
 from tb_memplugin.codec import MISSING
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import DeviceSamples, Phase, Run
@@ -106,6 +107,29 @@ class Handlers:
             raise NotFoundError(f"no snapshot of step {step} in phase {phase} on {device}; there are: {steps}")
         return {"run": run, **describe_snapshot(max(found, key=lambda taken: taken.in_use_bytes))}
 
+    def ledger_totals(
+        self,
+        source: Source,
+        run: str,
+        device: str,
+        phase: Phase,
+        layer: str | None = None,
+        session: str | None = None,
+    ) -> Columns:
+        """``GET ledger_totals``: each snapshot's ledger by category and trainability, of all layers or of one."""
+        of_worker, own_name = _worker_and_device(self._reader.run(source, run, session=session), device)
+        snapshots = snapshots_of(of_worker, own_name, phase)
+        totals = ledger_totals(snapshots, layer)
+        columns: dict[str, npt.NDArray[Any]] = {
+            "step": np.asarray([taken.step for taken in snapshots], np.int64),
+            "wall_time": np.asarray([taken.wall_time for taken in snapshots], np.float64),
+            "in_use_bytes": np.asarray([taken.in_use_bytes for taken in snapshots], np.int64),
+        }
+        columns.update((f"group/{at}", totals.bytes[:, at]) for at in range(len(totals.groups)))
+        columns.update((f"rounding/{at}", totals.rounding_bytes[:, at]) for at in range(len(totals.groups)))
+        groups = [{"category": category, "trainable": trainable} for category, trainable in totals.groups]
+        return Columns({"run": run, "device": device, "phase": phase, "layer": layer, "groups": groups}, columns)
+
     def layers(self, source: Source, run: str, step: int | None) -> dict[str, Any]:
         """``GET layers``: the layer table that holds at a step."""
         table = changes.table_at(self._reader.run(source, run).run.layer_tables, step)
@@ -121,14 +145,22 @@ class Handlers:
             "layers": [describe_layer(layer) for layer in table.layers],
         }
 
-    def activations(self, source: Source, run: str, points: int) -> Columns:
+    def activations(
+        self, source: Source, run: str, first_step: int | None, last_step: int | None, points: int
+    ) -> Columns:
         """``GET activations``: recorded activation bytes of every layer over steps."""
         recorded = self._reader.activation_rows(source, run)
-        rows = reduce.extreme_rows([recorded.totals], limit=2 * points) if len(recorded) else np.empty(0, np.intp)
+        inside = np.flatnonzero(
+            (recorded.step >= (0 if first_step is None else first_step))
+            & (recorded.step <= (np.iinfo(np.int64).max if last_step is None else last_step))
+        )
+        rows = inside
+        if len(inside):
+            rows = inside[reduce.extreme_rows([recorded.totals[inside]], limit=2 * points)]
         shown = recorded.take(rows)
         columns: dict[str, npt.NDArray[Any]] = {"step": shown.step, "wall_time": shown.wall_time}
         columns.update((f"layer/{at}", shown.bytes[:, at]) for at in range(len(shown.layers)))
-        return Columns({"run": run, "total_rows": len(recorded), "layers": list(shown.layers)}, columns)
+        return Columns({"run": run, "total_rows": len(inside), "layers": list(shown.layers)}, columns)
 
     def _describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
         loaded = self._reader.load(source, tags)

@@ -127,6 +127,17 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
         ),
     ),
     "snapshot": (("run", "device", "step", "phase"), _snapshot),
+    "ledger_totals": (
+        ("run", "device", "phase", "layer", "session"),
+        lambda handlers, source, values: handlers.ledger_totals(
+            source,
+            requests.text(values, "run"),
+            requests.text(values, "device"),
+            requests.phase(values),
+            requests.optional_text(values, "layer"),
+            requests.optional_text(values, "session"),
+        ),
+    ),
     "layers": (
         ("run", "step"),
         lambda handlers, source, values: handlers.layers(
@@ -134,9 +145,9 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
         ),
     ),
     "activations": (
-        ("run", "points"),
+        ("run", "first_step", "last_step", "points"),
         lambda handlers, source, values: handlers.activations(
-            source, requests.text(values, "run"), requests.points(values)
+            source, requests.text(values, "run"), *requests.step_range(values), requests.points(values)
         ),
     ),
     "maps": (

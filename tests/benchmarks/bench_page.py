@@ -172,9 +172,10 @@ def main() -> None:
             browser = harness.launch(playwright)
             print(f"{arguments.layers} layers x {arguments.steps} steps, {LINES} lines; medians of {arguments.rounds}")
             print(f"{'':24}{'first paint':>14}{'a move':>12}{'payload':>14}")
-            for view in ("overview", "frozen"):
-                url = harness.tab_url(address, urlencode({"view": view, "run": "large"}))
-                show(f"Memory, {view}", rounds(browser, url, arguments.rounds, "/overview?", ".u-over", "tb_memplugin"))
+            for view, data in (("overview", "/overview?"), ("frozen", "/ledger_totals?"), ("layer", "/ledger_totals?")):
+                place = {"view": view, "run": "large", "layer": "model/block_00/layer_000"}
+                url = harness.tab_url(address, urlencode(place))
+                show(f"Memory, {view}", rounds(browser, url, arguments.rounds, data, ".u-over", "tb_memplugin"))
             url = f"{address}/?darkMode=false&runFilter=scalars#timeseries"
             chart = "line-chart .series-view"
             show("Time Series", rounds(browser, url, arguments.rounds, "timeSeries", chart, None))

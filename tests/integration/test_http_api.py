@@ -1,5 +1,6 @@
 """The plugin's HTTP API over real event files; every example of ``http_api.md`` is compared with a real answer."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, make_samples, write_small_run
+from reading_cases import DEVICE, MIB, make_activations, make_samples, make_snapshot, write_small_run
 from tensorboard.backend import application
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.plugins import base_plugin
@@ -19,6 +20,7 @@ from werkzeug.test import Client
 import tb_memplugin
 from tb_memplugin.analysis.describe import describe_run
 from tb_memplugin.metadata import EVENTS_PER_TAG, PLUGIN_NAME
+from tb_memplugin.model import LedgerRow
 from tb_memplugin.plugin import MemoryPlugin
 from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.run_writer import RunWriter
@@ -43,6 +45,7 @@ REQUESTS = {
     "overview": f"overview?run=frozen&device={DEVICE}",
     "snapshots": "snapshots?run=frozen",
     "snapshot": f"snapshot?run=frozen&device={DEVICE}&step=3",
+    "ledger_totals": f"ledger_totals?run=frozen&device={DEVICE}",
     "layers": "layers?run=frozen",
     "activations": "activations?run=frozen",
     "maps": "maps?run=frozen",
@@ -130,8 +133,9 @@ DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "overview": lambda handlers, source: handlers.overview(source, "frozen", DEVICE, "train", None, None, 1500),
     "snapshots": lambda handlers, source: handlers.snapshots(source, "frozen", None),
     "snapshot": lambda handlers, source: handlers.snapshot(source, "frozen", DEVICE, 3, "train"),
+    "ledger_totals": lambda handlers, source: handlers.ledger_totals(source, "frozen", DEVICE, "train"),
     "layers": lambda handlers, source: handlers.layers(source, "frozen", None),
-    "activations": lambda handlers, source: handlers.activations(source, "frozen", 1500),
+    "activations": lambda handlers, source: handlers.activations(source, "frozen", None, None, 1500),
     "maps": lambda handlers, source: handlers.allocator.maps(source, "frozen", None),
     "map": lambda handlers, source: handlers.allocator.map(source, "frozen", Place(None, DEVICE, 3)),
     "fits": lambda handlers, source: handlers.allocator.fits(source, "frozen", Place(None, DEVICE, 3), 1_000_000),
@@ -182,6 +186,67 @@ def test_the_overview_holds_every_written_step(client: Client) -> None:
     assert head["validations"] == [{"after_step": 59, "batches": 4, "peak_bytes": 150 * MIB}]
     assert [change["became_trainable"] for change in head["changes"]] == [[], ["model/backbone"]]
     assert [int(step) for step in columns["step"][columns["traced"] == 1]] == [3, 41]
+
+
+def test_ledger_totals_are_those_of_the_ledgers(client: Client) -> None:
+    request = f"ledger_totals?run=frozen&device={DEVICE}"
+    snapshots = decode(client.get(BASE + REQUESTS["overview"]).data)[0]["snapshots"]
+    layer = "model/backbone"
+    for query, of_layer in (("", None), (f"&layer={layer}", layer)):
+        head, columns = decode(client.get(BASE + request + query).data)
+        assert head["layer"] == of_layer
+        assert columns["step"].tolist() == [taken["step"] for taken in snapshots]
+        for at, step in enumerate(columns["step"].astype(int)):
+            taken = answer(client, f"snapshot?run=frozen&device={DEVICE}&step={step}")
+            held: dict[tuple[str, bool | None], list[float]] = {}
+            for row in taken["ledger"]:
+                if of_layer in (None, row["layer"]):
+                    sums = held.setdefault((row["category"], row["trainable"]), [0, 0])
+                    sums[0] += row["bytes"]
+                    sums[1] += row["rounding_bytes"] or 0
+            shown = {
+                (group["category"], group["trainable"]): [columns[f"group/{g}"][at], columns[f"rounding/{g}"][at]]
+                for g, group in enumerate(head["groups"])
+            }
+            assert {group: shown[group] for group in held} == held
+            assert columns["in_use_bytes"][at] == taken["in_use_bytes"]
+            if of_layer is None:
+                assert sum(sums[0] for sums in shown.values()) == taken["in_use_bytes"]
+    head, columns = decode(client.get(BASE + request + "&layer=no%20such%20layer").data)
+    assert head["groups"] == [] and len(columns["step"]) == len(snapshots)
+
+
+def test_rounding_that_sums_to_more_than_an_integer_is_answered(tmp_path: pathlib.Path) -> None:
+    # GIVEN a stranger's ledger of 3,000 rows, each with the most bytes of rounding that a record may hold
+    rows = tuple(LedgerRow(f"layer_{at}", "activations", None, 1, 2**53 - 1) for at in range(3000))
+    writer = RunWriter(tmp_path / "exp")
+    writer.snapshot(dataclasses.replace(make_snapshot(3), ledger=rows, in_use_bytes=3000))
+    writer.close()
+    client = client_over(data_provider.MultiplexerDataProvider(multiplexer(tmp_path), str(tmp_path)))
+    for route in ("overview", "ledger_totals"):
+        assert client.get(f"{BASE}{route}?run=exp&device={DEVICE}").status_code == 200
+
+
+def test_recorded_activations_of_a_span_keep_every_step(tmp_path: pathlib.Path) -> None:
+    # GIVEN 1,000 steps of which a far view shows some forty
+    writer = RunWriter(tmp_path / "exp")
+    steps = np.arange(1000)
+    writer.activations(make_activations(steps, ["a", "b"], np.stack([steps * 7, steps % 13], axis=1)))
+    writer.close()
+    client = client_over(data_provider.MultiplexerDataProvider(multiplexer(tmp_path), str(tmp_path)))
+
+    def shown(query: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        return decode(client.get(f"{BASE}activations?run=exp&points=20{query}").data)
+
+    assert len(shown("")[1]["step"]) < 60
+    # THEN the steps of a zoom come whole, or reduced by themselves, with their ends
+    head, columns = shown("&first_step=500&last_step=529")
+    assert columns["step"].tolist() == list(range(500, 530)) and head["total_rows"] == 30
+    assert columns["layer/0"].tolist() == [7 * step for step in range(500, 530)]
+    head, columns = shown("&first_step=500")
+    assert head["total_rows"] == 500 and [columns["step"][0], columns["step"][-1]] == [500, 999]
+    assert shown("&last_step=3")[1]["step"].tolist() == [0, 1, 2, 3]
+    assert shown("&first_step=2000")[1]["step"].tolist() == []
 
 
 def test_the_layers_of_a_step_are_those_of_then(client: Client) -> None:
@@ -247,7 +312,30 @@ BAD = [
         ],
     ),
     ("layers", ["", "run=frozen&step=x", "run=frozen&step=-0", "run=frozen&step=%F3%A0", "run=frozen&device=CPU:0"]),
-    ("activations", ["", "run=frozen&points=0", "run=frozen&points=%00", "run=frozen&first_step=1"]),
+    (
+        "activations",
+        [
+            "",
+            "run=frozen&points=0",
+            "run=frozen&points=%00",
+            "run=frozen&first_step=x",
+            "run=frozen&first_step=5&last_step=4",
+            "run=frozen&phase=train",
+        ],
+    ),
+    (
+        "ledger_totals",
+        [
+            "",
+            "run=frozen",
+            f"device={DEVICE}",
+            f"run=frozen&device={DEVICE}&phase=test",
+            f"run=frozen&device={DEVICE}&layer=",
+            f"run=frozen&device={DEVICE}&layer={'x' * 5000}",
+            f"run=frozen&device={DEVICE}&session=",
+            f"run=frozen&device={DEVICE}&step=3",
+        ],
+    ),
 ]
 
 
@@ -269,6 +357,9 @@ def test_a_wrong_parameter_is_a_400_with_a_sentence(client: Client, route: str, 
         "snapshot?run=frozen&device=CPU:0&step=3&phase=validation",
         "snapshot?run=no&device=CPU:0&step=3",
         "layers?run=no",
+        "ledger_totals?run=no&device=CPU:0",
+        "ledger_totals?run=frozen&device=GPU:9",
+        f"ledger_totals?run=frozen&device={DEVICE}&session=none",
         "activations?run=..%2F..%2Fetc",
         "static/no.js",
         "static/../plugin.py",

@@ -89,7 +89,7 @@ def test_every_answer_is_the_routes_own(report: dict[str, Any], client: Client) 
             assert body == response.data, answer["parameters"]
         routes.add(answer["route"])
     assert routes == {
-        *("runs", "overview", "snapshots", "snapshot", "layers", "activations"),
+        *("runs", "overview", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
         *("maps", "map", "fits", "oom", "card"),
     }
 
@@ -107,7 +107,8 @@ def test_all_that_the_routes_list_is_in_it(report: dict[str, Any], client: Clien
         name = run["run"]
         for device in run["devices"]:
             place = (name, device["device"])
-            assert {(*place, phase) for phase in run["phases"]} <= held("overview", "run", "device", "phase")
+            for route in ("overview", "ledger_totals"):
+                assert {(*place, phase) for phase in run["phases"]} <= held(route, "run", "device", "phase")
             query = urlencode({"run": name, "device": device["device"]})
             taken = client.get(f"{BASE}snapshots?{query}").get_json()["snapshots"]
             assert {(*place, str(one["step"])) for one in taken} <= held("snapshot", "run", "device", "step")

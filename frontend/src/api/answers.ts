@@ -3,6 +3,7 @@
 import type { Activations } from "../model/activations";
 import { CATEGORIES, type Group } from "../model/categories";
 import type { LayerRow, LayersAnswer } from "../model/layers";
+import type { LedgerTotals } from "../model/ledger-totals";
 import type { Epoch, LayerChange, Mode, Overview, SessionStart, SnapshotRef, Validation } from "../model/overview";
 import { PHASES, type DeviceInfo, type RunInfo, type RunsAnswer } from "../model/run";
 import type { HeldRow, LedgerRow, Snapshot, SnapshotSummary } from "../model/snapshot";
@@ -175,5 +176,28 @@ export function parseActivations(buffer: ArrayBuffer): Activations {
     step: columns.column("step"),
     wall_time: columns.column("wall_time"),
     bytes: head.layers.map((_, index) => columns.column(`layer/${index}`)),
+  };
+}
+
+type TotalsHead = Pick<LedgerTotals, "run" | "device" | "phase" | "layer" | "groups">;
+const totalsHead = object<TotalsHead>({
+  run: text,
+  device: text,
+  phase,
+  layer: maybe(text),
+  groups: list(object<Group>({ category, trainable: maybe(flag) })),
+});
+
+export function parseLedgerTotals(buffer: ArrayBuffer): LedgerTotals {
+  const columns = decodeColumns(buffer);
+  const head = totalsHead(columns.head, "ledger_totals");
+  return {
+    ...head,
+    rows: columns.rows,
+    step: columns.column("step"),
+    wall_time: columns.column("wall_time"),
+    in_use_bytes: columns.column("in_use_bytes"),
+    bytes: head.groups.map((_, index) => columns.column(`group/${index}`)),
+    rounding_bytes: head.groups.map((_, index) => columns.column(`rounding/${index}`)),
   };
 }

@@ -1,10 +1,11 @@
 /** A saved report: the server's answers lie in the document, each packed as it would have been sent. Nothing is fetched. */
 
 import { parseCard, parseFit, parseMap, parseMaps, parseOoms } from "./allocator-answers";
-import { parseActivations, parseLayers, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
+import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { list, number, object, text, type Check } from "./check";
 import { Refused } from "./http";
-import type { Source } from "./source";
+import { totalsOf, type LedgerTotals } from "../model/ledger-totals";
+import type { Source, TotalsQuery } from "./source";
 
 /** Of the element that holds the answers. */
 export const REPORT_ID = "tb-memplugin-report";
@@ -89,6 +90,15 @@ class Answers {
     return this.open(step === null ? entries.find((entry) => entry.step === null) : (holding ?? entries[0]));
   }
 
+  /** All answers that say what was asked, whatever their steps. */
+  async all(route: string, wanted: Wanted): Promise<ArrayBuffer[]> {
+    return Promise.all(
+      this.of(route, wanted)
+        .filter(({ answer }) => answer?.status === 200)
+        .map((entry) => this.open(entry)),
+    );
+  }
+
   private of(route: string, wanted: Wanted): Entry[] {
     return this.entries.get(keyOf(route, wanted)) ?? [];
   }
@@ -112,6 +122,14 @@ class Answers {
 
 const json = async (body: Promise<ArrayBuffer>): Promise<unknown> => JSON.parse(decode(await body)) as unknown;
 
+/** Of all layers as the server answered; of one layer from the snapshots that the report holds. */
+async function ledgerTotals(answers: Answers, { run, device, phase, layer, session }: TotalsQuery): Promise<LedgerTotals> {
+  if (layer === null) return parseLedgerTotals(await answers.exact("ledger_totals", { run, device, phase, session }));
+  const held = await answers.all("snapshot", { run, device, phase });
+  const snapshots = held.map((body) => parseSnapshot(JSON.parse(decode(body)) as unknown));
+  return totalsOf(snapshots, layer, { run, device, phase });
+}
+
 /** The source whose data is the content of the report's element. */
 export function embeddedSource(content: string): Source {
   const held = report(JSON.parse(content), "report");
@@ -125,6 +143,7 @@ export function embeddedSource(content: string): Source {
     snapshots: async (run, device) => parseSnapshots(await json(answers.exact("snapshots", { run, device }))),
     snapshot: async (run, device, phase, step) => parseSnapshot(await json(answers.exact("snapshot", { run, device, phase, step }))),
     layers: async (run, step) => parseLayers(await json(answers.at("layers", { run }, step))),
+    ledgerTotals: (query) => ledgerTotals(answers, query),
     activations: async (run) => parseActivations(await answers.exact("activations", { run })),
     maps: async (run, device) => parseMaps(await json(answers.exact("maps", { run, device }))),
     map: async (run, place) => parseMap(await answers.exact("map", { run, ...place })),

@@ -2,7 +2,7 @@
 
 import { parseCard, parseFit, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { list, text } from "./check";
-import { parseActivations, parseLayers, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
+import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import type { Source } from "./source";
 
 /** A refusal that carries the server's own sentence. */
@@ -54,7 +54,11 @@ export const httpSource: Source = {
   snapshots: async (run, device, signal) => parseSnapshots(await json("./snapshots", { run, device }, signal)),
   snapshot: async (run, device, phase, step, signal) => parseSnapshot(await json("./snapshot", { run, device, step, phase }, signal)),
   layers: async (run, step, signal) => parseLayers(await json("./layers", { run, step }, signal)),
-  activations: async (run, points, signal) => parseActivations(await binary("./activations", { run, points }, signal)),
+  ledgerTotals: async (query, signal) => parseLedgerTotals(await binary("./ledger_totals", { ...query }, signal)),
+  activations: async (run, points, span, signal) => {
+    const [first_step, last_step] = span ?? [null, null];
+    return parseActivations(await binary("./activations", { run, first_step, last_step, points }, signal));
+  },
   maps: async (run, device, signal) => parseMaps(await json("./maps", { run, device }, signal)),
   map: async (run, place, signal) => parseMap(await binary("./map", { run, ...place }, signal)),
   fits: async (run, place, bytes, signal) => parseFit(await json("./fits", { run, ...place, bytes }, signal)),

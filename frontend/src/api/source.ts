@@ -4,6 +4,7 @@ import type { Activations } from "../model/activations";
 import type { AllocatorMap, Fit, MapRef, Place } from "../model/allocator-map";
 import type { Card } from "../model/card";
 import type { LayersAnswer } from "../model/layers";
+import type { LedgerTotals } from "../model/ledger-totals";
 import type { Oom } from "../model/oom";
 import type { Overview } from "../model/overview";
 import type { Phase, RunsAnswer } from "../model/run";
@@ -20,6 +21,15 @@ export interface OverviewQuery {
   session: string | null;
 }
 
+export interface TotalsQuery {
+  run: string;
+  device: string;
+  phase: Phase;
+  /** Null for all layers together. */
+  layer: string | null;
+  session: string | null;
+}
+
 export interface Source {
   /** Sentences on what a saved report does not hold; a server has none. */
   absent?: readonly string[];
@@ -27,8 +37,10 @@ export interface Source {
   overview(query: OverviewQuery, signal: AbortSignal): Promise<Overview>;
   snapshots(run: string, device: string, signal: AbortSignal): Promise<SnapshotSummary[]>;
   snapshot(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Snapshot>;
+  ledgerTotals(query: TotalsQuery, signal: AbortSignal): Promise<LedgerTotals>;
   layers(run: string, step: number | null, signal: AbortSignal): Promise<LayersAnswer>;
-  activations(run: string, points: number, signal: AbortSignal): Promise<Activations>;
+  /** `span`: first and last step; null for all. */
+  activations(run: string, points: number, span: readonly [number, number] | null, signal: AbortSignal): Promise<Activations>;
   maps(run: string, device: string, signal: AbortSignal): Promise<MapRef[]>;
   map(run: string, place: Place, signal: AbortSignal): Promise<AllocatorMap>;
   fits(run: string, place: Place, bytes: number, signal: AbortSignal): Promise<Fit>;

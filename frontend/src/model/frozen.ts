@@ -1,8 +1,8 @@
 /** The stack split by what is frozen and what is trainable. */
 
 import type { Category } from "./categories";
+import type { LedgerTotals } from "./ledger-totals";
 import type { Overview } from "./overview";
-import type { LedgerRow } from "./snapshot";
 
 export type Side = "frozen" | "trainable" | "other";
 export const SIDES: readonly Side[] = ["frozen", "trainable", "other"];
@@ -21,19 +21,23 @@ interface Shares {
   trainable: number;
 }
 
-function sharesByCategory(ledger: readonly LedgerRow[]): Map<Category, Shares> {
-  const sums = new Map<Category, Record<Side, number>>();
-  for (const row of ledger) {
-    const sum = sums.get(row.category) ?? { frozen: 0, trainable: 0, other: 0 };
-    sum[sideOf(row.trainable)] += row.bytes;
-    sums.set(row.category, sum);
-  }
-  return new Map(
-    [...sums].map(([category, { frozen, trainable, other }]) => {
+/** Of each traced step: the shares of every category. */
+function sharesByStep(totals: LedgerTotals | null): Map<number, Map<Category, Shares>> {
+  const found = new Map<number, Map<Category, Shares>>();
+  for (let row = 0; totals !== null && row < totals.rows; row += 1) {
+    const sums = new Map<Category, Record<Side, number>>();
+    totals.groups.forEach(({ category, trainable }, index) => {
+      const sum = sums.get(category) ?? { frozen: 0, trainable: 0, other: 0 };
+      sum[sideOf(trainable)] += totals.bytes[index]?.[row] ?? 0;
+      sums.set(category, sum);
+    });
+    const shares = [...sums].map(([category, { frozen, trainable, other }]): [Category, Shares] => {
       const total = frozen + trainable + other || 1;
       return [category, { frozen: frozen / total, trainable: trainable / total }];
-    }),
-  );
+    });
+    found.set(totals.step[row] ?? NaN, new Map(shares));
+  }
+  return found;
 }
 
 /** Only trainable weights have gradients and slots; of the rest nothing is known without a ledger. */
@@ -44,10 +48,10 @@ function sharesWithoutLedger(category: Category): Shares {
 
 /**
  * Parts in the order of the stack: what frozen layers hold, then what trainable layers hold, then the rest.
- * A group that is not split by the server is split as in the ledger of the snapshot that its row's composition is from;
+ * A group that the overview does not split is split as in the ledger of the snapshot that its row's composition is from;
  * in every row the parts sum to what the groups sum to.
  */
-export function splitBySide(overview: Overview, ledgers: ReadonlyMap<number, readonly LedgerRow[]>): SidePart[] {
+export function splitBySide(overview: Overview, totals: LedgerTotals | null): SidePart[] {
   const parts = new Map<string, SidePart>();
   const part = (side: Side, category: Category): SidePart => {
     const key = `${side}/${category}`;
@@ -55,7 +59,8 @@ export function splitBySide(overview: Overview, ledgers: ReadonlyMap<number, rea
     parts.set(key, made);
     return made;
   };
-  const shares = new Map([...ledgers].map(([index, ledger]) => [index, sharesByCategory(ledger)]));
+  const ofStep = sharesByStep(totals);
+  const shares = overview.snapshots.map(({ step }) => ofStep.get(step));
   overview.groups.forEach(({ category, trainable }, index) => {
     const bytes = overview.bytes[index] as Float64Array;
     const whole = trainable === null ? null : part(sideOf(trainable), category).bytes;
@@ -64,7 +69,7 @@ export function splitBySide(overview: Overview, ledgers: ReadonlyMap<number, rea
       if (Number.isNaN(value)) continue;
       if (whole) whole[row] = (whole[row] as number) + value;
       else {
-        const known = shares.get(overview.snapshot[row] ?? NaN)?.get(category) ?? sharesWithoutLedger(category);
+        const known = shares[overview.snapshot[row] ?? NaN]?.get(category) ?? sharesWithoutLedger(category);
         addSplit(part, category, row, value, known);
       }
     }
@@ -93,11 +98,4 @@ function addSplit(
     const { bytes } = part(side, category);
     bytes[row] = (bytes[row] as number) + amount;
   }
-}
-
-/** Indices of at most `limit` snapshots, evenly chosen, the first and the last among them. */
-export function chosenSnapshots(count: number, limit: number): number[] {
-  if (count <= limit) return Array.from({ length: count }, (_, index) => index);
-  const chosen = Array.from({ length: limit }, (_, index) => Math.round((index * (count - 1)) / (limit - 1)));
-  return [...new Set(chosen)];
 }

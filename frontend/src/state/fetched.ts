@@ -6,6 +6,7 @@ import type { Activations } from "../model/activations";
 import type { AllocatorMap, Fit, MapRef, Place } from "../model/allocator-map";
 import type { Card } from "../model/card";
 import type { LayersAnswer } from "../model/layers";
+import type { LedgerTotals } from "../model/ledger-totals";
 import type { Oom } from "../model/oom";
 import type { Overview, SnapshotRef } from "../model/overview";
 import type { RunInfo } from "../model/run";
@@ -21,6 +22,7 @@ export function createFetched() {
     snapshotLists: new Resource<SnapshotSummary[]>(queue),
     snapshots: new Resource<Snapshot>(queue),
     activations: new Resource<Activations>(queue),
+    ledgerTotals: new Resource<LedgerTotals>(queue),
     layers: new Resource<LayersAnswer>(queue),
     mapLists: new Resource<MapRef[]>(queue),
     maps: new Resource<AllocatorMap>(queue),

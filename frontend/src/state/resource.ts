@@ -10,6 +10,8 @@ export interface Loaded<T> {
   loading: boolean;
 }
 
+export const NOTHING: Loaded<never> = { value: null, error: null, loading: false };
+
 interface Entry<T> {
   state: Signal<Loaded<T>>;
   version: string;

@@ -11,20 +11,17 @@ import type { Snapshot } from "../model/snapshot";
 import { decode, encode, type Choices } from "./address";
 import { createFetched, createRecords, type Fetched, type Records } from "./fetched";
 import { readAddress, writeAddress } from "./host";
-import type { Loaded } from "./resource";
-import { colourIndex, matcher, otherRun, primaryRun, selectedRuns, shownDevice, shownPhase } from "./selection";
+import { createActivations, createTotals } from "./recorded";
+import { NOTHING, type Loaded } from "./resource";
+import { createShown, type ChoicesSignal, type Shown } from "./shown";
 
 const POINTS = 1500;
 const POINTS_OF_OTHERS = 500;
-/** Rows of recorded activations: each has as many figures as there are layers. */
-const POINTS_OF_LAYERS = 600;
 
 export type Store = ReturnType<typeof createStore>;
 
 const overviewKey = ({ run, device, phase, points, span, session }: OverviewQuery): string =>
   JSON.stringify([run, device, phase, points, span, session]);
-
-const NOTHING: Loaded<never> = { value: null, error: null, loading: false };
 
 function createChoices() {
   const choices = signal<Choices>(decode(readAddress()));
@@ -79,36 +76,6 @@ function createRuns(source: Source) {
   };
   return { answer, hostRuns, refresh };
 }
-
-/** What is shown, from what there is and what the user chose. */
-function createShown(runsState: ReturnType<typeof createRuns>, { choices }: ReturnType<typeof createChoices>) {
-  const sticky = signal<string | null>(null);
-  const runs = computed<RunInfo[]>(() => runsState.answer.value.value?.runs ?? []);
-  const selected = computed(() => selectedRuns(runs.value, choices.value));
-  const primary = computed(() => primaryRun(selected.value, choices.value, sticky.value));
-  // The page's own first choice stays, whatever newer runs appear.
-  effect(() => {
-    if (sticky.value === null && primary.value) sticky.value = primary.value.run;
-  });
-  return {
-    runs,
-    selected,
-    primary,
-    other: computed(() => otherRun(runs.value, selected.value, primary.value, choices.value)),
-    device: computed(() => shownDevice(primary.value, choices.value)),
-    phase: computed(() => shownPhase(primary.value, choices.value)),
-    colours: computed(() =>
-      colourIndex(
-        runs.value.map(({ run }) => run),
-        runsState.hostRuns.value,
-      ),
-    ),
-    filter: computed(() => matcher(choices.value.filter)),
-  };
-}
-
-type Shown = ReturnType<typeof createShown>;
-type ChoicesSignal = ReturnType<typeof createChoices>["choices"];
 
 /** Overviews of the checked runs: the whole, and of a zoom its own with every step that fits. */
 function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices: ChoicesSignal) {
@@ -171,7 +138,7 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
   };
 }
 
-/** Lists of snapshots, snapshots and recorded activations of the run that is the stack. */
+/** Lists of snapshots, snapshots and layer tables of the run that is the stack. */
 function createDetails(source: Source, fetched: Fetched, records: Records, shown: Shown, choices: ChoicesSignal) {
   const listKey = computed(() => JSON.stringify([shown.primary.value?.run, shown.device.value]));
   effect(() => {
@@ -179,12 +146,6 @@ function createDetails(source: Source, fetched: Fetched, records: Records, shown
     const { view } = choices.value;
     if ((view !== "fragmentation" && view !== "layer") || !run || device === null) return;
     fetched.snapshotLists.want(listKey.value, run.version, (abort) => source.snapshots(run.run, device, abort));
-  });
-  effect(() => {
-    const run = shown.primary.value;
-    if (!run || run.activation_layers === 0) return;
-    if (choices.value.view !== "activations" && run.devices.length > 0) return;
-    fetched.activations.want(run.run, run.version, (abort) => source.activations(run.run, POINTS_OF_LAYERS, abort));
   });
   /** Calls with the run and the device that are shown, if there are any. */
   const shownNow = <T>(work: (run: RunInfo, device: string) => T, otherwise: T): T => {
@@ -196,7 +157,6 @@ function createDetails(source: Source, fetched: Fetched, records: Records, shown
     layersAt: (step: number): Loaded<LayersAnswer> => shownNow((run) => records.layersIn(run, step), NOTHING),
     wantLayers: (step: number): void => shownNow((run) => records.wantLayersIn(run, step), undefined),
     snapshotList: computed(() => fetched.snapshotLists.read(listKey.value)),
-    activations: computed(() => (shown.primary.value ? fetched.activations.read(shown.primary.value.run) : NOTHING)),
     snapshotOf: (ref: SnapshotRef): Loaded<Snapshot> => shownNow((run, device) => records.snapshotIn(run, device, ref), NOTHING),
     wantSnapshot: (ref: SnapshotRef): void => shownNow((run, device) => records.wantSnapshotIn(run, device, ref), undefined),
   };
@@ -207,7 +167,7 @@ export function createStore(source: Source) {
   const runs = createRuns(source);
   const fetched = createFetched();
   const records = createRecords(source, fetched);
-  const shown = createShown(runs, chosen);
+  const shown = createShown(runs, chosen.choices);
   const resources = Object.values(fetched);
   return {
     ...chosen,
@@ -215,6 +175,8 @@ export function createStore(source: Source) {
     ...createOverviews(source, fetched, shown, chosen.choices),
     ...records,
     ...createDetails(source, fetched, records, shown, chosen.choices),
+    ...createActivations(source, fetched, shown, chosen.choices),
+    ...createTotals(source, fetched, shown, chosen.choices),
     answer: runs.answer,
     absent: source.absent ?? [],
     /** The step under the pointer or the keyboard's cursor. */

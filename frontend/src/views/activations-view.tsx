@@ -8,7 +8,6 @@ import type { PlotSpec } from "../charts/plot";
 import { stackLayout } from "../charts/stack-layout";
 import { formatBytes, unitOf, type Unit } from "../lib/bytes";
 import { formatDuration, plural } from "../lib/format";
-import { nearestIndex } from "../lib/search";
 import { topLayers, totalAt, type Activations, type LayerSeries } from "../model/activations";
 import { distinctNames } from "../model/names";
 import type { Choices } from "../state/address";
@@ -16,9 +15,10 @@ import { INKS, sequence, type Scheme } from "../theme/palette";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { rangeOf, stepsBetweenPlaces } from "./frame";
+import { rangeOf, rangeOfSome } from "./frame";
 import { Figure, UnitButton } from "./figures";
 import { AXIS_INKS } from "./overview-spec";
+import { useStepsChart } from "./steps-chart";
 import { exactBytes } from "./step-panel";
 
 /** Layers shown one by one; the others are one band. */
@@ -50,13 +50,10 @@ function specOf(
     series.map(({ bytes }) => bytes),
   );
   const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
-  const { zoom, axis } = choices;
-  const places = zoom === null ? null : zoom.map((step) => (axis === "step" ? step : (x[nearestIndex(activations.step, step)] ?? 0)));
-  const range =
-    places && (places[1] as number) > (places[0] as number) ? ([places[0] as number, places[1] as number] as const) : rangeOf(edges);
+  const range = rangeOfSome(activations.step, x, choices, null) ?? rangeOf(edges);
   return {
     x,
-    xKind: axis,
+    xKind: choices.axis,
     range,
     yKind: "bytes",
     yMax: top * 1.08,
@@ -143,29 +140,16 @@ export function ActivationsView({ activations }: { activations: Activations }) {
     columns: ["step", ...activations.layers],
     rows: [...activations.step].map((step, index) => [step, ...activations.bytes.map((bytes) => bytes[index] ?? null)]),
   }));
-  const rowOf = (step: number | null): number | null => (step === null ? null : nearestIndex(activations.step, step));
-  const stepOf = (index: number | null): number | null => (index === null ? null : (activations.step[index] ?? null));
-  const cursor = rowOf(store.cursor.value);
-  const pin = rowOf(choices.step);
-  const row = cursor ?? pin ?? activations.rows - 1;
+  const chart = useStepsChart(activations.step, spec.x);
+  const row = chart.cursor ?? chart.pin ?? activations.rows - 1;
   return (
     <div class="body">
       <div class="picture">
         <Chart
           label={`Recorded activation bytes of ${activations.run} by layer over steps.`}
           spec={spec}
-          marks={[]}
-          cursor={cursor}
-          pin={pin}
+          {...chart}
           describe={(index) => `step ${activations.step[index] ?? "unknown"}: ${formatBytes(totalAt(series, index) ?? 0)} in all`}
-          onCursor={(index) => (store.cursor.value = stepOf(index))}
-          onPin={(index) => store.choose({ step: stepOf(index) })}
-          onZoom={(from, to) => {
-            const zoom = stepsBetweenPlaces(activations.step, spec.x, from, to);
-            if (zoom) store.choose({ zoom });
-          }}
-          onReset={() => store.choose({ zoom: null })}
-          onInside={store.hold}
         />
         <p class="legend">
           <span>

@@ -108,9 +108,18 @@ function View() {
           );
         const key = `${overview.run}/${overview.device}/${overview.phase}`;
         const { layer } = store.choices.value;
-        if (view === "layer" && layer !== null) return <LayerView key={`${key}/${layer}`} overview={overview} layer={layer} />;
+        if (view === "layer" && layer !== null)
+          return (
+            <Await loaded={store.ledgerTotals.value}>
+              {(totals) => <LayerView key={`${key}/${layer}`} totals={totals} layer={layer} />}
+            </Await>
+          );
         if (view === "layers" || view === "layer") return <LayersView key={key} overview={overview} />;
-        return view === "frozen" ? <FrozenView key={key} overview={overview} /> : <OverviewView key={key} overview={overview} />;
+        if (view === "frozen")
+          return (
+            <Await loaded={store.ledgerTotals.value}>{(totals) => <FrozenView key={key} overview={overview} totals={totals} />}</Await>
+          );
+        return <OverviewView key={key} overview={overview} />;
       }}
     </Await>
   );

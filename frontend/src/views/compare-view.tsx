@@ -14,15 +14,16 @@ import { fillOf, runColour } from "../theme/palette";
 import { Bridge } from "./bridge";
 import { Chart } from "./chart";
 import { compareSpec, rowFor, type Curve } from "./compare-spec";
+import { Sides, peakOfSide, type ComparedSide, type Pair } from "./compare-sides";
 import { CompareTable, Size, signed } from "./compare-table";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
 import { Swatch, UnitButton } from "./figures";
-import { cursorRow, stepsBetween } from "./frame";
 import { exactBytes } from "./step-panel";
+import { useStepsChart } from "./steps-chart";
 
-/** What each layer holds at a row: by the trace that describes it, and the layer table of that step. */
-function useLayers(run: RunInfo, overview: Overview, row: number): readonly LayerFigures[] | null {
+/** What each layer holds: by the trace that describes the step, and the layer table of that step. */
+function useLayers({ run, overview, row }: ComparedSide): readonly LayerFigures[] | null {
   const store = useStore();
   const source = provenance(overview, row);
   const ref = source.kind === "layer table" ? null : source.snapshot;
@@ -36,55 +37,6 @@ function useLayers(run: RunInfo, overview: Overview, row: number): readonly Laye
   const ready = (table.value ?? table.error) !== null && (snapshot === null || (snapshot.value ?? snapshot.error) !== null);
   const ledger = snapshot?.value?.ledger ?? null;
   return useMemo(() => (ready ? layerFigures(table.value, ledger) : null), [ready, table.value, ledger]);
-}
-
-interface SideProps {
-  letter: "A" | "B";
-  run: RunInfo;
-  overview: Overview;
-  row: number;
-  colour: string;
-  step: number | null;
-  chooseRun: (run: string) => void;
-  chooseStep: (step: number | null) => void;
-}
-
-function Side({ letter, run, overview, row, colour, step, chooseRun, chooseStep }: SideProps) {
-  const store = useStore();
-  const source = provenance(overview, row);
-  const traced =
-    source.kind === "layer table" ? "" : source.kind === "traced" ? ", traced" : `, described by the trace of step ${source.snapshot.step}`;
-  return (
-    <div class="side">
-      <span class="letter" style={{ borderColor: colour }}>
-        {letter}
-      </span>
-      <select aria-label={`Run ${letter}`} value={run.run} onChange={(event) => chooseRun(event.currentTarget.value)}>
-        {store.runs.value
-          .filter(({ devices }) => devices.length > 0)
-          .map(({ run: name }) => (
-            <option key={name} value={name}>
-              {name}
-            </option>
-          ))}
-      </select>
-      <label>
-        step{" "}
-        <input
-          type="number"
-          min="0"
-          placeholder="peak"
-          aria-label={`Step of ${letter}; empty for that of the highest peak`}
-          value={step ?? ""}
-          onChange={(event) => chooseStep(event.currentTarget.value === "" ? null : Number(event.currentTarget.value))}
-        />
-      </label>
-      <span class="small" data-testid={`side-${letter}`} data-step={at(overview.step, row) ?? ""}>
-        {overview.device}, {step === null ? "highest peak, " : ""}step {at(overview.step, row) ?? "?"}
-        {traced}
-      </span>
-    </div>
-  );
 }
 
 function Categories({ deltas, a, b }: { deltas: readonly GroupDelta[]; a: number | null; b: number | null }) {
@@ -167,6 +119,41 @@ function summary(deltas: readonly GroupDelta[], a: number | null, b: number | nu
   return `${head}: ${named.join(", ")}.`;
 }
 
+function Curves({ pair }: { pair: Pair }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const choices = store.choices.value;
+  const [a, b] = pair;
+  const same = a.run === b.run;
+  const spec = useMemo(() => {
+    const curve = ({ overview, colour, row }: ComparedSide, dash: readonly number[]): Curve => ({ overview, colour, dash, row });
+    return compareSpec(curve(a, []), curve(b, same ? [4, 3] : []), choices, scheme);
+  }, [a.overview, b.overview, a.row, b.row, a.colour, b.colour, same, choices.axis, choices.zoom, scheme]);
+  const chart = useStepsChart(a.overview.step, spec.x);
+  return (
+    <Chart
+      height="medium"
+      label={`Measured peaks of ${a.run.run} and ${b.run.run} over steps.`}
+      spec={spec}
+      {...chart}
+      pin={null}
+      describe={(index) => rowSentence(a.overview, index)}
+    />
+  );
+}
+
+/** A and B as chosen. */
+function usePair({ a, b, run, other }: CompareProps): Pair {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const { step, otherStep } = store.choices.value;
+  const colour = (name: string): string => runColour(store.colours.value.get(name) ?? 0, scheme);
+  return [
+    { letter: "A", run, overview: a, row: rowFor(a, step, peakRow(a)), colour: colour(run.run), step },
+    { letter: "B", run: other, overview: b, row: rowFor(b, otherStep, peakRow(b)), colour: colour(other.run), step: otherStep },
+  ];
+}
+
 interface CompareProps {
   a: Overview;
   b: Overview;
@@ -174,118 +161,32 @@ interface CompareProps {
   other: RunInfo;
 }
 
-function Sides({
-  a,
-  b,
-  run,
-  other,
-  rows,
-  colours,
-}: CompareProps & { rows: readonly [number, number]; colours: readonly [string, string] }) {
-  const store = useStore();
-  const { step, otherStep } = store.choices.value;
-  const swap = { primary: other.run, other: run.run, step: otherStep, otherStep: step, session: null };
-  return (
-    <div class="sides">
-      <Side
-        letter="A"
-        run={run}
-        overview={a}
-        row={rows[0]}
-        colour={colours[0]}
-        step={step}
-        chooseRun={(name) => store.choose({ primary: name, step: null, session: null })}
-        chooseStep={(chosen) => store.choose({ step: chosen })}
-      />
-      <Side
-        letter="B"
-        run={other}
-        overview={b}
-        row={rows[1]}
-        colour={colours[1]}
-        step={otherStep}
-        chooseRun={(name) => store.choose({ other: name, otherStep: null })}
-        chooseStep={(chosen) => store.choose({ otherStep: chosen })}
-      />
-      <button type="button" class="quiet" onClick={() => store.choose(swap)}>
-        Swap A and B
-      </button>
-    </div>
-  );
-}
-
-function Curves({
-  a,
-  b,
-  run,
-  other,
-  rows,
-  colours,
-}: CompareProps & { rows: readonly [number, number]; colours: readonly [string, string] }) {
-  const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
-  const spec = useMemo(() => {
-    const curves: [Curve, Curve] = [
-      { overview: a, colour: colours[0], dash: [], row: rows[0] },
-      { overview: b, colour: colours[1], dash: run === other ? [4, 3] : [], row: rows[1] },
-    ];
-    return compareSpec(...curves, choices, scheme);
-  }, [a, b, ...rows, choices.axis, choices.zoom, scheme, ...colours]);
-  const stepOf = (index: number | null): number | null => (index === null ? null : (a.step[index] ?? null));
-  return (
-    <Chart
-      height="medium"
-      label={`Measured peaks of ${run.run} and ${other.run} over steps.`}
-      spec={spec}
-      marks={[]}
-      cursor={cursorRow(a, store.cursor.value)}
-      pin={null}
-      describe={(index) => rowSentence(a, index)}
-      onCursor={(index) => (store.cursor.value = stepOf(index))}
-      onPin={(index) => store.choose({ step: stepOf(index) })}
-      onZoom={(from, to) => {
-        const zoom = stepsBetween(a, spec.x, from, to);
-        if (zoom) store.choose({ zoom });
-      }}
-      onReset={() => store.choose({ zoom: null })}
-      onInside={store.hold}
-    />
-  );
-}
-
 export function CompareView(props: CompareProps) {
-  const { a, b, run, other } = props;
-  const store = useStore();
-  const scheme = schemeOf(store);
-  const choices = store.choices.value;
-  const rows = [rowFor(a, choices.step, peakRow(a)), rowFor(b, choices.otherStep, peakRow(b))] as const;
-  const colour = (name: string): string => runColour(store.colours.value.get(name) ?? 0, scheme);
-  const colours = [colour(run.run), colour(other.run)] as const;
-  const deltas = useMemo(() => groupDeltas(composition(a, rows[0]), composition(b, rows[1])), [a, b, ...rows]);
-  const [ofA, ofB] = [useLayers(run, a, rows[0]), useLayers(other, b, rows[1])];
+  const pair = usePair(props);
+  const [a, b] = pair;
+  const deltas = useMemo(
+    () => groupDeltas(composition(a.overview, a.row), composition(b.overview, b.row)),
+    [a.overview, b.overview, a.row, b.row],
+  );
+  const [ofA, ofB] = [useLayers(a), useLayers(b)];
   const layers = useMemo(() => (ofA && ofB ? layerDeltas(ofA, ofB) : null), [ofA, ofB]);
-  const [peakA, peakB] = [at(a.peak_bytes, rows[0]), at(b.peak_bytes, rows[1])];
   useExport("svg", () => deltaTable(layers ?? []));
+  const named = ({ letter, run, colour }: ComparedSide) => ({ name: `${letter}: ${run.run}`, colour });
   return (
     <div class="compare">
-      <Sides {...props} rows={rows} colours={colours} />
+      <Sides pair={pair} />
       <div class="body">
         <div class="picture">
           <h2 class="verdict" data-testid="difference">
-            {unbroken(summary(deltas, peakA, peakB))}
+            {unbroken(summary(deltas, peakOfSide(a), peakOfSide(b)))}
           </h2>
-          <Bridge
-            deltas={deltas}
-            from={{ name: `A: ${run.run}`, colour: colours[0] }}
-            to={{ name: `B: ${other.run}`, colour: colours[1] }}
-          />
-          <Curves {...props} rows={rows} colours={colours} />
+          <Bridge deltas={deltas} from={named(a)} to={named(b)} />
+          <Curves pair={pair} />
           <p class="legend">
             <span>Measured peaks; the dotted lines are the steps compared. A click chooses that of A.</span>
           </p>
         </div>
-        <Categories deltas={deltas} a={peakA} b={peakB} />
+        <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} />
       </div>
       {layers && <CompareTable deltas={layers} />}
     </div>

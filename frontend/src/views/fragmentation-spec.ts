@@ -1,16 +1,15 @@
 /** The pool and its free blocks at traced steps. Pure. */
 
-import { byteRange, cellEdges, xValues, type Range } from "../charts/axis";
+import { byteRange, cellEdges, xValues } from "../charts/axis";
 import { pointsPainter, type LineStyle } from "../charts/paint";
 import type { PlotSpec } from "../charts/plot";
 import { capacityPainter } from "../charts/rules";
 import { formatBytes, formatExact } from "../lib/bytes";
 import { formatShare } from "../lib/format";
-import { lowerBound } from "../lib/search";
 import { poolParts, type PoolParts, type SnapshotSummary } from "../model/snapshot";
 import type { Choices } from "../state/address";
 import { INKS, type Scheme } from "../theme/palette";
-import { rangeOf } from "./frame";
+import { rangeOf, rangeOfSome } from "./frame";
 import { AXIS_INKS, highest } from "./overview-spec";
 
 export interface PoolSeries {
@@ -72,17 +71,6 @@ export function snapshotColumns(list: readonly SnapshotSummary[]): Snapshots {
 const column = (snapshots: Snapshots, name: keyof PoolParts): Float64Array =>
   Float64Array.from(snapshots.parts, (parts) => parts[name] ?? NaN);
 
-/** Range of the x-axis: that of the zoom, with room at both ends so that no point touches the frame. */
-function rangeFor(snapshots: Snapshots, x: Float64Array, choices: Choices, span: readonly [number, number] | null): Range {
-  const { zoom, axis } = choices;
-  if (axis === "step" && zoom !== null) return [zoom[0] - 0.5, zoom[1] + 0.5];
-  if (axis === "step" && span !== null) return [span[0] - 0.5, span[1] + 0.5];
-  const whole = rangeOf(cellEdges(x));
-  if (zoom === null) return whole;
-  const [first, last] = [x[lowerBound(snapshots.step, zoom[0])], x[lowerBound(snapshots.step, zoom[1] + 1) - 1]];
-  return first !== undefined && last !== undefined && last > first ? [first, last] : whole;
-}
-
 function specOf(
   snapshots: Snapshots,
   choices: Choices,
@@ -90,7 +78,14 @@ function specOf(
   span: readonly [number, number] | null,
 ): Omit<PlotSpec, "yKind" | "yMax" | "painters"> {
   const x = xValues(choices.axis, snapshots.step, snapshots.wall_time, snapshots.wall_time[0] ?? 0);
-  return { x, xKind: choices.axis, range: rangeFor(snapshots, x, choices, span), headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
+  return {
+    x,
+    xKind: choices.axis,
+    range: rangeOfSome(snapshots.step, x, choices, span) ?? rangeOf(cellEdges(x)),
+    headroom: 8,
+    inks: AXIS_INKS[scheme],
+    lanes: [],
+  };
 }
 
 const style = (name: keyof PoolParts, scheme: Scheme): LineStyle => ({ colour: lineColour(name, scheme), width: 1.5, dash: [] });

@@ -5,7 +5,6 @@ import { useLayoutEffect, useMemo } from "preact/hooks";
 import { unitOf, type Unit } from "../lib/bytes";
 import { formatShare, unbroken } from "../lib/format";
 import type { Table } from "../lib/table";
-import { nearestIndex } from "../lib/search";
 import { modeLabel } from "../model/overview";
 import type { PoolParts, SnapshotSummary } from "../model/snapshot";
 import type { RunInfo } from "../model/run";
@@ -13,7 +12,6 @@ import { CardBar } from "./card-bar";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { stepsBetweenPlaces } from "./frame";
 import { Figure, Swatch, UnitButton } from "./figures";
 import {
   RATIOS,
@@ -30,6 +28,7 @@ import {
 import { LegendItem } from "./legend";
 import { MapView } from "./map-view";
 import { Fault, Nothing } from "./states";
+import { useStepsChart } from "./steps-chart";
 import { exactBytes } from "./step-panel";
 
 function Ratios({ parts }: { parts: PoolParts }) {
@@ -181,31 +180,6 @@ function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummar
   );
 }
 
-/** What both charts share: one cursor, one pinned step, one zoom. */
-function usePoolChart(snapshots: Snapshots, x: Float64Array) {
-  const store = useStore();
-  const choices = store.choices.value;
-  const rowOf = (step: number | null): number | null => (step === null ? null : nearestIndex(snapshots.step, step));
-  const stepOf = (index: number | null): number | null => (index === null ? null : (snapshots.step[index] ?? null));
-  return {
-    marks: [],
-    cursor: rowOf(store.cursor.value),
-    pin: rowOf(choices.step),
-    describe: (index: number) => poolSentence(snapshots, index),
-    onCursor: (index: number | null) => (store.cursor.value = stepOf(index)),
-    onPin: (index: number) => store.choose({ step: stepOf(index) }),
-    onZoom: (from: number, to: number) => {
-      const [first, last] =
-        choices.axis === "step"
-          ? [Math.max(Math.ceil(from), 0), Math.floor(to)]
-          : (stepsBetweenPlaces(snapshots.step, x, from, to) ?? [0, 0]);
-      if (last > first) store.choose({ zoom: [first, last] });
-    },
-    onReset: () => store.choose({ zoom: null }),
-    onInside: store.hold,
-  };
-}
-
 const POOL_FIGURES = ["in_use_bytes", "free_largest", "free_rest", "pool_bytes", "unreserved", "fragmentation", "utilisation"] as const;
 
 const poolFile = ({ list, parts }: Snapshots): Table => ({
@@ -224,7 +198,7 @@ export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }
     const span = first === null || last === null ? null : ([first, last] as const);
     return [sizesSpec(snapshots, choices, scheme, span), ratiosSpec(snapshots, choices, scheme, span)];
   }, [snapshots, choices.axis, choices.zoom, scheme, first, last]);
-  const shared = usePoolChart(snapshots, sizes.x);
+  const shared = { ...useStepsChart(snapshots.step, sizes.x), describe: (index: number) => poolSentence(snapshots, index) };
   useExport("canvas", () => poolFile(snapshots));
   if (list.length === 0) return <NoSnapshots />;
   const row = shared.cursor ?? shared.pin ?? list.length - 1;

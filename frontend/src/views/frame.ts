@@ -5,7 +5,7 @@ import type { Painter } from "../charts/paint";
 import { LANE_HEIGHT, lanePainter, ruleAcross, type Span } from "../charts/rules";
 import { lowerBound } from "../lib/search";
 import { effectSentence, effectTitle, effects, isFreezing } from "../model/changes";
-import { rowOfStep, type Overview } from "../model/overview";
+import type { Overview } from "../model/overview";
 import type { Choices } from "../state/address";
 import type { Ink } from "../theme/palette";
 import type { ChartMark } from "./chart";
@@ -40,14 +40,29 @@ export function rangeOf(edges: Float64Array): Range {
   return last > first ? [first, last] : [first - 0.5, first + 0.5];
 }
 
-/** Steps whose places lie inside a span of the axis, null if there are fewer than two. */
-export function stepsBetweenPlaces(steps: Float64Array, x: Float64Array, from: number, to: number): [number, number] | null {
-  const [first, last] = [steps[lowerBound(x, from)], steps[lowerBound(x, to) - 1]];
-  return first === undefined || last === undefined || last <= first ? null : [first, last];
+/**
+ * The range of a chart of some steps only, such as the traced ones: that of the zoom, else from the run's first to its last step; null if
+ * neither says it.
+ */
+export function rangeOfSome(
+  steps: Float64Array,
+  x: Float64Array,
+  { axis, zoom }: Pick<Choices, "axis" | "zoom">,
+  span: readonly [number, number] | null,
+): Range | null {
+  const [first, last] = zoom ?? span ?? [0, 0];
+  if (axis === "step") return zoom === null && span === null ? null : [first - 0.5, last + 0.5];
+  if (zoom === null) return null;
+  const [from, to] = [x[lowerBound(steps, first)], x[lowerBound(steps, last + 1) - 1]];
+  return from !== undefined && to !== undefined && to > from ? [from, to] : null;
 }
 
-export const stepsBetween = (overview: Overview, x: Float64Array, from: number, to: number): [number, number] | null =>
-  stepsBetweenPlaces(overview.step, x, from, to);
+/** First and last step of a span of the axis, null if that are fewer than two; `x` are the places of `steps`. */
+export function zoomOf(kind: XKind, steps: Float64Array, x: Float64Array, from: number, to: number): [number, number] | null {
+  const [first, last] =
+    kind === "step" ? [Math.max(Math.ceil(from), 0), Math.floor(to)] : [steps[lowerBound(x, from)], steps[lowerBound(x, to) - 1]];
+  return first === undefined || last === undefined || last <= first ? null : [first, last];
+}
 
 /** The marks of layer-table changes with their sentences. */
 export function changeMarks(overview: Overview, places: Places, kind: XKind): ChartMark[] {
@@ -83,9 +98,3 @@ export function epochLane(overview: Overview, places: Places, kind: XKind, ink: 
 
 /** Room above the plot: a line of marks, then the lane of epochs. */
 export const headroom = (marks: boolean, lane: boolean): number => 8 + (marks ? 26 : 0) + (lane ? LANE_HEIGHT + 4 : 0);
-
-/** The row that a chart's cursor stands on, null without a cursor. */
-export const cursorRow = (overview: Overview, step: number | null): number | null => {
-  if (step === null || overview.rows === 0) return null;
-  return rowOfStep(overview, step);
-};

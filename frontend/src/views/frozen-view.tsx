@@ -1,56 +1,29 @@
 /** What the frozen part still costs, what the trainable part costs, and what an unfreezing did. */
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 
 import { formatBytes, type Unit } from "../lib/bytes";
 import { plural, unbroken } from "../lib/format";
 import { categoryLabel, categoryMeaning } from "../model/categories";
 import { effectSentence, effects, isFreezing } from "../model/changes";
-import { SIDES, chosenSnapshots, splitBySide, type Side, type SidePart } from "../model/frozen";
-import { at, peakRow, rowSentence, type Overview } from "../model/overview";
-import type { LedgerRow } from "../model/snapshot";
+import { SIDES, splitBySide, type Side, type SidePart } from "../model/frozen";
+import type { LedgerTotals } from "../model/ledger-totals";
+import { at, type Overview } from "../model/overview";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { changeMarks, cursorRow, startOf, stepsBetween } from "./frame";
+import { startOf } from "./frame";
 import { frozenPicture, sideFill, sideKey } from "./frozen-spec";
 import { Figure } from "./figures";
 import { StackLegend } from "./legend";
+import { useOverviewChart } from "./steps-chart";
 import { PanelHead, Provenance, Totals, exactBytes, panelUnit } from "./step-panel";
-
-/** Ledgers fetched for one picture: more would not be told apart, and each is a request. */
-const LEDGERS = 48;
 
 const HEADINGS: Record<Side, string> = {
   frozen: "Frozen layers hold",
   trainable: "Trainable layers hold",
   other: "Neither, or unknown",
 };
-
-/** Ledgers by index of the overview's snapshots, as far as they have arrived; the others take the nearest earlier one. */
-function useLedgers(overview: Overview): ReadonlyMap<number, readonly LedgerRow[]> {
-  const store = useStore();
-  const chosen = useMemo(() => chosenSnapshots(overview.snapshots.length, LEDGERS), [overview]);
-  useEffect(() => {
-    for (const index of chosen) {
-      const ref = overview.snapshots[index];
-      if (ref) store.wantSnapshot(ref);
-    }
-  }, [chosen]);
-  const arrived = chosen.map((index) => {
-    const ref = overview.snapshots[index];
-    return ref ? store.snapshotOf(ref).value : null;
-  });
-  return useMemo(() => {
-    const ledgers = new Map<number, readonly LedgerRow[]>();
-    let nearest: readonly LedgerRow[] | null = null;
-    overview.snapshots.forEach((_, index) => {
-      nearest = arrived[chosen.indexOf(index)]?.ledger ?? nearest;
-      if (nearest) ledgers.set(index, nearest);
-    });
-    return ledgers;
-  }, [overview, arrived.filter(Boolean).length]);
-}
 
 interface PartsProps {
   parts: readonly SidePart[];
@@ -133,27 +106,23 @@ function Changes({ overview }: { overview: Overview }) {
   );
 }
 
-export function FrozenView({ overview }: { overview: Overview }) {
+/** `totals`: what the ledgers of the traced steps sum to. */
+export function FrozenView({ overview, totals }: { overview: Overview; totals: LedgerTotals }) {
   const store = useStore();
   const scheme = schemeOf(store);
   const choices = store.choices.value;
   const [focus, setFocus] = useState<string | null>(null);
-  const ledgers = useLedgers(overview);
   const start = startOf(store.whole.value.value ?? overview);
-  const parts = useMemo(() => splitBySide(overview, ledgers), [overview, ledgers]);
+  const parts = useMemo(() => splitBySide(overview, totals), [overview, totals]);
   const { spec, places } = useMemo(
     () => frozenPicture(overview, parts, start, choices, scheme, focus),
     [overview, parts, start, choices.axis, choices.zoom, scheme, focus],
   );
-  const marks = useMemo(() => changeMarks(overview, places, choices.axis), [overview, places]);
-  const cursor = cursorRow(overview, store.cursor.value);
-  const pin = cursorRow(overview, choices.step);
-  const row = cursor ?? pin ?? Math.max(peakRow(overview), 0);
+  const { chart, row } = useOverviewChart(overview, places);
   useExport("canvas", () => ({
     columns: ["step", ...parts.map(sideKey)],
     rows: [...overview.step].map((step, index) => [step, ...parts.map(({ bytes }) => bytes[index] ?? null)]),
   }));
-  const stepOf = (index: number | null): number | null => (index === null ? null : (overview.step[index] ?? null));
   const unit = panelUnit(overview);
   return (
     <div class="body">
@@ -161,25 +130,9 @@ export function FrozenView({ overview }: { overview: Overview }) {
         <Chart
           label={`Memory of ${overview.run} on ${overview.device} held by frozen and trainable layers over steps.`}
           spec={spec}
-          marks={marks}
-          cursor={cursor}
-          pin={pin}
-          describe={(index) => rowSentence(overview, index)}
-          onCursor={(index) => (store.cursor.value = stepOf(index))}
-          onPin={(index) => store.choose({ step: stepOf(index) })}
-          onMark={(mark) => store.choose({ step: mark.step })}
-          onZoom={(from, to) => {
-            const zoom = stepsBetween(overview, places.x, from, to);
-            if (zoom) store.choose({ zoom });
-          }}
-          onReset={() => store.choose({ zoom: null })}
-          onInside={store.hold}
+          {...chart}
         />
-        <StackLegend
-          traced={overview.snapshots.length > 0}
-          validation={false}
-          capacity={overview.capacity_bytes.some((value) => !Number.isNaN(value))}
-        />
+        <StackLegend overview={overview} validation={false} />
         <Changes overview={overview} />
       </div>
       <aside class="panel" aria-label="Figures of one step">

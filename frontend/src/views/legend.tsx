@@ -2,6 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 
+import type { Overview } from "../model/overview";
+
 export function LegendItem({ kind, colour, children }: { kind: string; colour?: string; children: ComponentChildren }) {
   return (
     <span class="legend-item">
@@ -12,22 +14,23 @@ export function LegendItem({ kind, colour, children }: { kind: string; colour?: 
 }
 
 interface StackLegendProps {
-  traced: boolean;
-  validation: boolean;
-  capacity: boolean;
+  overview: Overview;
+  /** Whether the peaks of validation passes are drawn, if there were any. */
+  validation?: boolean;
   /** Whether what is left in use at the end of each step is drawn. */
   ended?: boolean;
 }
 
-export function StackLegend({ traced, validation, capacity, ended }: StackLegendProps) {
+export function StackLegend({ overview, validation = true, ended = false }: StackLegendProps) {
+  const { snapshots, validations, capacity_bytes } = overview;
   return (
     <p class="legend">
       <LegendItem kind="line">measured peak, every step</LegendItem>
       {ended && <LegendItem kind="ended">in use at each step's end</LegendItem>}
-      {traced && <LegendItem kind="full">traced step: composition measured</LegendItem>}
+      {snapshots.length > 0 && <LegendItem kind="full">traced step: composition measured</LegendItem>}
       <LegendItem kind="light">between: composition inferred</LegendItem>
-      {capacity && <LegendItem kind="capacity">capacity</LegendItem>}
-      {validation && <LegendItem kind="diamond">validation peak</LegendItem>}
+      {capacity_bytes.some((value) => !Number.isNaN(value)) && <LegendItem kind="capacity">capacity</LegendItem>}
+      {validation && validations.length > 0 && <LegendItem kind="diamond">validation peak</LegendItem>}
       <span class="hint">Drag to zoom, double-click for all, click to pin a step, Esc to clear</span>
     </p>
   );

@@ -6,16 +6,17 @@ import { bandAt } from "../charts/stack-layout";
 import { formatBytes } from "../lib/bytes";
 import { groupKey } from "../model/categories";
 import type { Overview } from "../model/overview";
-import { at, peakRow, rowOfStep, rowSentence } from "../model/overview";
+import { at, rowOfStep } from "../model/overview";
 import { runColour, runDash } from "../theme/palette";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
-import { changeMarks, cursorRow, startOf, stepsBetween } from "./frame";
+import { startOf } from "./frame";
 import { overviewFile, useExport } from "./export";
 import { Findings } from "./findings";
 import { Figure } from "./figures";
 import { StackLegend } from "./legend";
 import { overviewPicture, type OtherRun } from "./overview-spec";
+import { useOverviewChart } from "./steps-chart";
 import { StepPanel, exactBytes, panelUnit } from "./step-panel";
 
 type NamedRun = OtherRun & { name: string };
@@ -91,43 +92,22 @@ export function OverviewView({ overview }: { overview: Overview }) {
     () => overviewPicture(overview, start, others, choices, scheme, focus, growing),
     [overview, start, others, choices.axis, choices.zoom, scheme, focus, growing],
   );
-  const marks = useMemo(() => changeMarks(overview, places, choices.axis), [overview, places]);
-  const cursor = cursorRow(overview, store.cursor.value);
-  const pin = cursorRow(overview, choices.step);
-  const row = cursor ?? pin ?? Math.max(peakRow(overview), 0);
+  const { chart, row } = useOverviewChart(overview, places);
   useExport("canvas", () => overviewFile(overview));
-  const stepOf = (at: number | null): number | null => (at === null ? null : (overview.step[at] ?? null));
   return (
     <div class="body">
       <div class="picture">
         <Chart
           label={`Memory of ${overview.run} on ${overview.device} by category over steps. Peak ${formatBytes(at(overview.peak_bytes, row) ?? 0)}.`}
           spec={spec}
-          marks={marks}
-          cursor={cursor}
-          pin={pin}
-          describe={(index) => rowSentence(overview, index)}
+          {...chart}
           onCursor={(index, value) => {
-            store.cursor.value = stepOf(index);
-            const band = index === null || value === null ? -1 : bandAt(layout, index, value);
-            const group = overview.groups[band];
+            chart.onCursor(index);
+            const group = index === null || value === null ? undefined : overview.groups[bandAt(layout, index, value)];
             point(group ? groupKey(group) : null);
           }}
-          onPin={(index) => store.choose({ step: stepOf(index) })}
-          onMark={(mark) => store.choose({ step: mark.step })}
-          onZoom={(from, to) => {
-            const zoom = stepsBetween(overview, places.x, from, to);
-            if (zoom) store.choose({ zoom });
-          }}
-          onReset={() => store.choose({ zoom: null })}
-          onInside={store.hold}
         />
-        <StackLegend
-          traced={overview.snapshots.length > 0}
-          validation={overview.validations.length > 0}
-          ended={growing}
-          capacity={overview.capacity_bytes.some((value) => !Number.isNaN(value))}
-        />
+        <StackLegend overview={overview} ended={growing} />
         <Findings overview={overview} />
       </div>
       <StepPanel overview={overview} row={row} focus={focus} pointed={pointed} onFocus={setFocus}>

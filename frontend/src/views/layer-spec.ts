@@ -1,0 +1,74 @@
+/** What a layer holds over the traced steps. Pure. */
+
+import { cellEdges, xValues, type Range } from "../charts/axis";
+import { stackPainter } from "../charts/paint";
+import type { PlotSpec } from "../charts/plot";
+import { stackLayout } from "../charts/stack-layout";
+import { CATEGORIES, type Category } from "../model/categories";
+import type { LedgerTotals } from "../model/ledger-totals";
+import type { Choices } from "../state/address";
+import { INKS, fillOf, type Scheme } from "../theme/palette";
+import { rangeOf, rangeOfSome } from "./frame";
+import { AXIS_INKS } from "./overview-spec";
+
+export interface LayerSteps {
+  step: Float64Array;
+  wall_time: Float64Array;
+  /** Of the whole device. */
+  in_use_bytes: Float64Array;
+  /** By category, at each of the steps; categories that the layer never holds are left out. */
+  parts: { category: Category; bytes: Float64Array; rounding_bytes: Float64Array }[];
+}
+
+/** The totals by category alone: whether it was trainable changes over the steps, the category of its bytes does not. */
+export function layerSteps(totals: LedgerTotals): LayerSteps {
+  const { step, wall_time, in_use_bytes, groups } = totals;
+  const summed = (category: Category, columns: readonly Float64Array[]): Float64Array =>
+    Float64Array.from(step, (_, row) =>
+      groups.reduce((sum, group, index) => sum + (group.category === category ? (columns[index]?.[row] ?? 0) : 0), 0),
+    );
+  const parts = CATEGORIES.map((category) => ({
+    category,
+    bytes: summed(category, totals.bytes),
+    rounding_bytes: summed(category, totals.rounding_bytes),
+  }));
+  return { step, wall_time, in_use_bytes, parts: parts.filter(({ bytes }) => bytes.some((value) => value > 0)) };
+}
+
+export const totalOf = ({ parts }: LayerSteps, row: number): number => parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
+
+export interface Look {
+  choices: Choices;
+  scheme: Scheme;
+  focus: string | null;
+  /** First and last step of the run, null if not known. */
+  span: readonly [number, number] | null;
+}
+
+export function layerSpec({ step, wall_time, parts }: LayerSteps, { choices, scheme, focus, span }: Look): PlotSpec {
+  const x = xValues(choices.axis, step, wall_time, wall_time[0] ?? 0);
+  const stack = stackLayout(
+    x,
+    parts.map(({ bytes }) => bytes),
+  );
+  const range: Range = rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
+  // The first and the last traced step stand for everything before and after them.
+  const edges = stack.edges.map((edge, index, all) =>
+    index === 0 ? Math.min(edge, range[0]) : index === all.length - 1 ? Math.max(edge, range[1]) : edge,
+  );
+  const layout = { ...stack, edges };
+  const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
+  const fills = parts.map(({ category }) => ({ ...fillOf(category, null, scheme), muted: focus !== null && focus !== category }));
+  const spans = [...x].map((place) => [place, place] as const);
+  return {
+    x,
+    xKind: choices.axis,
+    range,
+    yKind: "bytes",
+    yMax: top * 1.08,
+    headroom: 8,
+    inks: AXIS_INKS[scheme],
+    painters: [stackPainter(layout, fills, spans, INKS[scheme].background)],
+    lanes: [],
+  };
+}
