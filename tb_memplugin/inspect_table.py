@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from tb_memplugin.analysis.changes import layer_totals, table_at
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, step_range
+from tb_memplugin.analysis.pool_growth import knows_pool
+from tb_memplugin.analysis.pool_steps import pool_history
 from tb_memplugin.inspect_oom import oom_lines
+from tb_memplugin.inspect_pool import pool_lines
 from tb_memplugin.model import LayerTable, Run, Snapshot
 from tb_memplugin.units import UNKNOWN, format_bytes, format_figure, unit_for
 
@@ -33,6 +36,9 @@ def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
         snapshot = _snapshot(run, facts, selection)
         if snapshot is not None:
             parts.append(_snapshot_text(snapshot))
+        if selection.step is None and selection.phase in (None, "train"):
+            lines = pool_lines(_name(facts.device), pool_history(run, facts.device))
+            parts.extend(["\n".join(lines)] if lines else [])
     table = table_at(run.layer_tables, selection.step)
     if table is not None:
         parts.append(_layers(table))
@@ -98,11 +104,6 @@ def _snapshot_text(snapshot: Snapshot) -> str:
         f"{_name(snapshot.device)}, traced step {snapshot.step} ({snapshot.phase}, {snapshot.mode}): "
         f"{format_bytes(snapshot.in_use_bytes)} in use at the peak"
     )
-    if snapshot.pool_bytes is not None:
-        free = snapshot.pool_bytes - snapshot.in_use_bytes
-        title += f", pool {format_bytes(snapshot.pool_bytes)} with {format_bytes(free)} free"
-        if snapshot.largest_free_bytes is not None:
-            title += f" (largest piece {format_bytes(snapshot.largest_free_bytes)})"
     groups: dict[str, int] = {}
     for row in snapshot.ledger:
         word = _WORDS.get((row.category, bool(row.trainable)), row.category.replace("_", " "))
@@ -112,12 +113,34 @@ def _snapshot_text(snapshot: Snapshot) -> str:
         key = (_name(row.layer) if row.layer is not None else UNKNOWN, row.category.replace("_", " "))
         holders[key] = holders.get(key, 0) + row.bytes
     parts = [
-        title,
+        "\n".join([title, *_pool_text(snapshot)]),
         _shares("by kind", [((name,), size) for name, size in groups.items()], snapshot.in_use_bytes),
         _shares("by layer and kind", list(holders.items()), snapshot.in_use_bytes),
     ]
     parts.extend(f"  {clean(sentence)}" for sentence in snapshot.not_available)
     return "\n\n".join(part for part in parts if part)
+
+
+def _pool_text(snapshot: Snapshot) -> list[str]:
+    """The pool at the peak: how much of it is free, in how large pieces, and what rounding takes."""
+    pool, largest, rounding = snapshot.pool_bytes, snapshot.largest_free_bytes, snapshot.rounding_bytes
+    lines = []
+    if pool and knows_pool(snapshot):
+        free = pool - snapshot.in_use_bytes
+        share = f"{100 * snapshot.in_use_bytes / pool:.0f} %"
+        lines.append(f"  pool {format_bytes(pool)}, {share} of it in use, {format_bytes(free)} free")
+        if largest is not None and free:
+            lines[-1] += f": the largest piece {format_bytes(largest)}, the rest {format_bytes(free - largest)}"
+        lines.append(f"  TensorFlow's own fragmentation {_fragmentation(snapshot.fragmentation, free)}")
+    if rounding is not None:
+        lines.append(f"  rounding {format_bytes(rounding)}: allocated, but not asked for")
+    return lines
+
+
+def _fragmentation(figure: float | None, free: int) -> str:
+    if free == 0:
+        return "0/0: the pool is full"
+    return UNKNOWN if figure is None else f"{100 * figure:.0f} %, of what is free outside of the largest piece"
 
 
 def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int) -> str:

@@ -383,6 +383,7 @@ class Run:
         maps: Allocator maps, where they were asked for.
         ooms: Post-mortems, in order of time; those that were taken back are left out.
         findings: Sentences on memory that grows over the steps, where they were asked for.
+        session_starts: Seconds since the epoch at which the sessions began: with each, a pool begins anew.
     """
 
     name: str
@@ -397,3 +398,4 @@ class Run:
     maps: tuple[AllocatorMap, ...] = ()
     ooms: tuple[Oom, ...] = ()
     findings: tuple[str, ...] = ()
+    session_starts: tuple[float, ...] = ()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tb_memplugin.server.routes import Server
 
 ROUTES = (
-    *("runs", "overview", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
+    *("runs", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
     *("maps", "map", "fits", "oom", "card"),
     *("index.js", "static/*"),
 )

@@ -7,6 +7,7 @@ import numpy as np
 
 from tb_memplugin.analysis.changes import table_at
 from tb_memplugin.analysis.facts import device_facts, step_range
+from tb_memplugin.analysis.pool_steps import PoolHistory, pool_history
 from tb_memplugin.codec import MISSING
 from tb_memplugin.model import Layer, LayerActivations, Oom, Run, Snapshot
 
@@ -54,10 +55,20 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
             and selection.device in (None, oom.device)
             and selection.phase in (None, oom.phase)
         ],
+        "pool": {
+            facts.device: _describe_pool(pool_history(run, facts.device))
+            for facts in device_facts(run)
+            if selection.device in (None, facts.device)
+        },
         "findings": list(run.findings),
         "notes": list(run.notes),
         "damage": list(run.damage),
     }
+
+
+def _describe_pool(history: PoolHistory) -> dict[str, Any]:
+    """The pool over the training steps: spans of steps with the same knowledge of it, and how it grew."""
+    return {"spans": [dataclasses.asdict(span) for span in history.spans], "sentences": list(history.sentences)}
 
 
 def describe_layer(layer: Layer) -> dict[str, Any]:

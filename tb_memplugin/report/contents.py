@@ -139,6 +139,7 @@ def _overviews(collected: Collected, run: _Run) -> Iterable[str]:
             if answer is None or answer.status != 200:
                 continue
             collected.take("ledger_totals", **place)
+            collected.take("pool", **common)
             head = answer.fields()
             reduced = max(reduced, head["total_rows"] if head["rows"] < head["total_rows"] else 0)
             sessions = [span["session"] for span in head["sessions"]]
@@ -146,9 +147,10 @@ def _overviews(collected: Collected, run: _Run) -> Iterable[str]:
                 if at >= len(sessions) - MAX_SESSIONS:
                     collected.take("overview", **common, session=session)
                     collected.take("ledger_totals", **place, session=session)
+                    collected.take("pool", **common, session=session)
                 else:
                     why = f"it holds the last {MAX_SESSIONS} attempts one by one"
-                    for route in ("overview", "ledger_totals"):
+                    for route in ("overview", "pool", "ledger_totals"):
                         collected.refuse(Question(route, {**place, "session": session}), why)
     if reduced:
         yield (

@@ -11,11 +11,14 @@ from tb_memplugin.analysis import changes, facts, growth, reduce
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.ledger_totals import ledger_totals
 from tb_memplugin.analysis.overview import Overview, overview, snapshots_of
+from tb_memplugin.analysis.pool_growth import pool_sentences
+from tb_memplugin.analysis.pool_steps import pool_steps
 from tb_memplugin.codec import MISSING
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import DeviceSamples, Phase, Run
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.store.merge import device_name
 from tb_memplugin.store.reader import LoadedRun, Reader, RunTags
 from tb_memplugin.store.source import Source
@@ -81,6 +84,24 @@ class Handlers:
             ],
         }
         return Columns(fields, _overview_columns(view))
+
+    def pool(
+        self,
+        source: Source,
+        run: str,
+        device: str,
+        phase: Phase,
+        first_step: int | None,
+        last_step: int | None,
+        points: int,
+        session: str | None = None,
+    ) -> Columns:
+        """``GET pool``: what is known of the pool, step by step."""
+        of_worker, own_name = _worker_and_device(self._reader.run(source, run, session=session), device)
+        view = overview(of_worker, own_name, phase, first_step, last_step, limit=2 * points)
+        fields = {"run": run, "device": device, "phase": phase}
+        sentences = pool_sentences(of_worker, own_name)
+        return pool_columns(fields, view, pool_steps(of_worker, own_name, view), sentences)
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         """``GET snapshots``: the list of them."""

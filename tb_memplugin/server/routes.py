@@ -83,9 +83,9 @@ class Server:
             return self._handlers[experiment]
 
 
-def _overview(handlers: Handlers, source: Source, values: Mapping[str, str]) -> Columns:
+def _over_steps(answer: Callable[..., Columns], source: Source, values: Mapping[str, str]) -> Columns:
     first_step, last_step = requests.step_range(values)
-    return handlers.overview(
+    return answer(
         source,
         requests.text(values, "run"),
         requests.text(values, "device"),
@@ -117,9 +117,17 @@ def _place(values: Mapping[str, str]) -> Place:
 
 
 _FILES = ("index.js", "static/*")
+_OVER_STEPS = ("run", "device", "phase", "first_step", "last_step", "points", "session")
 DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
     "runs": ((), lambda handlers, source, values: handlers.runs(source)),
-    "overview": (("run", "device", "phase", "first_step", "last_step", "points", "session"), _overview),
+    "overview": (
+        _OVER_STEPS,
+        lambda handlers, source, values: _over_steps(handlers.overview, source, values),
+    ),
+    "pool": (
+        _OVER_STEPS,
+        lambda handlers, source, values: _over_steps(handlers.pool, source, values),
+    ),
     "snapshots": (
         ("run", "device"),
         lambda handlers, source, values: handlers.snapshots(

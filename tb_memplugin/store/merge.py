@@ -183,6 +183,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         maps=tuple(sorted((taken for of_one in maps for taken in of_one), key=lambda taken: taken.step or 0)),
         # Also those of steps that a later session repeats: that it died there is why there is a later session.
         ooms=tuple(sorted((oom for session in sessions for oom in session.ooms), key=lambda oom: oom.wall_time)),
+        session_starts=tuple(session.info.started for session in sessions),
     )
 
 
@@ -221,6 +222,7 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
                 key=lambda oom: oom.wall_time,
             )
         ),
+        session_starts=tuple(sorted(start for run in by_worker.values() for start in run.session_starts)),
     )
 
 

@@ -43,6 +43,7 @@ EXAMPLES = {
 REQUESTS = {
     "runs": "runs",
     "overview": f"overview?run=frozen&device={DEVICE}",
+    "pool": f"pool?run=frozen&device={DEVICE}",
     "snapshots": "snapshots?run=frozen",
     "snapshot": f"snapshot?run=frozen&device={DEVICE}&step=3",
     "ledger_totals": f"ledger_totals?run=frozen&device={DEVICE}",
@@ -131,6 +132,7 @@ def test_every_route_is_documented_and_every_documented_one_is_there(client: Cli
 DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "runs": lambda handlers, source: handlers.runs(source),
     "overview": lambda handlers, source: handlers.overview(source, "frozen", DEVICE, "train", None, None, 1500),
+    "pool": lambda handlers, source: handlers.pool(source, "frozen", DEVICE, "train", None, None, 1500),
     "snapshots": lambda handlers, source: handlers.snapshots(source, "frozen", None),
     "snapshot": lambda handlers, source: handlers.snapshot(source, "frozen", DEVICE, 3, "train"),
     "ledger_totals": lambda handlers, source: handlers.ledger_totals(source, "frozen", DEVICE, "train"),
@@ -249,6 +251,19 @@ def test_recorded_activations_of_a_span_keep_every_step(tmp_path: pathlib.Path) 
     assert shown("&first_step=2000")[1]["step"].tolist() == []
 
 
+def test_the_pool_is_measured_at_traced_steps_and_bounded_after_them(client: Client) -> None:
+    head, columns = decode(client.get(BASE + REQUESTS["pool"]).data)
+    assert columns["step"].tolist() == list(range(60)) and head["growths"][0]["by_step"] == 3
+    sources = [head["sources"][int(source)] for source in columns["pool_source"]]
+    assert sources[:5] == ["bounded"] * 3 + ["traced", "bounded"]
+    assert (columns["pool_low_bytes"][3], columns["pool_high_bytes"][3]) == (512 * MIB, 512 * MIB)
+    assert (columns["largest_free_bytes"][3], columns["fragmentation"][3]) == (128 * MIB, 0.25)
+    assert np.isnan(columns["largest_free_bytes"][4]) and columns["pool_high_bytes"][4] == 2048 * MIB
+    assert columns["band/0"].tolist() == [1] * 3 + [2] * 57
+    # The second snapshot claims a pool smaller than what is in use in it.
+    assert sources[41] == "bounded" and columns["pool_low_bytes"][41] == 700 * MIB
+
+
 def test_the_layers_of_a_step_are_those_of_then(client: Client) -> None:
     assert [answer(client, f"layers?run=frozen&step={step}")["step"] for step in (0, 29, 30, 10**9)] == [0, 0, 30, 30]
 
@@ -299,6 +314,7 @@ BAD = [
             f"run=frozen&device={DEVICE}&stpe=1",
         ],
     ),
+    ("pool", ["", "run=frozen", f"device={DEVICE}", f"run=frozen&device={DEVICE}&points=9"]),
     ("snapshots", ["", "run=", "run=frozen&device=", "run=frozen&run=frozen", "run=frozen&step=1"]),
     (
         "snapshot",
