@@ -1,6 +1,6 @@
 /** Made-up answers of the routes about the allocator, for the training of a plan. */
 
-import type { Bin, ChunkOwner, Fit, MapRef, Pin } from "../src/model/allocator-map";
+import type { Bin, ChunkOwner, MapRef, Pin } from "../src/model/allocator-map";
 import type { Card, Segment } from "../src/model/card";
 import type { Oom } from "../src/model/oom";
 import { encodeColumns } from "./encode";
@@ -120,24 +120,6 @@ export function mapOf(plan: Plan, step: number): Uint8Array<ArrayBuffer> {
     since: pieces.map(({ state }, index) => (state === 1 ? index % 40 : NaN)),
     region: pieces.map((_, index) => (index < half ? 0 : 1)),
   });
-}
-
-export function fitOf(plan: Plan, step: number, bytes: number): Fit {
-  const rounded = Math.ceil(bytes / 256) * 256;
-  const sizes = piecesOf(plan, step).pieces.filter(({ state }) => state === 0);
-  const chunk = sizes.map((piece) => piece.bytes).filter((size) => size >= rounded);
-  const fits = chunk.length > 0;
-  const chunk_bytes = fits ? Math.min(...chunk) : null;
-  const reason = fits ? "A free block takes it." : "No free block is large enough, and the pool is at its limit.";
-  return {
-    fits,
-    requested_bytes: bytes,
-    rounded_bytes: rounded,
-    bin_bytes: 256,
-    chunk_bytes,
-    allocated_bytes: fits ? rounded : null,
-    reason,
-  };
 }
 
 export function cardOf(plan: Plan, step: number): Card {

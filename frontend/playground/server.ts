@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Plugin, ViteDevServer } from "vite";
 
 import { CASES, type Case } from "./cases";
-import { cardOf, fitOf, mapOf, mapRefOf, oomsOf } from "./allocator";
+import { cardOf, mapOf, mapRefOf, oomsOf } from "./allocator";
 import { infoOf, layersOf, ledgerTotalsOf, overviewOf, snapshotAt, snapshotsOf, type Plan } from "./training";
 
 interface Answer {
@@ -42,8 +42,6 @@ function ofAllocator(plan: Plan, route: string, number: (name: string, otherwise
       return json({ run: plan.run, maps: plan.pool ? snapshotsOf(plan).map((taken) => mapRefOf(plan, taken.step)) : [] });
     case "map":
       return { type: "application/x-tb-memplugin-columns", body: mapOf(plan, step) };
-    case "fits":
-      return json({ run: plan.run, ...fitOf(plan, step, number("bytes", 0)) });
     case "oom":
       return json({ run: plan.run, ooms: oomsOf(plan) });
     case "card":

@@ -27,7 +27,6 @@ MAX_DEVICES = 16
 """Devices of a run, the first ones."""
 MAX_SESSIONS = 8
 MAX_OOMS = 8
-_MIB = 1 << 20
 
 Step = tuple[int, str]
 """Step and phase."""
@@ -99,10 +98,6 @@ def collect(
     for part in _PARTS:
         for run in runs:
             absent.extend(part(collected, run))
-    absent.append(
-        "Whether sizes of your own choice would fit is not available in a report, because TensorBoard's server works "
-        "it out by the allocator's rules."
-    )
     absent.extend(_dropped(collected))
     return Contents(tuple(run.name for run in runs), tuple(collected.answers), tuple(collected.refusals), tuple(absent))
 
@@ -226,7 +221,7 @@ def _failures(collected: Collected, run: _Run) -> Iterable[str]:
         if oom.map is None:
             continue
         if at >= len(ooms) - MAX_OOMS:
-            _map(collected, run=run.name, oom=at)
+            collected.take("map", run=run.name, oom=at)
         else:
             question = Question("map", {"run": run.name, "oom": str(at)})
             collected.refuse(question, f"it holds the maps of the last {MAX_OOMS} failures")
@@ -242,7 +237,7 @@ def _maps(collected: Collected, run: _Run) -> Iterable[str]:
         kept = _last_and_peak(places, (peak.step or 0, str(peak.phase)) if peak else None, MAX_MAPS)
         for step, phase in reversed(places):
             if (step, phase) in kept:
-                _map(collected, run=run.name, device=device, step=step, phase=phase)
+                collected.take("map", run=run.name, device=device, step=step, phase=phase)
                 continue
             question = Question("map", {"run": run.name, "device": device, "step": str(step), "phase": phase})
             collected.refuse(question, f"it holds the last {MAX_MAPS} allocator maps and that of the highest peak")
@@ -251,14 +246,6 @@ def _maps(collected: Collected, run: _Run) -> Iterable[str]:
                 f"{len(places) - len(kept)} of the {len(places)} allocator maps of {run.name} on {device} are not "
                 f"available in a report, because it holds the last {MAX_MAPS} and that of the highest peak."
             )
-
-
-def _map(collected: Collected, **place: object) -> None:
-    """A map, and the question that the page puts to it when it opens."""
-    answer = collected.take("map", **place)
-    if answer is not None and answer.status == 200:
-        largest = int(answer.fields()["summary"]["largest_free_bytes"])
-        collected.take("fits", **place, bytes=(largest // _MIB + 1) * _MIB)
 
 
 _PARTS: tuple[Callable[[Collected, _Run], Iterable[str]], ...] = (

@@ -84,13 +84,20 @@ def test_map_of_fifty_thousand_chunks(page: Page, address: str) -> None:
     expect(frame.locator(".strip-label").first).to_contain_text("of it shown")
 
 
-@pytest.mark.parametrize(("mib", "answer"), [("0.001", "true"), ("99999", "false")])
+@pytest.mark.parametrize(("mib", "answer"), [("0.001", "true"), ("3.7", "true"), ("99999", "false")])
 def test_would_a_tensor_fit(page: Page, address: str, mib: str, answer: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 3}))
+    place = {"run": "frozen", "device": "CPU:0", "step": 3}
+    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", **place}))
     frame.get_by_label("Would a tensor of").fill(mib)
     said = frame.get_by_test_id("fits")
     expect(said).to_have_attribute("data-fits", answer)
-    expect(said).to_contain_text("Yes. A free block of" if answer == "true" else "No. No free block is large enough")
+    # THEN it says what the server says, and again when the address is opened anew
+    query = urlencode({**place, "bytes": round(float(mib) * sample_runs.MIB)})
+    reason = page.request.get(f"{address}/data/plugin/tb_memplugin/fits?{query}").json()["reason"]
+    assert reason in said.inner_text().replace("\u00a0", " ")
+    page.reload()
+    expect(frame.get_by_label("Would a tensor of")).to_have_value(mib)
+    expect(said).to_have_attribute("data-fits", answer)
 
 
 def test_where_the_memory_is(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:

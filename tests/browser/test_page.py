@@ -148,6 +148,40 @@ def test_address_brings_back_the_picture(page: Page, address: str) -> None:
     expect(frame.locator(".run.primary .name")).to_have_text("frozen")
 
 
+def test_address_brings_back_the_layers(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen"}))
+    frame.get_by_label("Search layers by regular expression").fill("conv[12]")
+    frame.get_by_role("button", name="trainable", exact=True).click()
+    frame.get_by_role("button", name="weights", exact=True).click()
+    frame.get_by_role("button", name="MiB", exact=True).click()
+    rows = frame.locator("[data-testid='layers'] tbody tr")
+    before = rows.all_inner_texts()
+    assert any(re.search(r"\d,\d{3},\d{3}", text) for text in before)
+    page.reload()
+    harness.idle(frame)
+    assert rows.all_inner_texts() == before
+    expect(frame.get_by_label("Search layers by regular expression")).to_have_value("conv[12]")
+    expect(frame.locator("th[aria-sort='descending']")).to_have_text(re.compile("^weights"))
+
+
+def test_address_brings_back_the_map(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 3}))
+    frame.get_by_role("button", name="age", exact=True).click()
+    labels = frame.locator(".strip-label")
+    for strip, times in ((0, 2), (1, 3)):
+        frame.locator(".strip-plot").nth(strip).focus()
+        for _ in range(times):
+            page.keyboard.press("w")
+    before = labels.all_inner_texts()
+    assert all("of it shown" in text for text in before) and len(set(before)) == 2
+    page.reload()
+    harness.idle(frame)
+    assert labels.all_inner_texts() == before
+    expect(frame.get_by_role("button", name="age", exact=True)).to_have_attribute("aria-pressed", "true")
+    frame.get_by_role("button", name="roomy", exact=False).first.click()
+    assert "map%3D" not in page.url
+
+
 def test_several_runs_are_compared(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "with": "all_trainable", "step": 100}))
     other = frame.locator("tr[data-figure='run:all_trainable']")

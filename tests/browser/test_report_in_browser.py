@@ -16,6 +16,8 @@ from playwright.sync_api import Browser, Page, expect
 from test_allocator import listed
 from test_values import by_group, by_side, figures
 
+from tb_memplugin.analysis.bfc import would_fit
+
 RUNS = ("frozen", "died_fragmentation", "restarted", "activations_only", "roomy", sample_runs.HOSTILE_RUN)
 VIEWS = ("overview", "layers", "frozen", "fragmentation", "oom", "compare", "layer")
 Open = Callable[..., Page]
@@ -79,7 +81,7 @@ def test_values_are_those_of_inspect(open_report: Open, inspected: dict[str, Any
         assert sum(held) == snapshot["in_use_bytes"]
 
 
-def test_the_allocators_map_and_the_first_question_to_it(open_report: Open, inspected: dict[str, Any]) -> None:
+def test_the_allocators_map_and_what_would_fit_into_it(open_report: Open, inspected: dict[str, Any]) -> None:
     snapshot = inspected["frozen"]["snapshots"][-1]
     page: Any = open_report({"view": "fragmentation", "run": "frozen", "step": snapshot["step"]})
     assert figures(page, "pool")["pool_bytes"] == snapshot["pool_bytes"]
@@ -87,10 +89,12 @@ def test_the_allocators_map_and_the_first_question_to_it(open_report: Open, insp
     expect(page.get_by_test_id("map")).to_have_attribute("data-chunks", str(len(taken)))
     shown = listed(page, "map-legend")
     assert sum(shown.values()) - shown["free"] == snapshot["in_use_bytes"]
-    # WHEN the size that it asks about is changed, the page says that nobody works that out here
-    expect(page.get_by_test_id("fits")).to_have_attribute("data-fits", "true")
-    page.get_by_role("spinbutton").fill("3.5")
-    expect(page.get_by_test_id("fits")).to_contain_text("Not available in a report, because")
+    # AND what would fit is worked out here, for any size
+    for mib in ("0.001", "3.5", "99999"):
+        page.get_by_role("spinbutton").fill(mib)
+        fit = would_fit(taken, round(float(mib) * sample_runs.MIB))
+        expect(page.get_by_test_id("fits")).to_have_attribute("data-fits", str(fit.fits).lower())
+        assert fit.reason in page.get_by_test_id("fits").inner_text().replace("\u00a0", " ")
 
 
 def test_post_mortems_and_recorded_activations(open_report: Open, inspected: dict[str, Any]) -> None:
@@ -110,11 +114,17 @@ def test_every_view_draws_without_a_fault(open_report: Open, view: str) -> None:
     assert page.title().startswith("Memory of ") and "frozen" in page.title()
 
 
-def test_it_says_what_is_not_in_it(open_report: Open) -> None:
-    notices = open_report({"run": "frozen"}).get_by_test_id("notices")
+def test_it_says_what_is_not_in_it(page: Page, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    # GIVEN a report for which no run was named
+    file = tmp_path / "two.html"
+    command = [sys.executable, "-m", "tb_memplugin", "report", str(logdir), "-o", str(file)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    page.goto(file.as_uri())
+    harness.idle(page)  # type: ignore[arg-type]
+    notices = page.get_by_test_id("notices")
     expect(notices).to_contain_text("on what is not in this report")
     notices.locator("summary").first.click()
-    expect(notices).to_contain_text("not available in a report, because TensorBoard's server works it out")
+    expect(notices).to_contain_text("runs of the directory are not available in a report, because it takes")
 
 
 def test_its_state_is_in_the_address_and_a_zoom_shows_what_there_is(open_report: Open) -> None:

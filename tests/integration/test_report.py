@@ -90,7 +90,7 @@ def test_every_answer_is_the_routes_own(report: dict[str, Any], client: Client) 
         routes.add(answer["route"])
     assert routes == {
         *("runs", "overview", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
-        *("maps", "map", "fits", "oom", "card"),
+        *("maps", "map", "oom", "card"),
     }
 
 

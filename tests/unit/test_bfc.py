@@ -1,7 +1,9 @@
 """The allocator's rules on maps made by hand, and against a small model of the allocator."""
 
 import dataclasses
+import json
 
+import fit_cases
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,3 +99,8 @@ def test_a_request_fits_where_a_search_through_all_blocks_finds_one(blocks: list
     if fit.fits:
         assert fit.chunk_bytes == min(size for size in free if size >= asked)
         assert asked <= fit.allocated_bytes <= fit.chunk_bytes
+
+
+def test_the_page_works_it_out_alike() -> None:
+    # GIVEN the answers that frontend/src/model/fit.test.ts compares the page's with
+    assert json.loads(fit_cases.FILE.read_text(encoding="utf-8")) == fit_cases.golden(), "run tests/fit_cases.py"

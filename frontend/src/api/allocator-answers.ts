@@ -1,6 +1,6 @@
 /** Answers of the routes about the allocator, checked and turned into the model. */
 
-import type { AllocatorMap, Bin, ChunkOwner, Fit, MapRef, MapSummary, Pin, Region } from "../model/allocator-map";
+import type { AllocatorMap, Bin, ChunkOwner, MapRef, MapSummary, Pin, Region } from "../model/allocator-map";
 import { PARTS, type Card, type Segment } from "../model/card";
 import { CATEGORIES } from "../model/categories";
 import { VERDICTS, type Oom, type Remedy } from "../model/oom";
@@ -65,17 +65,6 @@ export function parseMap(buffer: ArrayBuffer): AllocatorMap {
     region: columns.column("region"),
   };
 }
-
-const fitAnswer = object<Fit>({
-  fits: maybe(flag),
-  requested_bytes: number,
-  rounded_bytes: number,
-  bin_bytes: number,
-  chunk_bytes: maybe(number),
-  allocated_bytes: maybe(number),
-  reason: text,
-});
-export const parseFit = (json: unknown): Fit => fitAnswer(json, "fits");
 
 const oomsAnswer = object<{ ooms: Oom[] }>({
   ooms: list(

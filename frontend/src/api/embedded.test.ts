@@ -58,7 +58,6 @@ describe("a saved report", () => {
     await expect(source.layers("a", 8, never)).rejects.toThrow("because of its size");
     await expect(source.layers("b", 3, never)).rejects.toThrow("run b has no layer table");
     await expect(source.map("a", { oom: 0 }, never)).rejects.toThrow("Not available in a report");
-    await expect(source.fits("a", { oom: 0 }, 5, never)).rejects.toThrow("Not available in a report");
   });
 
   it("refuses what is no report", () => {

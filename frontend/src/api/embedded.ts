@@ -1,6 +1,6 @@
 /** A saved report: the server's answers lie in the document, each packed as it would have been sent. Nothing is fetched. */
 
-import { parseCard, parseFit, parseMap, parseMaps, parseOoms } from "./allocator-answers";
+import { parseCard, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { list, number, object, text, type Check } from "./check";
 import { Refused } from "./http";
@@ -147,7 +147,6 @@ export function embeddedSource(content: string): Source {
     activations: async (run) => parseActivations(await answers.exact("activations", { run })),
     maps: async (run, device) => parseMaps(await json(answers.exact("maps", { run, device }))),
     map: async (run, place) => parseMap(await answers.exact("map", { run, ...place })),
-    fits: async (run, place, bytes) => parseFit(await json(answers.exact("fits", { run, ...place, bytes }))),
     ooms: async (run) => parseOoms(await json(answers.exact("oom", { run }))),
     card: async (run, device, step) => parseCard(await json(answers.at("card", { run, device }, step))),
     hostRuns: () => Promise.resolve([]),

@@ -1,6 +1,6 @@
 /** The plugin's routes. Every address is relative to the document's base, so that prefixes and nested frames work. */
 
-import { parseCard, parseFit, parseMap, parseMaps, parseOoms } from "./allocator-answers";
+import { parseCard, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { list, text } from "./check";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import type { Source } from "./source";
@@ -61,7 +61,6 @@ export const httpSource: Source = {
   },
   maps: async (run, device, signal) => parseMaps(await json("./maps", { run, device }, signal)),
   map: async (run, place, signal) => parseMap(await binary("./map", { run, ...place }, signal)),
-  fits: async (run, place, bytes, signal) => parseFit(await json("./fits", { run, ...place, bytes }, signal)),
   ooms: async (run, signal) => parseOoms(await json("./oom", { run }, signal)),
   card: async (run, device, step, signal) => parseCard(await json("./card", { run, device, step }, signal)),
   hostRuns: async (signal) => list(text)(await json("../../runs", {}, signal), "runs"),

@@ -1,7 +1,7 @@
 /** Where the page gets its data. The server is one source; a saved report can be another. */
 
 import type { Activations } from "../model/activations";
-import type { AllocatorMap, Fit, MapRef, Place } from "../model/allocator-map";
+import type { AllocatorMap, MapRef, Place } from "../model/allocator-map";
 import type { Card } from "../model/card";
 import type { LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
@@ -43,7 +43,6 @@ export interface Source {
   activations(run: string, points: number, span: readonly [number, number] | null, signal: AbortSignal): Promise<Activations>;
   maps(run: string, device: string, signal: AbortSignal): Promise<MapRef[]>;
   map(run: string, place: Place, signal: AbortSignal): Promise<AllocatorMap>;
-  fits(run: string, place: Place, bytes: number, signal: AbortSignal): Promise<Fit>;
   ooms(run: string, signal: AbortSignal): Promise<Oom[]>;
   card(run: string, device: string, step: number | null, signal: AbortSignal): Promise<Card>;
   /** TensorBoard's own list of runs, in the order that gives them their colours. */

@@ -79,19 +79,13 @@ export interface AllocatorMap extends MapRef {
   region: Float64Array;
 }
 
-export interface Fit {
-  fits: boolean | null;
-  requested_bytes: number;
-  rounded_bytes: number;
-  bin_bytes: number;
-  chunk_bytes: number | null;
-  allocated_bytes: number | null;
-  reason: string;
-}
+/** What the chunks of a map can be coloured by. */
+export const COLOURINGS = ["category", "layer", "age"] as const;
+export type Colouring = (typeof COLOURINGS)[number];
 
 export type ChunkState = "free" | "in_use" | "unknown";
 
-export function stateOf(map: AllocatorMap, chunk: number): ChunkState {
+export function stateOf(map: Pick<AllocatorMap, "states" | "state">, chunk: number): ChunkState {
   const name = map.states[map.state[chunk] ?? -1];
   return name === "free" || name === "in_use" ? name : "unknown";
 }

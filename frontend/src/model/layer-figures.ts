@@ -54,7 +54,8 @@ export function layerFigures(table: LayersAnswer | null, ledger: readonly Ledger
 export const GROUPINGS = ["none", "block", "type", "trainable"] as const;
 export type Grouping = (typeof GROUPINGS)[number];
 
-export type SortKey = "path" | "type" | "total" | Category;
+export const SORT_KEYS = ["path", "type", "total", ...CATEGORIES] as const;
+export type SortKey = (typeof SORT_KEYS)[number];
 
 export interface LayerGroup {
   /** Null for the only group when nothing is grouped. */

@@ -1,5 +1,7 @@
 /** What the user chose, as one text for the page's address. An unreadable text gives the defaults. */
 
+import { COLOURINGS, type Colouring } from "../model/allocator-map";
+import { GROUPINGS, SORT_KEYS, type Grouping, type SortKey } from "../model/layer-figures";
 import { PHASES, type Phase } from "../model/run";
 
 export const VIEWS = ["overview", "layers", "frozen", "fragmentation", "oom", "compare", "activations", "layer"] as const;
@@ -7,6 +9,9 @@ export type ViewName = (typeof VIEWS)[number];
 
 export const AXES = ["step", "relative", "wall"] as const;
 export type AxisName = (typeof AXES)[number];
+
+/** In place of a key to sort by. */
+const MODEL_ORDER = "model";
 
 export interface Choices {
   view: ViewName;
@@ -31,6 +36,19 @@ export interface Choices {
   /** Run and step that the shown ones are compared with; null: the page chooses. */
   other: string | null;
   otherStep: number | null;
+  /** Whether figures are exact bytes instead of rounded ones. */
+  exact: boolean;
+  /** Whether lists and maps show all that they have, not the first of it. */
+  all: boolean;
+  /** Of the layers: the search, the grouping, and what they are sorted by; null is the model's order. */
+  search: string;
+  grouping: Grouping;
+  sort: SortKey | null;
+  /** What the chunks of a map are coloured by, and the spans of addresses that it is zoomed to, at most one in a region. */
+  colouring: Colouring;
+  mapZooms: readonly (readonly [number, number])[];
+  /** Size of the tensor that is asked about; null: one that is just too large for the largest free block. */
+  fitMib: number | null;
 }
 
 export const DEFAULTS: Choices = {
@@ -48,6 +66,14 @@ export const DEFAULTS: Choices = {
   oom: 0,
   other: null,
   otherStep: null,
+  exact: false,
+  all: false,
+  search: "",
+  grouping: "none",
+  sort: "total",
+  colouring: "category",
+  mapZooms: [],
+  fitMib: null,
 };
 
 export function encode(choices: Choices): string {
@@ -69,7 +95,23 @@ export function encode(choices: Choices): string {
   if (choices.oom !== 0) out.set("oom", String(choices.oom));
   if (choices.other !== null) out.set("other", choices.other);
   if (choices.otherStep !== null) out.set("other_step", String(choices.otherStep));
+  encodeLayers(choices, out);
+  encodeMap(choices, out);
+  if (choices.exact) out.set("exact", "1");
+  if (choices.all) out.set("all", "1");
   return out.toString();
+}
+
+function encodeLayers({ search, grouping, sort }: Choices, out: URLSearchParams): void {
+  if (search !== "") out.set("search", search);
+  if (grouping !== DEFAULTS.grouping) out.set("group", grouping);
+  if (sort !== DEFAULTS.sort) out.set("sort", sort ?? MODEL_ORDER);
+}
+
+function encodeMap({ colouring, mapZooms, fitMib }: Choices, out: URLSearchParams): void {
+  if (colouring !== DEFAULTS.colouring) out.set("colour", colouring);
+  for (const [from, to] of mapZooms) out.append("map", `${from}-${to}`);
+  if (fitMib !== null) out.set("fit", String(fitMib));
 }
 
 const among = <T extends string>(allowed: readonly T[], value: string | null): T | null => allowed.find((item) => item === value) ?? null;
@@ -81,6 +123,12 @@ function span(text: string | null): [number, number] | null {
   if (!found) return null;
   const [first, last] = [Number(found[1]), Number(found[2])];
   return first <= last ? [first, last] : null;
+}
+
+/** A size above 0, such as "12.5". */
+function size(text: string | null): number | null {
+  const found = Number(text ?? "");
+  return /^\d/.test(text ?? "") && Number.isFinite(found) && found > 0 ? found : null;
 }
 
 export function decode(text: string): Choices {
@@ -101,5 +149,16 @@ export function decode(text: string): Choices {
     oom: whole(given.get("oom")) ?? 0,
     other: given.get("other"),
     otherStep: whole(given.get("other_step")),
+    exact: given.has("exact"),
+    all: given.has("all"),
+    search: given.get("search") ?? "",
+    grouping: among(GROUPINGS, given.get("group")) ?? DEFAULTS.grouping,
+    sort: given.get("sort") === MODEL_ORDER ? null : (among(SORT_KEYS, given.get("sort")) ?? DEFAULTS.sort),
+    colouring: among(COLOURINGS, given.get("colour")) ?? DEFAULTS.colouring,
+    mapZooms: given.getAll("map").flatMap((text) => {
+      const found = span(text);
+      return found && found[1] > found[0] ? [found] : [];
+    }),
+    fitMib: size(given.get("fit")),
   };
 }

@@ -3,7 +3,7 @@
 import type { Source } from "../api/source";
 import { limiter } from "../lib/limit";
 import type { Activations } from "../model/activations";
-import type { AllocatorMap, Fit, MapRef, Place } from "../model/allocator-map";
+import type { AllocatorMap, MapRef, Place } from "../model/allocator-map";
 import type { Card } from "../model/card";
 import type { LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
@@ -26,7 +26,6 @@ export function createFetched() {
     layers: new Resource<LayersAnswer>(queue),
     mapLists: new Resource<MapRef[]>(queue),
     maps: new Resource<AllocatorMap>(queue),
-    fits: new Resource<Fit>(queue),
     ooms: new Resource<Oom[]>(queue),
     cards: new Resource<Card>(queue),
   };
@@ -57,9 +56,6 @@ export function createRecords(source: Source, fetched: Fetched) {
     mapIn: (run: RunInfo, place: Place): Loaded<AllocatorMap> => fetched.maps.read(key(run.run, place)),
     wantMapIn: (run: RunInfo, place: Place): void =>
       fetched.maps.want(key(run.run, place), `${run.sessions}/${run.ooms}`, (abort) => source.map(run.run, place, abort)),
-    fitIn: (run: RunInfo, place: Place, bytes: number): Loaded<Fit> => fetched.fits.read(key(run.run, place, bytes)),
-    wantFitIn: (run: RunInfo, place: Place, bytes: number): void =>
-      fetched.fits.want(key(run.run, place, bytes), `${run.sessions}/${run.ooms}`, (abort) => source.fits(run.run, place, bytes, abort)),
     oomsIn: (run: RunInfo): Loaded<Oom[]> => fetched.ooms.read(run.run),
     wantOomsIn: (run: RunInfo): void => fetched.ooms.want(run.run, run.version, (abort) => source.ooms(run.run, abort)),
     cardIn: (run: RunInfo, device: string, step: number | null): Loaded<Card> => fetched.cards.read(key(run.run, device, step)),

@@ -38,16 +38,35 @@ describe("address", () => {
     oom: 2,
     other: "c&d=é",
     otherStep: 17,
+    exact: true,
+    all: true,
+    search: "block[45]&x=1",
+    grouping: "trainable",
+    sort: "weight_gradients",
+    colouring: "age",
+    mapZooms: [
+      [140117155999808, 140117160194048],
+      [140125745934336, 140125745934592],
+    ],
+    fitMib: 12.5,
   };
 
   it("comes back as it was", () => {
     expect(decode(encode(chosen))).toEqual(chosen);
     expect(decode(encode({ ...DEFAULTS, runs: [] }))).toEqual({ ...DEFAULTS, runs: [] });
+    expect(decode(encode({ ...DEFAULTS, sort: null }))).toEqual({ ...DEFAULTS, sort: null });
+  });
+
+  it("holds every choice: none of the example is a default", () => {
+    for (const name of Object.keys(DEFAULTS) as (keyof Choices)[]) {
+      expect(chosen[name], name).not.toEqual(DEFAULTS[name]);
+      expect(encode({ ...DEFAULTS, [name]: chosen[name] }), name).not.toBe("");
+    }
   });
 
   it("is empty for the defaults and gives the defaults for nonsense", () => {
     expect(encode(DEFAULTS)).toBe("");
-    expect(decode("view=nothing&step=-4&zoom=9-3&x=%%%&phase=lunch")).toEqual(DEFAULTS);
+    expect(decode("view=nothing&step=-4&zoom=9-3&x=%%%&phase=lunch&sort=x&group=y&colour=z&map=5-5&map=a-b&fit=-3")).toEqual(DEFAULTS);
   });
 });
 

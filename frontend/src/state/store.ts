@@ -208,5 +208,6 @@ export function showRun(store: Store, run: string): void {
     zoom: null,
     session: null,
     oom: 0,
+    mapZooms: [],
   });
 }

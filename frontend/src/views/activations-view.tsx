@@ -16,10 +16,9 @@ import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
 import { rangeOf, rangeOfSome } from "./frame";
-import { Figure, UnitButton } from "./figures";
+import { Figure, FigureTable, UnitButton } from "./figures";
 import { AXIS_INKS } from "./overview-spec";
 import { useStepsChart } from "./steps-chart";
-import { exactBytes } from "./step-panel";
 
 /** Layers shown one by one; the others are one band. */
 const LAYERS = 12;
@@ -82,7 +81,7 @@ function Panel({
   const store = useStore();
   const unit: Unit = unitOf(series[0]?.max_bytes ?? 0);
   const total = totalAt(series, row);
-  const common = { unit, exact: exactBytes.value };
+  const common = { unit };
   const names = useMemo(() => distinctNames(series.map(nameOf)), [series]);
   const time = (activations.wall_time[row] ?? 0) - (activations.wall_time[0] ?? 0);
   return (
@@ -91,11 +90,11 @@ function Panel({
         <h2 data-testid="step" data-step={activations.step[row] ?? ""}>
           Step {activations.step[row] ?? "?"}
           <span class="why">{store.cursor.value !== null ? "" : store.choices.value.step !== null ? "pinned" : "last recorded"}</span>
-          <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
+          <UnitButton unit={unit} />
         </h2>
         <p class="small">{formatDuration(time)} after start · as recorded by the training</p>
       </header>
-      <table class={exactBytes.value ? "figures exact" : "figures"} data-testid="activations">
+      <FigureTable testid="activations">
         <tbody>
           {series.map((one, index) => {
             const value = one.bytes[row];
@@ -120,7 +119,7 @@ function Panel({
         <tbody class="totals">
           <Figure {...common} strong name="total" label={`all ${plural(activations.layers.length, "layer")}`} bytes={total} />
         </tbody>
-      </table>
+      </FigureTable>
     </aside>
   );
 }

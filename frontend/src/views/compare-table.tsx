@@ -1,23 +1,22 @@
 /** Layers of A and B with their deltas, the largest change first. */
 
-import { useState } from "preact/hooks";
-
 import { formatCount, formatExact, formatFigure, unitOf, type Unit } from "../lib/bytes";
 import { plural } from "../lib/format";
 import { categoryLabel } from "../model/categories";
 import { matchCounts, type LayerDelta } from "../model/compare";
 import { distinctNames } from "../model/names";
-import { exactBytes } from "./step-panel";
+import { useStore } from "./context";
+import { useExact } from "./figures";
 
 const SHOWN = 60;
 
-export function signed(bytes: number, unit: Unit): string {
-  const figure = exactBytes.value ? formatCount(Math.abs(bytes)) : formatFigure(Math.abs(bytes), unit);
+export function signed(bytes: number, unit: Unit, exact: boolean): string {
+  const figure = exact ? formatCount(Math.abs(bytes)) : formatFigure(Math.abs(bytes), unit);
   return bytes === 0 ? "±0" : `${bytes > 0 ? "▲ +" : "▼ −"}${figure}`;
 }
 
 export function Size({ bytes, unit }: { bytes: number | null; unit: Unit }) {
-  const text = bytes === null ? "" : exactBytes.value ? formatCount(bytes) : formatFigure(bytes, unit);
+  const text = bytes === null ? "" : useExact() ? formatCount(bytes) : formatFigure(bytes, unit);
   return (
     <td class="number" data-bytes={bytes ?? ""} title={bytes === null ? "not there" : formatExact(bytes)}>
       {text}
@@ -27,6 +26,7 @@ export function Size({ bytes, unit }: { bytes: number | null; unit: Unit }) {
 
 function Row({ one, name, unit }: { one: LayerDelta; name: string; unit: Unit }) {
   const { from, to, match, delta, main } = one;
+  const exact = useExact();
   const renamed = match === "type and shape" ? `in B: ${to?.path ?? ""}` : match === "path" ? "" : match;
   return (
     <tr data-layer={(from ?? to)?.path ?? ""} data-delta={delta} data-match={match}>
@@ -38,15 +38,16 @@ function Row({ one, name, unit }: { one: LayerDelta; name: string; unit: Unit })
       <Size bytes={from?.total ?? null} unit={unit} />
       <Size bytes={to?.total ?? null} unit={unit} />
       <td class="number" title={formatExact(delta)}>
-        {signed(delta, unit)}
+        {signed(delta, unit, exact)}
       </td>
-      <td class="shape">{main && `${categoryLabel(main.category)} ${signed(main.delta, unit)}`}</td>
+      <td class="shape">{main && `${categoryLabel(main.category)} ${signed(main.delta, unit, exact)}`}</td>
     </tr>
   );
 }
 
 export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
-  const [all, showAll] = useState(false);
+  const store = useStore();
+  const { all, exact } = store.choices.value;
   const counts = matchCounts(deltas);
   const unit = unitOf(Math.max(...deltas.map(({ from, to }) => Math.max(from?.total ?? 0, to?.total ?? 0)), 0));
   const changed = deltas.filter(({ delta, match }) => delta !== 0 || match !== "path");
@@ -71,7 +72,7 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
               <th scope="col">layer</th>
               <th scope="col">type</th>
               <th scope="col" class="number">
-                A, {exactBytes.value ? "B" : unit}
+                A, {exact ? "B" : unit}
               </th>
               <th scope="col" class="number">
                 B
@@ -90,7 +91,7 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
         </table>
       </div>
       {shown.length < deltas.length && (
-        <button type="button" class="quiet" onClick={() => showAll(true)}>
+        <button type="button" class="quiet" onClick={() => store.choose({ all: true })}>
           Show all {deltas.length} rows
         </button>
       )}

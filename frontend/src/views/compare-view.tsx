@@ -18,8 +18,7 @@ import { Sides, peakOfSide, type ComparedSide, type Pair } from "./compare-sides
 import { CompareTable, Size, signed } from "./compare-table";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { Swatch, UnitButton } from "./figures";
-import { exactBytes } from "./step-panel";
+import { FigureTable, Swatch, UnitButton, useExact } from "./figures";
 import { useStepsChart } from "./steps-chart";
 
 /** What each layer holds: by the trace that describes the step, and the layer table of that step. */
@@ -41,17 +40,18 @@ function useLayers({ run, overview, row }: ComparedSide): readonly LayerFigures[
 
 function Categories({ deltas, a, b }: { deltas: readonly GroupDelta[]; a: number | null; b: number | null }) {
   const scheme = schemeOf(useStore());
+  const exact = useExact();
   const unit = unitOf(Math.max(a ?? 0, b ?? 0));
   return (
     <aside class="panel" aria-label="Categories of A and B">
       <header class="panel-head">
         <h2>
           By category
-          <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
+          <UnitButton unit={unit} />
         </h2>
         <p class="small">at the measured peak of each step</p>
       </header>
-      <table class={`figures versus ${exactBytes.value ? "exact" : ""}`} data-testid="versus">
+      <FigureTable kind="versus" testid="versus">
         <thead>
           <tr>
             <th scope="col" />
@@ -75,7 +75,7 @@ function Categories({ deltas, a, b }: { deltas: readonly GroupDelta[]; a: number
               </th>
               <Size bytes={from} unit={unit} />
               <Size bytes={to} unit={unit} />
-              <td class="number">{signed(delta, unit)}</td>
+              <td class="number">{signed(delta, unit, exact)}</td>
             </tr>
           ))}
         </tbody>
@@ -84,10 +84,10 @@ function Categories({ deltas, a, b }: { deltas: readonly GroupDelta[]; a: number
             <th scope="row">measured peak</th>
             <Size bytes={a} unit={unit} />
             <Size bytes={b} unit={unit} />
-            <td class="number">{a === null || b === null ? "–" : signed(b - a, unit)}</td>
+            <td class="number">{a === null || b === null ? "–" : signed(b - a, unit, exact)}</td>
           </tr>
         </tbody>
-      </table>
+      </FigureTable>
     </aside>
   );
 }

@@ -5,6 +5,10 @@ import type { ComponentChildren } from "preact";
 import { formatBytes, formatCount, formatExact, formatFigure, type Unit } from "../lib/bytes";
 import { formatShare } from "../lib/format";
 import type { Fill } from "../theme/palette";
+import { useStore } from "./context";
+
+/** Whether figures are exact bytes, everywhere. */
+export const useExact = (): boolean => useStore().choices.value.exact;
 
 /** A square in the fill of a band, drawn with gradients so that it needs no canvas. */
 export function Swatch({ fill }: { fill: Fill }) {
@@ -19,14 +23,14 @@ export interface FigureProps {
   /** Of the whole, 0 to 1; undefined: no such cell. */
   share?: number | null;
   unit: Unit;
-  exact: boolean;
   fill?: Fill;
   strong?: boolean;
   onFocus?: (focused: boolean) => void;
   focused?: boolean;
 }
 
-export function Figure({ name, label, hint, bytes, share, unit, exact, fill, strong, onFocus, focused }: FigureProps) {
+export function Figure({ name, label, hint, bytes, share, unit, fill, strong, onFocus, focused }: FigureProps) {
+  const exact = useExact();
   const text = bytes === null ? "–" : exact ? formatCount(bytes) : formatFigure(bytes, unit);
   const classes = [strong ? "strong" : "", bytes === 0 ? "zero" : "", focused ? "focused" : ""].filter(Boolean).join(" ");
   return (
@@ -50,10 +54,22 @@ export function Figure({ name, label, hint, bytes, share, unit, exact, fill, str
   );
 }
 
-/** The button that turns every figure of a panel into exact bytes and back. */
-export function UnitButton({ unit, exact, toggle }: { unit: Unit; exact: boolean; toggle: () => void }) {
+/** A table of figures. */
+export function FigureTable({ testid, kind = "", children }: { testid?: string; kind?: string; children: ComponentChildren }) {
+  const classes = ["figures", kind, useExact() ? "exact" : ""].filter(Boolean).join(" ");
   return (
-    <button type="button" class="unit" aria-pressed={exact} title="Show exact bytes" onClick={toggle}>
+    <table class={classes} data-testid={testid}>
+      {children}
+    </table>
+  );
+}
+
+/** The button that turns every figure of the page into exact bytes and back. */
+export function UnitButton({ unit }: { unit: Unit }) {
+  const store = useStore();
+  const exact = useExact();
+  return (
+    <button type="button" class="unit" aria-pressed={exact} title="Show exact bytes" onClick={() => store.choose({ exact: !exact })}>
       {exact ? "B" : unit}
     </button>
   );

@@ -12,7 +12,7 @@ import { CardBar } from "./card-bar";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { Figure, Swatch, UnitButton } from "./figures";
+import { Figure, FigureTable, Swatch, UnitButton } from "./figures";
 import {
   RATIOS,
   SIZES,
@@ -29,7 +29,6 @@ import { LegendItem } from "./legend";
 import { MapView } from "./map-view";
 import { Fault, Nothing } from "./states";
 import { useStepsChart } from "./steps-chart";
-import { exactBytes } from "./step-panel";
 
 function Ratios({ parts }: { parts: PoolParts }) {
   const scheme = schemeOf(useStore());
@@ -51,7 +50,7 @@ function Ratios({ parts }: { parts: PoolParts }) {
 
 function Sizes({ snapshot, parts, unit }: { snapshot: SnapshotSummary; parts: PoolParts; unit: Unit }) {
   const scheme = schemeOf(useStore());
-  const common = { unit, exact: exactBytes.value };
+  const common = { unit };
   const shareOf = (bytes: number | null): number | null => (parts.pool_bytes && bytes !== null ? bytes / parts.pool_bytes : null);
   const others: [string, string, string, number | null][] = [
     ["capacity_bytes", "capacity", "the allocator's limit", snapshot.capacity_bytes],
@@ -94,16 +93,16 @@ function Panel({ snapshots, row }: { snapshots: Snapshots; row: number }) {
         <h2 data-testid="step" data-step={snapshot.step}>
           Step {snapshot.step}
           <span class="why">{why}</span>
-          <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
+          <UnitButton unit={unit} />
         </h2>
         <p class="small">
           {snapshot.phase} · traced ({modeLabel(snapshot.mode)}) · at the step's peak
         </p>
       </header>
-      <table class={exactBytes.value ? "figures exact" : "figures"} data-testid="pool">
+      <FigureTable testid="pool">
         <Sizes snapshot={snapshot} parts={parts} unit={unit} />
         <Ratios parts={parts} />
-      </table>
+      </FigureTable>
       <p class="small">
         Shares are of the pool. Fragmentation is the share of the free bytes that is outside of the largest free block; read it beside the
         utilisation.

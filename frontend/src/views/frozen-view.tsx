@@ -14,10 +14,10 @@ import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
 import { startOf } from "./frame";
 import { frozenPicture, sideFill, sideKey } from "./frozen-spec";
-import { Figure } from "./figures";
+import { Figure, FigureTable } from "./figures";
 import { StackLegend } from "./legend";
 import { useOverviewChart } from "./steps-chart";
-import { PanelHead, Provenance, Totals, exactBytes, panelUnit } from "./step-panel";
+import { PanelHead, Provenance, Totals, panelUnit } from "./step-panel";
 
 const HEADINGS: Record<Side, string> = {
   frozen: "Frozen layers hold",
@@ -37,7 +37,7 @@ interface PartsProps {
 function Parts({ parts, row, unit, peak, focus, onFocus }: PartsProps) {
   const store = useStore();
   const scheme = schemeOf(store);
-  const common = { unit, exact: exactBytes.value };
+  const common = { unit };
   return (
     <>
       {[...SIDES].reverse().map((side) => {
@@ -138,10 +138,10 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
       <aside class="panel" aria-label="Figures of one step">
         <PanelHead overview={overview} row={row} unit={unit} />
         <Provenance overview={overview} row={row} />
-        <table class={exactBytes.value ? "figures exact" : "figures"} data-testid="sides">
+        <FigureTable testid="sides">
           <Parts parts={parts} row={row} unit={unit} peak={at(overview.peak_bytes, row)} focus={focus} onFocus={setFocus} />
           <Totals overview={overview} row={row} unit={unit} />
-        </table>
+        </FigureTable>
       </aside>
     </div>
   );

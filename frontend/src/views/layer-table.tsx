@@ -9,8 +9,7 @@ import { shapeText, type LayerFigures, type LayerGroup, type SortKey } from "../
 import { shortName } from "../model/names";
 import { fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
-import { Swatch } from "./figures";
-import { exactBytes } from "./step-panel";
+import { Swatch, useExact } from "./figures";
 
 export const ROW_HEIGHT = 28;
 const MARGIN_ROWS = 8;
@@ -78,7 +77,7 @@ function Header({ columns, sort, choose }: { columns: readonly Column[]; sort: S
 }
 
 function Bytes({ bytes, unit }: { bytes: number; unit: Unit }) {
-  const text = bytes === 0 ? "" : exactBytes.value ? formatCount(bytes) : formatFigure(bytes, unit);
+  const text = bytes === 0 ? "" : useExact() ? formatCount(bytes) : formatFigure(bytes, unit);
   return (
     <td class="number" data-bytes={bytes} title={formatExact(bytes)}>
       {text}

@@ -17,10 +17,9 @@ import { fillOf } from "../theme/palette";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { Figure, UnitButton } from "./figures";
+import { Figure, FigureTable, UnitButton } from "./figures";
 import { layerSpec, layerSteps, totalOf, type LayerSteps } from "./layer-spec";
 import { Nothing } from "./states";
-import { exactBytes } from "./step-panel";
 import { useStepsChart } from "./steps-chart";
 
 interface TableProps {
@@ -56,17 +55,17 @@ function Figures({ steps, row, table, optimizer, focus, onFocus }: TableProps) {
   const total = totalOf(steps, row);
   const whole = at(steps.in_use_bytes, row);
   const unit = unitOf(total);
-  const common = { unit, exact: exactBytes.value };
+  const common = { unit };
   return (
     <aside class="panel" aria-label="Figures of the layer at one step">
       <header class="panel-head">
         <h2 data-testid="step" data-step={at(steps.step, row) ?? ""}>
           Step {at(steps.step, row) ?? "?"}
-          <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
+          <UnitButton unit={unit} />
         </h2>
         <p class="small">as traced at the step's peak{whole && total > 0 && ` · ${formatShare(total / whole)} of it`}</p>
       </header>
-      <table class={exactBytes.value ? "figures exact" : "figures"} data-testid="layer-figures">
+      <FigureTable testid="layer-figures">
         <tbody>
           {steps.parts.map(({ category, bytes }) => (
             <Figure
@@ -86,7 +85,7 @@ function Figures({ steps, row, table, optimizer, focus, onFocus }: TableProps) {
         <tbody class="totals">
           <Figure {...common} strong name="total" label="all of it" bytes={total} />
         </tbody>
-      </table>
+      </FigureTable>
       <Formulas steps={steps} row={row} table={table} optimizer={optimizer} />
     </aside>
   );

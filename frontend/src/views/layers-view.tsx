@@ -1,12 +1,12 @@
 /** Which layer holds what at one step: a table of all layers beside their areas. */
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 
 import { formatBytes, unitOf } from "../lib/bytes";
 import { plural } from "../lib/format";
 import type { Table } from "../lib/table";
 import { CATEGORIES } from "../model/categories";
-import { GROUPINGS, groupLayers, layerFigures, shapeText, type Grouping, type LayerFigures, type SortKey } from "../model/layer-figures";
+import { GROUPINGS, groupLayers, layerFigures, shapeText, type LayerFigures } from "../model/layer-figures";
 import { shortName } from "../model/names";
 import { at, peakRow, provenance, rowOfStep, type Overview } from "../model/overview";
 import { matcher } from "../state/selection";
@@ -15,7 +15,6 @@ import { useExport } from "./export";
 import { UnitButton } from "./figures";
 import { LayerTable } from "./layer-table";
 import { Fault, Nothing, Skeleton } from "./states";
-import { exactBytes } from "./step-panel";
 import { Segments } from "./toolbar";
 import { Treemap } from "./treemap";
 
@@ -64,10 +63,7 @@ const layerFile = (layers: readonly LayerFigures[]): Table => ({
 
 export function LayersView({ overview }: { overview: Overview }) {
   const store = useStore();
-  const [search, setSearch] = useState("");
-  const [grouping, setGrouping] = useState<Grouping>("none");
-  const [sort, setSort] = useState<SortKey | null>("total");
-  const { step: pinned } = store.choices.value;
+  const { step: pinned, search, grouping, sort } = store.choices.value;
   const row = pinned === null ? Math.max(peakRow(overview), 0) : rowOfStep(overview, pinned);
   const { layers, ref, step, ready, error } = useFigures(overview, row);
   const match = useMemo(() => matcher(search), [search]);
@@ -97,9 +93,9 @@ export function LayersView({ overview }: { overview: Overview }) {
           placeholder="Search layers (regex)"
           aria-label="Search layers by regular expression"
           value={search}
-          onInput={(event) => setSearch(event.currentTarget.value)}
+          onInput={(event) => store.choose({ search: event.currentTarget.value })}
         />
-        <Segments label="group by" options={GROUPINGS} chosen={grouping} choose={setGrouping} />
+        <Segments label="group by" options={GROUPINGS} chosen={grouping} choose={(chosen) => store.choose({ grouping: chosen })} />
         <span class="small" role="status">
           {match.fault ?? `${plural(shown.length, "row")}, ${formatBytes(sum)} of ${formatBytes(total)}`}
         </span>
@@ -108,11 +104,11 @@ export function LayersView({ overview }: { overview: Overview }) {
             Open the page of {shortName(store.choices.value.layer)}
           </button>
         )}
-        <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
+        <UnitButton unit={unit} />
       </div>
       <Source overview={overview} row={row} step={step} traced={ref !== null} />
       <Treemap layers={shown} total={total} />
-      <LayerTable groups={groups} unit={unit} total={total} sort={sort} onSort={setSort} />
+      <LayerTable groups={groups} unit={unit} total={total} sort={sort} onSort={(chosen) => store.choose({ sort: chosen })} />
     </div>
   );
 }

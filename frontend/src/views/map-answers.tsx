@@ -1,58 +1,59 @@
 /** What a map says about the next allocation: would it fit, which chunks are in the way, how large the free blocks are. */
 
-import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { formatBytes, formatCount, formatExact } from "../lib/bytes";
 import { plural, unbroken } from "../lib/format";
-import { pinSentence, type AllocatorMap, type Place } from "../model/allocator-map";
-import type { RunInfo } from "../model/run";
+import { pinSentence, type AllocatorMap } from "../model/allocator-map";
+import { wouldFit } from "../model/fit";
 import { useStore } from "./context";
 
 const MIB = 2 ** 20;
 const PINS = 5;
 
-/** The value once it has not changed for a moment: not a request for every key. */
-function useSettled<T>(value: T): T {
-  const [settled, settle] = useState(value);
+/** The text that was typed; the size of a shown address takes its place when another one is shown. */
+function useTyped(chosen: number | null, otherwise: number) {
+  const [typed, type] = useState(String(chosen ?? otherwise));
   useEffect(() => {
-    const timer = window.setTimeout(() => settle(value), 250);
-    return () => window.clearTimeout(timer);
-  }, [value]);
-  return settled;
+    if (chosen !== null && Number(typed) !== chosen) type(String(chosen));
+  }, [chosen]);
+  return [typed, type] as const;
 }
 
-export function WouldFit({ run, place, map }: { run: RunInfo; place: Place; map: AllocatorMap }) {
+export function WouldFit({ map }: { map: AllocatorMap }) {
   const store = useStore();
-  const [typed, type] = useState(String(Math.max(Math.floor(map.summary.largest_free_bytes / MIB), 0) + 1));
-  const settled = useSettled(typed);
-  const bytes = Math.round(Number(settled) * MIB);
-  const asked = settled.trim() !== "" && Number.isFinite(bytes) && bytes > 0 && bytes < 2 ** 50;
-  useLayoutEffect(() => {
-    if (asked) store.wantFitIn(run, place, bytes);
-  }, [asked, bytes, run]);
-  const { value, error } = asked ? store.fitIn(run, place, bytes) : { value: null, error: null };
-  const word = value === null ? "" : value.fits === null ? "Not known." : value.fits ? "Yes." : "No.";
+  const { fitMib } = store.choices.value;
+  const [typed, type] = useTyped(fitMib, Math.max(Math.floor(map.summary.largest_free_bytes / MIB), 0) + 1);
+  const bytes = Math.round(Number(typed) * MIB);
+  const asked = typed.trim() !== "" && Number.isFinite(bytes) && bytes > 0 && bytes < 2 ** 50;
+  const fit = useMemo(() => (asked ? wouldFit(map, bytes) : null), [asked, bytes, map]);
+  const word = fit === null ? "" : fit.fits === null ? "Not known." : fit.fits ? "Yes." : "No.";
+  const ask = (text: string): void => {
+    type(text);
+    const size = Number(text);
+    store.choose({ fitMib: text.trim() !== "" && Number.isFinite(size) && size > 0 ? size : null });
+  };
   return (
     <section class="fits">
       <h3>
         <label>
-          Would a tensor of <input type="number" min="0" step="any" value={typed} onInput={(event) => type(event.currentTarget.value)} />{" "}
-          MiB fit?
+          Would a tensor of <input type="number" min="0" step="any" value={typed} onInput={(event) => ask(event.currentTarget.value)} /> MiB
+          fit?
         </label>
       </h3>
-      <p data-testid="fits" data-fits={String(value?.fits ?? "")} aria-live="polite">
-        {!asked && "Type a size above 0."}
-        {error !== null && <span class="warn">{error}</span>}
-        {value && (
+      <p data-testid="fits" data-fits={String(fit?.fits ?? "")} aria-live="polite">
+        {fit === null ? (
+          "Type a size above 0."
+        ) : (
           <>
-            <strong>{word}</strong> {unbroken(value.reason.replace(/^That is not known: /, ""))}
+            <strong>{word}</strong> {unbroken(fit.reason.replace(/^That is not known: /, ""))}
           </>
         )}
       </p>
-      {value?.allocated_bytes !== null && value?.allocated_bytes !== undefined && (
+      {fit?.allocated_bytes !== null && fit?.allocated_bytes !== undefined && (
         <p class="small">
-          {formatExact(value.requested_bytes)} asked for, {formatExact(value.rounded_bytes)} after rounding,{" "}
-          {formatExact(value.allocated_bytes)} given.
+          {formatExact(fit.requested_bytes)} asked for, {formatExact(fit.rounded_bytes)} after rounding, {formatExact(fit.allocated_bytes)}{" "}
+          given.
         </p>
       )}
     </section>

@@ -2,13 +2,10 @@
 
 import type { BandFill } from "../charts/paint";
 import { CATEGORIES, groupKey, groupLabel, type Group } from "../model/categories";
-import { largestLayers, ownerOf, stateOf, type AllocatorMap } from "../model/allocator-map";
+import { largestLayers, ownerOf, stateOf, type AllocatorMap, type Colouring } from "../model/allocator-map";
 import { distinctNames } from "../model/names";
 import { at } from "../model/overview";
 import { INKS, LAYERS_TOLD_APART, ageColour, fillOf, layerColour, type Scheme } from "../theme/palette";
-
-export const COLOURINGS = ["category", "layer", "age"] as const;
-export type Colouring = (typeof COLOURINGS)[number];
 
 export interface Kind {
   name: string;

@@ -38,9 +38,15 @@ function useWidth() {
 function useView({ map, index, first, end }: StripProps) {
   const region = map.regions[index] ?? { address: 0, bytes: 1 };
   const whole: Range = [region.address, region.address + region.bytes];
-  const [chosen, choose] = useState<Range | null>(null);
-  useEffect(() => choose(null), [map]);
-  const view = chosen ?? whole;
+  const store = useStore();
+  const { mapZooms } = store.choices.value;
+  const isHere = ([from]: Range): boolean => from >= whole[0] && from < whole[1];
+  const chosen = mapZooms.find(isHere) ?? null;
+  const view = chosen === null ? whole : inside(chosen, whole);
+  const choose = (next: Range | null): void => {
+    const others = store.choices.peek().mapZooms.filter((zoom) => !isHere(zoom));
+    store.choose({ mapZooms: next === null ? others : [...others, [Math.round(next[0]), Math.round(next[1])]] });
+  };
   return {
     view,
     isWhole: chosen === null,

@@ -2,15 +2,14 @@
 
 import { useLayoutEffect, useMemo, useState } from "preact/hooks";
 
-import { formatBytes, formatExact } from "../lib/bytes";
-import { formatCount } from "../lib/bytes";
+import { formatBytes, formatCount, formatExact } from "../lib/bytes";
 import { plural } from "../lib/format";
-import { chunkFacts, regionStarts, type AllocatorMap, type Place } from "../model/allocator-map";
+import { COLOURINGS, chunkFacts, regionStarts, type AllocatorMap, type Colouring, type Place } from "../model/allocator-map";
 import type { RunInfo } from "../model/run";
 import { schemeOf, useStore } from "./context";
 import { Swatch } from "./figures";
 import { Bins, Pins, WouldFit } from "./map-answers";
-import { COLOURINGS, mapColours, type Colouring } from "./map-colours";
+import { mapColours } from "./map-colours";
 import { Strip } from "./map-strip";
 import { Fault, Skeleton } from "./states";
 import { Segments } from "./toolbar";
@@ -36,9 +35,10 @@ function Chunk({ map, chunk }: { map: AllocatorMap; chunk: number | null }) {
 }
 
 function Strips({ map, colouring }: { map: AllocatorMap; colouring: Colouring }) {
-  const scheme = schemeOf(useStore());
+  const store = useStore();
+  const scheme = schemeOf(store);
   const [marked, mark] = useState<number | null>(null);
-  const [all, showAll] = useState(false);
+  const { all } = store.choices.value;
   const colours = useMemo(() => mapColours(map, colouring, scheme), [map, colouring, scheme]);
   const starts = useMemo(() => regionStarts(map), [map]);
   const shown = all ? map.regions.length : Math.min(map.regions.length, REGIONS);
@@ -59,7 +59,7 @@ function Strips({ map, colouring }: { map: AllocatorMap; colouring: Colouring })
         ))}
       </div>
       {shown < map.regions.length && (
-        <button type="button" class="quiet" onClick={() => showAll(true)}>
+        <button type="button" class="quiet" onClick={() => store.choose({ all: true })}>
           Show {plural(map.regions.length - shown, "more region")}
         </button>
       )}
@@ -76,8 +76,9 @@ function Strips({ map, colouring }: { map: AllocatorMap; colouring: Colouring })
   );
 }
 
-function MapBody({ run, place, map }: { run: RunInfo; place: Place; map: AllocatorMap }) {
-  const [colouring, setColouring] = useState<Colouring>("category");
+function MapBody({ place, map }: { place: Place; map: AllocatorMap }) {
+  const store = useStore();
+  const { colouring } = store.choices.value;
   return (
     <section class="map" data-testid="map" data-chunks={map.rows} aria-label="The allocator's map">
       <header class="map-head">
@@ -86,7 +87,7 @@ function MapBody({ run, place, map }: { run: RunInfo; place: Place; map: Allocat
           {"oom" in place ? "at the failure" : `at the peak of step ${place.step}`} · {formatCount(map.rows)} chunks in{" "}
           {plural(map.regions.length, "region")}
         </span>
-        <Segments label="colour by" options={COLOURINGS} chosen={colouring} choose={setColouring} />
+        <Segments label="colour by" options={COLOURINGS} chosen={colouring} choose={(chosen) => store.choose({ colouring: chosen })} />
       </header>
       {map.not_available.length > 0 && (
         <ul class="notices">
@@ -97,7 +98,7 @@ function MapBody({ run, place, map }: { run: RunInfo; place: Place; map: Allocat
       )}
       <Strips map={map} colouring={colouring} />
       <div class="map-answers">
-        <WouldFit run={run} place={place} map={map} />
+        <WouldFit map={map} />
         <Pins map={map} />
         <Bins map={map} />
       </div>
@@ -110,6 +111,6 @@ export function MapView({ run, place }: { run: RunInfo; place: Place }) {
   const at = JSON.stringify(place);
   useLayoutEffect(() => store.wantMapIn(run, place), [run, at]);
   const { value, error } = store.mapIn(run, place);
-  if (value) return <MapBody key={`${run.run}${at}`} run={run} place={place} map={value} />;
+  if (value) return <MapBody key={`${run.run}${at}`} place={place} map={value} />;
   return error === null ? <Skeleton /> : <Fault sentence={error} retry={() => void store.reload()} />;
 }

@@ -12,10 +12,9 @@ import { owners } from "../model/snapshot";
 import { INKS, fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { Figure, UnitButton } from "./figures";
+import { Figure, FigureTable, UnitButton } from "./figures";
 import { MapView } from "./map-view";
 import { Fault, Nothing, Skeleton } from "./states";
-import { exactBytes } from "./step-panel";
 
 const LAYERS = 12;
 
@@ -76,17 +75,17 @@ function Facts({ oom }: { oom: Oom }) {
       <header class="panel-head">
         <h2>
           At the failure
-          <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
+          <UnitButton unit={unit} />
         </h2>
         <p class="small">{formatWallTime(oom.wall_time)}</p>
       </header>
-      <table class={exactBytes.value ? "figures exact" : "figures"} data-testid="oom-figures">
+      <FigureTable testid="oom-figures">
         <tbody>
           {rows.map(([name, label, hint, bytes]) => (
-            <Figure key={name} name={name} label={label} hint={hint} bytes={bytes} unit={unit} exact={exactBytes.value} />
+            <Figure key={name} name={name} label={label} hint={hint} bytes={bytes} unit={unit} />
           ))}
         </tbody>
-      </table>
+      </FigureTable>
       <dl class="facts">
         {words.map(([name, value]) => (
           <div key={name}>
@@ -108,12 +107,11 @@ function Holders({ oom }: { oom: Oom }) {
   for (const { category, bytes } of oom.ledger) sums.set(category, (sums.get(category) ?? 0) + bytes);
   const layers = useMemo(() => owners(oom.ledger).slice(0, LAYERS), [oom]);
   const names = distinctNames(layers.map(({ layer }) => layer ?? "no layer"));
-  const common = { unit, exact: exactBytes.value };
-  const classes = exactBytes.value ? "figures exact" : "figures";
+  const common = { unit };
   if (oom.ledger.length === 0) return <p class="small">Who held the memory is not available, because no chunk's owner was seen.</p>;
   return (
     <div class="holders">
-      <table class={classes} data-testid="oom-categories">
+      <FigureTable testid="oom-categories">
         <caption>Who held it, by category</caption>
         <tbody>
           {CATEGORIES.filter((category) => sums.has(category)).map((category) => {
@@ -133,8 +131,8 @@ function Holders({ oom }: { oom: Oom }) {
             );
           })}
         </tbody>
-      </table>
-      <table class={classes} data-testid="oom-layers">
+      </FigureTable>
+      <FigureTable testid="oom-layers">
         <caption>and by layer</caption>
         <tbody>
           {layers.map(({ layer, bytes }, index) => (
@@ -149,7 +147,7 @@ function Holders({ oom }: { oom: Oom }) {
             />
           ))}
         </tbody>
-      </table>
+      </FigureTable>
     </div>
   );
 }

@@ -13,11 +13,11 @@ import { schemeOf, useStore } from "./context";
 import { startOf } from "./frame";
 import { overviewFile, useExport } from "./export";
 import { Findings } from "./findings";
-import { Figure } from "./figures";
+import { Figure, FigureTable } from "./figures";
 import { StackLegend } from "./legend";
 import { overviewPicture, type OtherRun } from "./overview-spec";
 import { useOverviewChart } from "./steps-chart";
-import { StepPanel, exactBytes, panelUnit } from "./step-panel";
+import { StepPanel, panelUnit } from "./step-panel";
 
 type NamedRun = OtherRun & { name: string };
 
@@ -55,7 +55,7 @@ function OtherRuns({ others, overview, row }: { others: readonly NamedRun[]; ove
   return (
     <section class="others">
       <h3>Measured peak of other runs</h3>
-      <table class={exactBytes.value ? "figures exact" : "figures"}>
+      <FigureTable>
         <tbody>
           {others.map(({ name, overview: other, colour }) => {
             const [first, last] = [other.step[0] ?? 0, other.step[other.rows - 1] ?? 0];
@@ -68,13 +68,12 @@ function OtherRuns({ others, overview, row }: { others: readonly NamedRun[]; ove
                 hint={`${name} · ${other.device}`}
                 bytes={bytes}
                 unit={panelUnit(overview)}
-                exact={exactBytes.value}
                 fill={{ colour, pattern: "plain" }}
               />
             );
           })}
         </tbody>
-      </table>
+      </FigureTable>
     </section>
   );
 }

@@ -1,6 +1,5 @@
 /** Everything known about one step. Its rows are always the same, so it never jumps while the cursor moves. */
 
-import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 
@@ -13,10 +12,7 @@ import { owners } from "../model/snapshot";
 import { fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { startOf } from "./frame";
-import { Figure, UnitButton } from "./figures";
-
-/** Shared by all panels: whether figures are exact bytes. */
-export const exactBytes = signal(false);
+import { Figure, FigureTable, UnitButton } from "./figures";
 
 export interface PanelProps {
   overview: Overview;
@@ -55,7 +51,7 @@ export function PanelHead({ overview, row, unit }: { overview: Overview; row: nu
             </button>
           )}
         </span>
-        <UnitButton unit={unit} exact={exactBytes.value} toggle={() => (exactBytes.value = !exactBytes.value)} />
+        <UnitButton unit={unit} />
       </h2>
       <p class="small">
         {overview.phase}
@@ -79,7 +75,6 @@ export function Provenance({ overview, row }: { overview: Overview; row: number 
 
 function Composition({ overview, row, focus, pointed, onFocus, unit }: PanelProps & { unit: Unit }) {
   const store = useStore();
-  const exact = exactBytes.value;
   const parts = composition(overview, row);
   return (
     <tbody>
@@ -94,7 +89,6 @@ function Composition({ overview, row, focus, pointed, onFocus, unit }: PanelProp
             bytes={bytes}
             share={share}
             unit={unit}
-            exact={exact}
             fill={fillOf(group.category, group.trainable, schemeOf(store))}
             focused={(pointed ?? focus) === key}
             onFocus={(focused) => onFocus(focused ? key : null)}
@@ -107,10 +101,9 @@ function Composition({ overview, row, focus, pointed, onFocus, unit }: PanelProp
 
 /** Peak, capacity and headroom; then what else was measured at the step, where it was. */
 export function Totals({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
-  const exact = exactBytes.value;
   const peak = at(overview.peak_bytes, row);
   const capacity = at(overview.capacity_bytes, row);
-  const common = { unit, exact };
+  const common = { unit };
   const more: [string, string, string, Float64Array][] = [
     ["host_resident_bytes", "process in host memory", "resident memory of the process (operating system)", overview.host_resident_bytes],
     ["driver_process_bytes", "process on the card", "what the driver says this process has on the card", overview.driver_process_bytes],
@@ -196,7 +189,7 @@ export function Owners({ overview, row, unit }: { overview: Overview; row: numbe
         </button>
       </h3>
       {error && <p class="small warn">{error}</p>}
-      <table class={exactBytes.value ? "figures exact" : "figures"}>
+      <FigureTable>
         <tbody>
           {Array.from({ length: OWNERS }, (_, index) => {
             const owner = largest[index];
@@ -215,12 +208,11 @@ export function Owners({ overview, row, unit }: { overview: Overview; row: numbe
                 bytes={owner.bytes}
                 share={total ? owner.bytes / total : null}
                 unit={unit}
-                exact={exactBytes.value}
               />
             );
           })}
         </tbody>
-      </table>
+      </FigureTable>
     </section>
   );
 }
@@ -237,10 +229,10 @@ export function StepPanel(props: PanelProps) {
     <aside class="panel" aria-label="Figures of one step">
       <PanelHead overview={overview} row={row} unit={unit} />
       <Provenance overview={overview} row={row} />
-      <table class={exactBytes.value ? "figures exact" : "figures"} data-testid="composition">
+      <FigureTable testid="composition">
         <Composition {...props} unit={unit} />
         <Totals overview={overview} row={row} unit={unit} />
-      </table>
+      </FigureTable>
       {props.children}
       <Owners overview={overview} row={row} unit={unit} />
     </aside>
