@@ -254,7 +254,13 @@ class TraceFacts:
         gradients: (address, requested bytes, layer) of variables' gradients as the eager backward pass returned them.
         chunks: Address to what earlier windows saw being allocated there.
         addresses: Where chunks began that earlier windows saw, sorted.
+        last_seen: For each of `addresses`, the number of the last window that saw it.
+        since: Address of a variable or held tensor to the number of the first window in all of which it lay there: what
+            windows before that one saw says nothing of its chunk. 0 where it is missing.
+        window: The number of this window.
         start_in_use: The device's bytes in use just before the window, None if not known.
+        quiet_bytes: Bytes in use beyond what the model's variables needed, before the first batch was asked for; None
+            if that moment was not seen.
         notes: Sentences on what could not be learned.
     """
 
@@ -266,5 +272,9 @@ class TraceFacts:
     gradients: tuple[tuple[int, int, str | None], ...] = ()
     chunks: Mapping[int, KnownChunk] = dataclasses.field(default_factory=dict)
     addresses: Integers = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    last_seen: Integers = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    since: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    window: int = 0
     start_in_use: int | None = None
+    quiet_bytes: int | None = None
     notes: tuple[str, ...] = ()

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_memplugin.analysis.bfc import rounded_bytes
 from tb_memplugin.analysis.eager import EagerSpans
 from tb_memplugin.analysis.lifetimes import Chunks, input_events, readers
 from tb_memplugin.analysis.op_names import OpNames
-from tb_memplugin.analysis.window_start import Standing, rounded, standing
+from tb_memplugin.analysis.window_start import Standing, standing
 from tb_memplugin.analysis.xla import Plans
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.trace import AllocationTrace, Module, OpFact, PlannedAllocation, TraceFacts, VariableFact
@@ -148,7 +149,7 @@ class Classifier:
         """The variable whose value lies in a chunk that was allocated in the window."""
         if self._death[chunk] == len(self._trace):
             variable = self._variables_at_end.get(self._address[chunk])
-            if variable is not None and rounded(variable.requested_bytes) <= self._allocated[chunk]:
+            if variable is not None and rounded_bytes(variable.requested_bytes) <= self._allocated[chunk]:
                 return variable
         fact = self._fact(chunk)
         return self._variables.get(fact.assigns) if fact is not None and fact.assigns is not None else None

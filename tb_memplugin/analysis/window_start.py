@@ -12,12 +12,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from tb_memplugin.analysis.bfc import ROUNDING, rounded_bytes
 from tb_memplugin.analysis.lifetimes import Chunks, chunks, input_events
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
 
-ROUNDING = 256
-"""The BFC allocator rounds every request up to a multiple of this many bytes."""
+NOWHERE = 1 << 62
+"""An address that is beyond every other."""
 SPLIT_AT = 128 << 20
 """The BFC allocator splits off what is left over of a chunk from this many bytes on, whatever the request."""
 NEAR = 1 << 20
@@ -47,55 +48,98 @@ class _Item(NamedTuple):
     requested: int
 
 
-def rounded(size: int) -> int:
-    """Bytes that the BFC allocator gives for a request, before any remainder that it does not split off."""
-    return max(ROUNDING, -(-size // ROUNDING) * ROUNDING)
-
-
 def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[Standing, ...]:
     """Variables and held tensors that were there before the window and that no event of it speaks of."""
     old = found.birth == -1
     died = set(found.address[old].tolist())
     budget = trace.start_in_use - int(found.allocated[old].sum())
     items = _in_pool(_items(facts, died), trace, facts, budget)
-    sizes = {item.address: _known_size(item, facts) for item in items}
+    sizes = _known_sizes(items, trace, facts)
     items, sizes = _with_remembered(items, sizes, trace, facts, found, budget)
-    bounds, open_ended = _bounded(items, sizes, np.union1d(trace.address, facts.addresses))
-    left = budget - sum(sizes.values()) - sum(bounds[address] - sizes[address] for address in bounds)
-    small = TOLERANCE * int(trace.in_use.max())
-    rest: list[Standing] = []
-    if 0 <= left <= small:
-        sizes.update(bounds)
-    elif facts.chunks and 0 < left <= sum(open_ended.values()) + small and not _unseen_inputs(trace, found, left):
-        sizes.update(bounds)
-        if len(open_ended) == 1 and left <= sum(open_ended.values()):
-            sizes.update((address, sizes[address] + left) for address in open_ended)
-        else:
-            rest.extend(_remainders(items, open_ended, left))
+    left = budget - sum(sizes.values())
+    small = int(TOLERANCE * int(trace.in_use.max()))
+    unseen = _unseen_inputs(trace, facts, found, items, left, small)
+    certain = bool(facts.chunks) and unseen is not None
+    more, rest = _remainders(items, *_bounded(items, sizes, trace, facts), left - (unseen or 0), small, certain)
     known = (
-        Standing(item.address, item.layer, item.category, item.trainable, sizes[item.address], item.requested)
+        Standing(
+            item.address,
+            item.layer,
+            item.category,
+            item.trainable,
+            sizes[item.address] + more.get(item.address, 0),
+            item.requested,
+        )
         for item in items
     )
     return (*known, *rest)
 
 
-def _remainders(items: list[_Item], open_ended: Mapping[int, int], left: int) -> list[Standing]:
-    """What of the unexplained bytes must be remainders of one category's chunks, as the others' cannot be so large."""
-    most: dict[Category, int] = collections.Counter()
+def _remainders(
+    items: list[_Item], bounded: Mapping[int, int], open_ended: Mapping[int, int], left: int, small: int, certain: bool
+) -> tuple[dict[int, int], list[Standing]]:
+    """Shares out the bytes that sizes do not explain: by address, and for kinds of chunks.
+
+    A chunk reaches to the next address that was seen, if the bytes are enough for all that do; the others hold what is
+    left then, if they can.
+
+    Args:
+        items: The chunks.
+        bounded, open_ended: By address, the most that chunks can be larger than needed, as `_bounded` gives them.
+        left: Bytes to share out.
+        small: Bytes that need no owner.
+        certain: Whether there is nothing else that the bytes could be.
+    """
+    if left <= 0:
+        return {}, []
+    beyond = left - sum(bounded.values())
+    if beyond < 0:
+        return _shares(items, bounded, left)
+    if beyond <= small:
+        return dict(bounded), []
+    most = sum(open_ended.values())
+    if not certain or beyond > most + small:
+        return {}, []
+    more, rest = _shares(items, open_ended, min(beyond, most))
+    return {**bounded, **more}, rest
+
+
+def _shares(items: list[_Item], most: Mapping[int, int], left: int) -> tuple[dict[int, int], list[Standing]]:
+    """What each chunk must hold of the bytes left, as the others cannot, then what each kind of chunk must."""
+    spare = sum(most.values()) - left
+    least = {address: size - spare for address, size in most.items() if size > spare}
+    kinds: dict[tuple[Category, bool | None], tuple[int, int]] = {}
     for item in items:
-        most[item.category] += open_ended.get(item.address, 0)
-    spare = max(0, sum(most.values()) - left)
-    least = {category: size - spare for category, size in most.items()}
-    return [Standing(-1, None, category, None, size, 0) for category, size in least.items() if size > 0]
-
-
-def _unseen_inputs(trace: AllocationTrace, found: Chunks, left: int) -> bool:
-    """Whether the input pipeline allocates batches here, so that unexplained bytes may be some that it made before."""
-    is_input = input_events(trace)
-    sizes = [
-        int(found.allocated[row]) for row in np.flatnonzero(found.birth >= 0).tolist() if is_input[found.birth[row]]
+        highest, given = kinds.get((item.category, item.trainable), (0, 0))
+        highest, given = highest + most.get(item.address, 0), given + least.get(item.address, 0)
+        kinds[item.category, item.trainable] = highest, given
+    return least, [
+        Standing(-1, None, category, trainable, highest - spare - given, 0)
+        for (category, trainable), (highest, given) in kinds.items()
+        if highest - spare > given
     ]
-    return any(PIPELINE_SCALARS < size <= left for size in sizes)
+
+
+def _unseen_inputs(
+    trace: AllocationTrace, facts: TraceFacts, found: Chunks, items: list[_Item], left: int, small: int
+) -> int | None:
+    """How many of the unexplained bytes are batches that the input pipeline made before the window; None if that cannot
+    be said.
+
+    Where it allocates none in the window, there are none. Otherwise they are what is unexplained beyond what was so
+    before the first batch was asked for.
+    """
+    is_input = input_events(trace)
+    births = found.birth[found.birth >= 0]
+    sizes = found.allocated[: len(births)][is_input[births]]
+    if not ((sizes > PIPELINE_SCALARS) & (sizes <= left)).any():
+        return 0
+    if facts.quiet_bytes is None:
+        return None
+    tensors = {tensor.address for tensor in facts.tensors} - facts.chunks.keys()
+    held = sum(rounded_bytes(item.requested) for item in items if item.address in tensors)
+    beyond = left - (facts.quiet_bytes - held)
+    return beyond if beyond > small else 0
 
 
 def _items(facts: TraceFacts, died: set[int]) -> list[_Item]:
@@ -138,7 +182,22 @@ def _in_pool(items: list[_Item], trace: AllocationTrace, facts: TraceFacts, budg
 def _known_size(item: _Item, facts: TraceFacts) -> int:
     """The chunk's size as an earlier window saw it; else the least that it can be."""
     seen = facts.chunks.get(item.address)
-    return seen.allocated if seen is not None and seen.requested == item.requested else rounded(item.requested)
+    return seen.allocated if seen is not None and seen.requested == item.requested else rounded_bytes(item.requested)
+
+
+def _known_sizes(items: list[_Item], trace: AllocationTrace, facts: TraceFacts) -> dict[int, int]:
+    """`_known_size` by address, the least possible where something else is now where the chunk would reach to."""
+    here = _here(items, trace)
+    sizes: dict[int, int] = {}
+    for item in items:
+        size, need = _known_size(item, facts), rounded_bytes(item.requested)
+        sizes[item.address] = size if item.address + size <= _next(here, item.address + need) else need
+    return sizes
+
+
+def _here(items: list[_Item], trace: AllocationTrace) -> Integers:
+    """Where something begins while the items stand."""
+    return np.union1d(trace.address, np.asarray([item.address for item in items], np.int64))
 
 
 def _with_remembered(
@@ -189,24 +248,39 @@ def learned(known: Mapping[int, KnownChunk], trace: AllocationTrace) -> dict[int
     return after
 
 
-def _bounded(items: list[_Item], sizes: dict[int, int], seen: Integers) -> tuple[dict[int, int], dict[int, int]]:
-    """Chunks of unknown size: by address, the size that reaches to the next address seen, where that is possible.
+def _bounded(
+    items: list[_Item], sizes: Mapping[int, int], trace: AllocationTrace, facts: TraceFacts
+) -> tuple[dict[int, int], dict[int, int]]:
+    """By address, the most that chunks of unknown size can be larger than needed.
 
-    Second, by address, the most that a chunk can be larger than needed, of those that no address near bounds.
+    First of those for which the next address at which anything began says it, then of those that no address near
+    bounds.
     """
-    addresses = np.union1d(seen, np.asarray([item.address for item in items], np.int64))
-    places = np.searchsorted(addresses, np.asarray([item.address for item in items], np.int64), side="right")
-    following = np.append(addresses, -1)[places].tolist()
-    bounds: dict[int, int] = {}
+    here = _here(items, trace)
+    bounded: dict[int, int] = {}
     open_ended: dict[int, int] = {}
-    for item, after in zip(items, following, strict=True):
-        need = rounded(item.requested)
-        if sizes[item.address] != need:
-            continue
-        reach = after - item.address if after >= 0 else 2 * need
+    for item in items:
+        need = rounded_bytes(item.requested)
         most = min(need, SPLIT_AT) - ROUNDING
-        if need < reach <= need + most:
-            bounds[item.address] = reach
-        elif reach > need + most and most:
+        if sizes[item.address] != need or not most:
+            continue
+        end = item.address + need
+        beyond = min(_next(here, end), _next_seen(facts, item.address, end, end + most)) - end
+        if beyond > most:
             open_ended[item.address] = most
-    return bounds, open_ended
+        elif beyond > 0:
+            bounded[item.address] = beyond
+    return bounded, open_ended
+
+
+def _next(addresses: Integers, start: int) -> int:
+    """The first of the sorted addresses from `start` on; one that is out of reach if there is none."""
+    place = int(np.searchsorted(addresses, start))
+    return int(addresses[place]) if place < len(addresses) else NOWHERE
+
+
+def _next_seen(facts: TraceFacts, address: int, start: int, stop: int) -> int:
+    """The first address from `start` to `stop` that earlier windows saw while the chunk at `address` lay there."""
+    first, last = np.searchsorted(facts.addresses, [start, stop], side="left").tolist()
+    valid = np.flatnonzero(facts.last_seen[first:last] >= facts.since.get(address, 0))
+    return int(facts.addresses[first + int(valid[0])]) if len(valid) else NOWHERE

@@ -117,10 +117,11 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._guard("train_function")
+        self._recorder.check_layers()
         if self._first is None:
             # A training that was restored from a checkpoint goes on where it was.
             self._first = self._next = _iterations(self.model)
-        self._recorder.check_layers()
+            self._recorder.before_data()
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._recorder.end_step()

@@ -45,6 +45,10 @@ class LayerWatch:
         if not model._flatten_layers(include_self=False, recursive=False):
             self._faults.warn(f"model {model.name!r} has no layers: only figures of whole devices are recorded for it")
 
+    def note_quiet(self) -> None:
+        """Notes what is in use before the first batch is asked for."""
+        self._faults.run(OBSERVING, self.observer.before_data)
+
     def forget_unseen_functions(self, model: Any) -> None:
         """Takes from the model the functions that it traced before it was observed; Keras makes them again when it
         needs them."""

@@ -8,6 +8,7 @@ these, so observing costs nothing then. What was seen stays with the process, we
 observer knows the functions that an earlier one saw being traced.
 """
 
+import collections
 import dataclasses
 import functools
 import logging
@@ -16,14 +17,10 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tb_memplugin.importers.xplane import LAYER_PREFIX
-from tb_memplugin.model import Integers
 from tb_memplugin.recorder.held_tensors import HeldTensors
-from tb_memplugin.trace import AllocationTrace, GraphFacts, KnownChunk, TraceFacts
-
-MAX_ADDRESSES = 500_000  # that are remembered of earlier windows
+from tb_memplugin.recorder.window_memory import WindowMemory
+from tb_memplugin.trace import AllocationTrace, GraphFacts, TraceFacts
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -299,7 +296,9 @@ class ModelObserver:
         self._window: Any = None
         self._held = HeldTensors()
         self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # with what they were made from
-        self._chunks: dict[str, tuple[Mapping[int, KnownChunk], Integers]] = {}  # by device
+        self._memory: dict[str, WindowMemory] = collections.defaultdict(WindowMemory)  # by device
+        self._windows = 0
+        self._quiet: Mapping[str, int] = {}
 
     def install(self) -> None:
         """Begins observing; functions that are traced from now on are known. Once is enough, twice does no harm."""
@@ -343,6 +342,12 @@ class ModelObserver:
             if span.layer is not None
         )
 
+    def before_data(self) -> None:
+        """No batch has been asked for yet: notes what is in use now, so that later batches in waiting can be told."""
+        from tb_memplugin.recorder.observe_variables import bytes_beside_variables
+
+        self._quiet = bytes_beside_variables(self._models())
+
     def begin_window(self) -> None:
         """A profiler window is about to open.
 
@@ -351,6 +356,7 @@ class ModelObserver:
         from tb_memplugin.recorder.observe_variables import Window
 
         window = Window(self._models(), list(seen.optimizers), self._held)
+        self._windows += 1
         seen.eager_gradients = []
         hooks.tracing = window.paths
         self._window = window
@@ -367,8 +373,8 @@ class ModelObserver:
         if self._graphs is None or self._graphs[0] != (window.signature(), graphs):
             self._graphs = (window.signature(), graphs), graph_facts(window.paths, window.owner_of)
         facts: TraceFacts = window.facts(device, self._graphs[1], gradients)
-        known = self._chunks.get(device)
-        return facts if known is None else dataclasses.replace(facts, chunks=known[0], addresses=known[1])
+        facts = self._memory[device].add_to(facts, self._windows)
+        return dataclasses.replace(facts, quiet_bytes=self._quiet.get(device))
 
     def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
         """What is known of the program at this moment, and the paths of its layers by their id; no window is needed."""
@@ -378,18 +384,13 @@ class ModelObserver:
         window = Window(self._models(), list(seen.optimizers))
         return window.facts(device, graph_facts(window.paths, window.owner_of), ()), window.paths
 
-    def remember(self, trace: AllocationTrace) -> None:
-        """Notes the sizes of the chunks that a window's trace saw being allocated, for the ledgers of later windows.
+    def remember(self, trace: AllocationTrace, facts: TraceFacts) -> None:
+        """Notes what a window's trace saw, of which these are the facts, for the ledgers of later windows.
 
         Best given the trace of the first step, in which the optimizer makes its slots. May be called from another
         thread.
         """
-        from tb_memplugin.analysis.window_start import learned
-
-        known, addresses = self._chunks.get(trace.device, ({}, np.zeros(0, np.int64)))
-        addresses = np.union1d(addresses, trace.address)[-MAX_ADDRESSES:]
-        # Replaced as a whole: a reader on another thread sees the old or the new.
-        self._chunks[trace.device] = learned(known, trace), addresses
+        self._memory[trace.device].remember(trace, facts.window)
 
     def _models(self) -> list[tuple[Any, Any]]:
         """Watched models with their optimizers, then other models whose layers were called."""

@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tb_memplugin.analysis.bfc import rounded_bytes
 from tb_memplugin.recorder.held_tensors import HeldTensors
 from tb_memplugin.recorder.layers import own_variables, walk
 from tb_memplugin.trace import GraphFacts, TensorFact, TraceFacts, VariableFact, VariableRole
@@ -226,6 +227,28 @@ def tensor_address(tensor: Any) -> int | None:
 def short_device(name: str) -> str:
     """``/job:localhost/replica:0/task:0/device:GPU:0`` to ``GPU:0``."""
     return name.rsplit("device:", 1)[-1] if "device:" in name else name or "CPU:0"
+
+
+def bytes_beside_variables(models: Iterable[tuple[Any, Any]]) -> dict[str, int]:
+    """Bytes in use beyond what the models' and their optimizers' variables need, by device.
+
+    Args:
+        models: With their optimizers.
+    """
+    sizes: dict[int, tuple[str, int]] = {}
+    for model, optimizer in models:
+        optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+        own = (*getattr(model, "variables", ()), *getattr(model, "metrics_variables", ()))
+        for variable in (*own, *([] if optimizer is None else _optimizer_variables(optimizer))):
+            value = _tf_variable(variable)
+            for part in getattr(value, "values", None) or (value,):
+                if hasattr(part, "handle"):
+                    sizes[id(part)] = short_device(part.device), rounded_bytes(tensor_size(part))
+    beside = dict(_bytes_in_use())
+    for device, size in sizes.values():
+        if device in beside:
+            beside[device] -= size
+    return beside
 
 
 def _bytes_in_use() -> Mapping[str, int]:

@@ -181,6 +181,11 @@ class MemoryRecorder:
         if self._settings.overhead > 0 or self._settings.trace_steps:
             self._watch.forget_unseen_functions(model)
 
+    def before_data(self) -> None:
+        """No batch has been asked for yet: what is in use now is none."""
+        if self._settings.overhead > 0 or self._settings.trace_steps:
+            self._watch.note_quiet()
+
     def set_epoch(self, epoch: int | None) -> None:
         """Notes the epoch of the steps that follow; None for no epoch."""
         self._epoch = MISSING if epoch is None else int(epoch)

@@ -154,7 +154,7 @@ class StepTracer:
                 continue
             if traced.only_learn:
                 if not trace.missed:
-                    self._faults.run(OBSERVING, self._watch.observer.remember, trace)
+                    self._faults.run(OBSERVING, self._watch.observer.remember, trace, traced.facts[trace.device])
                 continue
             facts = traced.facts[trace.device]
             classifier = Classifier(trace, facts, chunks(trace))
@@ -170,7 +170,7 @@ class StepTracer:
             )
             snapshots.append(snapshot)
             if not trace.missed:
-                self._faults.run(OBSERVING, self._watch.observer.remember, trace)
+                self._faults.run(OBSERVING, self._watch.observer.remember, trace, traced.facts[trace.device])
             taken = self._faults.run(MAPS, self._map, traced, trace, snapshot, classifier)
             if taken is not None:
                 maps.append(taken)

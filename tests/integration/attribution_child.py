@@ -74,6 +74,7 @@ class TraceSteps(keras.callbacks.Callback):
     def set_model(self, model: Any) -> None:
         super().set_model(model)
         self.tracer = Tracer(model)
+        self.tracer.observer.before_data()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if batch in (0, self._at):
@@ -85,7 +86,7 @@ class TraceSteps(keras.callbacks.Callback):
         if hasattr(self.tracer, "_folder") and os.path.isdir(self.tracer._folder.name):
             trace, facts = self.tracer.close(self._keep)
             if batch < self._at:
-                self.tracer.observer.remember(trace)
+                self.tracer.observer.remember(trace, facts)
             else:
                 self.result = (trace, facts)
 
@@ -287,7 +288,7 @@ def custom_loop() -> tuple[Any, Any, Any, int]:
     tracer = Tracer(model, optimizer)
     tracer.open()
     train(x, y)
-    tracer.observer.remember(tracer.close()[0])
+    tracer.observer.remember(*tracer.close())
     for _ in range(2):
         train(x, y)
     tracer.open()

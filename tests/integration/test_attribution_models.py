@@ -79,11 +79,6 @@ def test_ledger_closes_with_the_allocators_own_figures(scenario: str) -> None:
     [*((name, 0.005) for name in GRAPH), *((name, 0.02) for name in XLA), *((name, 0.1) for name in EAGER)],
 )
 def test_almost_every_byte_has_an_owner(scenario: str, most: float) -> None:
-    if scenario in ("vgg16_frozen:xla", "efficientnet") and most < share(trained(scenario), "unattributed") <= 0.05:
-        # Weights made before the recorder lie in chunks larger than needed, and a compiled step allocates too little
-        # for the next addresses to say how much larger: 0.2 to 4 % of the bytes in use, by how the weights fell.
-        # In about every second run of EfficientNet (70 MB in use), 1 to 2 MB from before the window have no owner.
-        pytest.xfail("some bytes from before the traced windows have no owner")
     assert share(trained(scenario), "unattributed") <= most
 
 

@@ -57,6 +57,12 @@ def test_slots_belong_to_trainable_layers_only_and_weigh_twice_their_weights(log
     assert {snapshot["step"] >= 6 for snapshot in run["snapshots"] if snapshot["phase"] == "train"} == {False, True}
 
 
+def test_almost_every_byte_has_an_owner(logdir: pathlib.Path) -> None:
+    for snapshot in inspect(logdir)["snapshots"]:
+        nobodys = sum(row["bytes"] for row in snapshot["ledger"] if row["category"] == "unattributed")
+        assert nobodys <= 0.005 * snapshot["in_use_bytes"], (snapshot["phase"], snapshot["step"])
+
+
 def test_the_capacity_is_the_stated_one(logdir: pathlib.Path) -> None:
     assert inspect(logdir)["devices"]["CPU:0"]["capacity_bytes"] == 512 << 20
 

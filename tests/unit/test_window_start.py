@@ -1,0 +1,120 @@
+"""Sizes of chunks that no event of the window speaks of: what is proven, what is believed, what is left open."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.analysis.lifetimes import chunks
+from tb_memplugin.analysis.window_start import Standing, standing
+from tb_memplugin.trace import AllocationTrace, Intervals, KnownChunk, TraceFacts, VariableFact
+
+NO_SPANS = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
+MIB = 1 << 20
+BASE = 1 << 30
+"""Where the first variable lies."""
+
+
+def trace(start_in_use: int, *allocations: tuple[int, int], thread: str = "main") -> AllocationTrace:
+    """Allocations (address, bytes) that stay."""
+    address, size = (np.asarray(column, np.int64) for column in zip(*allocations, strict=True))
+    count = len(address)
+    zeros = np.zeros(count, np.int64)
+    in_use = start_in_use + np.cumsum(size)
+    return AllocationTrace(
+        device="GPU:0",
+        allocator="GPU_0_bfc",
+        time_ps=np.arange(count),
+        kind=np.ones(count, np.int64),
+        address=address,
+        allocated=size,
+        requested=size,
+        op=zeros,
+        region=zeros,
+        shape=zeros,
+        dtype=zeros,
+        in_use=in_use,
+        available=(1 << 40) - in_use,
+        fragmentation=np.full(count, np.nan),
+        thread=zeros,
+        strings=("op",),
+        ops=NO_SPANS,
+        calls=NO_SPANS,
+        layers=NO_SPANS,
+        threads=(thread,),
+        start_in_use=start_in_use,
+        missed=0,
+    )
+
+
+def variables(*places: tuple[str, bool, int, int]) -> tuple[VariableFact, ...]:
+    """Weights (layer, trainable, address, bytes) that stand still."""
+    return tuple(
+        VariableFact(layer, "weights", layer, trainable, size, "GPU:0", address, address)
+        for layer, trainable, address, size in places
+    )
+
+
+def facts(*places: tuple[str, bool, int, int], **more: Any) -> TraceFacts:
+    """With one chunk of an earlier window, so that it counts as learned; it is far away and of no size to speak of."""
+    known = {1 << 40: KnownChunk(256, 4, "other_state")}
+    return dataclasses.replace(TraceFacts(variables=variables(*places), chunks=known), **more)
+
+
+def rows(traced: AllocationTrace, known: TraceFacts) -> list[Standing]:
+    """Without the chunk of the earlier window."""
+    return [row for row in standing(traced, known, chunks(traced)) if row.address != 1 << 40]
+
+
+def test_a_chunk_reaches_to_the_next_address_where_that_explains_the_bytes_in_use() -> None:
+    found = rows(trace(3 * MIB + 256, (BASE + 3 * MIB, MIB)), facts(("a", True, BASE, 2 * MIB)))
+    assert [(row.layer, row.allocated, row.requested) for row in found] == [("a", 3 * MIB, 2 * MIB)]
+
+
+def test_an_address_seen_before_the_chunk_was_there_does_not_bound_it() -> None:
+    seen = {"addresses": np.asarray([BASE + 2 * MIB]), "last_seen": np.asarray([4]), "since": {BASE: 5}}
+    found = rows(trace(3 * MIB + 256, (BASE + 3 * MIB, MIB)), facts(("a", True, BASE, 2 * MIB), **seen))
+    assert found[0].allocated == 3 * MIB
+    held = {**seen, "since": {BASE: 4}}
+    found = rows(trace(3 * MIB + 256, (BASE + 3 * MIB, MIB)), facts(("a", True, BASE, 2 * MIB), **held))
+    assert found[0].allocated == 2 * MIB
+
+
+def test_a_known_size_that_something_else_contradicts_is_not_believed() -> None:
+    chunk = {BASE: KnownChunk(4 * MIB, 2 * MIB, "other_state"), 1 << 40: KnownChunk(256, 4, "other_state")}
+    found = rows(trace(3 * MIB + 256, (BASE + 3 * MIB, MIB)), facts(("a", True, BASE, 2 * MIB), chunks=chunk))
+    assert found[0].allocated == 3 * MIB
+
+
+def test_what_no_address_bounds_is_of_the_kind_that_must_hold_it() -> None:
+    # Up to 2 MiB and 4 MiB may lie behind the two frozen layers, 1 MiB behind the trainable one; 6 MiB do.
+    places = (("a", False, BASE, 2 * MIB), ("b", False, 2 * BASE, 4 * MIB), ("c", True, 3 * BASE, MIB))
+    found = rows(trace(13 * MIB + 256, (4 * BASE, MIB)), facts(*places))
+    by_layer = {row.layer: row.allocated for row in found if row.address >= 0}
+    spare = MIB - 3 * 256  # what the three could hold beyond 6 MiB
+    assert by_layer == {"a": 4 * MIB - 256 - spare, "b": 8 * MIB - 256 - spare, "c": MIB + max(0, MIB - 256 - spare)}
+    rest = {(row.category, row.trainable): row.allocated for row in found if row.address < 0}
+    assert set(rest) == {("weights", False)}
+    assert sum(by_layer.values()) + sum(rest.values()) <= 13 * MIB
+    assert sum(row.allocated for row in found if row.trainable is False) == 12 * MIB - 512 - spare
+
+
+def test_bounds_that_are_too_wide_together_give_each_what_the_others_cannot_hold() -> None:
+    places = (("a", False, BASE, 2 * MIB), ("b", False, BASE + 4 * MIB - 256, 2 * MIB))
+    traced = trace(7 * MIB + 256, (BASE + 8 * MIB - 512, MIB))
+    found = rows(traced, facts(*places))
+    assert sum(row.allocated for row in found) == 7 * MIB
+    assert {row.layer for row in found} == {"a", "b", None}
+
+
+def test_batches_in_waiting_are_told_from_remainders_by_what_was_there_before_the_first_was_asked_for() -> None:
+    place = ("a", False, BASE, 8 * MIB)
+
+    def row(quiet: int | None, left: int) -> int:
+        traced = trace(8 * MIB + 256 + left, (4 * BASE, MIB), thread="tf_data_private")
+        return sum(found.allocated for found in rows(traced, facts(place, quiet_bytes=quiet))) - 8 * MIB
+
+    assert row(None, 4 * MIB) == 0  # could be batches
+    assert row(4 * MIB, 4 * MIB) == 4 * MIB
+    assert row(4 * MIB, 6 * MIB) == 4 * MIB  # two more, made since
+    assert row(0, 4 * MIB) == 0
