@@ -25,7 +25,7 @@ test-python: $(VENV)/.test
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test
 
-test-browser: $(VENV)/.test browser
+test-browser: $(VENV)/.test browser frontend/node_modules/.package-lock.json
 	$(BIN)/python -m pytest tests/browser
 
 install: $(VENV)/.test frontend/node_modules/.package-lock.json ## everything for development, in $(VENV) and frontend/node_modules

@@ -16,6 +16,7 @@ import { composition, headline, peakRow, provenance, rowOfStep, rowSentence, typ
 import { owners, poolParts } from "../src/model/snapshot";
 import { DEFAULTS } from "../src/state/address";
 import { compareSpec, rowFor } from "../src/views/compare-spec";
+import { NO_FOCUS, isMuted } from "../src/views/focus";
 import { layerSpec, layerSteps, totalOf } from "../src/views/layer-spec";
 import { frozenPicture } from "../src/views/frozen-spec";
 import { overviewPicture } from "../src/views/overview-spec";
@@ -60,11 +61,13 @@ describe.each(plans)("%s", (_, plan) => {
   });
 
   it("has a picture that holds everything", () => {
-    const picture = overviewPicture(overview, 0, [], DEFAULTS, "light", null);
+    const picture = overviewPicture(overview, 0, [], DEFAULTS, "light", NO_FOCUS);
     expect(picture.spec.yMax).toBeGreaterThan(overview.peak_bytes.reduce((most, value) => Math.max(most, value), 0));
     expect(picture.spec.range[1]).toBeGreaterThan(picture.spec.range[0]);
     const parts = splitBySide(overview, null);
-    expect(frozenPicture(overview, parts, 0, { ...DEFAULTS, axis: "relative" }, "dark", "frozen").spec.x).toHaveLength(overview.rows);
+    expect(
+      frozenPicture(overview, parts, 0, { ...DEFAULTS, axis: "relative" }, "dark", { hovered: "frozen", category: null }).spec.x,
+    ).toHaveLength(overview.rows);
   });
 });
 
@@ -132,11 +135,23 @@ describe("a layer over the steps", () => {
 
   it("is zoomed as every other chart is", () => {
     const steps = layerSteps(readTotals(plan, plan.layers[0]));
-    const look = { scheme: "light", focus: null, span: [0, 239] } as const;
+    const look = { scheme: "light", focus: NO_FOCUS, span: [0, 239] } as const;
     expect(layerSpec(steps, { ...look, choices: DEFAULTS }).range).toEqual([-0.5, 239.5]);
     expect(layerSpec(steps, { ...look, choices: { ...DEFAULTS, zoom: [30, 90] } }).range).toEqual([29.5, 90.5]);
     const [from, to] = layerSpec(steps, { ...look, choices: { ...DEFAULTS, axis: "relative", zoom: [43, 123] } }).range;
     expect(to - from).toBe(20);
+  });
+});
+
+describe("what is looked at", () => {
+  const selected = { hovered: null, category: "weights" } as const;
+
+  it("is what the pointer is on, else the selected category; all else is paler", () => {
+    expect(isMuted(NO_FOCUS, ["weights:frozen"], "weights")).toBe(false);
+    expect(isMuted(selected, ["weights:frozen"], "weights")).toBe(false);
+    expect(isMuted(selected, ["inputs"], "inputs")).toBe(true);
+    expect(isMuted({ ...selected, hovered: "inputs" }, ["inputs"], "inputs")).toBe(false);
+    expect(isMuted({ ...selected, hovered: "inputs" }, ["weights:frozen"], "weights")).toBe(true);
   });
 });
 

@@ -114,14 +114,15 @@ def death_of(plan: Plan, verdict: str) -> Oom:
     return post_mortem(death, taken)
 
 
-def write_death(directory: pathlib.Path, plan: Plan, verdict: str) -> None:
-    """A run that was traced once and died."""
+def write_death(directory: pathlib.Path, plan: Plan, verdict: str, *, chunks: bool = True) -> None:
+    """A run that was traced once and died, with the chunks of that moment or without."""
     samples = sample_runs.samples_of(plan)
     writer = RunWriter(directory, producer="recorder", versions={})
     writer.layer_table(sample_runs.table_at(plan, 0))
     writer.samples(take_samples(samples, np.flatnonzero(samples.step < DEATH_STEP).tolist()))
     writer.snapshot(sample_runs.snapshot_at(plan, plan.traced[0]))
-    writer.oom(death_of(plan, verdict))
+    died = death_of(plan, verdict)
+    writer.oom(died if chunks else dataclasses.replace(died, map=None))
     writer.close()
 
 

@@ -244,6 +244,7 @@ def write_all(logdir: pathlib.Path) -> None:
     write_run(logdir / "frozen", FROZEN, [allocator.map_of(FROZEN, step) for step in steps])
     allocator.write_death(logdir / "died_fragmentation", ALL_TRAINABLE, "fragmentation")
     allocator.write_death(logdir / "died_capacity", ALL_TRAINABLE, "capacity")
+    allocator.write_death(logdir / "died_without_map", ALL_TRAINABLE, "capacity", chunks=False)
     allocator.write_restarted(logdir / "restarted", FROZEN)
     allocator.write_growing(logdir / "growing", FROZEN)
     allocator.write_many_chunks(logdir / "many_chunks", FROZEN)

@@ -6,6 +6,7 @@ import pathlib
 from collections import defaultdict
 from typing import Any
 from urllib.parse import urlencode
+from xml.etree import ElementTree
 
 import harness
 import pytest
@@ -115,14 +116,63 @@ def test_downloads(page: Page, address: str, inspected: dict[str, Any]) -> None:
     assert "<svg" in download(page, frame, "SVG").read_text()
 
 
-@pytest.mark.parametrize("view", ["overview", "layers", "frozen", "fragmentation", "oom", "compare", "layer"])
+PICTURES = {
+    "overview": {"PNG"},
+    "layers": {"SVG"},
+    "frozen": {"PNG"},
+    "fragmentation": {"PNG"},
+    "oom": {"PNG", "SVG"},
+    "compare": {"PNG", "SVG"},
+    "layer": {"PNG"},
+    "activations": {"PNG"},
+}
+
+
+@pytest.mark.parametrize("view", PICTURES)
 def test_every_view_can_be_saved(page: Page, address: str, view: str) -> None:
-    run = "died_capacity" if view == "oom" else "frozen"
+    run = {"oom": "died_capacity", "activations": "activations_only"}.get(view, "frozen")
     place = urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"})
     frame = harness.open_tab(page, address, place)
     lines = download(page, frame, "CSV").read_text().splitlines()
     assert len(lines) > 5
     assert len(json.loads(download(page, frame, "JSON").read_text())) == len(lines) - 1
+    offered = set(frame.locator(".downloads button").all_inner_texts()) - {"CSV", "JSON"}
+    assert offered == PICTURES[view]
+    for kind in offered:
+        saved = download(page, frame, kind).read_bytes()
+        if kind == "PNG":
+            assert saved.startswith(b"\x89PNG") and len(saved) > 5000
+        else:
+            drawing = ElementTree.fromstring(saved)
+            assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
+            assert len(list(drawing.iter("{http://www.w3.org/2000/svg}rect"))) > 5
+
+
+def test_a_saved_drawing_says_what_the_view_says(page: Page, address: str, inspected: dict[str, Any]) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen", "step": 163}))
+    told = ElementTree.fromstring(download(page, frame, "SVG").read_bytes()).itertext()
+    shown = " ".join(told)
+    for path in by_layer(snapshot_of(inspected, "frozen", 163)["ledger"]):
+        assert (path or "no layer") in shown
+    # A post-mortem that has no map has this picture.
+    frame = harness.open_tab(page, address, urlencode({"view": "oom", "run": "died_without_map"}))
+    assert set(frame.locator(".downloads button").all_inner_texts()) == {"CSV", "JSON", "SVG"}
+    told = ElementTree.fromstring(download(page, frame, "SVG").read_bytes()).itertext()
+    assert "asked for" in told
+
+
+def test_frozen_weights_have_their_pattern_in_the_bridge(page: Page, address: str) -> None:
+    place = {"view": "compare", "run": "frozen", "step": 3, "other": "all_trainable", "other_step": 60}
+    frame = harness.open_tab(page, address, urlencode(place))
+    fills = dict(
+        frame.locator("[data-testid='bridge'] g[data-tip]").evaluate_all(
+            "bars => bars.map(bar => [[...bar.querySelectorAll('text')].slice(1).map(t => t.textContent).join(' '),"
+            " bar.querySelector('rect').getAttribute('fill')])"
+        )
+    )
+    assert fills["weights, frozen"].startswith("url(#fill-diagonal-")
+    assert frame.locator(f"[id='{fills['weights, frozen'][5:-1]}']").count() == 1
+    assert fills["weights, trainable"].startswith("#")
 
 
 def test_keys(page: Page, address: str) -> None:

@@ -39,7 +39,7 @@ const MEANINGS: Record<Category, string> = {
   activations: "forward results that wait for the backward pass",
   activation_gradients: "gradients with respect to activations, on their way back",
   weight_gradients: "gradients with respect to weights, before the optimizer applies them",
-  workspace: "an operation's temporary, convolution scratch, forward results already dead",
+  workspace: "an operation's temporary, cuDNN scratch, forward results already dead at the end of the forward pass",
   unattributed: "in use, but nothing recorded says by whom",
 };
 

@@ -67,5 +67,14 @@ export function formula(category: Category, layer: LayerRow | null, optimizer: s
   }
 }
 
+/** The formula of allocated bytes, and what of them is rounding. */
+export const formulaText = (
+  category: Category,
+  layer: LayerRow | null,
+  optimizer: string | null,
+  bytes: number,
+  rounding: number,
+): string => [formula(category, layer, optimizer, bytes - rounding), roundingText(rounding)].filter(Boolean).join("; ");
+
 /** "rounding 512 B", empty where there is none or where it is not known. */
 export const roundingText = (rounding: number | null): string => (rounding ? `${formatBytes(rounding)} of it rounding` : "");

@@ -1,6 +1,7 @@
 /** What the user chose, as one text for the page's address. An unreadable text gives the defaults. */
 
 import { COLOURINGS, type Colouring } from "../model/allocator-map";
+import { CATEGORIES, type Category } from "../model/categories";
 import { GROUPINGS, SORT_KEYS, type Grouping, type SortKey } from "../model/layer-figures";
 import { PHASES, type Phase } from "../model/run";
 
@@ -29,6 +30,8 @@ export interface Choices {
   filter: string;
   /** Path of the selected layer. */
   layer: string | null;
+  /** The selected category. */
+  category: Category | null;
   /** One attempt of several that recorded the same steps; null: of each step the last. */
   session: string | null;
   /** Which of the run's failures. */
@@ -62,6 +65,7 @@ export const DEFAULTS: Choices = {
   zoom: null,
   filter: "",
   layer: null,
+  category: null,
   session: null,
   oom: 0,
   other: null,
@@ -91,6 +95,7 @@ export function encode(choices: Choices): string {
   if (choices.zoom !== null) out.set("zoom", `${choices.zoom[0]}-${choices.zoom[1]}`);
   if (choices.filter !== "") out.set("filter", choices.filter);
   if (choices.layer !== null) out.set("layer", choices.layer);
+  if (choices.category !== null) out.set("category", choices.category);
   if (choices.session !== null) out.set("session", choices.session);
   if (choices.oom !== 0) out.set("oom", String(choices.oom));
   if (choices.other !== null) out.set("other", choices.other);
@@ -145,6 +150,7 @@ export function decode(text: string): Choices {
     zoom: span(given.get("zoom")),
     filter: given.get("filter") ?? "",
     layer: given.get("layer"),
+    category: among(CATEGORIES, given.get("category")),
     session: given.get("session"),
     oom: whole(given.get("oom")) ?? 0,
     other: given.get("other"),

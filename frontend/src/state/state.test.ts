@@ -34,6 +34,7 @@ describe("address", () => {
     zoom: [3, 99],
     filter: "a|b+",
     layer: "vgg16/block5_conv1",
+    category: "activation_gradients",
     session: "20260921T131313Z-0a1b2c3d",
     oom: 2,
     other: "c&d=é",

@@ -9,6 +9,7 @@ import { stackLayout } from "../charts/stack-layout";
 import { formatBytes, unitOf, type Unit } from "../lib/bytes";
 import { formatDuration, plural } from "../lib/format";
 import { topLayers, totalAt, type Activations, type LayerSeries } from "../model/activations";
+import { at } from "../model/overview";
 import { distinctNames } from "../model/names";
 import type { Choices } from "../state/address";
 import { INKS, sequence, type Scheme } from "../theme/palette";
@@ -63,26 +64,53 @@ function specOf(
   };
 }
 
-function Panel({
-  activations,
-  series,
-  fills,
-  row,
-  focus,
-  onFocus,
-}: {
+interface PanelProps {
   activations: Activations;
   series: readonly LayerSeries[];
   fills: readonly BandFill[];
   row: number;
   focus: string | null;
   onFocus: (key: string | null) => void;
-}) {
+}
+
+function Figures({ activations, series, fills, row, focus, onFocus, unit }: PanelProps & { unit: Unit }) {
+  const total = totalAt(series, row);
+  const common = { unit, learned: `written by the training at step ${activations.step[row] ?? "?"}` };
+  const names = useMemo(() => distinctNames(series.map(nameOf)), [series]);
+  const all = `all ${plural(activations.layers.length, "layer")}`;
+  return (
+    <FigureTable testid="activations">
+      <tbody>
+        {series.map((one, index) => {
+          const bytes = at(one.bytes, row);
+          const key = keyOf(one);
+          return (
+            <Figure
+              key={key}
+              {...common}
+              name={key}
+              label={names[index]}
+              hint={`${nameOf(one)}: recorded activation bytes`}
+              bytes={bytes}
+              share={total && bytes !== null ? bytes / total : null}
+              fill={fills[index] ?? { colour: "", pattern: "plain" }}
+              focused={focus === key}
+              onFocus={(focused) => onFocus(focused ? key : null)}
+            />
+          );
+        })}
+      </tbody>
+      <tbody class="totals">
+        <Figure {...common} strong name="total" label={all} hint="sum over the layers" bytes={total} />
+      </tbody>
+    </FigureTable>
+  );
+}
+
+function Panel(props: PanelProps) {
+  const { activations, series, row } = props;
   const store = useStore();
   const unit: Unit = unitOf(series[0]?.max_bytes ?? 0);
-  const total = totalAt(series, row);
-  const common = { unit };
-  const names = useMemo(() => distinctNames(series.map(nameOf)), [series]);
   const time = (activations.wall_time[row] ?? 0) - (activations.wall_time[0] ?? 0);
   return (
     <aside class="panel" aria-label="Recorded activation bytes of one step">
@@ -94,32 +122,7 @@ function Panel({
         </h2>
         <p class="small">{formatDuration(time)} after start · as recorded by the training</p>
       </header>
-      <FigureTable testid="activations">
-        <tbody>
-          {series.map((one, index) => {
-            const value = one.bytes[row];
-            const bytes = value === undefined || Number.isNaN(value) ? null : value;
-            const key = keyOf(one);
-            return (
-              <Figure
-                key={key}
-                {...common}
-                name={key}
-                label={names[index]}
-                hint={nameOf(one)}
-                bytes={bytes}
-                share={total && bytes !== null ? bytes / total : null}
-                fill={fills[index] ?? { colour: "", pattern: "plain" }}
-                focused={focus === key}
-                onFocus={(focused) => onFocus(focused ? key : null)}
-              />
-            );
-          })}
-        </tbody>
-        <tbody class="totals">
-          <Figure {...common} strong name="total" label={`all ${plural(activations.layers.length, "layer")}`} bytes={total} />
-        </tbody>
-      </FigureTable>
+      <Figures {...props} unit={unit} />
     </aside>
   );
 }
@@ -135,10 +138,14 @@ export function ActivationsView({ activations }: { activations: Activations }) {
     () => specOf(activations, series, choices, fills, scheme),
     [activations, series, fills, choices.axis, choices.zoom, scheme],
   );
-  useExport("canvas", () => ({
-    columns: ["step", ...activations.layers],
-    rows: [...activations.step].map((step, index) => [step, ...activations.bytes.map((bytes) => bytes[index] ?? null)]),
-  }));
+  useExport({
+    table: () => ({
+      columns: ["step", ...activations.layers],
+      rows: [...activations.step].map((step, index) => [step, ...activations.bytes.map((bytes) => bytes[index] ?? null)]),
+    }),
+    legend: () =>
+      series.map((one, index) => ({ label: nameOf(one), fill: fills[index] ?? { colour: INKS[scheme].faint, pattern: "plain" } })),
+  });
   const chart = useStepsChart(activations.step, spec.x);
   const row = chart.cursor ?? chart.pin ?? activations.rows - 1;
   return (

@@ -18,6 +18,7 @@ import { OomView } from "./oom-view";
 import { OverviewView } from "./overview-view";
 import { RunList } from "./run-list";
 import { Empty, Fault, Nothing, Notices, Skeleton } from "./states";
+import { Tips } from "./tips";
 import { Tabs, Toolbar } from "./toolbar";
 
 /** A view once its data is there; before that a skeleton or what went wrong. */
@@ -155,6 +156,7 @@ function Frame() {
         {run && <Notices run={run} />}
         <View />
       </main>
+      <Tips />
     </div>
   );
 }

@@ -2,12 +2,13 @@
 
 import { useLayoutEffect } from "preact/hooks";
 
-import { formatBytes, formatExact } from "../lib/bytes";
+import { formatBytes } from "../lib/bytes";
 import { formatShare, unbroken } from "../lib/format";
 import { cardSentence, inPool, segmentKey, segmentLabel, segmentMeaning, type Card, type Segment } from "../model/card";
 import { fillOf, INKS, type Fill, type Scheme } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { Swatch } from "./figures";
+import { tipOf } from "./tips";
 
 function segmentFill(segment: Segment, scheme: Scheme): Fill {
   const ink = INKS[scheme];
@@ -36,10 +37,10 @@ function Bar({ card }: { card: Card }) {
       <div class="card-bar" aria-hidden="true">
         {card.segments.map((segment) => {
           const fill = segmentFill(segment, scheme);
-          const title = `${segmentLabel(segment)}: ${formatExact(segment.bytes)}`;
+          const tip = tipOf(segment.bytes, segmentLabel(segment));
           const style = { "--fill": fill.colour, width: `${(segment.bytes / total) * 100}%` };
           return (
-            <i key={segmentKey(segment)} class={`fill ${fill.pattern} ${inPool(segment) ? "pool" : ""}`} style={style} title={title} />
+            <i key={segmentKey(segment)} class={`fill ${fill.pattern} ${inPool(segment) ? "pool" : ""}`} style={style} data-tip={tip} />
           );
         })}
       </div>
@@ -49,7 +50,7 @@ function Bar({ card }: { card: Card }) {
             key={segmentKey(segment)}
             data-figure={segmentKey(segment)}
             data-bytes={segment.bytes}
-            title={`${segmentMeaning(segment)}\n${formatExact(segment.bytes)}`}
+            data-tip={tipOf(segment.bytes, segmentMeaning(segment), `step ${card.step}`)}
           >
             <Swatch fill={segmentFill(segment, scheme)} />
             {segmentLabel(segment)}{" "}

@@ -1,12 +1,13 @@
 /** Layers of A and B with their deltas, the largest change first. */
 
-import { formatCount, formatExact, formatFigure, unitOf, type Unit } from "../lib/bytes";
+import { formatCount, formatFigure, unitOf, type Unit } from "../lib/bytes";
 import { plural } from "../lib/format";
 import { categoryLabel } from "../model/categories";
 import { matchCounts, type LayerDelta } from "../model/compare";
 import { distinctNames } from "../model/names";
 import { useStore } from "./context";
 import { useExact } from "./figures";
+import { tipOf } from "./tips";
 
 const SHOWN = 60;
 
@@ -15,10 +16,10 @@ export function signed(bytes: number, unit: Unit, exact: boolean): string {
   return bytes === 0 ? "±0" : `${bytes > 0 ? "▲ +" : "▼ −"}${figure}`;
 }
 
-export function Size({ bytes, unit }: { bytes: number | null; unit: Unit }) {
+export function Size({ bytes, unit, tip }: { bytes: number | null; unit: Unit; tip?: string }) {
   const text = bytes === null ? "" : useExact() ? formatCount(bytes) : formatFigure(bytes, unit);
   return (
-    <td class="number" data-bytes={bytes ?? ""} title={bytes === null ? "not there" : formatExact(bytes)}>
+    <td class="number" data-bytes={bytes ?? ""} data-tip={tip && (bytes === null ? "not there" : tipOf(bytes, tip))}>
       {text}
     </td>
   );
@@ -35,9 +36,9 @@ function Row({ one, name, unit }: { one: LayerDelta; name: string; unit: Unit })
         {renamed !== "" && <span class="tag"> {renamed}</span>}
       </th>
       <td>{(from ?? to)?.type ?? ""}</td>
-      <Size bytes={from?.total ?? null} unit={unit} />
-      <Size bytes={to?.total ?? null} unit={unit} />
-      <td class="number" title={formatExact(delta)}>
+      <Size bytes={from?.total ?? null} unit={unit} tip="what the layer holds in A, all categories together" />
+      <Size bytes={to?.total ?? null} unit={unit} tip="what the layer holds in B, all categories together" />
+      <td class="number" data-tip={tipOf(delta, "what it holds in B less what it holds in A")}>
         {signed(delta, unit, exact)}
       </td>
       <td class="shape">{main && `${categoryLabel(main.category)} ${signed(main.delta, unit, exact)}`}</td>

@@ -2,23 +2,24 @@
 
 import { useLayoutEffect, useMemo } from "preact/hooks";
 
-import { formatBytes, unitOf } from "../lib/bytes";
+import { formatBytes } from "../lib/bytes";
 import { unbroken } from "../lib/format";
 import type { Table } from "../lib/table";
-import { groupKey, groupLabel } from "../model/categories";
+import { groupLabel } from "../model/categories";
 import { groupDeltas, layerDeltas, type GroupDelta, type LayerDelta } from "../model/compare";
 import { layerFigures, type LayerFigures } from "../model/layer-figures";
 import { at, composition, peakRow, provenance, rowSentence, type Overview } from "../model/overview";
 import type { RunInfo } from "../model/run";
-import { fillOf, runColour } from "../theme/palette";
-import { Bridge } from "./bridge";
+import { runColour } from "../theme/palette";
+import { Bridge, BridgeDrawing } from "./bridge";
 import { Chart } from "./chart";
 import { compareSpec, rowFor, type Curve } from "./compare-spec";
 import { Sides, peakOfSide, type ComparedSide, type Pair } from "./compare-sides";
-import { CompareTable, Size, signed } from "./compare-table";
+import { Categories } from "./compare-categories";
+import { CompareTable } from "./compare-table";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { FigureTable, Swatch, UnitButton, useExact } from "./figures";
+import { useFocus } from "./focus";
 import { useStepsChart } from "./steps-chart";
 
 /** What each layer holds: by the trace that describes the step, and the layer table of that step. */
@@ -36,60 +37,6 @@ function useLayers({ run, overview, row }: ComparedSide): readonly LayerFigures[
   const ready = (table.value ?? table.error) !== null && (snapshot === null || (snapshot.value ?? snapshot.error) !== null);
   const ledger = snapshot?.value?.ledger ?? null;
   return useMemo(() => (ready ? layerFigures(table.value, ledger) : null), [ready, table.value, ledger]);
-}
-
-function Categories({ deltas, a, b }: { deltas: readonly GroupDelta[]; a: number | null; b: number | null }) {
-  const scheme = schemeOf(useStore());
-  const exact = useExact();
-  const unit = unitOf(Math.max(a ?? 0, b ?? 0));
-  return (
-    <aside class="panel" aria-label="Categories of A and B">
-      <header class="panel-head">
-        <h2>
-          By category
-          <UnitButton unit={unit} />
-        </h2>
-        <p class="small">at the measured peak of each step</p>
-      </header>
-      <FigureTable kind="versus" testid="versus">
-        <thead>
-          <tr>
-            <th scope="col" />
-            <th scope="col">A</th>
-            <th scope="col">B</th>
-            <th scope="col">B − A</th>
-          </tr>
-        </thead>
-        <tbody>
-          {[...deltas].reverse().map(({ group, from, to, delta }) => (
-            <tr
-              key={groupKey(group)}
-              data-figure={groupKey(group)}
-              data-from={from}
-              data-to={to}
-              class={from === 0 && to === 0 ? "zero" : ""}
-            >
-              <th scope="row">
-                <Swatch fill={fillOf(group.category, group.trainable, scheme)} />
-                <span class="label">{groupLabel(group)}</span>
-              </th>
-              <Size bytes={from} unit={unit} />
-              <Size bytes={to} unit={unit} />
-              <td class="number">{signed(delta, unit, exact)}</td>
-            </tr>
-          ))}
-        </tbody>
-        <tbody class="totals">
-          <tr class="strong" data-figure="peak_bytes" data-from={a ?? ""} data-to={b ?? ""}>
-            <th scope="row">measured peak</th>
-            <Size bytes={a} unit={unit} />
-            <Size bytes={b} unit={unit} />
-            <td class="number">{a === null || b === null ? "–" : signed(b - a, unit, exact)}</td>
-          </tr>
-        </tbody>
-      </FigureTable>
-    </aside>
-  );
 }
 
 function deltaTable(layers: readonly LayerDelta[]): Table {
@@ -154,6 +101,9 @@ function usePair({ a, b, run, other }: CompareProps): Pair {
   ];
 }
 
+/** Of the bridge as a file, in pixels. */
+const SAVED_WIDTH = 1100;
+
 interface CompareProps {
   a: Overview;
   b: Overview;
@@ -164,14 +114,20 @@ interface CompareProps {
 export function CompareView(props: CompareProps) {
   const pair = usePair(props);
   const [a, b] = pair;
+  const { focus, hover } = useFocus();
   const deltas = useMemo(
     () => groupDeltas(composition(a.overview, a.row), composition(b.overview, b.row)),
     [a.overview, b.overview, a.row, b.row],
   );
   const [ofA, ofB] = [useLayers(a), useLayers(b)];
   const layers = useMemo(() => (ofA && ofB ? layerDeltas(ofA, ofB) : null), [ofA, ofB]);
-  useExport("svg", () => deltaTable(layers ?? []));
   const named = ({ letter, run, colour }: ComparedSide) => ({ name: `${letter}: ${run.run}`, colour });
+  const drawn = { deltas, from: named(a), to: named(b), focus, scheme: schemeOf(useStore()) };
+  useExport({
+    table: () => deltaTable(layers ?? []),
+    legend: () => pair.map((side) => ({ label: named(side).name, fill: { colour: side.colour, pattern: "plain" } })),
+    drawing: () => <BridgeDrawing {...drawn} width={SAVED_WIDTH} />,
+  });
   return (
     <div class="compare">
       <Sides pair={pair} />
@@ -180,13 +136,13 @@ export function CompareView(props: CompareProps) {
           <h2 class="verdict" data-testid="difference">
             {unbroken(summary(deltas, peakOfSide(a), peakOfSide(b)))}
           </h2>
-          <Bridge deltas={deltas} from={named(a)} to={named(b)} />
+          <Bridge {...drawn} />
           <Curves pair={pair} />
           <p class="legend">
             <span>Measured peaks; the dotted lines are the steps compared. A click chooses that of A.</span>
           </p>
         </div>
-        <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} />
+        <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} hover={hover} />
       </div>
       {layers && <CompareTable deltas={layers} />}
     </div>

@@ -1,32 +1,44 @@
-/** Downloads of what is shown: its figures as CSV and JSON, its picture as PNG or SVG. */
+/** Downloads of what is shown: its figures as CSV and JSON, its charts as PNG, its drawing as SVG. */
 
 import { signal } from "@preact/signals";
+import { render, type VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
+import { paintPicture, type LegendEntry } from "../charts/picture";
 import { fileName, toCsv, toJson, type Table } from "../lib/table";
 import { groupKey } from "../model/categories";
 import { at, type Overview } from "../model/overview";
 import { inkOf, useStore } from "./context";
 
-interface Shown {
+export interface Exported {
+  /** The figures; only made when they are asked for. */
   table: () => Table;
-  /** Whether the view paints on canvases, or draws one SVG. */
-  picture: "canvas" | "svg" | null;
+  /** What the fills and lines on the view's canvases mean; without it there is no PNG. */
+  legend?: () => LegendEntry[];
+  /** A drawing that stands for itself; without it there is no SVG. */
+  drawing?: () => VNode;
+}
+
+interface Shown {
+  latest: { current: Exported };
+  png: boolean;
+  svg: boolean;
 }
 
 const shown = signal<Shown | null>(null);
 
-/** Says what a download of this view holds; the table is only made when it is asked for. */
-export function useExport(picture: Shown["picture"], table: () => Table): void {
-  const latest = useRef(table);
-  latest.current = table;
+/** Says what a download of this view holds. */
+export function useExport(exported: Exported): void {
+  const latest = useRef(exported);
+  latest.current = exported;
+  const [png, svg] = [exported.legend !== undefined, exported.drawing !== undefined];
   useEffect(() => {
-    const mine: Shown = { table: () => latest.current(), picture };
+    const mine: Shown = { latest, png, svg };
     shown.value = mine;
     return () => {
       if (shown.peek() === mine) shown.value = null;
     };
-  }, [picture]);
+  }, [png, svg]);
 }
 
 /** The rows of an overview: what was measured, then every group of the stack. */
@@ -50,31 +62,14 @@ function save(blob: Blob, name: string): void {
 
 const text = (content: string, type: string): Blob => new Blob([content], { type: `${type};charset=utf-8` });
 
-/** The charts of the view below each other, on its ground. */
-function paintAll(ground: string, ink: string, title: string): Promise<Blob | null> {
-  const canvases = [...document.querySelectorAll<HTMLCanvasElement>("main canvas")].filter(({ width, height }) => width > 2 && height > 2);
-  const [gap, head] = [12, 40];
-  const out = document.createElement("canvas");
-  out.width = Math.max(...canvases.map(({ width }) => width)) + 2 * gap;
-  out.height = canvases.reduce((sum, { height }) => sum + height + gap, head + gap);
-  const brush = out.getContext("2d");
-  if (!brush) return Promise.resolve(null);
-  brush.fillStyle = ground;
-  brush.fillRect(0, 0, out.width, out.height);
-  brush.fillStyle = ink;
-  brush.font = '500 18px "Roboto", "Helvetica Neue", Arial, sans-serif';
-  brush.fillText(title, gap, 28);
-  let top = head;
-  for (const canvas of canvases) {
-    brush.drawImage(canvas, gap, top);
-    top += canvas.height + gap;
-  }
-  return new Promise((resolve) => out.toBlob(resolve, "image/png"));
-}
-
-function drawing(): Blob | null {
-  const svg = document.querySelector("main svg[data-picture]");
-  return svg && text(new XMLSerializer().serializeToString(svg), "image/svg+xml");
+/** The drawing as a document of its own. */
+function drawn(node: VNode): Blob | null {
+  const host = document.createElement("div");
+  render(node, host);
+  const svg = host.querySelector("svg");
+  const blob = svg && text(new XMLSerializer().serializeToString(svg), "image/svg+xml");
+  render(null, host);
+  return blob;
 }
 
 export function Downloads() {
@@ -88,33 +83,27 @@ export function Downloads() {
   const give = (blob: Blob | null, ending: string): void => {
     if (blob) save(blob, fileName(title, ending));
   };
+  const { latest } = what;
+  const paint = (): void => {
+    const canvases = [...document.querySelectorAll<HTMLCanvasElement>("main canvas")];
+    void paintPicture(canvases, title, latest.current.legend?.() ?? [], ink).then((blob) => give(blob, "png"));
+  };
+  const kinds: [string, string, () => void][] = [
+    ["CSV", "Download the figures as CSV", () => give(text(toCsv(latest.current.table()), "text/csv"), "csv")],
+    ["JSON", "Download the figures as JSON", () => give(text(toJson(latest.current.table()), "application/json"), "json")],
+  ];
+  if (what.png) kinds.push(["PNG", "Download the charts as PNG", paint]);
+  if (what.svg) {
+    kinds.push(["SVG", "Download the drawing as SVG", () => give(latest.current.drawing ? drawn(latest.current.drawing()) : null, "svg")]);
+  }
   return (
     <span class="downloads" role="group" aria-label="Download what is shown">
       <span aria-hidden="true">⤓</span>
-      <button type="button" title="Download the figures as CSV" onClick={() => give(text(toCsv(what.table()), "text/csv"), "csv")}>
-        CSV
-      </button>
-      <button
-        type="button"
-        title="Download the figures as JSON"
-        onClick={() => give(text(toJson(what.table()), "application/json"), "json")}
-      >
-        JSON
-      </button>
-      {what.picture === "canvas" && (
-        <button
-          type="button"
-          title="Download the charts as PNG"
-          onClick={() => void paintAll(ink.background, ink.text, title).then((blob) => give(blob, "png"))}
-        >
-          PNG
+      {kinds.map(([name, about, download]) => (
+        <button key={name} type="button" title={about} onClick={download}>
+          {name}
         </button>
-      )}
-      {what.picture === "svg" && (
-        <button type="button" title="Download the bridge as SVG" onClick={() => give(drawing(), "svg")}>
-          SVG
-        </button>
-      )}
+      ))}
     </span>
   );
 }

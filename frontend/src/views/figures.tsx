@@ -1,11 +1,14 @@
 /** Figures as table rows: one unit per column, exact bytes on demand, the number itself in the document for tests and readers. */
 
 import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
-import { formatBytes, formatCount, formatExact, formatFigure, type Unit } from "../lib/bytes";
+import { formatBytes, formatCount, formatFigure, type Unit } from "../lib/bytes";
 import { formatShare } from "../lib/format";
+import { WORDS, type WordName } from "../model/words";
 import type { Fill } from "../theme/palette";
 import { useStore } from "./context";
+import { tipOf } from "./tips";
 
 /** Whether figures are exact bytes, everywhere. */
 export const useExact = (): boolean => useStore().choices.value.exact;
@@ -18,29 +21,57 @@ export function Swatch({ fill }: { fill: Fill }) {
 export interface FigureProps {
   name: string;
   label: ComponentChildren;
+  /** What it is. */
   hint?: string;
+  /** Where it was learned, and at which step. */
+  learned?: string;
   bytes: number | null;
   /** Of the whole, 0 to 1; undefined: no such cell. */
   share?: number | null;
   unit: Unit;
   fill?: Fill;
   strong?: boolean;
+  /** While the pointer or the keyboard is on it. */
   onFocus?: (focused: boolean) => void;
   focused?: boolean;
+  /** By a click or Enter. */
+  onChoose?: () => void;
+  chosen?: boolean;
 }
 
-export function Figure({ name, label, hint, bytes, share, unit, fill, strong, onFocus, focused }: FigureProps) {
+/** The attributes of a row that is looked at and chosen. */
+export const rowEvents = ({ onFocus, onChoose, chosen }: Pick<FigureProps, "onFocus" | "onChoose" | "chosen">) => ({
+  "aria-current": chosen ? ("true" as const) : undefined,
+  onMouseEnter: onFocus && (() => onFocus(true)),
+  onMouseLeave: onFocus && (() => onFocus(false)),
+  onFocus: onFocus && (() => onFocus(true)),
+  onBlur: onFocus && (() => onFocus(false)),
+  onClick: onChoose,
+  onKeyDown:
+    onChoose &&
+    ((event: KeyboardEvent): void => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      onChoose();
+    }),
+});
+
+export const rowClasses = (classes: Record<string, boolean | undefined>): string =>
+  Object.keys(classes)
+    .filter((name) => classes[name])
+    .join(" ");
+
+export function Figure(props: FigureProps) {
+  const { name, label, hint, learned, bytes, share, unit, fill, strong, focused, onChoose, chosen } = props;
   const exact = useExact();
   const text = bytes === null ? "–" : exact ? formatCount(bytes) : formatFigure(bytes, unit);
-  const classes = [strong ? "strong" : "", bytes === 0 ? "zero" : "", focused ? "focused" : ""].filter(Boolean).join(" ");
   return (
     <tr
-      class={classes}
+      class={rowClasses({ strong, zero: bytes === 0, focused: focused || chosen, choosable: onChoose !== undefined })}
       data-figure={name}
       data-bytes={bytes ?? ""}
-      onMouseEnter={onFocus && (() => onFocus(true))}
-      onMouseLeave={onFocus && (() => onFocus(false))}
-      title={[hint, bytes === null ? "not known" : formatExact(bytes)].filter(Boolean).join("\n")}
+      data-tip={tipOf(bytes, hint, learned)}
+      {...rowEvents(props)}
     >
       <th scope="row">
         {fill && <Swatch fill={fill} />}
@@ -54,11 +85,41 @@ export function Figure({ name, label, hint, bytes, share, unit, fill, strong, on
   );
 }
 
+type WordFigureProps = Omit<FigureProps, "name" | "label" | "hint" | "learned"> & { word: WordName; label?: string; when: string };
+
+/** A figure that has the same name and meaning in every view; `when` says of which moment it is. */
+export function WordFigure({ word, when, label, ...props }: WordFigureProps) {
+  const { label: usual, meaning, learned } = WORDS[word];
+  return <Figure {...props} name={word} label={label ?? usual} hint={meaning} learned={`${learned}, ${when}`} />;
+}
+
+const ROWS = "tr[data-tip]";
+
+/** One stop of the Tab key for the whole table; arrow keys go from row to row. */
+function useRows() {
+  const table = useRef<HTMLTableElement>(null);
+  useLayoutEffect(() => {
+    const rows = [...(table.current?.querySelectorAll<HTMLElement>(ROWS) ?? [])];
+    const stop = rows.find(({ tabIndex }) => tabIndex === 0) ?? rows[0];
+    for (const row of rows) row.tabIndex = row === stop ? 0 : -1;
+  });
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const rows = [...(table.current?.querySelectorAll<HTMLElement>(ROWS) ?? [])];
+    const now = rows.indexOf(event.target as HTMLElement);
+    const goal = { ArrowDown: now + 1, ArrowUp: now - 1, Home: 0, End: rows.length - 1 }[event.key];
+    const next = goal === undefined || now < 0 ? undefined : rows[goal];
+    if (!next) return;
+    event.preventDefault();
+    for (const row of rows) row.tabIndex = row === next ? 0 : -1;
+    next.focus();
+  };
+  return { ref: table, onKeyDown };
+}
+
 /** A table of figures. */
 export function FigureTable({ testid, kind = "", children }: { testid?: string; kind?: string; children: ComponentChildren }) {
-  const classes = ["figures", kind, useExact() ? "exact" : ""].filter(Boolean).join(" ");
   return (
-    <table class={classes} data-testid={testid}>
+    <table {...useRows()} class={rowClasses({ figures: true, [kind]: kind !== "", exact: useExact() })} data-testid={testid}>
       {children}
     </table>
   );

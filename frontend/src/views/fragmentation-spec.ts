@@ -7,28 +7,22 @@ import { capacityPainter } from "../charts/rules";
 import { formatBytes, formatExact } from "../lib/bytes";
 import { formatShare } from "../lib/format";
 import { poolParts, type PoolParts, type SnapshotSummary } from "../model/snapshot";
+import { WORDS, type WordName } from "../model/words";
 import type { Choices } from "../state/address";
 import { INKS, type Scheme } from "../theme/palette";
 import { rangeOf, rangeOfSome } from "./frame";
 import { AXIS_INKS, highest } from "./overview-spec";
 
 export interface PoolSeries {
-  name: keyof PoolParts;
+  name: keyof PoolParts & WordName;
   label: string;
-  hint: string;
 }
 
-export const SIZES: readonly PoolSeries[] = [
-  { name: "pool_bytes", label: "pool", hint: "bytes the allocator has taken from the device" },
-  { name: "in_use_bytes", label: "in use", hint: "bytes of the pool handed out to tensors" },
-  { name: "free_largest", label: "largest free block", hint: "a tensor larger than this fails unless the pool can grow" },
-  { name: "free_rest", label: "rest of the free", hint: "free bytes in all other blocks" },
-];
+const seriesOf = (name: PoolSeries["name"]): PoolSeries => ({ name, label: WORDS[name].label });
 
-export const RATIOS: readonly PoolSeries[] = [
-  { name: "utilisation", label: "utilisation", hint: "in use / pool" },
-  { name: "fragmentation", label: "fragmentation", hint: "(free − largest free block) / free; nothing when the pool is full" },
-];
+export const SIZES: readonly PoolSeries[] = (["pool_bytes", "in_use_bytes", "free_largest", "free_rest"] as const).map(seriesOf);
+
+export const RATIOS: readonly PoolSeries[] = (["utilisation", "fragmentation"] as const).map(seriesOf);
 
 const LINE_COLOURS: Record<Scheme, Partial<Record<keyof PoolParts, string>>> = {
   light: {

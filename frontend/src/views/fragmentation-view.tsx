@@ -8,11 +8,12 @@ import type { Table } from "../lib/table";
 import { modeLabel } from "../model/overview";
 import type { PoolParts, SnapshotSummary } from "../model/snapshot";
 import type { RunInfo } from "../model/run";
+import { WORDS } from "../model/words";
 import { CardBar } from "./card-bar";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { Figure, FigureTable, Swatch, UnitButton } from "./figures";
+import { FigureTable, Swatch, UnitButton, WordFigure } from "./figures";
 import {
   RATIOS,
   SIZES,
@@ -30,12 +31,17 @@ import { MapView } from "./map-view";
 import { Fault, Nothing } from "./states";
 import { useStepsChart } from "./steps-chart";
 
-function Ratios({ parts }: { parts: PoolParts }) {
+function Ratios({ parts, when }: { parts: PoolParts; when: string }) {
   const scheme = schemeOf(useStore());
   return (
     <tbody class="totals">
-      {RATIOS.map(({ name, label, hint }) => (
-        <tr key={name} title={hint} data-figure={name} data-value={parts[name] ?? ""}>
+      {RATIOS.map(({ name, label }) => (
+        <tr
+          key={name}
+          data-figure={name}
+          data-value={parts[name] ?? ""}
+          data-tip={[parts[name] ?? "not known", WORDS[name].meaning, `${WORDS[name].learned}, ${when}`].join("\n")}
+        >
           <th scope="row">
             <Swatch fill={{ colour: lineColour(name, scheme), pattern: "plain" }} />
             <span class="label">{label}</span>
@@ -48,33 +54,22 @@ function Ratios({ parts }: { parts: PoolParts }) {
   );
 }
 
-function Sizes({ snapshot, parts, unit }: { snapshot: SnapshotSummary; parts: PoolParts; unit: Unit }) {
+function Sizes({ snapshot, parts, unit, when }: { snapshot: SnapshotSummary; parts: PoolParts; unit: Unit; when: string }) {
   const scheme = schemeOf(useStore());
-  const common = { unit };
+  const common = { unit, when };
   const shareOf = (bytes: number | null): number | null => (parts.pool_bytes && bytes !== null ? bytes / parts.pool_bytes : null);
-  const others: [string, string, string, number | null][] = [
-    ["capacity_bytes", "capacity", "the allocator's limit", snapshot.capacity_bytes],
-    ["unreserved", "not yet in the pool", "capacity − pool", parts.unreserved],
-    [
-      "rounding_bytes",
-      "rounding",
-      "allocated but not asked for: 256-byte rounding and chunks that were not split",
-      snapshot.rounding_bytes,
-    ],
-  ];
   return (
     <>
       <tbody>
-        {SIZES.map(({ name, label, hint }) => {
+        {SIZES.map(({ name }) => {
           const fill = { colour: lineColour(name, scheme), pattern: "plain" as const };
-          const bytes = parts[name];
-          return <Figure key={name} {...common} name={name} label={label} hint={hint} bytes={bytes} share={shareOf(bytes)} fill={fill} />;
+          return <WordFigure key={name} {...common} word={name} bytes={parts[name]} share={shareOf(parts[name])} fill={fill} />;
         })}
       </tbody>
       <tbody class="totals">
-        {others.map(([name, label, hint, bytes]) => (
-          <Figure key={name} {...common} name={name} label={label} hint={hint} bytes={bytes} />
-        ))}
+        <WordFigure {...common} word="capacity_bytes" bytes={snapshot.capacity_bytes} />
+        <WordFigure {...common} word="unreserved" bytes={parts.unreserved} />
+        <WordFigure {...common} word="rounding_bytes" bytes={snapshot.rounding_bytes} />
       </tbody>
     </>
   );
@@ -85,6 +80,7 @@ function Panel({ snapshots, row }: { snapshots: Snapshots; row: number }) {
   const snapshot = snapshots.list[row];
   const parts = snapshots.parts[row];
   if (!snapshot || !parts) return null;
+  const when = `at the peak of step ${snapshot.step}`;
   const unit: Unit = unitOf(Math.max(...snapshots.parts.map(({ pool_bytes, in_use_bytes }) => pool_bytes ?? in_use_bytes)));
   const why = store.cursor.value !== null ? "" : store.choices.value.step === null ? "last traced" : "nearest traced";
   return (
@@ -100,8 +96,8 @@ function Panel({ snapshots, row }: { snapshots: Snapshots; row: number }) {
         </p>
       </header>
       <FigureTable testid="pool">
-        <Sizes snapshot={snapshot} parts={parts} unit={unit} />
-        <Ratios parts={parts} />
+        <Sizes snapshot={snapshot} parts={parts} unit={unit} when={when} />
+        <Ratios parts={parts} when={when} />
       </FigureTable>
       <p class="small">
         Shares are of the pool. Fragmentation is the share of the free bytes that is outside of the largest free block; read it beside the
@@ -198,7 +194,10 @@ export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }
     return [sizesSpec(snapshots, choices, scheme, span), ratiosSpec(snapshots, choices, scheme, span)];
   }, [snapshots, choices.axis, choices.zoom, scheme, first, last]);
   const shared = { ...useStepsChart(snapshots.step, sizes.x), describe: (index: number) => poolSentence(snapshots, index) };
-  useExport("canvas", () => poolFile(snapshots));
+  useExport({
+    table: () => poolFile(snapshots),
+    legend: () => [...SIZES, ...RATIOS].map(({ name, label }) => ({ label, fill: { colour: lineColour(name, scheme), pattern: "plain" } })),
+  });
   if (list.length === 0) return <NoSnapshots />;
   const row = shared.cursor ?? shared.pin ?? list.length - 1;
   const shown = snapshots.list[row];

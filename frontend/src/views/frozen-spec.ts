@@ -11,6 +11,7 @@ import type { SidePart } from "../model/frozen";
 import type { Overview } from "../model/overview";
 import type { Choices } from "../state/address";
 import { CATEGORY_COLOURS, INKS, fillOf, type Fill, type Ink, type Scheme } from "../theme/palette";
+import { isMuted, type Focus } from "./focus";
 import { changeRules, epochLane, headroom, placesOf, type Places } from "./frame";
 import { AXIS_INKS, highest, lastKnown, type Picture } from "./overview-spec";
 
@@ -42,7 +43,7 @@ export function frozenPicture(
   start: number,
   choices: Choices,
   scheme: Scheme,
-  focus: string | null,
+  focus: Focus,
 ): Picture {
   const ink = INKS[scheme];
   const places = placesOf(overview, start, choices);
@@ -52,7 +53,7 @@ export function frozenPicture(
   );
   const fills = parts.map((part) => ({
     ...sideFill(part, scheme),
-    muted: focus !== null && focus !== sideKey(part) && focus !== part.side,
+    muted: isMuted(focus, [sideKey(part), part.side], part.category),
   }));
   const capacity = lastKnown(overview.capacity_bytes);
   const { max, capacityInside } = byteRange(highest(overview.peak_bytes, places.x, places.range), capacity);

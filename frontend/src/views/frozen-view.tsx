@@ -1,6 +1,6 @@
 /** What the frozen part still costs, what the trainable part costs, and what an unfreezing did. */
 
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 
 import { formatBytes, type Unit } from "../lib/bytes";
 import { plural, unbroken } from "../lib/format";
@@ -12,12 +12,13 @@ import { at, type Overview } from "../model/overview";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
+import { useCategoryRow, useFocus, type Focus } from "./focus";
 import { startOf } from "./frame";
 import { frozenPicture, sideFill, sideKey } from "./frozen-spec";
 import { Figure, FigureTable } from "./figures";
 import { StackLegend } from "./legend";
 import { useOverviewChart } from "./steps-chart";
-import { PanelHead, Provenance, Totals, panelUnit } from "./step-panel";
+import { PanelHead, Provenance, Totals, learnedOf, panelUnit } from "./step-panel";
 
 const HEADINGS: Record<Side, string> = {
   frozen: "Frozen layers hold",
@@ -25,19 +26,27 @@ const HEADINGS: Record<Side, string> = {
   other: "Neither, or unknown",
 };
 
+const MEANINGS: Record<Side, string> = {
+  frozen: "all that belongs to layers whose weights are not trained, and the frozen weights themselves",
+  trainable: "all that belongs to layers whose weights are trained: weights, their gradients, optimizer slots, held activations",
+  other: "what belongs to no layer, or to one that is not known",
+};
+
 interface PartsProps {
   parts: readonly SidePart[];
   row: number;
   unit: Unit;
   peak: number | null;
-  focus: string | null;
-  onFocus: (key: string | null) => void;
+  focus: Focus;
+  hover: (key: string | null) => void;
+  learned: string;
 }
 
-function Parts({ parts, row, unit, peak, focus, onFocus }: PartsProps) {
+function Parts({ parts, row, unit, peak, focus, hover, learned }: PartsProps) {
   const store = useStore();
   const scheme = schemeOf(store);
-  const common = { unit };
+  const common = { unit, learned };
+  const ofCategory = useCategoryRow(hover);
   return (
     <>
       {[...SIDES].reverse().map((side) => {
@@ -50,10 +59,11 @@ function Parts({ parts, row, unit, peak, focus, onFocus }: PartsProps) {
               strong
               name={side}
               label={HEADINGS[side]}
+              hint={MEANINGS[side]}
               bytes={total}
               share={peak ? total / peak : null}
-              focused={focus === side}
-              onFocus={(focused) => onFocus(focused ? side : null)}
+              focused={focus.hovered === side}
+              onFocus={(focused) => hover(focused ? side : null)}
             />
             {[...own].reverse().map((part) => {
               const bytes = part.bytes[row] ?? null;
@@ -68,8 +78,8 @@ function Parts({ parts, row, unit, peak, focus, onFocus }: PartsProps) {
                   bytes={bytes}
                   share={peak && bytes !== null ? bytes / peak : null}
                   fill={sideFill(part, scheme)}
-                  focused={focus === key}
-                  onFocus={(focused) => onFocus(focused ? key : null)}
+                  focused={focus.hovered === key}
+                  {...ofCategory(key, part.category)}
                 />
               );
             })}
@@ -111,7 +121,7 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
   const store = useStore();
   const scheme = schemeOf(store);
   const choices = store.choices.value;
-  const [focus, setFocus] = useState<string | null>(null);
+  const { focus, hover } = useFocus();
   const start = startOf(store.whole.value.value ?? overview);
   const parts = useMemo(() => splitBySide(overview, totals), [overview, totals]);
   const { spec, places } = useMemo(
@@ -119,10 +129,13 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
     [overview, parts, start, choices.axis, choices.zoom, scheme, focus],
   );
   const { chart, row } = useOverviewChart(overview, places);
-  useExport("canvas", () => ({
-    columns: ["step", ...parts.map(sideKey)],
-    rows: [...overview.step].map((step, index) => [step, ...parts.map(({ bytes }) => bytes[index] ?? null)]),
-  }));
+  useExport({
+    table: () => ({
+      columns: ["step", ...parts.map(sideKey)],
+      rows: [...overview.step].map((step, index) => [step, ...parts.map(({ bytes }) => bytes[index] ?? null)]),
+    }),
+    legend: () => parts.map((part) => ({ label: `${part.side}: ${categoryLabel(part.category)}`, fill: sideFill(part, scheme) })),
+  });
   const unit = panelUnit(overview);
   return (
     <div class="body">
@@ -139,7 +152,15 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
         <PanelHead overview={overview} row={row} unit={unit} />
         <Provenance overview={overview} row={row} />
         <FigureTable testid="sides">
-          <Parts parts={parts} row={row} unit={unit} peak={at(overview.peak_bytes, row)} focus={focus} onFocus={setFocus} />
+          <Parts
+            parts={parts}
+            row={row}
+            unit={unit}
+            peak={at(overview.peak_bytes, row)}
+            focus={focus}
+            hover={hover}
+            learned={learnedOf(overview, row)}
+          />
           <Totals overview={overview} row={row} unit={unit} />
         </FigureTable>
       </aside>

@@ -8,6 +8,7 @@ import { CATEGORIES, type Category } from "../model/categories";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Choices } from "../state/address";
 import { INKS, fillOf, type Scheme } from "../theme/palette";
+import { isMuted, type Focus } from "./focus";
 import { rangeOf, rangeOfSome } from "./frame";
 import { AXIS_INKS } from "./overview-spec";
 
@@ -40,7 +41,7 @@ export const totalOf = ({ parts }: LayerSteps, row: number): number => parts.red
 export interface Look {
   choices: Choices;
   scheme: Scheme;
-  focus: string | null;
+  focus: Focus;
   /** First and last step of the run, null if not known. */
   span: readonly [number, number] | null;
 }
@@ -58,7 +59,7 @@ export function layerSpec({ step, wall_time, parts }: LayerSteps, { choices, sch
   );
   const layout = { ...stack, edges };
   const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
-  const fills = parts.map(({ category }) => ({ ...fillOf(category, null, scheme), muted: focus !== null && focus !== category }));
+  const fills = parts.map(({ category }) => ({ ...fillOf(category, null, scheme), muted: isMuted(focus, [category], category) }));
   const spans = [...x].map((place) => [place, place] as const);
   return {
     x,

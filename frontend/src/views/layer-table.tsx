@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { formatBytes, formatCount, formatExact, formatFigure, type Unit } from "../lib/bytes";
+import { formatBytes, formatCount, formatFigure, type Unit } from "../lib/bytes";
 import { formatShare, plural } from "../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../model/categories";
 import { shapeText, type LayerFigures, type LayerGroup, type SortKey } from "../model/layer-figures";
@@ -10,6 +10,7 @@ import { shortName } from "../model/names";
 import { fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { Swatch, useExact } from "./figures";
+import { tipOf } from "./tips";
 
 export const ROW_HEIGHT = 28;
 const MARGIN_ROWS = 8;
@@ -76,29 +77,41 @@ function Header({ columns, sort, choose }: { columns: readonly Column[]; sort: S
   );
 }
 
-function Bytes({ bytes, unit }: { bytes: number; unit: Unit }) {
+function Bytes({ bytes, unit, tip, chosen }: { bytes: number; unit: Unit; tip: string; chosen?: boolean }) {
   const text = bytes === 0 ? "" : useExact() ? formatCount(bytes) : formatFigure(bytes, unit);
   return (
-    <td class="number" data-bytes={bytes} title={formatExact(bytes)}>
+    <td class={chosen ? "number chosen" : "number"} data-bytes={bytes} data-tip={tip}>
       {text}
     </td>
   );
 }
+
+/** What a figure is made of and where that was learned; without a category, that of all together. */
+export type Explain = (of: LayerFigures | LayerGroup, category: Category | null) => string;
 
 interface RowProps<T> {
   of: T;
   categories: readonly Category[];
   unit: Unit;
   total: number;
+  /** What the figure of a category is made of, and where that was learned. */
+  explain: Explain;
 }
 
-function Cells({ of, categories, unit, total }: RowProps<{ total: number; bytes: Record<Category, number> }>) {
+function Cells({ of, categories, unit, total, explain }: RowProps<LayerFigures | LayerGroup>) {
+  const { category: selected } = useStore().choices.value;
   return (
     <>
-      <Bytes bytes={of.total} unit={unit} />
+      <Bytes bytes={of.total} unit={unit} tip={tipOf(of.total, explain(of, null))} />
       <td class="number share">{total ? formatShare(of.total / total) : ""}</td>
       {categories.map((category) => (
-        <Bytes key={category} bytes={of.bytes[category]} unit={unit} />
+        <Bytes
+          key={category}
+          bytes={of.bytes[category]}
+          unit={unit}
+          tip={tipOf(of.bytes[category], explain(of, category))}
+          chosen={category === selected}
+        />
       ))}
     </>
   );
@@ -150,6 +163,7 @@ export interface LayerTableProps {
   total: number;
   sort: SortKey | null;
   onSort: (key: SortKey | null) => void;
+  explain: Explain;
 }
 
 /** First and last line in sight, with a margin, and a way to bring one into sight. */
@@ -169,7 +183,7 @@ function useWindow(count: number) {
   return { host, first, last, reveal, onScroll: () => setTop(host.current?.scrollTop ?? 0) };
 }
 
-export function LayerTable({ groups, unit, total, sort, onSort }: LayerTableProps) {
+export function LayerTable({ groups, unit, total, sort, onSort, explain }: LayerTableProps) {
   const store = useStore();
   const { layer: selected } = store.choices.value;
   const categories = useMemo(() => shownCategories(groups), [groups]);
@@ -191,7 +205,7 @@ export function LayerTable({ groups, unit, total, sort, onSort }: LayerTableProp
     { key: "total", label: "all", hint: "All categories" },
     ...categories.map((category) => ({ key: category, label: categoryLabel(category), hint: categoryMeaning(category) })),
   ];
-  const shared = { categories, unit, total };
+  const shared = { categories, unit, total, explain };
   const filler = (rows: number) => rows > 0 && <tr aria-hidden="true" style={{ height: `${rows * ROW_HEIGHT}px` }} />;
   return (
     <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Layers">

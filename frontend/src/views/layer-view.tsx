@@ -1,13 +1,13 @@
 /** A layer's own page: what it holds over the traced steps, its shapes, and the formula behind each figure. */
 
-import { useLayoutEffect, useMemo, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../charts/plot";
 import { formatBytes, formatCount, unitOf } from "../lib/bytes";
 import { formatShare } from "../lib/format";
 import type { Table } from "../lib/table";
-import { categoryLabel, categoryMeaning } from "../model/categories";
-import { formula, roundingText } from "../model/formula";
+import { categoryLabel, categoryMeaning, type Category } from "../model/categories";
+import { formulaText } from "../model/formula";
 import { shapeText } from "../model/layer-figures";
 import type { LayerRow } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
@@ -18,6 +18,7 @@ import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
 import { Figure, FigureTable, UnitButton } from "./figures";
+import { useCategoryRow, useFocus, type Focus } from "./focus";
 import { layerSpec, layerSteps, totalOf, type LayerSteps } from "./layer-spec";
 import { Nothing } from "./states";
 import { useStepsChart } from "./steps-chart";
@@ -27,8 +28,8 @@ interface TableProps {
   row: number;
   table: LayerRow | null;
   optimizer: string | null;
-  focus: string | null;
-  onFocus: (category: string | null) => void;
+  focus: Focus;
+  hover: (key: string | null) => void;
 }
 
 /** The formula behind each figure. */
@@ -43,19 +44,23 @@ function Formulas({ steps, row, table, optimizer }: Pick<TableProps, "steps" | "
             <dt>
               {categoryLabel(category)} {formatBytes(bytes)}
             </dt>
-            <dd>{[formula(category, table, optimizer, bytes - rounding), roundingText(rounding)].filter(Boolean).join("; ")}</dd>
+            <dd>{formulaText(category, table, optimizer, bytes, rounding)}</dd>
           </div>
         ))}
     </dl>
   );
 }
 
-function Figures({ steps, row, table, optimizer, focus, onFocus }: TableProps) {
+function Figures({ steps, row, table, optimizer, focus, hover }: TableProps) {
   const scheme = schemeOf(useStore());
   const total = totalOf(steps, row);
   const whole = at(steps.in_use_bytes, row);
   const unit = unitOf(total);
   const common = { unit };
+  const ofCategory = useCategoryRow(hover);
+  const traced = `traced at the peak of step ${at(steps.step, row) ?? "?"}`;
+  const learned = (category: Category, bytes: number, rounding: number): string =>
+    bytes === 0 ? traced : `${formulaText(category, table, optimizer, bytes, rounding)}\n${traced}`;
   return (
     <aside class="panel" aria-label="Figures of the layer at one step">
       <header class="panel-head">
@@ -67,23 +72,24 @@ function Figures({ steps, row, table, optimizer, focus, onFocus }: TableProps) {
       </header>
       <FigureTable testid="layer-figures">
         <tbody>
-          {steps.parts.map(({ category, bytes }) => (
+          {steps.parts.map(({ category, bytes, rounding_bytes }) => (
             <Figure
               {...common}
               key={category}
               name={category}
               label={categoryLabel(category)}
               hint={categoryMeaning(category)}
+              learned={learned(category, bytes[row] ?? 0, rounding_bytes[row] ?? 0)}
               bytes={bytes[row] ?? null}
               share={total ? (bytes[row] ?? 0) / total : null}
               fill={fillOf(category, null, scheme)}
-              focused={focus === category}
-              onFocus={(focused) => onFocus(focused ? category : null)}
+              focused={focus.hovered === category}
+              {...ofCategory(category, category)}
             />
           ))}
         </tbody>
         <tbody class="totals">
-          <Figure {...common} strong name="total" label="all of it" bytes={total} />
+          <Figure {...common} strong name="total" label="all of it" hint="sum of its categories" learned={traced} bytes={total} />
         </tbody>
       </FigureTable>
       <Formulas steps={steps} row={row} table={table} optimizer={optimizer} />
@@ -117,7 +123,7 @@ const stepsFile = ({ step, parts }: LayerSteps): Table => ({
   rows: [...step].map((one, index) => [one, ...parts.map(({ bytes }) => bytes[index] ?? null)]),
 });
 
-function useSpec(steps: LayerSteps, focus: string | null): PlotSpec {
+function useSpec(steps: LayerSteps, focus: Focus): PlotSpec {
   const store = useStore();
   const scheme = schemeOf(store);
   const choices = store.choices.value;
@@ -130,7 +136,8 @@ function useSpec(steps: LayerSteps, focus: string | null): PlotSpec {
 
 export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: string }) {
   const store = useStore();
-  const [focus, setFocus] = useState<string | null>(null);
+  const scheme = schemeOf(store);
+  const { focus, hover } = useFocus();
   const steps = useMemo(() => layerSteps(totals), [totals]);
   const spec = useSpec(steps, focus);
   const chart = useStepsChart(steps.step, spec.x);
@@ -139,7 +146,10 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
   useLayoutEffect(() => store.wantLayers(step), [step]);
   const tables = store.layersAt(step).value;
   const table = tables?.layers.find(({ path }) => path === layer) ?? null;
-  useExport("canvas", () => stepsFile(steps));
+  useExport({
+    table: () => stepsFile(steps),
+    legend: () => steps.parts.map(({ category }) => ({ label: categoryLabel(category), fill: fillOf(category, null, scheme) })),
+  });
   return (
     <>
       <Head layer={layer} table={table} />
@@ -161,7 +171,7 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
               <span class="hint">Drag to zoom, double-click for all, click to pin a step, Esc to clear</span>
             </p>
           </div>
-          <Figures steps={steps} row={row} table={table} optimizer={tables?.optimizer ?? null} focus={focus} onFocus={setFocus} />
+          <Figures steps={steps} row={row} table={table} optimizer={tables?.optimizer ?? null} focus={focus} hover={hover} />
         </div>
       )}
     </>

@@ -2,21 +2,23 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
-import { formatBytes, unitOf } from "../lib/bytes";
+import { formatBytes, unitOf, type Unit } from "../lib/bytes";
 import { plural } from "../lib/format";
 import type { Table } from "../lib/table";
-import { CATEGORIES } from "../model/categories";
-import { GROUPINGS, groupLayers, layerFigures, shapeText, type LayerFigures } from "../model/layer-figures";
+import { CATEGORIES, categoryMeaning, type Category } from "../model/categories";
+import { formula } from "../model/formula";
+import { GROUPINGS, groupLayers, layerFigures, shapeText, type LayerFigures, type LayerGroup } from "../model/layer-figures";
+import type { LayersAnswer } from "../model/layers";
 import { shortName } from "../model/names";
 import { at, peakRow, provenance, rowOfStep, type Overview } from "../model/overview";
 import { matcher } from "../state/selection";
-import { useStore } from "./context";
+import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
 import { UnitButton } from "./figures";
-import { LayerTable } from "./layer-table";
+import { LayerTable, type Explain } from "./layer-table";
 import { Fault, Nothing, Skeleton } from "./states";
 import { Segments } from "./toolbar";
-import { Treemap } from "./treemap";
+import { Treemap, TreemapDrawing } from "./treemap";
 
 /** The layer table and the ledger that hold at a row: of its own trace, else of the trace that its composition is from. */
 function useFigures(overview: Overview, row: number) {
@@ -33,7 +35,7 @@ function useFigures(overview: Overview, row: number) {
   const ledger = snapshot?.value?.ledger ?? null;
   const ready = table.error !== null || (table.value !== null && (snapshot === null || snapshot.value !== null || snapshot.error !== null));
   const layers = useMemo(() => layerFigures(table.value, ledger), [table.value, ledger]);
-  return { layers, ref, step, ready, error: snapshot?.error ?? table.error, optimizer: table.value?.optimizer ?? null };
+  return { layers, ref, step, ready, error: snapshot?.error ?? table.error, table: table.value };
 }
 
 function Source({ overview, row, step, traced }: { overview: Overview; row: number; step: number; traced: boolean }) {
@@ -46,6 +48,21 @@ function Source({ overview, row, step, traced }: { overview: Overview; row: numb
       {own !== step && `, the trace that step ${own ?? "?"} is described by`}. Pin another step in the overview to see it here.
     </p>
   );
+}
+
+/** What a figure is made of: shapes, dtypes and the optimizer, as far as the layer table knows them; and where it was learned. */
+function explainer(table: LayersAnswer | null, traced: boolean, step: number): Explain {
+  const rows = new Map((table?.layers ?? []).map((layer) => [layer.path, layer]));
+  const learned = traced ? `traced at the peak of step ${step}` : "from the layer table (Keras)";
+  const madeOf = (of: LayerFigures | LayerGroup, category: Category): string => {
+    if ("title" in of) return "sum over the layers of the group";
+    if (of.path === null || of.bytes[category] === 0) return "";
+    return formula(category, rows.get(of.path) ?? null, table?.optimizer ?? null, of.bytes[category]);
+  };
+  return (of, category) => {
+    if (category === null) return `all categories together\n${learned}`;
+    return [categoryMeaning(category), madeOf(of, category), learned].filter(Boolean).join("\n");
+  };
 }
 
 const layerFile = (layers: readonly LayerFigures[]): Table => ({
@@ -61,15 +78,50 @@ const layerFile = (layers: readonly LayerFigures[]): Table => ({
   ]),
 });
 
+/** Search, grouping, and what is in sight of it. */
+function LayersBar({ said, unit }: { said: string; unit: Unit }) {
+  const store = useStore();
+  const { search, grouping, layer } = store.choices.value;
+  return (
+    <div class="layers-bar">
+      <input
+        type="search"
+        class="filter"
+        placeholder="Search layers (regex)"
+        aria-label="Search layers by regular expression"
+        value={search}
+        onInput={(event) => store.choose({ search: event.currentTarget.value })}
+      />
+      <Segments label="group by" options={GROUPINGS} chosen={grouping} choose={(chosen) => store.choose({ grouping: chosen })} />
+      <span class="small" role="status">
+        {said}
+      </span>
+      {layer !== null && (
+        <button type="button" class="quiet" onClick={() => store.choose({ view: "layer" })}>
+          Open the page of {shortName(layer)}
+        </button>
+      )}
+      <UnitButton unit={unit} />
+    </div>
+  );
+}
+
 export function LayersView({ overview }: { overview: Overview }) {
   const store = useStore();
+  const scheme = schemeOf(store);
   const { step: pinned, search, grouping, sort } = store.choices.value;
   const row = pinned === null ? Math.max(peakRow(overview), 0) : rowOfStep(overview, pinned);
-  const { layers, ref, step, ready, error } = useFigures(overview, row);
+  const { layers, ref, step, ready, error, table } = useFigures(overview, row);
+  const explain = useMemo(() => explainer(table, ref !== null, step), [table, ref !== null, step]);
+  const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
   const match = useMemo(() => matcher(search), [search]);
   const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? "no layer"} ${layer.type ?? ""}`)), [layers, match]);
   const groups = useMemo(() => groupLayers(shown, grouping, sort), [shown, grouping, sort]);
-  useExport(null, () => layerFile(shown));
+  const title = `Memory of ${overview.run} at step ${step} by layer`;
+  useExport({
+    table: () => layerFile(shown),
+    drawing: () => <TreemapDrawing layers={shown} total={total} title={title} scheme={scheme} />,
+  });
   if (!ready) return <Skeleton />;
   const fault = error !== null && <Fault sentence={error} retry={() => void store.reload()} />;
   if (layers.length === 0)
@@ -80,35 +132,22 @@ export function LayersView({ overview }: { overview: Overview }) {
         </Nothing>
       )
     );
-  const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
   const sum = shown.reduce((bytes, layer) => bytes + layer.total, 0);
   const unit = unitOf(layers.reduce((most, layer) => Math.max(most, layer.total), 0));
   return (
     <div class="layers-view">
       {fault}
-      <div class="layers-bar">
-        <input
-          type="search"
-          class="filter"
-          placeholder="Search layers (regex)"
-          aria-label="Search layers by regular expression"
-          value={search}
-          onInput={(event) => store.choose({ search: event.currentTarget.value })}
-        />
-        <Segments label="group by" options={GROUPINGS} chosen={grouping} choose={(chosen) => store.choose({ grouping: chosen })} />
-        <span class="small" role="status">
-          {match.fault ?? `${plural(shown.length, "row")}, ${formatBytes(sum)} of ${formatBytes(total)}`}
-        </span>
-        {store.choices.value.layer !== null && (
-          <button type="button" class="quiet" onClick={() => store.choose({ view: "layer" })}>
-            Open the page of {shortName(store.choices.value.layer)}
-          </button>
-        )}
-        <UnitButton unit={unit} />
-      </div>
+      <LayersBar said={match.fault ?? `${plural(shown.length, "row")}, ${formatBytes(sum)} of ${formatBytes(total)}`} unit={unit} />
       <Source overview={overview} row={row} step={step} traced={ref !== null} />
       <Treemap layers={shown} total={total} />
-      <LayerTable groups={groups} unit={unit} total={total} sort={sort} onSort={(chosen) => store.choose({ sort: chosen })} />
+      <LayerTable
+        groups={groups}
+        unit={unit}
+        total={total}
+        sort={sort}
+        explain={explain}
+        onSort={(chosen) => store.choose({ sort: chosen })}
+      />
     </div>
   );
 }

@@ -7,6 +7,7 @@ import { plural, unbroken } from "../lib/format";
 import { pinSentence, type AllocatorMap } from "../model/allocator-map";
 import { wouldFit } from "../model/fit";
 import { useStore } from "./context";
+import { tipOf } from "./tips";
 
 const MIB = 2 ** 20;
 const PINS = 5;
@@ -74,7 +75,7 @@ export function Pins({ map }: { map: AllocatorMap }) {
       ) : (
         <ul data-testid="pins">
           {pins.slice(0, PINS).map((pin) => (
-            <li key={pin.owner} data-bytes={pin.joined_bytes}>
+            <li key={pin.owner} data-bytes={pin.joined_bytes} data-tip={tipOf(pin.joined_bytes, "the free block that there would be")}>
               {unbroken(pinSentence(map, pin))}
             </li>
           ))}
@@ -108,7 +109,11 @@ export function Bins({ map }: { map: AllocatorMap }) {
               key={bin_bytes}
               data-figure={bin_bytes}
               data-bytes={free_bytes}
-              title={`${formatExact(free_bytes)} in ${plural(chunks, "block")}`}
+              data-tip={tipOf(
+                free_bytes,
+                `in ${plural(chunks, "block")}`,
+                `free blocks of the pool from ${formatBytes(bin_bytes)} to twice that`,
+              )}
             >
               <th scope="row">from {formatBytes(bin_bytes)}</th>
               <td>{formatCount(chunks)} ×</td>

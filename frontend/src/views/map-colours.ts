@@ -1,7 +1,7 @@
 /** What the chunks of a map are painted as: by category, by layer or by age. Pure. */
 
 import type { BandFill } from "../charts/paint";
-import { CATEGORIES, groupKey, groupLabel, type Group } from "../model/categories";
+import { CATEGORIES, categoryMeaning, groupKey, groupLabel, type Category, type Group } from "../model/categories";
 import { largestLayers, ownerOf, stateOf, type AllocatorMap, type Colouring } from "../model/allocator-map";
 import { distinctNames } from "../model/names";
 import { at } from "../model/overview";
@@ -10,6 +10,8 @@ import { INKS, LAYERS_TOLD_APART, ageColour, fillOf, layerColour, type Scheme } 
 export interface Kind {
   name: string;
   label: string;
+  /** What it is, in a sentence; empty where the label says it. */
+  meaning: string;
   fill: BandFill;
   bytes: number;
   chunks: number;
@@ -23,7 +25,17 @@ export interface MapColours {
 
 const AGES = 6;
 
-type Name = (map: AllocatorMap, chunk: number) => { name: string; label: string; fill: Omit<BandFill, "muted">; order: number };
+type Name = (map: AllocatorMap, chunk: number) => Named;
+
+interface Named {
+  name: string;
+  label: string;
+  meaning?: string;
+  /** Of the chunk, where chunks are coloured by it. */
+  category?: Category;
+  fill: Omit<BandFill, "muted">;
+  order: number;
+}
 
 function byCategory(scheme: Scheme): Name {
   return (map, chunk) => {
@@ -31,13 +43,16 @@ function byCategory(scheme: Scheme): Name {
     if (!owner) return notSeen(scheme);
     const group: Group = { category: owner.category, trainable: owner.category === "weights" ? owner.trainable : null };
     const order = 2 * CATEGORIES.indexOf(group.category) + Number(group.trainable === true);
-    return { name: groupKey(group), label: groupLabel(group), fill: fillOf(group.category, group.trainable, scheme), order };
+    const { category } = group;
+    const fill = fillOf(category, group.trainable, scheme);
+    return { name: groupKey(group), label: groupLabel(group), meaning: categoryMeaning(category), category, fill, order };
   };
 }
 
-const notSeen = (scheme: Scheme): ReturnType<Name> => ({
+const notSeen = (scheme: Scheme): Named => ({
   name: "not_seen",
   label: "in use, owner not seen",
+  meaning: "handed out to tensors; no trace saw by whom",
   fill: fillOf("unattributed", null, scheme),
   order: 900,
 });
@@ -80,22 +95,27 @@ function byAge(map: AllocatorMap, scheme: Scheme): Name {
   };
 }
 
-export function mapColours(map: AllocatorMap, colouring: Colouring, scheme: Scheme): MapColours {
+function ofNoOne(state: "free" | "unknown", scheme: Scheme): Named {
+  const colour = INKS[scheme].idle;
+  return state === "free"
+    ? { name: "free", label: "free", meaning: "of the pool, not in use", fill: { colour, pattern: "plain" }, order: 950 }
+    : { name: "unknown", label: "not known", meaning: "no traced step touched it", fill: { colour, pattern: "hatched" }, order: 960 };
+}
+
+/** `selected`: the category whose chunks stay as they are while the others are paler. */
+export function mapColours(map: AllocatorMap, colouring: Colouring, scheme: Scheme, selected: Category | null = null): MapColours {
   const naming = colouring === "category" ? byCategory(scheme) : colouring === "layer" ? byLayer(map, scheme) : byAge(map, scheme);
+  const mutes = colouring === "category" && selected !== null;
   const found = new Map<string, Kind & { order: number; index: number }>();
   const key = new Uint16Array(map.rows);
   for (let chunk = 0; chunk < map.rows; chunk += 1) {
     const state = stateOf(map, chunk);
-    const named =
-      state === "in_use"
-        ? naming(map, chunk)
-        : state === "free"
-          ? { name: "free", label: "free", fill: { colour: INKS[scheme].idle, pattern: "plain" as const }, order: 950 }
-          : { name: "unknown", label: "not known", fill: { colour: INKS[scheme].idle, pattern: "hatched" as const }, order: 960 };
-    const kind = found.get(named.name) ?? { ...named, fill: { ...named.fill, muted: false }, bytes: 0, chunks: 0, index: found.size };
+    const { name, label, meaning = "", category, fill, order } = state === "in_use" ? naming(map, chunk) : ofNoOne(state, scheme);
+    const muted = mutes && state === "in_use" && category !== selected;
+    const kind = found.get(name) ?? { name, label, meaning, fill: { ...fill, muted }, order, bytes: 0, chunks: 0, index: found.size };
     kind.bytes += map.bytes[chunk] ?? 0;
     kind.chunks += 1;
-    found.set(named.name, kind);
+    found.set(name, kind);
     key[chunk] = kind.index;
   }
   const kinds = [...found.values()].sort((a, b) => a.order - b.order);

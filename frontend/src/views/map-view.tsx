@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useMemo, useState } from "preact/hooks";
 
-import { formatBytes, formatCount, formatExact } from "../lib/bytes";
+import { formatBytes, formatCount } from "../lib/bytes";
 import { plural } from "../lib/format";
 import { COLOURINGS, chunkFacts, regionStarts, type AllocatorMap, type Colouring, type Place } from "../model/allocator-map";
 import type { RunInfo } from "../model/run";
@@ -12,6 +12,7 @@ import { Bins, Pins, WouldFit } from "./map-answers";
 import { mapColours } from "./map-colours";
 import { Strip } from "./map-strip";
 import { Fault, Skeleton } from "./states";
+import { tipOf } from "./tips";
 import { Segments } from "./toolbar";
 
 /** Regions drawn before the others are asked for. */
@@ -39,7 +40,8 @@ function Strips({ map, colouring }: { map: AllocatorMap; colouring: Colouring })
   const scheme = schemeOf(store);
   const [marked, mark] = useState<number | null>(null);
   const { all } = store.choices.value;
-  const colours = useMemo(() => mapColours(map, colouring, scheme), [map, colouring, scheme]);
+  const { category } = store.choices.value;
+  const colours = useMemo(() => mapColours(map, colouring, scheme, category), [map, colouring, scheme, category]);
   const starts = useMemo(() => regionStarts(map), [map]);
   const shown = all ? map.regions.length : Math.min(map.regions.length, REGIONS);
   return (
@@ -65,8 +67,8 @@ function Strips({ map, colouring }: { map: AllocatorMap; colouring: Colouring })
       )}
       <Chunk map={map} chunk={marked} />
       <ul class="map-legend" aria-label="What is in the map" data-testid="map-legend">
-        {colours.kinds.map(({ name, label, fill, bytes, chunks }) => (
-          <li key={name} data-figure={name} data-bytes={bytes} title={`${formatExact(bytes)} in ${plural(chunks, "chunk")}`}>
+        {colours.kinds.map(({ name, label, meaning, fill, bytes, chunks }) => (
+          <li key={name} data-figure={name} data-bytes={bytes} data-tip={tipOf(bytes, `in ${plural(chunks, "chunk")}`, meaning)}>
             <Swatch fill={fill} />
             {label} <span class="small">{formatBytes(bytes)}</span>
           </li>

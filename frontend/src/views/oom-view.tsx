@@ -2,19 +2,23 @@
 
 import { useLayoutEffect, useMemo } from "preact/hooks";
 
-import { formatBytes, formatExact, unitOf, type Unit } from "../lib/bytes";
+import { formatBytes, unitOf, type Unit } from "../lib/bytes";
 import { formatWallTime, unbroken } from "../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../model/categories";
 import { distinctNames } from "../model/names";
 import { verdictSentence, whenSentence, type Oom } from "../model/oom";
 import type { RunInfo } from "../model/run";
 import { owners } from "../model/snapshot";
+import { WORDS } from "../model/words";
 import { INKS, fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { Figure, FigureTable, UnitButton } from "./figures";
+import { Figure, FigureTable, UnitButton, WordFigure } from "./figures";
+import { useCategoryRow } from "./focus";
+import { OomDrawing } from "./oom-drawing";
 import { MapView } from "./map-view";
 import { Fault, Nothing, Skeleton } from "./states";
+import { tipOf } from "./tips";
 
 const LAYERS = 12;
 
@@ -30,17 +34,21 @@ function Request({ oom }: { oom: Oom }) {
     <div class="request" aria-hidden="true">
       <span class="small">pool</span>
       <div class="card-bar">
-        <i class="fill plain pool" style={{ ...width(used), "--fill": INKS[scheme].faint }} title={`in use: ${formatExact(used)}`} />
+        <i
+          class="fill plain pool"
+          style={{ ...width(used), "--fill": INKS[scheme].faint }}
+          data-tip={tipOf(used, WORDS.in_use_bytes.meaning)}
+        />
         <i
           class="fill plain pool"
           style={{ ...width(largest), "--fill": INKS[scheme].idle }}
-          title={`largest free block: ${formatExact(largest)}`}
+          data-tip={tipOf(largest, WORDS.free_largest.meaning)}
         />
         {rest > 0 && (
           <i
             class="fill diagonal pool"
             style={{ ...width(rest), "--fill": INKS[scheme].idle }}
-            title={`other free blocks: ${formatExact(rest)}`}
+            data-tip={tipOf(rest, WORDS.free_rest.meaning)}
           />
         )}
       </div>
@@ -55,16 +63,11 @@ function Request({ oom }: { oom: Oom }) {
   );
 }
 
+const POOL_WORDS = ["requested_bytes", "in_use_bytes", "free_bytes", "pool_bytes", "capacity_bytes"] as const;
+
 function Facts({ oom }: { oom: Oom }) {
   const unit: Unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
-  const rows: [string, string, string, number | null][] = [
-    ["requested_bytes", "asked for", "the request that failed", oom.requested_bytes],
-    ["free_bytes", "free in the pool", "in all blocks together", oom.free_bytes],
-    ["largest_free_bytes", "largest free block", "what could be given in one piece", oom.largest_free_bytes],
-    ["in_use_bytes", "in use", "bytes of the pool handed out to tensors", oom.in_use_bytes],
-    ["pool_bytes", "pool", "bytes the allocator has taken from the device", oom.pool_bytes],
-    ["capacity_bytes", "capacity", "the allocator's limit", oom.capacity_bytes],
-  ];
+  const when = "at the failure";
   const words: [string, string | null][] = [
     ["operation", oom.op],
     ["layer", oom.layer],
@@ -81,9 +84,17 @@ function Facts({ oom }: { oom: Oom }) {
       </header>
       <FigureTable testid="oom-figures">
         <tbody>
-          {rows.map(([name, label, hint, bytes]) => (
-            <Figure key={name} name={name} label={label} hint={hint} bytes={bytes} unit={unit} />
+          {POOL_WORDS.map((word) => (
+            <WordFigure key={word} word={word} bytes={oom[word]} unit={unit} when={when} />
           ))}
+          <Figure
+            name="largest_free_bytes"
+            label={WORDS.free_largest.label}
+            hint="what could be given in one piece"
+            learned={`${WORDS.free_largest.learned}, ${when}`}
+            bytes={oom.largest_free_bytes}
+            unit={unit}
+          />
         </tbody>
       </FigureTable>
       <dl class="facts">
@@ -107,7 +118,8 @@ function Holders({ oom }: { oom: Oom }) {
   for (const { category, bytes } of oom.ledger) sums.set(category, (sums.get(category) ?? 0) + bytes);
   const layers = useMemo(() => owners(oom.ledger).slice(0, LAYERS), [oom]);
   const names = distinctNames(layers.map(({ layer }) => layer ?? "no layer"));
-  const common = { unit };
+  const common = { unit, learned: "by the owners of the chunks, at the failure" };
+  const ofCategory = useCategoryRow();
   if (oom.ledger.length === 0) return <p class="small">Who held the memory is not available, because no chunk's owner was seen.</p>;
   return (
     <div class="holders">
@@ -124,6 +136,7 @@ function Holders({ oom }: { oom: Oom }) {
                 name={category}
                 label={categoryLabel(category)}
                 hint={categoryMeaning(category)}
+                {...ofCategory(category, category)}
                 bytes={bytes}
                 share={bytes / total}
                 fill={fill}
@@ -141,7 +154,7 @@ function Holders({ oom }: { oom: Oom }) {
               key={layer}
               name={`layer:${layer ?? ""}`}
               label={names[index]}
-              hint={layer ?? "belongs to no layer"}
+              hint={`${layer ?? "belongs to no layer"}: all categories together`}
               bytes={bytes}
               share={bytes / total}
             />
@@ -157,12 +170,10 @@ function Remedies({ oom }: { oom: Oom }) {
   return (
     <ul class="remedies" data-testid="remedies">
       {oom.remedies.map(({ kind, sentence, bytes, enough }) => (
-        <li key={kind} data-bytes={bytes}>
+        <li key={kind} data-bytes={bytes} data-tip={tipOf(bytes, sentence, "worked out from the chunks at the failure")} tabIndex={0}>
           <span class={enough ? "enough" : "short"}>{enough ? "enough" : "not enough alone"}</span>
           <span>{unbroken(sentence)}</span>
-          <span class="figure" title={formatExact(bytes)}>
-            {formatBytes(bytes)}
-          </span>
+          <span class="figure">{formatBytes(bytes)}</span>
         </li>
       ))}
     </ul>
@@ -170,10 +181,15 @@ function Remedies({ oom }: { oom: Oom }) {
 }
 
 function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number }) {
-  useExport(oom.chunks === null ? null : "canvas", () => ({
-    columns: ["layer", "category", "trainable", "bytes", "rounding_bytes"],
-    rows: oom.ledger.map(({ layer, category, trainable, bytes, rounding_bytes }) => [layer, category, trainable, bytes, rounding_bytes]),
-  }));
+  const scheme = schemeOf(useStore());
+  useExport({
+    table: () => ({
+      columns: ["layer", "category", "trainable", "bytes", "rounding_bytes"],
+      rows: oom.ledger.map(({ layer, category, trainable, bytes, rounding_bytes }) => [layer, category, trainable, bytes, rounding_bytes]),
+    }),
+    drawing: () => <OomDrawing oom={oom} scheme={scheme} />,
+    ...(oom.chunks !== null && { legend: () => [] }),
+  });
   return (
     <div class="oom" data-testid="oom" data-verdict={oom.verdict ?? ""}>
       <div class="body">

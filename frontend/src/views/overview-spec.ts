@@ -12,6 +12,7 @@ import { effects } from "../model/changes";
 import { at, type Overview } from "../model/overview";
 import type { Choices } from "../state/address";
 import { CATEGORY_COLOURS, INKS, fillOf, type Scheme } from "../theme/palette";
+import { isMuted, type Focus } from "./focus";
 import { changeRules, epochLane, headroom, placesOf, rangeOf, startOf, type Places } from "./frame";
 
 export interface OtherRun {
@@ -44,10 +45,10 @@ export const lastKnown = (column: Float64Array): number | null => {
   return null;
 };
 
-export function stackFills(overview: Overview, focus: string | null, scheme: Scheme): BandFill[] {
+export function stackFills(overview: Overview, focus: Focus, scheme: Scheme): BandFill[] {
   return overview.groups.map((group) => ({
     ...fillOf(group.category, group.trainable, scheme),
-    muted: focus !== null && focus !== groupKey(group),
+    muted: isMuted(focus, [groupKey(group)], group.category),
   }));
 }
 
@@ -77,7 +78,7 @@ export function overviewPicture(
   others: readonly OtherRun[],
   choices: Choices,
   scheme: Scheme,
-  focus: string | null,
+  focus: Focus,
   /** Whether to draw what is left in use when a step ends: there a growth shows. */
   ended = false,
 ): Picture {

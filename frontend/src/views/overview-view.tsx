@@ -4,14 +4,16 @@ import { useMemo, useRef, useState } from "preact/hooks";
 
 import { bandAt } from "../charts/stack-layout";
 import { formatBytes } from "../lib/bytes";
-import { groupKey } from "../model/categories";
+import { groupKey, groupLabel } from "../model/categories";
 import type { Overview } from "../model/overview";
 import { at, rowOfStep } from "../model/overview";
-import { runColour, runDash } from "../theme/palette";
+import { WORDS } from "../model/words";
+import { fillOf, runColour, runDash } from "../theme/palette";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { startOf } from "./frame";
 import { overviewFile, useExport } from "./export";
+import { useFocus } from "./focus";
 import { Findings } from "./findings";
 import { Figure, FigureTable } from "./figures";
 import { StackLegend } from "./legend";
@@ -65,7 +67,8 @@ function OtherRuns({ others, overview, row }: { others: readonly NamedRun[]; ove
                 key={name}
                 name={`run:${name}`}
                 label={name}
-                hint={`${name} · ${other.device}`}
+                hint={`${WORDS.peak_bytes.meaning}, ${name} on ${other.device}`}
+                learned={`${WORDS.peak_bytes.learned}, step ${at(other.step, rowOfStep(other, step)) ?? "?"}`}
                 bytes={bytes}
                 unit={panelUnit(overview)}
                 fill={{ colour, pattern: "plain" }}
@@ -82,7 +85,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
   const store = useStore();
   const scheme = schemeOf(store);
   const choices = store.choices.value;
-  const [focus, setFocus] = useState<string | null>(null);
+  const { focus, hover } = useFocus();
   const [pointed, point] = useState<string | null>(null);
   const others = useOthers();
   const growing = (store.primary.value?.findings.length ?? 0) > 0;
@@ -92,7 +95,13 @@ export function OverviewView({ overview }: { overview: Overview }) {
     [overview, start, others, choices.axis, choices.zoom, scheme, focus, growing],
   );
   const { chart, row } = useOverviewChart(overview, places);
-  useExport("canvas", () => overviewFile(overview));
+  useExport({
+    table: () => overviewFile(overview),
+    legend: () => [
+      ...overview.groups.map((group) => ({ label: groupLabel(group), fill: fillOf(group.category, group.trainable, scheme) })),
+      ...others.map(({ name, colour }) => ({ label: `peak of ${name}`, fill: { colour, pattern: "plain" as const } })),
+    ],
+  });
   return (
     <div class="body">
       <div class="picture">
@@ -109,7 +118,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
         <StackLegend overview={overview} ended={growing} />
         <Findings overview={overview} />
       </div>
-      <StepPanel overview={overview} row={row} focus={focus} pointed={pointed} onFocus={setFocus}>
+      <StepPanel overview={overview} row={row} focus={focus} pointed={pointed} hover={hover}>
         <OtherRuns others={others} overview={overview} row={row} />
       </StepPanel>
     </div>

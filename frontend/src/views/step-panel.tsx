@@ -12,16 +12,16 @@ import { owners } from "../model/snapshot";
 import { fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { startOf } from "./frame";
-import { Figure, FigureTable, UnitButton } from "./figures";
+import { Figure, FigureTable, UnitButton, WordFigure } from "./figures";
+import { useCategoryRow, type Focus } from "./focus";
 
 export interface PanelProps {
   overview: Overview;
   row: number;
-  /** Category under the pointer or chosen, by key. */
-  focus: string | null;
+  focus: Focus;
   /** Category under the pointer in the chart. */
   pointed: string | null;
-  onFocus: (key: string | null) => void;
+  hover: (key: string | null) => void;
   children?: ComponentChildren;
 }
 
@@ -64,6 +64,10 @@ export function PanelHead({ overview, row, unit }: { overview: Overview; row: nu
   );
 }
 
+/** Where a step's composition was learned, for its figures' tooltips. */
+export const learnedOf = (overview: Overview, row: number): string =>
+  `Step ${at(overview.step, row) ?? "?"}. ${provenanceSentence(provenance(overview, row))}`;
+
 export function Provenance({ overview, row }: { overview: Overview; row: number }) {
   const source = provenance(overview, row);
   return (
@@ -73,8 +77,10 @@ export function Provenance({ overview, row }: { overview: Overview; row: number 
   );
 }
 
-function Composition({ overview, row, focus, pointed, onFocus, unit }: PanelProps & { unit: Unit }) {
+function Composition({ overview, row, focus, pointed, hover, unit }: PanelProps & { unit: Unit }) {
   const store = useStore();
+  const ofCategory = useCategoryRow(hover);
+  const learned = learnedOf(overview, row);
   const parts = composition(overview, row);
   return (
     <tbody>
@@ -86,12 +92,13 @@ function Composition({ overview, row, focus, pointed, onFocus, unit }: PanelProp
             name={key}
             label={groupLabel(group)}
             hint={categoryMeaning(group.category)}
+            learned={learned}
             bytes={bytes}
             share={share}
             unit={unit}
             fill={fillOf(group.category, group.trainable, schemeOf(store))}
-            focused={(pointed ?? focus) === key}
-            onFocus={(focused) => onFocus(focused ? key : null)}
+            focused={(pointed ?? focus.hovered) === key}
+            {...ofCategory(key, group.category)}
           />
         );
       })}
@@ -99,48 +106,25 @@ function Composition({ overview, row, focus, pointed, onFocus, unit }: PanelProp
   );
 }
 
+const MORE = ["host_resident_bytes", "driver_process_bytes", "driver_used_bytes", "driver_total_bytes"] as const;
+
 /** Peak, capacity and headroom; then what else was measured at the step, where it was. */
 export function Totals({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
   const peak = at(overview.peak_bytes, row);
   const capacity = at(overview.capacity_bytes, row);
-  const common = { unit };
-  const more: [string, string, string, Float64Array][] = [
-    ["host_resident_bytes", "process in host memory", "resident memory of the process (operating system)", overview.host_resident_bytes],
-    ["driver_process_bytes", "process on the card", "what the driver says this process has on the card", overview.driver_process_bytes],
-    ["driver_used_bytes", "all processes on the card", "what the driver says all processes have on the card", overview.driver_used_bytes],
-    ["driver_total_bytes", "card", "the card's memory", overview.driver_total_bytes],
-  ];
+  const common = { unit, when: `step ${at(overview.step, row) ?? "?"}` };
+  const share = capacity && peak !== null ? peak / capacity : null;
+  const headroom = peak === null || capacity === null ? null : capacity - peak;
+  const ended = { ...common, when: `when ${common.when} ended` };
   return (
     <tbody class="totals">
-      <Figure
-        {...common}
-        strong
-        name="peak_bytes"
-        label="measured peak"
-        hint="the allocator's own peak of this step"
-        bytes={peak}
-        share={capacity && peak !== null ? peak / capacity : null}
-      />
-      <Figure
-        {...common}
-        name="in_use_bytes"
-        label="in use at its end"
-        hint="the allocator's bytes in use when the step ended"
-        bytes={at(overview.in_use_bytes, row)}
-      />
-      <Figure {...common} name="capacity_bytes" label="capacity" hint="the allocator's limit" bytes={capacity} />
-      <Figure
-        {...common}
-        name="headroom"
-        label="headroom"
-        hint="capacity − measured peak"
-        bytes={peak === null || capacity === null ? null : capacity - peak}
-      />
-      {more
-        .filter(([, , , column]) => column.some((value) => !Number.isNaN(value)))
-        .map(([name, label, hint, column]) => (
-          <Figure key={name} {...common} name={name} label={label} hint={hint} bytes={at(column, row)} />
-        ))}
+      <WordFigure {...common} strong word="peak_bytes" bytes={peak} share={share} />
+      <WordFigure {...ended} word="in_use_bytes" label="in use at its end" bytes={at(overview.in_use_bytes, row)} />
+      <WordFigure {...common} word="capacity_bytes" bytes={capacity} />
+      <WordFigure {...common} word="headroom" bytes={headroom} />
+      {MORE.filter((name) => overview[name].some((value) => !Number.isNaN(value))).map((name) => (
+        <WordFigure key={name} {...common} word={name} bytes={at(overview[name], row)} />
+      ))}
     </tbody>
   );
 }
@@ -204,7 +188,8 @@ export function Owners({ overview, row, unit }: { overview: Overview; row: numbe
                 key={owner.layer}
                 name={`layer:${owner.layer ?? ""}`}
                 label={<Leads layer={owner.layer} step={ref.step} name={names[index] ?? ""} />}
-                hint={owner.layer ?? ""}
+                hint={`${owner.layer ?? ""}: all categories together`}
+                learned={`traced at the peak of step ${ref.step}`}
                 bytes={owner.bytes}
                 share={total ? owner.bytes / total : null}
                 unit={unit}

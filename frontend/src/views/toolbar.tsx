@@ -1,9 +1,11 @@
 /** Device, phase, x-axis, and the sentence that answers "how full is it?". */
 
 import { headline } from "../model/overview";
+import { WORDS } from "../model/words";
 import { AXES, VIEWS, type ViewName } from "../state/address";
 import type { Store } from "../state/store";
 import { useStore } from "./context";
+import { tipOf } from "./tips";
 
 type Tabbed = Exclude<ViewName, "layer">;
 
@@ -74,7 +76,13 @@ function Headline() {
   const device = run?.devices.find(({ device: name }) => name === store.device.value);
   const sentence = device ? headline(device.peak_bytes, device.peak_step, device.capacity_bytes) : null;
   return (
-    <p class="headline" data-testid="headline" data-bytes={device?.peak_bytes ?? ""}>
+    <p
+      class="headline"
+      data-testid="headline"
+      data-bytes={device?.peak_bytes ?? ""}
+      data-tip={device && tipOf(device.peak_bytes, `${WORDS.peak_bytes.meaning}, the highest of the run`, WORDS.peak_bytes.learned)}
+      tabIndex={device ? 0 : undefined}
+    >
       {sentence ?? ""}
     </p>
   );

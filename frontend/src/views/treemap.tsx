@@ -1,21 +1,14 @@
-/** Layers as areas. The largest are buttons; the rest is one area, for it could not be hit anyway. */
+/** Layers as areas, on the page as buttons and saved as a drawing. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { treemap } from "../charts/treemap-layout";
-import { formatBytes, formatExact } from "../lib/bytes";
-import { formatShare, plural } from "../lib/format";
-import { CATEGORIES, categoryLabel, type Category } from "../model/categories";
+import { formatBytes } from "../lib/bytes";
 import type { LayerFigures } from "../model/layer-figures";
-import { distinctNames } from "../model/names";
-import { fillOf } from "../theme/palette";
+import { fillOf, INKS, type Scheme } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
-
-const AREAS = 60;
-
-/** The category that holds most of a layer gives it its colour. */
-const mainCategory = (layer: LayerFigures): Category =>
-  CATEGORIES.reduce((best, category) => (layer.bytes[category] > layer.bytes[best] ? category : best), CATEGORIES[0]);
+import { Patterns, SvgDrawing, svgFill } from "./svg";
+import { tipOf } from "./tips";
+import { areaFill, areaText, areasOf, placeAreas } from "./treemap-layers";
 
 function useSize() {
   const host = useRef<HTMLDivElement>(null);
@@ -31,47 +24,84 @@ function useSize() {
   return { host, ...size };
 }
 
-export function Treemap({ layers, total }: { layers: readonly LayerFigures[]; total: number }) {
+interface TreemapProps {
+  layers: readonly LayerFigures[];
+  total: number;
+}
+
+export function Treemap({ layers, total }: TreemapProps) {
   const store = useStore();
   const scheme = schemeOf(store);
   const { host, width, height } = useSize();
-  const shown = useMemo(() => layers.filter(({ total: bytes }) => bytes > 0).sort((a, b) => b.total - a.total), [layers]);
-  const largest = shown.slice(0, AREAS);
-  const rest = shown.slice(AREAS).reduce((sum, { total: bytes }) => sum + bytes, 0);
-  const rectangles = useMemo(() => treemap([...largest.map(({ total: bytes }) => bytes), rest], width, height), [shown, width, height]);
-  const names = useMemo(() => distinctNames(largest.map(({ path }) => path ?? "no layer")), [shown]);
-  const { layer: selected } = store.choices.value;
+  const areas = useMemo(() => areasOf(layers, total), [layers, total]);
+  const rectangles = useMemo(() => placeAreas(areas, width, height), [areas, width, height]);
+  const { layer: selected, category } = store.choices.value;
   return (
     <div class="treemap" ref={host} role="group" aria-label="Layers by bytes held">
       {rectangles.map(({ index, x, y, width: wide, height: high }) => {
-        const layer = largest[index];
+        const area = areas[index];
+        if (!area) return null;
         const style = { left: `${x}px`, top: `${y}px`, width: `${wide}px`, height: `${high}px` };
-        if (!layer) {
+        const { layer, name, bytes, main, share } = area;
+        const tip = tipOf(bytes, layer === null ? name : (layer.path ?? "no layer"), share);
+        if (layer === null || main === null) {
           return (
-            <span key="rest" class="area rest" style={style} title={`${plural(shown.length - AREAS, "more layer")}\n${formatExact(rest)}`}>
-              {plural(shown.length - AREAS, "more layer")}
+            <span key="rest" class="area rest" style={style} data-tip={tip}>
+              {name}
             </span>
           );
         }
-        const main = mainCategory(layer);
-        const share = `${formatShare(layer.total / total)}, mostly ${categoryLabel(main)}`;
-        const label = `${names[index]} ${formatBytes(layer.total)}, ${share}`;
+        const muted = category !== null && category !== main;
         return (
           <button
             key={layer.path}
             type="button"
-            class={`area ${layer.trainable === false ? "frozen" : ""}`}
+            class={`area ${layer.trainable === false ? "frozen" : ""} ${muted ? "muted" : ""}`}
             aria-pressed={layer.path !== null && selected === layer.path}
             style={{ ...style, "--fill": fillOf(main, null, scheme).colour }}
-            title={`${layer.path ?? "no layer"}\n${formatExact(layer.total)}, ${share}`}
-            aria-label={label}
+            data-tip={tip}
+            aria-label={`${name} ${formatBytes(bytes)}, ${share}`}
             onClick={() => store.choose({ layer: selected === layer.path ? null : layer.path })}
           >
-            {wide > 54 && high > 26 && <span class="area-name">{names[index]} </span>}
-            {wide > 54 && high > 46 && <span class="area-size">{formatBytes(layer.total)}</span>}
+            {wide > 54 && high > 26 && <span class="area-name">{name} </span>}
+            {wide > 54 && high > 46 && <span class="area-size">{formatBytes(bytes)}</span>}
           </button>
         );
       })}
     </div>
+  );
+}
+
+const [WIDTH, HEIGHT] = [1200, 600];
+
+/** The same areas as a drawing that can be saved. */
+export function TreemapDrawing({ layers, total, title, scheme }: TreemapProps & { title: string; scheme: Scheme }) {
+  const ink = INKS[scheme];
+  const areas = areasOf(layers, total);
+  const fills = areas.map((area) => areaFill(area, scheme, ink.idle));
+  return (
+    <SvgDrawing title={title} width={WIDTH} height={HEIGHT} ink={ink}>
+      <Patterns fills={fills} ground={ink.background} />
+      {placeAreas(areas, WIDTH, HEIGHT).map(({ index, x, y, width, height }) => {
+        const [area, fill] = [areas[index], fills[index]];
+        if (!area || !fill) return null;
+        const lines = areaText(area, width, height);
+        const room = Math.max(...lines.map((line) => line.length)) * 6.6 + 8;
+        return (
+          <g key={index}>
+            <title>{`${area.layer?.path ?? area.name}: ${formatBytes(area.bytes)}, ${area.share}`}</title>
+            <rect x={x} y={y} width={width} height={height} fill={svgFill(fill)} stroke={ink.background} />
+            {lines.length > 0 && (
+              <rect x={x + 3} y={y + 3} width={room} height={16 * lines.length + 2} fill={ink.background} opacity="0.9" />
+            )}
+            {lines.map((line, row) => (
+              <text key={row} x={x + 7} y={y + 16 + 16 * row} fill={ink.text}>
+                {line}
+              </text>
+            ))}
+          </g>
+        );
+      })}
+    </SvgDrawing>
   );
 }

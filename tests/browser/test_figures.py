@@ -1,0 +1,122 @@
+"""Every figure can be asked what it is, where and when it was learned; a category is selected in every view."""
+
+import re
+from urllib.parse import urlencode
+
+import harness
+import pytest
+from playwright.sync_api import FrameLocator, Page, expect
+
+PLACES = {
+    "overview": {"run": "frozen", "step": 41},
+    "overview between traces": {"run": "frozen", "step": 50},
+    "overview of several runs": {"run": "frozen", "with": "all_trainable"},
+    "layers": {"view": "layers", "run": "frozen"},
+    "layers in groups": {"view": "layers", "run": "frozen", "group": "type"},
+    "layer": {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"},
+    "frozen": {"view": "frozen", "run": "frozen"},
+    "fragmentation": {"view": "fragmentation", "run": "frozen", "step": 3},
+    "oom": {"view": "oom", "run": "died_fragmentation"},
+    "compare": {"view": "compare", "run": "frozen", "other": "all_trainable"},
+    "activations": {"view": "activations", "run": "activations_only"},
+}
+FIGURES = """body => [...body.querySelectorAll("[data-bytes], [data-value], [data-from], [data-delta] td.number")]
+    .filter(figure => figure.offsetParent !== null && figure.textContent.trim() !== "")
+    .map(figure => {
+        const row = figure.closest("[data-tip]");
+        return [figure.textContent, row?.dataset.tip ?? "", figure.dataset.bytes ?? ""];
+    })"""
+LEARNED = re.compile(r"allocator|trace|layer table|driver|operating system|training|owners|TensorFlow")
+
+
+def exact(text: str) -> str:
+    number = int(text)
+    return f"{'-' if number < 0 else ''}{abs(number):,} B"
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_every_figure_says_what_it_is(page: Page, address: str, name: str) -> None:
+    frame = harness.open_tab(page, address, urlencode(PLACES[name]))
+    found = frame.locator("body").evaluate(FIGURES)
+    assert len(found) > 5
+    for shown, tip, size in found:
+        lines = tip.split("\n")
+        assert len(lines) >= 2 and len(lines[1]) > 5, (shown, tip)
+        if size:
+            assert exact(size) in lines[0], (shown, tip)
+
+
+@pytest.mark.parametrize("name", [name for name in PLACES if name != "compare"])
+def test_the_panels_figures_say_where_and_when_they_were_learned(page: Page, address: str, name: str) -> None:
+    frame = harness.open_tab(page, address, urlencode(PLACES[name]))
+    tips = frame.locator(".figures tr[data-tip], .layers td[data-tip]").evaluate_all("e => e.map(e => e.dataset.tip)")
+    assert tips
+    for tip in tips:
+        assert LEARNED.search(tip), tip
+        assert re.search(r"[Ss]tep \d+|at the failure|layer table", tip), tip
+
+
+def test_a_layers_figure_is_explained_by_its_formula(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode(PLACES["layers"]))
+    row = frame.locator("tr[data-layer='vgg/block5_conv1']")
+    tips = row.locator("td[data-tip]").evaluate_all("cells => cells.map(cell => cell.dataset.tip)")
+    assert any("2,359,808 parameters × 4 B = 9,439,232 B" in tip for tip in tips)
+    assert any("the output of one example, 4 × 4 × 512 × float32" in tip for tip in tips)
+
+
+def test_the_pointer_and_the_keyboard_show_it(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode(PLACES["overview"]))
+    rows = frame.locator("[data-testid='composition'] tr[data-figure]")
+    tip = frame.get_by_role("tooltip")
+    frame.locator("tr[data-figure='activations']").hover()
+    expect(tip).to_contain_text("forward results that wait for the backward pass")
+    expect(frame.locator("tr[data-figure='activations']")).to_have_attribute("aria-describedby", "tip")
+    page.mouse.move(5, 400)
+    expect(tip).to_have_count(0)
+    # One stop of the Tab key for the table, then row by row, every one of them explained at once.
+    frame.get_by_role("button", name="MiB", exact=True).focus()
+    page.keyboard.press("Tab")
+    for index in range(rows.count()):
+        row = rows.nth(index)
+        expect(row).to_be_focused()
+        expect(tip).to_contain_text(exact(row.get_attribute("data-bytes") or "0"))
+        box, here = tip.bounding_box(), page.viewport_size
+        assert box and here and box["x"] >= 0 and box["x"] + box["width"] <= here["width"]
+        assert box["y"] >= 0 and box["y"] + box["height"] <= here["height"]
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Escape")
+    expect(tip).to_have_count(0)
+
+
+def chosen(frame: FrameLocator) -> list[str]:
+    names: list[str] = frame.locator("tr[aria-current]").evaluate_all("rows => rows.map(row => row.dataset.figure)")
+    return names
+
+
+def test_a_category_is_selected_in_every_view_and_in_the_address(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode(PLACES["overview"]))
+    frame.locator("tr[data-figure='weights:frozen']").click()
+    assert chosen(frame) == ["weights:trainable", "weights:frozen"]
+    assert "category%3Dweights" in page.url
+    for view, expected in {
+        "Frozen vs trainable": ["trainable:weights", "frozen:weights"],
+        "Compare": ["weights:trainable", "weights:frozen"],
+    }.items():
+        frame.get_by_role("button", name=view, exact=True).click()
+        harness.idle(frame)
+        assert chosen(frame) == expected
+    frame.get_by_role("button", name="Layers", exact=True).click()
+    harness.idle(frame)
+    assert frame.locator("td.chosen").count() > 3
+    page.reload()
+    harness.idle(frame)
+    assert frame.locator("td.chosen").count() > 3
+    frame.get_by_role("button", name="Overview", exact=True).click()
+    harness.idle(frame)
+    # By keyboard to another one, and Escape clears.
+    frame.locator("tr[data-figure='workspace']").focus()
+    page.keyboard.press("Enter")
+    assert chosen(frame) == ["workspace"]
+    page.keyboard.press("Escape")
+    assert chosen(frame) == [] and "category" not in page.url
+    expect(frame.get_by_test_id("step")).to_have_attribute("data-step", "41")
