@@ -6,7 +6,6 @@ known if an earlier window saw the allocation or this one sees the end. Otherwis
 which anything was ever seen; that is taken for the size only if all these sizes together explain the bytes in use.
 """
 
-import collections
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -54,13 +53,15 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
     died = set(found.address[old].tolist())
     budget = trace.start_in_use - int(found.allocated[old].sum())
     items = _in_pool(_items(facts, died), trace, facts, budget)
-    sizes = _known_sizes(items, trace, facts)
+    sizes, unknown = _sizes(items, trace, facts)
     items, sizes = _with_remembered(items, sizes, trace, facts, found, budget)
     left = budget - sum(sizes.values())
     small = int(TOLERANCE * int(trace.in_use.max()))
     unseen = _unseen_inputs(trace, facts, found, items, left, small)
     certain = bool(facts.chunks) and unseen is not None
-    more, rest = _remainders(items, *_bounded(items, sizes, trace, facts), left - (unseen or 0), small, certain)
+    more, rest = _remainders(
+        unknown, *_bounded(unknown, _here(items, trace), facts), left - (unseen or 0), small, certain
+    )
     known = (
         Standing(
             item.address,
@@ -78,13 +79,13 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
 def _remainders(
     items: list[_Item], bounded: Mapping[int, int], open_ended: Mapping[int, int], left: int, small: int, certain: bool
 ) -> tuple[dict[int, int], list[Standing]]:
-    """Shares out the bytes that sizes do not explain: by address, and for kinds of chunks.
+    """Shares out the bytes that sizes do not explain: by address, and to kinds of chunks.
 
     A chunk reaches to the next address that was seen, if the bytes are enough for all that do; the others hold what is
     left then, if they can.
 
     Args:
-        items: The chunks.
+        items: The chunks of unknown size.
         bounded, open_ended: By address, the most that chunks can be larger than needed, as `_bounded` gives them.
         left: Bytes to share out.
         small: Bytes that need no owner.
@@ -170,29 +171,40 @@ def _in_pool(items: list[_Item], trace: AllocationTrace, facts: TraceFacts, budg
     near = (np.abs(above - address) <= NEAR) & (np.abs(address - below) <= NEAR)
     taken = [item for item, is_near in zip(items, near, strict=True) if is_near]
     others = [item for item, is_near in zip(items, near, strict=True) if not is_near]
-    left = budget - sum(_known_size(item, facts) for item in taken)
+    left = budget - sum(_size_at_least(item, facts) for item in taken)
     for item in sorted(others, key=lambda item: (item.category in ("inputs", "other_state"), -item.requested)):
-        size = _known_size(item, facts)
+        size = _size_at_least(item, facts)
         if size <= left:
             taken.append(item)
             left -= size
     return taken
 
 
-def _known_size(item: _Item, facts: TraceFacts) -> int:
-    """The chunk's size as an earlier window saw it; else the least that it can be."""
+def _known_size(item: _Item, facts: TraceFacts) -> int | None:
+    """The chunk's size as an earlier window saw it."""
     seen = facts.chunks.get(item.address)
-    return seen.allocated if seen is not None and seen.requested == item.requested else rounded_bytes(item.requested)
+    return seen.allocated if seen is not None and seen.requested == item.requested else None
 
 
-def _known_sizes(items: list[_Item], trace: AllocationTrace, facts: TraceFacts) -> dict[int, int]:
-    """`_known_size` by address, the least possible where something else is now where the chunk would reach to."""
+def _size_at_least(item: _Item, facts: TraceFacts) -> int:
+    return _known_size(item, facts) or rounded_bytes(item.requested)
+
+
+def _sizes(items: list[_Item], trace: AllocationTrace, facts: TraceFacts) -> tuple[dict[int, int], list[_Item]]:
+    """Sizes of the chunks by address, and those of which only the least possible is known.
+
+    What an earlier window saw does not hold where something else is now where the chunk would reach to.
+    """
     here = _here(items, trace)
     sizes: dict[int, int] = {}
+    unknown: list[_Item] = []
     for item in items:
         size, need = _known_size(item, facts), rounded_bytes(item.requested)
-        sizes[item.address] = size if item.address + size <= _next(here, item.address + need) else need
-    return sizes
+        if size is None or item.address + size > _next(here, item.address + need):
+            unknown.append(item)
+            size = need
+        sizes[item.address] = size
+    return sizes, unknown
 
 
 def _here(items: list[_Item], trace: AllocationTrace) -> Integers:
@@ -248,27 +260,22 @@ def learned(known: Mapping[int, KnownChunk], trace: AllocationTrace) -> dict[int
     return after
 
 
-def _bounded(
-    items: list[_Item], sizes: Mapping[int, int], trace: AllocationTrace, facts: TraceFacts
-) -> tuple[dict[int, int], dict[int, int]]:
+def _bounded(unknown: list[_Item], here: Integers, facts: TraceFacts) -> tuple[dict[int, int], dict[int, int]]:
     """By address, the most that chunks of unknown size can be larger than needed.
 
     First of those for which the next address at which anything began says it, then of those that no address near
     bounds.
     """
-    here = _here(items, trace)
     bounded: dict[int, int] = {}
     open_ended: dict[int, int] = {}
-    for item in items:
+    for item in unknown:
         need = rounded_bytes(item.requested)
         most = min(need, SPLIT_AT) - ROUNDING
-        if sizes[item.address] != need or not most:
-            continue
         end = item.address + need
         beyond = min(_next(here, end), _next_seen(facts, item.address, end, end + most)) - end
-        if beyond > most:
+        if beyond > most > 0:
             open_ended[item.address] = most
-        elif beyond > 0:
+        elif 0 < beyond <= most:
             bounded[item.address] = beyond
     return bounded, open_ended
 
