@@ -270,7 +270,7 @@ def rematerialised() -> Any:
 
 
 def custom_loop() -> tuple[Any, Any, Any, int]:
-    """A ``GradientTape`` loop under ``tf.function`` that updates only when all gradients are there."""
+    """A ``GradientTape`` loop under ``tf.function`` whose peak, a large temporary, is when all gradients are there."""
     model = keras.Sequential([keras.Input((512,)), *(L.Dense(1024, use_bias=False) for _ in range(3)), L.Dense(10)])
     optimizer = keras.optimizers.Adam()
     x, y = tf.constant(noise(4, 512)), tf.constant(classes(4))
@@ -281,6 +281,8 @@ def custom_loop() -> tuple[Any, Any, Any, int]:
             loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
         gradients = tape.gradient(loss, model.trainable_variables)
         with tf.control_dependencies(gradients):
+            large = tf.reduce_sum(tf.random.uniform([16 << 20]))
+        with tf.control_dependencies([large]):
             gradients = [tf.identity(gradient) for gradient in gradients]
         optimizer.apply(gradients, model.trainable_variables)
         return loss
