@@ -6,7 +6,7 @@ import type { Plugin, ViteDevServer } from "vite";
 
 import { CASES, type Case } from "./cases";
 import { cardOf, mapOf, mapRefOf, oomsOf } from "./allocator";
-import { infoOf, layersOf, ledgerTotalsOf, overviewOf, snapshotAt, snapshotsOf, type Plan } from "./training";
+import { infoOf, layersOf, ledgerTotalsOf, overviewOf, poolOf, snapshotAt, snapshotsOf, type Plan } from "./training";
 
 interface Answer {
   type: string;
@@ -24,6 +24,10 @@ export function answer(chosen: Case, route: string, query: URLSearchParams): Ans
   const number = (name: string, otherwise: number): number => Number(query.get(name) ?? otherwise);
   if (route === "overview") {
     const body = overviewOf(plan, number("first_step", 0), number("last_step", plan.steps - 1), number("points", 1500));
+    return { type: "application/x-tb-memplugin-columns", body };
+  }
+  if (route === "pool") {
+    const body = poolOf(plan, number("first_step", 0), number("last_step", plan.steps - 1), number("points", 1500));
     return { type: "application/x-tb-memplugin-columns", body };
   }
   if (route === "snapshots") return json({ run: plan.run, snapshots: snapshotsOf(plan) });

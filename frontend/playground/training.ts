@@ -205,6 +205,62 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
   });
 }
 
+/** What is known of the pool: the traced steps' until the next one with the same, else between both. */
+export function poolOf(plan: Plan, first: number, last: number, points: number): Uint8Array<ArrayBuffer> {
+  const steps = rowsOf(plan, Math.max(first, 0), Math.min(last, plan.steps - 1), points);
+  const traced = tracedSteps(plan);
+  const pools = traced.map((step) => summaryAt(plan, step).pool_bytes ?? NaN);
+  const changes = plan.pool ? traced.flatMap((_, index) => (index === 0 || pools[index] !== pools[index - 1] ? [index] : [])) : [];
+  const growths = changes.map((index) => ({
+    after_step: traced[index - 1] ?? null,
+    by_step: traced[index] as number,
+    bytes: (pools[index] as number) - (pools[index - 1] ?? 0),
+    pool_bytes: pools[index] as number,
+  }));
+  const bands = growths.map(({ bytes }, growth) => ({ bytes, region: growth > 0, growth }));
+  const known = (value: number | null | undefined): number => value ?? NaN;
+  const around = steps.map((step): [number, number] => {
+    const after = traced.findIndex((at) => at >= step);
+    const before = traced.findLastIndex((at) => at <= step);
+    return [known(pools[before]), after < 0 ? known(plan.capacity) : known(pools[after])];
+  });
+  const used = steps.map((step) => sum(bytesAt(plan, step)));
+  const low = around.map(([before], row) => (plan.pool ? Math.max(Number.isNaN(before) ? 0 : before, used[row] as number) : NaN));
+  const high = around.map(([, after]) => (plan.pool ? after : NaN));
+  const isTraced = (step: number): boolean => plan.pool && traced.includes(step);
+  const ofTraced = (step: number, figure: (taken: SnapshotSummary) => number | null): number =>
+    isTraced(step) ? known(figure(summaryAt(plan, step))) : NaN;
+  const head = {
+    run: plan.run,
+    device: "GPU:0",
+    phase: "train",
+    total_rows: last - first + 1,
+    sources: ["none", "bounded", "inferred", "traced"],
+    bands,
+    growths,
+    sentences: growths.map(({ by_step, pool_bytes }) => `The pool had ${Math.round(pool_bytes / MIB)} MiB at step ${by_step}.`),
+  };
+  return encodeColumns(head, {
+    step: steps,
+    wall_time: steps.map(wallTime),
+    in_use_bytes: used.map((bytes) => Math.floor(bytes * 0.4)),
+    peak_bytes: used,
+    capacity_bytes: steps.map(() => plan.capacity ?? NaN),
+    pool_low_bytes: low,
+    pool_high_bytes: high,
+    pool_source: steps.map((step, row) => (isTraced(step) ? 3 : !plan.pool ? 0 : low[row] === high[row] ? 2 : 1)),
+    largest_free_bytes: steps.map((step) => ofTraced(step, ({ largest_free_bytes }) => largest_free_bytes)),
+    rounding_bytes: steps.map((step) => ofTraced(step, ({ rounding_bytes }) => rounding_bytes)),
+    fragmentation: steps.map((step) => ofTraced(step, ({ fragmentation }) => fragmentation)),
+    ...Object.fromEntries(
+      growths.map(({ after_step, by_step }, index) => [
+        `band/${index}`,
+        steps.map((step) => (step >= by_step ? 2 : step > (after_step ?? -1) ? 1 : 0)),
+      ]),
+    ),
+  });
+}
+
 export function infoOf(plan: Plan): RunInfo {
   const peaks = Array.from({ length: plan.steps }, (_, step) => sum(bytesAt(plan, step)));
   const peak = peaks.reduce((most, value) => Math.max(most, value), 0);

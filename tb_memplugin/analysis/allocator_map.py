@@ -9,13 +9,19 @@ the allocator's figures say where they leave only one possibility.
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
+from tb_memplugin.analysis.bfc import ROUNDING
 from tb_memplugin.analysis.owner_memory import SeenStep
+from tb_memplugin.analysis.pool_growth import regions_by_rule
 from tb_memplugin.codec import MISSING
 from tb_memplugin.model import FREE, IN_USE, OWNER_SOURCES, UNKNOWN_STATE, AllocatorMap, Integers
 from tb_memplugin.units import format_bytes
 
 _TRACE, _VARIABLE = OWNER_SOURCES.index("trace"), OWNER_SOURCES.index("variable")
+
+_PAGE, _MALLOC_HEADER = 4096, 64
+"""Bytes of a page, and where in one a large block begins that malloc hands out aligned as TensorFlow asks for it."""
 
 Ages = Mapping[tuple[int, int], tuple[int, bool]]
 """(address, bytes) of a chunk to the step of the first snapshot that saw it, and whether it saw its allocation."""
@@ -51,7 +57,7 @@ def allocator_map(
         in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures after the event.
         ages: Of what was there before the window.
     """
-    placed = seen.address >= 0  # of what stood there before the window, not everything is known by its address
+    placed = _in_the_pool(seen)
     live = np.flatnonzero(placed & (seen.birth <= event) & (seen.death > event))
     live = _apart(seen, live[np.argsort(seen.address[live], kind="stable")])
     free_start, free_end = _free_stretches(seen, live)
@@ -63,7 +69,8 @@ def allocator_map(
     unseen_used = max(0, in_use_bytes - int(seen.allocated[live].sum()))
     limit = pool_bytes if pool_bytes is not None else capacity_bytes
     unseen_free = None if limit is None else max(0, limit - in_use_bytes - int((free_end - free_start).sum()))
-    gap_state = _gap_state(starts, ends, unseen_used, unseen_free, pool_bytes is not None)
+    largest = _largest_region(pool_bytes, capacity_bytes)
+    gap_state = _gap_state(starts, ends, unseen_used, unseen_free, largest)
     return _assemble(
         seen,
         (starts, ends, row, gap_state),
@@ -72,6 +79,19 @@ def allocator_map(
         complete=unseen_used == 0 and unseen_free == 0 and pool_bytes is not None,
         figures=(device, wall_time, in_use_bytes, pool_bytes, capacity_bytes),
     )
+
+
+def _in_the_pool(seen: SeenStep) -> npt.NDArray[np.bool_]:
+    """Which chunks are known to lie in the allocator's regions.
+
+    Of what stood there before the window, not everything is known by its address, and on the CPU a tensor that NumPy
+    made may lie outside of the pool. Chunks of one region are whole multiples of 256 bytes apart: what is that from
+    no chunk that the trace saw is not drawn.
+    """
+    traced = (seen.birth >= 0) | (seen.death < seen.events)
+    offsets = np.unique(seen.address[traced & (seen.address >= 0)] % ROUNDING)
+    known: npt.NDArray[np.bool_] = (seen.address >= 0) & (traced | np.isin(seen.address % ROUNDING, offsets))
+    return known
 
 
 def _apart(seen: SeenStep, live: Integers) -> Integers:
@@ -86,7 +106,7 @@ def _apart(seen: SeenStep, live: Integers) -> Integers:
 
 def _free_stretches(seen: SeenStep, live: Integers) -> tuple[Integers, Integers]:
     """(starts, ends) of what the trace speaks of at any time and that no chunk covers at the instant."""
-    placed = seen.address >= 0
+    placed = _in_the_pool(seen)
     start, end = _union(seen.address[placed], (seen.address + seen.allocated)[placed])
     used_start, used_end = _union(seen.address[live], seen.address[live] + seen.allocated[live])
     # Sweep: +1 where a stretch of the whole begins, -2 where a used one does; free is where the sum is 1.
@@ -112,25 +132,65 @@ def _union(start: Integers, end: Integers) -> tuple[Integers, Integers]:
 
 
 def _gap_state(
-    starts: Integers, ends: Integers, unseen_used: int, unseen_free: int | None, pool_known: bool
+    starts: Integers, ends: Integers, unseen_used: int, unseen_free: int | None, largest_region: int | None
 ) -> Integers:
-    """What lies in the gap after each stretch: a state, or -1 for the space between two regions."""
+    """What lies in the gap after each stretch: a state, -1 for the space between two regions, -2 for no gap.
+
+    Args:
+        starts, ends: Of the stretches that are known.
+        unseen_used: Bytes in use whose place is not known.
+        unseen_free: The same of free bytes; None if the pool is not known.
+        largest_region: Bytes that no region has more than; None if the pool is not known.
+    """
     gaps = starts[1:] - ends[:-1]
     states = np.full(len(gaps), -1)
-    possible = gaps > 0
-    if unseen_free is not None:
-        possible &= gaps <= unseen_used + unseen_free
-    else:
-        possible &= gaps <= unseen_used
-    total = int(gaps[possible].sum())
-    if pool_known and unseen_free == 0 and total and total == unseen_used:
-        states[possible] = IN_USE
-    elif pool_known and unseen_used == 0 and total and total == unseen_free:
-        states[possible] = FREE
+    inside = _inside(starts, ends, unseen_used + (unseen_free or 0), largest_region)
+    total = int(gaps[inside].sum())
+    if largest_region is not None and unseen_free == 0 and total and total == unseen_used:
+        states[inside] = IN_USE
+    elif largest_region is not None and unseen_used == 0 and total and total == unseen_free:
+        states[inside] = FREE
     elif unseen_used or unseen_free:
-        states[possible] = UNKNOWN_STATE
+        states[inside] = UNKNOWN_STATE
     states[gaps == 0] = -2
     return states
+
+
+def _inside(starts: Integers, ends: Integers, unseen: int, largest_region: int | None) -> npt.NDArray[np.bool_]:
+    """Which gaps may lie inside of a region; the narrowest ones first, as long as all of that fits the figures."""
+    gaps = starts[1:] - ends[:-1]
+    inside = gaps == 0
+    # Chunks of one region are whole multiples of 256 bytes apart. What begins where malloc lets a large block begin may
+    # be a region of the CPU's: rather one region in two pieces than two as one.
+    begins = (gaps >= _PAGE) & ((starts[1:] - _MALLOC_HEADER) % _PAGE == 0)
+    possible = (gaps > 0) & (np.diff(starts) % ROUNDING == 0) & ~begins
+    # Of the stretches that are one by now: at the last one which is the first, at the first one which is the last.
+    first, last = list(range(len(starts))), list(range(len(starts)))
+
+    def join(gap: int) -> None:
+        one, other = first[gap], last[gap + 1]
+        last[one], first[other] = other, one
+
+    for gap in np.flatnonzero(inside).tolist():
+        join(gap)
+    for gap in np.flatnonzero(possible)[np.argsort(gaps[possible], kind="stable")].tolist():
+        if gaps[gap] > unseen:
+            break
+        if largest_region is None or ends[last[gap + 1]] - starts[first[gap]] <= largest_region:
+            join(gap)
+            inside[gap] = True
+            unseen -= int(gaps[gap])
+    between: npt.NDArray[np.bool_] = inside & (gaps > 0)
+    return between
+
+
+def _largest_region(pool_bytes: int | None, capacity_bytes: int | None) -> int | None:
+    """Bytes that no region of the pool has more than: by the rule of its growth, if it has only one way to be so."""
+    if pool_bytes is None:
+        return None
+    limit = None if capacity_bytes is None else capacity_bytes // ROUNDING * ROUNDING
+    regions = regions_by_rule([pool_bytes], limit) if pool_bytes != limit else None
+    return max(regions[0]) if regions else pool_bytes
 
 
 def _bounds(seen: SeenStep, live: Integers, ages: Ages) -> list[str]:

@@ -4,6 +4,7 @@ import { parseCard, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { list, number, object, text, type Check } from "./check";
 import { Refused } from "./http";
+import { parsePool } from "./pool-answer";
 import { totalsOf, type LedgerTotals } from "../model/ledger-totals";
 import type { Source, TotalsQuery } from "./source";
 
@@ -140,6 +141,7 @@ export function embeddedSource(content: string): Source {
     runs: async () => parseRuns(await json(answers.exact("runs", {}))),
     // A zoom has no answer of its own: the whole range's is drawn, closer.
     overview: async ({ run, device, phase, session }) => parseOverview(await answers.exact("overview", { run, device, phase, session })),
+    pool: async ({ run, device, phase, session }) => parsePool(await answers.exact("pool", { run, device, phase, session })),
     snapshots: async (run, device) => parseSnapshots(await json(answers.exact("snapshots", { run, device }))),
     snapshot: async (run, device, phase, step) => parseSnapshot(await json(answers.exact("snapshot", { run, device, phase, step }))),
     layers: async (run, step) => parseLayers(await json(answers.at("layers", { run }, step))),

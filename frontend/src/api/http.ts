@@ -3,7 +3,8 @@
 import { parseCard, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { list, text } from "./check";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
-import type { Source } from "./source";
+import { parsePool } from "./pool-answer";
+import type { OverviewQuery, Source } from "./source";
 
 /** A refusal that carries the server's own sentence. */
 export class Refused extends Error {
@@ -45,12 +46,15 @@ const json = async (route: string, parameters: Parameters, signal: AbortSignal):
 const binary = async (route: string, parameters: Parameters, signal: AbortSignal): Promise<ArrayBuffer> =>
   (await get(route, parameters, signal)).arrayBuffer();
 
+function overSteps({ run, device, phase, points, span, session }: OverviewQuery): Parameters {
+  const [first_step, last_step] = span ?? [null, null];
+  return { run, device, phase, first_step, last_step, points, session };
+}
+
 export const httpSource: Source = {
   runs: async (signal) => parseRuns(await json("./runs", {}, signal)),
-  overview: async ({ run, device, phase, points, span, session }, signal) => {
-    const [first_step, last_step] = span ?? [null, null];
-    return parseOverview(await binary("./overview", { run, device, phase, first_step, last_step, points, session }, signal));
-  },
+  overview: async (query, signal) => parseOverview(await binary("./overview", overSteps(query), signal)),
+  pool: async (query, signal) => parsePool(await binary("./pool", overSteps(query), signal)),
   snapshots: async (run, device, signal) => parseSnapshots(await json("./snapshots", { run, device }, signal)),
   snapshot: async (run, device, phase, step, signal) => parseSnapshot(await json("./snapshot", { run, device, step, phase }, signal)),
   layers: async (run, step, signal) => parseLayers(await json("./layers", { run, step }, signal)),

@@ -7,6 +7,7 @@ import type { LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Oom } from "../model/oom";
 import type { Overview } from "../model/overview";
+import type { PoolSteps } from "../model/pool";
 import type { Phase, RunsAnswer } from "../model/run";
 import type { Snapshot, SnapshotSummary } from "../model/snapshot";
 
@@ -35,6 +36,7 @@ export interface Source {
   absent?: readonly string[];
   runs(signal: AbortSignal): Promise<RunsAnswer>;
   overview(query: OverviewQuery, signal: AbortSignal): Promise<Overview>;
+  pool(query: OverviewQuery, signal: AbortSignal): Promise<PoolSteps>;
   snapshots(run: string, device: string, signal: AbortSignal): Promise<SnapshotSummary[]>;
   snapshot(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Snapshot>;
   ledgerTotals(query: TotalsQuery, signal: AbortSignal): Promise<LedgerTotals>;

@@ -17,6 +17,7 @@ export const WORDS = {
   peak_bytes: { label: "measured peak", meaning: "the maximum of the bytes in use over the step", learned: ALLOCATOR },
   headroom: { label: "headroom", meaning: "capacity − measured peak", learned: ALLOCATOR },
   free_bytes: { label: "free in the pool", meaning: "bytes of the pool that are not in use, in all blocks together", learned: ALLOCATOR },
+  idle: { label: "idle pool", meaning: "pool − in use: taken from the device, and used by nobody", learned: ALLOCATOR },
   free_largest: {
     label: "largest free block",
     meaning: "the largest free block of the pool: a larger tensor fails unless the pool can grow",
@@ -32,7 +33,7 @@ export const WORDS = {
   utilisation: { label: "utilisation", meaning: "in use / pool", learned: ALLOCATOR },
   fragmentation: {
     label: "fragmentation",
-    meaning: "(free − largest free block) / free, over the pool; nothing when the pool is full",
+    meaning: "(free − largest free block) / free, over the pool; 0/0 when the pool is full",
     learned: ALLOCATOR,
   },
   requested_bytes: { label: "asked for", meaning: "the request that failed", learned: "TensorFlow's error or dump" },

@@ -9,6 +9,7 @@ import type { LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Oom } from "../model/oom";
 import type { Overview, SnapshotRef } from "../model/overview";
+import type { PoolSteps } from "../model/pool";
 import type { RunInfo } from "../model/run";
 import type { Snapshot, SnapshotSummary } from "../model/snapshot";
 import { Resource, type Loaded } from "./resource";
@@ -19,6 +20,7 @@ export function createFetched() {
   const queue = limiter(AT_ONCE);
   return {
     overviews: new Resource<Overview>(queue),
+    pools: new Resource<PoolSteps>(queue),
     snapshotLists: new Resource<SnapshotSummary[]>(queue),
     snapshots: new Resource<Snapshot>(queue),
     activations: new Resource<Activations>(queue),

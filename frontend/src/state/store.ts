@@ -11,6 +11,7 @@ import type { Snapshot } from "../model/snapshot";
 import { decode, encode, type Choices } from "./address";
 import { createFetched, createRecords, type Fetched, type Records } from "./fetched";
 import { readAddress, writeAddress } from "./host";
+import { createPools } from "./pools";
 import { createActivations, createTotals } from "./recorded";
 import { NOTHING, type Loaded } from "./resource";
 import { createShown, type ChoicesSignal, type Shown } from "./shown";
@@ -111,7 +112,7 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
   });
   effect(() => {
     const { view, zoom } = choices.value;
-    if (view === "fragmentation" || view === "activations" || view === "oom") return;
+    if (view === "activations" || view === "oom") return;
     const wanted = new Set<string>();
     const want = (asked: OverviewQuery | null, run: RunInfo, now: boolean): void => {
       if (!asked) return;
@@ -177,6 +178,7 @@ export function createStore(source: Source) {
     ...createDetails(source, fetched, records, shown, chosen.choices),
     ...createActivations(source, fetched, shown, chosen.choices),
     ...createTotals(source, fetched, shown, chosen.choices),
+    ...createPools(source, fetched, shown, chosen.choices),
     answer: runs.answer,
     absent: source.absent ?? [],
     /** The step under the pointer or the keyboard's cursor. */

@@ -96,7 +96,13 @@ function View() {
       </Nothing>
     );
   }
-  if (view === "fragmentation") return <Await loaded={store.snapshotList.value}>{(list) => <FragmentationView list={list} />}</Await>;
+  if (view === "fragmentation") {
+    return (
+      <Await loaded={store.pool.value}>
+        {(pool) => <Await loaded={store.snapshotList.value}>{(list) => <FragmentationView pool={pool} list={list} />}</Await>}
+      </Await>
+    );
+  }
   if (view === "compare") return <Compared run={run} />;
   return (
     <Await loaded={store.overview.value}>

@@ -1,155 +1,27 @@
-/** The allocator's pool over the traced steps: how much of it is used, and how much of the rest is in one piece. */
+/** The allocator's pool over the steps: how much of it is used, how much of the rest is in one piece, and how it grew. */
 
 import { useLayoutEffect, useMemo } from "preact/hooks";
 
-import { unitOf, type Unit } from "../lib/bytes";
-import { formatShare, unbroken } from "../lib/format";
+import type { PlotSpec } from "../charts/plot";
+import { unbroken } from "../lib/format";
+import { nearestIndex } from "../lib/search";
 import type { Table } from "../lib/table";
 import { modeLabel } from "../model/overview";
-import type { PoolParts, SnapshotSummary } from "../model/snapshot";
+import { poolFacts, poolFinding, poolSentence, type PoolFacts, type PoolSteps } from "../model/pool";
 import type { RunInfo } from "../model/run";
+import type { SnapshotSummary } from "../model/snapshot";
 import { WORDS } from "../model/words";
 import { CardBar } from "./card-bar";
-import { Chart } from "./chart";
+import { Chart, type ChartProps } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { FigureTable, Swatch, UnitButton, WordFigure } from "./figures";
-import {
-  RATIOS,
-  SIZES,
-  lineColour,
-  poolFinding,
-  poolSentence,
-  ratiosSpec,
-  sizesSpec,
-  snapshotColumns,
-  type PoolSeries,
-  type Snapshots,
-} from "./fragmentation-spec";
 import { LegendItem } from "./legend";
 import { MapView } from "./map-view";
+import { PoolPanel } from "./pool-panel";
+import { RATIOS, SIZES, ratiosSpec, regionsSpec, seriesColour, seriesFill, sizesSpec } from "./pool-spec";
+import { AboutGrowth, Missing, NoSnapshots, PoolGrowth } from "./pool-words";
 import { Fault, Nothing } from "./states";
 import { useStepsChart } from "./steps-chart";
-
-function Ratios({ parts, when }: { parts: PoolParts; when: string }) {
-  const scheme = schemeOf(useStore());
-  return (
-    <tbody class="totals">
-      {RATIOS.map(({ name, label }) => (
-        <tr
-          key={name}
-          data-figure={name}
-          data-value={parts[name] ?? ""}
-          data-tip={[parts[name] ?? "not known", WORDS[name].meaning, `${WORDS[name].learned}, ${when}`].join("\n")}
-        >
-          <th scope="row">
-            <Swatch fill={{ colour: lineColour(name, scheme), pattern: "plain" }} />
-            <span class="label">{label}</span>
-          </th>
-          <td class="figure">{parts[name] === null ? "–" : formatShare(parts[name])}</td>
-          <td class="share" />
-        </tr>
-      ))}
-    </tbody>
-  );
-}
-
-function Sizes({ snapshot, parts, unit, when }: { snapshot: SnapshotSummary; parts: PoolParts; unit: Unit; when: string }) {
-  const scheme = schemeOf(useStore());
-  const common = { unit, when };
-  const shareOf = (bytes: number | null): number | null => (parts.pool_bytes && bytes !== null ? bytes / parts.pool_bytes : null);
-  return (
-    <>
-      <tbody>
-        {SIZES.map(({ name }) => {
-          const fill = { colour: lineColour(name, scheme), pattern: "plain" as const };
-          return <WordFigure key={name} {...common} word={name} bytes={parts[name]} share={shareOf(parts[name])} fill={fill} />;
-        })}
-      </tbody>
-      <tbody class="totals">
-        <WordFigure {...common} word="capacity_bytes" bytes={snapshot.capacity_bytes} />
-        <WordFigure {...common} word="unreserved" bytes={parts.unreserved} />
-        <WordFigure {...common} word="rounding_bytes" bytes={snapshot.rounding_bytes} />
-      </tbody>
-    </>
-  );
-}
-
-function Panel({ snapshots, row }: { snapshots: Snapshots; row: number }) {
-  const store = useStore();
-  const snapshot = snapshots.list[row];
-  const parts = snapshots.parts[row];
-  if (!snapshot || !parts) return null;
-  const when = `at the peak of step ${snapshot.step}`;
-  const unit: Unit = unitOf(Math.max(...snapshots.parts.map(({ pool_bytes, in_use_bytes }) => pool_bytes ?? in_use_bytes)));
-  const why = store.cursor.value !== null ? "" : store.choices.value.step === null ? "last traced" : "nearest traced";
-  return (
-    <aside class="panel" aria-label="Figures of one traced step">
-      <header class="panel-head">
-        <h2 data-testid="step" data-step={snapshot.step}>
-          Step {snapshot.step}
-          <span class="why">{why}</span>
-          <UnitButton unit={unit} />
-        </h2>
-        <p class="small">
-          {snapshot.phase} · traced ({modeLabel(snapshot.mode)}) · at the step's peak
-        </p>
-      </header>
-      <FigureTable testid="pool">
-        <Sizes snapshot={snapshot} parts={parts} unit={unit} when={when} />
-        <Ratios parts={parts} when={when} />
-      </FigureTable>
-      <p class="small">
-        Shares are of the pool. Fragmentation is the share of the free bytes that is outside of the largest free block; read it beside the
-        utilisation.
-      </p>
-    </aside>
-  );
-}
-
-/** The recorder's sentences on what is missing; one of our own where figures are missing without any. */
-function Missing({ snapshots }: { snapshots: Snapshots }) {
-  const told = snapshots.list.flatMap(({ not_available }) => not_available);
-  const untold = snapshots.parts.some(({ pool_bytes }) => pool_bytes === null) && told.length === 0;
-  const own = "The pool and its free blocks are not available at some of these steps, because their traces do not hold them.";
-  const sentences = [...new Set(untold ? [own] : told)];
-  if (sentences.length === 0) return null;
-  return (
-    <ul class="notices" data-testid="not-available">
-      {sentences.map((sentence) => (
-        <li key={sentence}>{sentence}</li>
-      ))}
-    </ul>
-  );
-}
-
-function NoSnapshots() {
-  return (
-    <Nothing title="No step of this run was traced on this device">
-      <p>
-        The pool and its free blocks are read at traced steps. Tracing is on unless <code>overhead=0</code> was given; name steps to trace
-        with:
-      </p>
-      <pre tabIndex={0}>
-        <code>{'tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[10, 100])'}</code>
-      </pre>
-    </Nothing>
-  );
-}
-
-function SeriesLegend({ series, hint }: { series: readonly PoolSeries[]; hint?: string }) {
-  const scheme = schemeOf(useStore());
-  return (
-    <p class="legend">
-      {series.map(({ name, label }) => (
-        <LegendItem key={name} kind="point" colour={lineColour(name, scheme)}>
-          {label}
-        </LegendItem>
-      ))}
-      {hint && <span class="hint">{hint}</span>}
-    </p>
-  );
-}
 
 /** The map of a traced step, or why there is none. */
 function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummary }) {
@@ -175,57 +47,167 @@ function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummar
   );
 }
 
-const POOL_FIGURES = ["in_use_bytes", "free_largest", "free_rest", "pool_bytes", "unreserved", "fragmentation", "utilisation"] as const;
+const POOL_FIGURES = ["source", "in_use_bytes", "low_bytes", "high_bytes", "idle", "free_largest", "free_rest", "unreserved"] as const;
+const MORE_FIGURES = ["rounding_bytes", "fragmentation", "utilisation"] as const;
 
-const poolFile = ({ list, parts }: Snapshots): Table => ({
-  columns: ["step", "phase", "device", ...POOL_FIGURES],
-  rows: list.map(({ step, phase, device }, index) => [step, phase, device, ...POOL_FIGURES.map((name) => parts[index]?.[name] ?? null)]),
-});
+function poolFile(pool: PoolSteps): Table {
+  const names: readonly (keyof PoolFacts)[] = [...POOL_FIGURES, ...MORE_FIGURES];
+  return {
+    columns: ["step", ...names],
+    rows: Array.from({ length: pool.rows }, (_, row) => {
+      const facts = poolFacts(pool, row);
+      return [facts.step, ...names.map((name) => facts[name])];
+    }),
+  };
+}
 
-export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }) {
+function SizesLegend({ pool }: { pool: PoolSteps }) {
+  const scheme = schemeOf(useStore());
+  const has = (source: PoolFacts["source"]): boolean => pool.pool_source.includes(pool.sources.indexOf(source));
+  return (
+    <p class="legend">
+      <LegendItem kind="line colour" colour={seriesColour("in_use_bytes", scheme)}>
+        in use at the peak, every step
+      </LegendItem>
+      {(has("traced") || has("inferred")) && <LegendItem kind="line">pool, measured or inferred</LegendItem>}
+      {has("traced") && (
+        <>
+          <LegendItem kind="fill" colour={seriesColour("free_largest", scheme)}>
+            traced step: largest free block
+          </LegendItem>
+          <LegendItem kind="fill striped" colour={seriesColour("free_rest", scheme)}>
+            and the rest of the free
+          </LegendItem>
+        </>
+      )}
+      {(has("inferred") || has("bounded")) && (
+        <LegendItem kind="fill" colour={seriesColour("idle", scheme)}>
+          between: idle pool, its split not known
+        </LegendItem>
+      )}
+      {has("bounded") && <LegendItem kind="hatched">the pool may have had this as well</LegendItem>}
+      <span class="hint">Drag to zoom, double-click for all, click to pin a step</span>
+    </p>
+  );
+}
+
+function RatiosLegend() {
+  const scheme = schemeOf(useStore());
+  const [utilisation, fragmentation] = RATIOS.map((name) => seriesColour(name, scheme));
+  return (
+    <p class="legend">
+      <LegendItem kind="line colour" {...(utilisation ? { colour: utilisation } : {})}>
+        utilisation, where the pool is known
+      </LegendItem>
+      <LegendItem kind="point" {...(fragmentation ? { colour: fragmentation } : {})}>
+        fragmentation (TensorFlow's own), at traced steps
+      </LegendItem>
+    </p>
+  );
+}
+
+/** The row to show without a cursor or a pin: the last traced one, else the last. */
+function lastTraced(pool: PoolSteps): number {
+  const row = pool.pool_source.lastIndexOf(pool.sources.indexOf("traced"));
+  return row < 0 ? pool.rows - 1 : row;
+}
+
+function Regions({ pool, chart }: { pool: PoolSteps; chart: Omit<ChartProps, "label"> }) {
+  return (
+    <section class="regions" aria-label="The pool's regions">
+      <h2>
+        The pool's regions <span class="small">as they came, the oldest at the bottom</span>
+      </h2>
+      {pool.bands.length > 1 && (
+        <>
+          <Chart {...chart} height="medium" label="The pool's regions over the steps." />
+          <p class="legend">
+            <LegendItem kind="full">there</LegendItem>
+            <LegendItem kind="light">came between two traced steps, perhaps already here</LegendItem>
+          </p>
+        </>
+      )}
+      <PoolGrowth pool={pool} />
+      <AboutGrowth pool={pool} />
+    </section>
+  );
+}
+
+/** The three charts of the pool; `shared` is their cursor, pin and zoom. */
+function Charts({ pool, specs, shared }: { pool: PoolSteps; specs: Specs; shared: Omit<ChartProps, "label" | "spec"> }) {
+  if (pool.growths.length === 0) {
+    return <Chart {...shared} height="large" label="In use at the peak over the steps." spec={specs.sizes} />;
+  }
+  return (
+    <>
+      <Chart
+        {...shared}
+        height="medium"
+        label="The pool over the steps: in use at the peak, idle, and its free blocks."
+        spec={specs.sizes}
+      />
+      <SizesLegend pool={pool} />
+      <Chart {...shared} height="small" label="Utilisation and fragmentation of the pool over the steps." spec={specs.ratios} />
+      <RatiosLegend />
+    </>
+  );
+}
+
+interface Specs {
+  sizes: PlotSpec;
+  ratios: PlotSpec;
+  regions: PlotSpec;
+}
+
+function useSpecs(pool: PoolSteps, run: RunInfo | null): Specs {
   const store = useStore();
   const scheme = schemeOf(store);
   const choices = store.choices.value;
-  const run = store.primary.value;
   const [first, last] = [run?.first_step ?? null, run?.last_step ?? null];
-  const snapshots = useMemo(() => snapshotColumns(list), [list]);
-  const [sizes, ratios] = useMemo(() => {
+  return useMemo(() => {
     const span = first === null || last === null ? null : ([first, last] as const);
-    return [sizesSpec(snapshots, choices, scheme, span), ratiosSpec(snapshots, choices, scheme, span)];
-  }, [snapshots, choices.axis, choices.zoom, scheme, first, last]);
-  const shared = { ...useStepsChart(snapshots.step, sizes.x), describe: (index: number) => poolSentence(snapshots, index) };
+    const of = (spec: typeof sizesSpec): PlotSpec => spec(pool, choices, scheme, span);
+    return { sizes: of(sizesSpec), ratios: of(ratiosSpec), regions: of(regionsSpec) };
+  }, [pool, choices.axis, choices.zoom, scheme, first, last]);
+}
+
+export function FragmentationView({ pool, list }: { pool: PoolSteps; list: readonly SnapshotSummary[] }) {
+  const run = useStore().primary.value;
+  const specs = useSpecs(pool, run);
+  const ofPhase = useMemo(() => list.filter(({ phase }) => phase === pool.phase).sort((a, b) => a.step - b.step), [list, pool.phase]);
+  const shared = { ...useStepsChart(pool.step, specs.sizes.x), describe: (row: number) => poolSentence(poolFacts(pool, row)) };
+  const scheme = schemeOf(useStore());
   useExport({
-    table: () => poolFile(snapshots),
-    legend: () => [...SIZES, ...RATIOS].map(({ name, label }) => ({ label, fill: { colour: lineColour(name, scheme), pattern: "plain" } })),
+    table: () => poolFile(pool),
+    legend: () => [...SIZES, ...RATIOS].map((name) => ({ label: WORDS[name].label, fill: seriesFill(name, scheme) })),
   });
-  if (list.length === 0) return <NoSnapshots />;
-  const row = shared.cursor ?? shared.pin ?? list.length - 1;
-  const shown = snapshots.list[row];
-  const finding = shown ? poolFinding(shown) : null;
-  const hasPool = snapshots.parts.some(({ pool_bytes }) => pool_bytes !== null);
-  const ratiosKnown = RATIOS.filter(({ name }) => snapshots.parts.some((parts) => parts[name] !== null));
-  const hasRatios = ratiosKnown.length > 0;
-  const fixed = snapshots.list[shared.pin ?? list.length - 1];
+  if (!run) return null;
+  if (list.length === 0) return <NoSnapshots run={run} />;
+  if (pool.rows === 0) {
+    return (
+      <Nothing title={`No ${pool.phase} step of ${pool.run} was recorded on ${pool.device}`}>
+        <p>Choose another phase or device above.</p>
+      </Nothing>
+    );
+  }
+  const fixed = shared.pin ?? lastTraced(pool);
+  const row = shared.cursor ?? fixed;
+  const nearest =
+    ofPhase[
+      nearestIndex(
+        Float64Array.from(ofPhase, ({ step }) => step),
+        pool.step[fixed] ?? 0,
+      )
+    ];
+  const snapshot = ofPhase.find(({ step }) => step === pool.step[row]);
+  const finding = poolFinding(poolFacts(pool, row));
   return (
     <>
       <div class="body">
         <div class="picture">
-          {fixed && <CardBar device={fixed.device} step={fixed.step} />}
-          <Missing snapshots={snapshots} />
-          <Chart
-            {...shared}
-            height={hasRatios ? "medium" : "large"}
-            label="Pool, bytes in use and free blocks at traced steps."
-            spec={sizes}
-          />
-          <SeriesLegend
-            series={SIZES.filter(({ name }) => hasPool || name === "in_use_bytes")}
-            hint="Points are traced steps; the light lines only join them."
-          />
-          {hasRatios && (
-            <Chart {...shared} height="small" label="Fragmentation and utilisation of the pool at traced steps." spec={ratios} />
-          )}
-          {hasRatios && <SeriesLegend series={ratiosKnown} />}
+          {nearest && <CardBar device={nearest.device} step={nearest.step} />}
+          <Missing run={run} list={ofPhase} />
+          <Charts pool={pool} specs={specs} shared={shared} />
           {finding && (
             <ul class="findings">
               <li>
@@ -233,10 +215,11 @@ export function FragmentationView({ list }: { list: readonly SnapshotSummary[] }
               </li>
             </ul>
           )}
+          {pool.growths.length > 0 && <Regions pool={pool} chart={{ ...shared, spec: specs.regions }} />}
         </div>
-        <Panel snapshots={snapshots} row={row} />
+        <PoolPanel pool={pool} row={row} mode={snapshot ? modeLabel(snapshot.mode) : null} />
       </div>
-      {run && fixed && <SnapshotMap run={run} snapshot={fixed} />}
+      {nearest && <SnapshotMap run={run} snapshot={nearest} />}
     </>
   );
 }

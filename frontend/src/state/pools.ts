@@ -1,0 +1,40 @@
+/** What is known of the pool over the steps of the run that is the stack: the whole, and of a zoom its own with every step that fits. */
+
+import { computed, effect } from "@preact/signals";
+
+import type { OverviewQuery, Source } from "../api/source";
+import type { PoolSteps } from "../model/pool";
+import type { Fetched } from "./fetched";
+import { NOTHING, type Loaded } from "./resource";
+import type { ChoicesSignal, Shown } from "./shown";
+
+const POINTS = 1500;
+
+type Span = readonly [number, number] | null;
+
+export function createPools(source: Source, fetched: Fetched, shown: Shown, choices: ChoicesSignal) {
+  const query = (span: Span): OverviewQuery | null => {
+    const [run, device, phase] = [shown.primary.value, shown.device.value, shown.phase.value];
+    if (!run || device === null || !run.phases.includes(phase)) return null;
+    return { run: run.run, device, phase, points: POINTS, span, session: choices.value.session };
+  };
+  effect(() => {
+    const run = shown.primary.value;
+    const { view, zoom } = choices.value;
+    if (!run || view !== "fragmentation") return;
+    const asked = (zoom === null ? [null] : [null, zoom]).flatMap((span) => query(span) ?? []);
+    for (const one of asked) fetched.pools.want(JSON.stringify(one), run.version, (abort) => source.pool(one, abort));
+    fetched.pools.keep(new Set(asked.map((one) => JSON.stringify(one))));
+  });
+  const pool = computed((): Loaded<PoolSteps> => {
+    const all = query(null);
+    if (!all) return NOTHING;
+    const state = fetched.pools.read(JSON.stringify(all));
+    const { zoom } = choices.value;
+    if (zoom === null) return state;
+    const near = fetched.pools.read(JSON.stringify({ ...all, span: zoom }));
+    if (near.value && near.value.rows > 0) return near;
+    return { ...state, error: near.error ?? state.error };
+  });
+  return { pool };
+}
