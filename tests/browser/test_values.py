@@ -128,6 +128,33 @@ def test_pool_not_available(page: Page, address: str) -> None:
     assert "pool_bytes" not in figures(frame, "pool")
 
 
+def test_pool_between_traced_steps(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    pool = inspected["frozen"]["pool"]["CPU:0"]
+    peaks = {step: sample_runs.peak_at(sample_runs.FROZEN, step) for step in range(sample_runs.FROZEN.steps)}
+    seen = set()
+    for span in pool["spans"]:
+        between = range(span["first_step"], span["last_step"] + 1)
+        step = next((step for step in between if step not in sample_runs.FROZEN.traced), None)
+        if step is None:
+            continue
+        frame = harness.open_tab(page, each_reader, urlencode({"view": "fragmentation", "run": "frozen", "step": step}))
+        kind = frame.get_by_test_id("provenance").get_attribute("data-kind")
+        seen.add(kind)
+        shown = figures(frame, "pool")
+        assert shown["in_use_bytes"] == peaks[step]
+        assert "free_largest" not in shown and "free_rest" not in shown and "rounding_bytes" not in shown
+        if span["source"] == "bounded":
+            assert kind == "bounded" and "pool_bytes" not in shown and "idle" not in shown
+        else:
+            assert kind == "inferred" and shown["pool_bytes"] == span["low_bytes"] == span["high_bytes"]
+            assert shown["idle"] == shown["pool_bytes"] - peaks[step]
+            assert span["least_idle_bytes"] <= shown["idle"] <= span["most_idle_bytes"]
+    assert seen == {"inferred", "bounded"}
+    told = frame.get_by_test_id("pool-growth").locator("li").all_inner_texts()
+    assert [text.replace("\u00a0", " ") for text in told] == pool["sentences"][-5:]
+    expect(frame.get_by_test_id("about-growth")).to_have_attribute("data-grows", "true")
+
+
 def test_recorded_activations(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
     frame = harness.open_tab(page, each_reader, urlencode({"run": "activations_only"}))
     recorded = inspected["activations_only"]["activations"]
