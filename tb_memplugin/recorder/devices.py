@@ -59,8 +59,9 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
         else:
             if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
                 sentences.append(
-                    f"layers, the pool and its free blocks, allocator maps and chunks of failures are not available on {name}, "
-                    "because the allocator of TF_GPU_ALLOCATOR=cuda_malloc_async reports no allocations: its pool is the driver's own"
+                    f"layers, the pool and its free blocks, allocator maps and chunks of failures are not available on "
+                    f"{name}, because the allocator of TF_GPU_ALLOCATOR=cuda_malloc_async reports no allocations: its "
+                    "pool is the driver's own"
                 )
             capacity, bus = details.get(name, (None, None))
             devices.append(Device(name, capacity, bus, _gpu_grows()))
