@@ -4,6 +4,7 @@ calls.
 
 import numpy as np
 
+from tb_memplugin.analysis.distinct import distinct
 from tb_memplugin.model import Integers
 from tb_memplugin.trace import AllocationTrace, OpFact, Pass
 
@@ -17,7 +18,7 @@ class EagerSpans:
         spans = trace.layers
         self._names = [trace.strings[index] for index in spans.name.tolist()]
         self._start, self._end = spans.start_ps, spans.end_ps
-        self._rows = {int(thread): np.flatnonzero(spans.thread == thread) for thread in np.unique(spans.thread)}
+        self._rows = {int(thread): np.flatnonzero(spans.thread == thread) for thread in distinct(spans.thread)}
         self._parent = [-1] * len(spans)
         for rows in self._rows.values():
             self._nest(rows.tolist())

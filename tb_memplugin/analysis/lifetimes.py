@@ -6,6 +6,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.analysis.distinct import distinct
 from tb_memplugin.model import Integers
 from tb_memplugin.trace import AllocationTrace
 
@@ -81,7 +82,7 @@ def readers(trace: AllocationTrace) -> Integers:
     """
     found = np.full(len(trace), -1)
     ops = trace.ops
-    for thread in np.unique(trace.thread):
+    for thread in distinct(trace.thread):
         rows = np.flatnonzero(ops.thread == thread)
         events = np.flatnonzero(trace.thread == thread)
         if len(rows):
@@ -105,7 +106,7 @@ def input_events(trace: AllocationTrace) -> Booleans:
     """
     threads = np.asarray([name.startswith(_INPUT_THREAD) for name in trace.threads] or [False])
     names = np.zeros(len(trace.strings) + 1, bool)
-    for index in np.unique(trace.op).tolist():
+    for index in distinct(trace.op).tolist():
         names[index] = index >= 0 and _takes_batch(trace.strings[index])
     if _RECEIVED in trace.strings and _sends_batches_only(trace):
         names[trace.strings.index(_RECEIVED)] = True

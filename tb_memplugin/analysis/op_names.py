@@ -7,8 +7,7 @@ after existing ones.
 
 import re
 
-import numpy as np
-
+from tb_memplugin.analysis.distinct import distinct
 from tb_memplugin.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
 
 GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
@@ -31,7 +30,7 @@ class OpNames:
         self._facts = facts
         self._scopes: dict[int, dict[str, OpFact]] = {}
         names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}
-        self.executed = {index: op_name(trace.strings[index]) for index in np.unique(trace.ops.name).tolist()}
+        self.executed = {index: op_name(trace.strings[index]) for index in distinct(trace.ops.name).tolist()}
         names.update(self.executed.values())
         for module in trace.modules:
             for allocation in module.allocations:

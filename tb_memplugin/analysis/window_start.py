@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tb_memplugin.analysis.bfc import ROUNDING, rounded_bytes
+from tb_memplugin.analysis.distinct import distinct
 from tb_memplugin.analysis.lifetimes import Chunks, chunks, input_events
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
@@ -130,6 +131,8 @@ def _unseen_inputs(
     Where it allocates none in the window, there are none. Otherwise they are what is unexplained beyond what was so
     before the first batch was asked for.
     """
+    if left <= PIPELINE_SCALARS:
+        return 0
     is_input = input_events(trace)
     births = found.birth[found.birth >= 0]
     sizes = found.allocated[: len(births)][is_input[births]]
@@ -164,7 +167,7 @@ def _in_pool(items: list[_Item], trace: AllocationTrace, facts: TraceFacts, budg
     """
     if not trace.device.startswith("CPU"):
         return items
-    seen = np.union1d(trace.address, facts.addresses)
+    seen = distinct(trace.address, facts.addresses)
     address = np.asarray([item.address for item in items], np.int64)
     place = np.searchsorted(seen, address)
     above, below = seen[np.minimum(place, len(seen) - 1)], seen[np.maximum(place - 1, 0)]
@@ -209,7 +212,7 @@ def _sizes(items: list[_Item], trace: AllocationTrace, facts: TraceFacts) -> tup
 
 def _here(items: list[_Item], trace: AllocationTrace) -> Integers:
     """Where something begins while the items stand."""
-    return np.union1d(trace.address, np.asarray([item.address for item in items], np.int64))
+    return distinct(trace.address, np.asarray([item.address for item in items], np.int64))
 
 
 def _with_remembered(

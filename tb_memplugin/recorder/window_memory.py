@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tb_memplugin.analysis.distinct import distinct
 from tb_memplugin.analysis.window_start import learned
 from tb_memplugin.model import Integers
 from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
@@ -54,7 +55,7 @@ class WindowMemory:
     def remember(self, trace: AllocationTrace, window: int) -> None:
         """Notes what the window's trace saw. May be called from another thread than `add_to`."""
         known = self._learned
-        addresses = np.union1d(known.addresses, trace.address)
+        addresses = distinct(known.addresses, trace.address)
         last_seen = np.full(len(addresses), window)
         last_seen[np.searchsorted(addresses, known.addresses)] = known.last_seen
         last_seen[np.searchsorted(addresses, trace.address)] = window
