@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.distinct import distinct
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers import wire
 from tb_memplugin.importers.descriptors import unread_events_class
@@ -229,7 +228,7 @@ class _PlaneReader:
                 f"{bad} of the profile's {len(numbers)} memory events lack their address, size or bytes in use"
             )
         traces = []
-        for allocator in distinct(numbers[:, _ALLOCATOR]):
+        for allocator in sorted(set(numbers[:, _ALLOCATOR].tolist())):
             rows = numbers[:, _ALLOCATOR] == allocator
             name = strings[allocator] if allocator >= 0 else ""
             traces.append(
