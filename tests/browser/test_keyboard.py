@@ -1,0 +1,95 @@
+"""The whole tab without a pointer: everything is reached by Tab, and every question is answered by keys alone."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+import harness
+import pytest
+from playwright.sync_api import FrameLocator, Page, expect
+from test_how_do_i import ANSWERS, RUNS, questions
+
+STOPS = """button, input, select, summary, a[href], [role='slider'], [tabindex='0']"""
+VIEWS = {
+    "overview": "frozen",
+    "layers": "frozen",
+    "layer": "frozen",
+    "frozen": "frozen",
+    "fragmentation": "frozen",
+    "oom": "died_fragmentation",
+    "compare": "frozen",
+    "activations": "activations_only",
+}
+MOST = 200
+"""Presses of Tab before the test gives up."""
+
+
+def numbered(frame: FrameLocator) -> set[int]:
+    """Numbers everything that can be operated and gives the numbers."""
+    count = frame.locator("body").evaluate(
+        """(body, stops) => [...body.querySelectorAll(stops)]
+            .filter(e => e.offsetParent !== null && !e.disabled && e.tabIndex >= 0 && !e.closest("dialog:not([open])"))
+            .map((e, at) => { e.dataset.stop = at; return at; }).length""",
+        STOPS,
+    )
+    return set(range(count))
+
+
+def active(frame: FrameLocator) -> Any:
+    """The number of what has the focus, None outside of the tab."""
+    return frame.locator("body").evaluate(
+        "() => document.hasFocus() && document.activeElement !== document.body"
+        " ? Number(document.activeElement.dataset.stop ?? -1) : null"
+    )
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_everything_is_reached_by_tab_and_nothing_holds_it(page: Page, address: str, view: str) -> None:
+    place = {"view": view, "run": VIEWS[view], "layer": "vgg/block5_conv1", "step": 3}
+    frame = harness.open_tab(page, address, urlencode(place))
+    wanted = numbered(frame)
+    assert len(wanted) > 15
+    frame.locator("[data-stop='0']").focus()
+    reached = {0}
+    for _ in range(MOST):
+        page.keyboard.press("Tab")
+        now = active(frame)
+        if now is None:
+            break
+        reached.add(now)
+    else:
+        pytest.fail(f"Tab does not leave the tab after {MOST} presses")
+    unnamed = frame.locator("body").evaluate(
+        "(body, left) => left.map(at => body.querySelector(`[data-stop='${at}']`).outerHTML.slice(0, 120))",
+        sorted(wanted - reached),
+    )
+    assert unnamed == []
+
+
+def go_to(page: Page, frame: FrameLocator, name: str) -> None:
+    """Presses Tab until what is called so has the focus."""
+    for _ in range(MOST):
+        found = frame.locator("body").evaluate(
+            """(body, name) => { const e = document.activeElement;
+                const called = (e.getAttribute("aria-label") ?? e.textContent).trim();
+                return called.startsWith(name) || (e.closest(".findings") !== null && called.includes(name)); }""",
+            name,
+        )
+        if found:
+            return
+        page.keyboard.press("Tab")
+    pytest.fail(f"{name} is not reached by Tab")
+
+
+@pytest.mark.parametrize("number", sorted(ANSWERS))
+def test_every_question_is_answered_by_keys_alone(page: Page, address: str, number: int) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": RUNS.get(number, "frozen")}))
+    frame.locator("input").first.focus()
+    for name in questions()[number]:
+        go_to(page, frame, name)
+        if name == "Run B":
+            page.keyboard.type("all_trainable")
+        else:
+            page.keyboard.press("Enter")
+        harness.idle(frame)
+    place, text = ANSWERS[number]
+    expect(frame.locator(place).first).to_contain_text(text)

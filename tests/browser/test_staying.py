@@ -1,0 +1,120 @@
+"""Nothing moves when data arrives: neither what is in sight, nor what was chosen, nor where the keyboard is."""
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import harness
+import numpy as np
+import pytest
+import sample_runs
+from playwright.sync_api import FrameLocator, Page, expect
+
+from tb_memplugin.run_writer import RunWriter, take_samples
+
+PLAN = sample_runs.FROZEN
+SAMPLES = sample_runs.samples_of(PLAN)
+POLL_MILLISECONDS = 20_000
+BOXES = """body => Object.fromEntries([...body.querySelectorAll(
+    "nav.runs, .bar, .toolbar, .body, .picture, .panel, .chart, .plot, .figures, .legend, .treemap, .layer-scroll, h2"
+)].map((e, i) => {
+    const { x, y, width } = e.getBoundingClientRect();
+    return [`${i} ${e.className || e.tagName}`, [x, y, width].map(Math.round).join(" ")];
+}))"""
+
+
+class Live:
+    """A run that is being written: 100 steps, then more."""
+
+    def __init__(self, logdir: pathlib.Path) -> None:
+        self.logdir = logdir
+        self._writer = RunWriter(logdir / "live", producer="recorder", versions={})
+        self._writer.layer_table(sample_runs.table_at(PLAN, 0))
+        self._writer.samples(take_samples(SAMPLES, np.flatnonzero(SAMPLES.step < 100).tolist()))
+        self._writer.snapshot(sample_runs.snapshot_at(PLAN, 3))
+        self._writer.flush()
+
+    def goes_on(self) -> None:
+        """The rest of its steps, within the same peak."""
+        self._writer.samples(
+            take_samples(SAMPLES, np.flatnonzero((SAMPLES.step >= 100) & (SAMPLES.step < 150)).tolist())
+        )
+        self._writer.snapshot(sample_runs.snapshot_at(PLAN, 120))
+        self._writer.flush()
+
+
+@pytest.fixture
+def live(tmp_path: pathlib.Path) -> Live:
+    return Live(tmp_path)
+
+
+@pytest.fixture
+def live_address(live: Live, page: Page) -> Iterator[str]:
+    with harness.tensorboard(str(live.logdir), ["--reload_interval", "1"]) as address:
+        yield address
+        page.goto("about:blank")
+
+
+def boxes(frame: FrameLocator) -> Any:
+    return frame.locator("body").evaluate(BOXES)
+
+
+@pytest.mark.parametrize("view", ["overview", "layers", "frozen", "fragmentation", "layer", "compare", "oom"])
+def test_reload_moves_nothing(page: Page, address: str, view: str) -> None:
+    run = "died_capacity" if view == "oom" else "frozen"
+    frame = harness.open_tab(page, address, urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"}))
+    before = boxes(frame)
+    assert len(before) > 5
+    frame.locator("body").evaluate(
+        """body => {
+            window.__shifts = 0;
+            new PerformanceObserver(list => list.getEntries().forEach(e => { window.__shifts += e.value; }))
+                .observe({ type: "layout-shift" });
+        }"""
+    )
+    with page.expect_response(lambda answer: answer.url.endswith("/tb_memplugin/runs")):
+        page.get_by_role("button", name="Reload").or_(
+            page.locator("[mattooltip*=eload], app-header-reload")
+        ).first.click()
+    harness.idle(frame)
+    assert boxes(frame) == before
+    assert frame.locator("body").evaluate("() => window.__shifts") == 0
+
+
+def test_new_steps_leave_step_zoom_category_and_scrolling_alone(page: Page, live: Live, live_address: str) -> None:
+    page.set_viewport_size({"width": 1440, "height": 700})
+    place = {"run": "live", "step": 50, "zoom": "40-80", "category": "workspace"}
+    frame = harness.open_tab(page, live_address, urlencode(place))
+    slider = frame.get_by_role("slider")
+    expect(slider).to_have_attribute("aria-valuemax", "40")
+    frame.locator("main").evaluate(
+        "main => { (document.scrollingElement ?? main).scrollTop = 120; main.scrollTop = 120; }"
+    )
+    row = frame.locator("tr[data-figure='workspace']")
+    row.focus()
+    before = boxes(frame), page.url
+    with page.expect_response(lambda answer: "overview?" in answer.url, timeout=POLL_MILLISECONDS):
+        live.goes_on()
+    harness.idle(frame)
+    assert (boxes(frame), page.url) == before
+    expect(row).to_be_focused()
+    expect(row).to_have_attribute("aria-current", "true")
+    expect(frame.get_by_test_id("step")).to_have_attribute("data-step", "50")
+    expect(slider).to_have_attribute("aria-valuemax", "40")
+
+
+def test_new_steps_wait_while_the_pointer_is_in_the_chart(page: Page, live: Live, live_address: str) -> None:
+    frame = harness.open_tab(page, live_address, urlencode({"run": "live"}))
+    slider = frame.get_by_role("slider")
+    box = slider.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    step = frame.get_by_test_id("step").get_attribute("data-step")
+    with page.expect_response(lambda answer: "overview?" in answer.url, timeout=POLL_MILLISECONDS):
+        live.goes_on()
+    page.wait_for_timeout(500)
+    assert slider.get_attribute("aria-valuemax") == "99"
+    assert frame.get_by_test_id("step").get_attribute("data-step") == step
+    page.mouse.move(5, 5)
+    expect(slider).to_have_attribute("aria-valuemax", "149")
