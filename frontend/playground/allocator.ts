@@ -165,7 +165,7 @@ export function oomsOf(plan: Plan): Oom[] {
       op: `${plan.layers[0] ?? ""}/Relu`,
       layer: plan.layers[0] ?? null,
       shape: "[32,64,64,64] float",
-      chunks: 5,
+      chunks: plan.mapless ? null : 5,
       ledger: ledgerAt(plan, step),
       remedies: [
         { kind: "one_piece", sentence: "The same free memory in one piece.", bytes: free, enough: verdict === "fragmentation" },

@@ -61,6 +61,12 @@ export const CASES: Record<string, Case> = {
     about: "steps that died for lack of memory, for either reason",
     plans: [plan({ deaths: ["fragmentation", "capacity"] }), plan({ run: "well" })],
   },
+  "died-without-map": {
+    about: "a step that died, of whose chunks nothing is known",
+    plans: [plan({ deaths: ["capacity"], mapless: true })],
+  },
+  "recorded-activations": { about: "activation bytes that a training wrote itself", plans: [plan({ run: "transformer", recorded: 20 })] },
+  "never-unfrozen": { about: "layers that stay frozen", plans: [plan({ unfreezeAt: null })] },
   "many-chunks": { about: "a map of some 50,000 chunks", plans: [plan({ steps: 44, unfreezeAt: null, chunkBytes: 4096 })] },
   restarted: { about: "a training that was started again", plans: [plan({ restarts: [120] })] },
   hostile: {

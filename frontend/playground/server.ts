@@ -6,7 +6,7 @@ import type { Plugin, ViteDevServer } from "vite";
 
 import { CASES, type Case } from "./cases";
 import { cardOf, mapOf, mapRefOf, oomsOf } from "./allocator";
-import { infoOf, layersOf, ledgerTotalsOf, overviewOf, poolOf, snapshotAt, snapshotsOf, type Plan } from "./training";
+import { activationsOf, infoOf, layersOf, ledgerTotalsOf, overviewOf, poolOf, snapshotAt, snapshotsOf, type Plan } from "./training";
 
 interface Answer {
   type: string;
@@ -32,6 +32,10 @@ export function answer(chosen: Case, route: string, query: URLSearchParams): Ans
   }
   if (route === "snapshots") return json({ run: plan.run, snapshots: snapshotsOf(plan) });
   if (route === "snapshot") return json(snapshotAt(plan, number("step", 0)));
+  if (route === "activations") {
+    const body = activationsOf(plan, number("first_step", 0), number("last_step", plan.steps - 1), number("points", 1500));
+    return { type: "application/x-tb-memplugin-columns", body };
+  }
   if (route === "ledger_totals") {
     return { type: "application/x-tb-memplugin-columns", body: ledgerTotalsOf(plan, query.get("layer")) };
   }

@@ -27,8 +27,11 @@ export interface Plan {
   findings?: string[];
   /** Bytes of the largest chunk of a map. */
   chunkBytes?: number;
-  /** Verdicts of the steps that died. */
+  /** Verdicts of the steps that died, and whether their chunks are not known. */
   deaths?: Verdict[];
+  mapless?: boolean;
+  /** How many layers have activation bytes that the training wrote itself; such a run has no allocator figures. */
+  recorded?: number;
   /** Steps at which further attempts began. */
   restarts?: number[];
 }
@@ -122,6 +125,21 @@ export function ledgerTotalsOf(plan: Plan, layer: string | null): Uint8Array<Arr
       in_use_bytes,
       ...Object.fromEntries(totals.bytes.map((column, index) => [`group/${index}`, column])),
       ...Object.fromEntries(totals.rounding_bytes.map((column, index) => [`rounding/${index}`, column])),
+    },
+  );
+}
+
+/** Bytes that a training wrote itself, of each layer, from one step to another. */
+export function activationsOf(plan: Plan, first: number, last: number, points: number): Uint8Array<ArrayBuffer> {
+  const steps = rowsOf(plan, Math.max(first, 0), Math.min(last, plan.steps - 1), points);
+  const layers = Array.from({ length: plan.recorded ?? 0 }, (_, index) => `encoder/layer_${index}/attention`);
+  const bytes = layers.map((_, index) => steps.map((step) => ((layers.length - index) * 3 + (step % 7)) * MIB));
+  return encodeColumns(
+    { run: plan.run, total_rows: last - first + 1, layers },
+    {
+      step: steps,
+      wall_time: steps.map(wallTime),
+      ...Object.fromEntries(bytes.map((column, index) => [`layer/${index}`, column])),
     },
   );
 }
@@ -274,16 +292,19 @@ export function infoOf(plan: Plan): RunInfo {
     last_step: plan.steps - 1,
     started: wallTime(0),
     phases: ["train"],
-    devices: [
-      {
-        device: "GPU:0",
-        capacity_bytes: plan.capacity,
-        peak_bytes: peak,
-        peak_step: peaks.indexOf(peak),
-        snapshots: tracedSteps(plan).length,
-      },
-    ],
-    activation_layers: 0,
+    devices:
+      plan.recorded !== undefined
+        ? []
+        : [
+            {
+              device: "GPU:0",
+              capacity_bytes: plan.capacity,
+              peak_bytes: peak,
+              peak_step: peaks.indexOf(peak),
+              snapshots: tracedSteps(plan).length,
+            },
+          ],
+    activation_layers: plan.recorded ?? 0,
     ooms: (plan.deaths ?? []).length,
     findings: plan.findings ?? [],
     notes: plan.notes ?? [],

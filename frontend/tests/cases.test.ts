@@ -3,15 +3,21 @@
 import { describe, expect, it } from "vitest";
 
 import { CASES } from "../playground/cases";
+import { oomsOf } from "../playground/allocator";
 import { answer } from "../playground/server";
-import { GROUPS, infoOf, ledgerAt, ledgerTotalsOf, overviewOf, snapshotAt, snapshotsOf, type Plan } from "../playground/training";
-import { parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "../src/api/answers";
+import { GROUPS, infoOf, layersOf, ledgerAt, ledgerTotalsOf, overviewOf, snapshotAt, snapshotsOf, type Plan } from "../playground/training";
+import { parseOoms } from "../src/api/allocator-answers";
+import { parseActivations, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "../src/api/answers";
 import { WrongAnswer } from "../src/api/check";
 import { decodeColumns } from "../src/api/columns";
+import { formatBytes } from "../src/lib/bytes";
+import { placeLegend } from "../src/charts/picture";
+import { topLayers, totalAt, type Activations } from "../src/model/activations";
+import { layerFigures } from "../src/model/layer-figures";
 import { groupDeltas } from "../src/model/compare";
 import { effectSentence, effectTitle, effects } from "../src/model/changes";
 import { findings } from "../src/model/findings";
-import { splitBySide } from "../src/model/frozen";
+import { costSentences, splitBySide } from "../src/model/frozen";
 import { composition, headline, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../src/model/overview";
 import { owners, poolParts } from "../src/model/snapshot";
 import { DEFAULTS } from "../src/state/address";
@@ -19,6 +25,8 @@ import { compareSpec, rowFor } from "../src/views/compare-spec";
 import { NO_FOCUS, isMuted } from "../src/views/focus";
 import { layerSpec, layerSteps, totalOf } from "../src/views/layer-spec";
 import { frozenPicture } from "../src/views/frozen-spec";
+import { oomBars } from "../src/views/oom-drawing";
+import { areaFill, areaText, areasOf, type Area } from "../src/views/treemap-layers";
 import { overviewPicture } from "../src/views/overview-spec";
 
 const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) =>
@@ -95,6 +103,19 @@ describe("the unfreezing of a run", () => {
     expect(joined.map(effectTitle)).toEqual(["unfreeze block5_conv3"]);
   });
 
+  it("costs what the frozen weights would need to be trained, said before it happens", () => {
+    const parts = splitBySide(overview, readTotals(plan));
+    const [frozen, trainable, unfreezing] = costSentences(overview, parts, 3);
+    const of = (side: string): number => parts.filter((part) => part.side === side).reduce((sum, { bytes }) => sum + (bytes[3] ?? 0), 0);
+    expect(frozen).toContain(`At step 3, frozen layers hold ${formatBytes(of("frozen"))}: `);
+    expect(frozen).toContain("56.0 MiB of weights, which every forward pass reads");
+    expect(trainable).toContain(`At step 3, trainable layers hold ${formatBytes(of("trainable"))}: `);
+    expect(unfreezing).toBe(
+      "Training the frozen weights as well would add 112 MiB of optimizer state (2 × the weights, as for those trained now), " +
+        "up to 56.0 MiB of weight gradients, and the activations that the longer backward pass reads.",
+    );
+  });
+
   it("is a finding", () => {
     expect(findings(overview).map(({ kind }) => kind)).toEqual(["peak", "frozen", "change"]);
   });
@@ -152,6 +173,70 @@ describe("what is looked at", () => {
     expect(isMuted(selected, ["inputs"], "inputs")).toBe(true);
     expect(isMuted({ ...selected, hovered: "inputs" }, ["inputs"], "inputs")).toBe(false);
     expect(isMuted({ ...selected, hovered: "inputs" }, ["weights:frozen"], "weights")).toBe(true);
+  });
+});
+
+describe("recorded activations", () => {
+  const [plan] = CASES["recorded-activations"]?.plans as [Plan];
+  const get = (query: string): Activations =>
+    parseActivations(
+      (
+        answer(CASES["recorded-activations"] as (typeof CASES)[string], "activations", new URLSearchParams(query))
+          .body as Uint8Array<ArrayBuffer>
+      ).buffer,
+    );
+
+  it("come whole, and of a zoom its own steps", () => {
+    const all = get(`run=${plan.run}`);
+    expect([all.layers.length, all.rows]).toEqual([20, 240]);
+    const near = get(`run=${plan.run}&first_step=30&last_step=59`);
+    expect([...near.step]).toEqual(Array.from({ length: 30 }, (_, index) => 30 + index));
+    expect(totalAt(topLayers(near, 5), 3)).toBe(totalAt(topLayers(all, 5), 33));
+  });
+});
+
+describe("what is saved as a drawing", () => {
+  it("holds every layer once, the largest by name", () => {
+    const [plan] = CASES["two-runs"]?.plans as [Plan];
+    const layers = layerFigures(layersOf(plan, 3), ledgerAt(plan, 3));
+    const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
+    const areas = areasOf(layers, total);
+    expect(areas.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(total);
+    const frozen = areas.find(({ layer }) => layer?.trainable === false);
+    expect(frozen && areaFill(frozen, "light", "#eee").pattern).toBe("diagonal");
+    const many = Array.from({ length: 100 }, (_, index) => ({ ...(layers[0] as (typeof layers)[0]), path: `layer_${index}`, total: 10 }));
+    expect(areasOf(many, 1000).at(-1)).toMatchObject({ layer: null, name: "40 more layers", bytes: 400, count: 40 });
+    expect(areaText({ ...(areas[0] as Area), name: "a_layer_with_a_long_name" }, 80, 60)[0]).toBe("a_layer_w…");
+    expect(areaText(areas[0] as Area, 40, 60)).toEqual([]);
+  });
+
+  it("holds the pool, the request and the holders of a failure", () => {
+    const [plan] = CASES["died-without-map"]?.plans as [Plan];
+    const [oom] = parseOoms(JSON.parse(JSON.stringify({ ooms: oomsOf(plan) })));
+    if (!oom) throw new Error("no failure");
+    expect(oom.chunks).toBeNull();
+    const { pool, holders } = oomBars(oom, "light");
+    expect(pool.map(({ label }) => label)).toEqual(["in use", "largest free block", "rest of the free", "asked for"]);
+    expect(pool.slice(0, 3).reduce((sum, { bytes }) => sum + bytes, 0)).toBe(oom.pool_bytes);
+    expect(holders.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(oom.in_use_bytes);
+    expect(oomBars({ ...oom, in_use_bytes: null }, "dark").pool.map(({ label }) => label)).toEqual(["asked for"]);
+  });
+
+  it("has a legend that wraps", () => {
+    expect(placeLegend([100, 100, 100], 300)).toEqual([
+      { x: 0, line: 0 },
+      { x: 137, line: 0 },
+      { x: 0, line: 1 },
+    ]);
+  });
+});
+
+describe("layers that stay frozen", () => {
+  it("say what unfreezing would cost although it never happens", () => {
+    const [plan] = CASES["never-unfrozen"]?.plans as [Plan];
+    const overview = read(plan);
+    expect(effects(overview)).toEqual([]);
+    expect(costSentences(overview, splitBySide(overview, readTotals(plan)), 3).at(-1)).toContain("would add 112 MiB of optimizer state");
   });
 });
 

@@ -9,6 +9,8 @@ import pytest
 import sample_runs
 from playwright.sync_api import FrameLocator, Page, expect
 
+from tb_memplugin.units import format_bytes
+
 SIDES = {True: "trainable", False: "frozen", None: "other"}
 
 
@@ -89,6 +91,19 @@ def test_frozen_and_trainable(page: Page, each_reader: str, inspected: dict[str,
         assert {name: shown.get(name, 0) for name in expected} == expected
         for side in SIDES.values():
             assert shown[side] == sum(value for name, value in expected.items() if name.startswith(side))
+
+
+def test_what_frozen_layers_cost(page: Page, address: str, inspected: dict[str, Any]) -> None:
+    # GIVEN the last traced step before the unfreezing
+    snapshot = [taken for taken in inspected["frozen"]["snapshots"] if taken["step"] < 160][-1]
+    place = urlencode({"view": "frozen", "run": "frozen", "step": snapshot["step"]})
+    costs = harness.open_tab(page, address, place).get_by_test_id("costs").inner_text().replace("\u00a0", " ")
+    frozen = [row for row in snapshot["ledger"] if row["trainable"] is False]
+    step, held = snapshot["step"], format_bytes(sum(row["bytes"] for row in frozen))
+    weights = sum(layer.weight_bytes for layer in sample_runs.layers_of(sample_runs.FROZEN, 1) if not layer.trainable)
+    assert f"At step {step}, frozen layers hold {held}:" in costs
+    assert f"{format_bytes(2 * weights)} of optimizer state (2 × the weights" in costs
+    assert f"up to {format_bytes(weights)} of weight gradients" in costs
 
 
 def test_unfreezing_is_marked(page: Page, address: str) -> None:
@@ -180,3 +195,11 @@ def test_layers(page: Page, each_reader: str, inspected: dict[str, Any]) -> None
         )
         assert {layer: shown[layer] for layer in expected} == expected
         assert sum(shown.values()) == snapshot["in_use_bytes"]
+        cells = frame.locator(
+            "[data-testid='layers'] tr[data-layer]:not([data-layer='']) td[data-figure]"
+        ).evaluate_all("cells => cells.map(c => [c.closest('tr').dataset.layer, c.dataset.figure, +c.dataset.bytes])")
+        by_category: dict[tuple[str, str], int] = defaultdict(int)
+        for row in snapshot["ledger"]:
+            if row["layer"] is not None:
+                by_category[row["layer"], row["category"]] += row["bytes"]
+        assert {(layer, name): size for layer, name, size in cells if size and name != "total"} == by_category

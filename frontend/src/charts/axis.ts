@@ -41,7 +41,9 @@ const CAPACITY_INSIDE = 0.5;
 /** Upper end of the byte axis, and whether the capacity line lies inside. */
 export function byteRange(peak: number, capacity: number | null): { max: number; capacityInside: boolean } {
   const top = Math.max(peak, 1) * 1.08;
-  if (capacity === null || peak < capacity * CAPACITY_INSIDE) return { max: top, capacityInside: false };
+  if (capacity === null) return { max: top, capacityInside: false };
+  // Above the range its label stands in the plot: room for it over the peak.
+  if (peak < capacity * CAPACITY_INSIDE) return { max: top * 1.08, capacityInside: false };
   return { max: Math.max(top, capacity * 1.06), capacityInside: true };
 }
 

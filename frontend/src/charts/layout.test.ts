@@ -17,7 +17,7 @@ describe("axes", () => {
   it("shows the capacity only where it does not squash the stack", () => {
     expect(byteRange(600, 1000)).toEqual({ max: 1060, capacityInside: true });
     expect(byteRange(100, 1000).capacityInside).toBe(false);
-    expect(byteRange(100, 1000).max).toBeCloseTo(108);
+    expect(byteRange(100, 1000).max).toBeCloseTo(116.64);
     expect(byteRange(0, null).max).toBeGreaterThan(0);
   });
 

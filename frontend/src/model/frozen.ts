@@ -1,8 +1,9 @@
 /** The stack split by what is frozen and what is trainable. */
 
-import type { Category } from "./categories";
+import { formatBytes } from "../lib/bytes";
+import { categoryLabel, type Category } from "./categories";
 import type { LedgerTotals } from "./ledger-totals";
-import type { Overview } from "./overview";
+import type { LayerChange, Overview } from "./overview";
 
 export type Side = "frozen" | "trainable" | "other";
 export const SIDES: readonly Side[] = ["frozen", "trainable", "other"];
@@ -98,4 +99,61 @@ function addSplit(
     const { bytes } = part(side, category);
     bytes[row] = (bytes[row] as number) + amount;
   }
+}
+
+/** Bytes of a side's categories at a row, largest first. */
+function held(parts: readonly SidePart[], side: Side, row: number): Map<Category, number> {
+  const own = parts.filter((part) => part.side === side).map(({ category, bytes }): [Category, number] => [category, bytes[row] ?? 0]);
+  return new Map(own.filter(([, bytes]) => bytes > 0).sort((a, b) => b[1] - a[1]));
+}
+
+const total = (bytes: ReadonlyMap<Category, number>): number => [...bytes.values()].reduce((sum, one) => sum + one, 0);
+
+/** Why a side holds a category. */
+const WHY: Record<"frozen" | "trainable", Partial<Record<Category, string>>> = {
+  frozen: {
+    weights: "weights, which every forward pass reads",
+    activations: "activations, which the backward pass reads on its way to trainable weights",
+    activation_gradients: "activation gradients, passed on to trainable weights below",
+    workspace: "workspace of the operations that run at the peak",
+  },
+  trainable: {
+    weights: "weights",
+    optimizer_state: "optimizer state, kept for every trainable weight",
+    weight_gradients: "weight gradients",
+    activations: "activations, which the backward pass reads",
+    activation_gradients: "activation gradients",
+    workspace: "workspace of the operations that run at the peak",
+  },
+};
+
+function costSentence(parts: readonly SidePart[], side: "frozen" | "trainable", row: number, step: number): string | null {
+  const bytes = held(parts, side, row);
+  if (bytes.size === 0) return null;
+  const named = [...bytes].map(([category, one]) => `${formatBytes(one)} of ${WHY[side][category] ?? categoryLabel(category)}`);
+  return `At step ${step}, ${side} layers hold ${formatBytes(total(bytes))}: ${named.join("; ")}.`;
+}
+
+/** What training the frozen weights too would add at least, by what the trainable ones need now. */
+function unfreezingSentence(change: LayerChange): string | null {
+  const { frozen_weight_bytes: frozen, trainable_weight_bytes: trained, optimizer_bytes: slots } = change;
+  if (frozen === 0) return null;
+  const gradients = `up to ${formatBytes(frozen)} of weight gradients`;
+  const rest = "and the activations that the longer backward pass reads";
+  if (trained === 0 || slots === 0)
+    return `Training the frozen weights as well would add ${gradients}, the optimizer's slots for them, ${rest}.`;
+  const ratio = slots / trained;
+  const kept = `${formatBytes(Math.round(frozen * ratio))} of optimizer state (${Number(ratio.toFixed(2))} × the weights, as for those trained now)`;
+  return `Training the frozen weights as well would add ${kept}, ${gradients}, ${rest}.`;
+}
+
+/** What the frozen and the trainable part cost at a row and why, and what unfreezing would cost. */
+export function costSentences(overview: Overview, parts: readonly SidePart[], row: number): string[] {
+  const step = overview.step[row] ?? 0;
+  const table = overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
+  return [
+    costSentence(parts, "frozen", row, step),
+    costSentence(parts, "trainable", row, step),
+    table ? unfreezingSentence(table) : null,
+  ].filter((sentence) => sentence !== null);
 }

@@ -112,29 +112,22 @@ const layoutOf = ({ deltas }: BridgeProps): BridgeLayout =>
     deltas.map(({ delta }) => delta),
   );
 
-/** The bridge as a drawing, which is also what is saved. */
-export function BridgeDrawing(props: BridgeDrawingProps) {
-  const { from, to, scheme, width } = props;
-  const ink = INKS[scheme];
-  const layout = layoutOf(props);
-  const slot = width / layout.bars.length;
+/** Narrower than this, bars beside each other have no room for their labels: they lie below each other. */
+const LEAST_SLOT = 62;
+const [ROW, NAMES, FIGURES] = [24, 140, 80];
+
+interface Scaled {
+  /** From levels in bytes to pixels along the bars. */
+  place: (value: number) => number;
+  bars: readonly Drawn[];
+  ink: Ink;
+}
+
+function Upright({ place: y, bars, ink, slot, low }: Scaled & { slot: number; low: number }) {
   const barWidth = Math.min(slot * 0.7, 90);
-  const y = (value: number): number => TOP + (1 - (value - layout.low) / (layout.high - layout.low)) * (HEIGHT - TOP - BOTTOM);
-  const bars = drawnBars(props, layout, slot);
-  const said = bars.map(({ label, figure }) => `${label} ${figure}`).join(", ");
-  const box = { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}` };
   return (
-    <svg
-      xmlns="http://www.w3.org/2000/svg"
-      {...box}
-      font-family={FONT}
-      font-size="11"
-      role="img"
-      aria-label={`From ${from.name} to ${to.name}: ${said}`}
-    >
-      <Patterns fills={bars.map(({ fill }) => fill)} ground={ink.background} />
-      <rect width={width} height={HEIGHT} fill={ink.background} />
-      <line x1="0" x2={width} y1={y(layout.low)} y2={y(layout.low)} stroke={ink.faint} />
+    <>
+      <line x1="0" x2={slot * bars.length} y1={y(low)} y2={y(low)} stroke={ink.faint} />
       {bars.slice(0, -1).map(({ key, middle, end }) => {
         const [x1, x2] = [middle + barWidth / 2, middle + slot - barWidth / 2];
         return <line key={key} x1={x1} x2={x2} y1={y(end)} y2={y(end)} stroke={ink.faint} stroke-dasharray="2 3" />;
@@ -142,6 +135,70 @@ export function BridgeDrawing(props: BridgeDrawingProps) {
       {bars.map((bar) => (
         <Bar key={bar.key} bar={bar} width={barWidth} y={y} ink={ink} />
       ))}
+    </>
+  );
+}
+
+function Lying({ place: x, bars, ink }: Scaled) {
+  return (
+    <>
+      {bars.map(({ key, low, high, label, fill, muted, figure, tip }, row) => {
+        const top = row * ROW + 3;
+        return (
+          <g key={key} fill={ink.text} data-tip={tip}>
+            <text x={NAMES - 8} y={top + 13} text-anchor="end">
+              {label.length > 22 ? `${label.slice(0, 21)}…` : label}
+            </text>
+            <rect
+              x={x(low)}
+              width={Math.max(x(high) - x(low), 1.5)}
+              y={top}
+              height={ROW - 6}
+              fill={svgFill(fill)}
+              opacity={muted ? 0.3 : 1}
+              rx="2"
+            />
+            <text x={x(high) + 6} y={top + 13} font-weight="500">
+              {figure}
+            </text>
+          </g>
+        );
+      })}
+    </>
+  );
+}
+
+/** The bridge as a drawing, which is also what is saved. */
+export function BridgeDrawing(props: BridgeDrawingProps) {
+  const { from, to, scheme, width } = props;
+  const ink = INKS[scheme];
+  const layout = layoutOf(props);
+  const slot = width / layout.bars.length;
+  const upright = slot >= LEAST_SLOT;
+  const height = upright ? HEIGHT : layout.bars.length * ROW;
+  const share = (value: number): number => (value - layout.low) / (layout.high - layout.low);
+  const place = (value: number): number =>
+    upright ? TOP + (1 - share(value)) * (HEIGHT - TOP - BOTTOM) : NAMES + share(value) * Math.max(width - NAMES - FIGURES, 20);
+  const bars = drawnBars(props, layout, slot);
+  const said = bars.map(({ label, figure }) => `${label} ${figure}`).join(", ");
+  return (
+    <svg
+      xmlns="http://www.w3.org/2000/svg"
+      width={width}
+      height={height}
+      viewBox={`0 0 ${width} ${height}`}
+      font-family={FONT}
+      font-size="11"
+      role="img"
+      aria-label={`From ${from.name} to ${to.name}: ${said}`}
+    >
+      <Patterns fills={bars.map(({ fill }) => fill)} ground={ink.background} />
+      <rect width={width} height={height} fill={ink.background} />
+      {upright ? (
+        <Upright place={place} bars={bars} ink={ink} slot={slot} low={layout.low} />
+      ) : (
+        <Lying place={place} bars={bars} ink={ink} />
+      )}
     </svg>
   );
 }

@@ -6,9 +6,9 @@ import { formatBytes, type Unit } from "../lib/bytes";
 import { plural, unbroken } from "../lib/format";
 import { categoryLabel, categoryMeaning } from "../model/categories";
 import { effectSentence, effects, isFreezing } from "../model/changes";
-import { SIDES, splitBySide, type Side, type SidePart } from "../model/frozen";
+import { SIDES, costSentences, splitBySide, type Side, type SidePart } from "../model/frozen";
 import type { LedgerTotals } from "../model/ledger-totals";
-import { at, type Overview } from "../model/overview";
+import { at, peakRow, type Overview } from "../model/overview";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
@@ -90,6 +90,20 @@ function Parts({ parts, row, unit, peak, focus, hover, learned }: PartsProps) {
   );
 }
 
+/** What both parts cost and why, and what unfreezing would cost; of the pinned step, not of each that the pointer passes. */
+function Costs({ overview, parts, row }: { overview: Overview; parts: readonly SidePart[]; row: number }) {
+  const sentences = useMemo(() => costSentences(overview, parts, row), [overview, parts, row]);
+  return (
+    <ul class="findings" aria-label="What frozen and trainable layers cost" data-testid="costs" data-step={at(overview.step, row) ?? ""}>
+      {sentences.map((sentence) => (
+        <li key={sentence}>
+          <span class="sentence">{unbroken(sentence)}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 function Changes({ overview }: { overview: Overview }) {
   const store = useStore();
   const whole = store.whole.value.value ?? overview;
@@ -129,6 +143,7 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
     [overview, parts, start, choices.axis, choices.zoom, scheme, focus],
   );
   const { chart, row } = useOverviewChart(overview, places);
+  const pinnedRow = chart.pin ?? Math.max(peakRow(overview), 0);
   useExport({
     table: () => ({
       columns: ["step", ...parts.map(sideKey)],
@@ -146,6 +161,7 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
           {...chart}
         />
         <StackLegend overview={overview} validation={false} />
+        <Costs overview={overview} parts={parts} row={pinnedRow} />
         <Changes overview={overview} />
       </div>
       <aside class="panel" aria-label="Figures of one step">

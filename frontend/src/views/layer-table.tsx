@@ -77,10 +77,18 @@ function Header({ columns, sort, choose }: { columns: readonly Column[]; sort: S
   );
 }
 
-function Bytes({ bytes, unit, tip, chosen }: { bytes: number; unit: Unit; tip: string; chosen?: boolean }) {
+interface BytesProps {
+  name: Category | "total";
+  bytes: number;
+  unit: Unit;
+  tip: string;
+  chosen?: boolean;
+}
+
+function Bytes({ name, bytes, unit, tip, chosen }: BytesProps) {
   const text = bytes === 0 ? "" : useExact() ? formatCount(bytes) : formatFigure(bytes, unit);
   return (
-    <td class={chosen ? "number chosen" : "number"} data-bytes={bytes} data-tip={tip}>
+    <td class={chosen ? "number chosen" : "number"} data-figure={name} data-bytes={bytes} data-tip={tip}>
       {text}
     </td>
   );
@@ -102,11 +110,12 @@ function Cells({ of, categories, unit, total, explain }: RowProps<LayerFigures |
   const { category: selected } = useStore().choices.value;
   return (
     <>
-      <Bytes bytes={of.total} unit={unit} tip={tipOf(of.total, explain(of, null))} />
+      <Bytes name="total" bytes={of.total} unit={unit} tip={tipOf(of.total, explain(of, null))} />
       <td class="number share">{total ? formatShare(of.total / total) : ""}</td>
       {categories.map((category) => (
         <Bytes
           key={category}
+          name={category}
           bytes={of.bytes[category]}
           unit={unit}
           tip={tipOf(of.bytes[category], explain(of, category))}
