@@ -8,14 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from tb_memplugin.analysis.attribution import attribute
+from tb_memplugin.analysis.categories import Classifier
+from tb_memplugin.analysis.lifetimes import chunks
+from tb_memplugin.analysis.names_only import facts_from_names
 from tb_memplugin.analysis.post_mortem import Death, post_mortem
+from tb_memplugin.analysis.timeline import timeline
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.importers.bfc_dump import looks_like_dump, read_dump
 from tb_memplugin.importers.oom_log import MAX_LOG_BYTES, LoggedFailure, read_log
 from tb_memplugin.importers.xplane import MAX_PROFILE_BYTES, read_traces
-from tb_memplugin.model import AllocatorMap, Oom, Snapshot
+from tb_memplugin.model import AllocatorMap, Oom, Snapshot, Timeline
 from tb_memplugin.run_writer import RunWriter
-from tb_memplugin.trace import TraceFacts
+from tb_memplugin.trace import AllocationTrace
 
 SAME_FAILURE_SECONDS = 11.0
 """TensorFlow writes dumps for ten seconds while it waits for memory: so close together they are of one failure."""
@@ -31,6 +35,7 @@ class Collected:
     failures: list[LoggedFailure] = dataclasses.field(default_factory=list)
     times: list[float] = dataclasses.field(default_factory=list)
     snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
+    timelines: list[Timeline] = dataclasses.field(default_factory=list)
 
 
 def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str]:
@@ -52,6 +57,8 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
         writer = RunWriter(os.path.join(logdir, name), producer="import")
         for snapshot in found.snapshots:
             writer.snapshot(snapshot)
+        for inside in found.timelines:
+            writer.timeline(inside)
         for oom in ooms:
             writer.oom(oom)
         writer.close()
@@ -60,7 +67,10 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
     told = [f"{name}: {_counted(len(ooms), 'failed allocation')}"] if ooms else []
     if found.snapshots:
         snapshots = _counted(len(found.snapshots), "snapshot")
-        told.append(f"{name}: {snapshots} from profiles, without owners: only the recorder sees which layer made an op")
+        told.append(
+            f"{name}: {snapshots} from profiles; their layers are TensorFlow's name scopes, because only the recorder "
+            "sees which layer made an op"
+        )
     return told
 
 
@@ -94,8 +104,7 @@ def _take(path: str, data: bytes, changed: float, found: Collected) -> None:
     if path.endswith(".xplane.pb"):
         for trace in read_traces(data):
             step = len({snapshot.wall_time for snapshot in found.snapshots} - {changed})
-            snapshot = attribute(trace, TraceFacts(), step=step, phase="train", wall_time=changed, capacity_bytes=None)
-            found.snapshots.append(snapshot)
+            _take_trace(trace, step, changed, found)
     elif looks_like_dump(data):
         stamp = _DUMP_NAME.search(path)
         found.dumps.append(read_dump(data, int(stamp[1]) / 1e6 if stamp else changed))
@@ -110,6 +119,19 @@ def _take(path: str, data: bytes, changed: float, found: Collected) -> None:
         failures = read_log(data.decode("utf-8", "replace"), changed)
         found.failures.extend(failures)
         found.times.extend([changed] * len(failures))
+
+
+def _take_trace(trace: AllocationTrace, step: int, wall_time: float, found: Collected) -> None:
+    """A step's ledger and timeline, as good as the names of its operations allow."""
+    facts = facts_from_names(trace)
+    classifier = Classifier(trace, facts, chunks(trace))
+    snapshot = attribute(
+        trace, facts, step=step, phase="train", wall_time=wall_time, capacity_bytes=None, classifier=classifier
+    )
+    found.snapshots.append(snapshot)
+    inside = timeline(trace, facts, classifier, snapshot)
+    if inside is not None:
+        found.timelines.append(inside)
 
 
 def _post_mortems(found: Collected) -> list[Oom]:

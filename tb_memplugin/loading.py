@@ -32,7 +32,9 @@ class Runs(Mapping[str, Run]):
     def __getitem__(self, name: str) -> Run:
         tags = self._catalog[name]
         attempts = self._all_attempts
-        run = self._reader.load(self._source, tags, activations=True, all_attempts=attempts, maps=True).run
+        run = self._reader.load(
+            self._source, tags, activations=True, all_attempts=attempts, maps=True, timelines=True
+        ).run
         return dataclasses.replace(run, findings=tuple(findings(run)))
 
     def __iter__(self) -> Iterator[str]:

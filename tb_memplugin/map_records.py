@@ -1,7 +1,7 @@
 """Frames of allocator maps and post-mortems; those of the other streams are in `records`."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -72,13 +72,7 @@ def _map_parts(taken: AllocatorMap) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     tables = {
         "chunks": {name: getattr(taken, name) for name in _CHUNK_COLUMNS},
-        "owners": {
-            "layer": [owner.layer for owner in taken.owners],
-            "category": [owner.category for owner in taken.owners],
-            "trainable": fields.optional_column(
-                [None if owner.trainable is None else int(owner.trainable) for owner in taken.owners]
-            ),
-        },
+        "owners": owner_columns(taken.owners),
         "regions": {"address": taken.region_address, "bytes": taken.region_bytes},
     }
     return attributes, tables
@@ -88,7 +82,7 @@ def _read_map(frame: Frame, attributes: Mapping[str, Any]) -> AllocatorMap:
     notes, complete = attributes.get("not_available"), attributes.get("complete")
     if not isinstance(notes, list) or not isinstance(complete, bool):
         raise FormatError("allocator map lacks its facts")
-    chunks, owners = fields.table_of(frame, "chunks"), _read_owners(fields.table_of(frame, "owners"))
+    chunks, owners = fields.table_of(frame, "chunks"), read_owners(fields.table_of(frame, "owners"))
     regions = fields.table_of(frame, "regions")
     columns = {name: fields.integers(chunks, name) for name in _CHUNK_COLUMNS}
     region_address = _addresses(regions, "address")
@@ -97,10 +91,10 @@ def _read_map(frame: Frame, attributes: Mapping[str, Any]) -> AllocatorMap:
     columns["address"] = _addresses(chunks, "address")
     fields.known_bytes(chunks, "bytes")
     fields.byte_column(chunks, "requested_bytes")
-    _check_range("state", columns["state"], 0, UNKNOWN_STATE)
-    _check_range("owner", columns["owner"], -1, len(owners) - 1)
-    _check_range("source", columns["source"], 0, len(OWNER_SOURCES) - 1)
-    _check_range("region", columns["region"], 0, len(region_address) - 1)
+    check_range("state", columns["state"], 0, UNKNOWN_STATE)
+    check_range("owner", columns["owner"], -1, len(owners) - 1)
+    check_range("source", columns["source"], 0, len(OWNER_SOURCES) - 1)
+    check_range("region", columns["region"], 0, len(region_address) - 1)
     fields.byte_column(chunks, "since")
     fields.known_bytes(regions, "bytes")
     return AllocatorMap(
@@ -120,11 +114,23 @@ def _read_map(frame: Frame, attributes: Mapping[str, Any]) -> AllocatorMap:
     )
 
 
-def _read_owners(table: Mapping[str, Any]) -> tuple[ChunkOwner, ...]:
+def owner_columns(owners: Sequence[ChunkOwner]) -> dict[str, Any]:
+    """The columns of owners."""
+    return {
+        "layer": [owner.layer for owner in owners],
+        "category": [owner.category for owner in owners],
+        "trainable": fields.optional_column(
+            [None if owner.trainable is None else int(owner.trainable) for owner in owners]
+        ),
+    }
+
+
+def read_owners(table: Mapping[str, Any]) -> tuple[ChunkOwner, ...]:
+    """The owners, checked."""
     layers, categories = fields.strings(table, "layer"), fields.strings(table, "category")
     trainable = fields.integers(table, "trainable")
     if len(layers) > MAX_OWNERS or not set(categories) <= set(CATEGORIES):
-        raise FormatError(f"allocator map has over {MAX_OWNERS} owners, or a category that is none of {CATEGORIES}")
+        raise FormatError(f"there are over {MAX_OWNERS} owners, or a category that is none of {CATEGORIES}")
     return tuple(
         ChunkOwner(layer, category, None if flag == MISSING else bool(flag))  # type: ignore[arg-type]  # checked above
         for layer, category, flag in zip(layers, categories, trainable.tolist(), strict=True)
@@ -138,7 +144,8 @@ def _addresses(table: Mapping[str, Any], name: str) -> Integers:
     return column
 
 
-def _check_range(name: str, column: Integers, least: int, most: int) -> None:
+def check_range(name: str, column: Integers, least: int, most: int) -> None:
+    """Refuses a column with a value outside of a range."""
     if len(column) and (column.min() < least or column.max() > most):
         raise FormatError(f"column {name!r} holds {int(column.min())} to {int(column.max())}, not {least} to {most}")
 

@@ -19,10 +19,11 @@ DIRECTORY_NAME = "memory"
 EVENTS_PER_TAG = 8
 """Events written to one tag before the next tag is begun; below 10, the smallest default reservoir of any reader."""
 
-STREAMS = ("meta", "samples", "activations", "snapshots", "peak", "maps", "oom")
+STREAMS = ("meta", "samples", "activations", "snapshots", "peak", "maps", "oom", "timelines")
 """Streams of a session. `meta`: session facts and layer tables; `samples`: per-step allocator figures;
 `activations`: per-layer bytes over steps; `snapshots`: ledgers of traced steps; `peak`: the sample of the highest peak
-so far; `maps`: allocator maps of traced steps; `oom`: post-mortems. New streams go to the end: frames name theirs by
+so far; `maps`: allocator maps of traced steps; `oom`: post-mortems; `timelines`: what was live inside
+traced steps. New streams go to the end: frames name theirs by
 number."""
 
 _TAG = re.compile(r"(?P<stream>[a-z]+)/(?P<session>[0-9A-Za-z_-]{1,64})/(?P<number>[0-9]{1,9})")

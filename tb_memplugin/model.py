@@ -271,6 +271,86 @@ class AllocatorMap:
         return len(self.address)
 
 
+BandName: TypeAlias = Literal["forward", "backward", "backward_and_update", "update"]
+BAND_NAMES: tuple[BandName, ...] = get_args(BandName)
+"""Parts of a step in their order. TensorFlow updates a weight as soon as its gradient is there: from the first update
+to the end of the backward pass, both run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """A part of a step: from a moment of its `Timeline` up to before another."""
+
+    name: BandName
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedSpan:
+    """Moments of a `Timeline`, from one up to before another, at which a compiled module runs: what is in its blocks
+    then is the compiler's plan, its order known, its times not."""
+
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """What was live when inside one traced step on one device.
+
+    A moment is a state between two changes, numbered from 0, the step's start. At every moment the allocations that are
+    live sum to the allocator's bytes in use; at `peak`, by layer and category, to the ledger of the step's snapshot.
+
+    Attributes:
+        step, phase, device, wall_time, mode: As in the snapshot.
+        in_use_bytes: At the peak.
+        peak: Moment at which most bytes are in use.
+        events: Allocator events of the step.
+        duration_ns: From the first to the last thing that the trace saw.
+        time_ns: When each moment began, since the first; shape [moments]. Inside a `PlannedSpan` spread evenly.
+        event: Allocator events up to each moment; shape [moments].
+        start, end: Of the allocations: moments from which on they are live, and are no more; 0 for what was there
+            before, the number of moments for what was there afterwards. Columns of equal length, one row for the bytes
+            that have one owner for one span.
+        bytes: Allocated bytes.
+        rounding_bytes: How many of them were not asked for, `codec.MISSING` where not known.
+        count: Allocations in the row: 1, or of smaller ones that were merged, how many; 0 for what is not told apart.
+        owner: Index into `owners`.
+        op: Index into `ops`: what asked for it, -1 where it is not known.
+        bands: Parts of the step, in order; none where they are not known.
+        planned: Where a compiler's plan says what is live.
+        not_available: Sentences "X is not available, because …".
+    """
+
+    step: int
+    phase: Phase
+    device: str
+    wall_time: float
+    mode: Mode
+    in_use_bytes: int
+    peak: int
+    events: int
+    duration_ns: int
+    time_ns: Integers
+    event: Integers
+    start: Integers
+    end: Integers
+    bytes: Integers
+    rounding_bytes: Integers
+    count: Integers
+    owner: Integers
+    op: Integers
+    owners: tuple[ChunkOwner, ...]
+    ops: tuple[str, ...]
+    bands: tuple[Band, ...]
+    planned: tuple[PlannedSpan, ...]
+    not_available: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
 Verdict: TypeAlias = Literal["fragmentation", "capacity"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -367,6 +447,7 @@ class Session:
     snapshots: tuple[Snapshot, ...]
     maps: tuple[AllocatorMap, ...] = ()
     ooms: tuple[Oom, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -384,6 +465,7 @@ class Run:
         ooms: Post-mortems, in order of time; those that were taken back are left out.
         findings: Sentences on memory that grows over the steps, where they were asked for.
         session_starts: Seconds since the epoch at which the sessions began: with each, a pool begins anew.
+        timelines: What was live inside traced steps, where they were asked for.
     """
 
     name: str
@@ -399,3 +481,4 @@ class Run:
     ooms: tuple[Oom, ...] = ()
     findings: tuple[str, ...] = ()
     session_starts: tuple[float, ...] = ()
+    timelines: tuple[Timeline, ...] = ()

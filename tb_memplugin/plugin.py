@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 ROUTES = (
     *("runs", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
+    *("timelines", "timeline"),
     *("maps", "map", "fits", "oom", "card"),
     *("index.js", "static/*"),
 )

@@ -10,10 +10,10 @@ import numpy as np
 from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin import codec, live_files, map_records, records
+from tb_memplugin import codec, live_files, map_records, records, timeline_records
 from tb_memplugin.codec import Frame
 from tb_memplugin.metadata import DIRECTORY_NAME, Tag, frame_summary
-from tb_memplugin.model import AllocatorMap, LayerActivations, LayerTable, Oom, Samples, Snapshot
+from tb_memplugin.model import AllocatorMap, LayerActivations, LayerTable, Oom, Samples, Snapshot, Timeline
 from tb_memplugin.streams import TagRotation, new_session_id
 from tb_memplugin.version import __version__
 
@@ -120,6 +120,10 @@ class RunWriter:
     def allocator_map(self, taken: AllocatorMap) -> None:
         """Writes one allocator map."""
         self._write("maps", taken.step or 0, map_records.map_frame, taken)
+
+    def timeline(self, taken: Timeline) -> None:
+        """Writes one timeline."""
+        self._write("timelines", taken.step, timeline_records.timeline_frame, taken)
 
     def oom(self, oom: Oom) -> None:
         """Writes one post-mortem, or takes an earlier one of the same identifier back."""

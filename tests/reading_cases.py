@@ -15,6 +15,7 @@ from tb_memplugin.model import (
     IN_USE,
     PHASES,
     AllocatorMap,
+    Band,
     ChunkOwner,
     DeviceSamples,
     HeldRow,
@@ -24,8 +25,10 @@ from tb_memplugin.model import (
     LedgerRow,
     Oom,
     Phase,
+    PlannedSpan,
     Samples,
     Snapshot,
+    Timeline,
 )
 from tb_memplugin.run_writer import RunWriter
 
@@ -160,6 +163,37 @@ def make_map(step: int | None, *, device: str = DEVICE, capacity: int = 2048 * M
     )
 
 
+def make_timeline(step: int, *, device: str = DEVICE, phase: Phase = "train") -> Timeline:
+    """Five moments; at the third, its peak, the ledger of `make_snapshot` is live."""
+    ledger = make_snapshot(step).ledger
+    weights = [row.category in ("weights", "unattributed") for row in ledger]
+    return Timeline(
+        step=step,
+        phase=phase,
+        device=device,
+        wall_time=START + step / 2,
+        mode="graph",
+        in_use_bytes=sum(row.bytes for row in ledger),
+        peak=2,
+        events=4,
+        duration_ns=1_800_000,
+        time_ns=np.asarray([0, 250_000, 700_000, 1_200_000, 1_500_000]),
+        event=np.arange(5),
+        start=np.asarray([0 if stays else 2 for stays in weights]),
+        end=np.asarray([5 if stays else 4 for stays in weights]),
+        bytes=np.asarray([row.bytes for row in ledger]),
+        rounding_bytes=np.asarray([MISSING if row.rounding_bytes is None else row.rounding_bytes for row in ledger]),
+        count=np.asarray([1 if row.layer else 0 for row in ledger]),
+        owner=np.arange(len(ledger)),
+        op=np.asarray([-1 if stays else 0 for stays in weights]),
+        owners=tuple(ChunkOwner(row.layer, row.category, row.trainable) for row in ledger),
+        ops=("model/backbone/Relu",),
+        bands=(Band("forward", 0, 2), Band("backward", 2, 3), Band("backward_and_update", 3, 4), Band("update", 4, 5)),
+        planned=(PlannedSpan(1, 2),),
+        not_available=("the times are not available, because this is a test",),
+    )
+
+
 def make_oom(step: int) -> Oom:
     """8 MiB asked for of the map's 8 MiB free, at its limit."""
     death = Death(
@@ -190,6 +224,7 @@ def write_small_run(
             writer.snapshot(make_snapshot(3))
             if allocator:
                 writer.allocator_map(make_map(3))
+                writer.timeline(make_timeline(3))
         if first == 40:
             writer.snapshot(make_snapshot(41, frozen=0, trainable=4_002_000, activations=600 * MIB))
     writer.samples(make_samples([59] * 4, [120 * MIB, 150 * MIB, 140 * MIB, 90 * MIB], phase="validation", start=start))

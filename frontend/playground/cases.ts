@@ -68,6 +68,9 @@ export const CASES: Record<string, Case> = {
   "recorded-activations": { about: "activation bytes that a training wrote itself", plans: [plan({ run: "transformer", recorded: 20 })] },
   "never-unfrozen": { about: "layers that stay frozen", plans: [plan({ unfreezeAt: null })] },
   "many-chunks": { about: "a map of some 50,000 chunks", plans: [plan({ steps: 44, unfreezeAt: null, chunkBytes: 4096 })] },
+  compiled: { about: "steps whose inside is a compiler's plan", plans: [plan({ planned: true })] },
+  "many-moments": { about: "a step of some 8,000 moments", plans: [plan({ steps: 44, unfreezeAt: null, momentsEach: 380 })] },
+  "no-timelines": { about: "traced steps of an earlier version, without timelines", plans: [plan({ bare: true })] },
   restarted: { about: "a training that was started again", plans: [plan({ restarts: [120] })] },
   hostile: {
     about: "names that hold markup",

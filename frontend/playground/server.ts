@@ -4,9 +4,11 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 
 import type { Plugin, ViteDevServer } from "vite";
 
+import type { TimelineRef } from "../src/model/timeline";
 import { CASES, type Case } from "./cases";
 import { cardOf, mapOf, mapRefOf, oomsOf } from "./allocator";
 import { activationsOf, infoOf, layersOf, ledgerTotalsOf, overviewOf, poolOf, snapshotAt, snapshotsOf, type Plan } from "./training";
+import { timelineOf, timelineRefOf } from "./timeline";
 
 interface Answer {
   type: string;
@@ -39,9 +41,13 @@ export function answer(chosen: Case, route: string, query: URLSearchParams): Ans
   if (route === "ledger_totals") {
     return { type: "application/x-tb-memplugin-columns", body: ledgerTotalsOf(plan, query.get("layer")) };
   }
+  if (route === "timelines") return json({ run: plan.run, timelines: timelinesOf(plan) });
+  if (route === "timeline") return { type: "application/x-tb-memplugin-columns", body: timelineOf(plan, number("step", 0)) };
   if (route === "layers") return json(layersOf(plan, number("step", plan.steps - 1)));
   return ofAllocator(plan, route, number) ?? { type: "text/plain", body: `The playground has no route ${route}.`, status: 404 };
 }
+
+const timelinesOf = (plan: Plan): TimelineRef[] => (plan.bare ? [] : snapshotsOf(plan).map(({ step }) => timelineRefOf(plan, step)));
 
 function ofAllocator(plan: Plan, route: string, number: (name: string, otherwise: number) => number): Answer | null {
   const step = number("step", 43 + number("oom", 0));

@@ -27,6 +27,12 @@ export interface Plan {
   findings?: string[];
   /** Bytes of the largest chunk of a map. */
   chunkBytes?: number;
+  /** Moments inside a step for each row of its ledger that moves. */
+  momentsEach?: number;
+  /** Whether steps are a compiler's plan inside. */
+  planned?: boolean;
+  /** Whether traced steps have no timelines, as those of earlier versions. */
+  bare?: boolean;
   /** Verdicts of the steps that died, and whether their chunks are not known. */
   deaths?: Verdict[];
   mapless?: boolean;

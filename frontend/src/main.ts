@@ -7,6 +7,7 @@ import { embeddedSource, REPORT_ID } from "./api/embedded";
 import { httpSource } from "./api/http";
 import { createStore } from "./state/store";
 import { keepUp } from "./state/upkeep";
+import insideStyle from "./theme/inside.css?inline";
 import style from "./theme/style.css?inline";
 import viewStyle from "./theme/views.css?inline";
 import { App } from "./views/app";
@@ -15,7 +16,7 @@ const report = document.getElementById(REPORT_ID);
 
 export function render(): void {
   const sheet = document.createElement("style");
-  sheet.textContent = plotStyle + style + viewStyle;
+  sheet.textContent = plotStyle + style + viewStyle + insideStyle;
   document.head.append(sheet);
   document.documentElement.lang = "en";
   // A report says in its own title what it is about.

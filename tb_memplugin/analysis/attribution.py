@@ -7,7 +7,6 @@ allocator's figure exactly.
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -86,7 +85,7 @@ def attribute(
         fragmentation=_fragmentation(trace, peak),
         rounding_bytes=sum(row.rounding_bytes or 0 for row in ledger),
         ledger=ledger,
-        held_for_backward=() if faults else _held(trace, found, classifier),
+        held_for_backward=() if faults else _held(found, classifier),
         not_available=tuple(notes),
     )
 
@@ -162,18 +161,12 @@ def _ledger(amounts: dict[Owner, tuple[int, int | None]]) -> tuple[LedgerRow, ..
     return tuple(sorted(rows, key=lambda row: (-row.bytes, row.category, row.layer or "")))
 
 
-def _held(trace: AllocationTrace, found: Chunks, classifier: Classifier) -> tuple[HeldRow, ...]:
+def _held(found: Chunks, classifier: Classifier) -> tuple[HeldRow, ...]:
     """Rows at the end of that forward pass of the window at which most is held."""
-    held = classifier.held_chunks()
-    best: tuple[int, Any] = (0, ())
-    for time in classifier.forward_ends():
-        event = int(np.searchsorted(trace.time_ps, time, side="right")) - 1
-        live = held[(found.birth[held] <= event) & (found.death[held] > event)]
-        total = int(found.requested[live].sum())
-        if total > best[0]:
-            best = (total, live.tolist())
+    ends = classifier.forward_ends().tolist()
+    end = max(ends, key=classifier.held_bytes, default=None)
     rows: dict[str | None, int] = defaultdict(int)
-    for chunk in best[1]:
+    for chunk in [] if end is None else classifier.held_at(end).tolist():
         rows[classifier.maker(chunk)] += int(found.requested[chunk])
     blocks = classifier.held_in_modules()
     for layer, size in max(blocks, key=lambda block: sum(size for _, size in block), default=[]):

@@ -12,7 +12,7 @@ from tb_memplugin.analysis.op_names import OpNames
 from tb_memplugin.analysis.window_start import Standing, standing
 from tb_memplugin.analysis.xla import Plans
 from tb_memplugin.model import Category, Integers
-from tb_memplugin.trace import AllocationTrace, Module, OpFact, PlannedAllocation, TraceFacts, VariableFact
+from tb_memplugin.trace import AllocationTrace, Module, OpFact, Pass, PlannedAllocation, TraceFacts, VariableFact
 
 _INPUT_THREAD = "tf_data"
 
@@ -25,11 +25,21 @@ class Owner(NamedTuple):
     trainable: bool | None
 
 
+class LayerRun(NamedTuple):
+    """One execution of an op of a layer, or one of its allocations; `name` is an index, times are in picoseconds."""
+
+    phase: Pass
+    name: int
+    begin_ps: int
+    end_ps: int
+
+
 class Classifier:
     """Owners of the chunks of one trace, and of what no event of it speaks of.
 
     Attributes:
         chunks: The trace's chunks.
+        plans: Those of the compiled modules.
     """
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> None:
@@ -41,7 +51,13 @@ class Classifier:
         self._birth: list[int] = found.birth.tolist()
         self._death: list[int] = found.death.tolist()
         self._op: list[int] = trace.op.tolist()
+        self._old_deaths = {
+            address: death
+            for address, birth, death in zip(self._address, self._birth, self._death, strict=True)
+            if birth < 0
+        }
         self._standing: tuple[Standing, ...] | None = None
+        self._held: Integers | None = None
         self._names = OpNames(trace, facts)
         self._reader: list[int] = readers(trace).tolist()
         self._is_input: list[bool] = input_events(trace).tolist()
@@ -59,7 +75,7 @@ class Classifier:
         self._spans = EagerSpans(trace)
         self._ends = self._spans.backward_starts() if self._spans else self._forward_ends()
         self._eager_gradients = self._find_eager_gradients()
-        self._plans = Plans(trace.modules, self._names)
+        self.plans = Plans(trace.modules, self._names)
         self._waits: dict[str, bool] = {}
         self._input_sizes = {
             int(found.requested[chunk])
@@ -101,10 +117,24 @@ class Classifier:
         if plan is None:
             owner, requested = self._owner(chunk, instant)
             return [(owner, allocated, requested)]
-        parts = [(self._owned(part.layer, part.category), part.bytes, part.bytes) for part in self._plans.parts(*plan)]
+        parts = [(self.owned(part.layer, part.category), part.bytes, part.bytes) for part in self.plans.parts(*plan)]
         if allocated > requested:
             parts.append((Owner(None, "workspace", None), allocated - requested, 0))
         return parts
+
+    def owner_spans(self, chunk: int) -> list[tuple[int, int, list[tuple[Owner, int, int]]]]:
+        """(event that begins it, event that ends it, `owners` between them) over a chunk's life.
+
+        Two where a chunk is a variable's only from the moment on at which the variable's old one is gone.
+        """
+        birth, death = self._birth[chunk], self._death[chunk]
+        variable = self._became(chunk) if birth >= 0 and self.plan(chunk) is None else None
+        turn = birth
+        if variable is not None and variable.start_address is not None:
+            gone = self._old_deaths.get(variable.start_address, death)
+            turn = min(max(gone, birth), death)
+        spans = [(begin, end) for begin, end in ((birth, turn), (turn, death)) if begin < end]
+        return [(begin, end, self.owners(chunk, begin)) for begin, end in spans]
 
     def plan(self, chunk: int) -> tuple[Module, PlannedAllocation] | None:
         """The planned allocation of a compiled module that a chunk is; None for others."""
@@ -114,7 +144,7 @@ class Classifier:
         name = self._trace.text(self._op[birth])
         if name is not None and self._names.fact(name) is not None:
             return None
-        plan = self._plans.planned(self._requested[chunk], name)
+        plan = self.plans.planned(self._requested[chunk], name)
         variable = self._became(chunk) if plan is not None and plan[1].output else None
         return None if variable is not None else plan
 
@@ -158,8 +188,8 @@ class Classifier:
         """Whether the variable's chunk from before the window is still there: then a new one is only being filled."""
         if variable.start_address is None:
             return False
-        old = np.flatnonzero((self.chunks.birth == -1) & (self.chunks.address == variable.start_address))
-        return not len(old) or int(self.chunks.death[old[0]]) > instant
+        death = self._old_deaths.get(variable.start_address)
+        return death is None or death > instant
 
     def _new_owner(self, chunk: int, birth: int) -> Owner:
         if self._is_input[birth]:
@@ -168,8 +198,8 @@ class Classifier:
         if fact is None:
             return Owner(None, "other_state" if self._outlives(chunk) else "unattributed", None)
         if self._trace.text(int(self._trace.region[birth])) == "temp" or self._op[birth] < 0:
-            return self._owned(fact.layer, "workspace")
-        return self._owned(*self._role(fact, chunk))
+            return self.owned(fact.layer, "workspace")
+        return self.owned(*self._role(fact, chunk))
 
     def _role(self, fact: OpFact, chunk: int) -> tuple[str | None, Category]:
         if fact.relayout:
@@ -196,7 +226,8 @@ class Classifier:
         ends, times = self._ends, self._trace.time_ps
         return bool(((ends >= times[self._birth[chunk]]) & (ends < times[death])).any())
 
-    def _owned(self, layer: str | None, category: Category) -> Owner:
+    def owned(self, layer: str | None, category: Category) -> Owner:
+        """The owner of what a layer made."""
         return Owner(layer, category, None if layer is None else self._facts.trainable.get(layer))
 
     def _outlives(self, chunk: int) -> bool:
@@ -232,13 +263,25 @@ class Classifier:
     def held_in_modules(self) -> list[list[tuple[str | None, int]]]:
         """For each compiled module's block, (layer, bytes) of what waits in it for the backward pass."""
         plans = (self.plan(chunk) for chunk in range(len(self.chunks)))
-        return [[(part.layer, part.bytes) for part in self._plans.held(*plan)] for plan in plans if plan is not None]
+        return [[(part.layer, part.bytes) for part in self.plans.held(*plan)] for plan in plans if plan is not None]
 
     def held_chunks(self) -> Integers:
         """Results of the forward pass, and inputs, that an op of the backward pass reads."""
         return np.asarray(
             [chunk for chunk in range(len(self.chunks)) if self._waits_for_backward(chunk)], dtype=np.int64
         )
+
+    def held_at(self, time_ps: int) -> Integers:
+        """Of `held_chunks`, those that are there at a time."""
+        if self._held is None:
+            self._held = self.held_chunks()
+        event = int(np.searchsorted(self._trace.time_ps, time_ps, side="right")) - 1
+        held, found = self._held, self.chunks
+        return held[(found.birth[held] <= event) & (found.death[held] > event)]
+
+    def held_bytes(self, time_ps: int) -> int:
+        """Requested bytes of what is held for the backward pass at a time."""
+        return int(self.chunks.requested[self.held_at(time_ps)].sum())
 
     def _waits_for_backward(self, chunk: int) -> bool:
         fact = self._fact(chunk)
@@ -298,24 +341,34 @@ class Classifier:
         return self._ends
 
     def _forward_ends(self) -> Integers:
-        """By executions of ops; on an accelerator, whose executions the host does not see, by their allocations."""
+        return _ends((run.phase, run.end_ps) for run in self.layer_runs())
+
+    def layer_runs(self) -> list[LayerRun]:
+        """What ran for layers, in order; on an accelerator, whose executions the host does not see, what allocated."""
         ops, trace = self._trace.ops, self._trace
         executed = {index: self._layer_phase(name) for index, name in self._names.executed.items()}
         phases = {index: phase for index, phase in executed.items() if phase is not None}
-        if phases:
+        if any(phase != "update" for phase in phases.values()):
             rows = np.flatnonzero(np.isin(ops.name, list(phases)))
             rows = rows[np.argsort(ops.start_ps[rows], kind="stable")]
-            return _ends((phases[int(ops.name[row])], int(ops.end_ps[row])) for row in rows)
+            columns = (ops.name[rows].tolist(), ops.start_ps[rows].tolist(), ops.end_ps[rows].tolist())
+            return [LayerRun(phases[name], name, begin, end) for name, begin, end in zip(*columns, strict=True)]
         allocated = {index: self._layer_phase(trace.strings[index]) for index in set(self._op) if index >= 0}
         born = np.flatnonzero((trace.kind == 1) & (trace.op >= 0))
-        return _ends((allocated[self._op[row]], int(trace.time_ps[row])) for row in born)
+        times = zip(trace.op[born].tolist(), trace.time_ps[born].tolist(), strict=True)
+        runs = ((allocated[name], name, time) for name, time in times)
+        return [LayerRun(phase, name, time, time) for phase, name, time in runs if phase is not None]
 
-    def _layer_phase(self, name: str) -> str | None:
-        """Pass of an op that allocates for a layer; None for others, and for what may run long before its pass."""
-        fact = self._names.fact(name) if name in self._allocating else None
-        if fact is None or fact.layer is None or fact.relayout or fact.phase not in ("forward", "backward"):
+    def eager_spans(self, name: str) -> list[tuple[int, int]]:
+        """(start, end) in picoseconds of the spans of eager mode that are called ``(backward)`` or ``(update)``."""
+        return self._spans.named(name)
+
+    def _layer_phase(self, name: str) -> Pass | None:
+        """Pass of an op of a layer; None for others, and for what may run long before its pass."""
+        fact = self._names.fact(name)
+        if fact is None or fact.layer is None or fact.relayout or fact.phase == "other":
             return None
-        return fact.phase
+        return fact.phase if fact.phase == "update" or name in self._allocating else None
 
 
 def _ends(phases: Iterable[tuple[str | None, int]]) -> Integers:

@@ -63,7 +63,11 @@ class EagerSpans:
 
     def backward(self) -> list[tuple[int, int]]:
         """(start, end) of the backward passes, in order."""
-        rows = [row for row, name in enumerate(self._names) if name == "(backward)"]
+        return self.named("(backward)")
+
+    def named(self, name: str) -> list[tuple[int, int]]:
+        """(start, end) of the spans of that name, in order."""
+        rows = [row for row, one in enumerate(self._names) if one == name]
         return sorted((int(self._start[row]), int(self._end[row])) for row in rows)
 
     def backward_starts(self) -> Integers:

@@ -3,6 +3,8 @@
 The block's size is measured; what is in it is the compiler's plan, at the instant of the plan at which most is in use.
 """
 
+import bisect
+import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -40,26 +42,26 @@ class Plans:
 
     def parts(self, module: Module, allocation: PlannedAllocation) -> list[Part]:
         """What a block holds at the plan's own peak; what the plan leaves empty then is workspace of no layer."""
-        peak = _peak([buffer for other in module.allocations for buffer in other.buffers])
-        end = self._forward_end(module)
-        parts = [Part(*self._role(buffer, end), size) for buffer, size in _packed(allocation.buffers, peak)]
+        peak = peak_position(module)
+        end = self.forward_end(module)
+        parts = [Part(*self.role(buffer, end), size) for buffer, size in packed(allocation.buffers, peak)]
         rest = allocation.bytes - sum(part.bytes for part in parts)
         return [*parts, Part(None, "workspace", rest)] if rest else parts
 
     def held(self, module: Module, allocation: PlannedAllocation) -> list[Part]:
         """What of a block waits for the backward pass at the end of the forward pass, by the plan."""
-        end = self._forward_end(module)
-        parts = [Part(*self._role(buffer, end), size) for buffer, size in _packed(allocation.buffers, end)]
+        end = self.forward_end(module)
+        parts = [Part(*self.role(buffer, end), size) for buffer, size in packed(allocation.buffers, end)]
         return [part for part in parts if part.category == "activations"]
 
-    def _fact(self, ops: tuple[str, ...]) -> OpFact | None:
+    def fact(self, ops: tuple[str, ...]) -> OpFact | None:
         """What is known of the best of several names."""
         if ops not in self._facts:
             found = (self._names.fact(name) for name in ops)
             self._facts[ops] = next((fact for fact in found if fact is not None), None)
         return self._facts[ops]
 
-    def _forward_end(self, module: Module) -> int:
+    def forward_end(self, module: Module) -> int:
         """Position in the schedule at which the forward pass ends; -1 in a module without one.
 
         The compiler makes some forward results again in the backward pass, and fuses what the backward pass needs into
@@ -69,14 +71,15 @@ class Plans:
             starts: dict[str, set[int]] = {"forward": set(), "backward": set()}
             for allocation in module.allocations:
                 for buffer in allocation.buffers:
-                    fact = self._fact(buffer.ops) if buffer.named and not buffer.of_argument else None
+                    fact = self.fact(buffer.ops) if buffer.named and not buffer.of_argument else None
                     if fact is not None and fact.layer is not None and fact.phase in starts and not buffer.constant:
                         starts[fact.phase].add(buffer.start)
             self._forward_ends[module.name] = _least_wrong(starts["forward"], starts["backward"])
         return self._forward_ends[module.name]
 
-    def _role(self, buffer: Buffer, forward_end: int) -> tuple[str | None, Category]:
-        fact = self._fact(buffer.ops)
+    def role(self, buffer: Buffer, forward_end: int) -> tuple[str | None, Category]:
+        """Layer and category of a buffer, by where in the schedule its forward pass ends."""
+        fact = self.fact(buffer.ops)
         if fact is None:
             return None, "unattributed"
         if buffer.of_argument or (buffer.constant and fact.phase == "forward"):
@@ -102,12 +105,12 @@ class Plans:
         it may have the name of a gradient op that was fused into it."""
         if buffer.start > forward_end:
             return False
-        facts = [self._fact((name,)) for name in buffer.readers]
+        facts = [self.fact((name,)) for name in buffer.readers]
         return any(fact is not None and fact.phase == "forward" for fact in facts)
 
     def _updated(self, buffer: Buffer) -> OpFact | None:
         """The optimizer's op, if only the optimizer reads the buffer."""
-        facts = [self._fact((name,)) for name in buffer.readers]
+        facts = [self.fact((name,)) for name in buffer.readers]
         if not facts or not all(fact is not None and fact.phase == "update" for fact in facts):
             return None
         return facts[0]
@@ -126,28 +129,33 @@ def _least_wrong(forward: set[int], backward: set[int]) -> int:
     return best
 
 
-def _peak(buffers: list[Buffer]) -> int:
-    """The first position of the schedule at which most bytes are live."""
+def levels(module: Module) -> tuple[list[int], list[int]]:
+    """(positions, bytes live from each one on): the positions of the schedule at which something changes, in order."""
     changes: dict[int, int] = {}
-    for buffer in buffers:
+    for buffer in (buffer for allocation in module.allocations for buffer in allocation.buffers):
         changes[buffer.start] = changes.get(buffer.start, 0) + buffer.bytes
         changes[buffer.end + 1] = changes.get(buffer.end + 1, 0) - buffer.bytes
-    level = most = peak = 0
-    for position in sorted(changes):
-        level += changes[position]
-        if level > most:
-            most, peak = level, position
-    return peak
+    positions = sorted(changes)
+    return positions, list(itertools.accumulate(changes[position] for position in positions))
 
 
-def _packed(buffers: Iterable[Buffer], position: int) -> list[tuple[Buffer, int]]:
+def peak_position(module: Module) -> int:
+    """The first position of the schedule at which most bytes are live."""
+    positions, live = levels(module)
+    most = max(live, default=0)
+    return positions[live.index(most)] if most > 0 else 0
+
+
+def packed(buffers: Iterable[Buffer], position: int) -> list[tuple[Buffer, int]]:
     """Buffers live at a position with the bytes that are theirs; of several in one place, the largest."""
     live = [buffer for buffer in buffers if buffer.start <= position <= buffer.end]
-    taken: list[tuple[int, int]] = []
-    packed = []
+    taken: list[tuple[int, int]] = []  # apart from each other, in order
+    found = []
     for buffer in sorted(live, key=lambda buffer: -buffer.bytes):
         first, last = buffer.offset, buffer.offset + buffer.bytes
-        if all(last <= start or end <= first for start, end in taken):
-            taken.append((first, last))
-            packed.append((buffer, buffer.bytes))
-    return packed
+        place = bisect.bisect_right(taken, (first, last))
+        before_ends = place == 0 or taken[place - 1][1] <= first
+        if before_ends and (place == len(taken) or last <= taken[place][0]):
+            taken.insert(place, (first, last))
+            found.append((buffer, buffer.bytes))
+    return found

@@ -333,13 +333,15 @@ class MemoryRecorder:
         self._faults.run(FILES, self._writer.flush)
 
     def _work_through(self, traced: Any) -> None:
-        snapshots, maps = self._tracer.work_through(traced)
+        worked = self._tracer.work_through(traced)
         if self._writer is None:
             return
-        for snapshot in snapshots:
+        for snapshot in worked.snapshots:
             self._faults.run(FILES, self._writer.snapshot, snapshot)
-        for taken in maps:
+        for taken in worked.maps:
             self._faults.run(FILES, self._writer.allocator_map, taken)
+        for inside in worked.timelines:
+            self._faults.run(FILES, self._writer.timeline, inside)
 
     def _note(self, sentence: str) -> None:
         writer = getattr(self, "_writer", None)

@@ -11,10 +11,12 @@ from tb_memplugin.analysis.batch import batch_size
 from tb_memplugin.analysis.categories import Classifier
 from tb_memplugin.analysis.lifetimes import chunks
 from tb_memplugin.analysis.owner_memory import seen_step
+from tb_memplugin.analysis.timeline import timeline
 from tb_memplugin.importers.xplane import read_traces
-from tb_memplugin.model import AllocatorMap, Phase, Snapshot
+from tb_memplugin.model import AllocatorMap, Phase, Snapshot, Timeline
 from tb_memplugin.recorder.devices import Device
 from tb_memplugin.recorder.faults import Faults
+from tb_memplugin.recorder.kept_timelines import KeptTimelines
 from tb_memplugin.recorder.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.oom import OomWatch
 from tb_memplugin.recorder.profiler import ProfilerBusyError, ProfilerWindow
@@ -24,6 +26,7 @@ from tb_memplugin.trace import AllocationTrace, TraceFacts
 
 TRACING = "tracing of steps"
 MAPS = "allocator maps"
+TIMELINES = "timelines of steps"
 MAX_WAITING = 2
 """Profiles that may wait to be worked through; while so many wait, no step is traced."""
 
@@ -38,6 +41,15 @@ class TracedStep:
     profile: bytes
     facts: Mapping[str, TraceFacts]
     only_learn: bool
+
+
+@dataclasses.dataclass
+class Worked:
+    """What a traced step says, one of each for a device; no map and no timeline where the trace does not close."""
+
+    snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
+    maps: list[AllocatorMap] = dataclasses.field(default_factory=list)
+    timelines: list[Timeline] = dataclasses.field(default_factory=list)
 
 
 class StepTracer:
@@ -55,6 +67,7 @@ class StepTracer:
         self._faults = faults
         self._oom = oom
         self._ages: dict[str, Ages] = {}
+        self._kept = KeptTimelines()
         self._window: ProfilerWindow | None = None
         self._untraced_seconds: dict[Phase, float] = {}
         self._began = time.perf_counter()
@@ -133,48 +146,52 @@ class StepTracer:
         self._untraced_seconds[phase] = before + 0.2 * (seconds - before)
         self.schedule.step_done(phase, peak_bytes)
 
-    def work_through(self, traced: TracedStep) -> tuple[list[Snapshot], list[AllocatorMap]]:
-        """Snapshots and allocator maps of every recorded device; takes tens of milliseconds."""
+    def work_through(self, traced: TracedStep) -> Worked:
+        """Snapshots, allocator maps and timelines of every recorded device; takes tens of milliseconds."""
         began = time.thread_time()
-        maps: list[AllocatorMap] = []
-        snapshots: list[Snapshot] = self._faults.run(TRACING, self._snapshots, traced, maps) or []
+        worked = Worked()
+        self._faults.run(TRACING, self._work, traced, worked)
         if self._settings.keep_profile and not traced.only_learn:
             self._faults.run("keeping raw profiles", self._keep, traced)
         self.schedule.cost(time.thread_time() - began)
         self._waiting -= 1
-        return snapshots, maps
+        return worked
 
-    def _snapshots(self, traced: TracedStep, maps: list[AllocatorMap]) -> list[Snapshot]:
+    def _work(self, traced: TracedStep, worked: Worked) -> None:
         traces = read_traces(traced.profile)
         if traced.phase == "train" and self._watch.table is not None:
             self._watch.batch_size = batch_size(traces, self._watch.table) or self._watch.batch_size
-        snapshots = []
         for trace in traces:
             if trace.device not in traced.facts:
                 continue
-            if traced.only_learn:
-                if not trace.missed:
-                    self._faults.run(OBSERVING, self._watch.observer.remember, trace, traced.facts[trace.device])
-                continue
-            facts = traced.facts[trace.device]
-            classifier = Classifier(trace, facts, chunks(trace))
-            snapshot = attribute(
-                trace,
-                facts,
-                step=traced.step,
-                phase=traced.phase,
-                wall_time=traced.wall_time,
-                capacity_bytes=self._capacities[trace.device],
-                grows=self._grows[trace.device],
-                classifier=classifier,
-            )
-            snapshots.append(snapshot)
-            if not trace.missed:
+            if not traced.only_learn:
+                self._work_device(traced, trace, worked)
+            elif not trace.missed:
                 self._faults.run(OBSERVING, self._watch.observer.remember, trace, traced.facts[trace.device])
-            taken = self._faults.run(MAPS, self._map, traced, trace, snapshot, classifier)
-            if taken is not None:
-                maps.append(taken)
-        return snapshots
+
+    def _work_device(self, traced: TracedStep, trace: AllocationTrace, worked: Worked) -> None:
+        facts = traced.facts[trace.device]
+        classifier = Classifier(trace, facts, chunks(trace))
+        snapshot = attribute(
+            trace,
+            facts,
+            step=traced.step,
+            phase=traced.phase,
+            wall_time=traced.wall_time,
+            capacity_bytes=self._capacities[trace.device],
+            grows=self._grows[trace.device],
+            classifier=classifier,
+        )
+        worked.snapshots.append(snapshot)
+        if not trace.missed:
+            self._faults.run(OBSERVING, self._watch.observer.remember, trace, traced.facts[trace.device])
+        taken = self._faults.run(MAPS, self._map, traced, trace, snapshot, classifier)
+        if taken is not None:
+            worked.maps.append(taken)
+        if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
+            inside = self._faults.run(TIMELINES, timeline, trace, facts, classifier, snapshot)
+            if inside is not None:
+                worked.timelines.append(inside)
 
     def _map(
         self, traced: TracedStep, trace: AllocationTrace, snapshot: Snapshot, classifier: Classifier

@@ -22,6 +22,8 @@ MAX_SNAPSHOTS = 200
 """Snapshots of a device of a run: the last ones, and that of the highest peak."""
 MAX_MAPS = 10
 """Allocator maps of a device of a run: the last ones, and that of the highest peak."""
+MAX_TIMELINES = 6
+"""Timelines of a device of a run: the last ones, and that of the highest peak."""
 MAX_TABLES = 50
 MAX_DEVICES = 16
 """Devices of a run, the first ones."""
@@ -248,12 +250,34 @@ def _maps(collected: Collected, run: _Run) -> Iterable[str]:
             )
 
 
+def _timelines(collected: Collected, run: _Run) -> Iterable[str]:
+    timelines = collected.reader.run(collected.source, run.name, timelines=True).run.timelines
+    for device in run.devices:
+        collected.take("timelines", run=run.name, device=device)
+        taken = [one for one in timelines if one.device == device]
+        places: list[Step] = list(dict.fromkeys((one.step, str(one.phase)) for one in taken))
+        peak = max(taken, key=lambda one: one.in_use_bytes, default=None)
+        kept = _last_and_peak(places, (peak.step, str(peak.phase)) if peak else None, MAX_TIMELINES)
+        for step, phase in reversed(places):
+            if (step, phase) in kept:
+                collected.take("timeline", run=run.name, device=device, step=step, phase=phase)
+                continue
+            question = Question("timeline", {"run": run.name, "device": device, "step": str(step), "phase": phase})
+            collected.refuse(question, f"it holds the last {MAX_TIMELINES} timelines and that of the highest peak")
+        if len(kept) < len(places):
+            yield (
+                f"{len(places) - len(kept)} of the {len(places)} timelines of {run.name} on {device} are not available "
+                f"in a report, because it holds the last {MAX_TIMELINES} and that of the highest peak."
+            )
+
+
 _PARTS: tuple[Callable[[Collected, _Run], Iterable[str]], ...] = (
     _overviews,
     _layers,
     _lists,
     _snapshots,
     _failures,
+    _timelines,
     _maps,
     _activations,
 )

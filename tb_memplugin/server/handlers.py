@@ -19,6 +19,7 @@ from tb_memplugin.model import DeviceSamples, Phase, Run
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.pool_columns import pool_columns
+from tb_memplugin.server.timeline_handlers import TimelineHandlers
 from tb_memplugin.store.merge import device_name
 from tb_memplugin.store.reader import LoadedRun, Reader, RunTags
 from tb_memplugin.store.source import Source
@@ -34,6 +35,7 @@ class Handlers:
 
     def __init__(self, reader: Reader) -> None:
         self.allocator = AllocatorHandlers(reader)
+        self.inside = TimelineHandlers(reader)
         self._reader = reader
         self._lock = threading.Lock()
         self._facts: dict[str, tuple[str, dict[str, Any]]] = {}

@@ -107,6 +107,16 @@ def _snapshot(handlers: Handlers, source: Source, values: Mapping[str, str]) -> 
     )
 
 
+def _timeline(handlers: Handlers, source: Source, values: Mapping[str, str]) -> Columns:
+    return handlers.inside.timeline(
+        source,
+        requests.text(values, "run"),
+        requests.text(values, "device"),
+        requests.step(values, "step"),
+        requests.phase(values),
+    )
+
+
 def _place(values: Mapping[str, str]) -> Place:
     """The map that is meant: of a failure, or of a device at a step."""
     if "oom" not in values:
@@ -158,6 +168,13 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
             source, requests.text(values, "run"), *requests.step_range(values), requests.points(values)
         ),
     ),
+    "timelines": (
+        ("run", "device"),
+        lambda handlers, source, values: handlers.inside.timelines(
+            source, requests.text(values, "run"), requests.optional_text(values, "device")
+        ),
+    ),
+    "timeline": (("run", "device", "step", "phase"), _timeline),
     "maps": (
         ("run", "device"),
         lambda handlers, source, values: handlers.allocator.maps(

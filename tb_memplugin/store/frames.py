@@ -4,18 +4,29 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
-from tb_memplugin import codec, map_records, records
+from tb_memplugin import codec, map_records, records, timeline_records
 from tb_memplugin.codec import Frame, FrameHead
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.metadata import STREAMS, Tag
-from tb_memplugin.model import AllocatorMap, LayerActivations, LayerTable, Oom, Samples, SessionInfo, Snapshot
+from tb_memplugin.model import (
+    AllocatorMap,
+    LayerActivations,
+    LayerTable,
+    Oom,
+    Samples,
+    SessionInfo,
+    Snapshot,
+    Timeline,
+)
 from tb_memplugin.store.source import TagContent
 
-Value: TypeAlias = SessionInfo | LayerTable | Samples | LayerActivations | Snapshot | AllocatorMap | Oom
+Value: TypeAlias = SessionInfo | LayerTable | Samples | LayerActivations | Snapshot | AllocatorMap | Oom | Timeline
 
 _Read = TypeVar("_Read")
 _ROW_BYTES = 400
 """Estimate of what one row of a ledger or one layer takes as Python objects."""
+_TEXT_BYTES = 150
+"""Estimate of what the name of an op takes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +134,9 @@ def _decode(tag: Tag, data: bytes) -> Piece:
     elif tag.stream == "maps":
         value = map_records.read_map(frame)
         size = _map_bytes(value)
+    elif tag.stream == "timelines":
+        value = timeline_records.read_timeline(frame)
+        size = timeline_bytes(value)
     elif tag.stream == "oom":
         value = map_records.read_oom(frame)
         size = _ROW_BYTES * (1 + len(value.ledger)) + (0 if value.map is None else _map_bytes(value.map))
@@ -139,6 +153,12 @@ def _decode(tag: Tag, data: bytes) -> Piece:
 
 def _map_bytes(taken: AllocatorMap) -> int:
     return 8 * 8 * len(taken) + _ROW_BYTES * (1 + len(taken.owners))
+
+
+def timeline_bytes(taken: Timeline) -> int:
+    """Bytes that a timeline takes in memory, about."""
+    columns = 8 * (7 * len(taken) + 2 * len(taken.time_ns))
+    return columns + _ROW_BYTES * (1 + len(taken.owners)) + _TEXT_BYTES * len(taken.ops)
 
 
 def _check_steps(frame: Frame, value: Samples | LayerActivations) -> None:

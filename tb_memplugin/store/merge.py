@@ -25,6 +25,7 @@ from tb_memplugin.model import (
     Session,
     SessionInfo,
     Snapshot,
+    Timeline,
 )
 from tb_memplugin.store.columns import (
     join_activations,
@@ -71,6 +72,7 @@ def make_session(
     snapshots: Sequence[Snapshot],
     maps: Sequence[AllocatorMap] = (),
     ooms: Sequence[Oom] = (),
+    timelines: Sequence[Timeline] = (),
 ) -> tuple[Session, list[str]]:
     """A session from what its frames said, in order, with sentences on what was left out for its size.
 
@@ -97,6 +99,7 @@ def make_session(
         snapshots=tuple(snapshots),
         maps=tuple(maps),
         ooms=_last_words(ooms),
+        timelines=tuple(timelines),
     )
     return session, [text for text in sentences if text]
 
@@ -150,6 +153,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
     tables = [session.layer_tables for session in sessions]
     snapshots = [session.snapshots for session in sessions]
     maps = [session.maps for session in sessions]
+    timelines = [session.timelines for session in sessions]
     if not all_attempts:
         later = _Later()
         # From the last session back: what the ones after it repeat is known by then.
@@ -158,6 +162,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
             tables[at] = tuple(table for table in tables[at] if not later.repeats(table.step))
             maps[at] = tuple(taken for taken in maps[at] if taken.step is None or not later.repeats(taken.step))
             snapshots[at] = tuple(taken for taken in snapshots[at] if not later.replaces(taken))
+            timelines[at] = tuple(taken for taken in timelines[at] if not later.replaces(taken))
             for of_later in later.activations:
                 activations[at] = _without_cells(activations[at], of_later)
             later.add(sessions[at])
@@ -184,6 +189,11 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         # Also those of steps that a later session repeats: that it died there is why there is a later session.
         ooms=tuple(sorted((oom for session in sessions for oom in session.ooms), key=lambda oom: oom.wall_time)),
         session_starts=tuple(session.info.started for session in sessions),
+        timelines=tuple(
+            sorted(
+                (taken for of_one in timelines for taken in of_one), key=lambda taken: (taken.step, taken.in_use_bytes)
+            )
+        ),
     )
 
 
@@ -223,6 +233,11 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
             )
         ),
         session_starts=tuple(sorted(start for run in by_worker.values() for start in run.session_starts)),
+        timelines=tuple(
+            dataclasses.replace(taken, device=device_name(worker, taken.device))
+            for worker, run in by_worker.items()
+            for taken in run.timelines
+        ),
     )
 
 
@@ -260,8 +275,8 @@ class _Later:
         at = bisect.bisect_right(self._firsts, step) - 1
         return at >= 0 and step <= self._lasts[at]
 
-    def replaces(self, taken: Snapshot) -> bool:
-        """Whether the snapshot's step was trained or traced again."""
+    def replaces(self, taken: Snapshot | Timeline) -> bool:
+        """Whether the snapshot's or the timeline's step was trained or traced again."""
         return self.repeats(taken.step) or (taken.step, taken.phase, taken.device) in self._snapshots
 
     def without_repeated_samples(self, samples: Samples) -> Samples:

@@ -22,10 +22,11 @@ from tb_memplugin.model import (
     Session,
     SessionInfo,
     Snapshot,
+    Timeline,
 )
 from tb_memplugin.store.activation_rows import ActivationRows
 from tb_memplugin.store.cache import ByteCache
-from tb_memplugin.store.frames import DecodedTag, Piece, TagSurvey, decode_tag, survey_tag
+from tb_memplugin.store.frames import DecodedTag, Piece, TagSurvey, decode_tag, survey_tag, timeline_bytes
 from tb_memplugin.store.merge import MergedRun, make_session, merge
 from tb_memplugin.store.source import Source
 
@@ -49,6 +50,7 @@ _STREAM_WORDS = {
     "meta": "layer tables",
     "maps": "allocator maps",
     "oom": "post-mortems",
+    "timelines": "timelines",
 }
 
 
@@ -117,8 +119,9 @@ class Reader:
         all_attempts: bool = False,
         maps: bool = False,
         session: str | None = None,
+        timelines: bool = False,
     ) -> LoadedRun:
-        """The run called `name`, with its activations and its allocator maps only if they are asked for.
+        """The run called `name`, with its activations, allocator maps and timelines only if they are asked for.
 
         With `session`, as that one alone recorded it, also the steps that a later one repeats.
 
@@ -126,7 +129,7 @@ class Reader:
             NotFoundError: There is no such run, or no such session in it.
             SourceError: The source cannot be read now.
         """
-        return self.load(source, self._tags_of(source, name), activations, all_attempts, maps, session)
+        return self.load(source, self._tags_of(source, name), activations, all_attempts, maps, session, timelines)
 
     def load(
         self,
@@ -136,6 +139,7 @@ class Reader:
         all_attempts: bool = False,
         maps: bool = False,
         session: str | None = None,
+        timelines: bool = False,
     ) -> LoadedRun:
         """The run whose frames lie at `tags`; the rest as for `run`.
 
@@ -143,7 +147,8 @@ class Reader:
             NotFoundError: There is no such session in it.
             SourceError: The source cannot be read now.
         """
-        streams = (*_ALWAYS, *(("activations",) if activations else ()), *(("maps",) if maps else ()))
+        optional = {"activations": activations, "maps": maps, "timelines": timelines}
+        streams = (*_ALWAYS, *(stream for stream, wanted in optional.items() if wanted))
         if session is not None:
             tags = _of_session(tags, session)
         key = (tags.name, streams, all_attempts, session)
@@ -333,6 +338,7 @@ def _session(identifier: str, streams: Mapping[str, Sequence[Piece]]) -> tuple[S
         snapshots=values("snapshots", Snapshot),
         maps=values("maps", AllocatorMap),
         ooms=values("oom", Oom),
+        timelines=values("timelines", Timeline),
     )
     for stream in _STREAM_WORDS:
         sentences.extend(_gaps(identifier, stream, streams.get(stream, ())))
@@ -381,7 +387,7 @@ def _run_bytes(run: Run) -> int:
     rows = sum(len(taken.ledger) + len(taken.held_for_backward) + 1 for taken in run.snapshots)
     samples = len(run.samples) * 8 * (5 + 6 * len(run.samples.devices))
     chunks = sum(len(taken) for taken in run.maps) + sum(len(oom.map) for oom in run.ooms if oom.map is not None)
-    samples += 64 * chunks
+    samples += 64 * chunks + sum(map(timeline_bytes, run.timelines))
     return samples + run.activations.bytes.nbytes + 16 * len(run.activations) + 100 * rows + 1000
 
 

@@ -24,6 +24,7 @@ from tb_memplugin.model import (
     LedgerRow,
     Samples,
     Snapshot,
+    Timeline,
 )
 from tb_memplugin.run_writer import RunWriter
 
@@ -208,7 +209,9 @@ def samples_of(plan: Plan) -> Samples:
     )
 
 
-def write_run(directory: pathlib.Path, plan: Plan, maps: Sequence[AllocatorMap] = ()) -> None:
+def write_run(
+    directory: pathlib.Path, plan: Plan, maps: Sequence[AllocatorMap] = (), timelines: Sequence[Timeline] = ()
+) -> None:
     writer = RunWriter(directory, producer="recorder", versions={"tensorflow": "2.21.0"})
     for began in plan.trainable:
         writer.layer_table(table_at(plan, began))
@@ -217,6 +220,8 @@ def write_run(directory: pathlib.Path, plan: Plan, maps: Sequence[AllocatorMap] 
         writer.snapshot(snapshot_at(plan, step))
     for taken in maps:
         writer.allocator_map(taken)
+    for inside in timelines:
+        writer.timeline(inside)
     writer.flush()
     writer.close()
 
@@ -237,11 +242,20 @@ def write_activations(directory: pathlib.Path, layers: int, steps: int) -> None:
 
 def write_all(logdir: pathlib.Path) -> None:
     """Every run that the tests look at."""
-    import sample_allocator as allocator  # it builds on this module
+    import sample_allocator as allocator  # these build on this module
+    import sample_timelines as inside
 
-    write_run(logdir / "all_trainable", ALL_TRAINABLE)
-    steps = [step for step in FROZEN.traced if step != allocator.NO_MAP_STEP]
-    write_run(logdir / "frozen", FROZEN, [allocator.map_of(FROZEN, step) for step in steps])
+    write_run(
+        logdir / "all_trainable",
+        ALL_TRAINABLE,
+        timelines=[inside.timeline_of(ALL_TRAINABLE, step, planned=True) for step in ALL_TRAINABLE.traced],
+    )
+    write_run(
+        logdir / "frozen",
+        FROZEN,
+        [allocator.map_of(FROZEN, step) for step in FROZEN.traced if step != allocator.NO_MAP_STEP],
+        [inside.timeline_of(FROZEN, step) for step in FROZEN.traced if step != inside.NO_TIMELINE_STEP],
+    )
     allocator.write_death(logdir / "died_fragmentation", ALL_TRAINABLE, "fragmentation")
     allocator.write_death(logdir / "died_capacity", ALL_TRAINABLE, "capacity")
     allocator.write_death(logdir / "died_without_map", ALL_TRAINABLE, "capacity", chunks=False)
@@ -249,7 +263,8 @@ def write_all(logdir: pathlib.Path) -> None:
     allocator.write_growing(logdir / "growing", FROZEN)
     allocator.write_many_chunks(logdir / "many_chunks", FROZEN)
     write_run(logdir / "roomy", ROOMY)
-    write_run(logdir / HOSTILE_RUN, HOSTILE)
+    hostile = [inside.timeline_of(HOSTILE, step) for step in HOSTILE.traced]
+    write_run(logdir / HOSTILE_RUN, HOSTILE, timelines=hostile)
     write_activations(logdir / "activations_only", 20, 60)
 
 

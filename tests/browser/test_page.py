@@ -12,7 +12,7 @@ from playwright.sync_api import FrameLocator, Page, expect
 
 from tb_memplugin.run_writer import RunWriter, take_samples
 
-VIEWS = ("overview", "layers", "frozen", "fragmentation", "oom", "compare", "layer", "activations")
+VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "oom", "compare", "layer", "activations")
 
 
 def step_shown(frame: FrameLocator) -> int:
@@ -43,7 +43,7 @@ def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     runs = {"activations": "activations_only", "oom": "died_fragmentation"}
     places = [(view, runs.get(view, "frozen")) for view in VIEWS]
-    hostile = [(view, sample_runs.HOSTILE_RUN) for view in ("overview", "frozen", "compare")]
+    hostile = [(view, sample_runs.HOSTILE_RUN) for view in ("overview", "frozen", "step", "compare")]
     for view, run in [*places, *hostile]:
         frame = harness.open_tab(page, address, urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"}))
         wider = frame.locator("body").evaluate(

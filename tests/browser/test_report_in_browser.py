@@ -19,7 +19,7 @@ from test_values import by_group, by_side, figures
 from tb_memplugin.analysis.bfc import would_fit
 
 RUNS = ("frozen", "died_fragmentation", "restarted", "activations_only", "roomy", sample_runs.HOSTILE_RUN)
-VIEWS = ("overview", "layers", "frozen", "fragmentation", "oom", "compare", "layer")
+VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "oom", "compare", "layer")
 Open = Callable[..., Page]
 
 

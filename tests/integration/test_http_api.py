@@ -49,6 +49,8 @@ REQUESTS = {
     "ledger_totals": f"ledger_totals?run=frozen&device={DEVICE}",
     "layers": "layers?run=frozen",
     "activations": "activations?run=frozen",
+    "timelines": "timelines?run=frozen",
+    "timeline": f"timeline?run=frozen&device={DEVICE}&step=3",
     "maps": "maps?run=frozen",
     "map": f"map?run=frozen&device={DEVICE}&step=3",
     "fits": f"fits?run=frozen&device={DEVICE}&step=3&bytes=1000000",
@@ -138,6 +140,8 @@ DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "ledger_totals": lambda handlers, source: handlers.ledger_totals(source, "frozen", DEVICE, "train"),
     "layers": lambda handlers, source: handlers.layers(source, "frozen", None),
     "activations": lambda handlers, source: handlers.activations(source, "frozen", None, None, 1500),
+    "timelines": lambda handlers, source: handlers.inside.timelines(source, "frozen", None),
+    "timeline": lambda handlers, source: handlers.inside.timeline(source, "frozen", DEVICE, 3, "train"),
     "maps": lambda handlers, source: handlers.allocator.maps(source, "frozen", None),
     "map": lambda handlers, source: handlers.allocator.map(source, "frozen", Place(None, DEVICE, 3)),
     "fits": lambda handlers, source: handlers.allocator.fits(source, "frozen", Place(None, DEVICE, 3), 1_000_000),
@@ -172,6 +176,17 @@ def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) 
     for taken in described["snapshots"]:
         request = f"snapshot?run=frozen&device={taken['device']}&step={taken['step']}&phase={taken['phase']}"
         assert answer(client, request) == {"run": "frozen", **taken}
+
+
+def test_a_timeline_is_the_ledger_at_its_peak(client: Client) -> None:
+    head, columns = decode(client.get(BASE + REQUESTS["timeline"]).data)
+    snapshot = answer(client, REQUESTS["snapshot"])
+    live = (columns["start"] <= head["peak"]) & (columns["end"] > head["peak"])
+    owners = [head["owners"][int(owner)] for owner in columns["owner"][live]]
+    shown = [{**owner, "bytes": int(size)} for owner, size in zip(owners, columns["bytes"][live], strict=True)]
+    assert shown == [{k: row[k] for k in ("layer", "category", "trainable", "bytes")} for row in snapshot["ledger"]]
+    assert len(head["time_ns"]) == len(head["event"]) == head["moments"] and head["rows"] == head["allocations"]
+    assert np.isnan(columns["op"][head["rows"] - 1]) and head["ops"][int(columns["op"][0])] == "model/backbone/Relu"
 
 
 def test_the_overview_holds_every_written_step(client: Client) -> None:
@@ -327,6 +342,17 @@ BAD = [
             "run=frozen&device=CPU:0&step=3&phase=",
         ],
     ),
+    ("timelines", ["", "run=", "run=frozen&device=", "run=frozen&step=1"]),
+    (
+        "timeline",
+        [
+            "run=frozen&device=CPU:0",
+            "run=frozen&step=3",
+            "run=frozen&device=CPU:0&step=-3",
+            "run=frozen&device=CPU:0&step=3&phase=lunch",
+            "run=frozen&device=CPU:0&step=3&points=10",
+        ],
+    ),
     ("layers", ["", "run=frozen&step=x", "run=frozen&step=-0", "run=frozen&step=%F3%A0", "run=frozen&device=CPU:0"]),
     (
         "activations",
@@ -372,6 +398,11 @@ def test_a_wrong_parameter_is_a_400_with_a_sentence(client: Client, route: str, 
         "snapshot?run=frozen&device=CPU:0&step=4",
         "snapshot?run=frozen&device=CPU:0&step=3&phase=validation",
         "snapshot?run=no&device=CPU:0&step=3",
+        "timelines?run=no",
+        "timeline?run=no&device=CPU:0&step=3",
+        "timeline?run=frozen&device=CPU:0&step=41",
+        "timeline?run=frozen&device=GPU:9&step=3",
+        "timeline?run=frozen&device=CPU:0&step=3&phase=validation",
         "layers?run=no",
         "ledger_totals?run=no&device=CPU:0",
         "ledger_totals?run=frozen&device=GPU:9",

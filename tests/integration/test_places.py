@@ -29,6 +29,8 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("layers", {}),
     ("layers", {"step": 3}),
     ("activations", {}),
+    ("timelines", PLACE),
+    ("timeline", {**PLACE, "step": 3}),
     ("maps", PLACE),
     ("map", {**PLACE, "step": 3}),
     ("map", {"oom": 0}),

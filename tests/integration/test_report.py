@@ -89,8 +89,8 @@ def test_every_answer_is_the_routes_own(report: dict[str, Any], client: Client) 
             assert body == response.data, answer["parameters"]
         routes.add(answer["route"])
     assert routes == {
-        *("runs", "overview", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
-        *("maps", "map", "oom", "card"),
+        *("runs", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
+        *("timelines", "timeline", "maps", "map", "oom", "card"),
     }
 
 
@@ -112,6 +112,8 @@ def test_all_that_the_routes_list_is_in_it(report: dict[str, Any], client: Clien
             query = urlencode({"run": name, "device": device["device"]})
             taken = client.get(f"{BASE}snapshots?{query}").get_json()["snapshots"]
             assert {(*place, str(one["step"])) for one in taken} <= held("snapshot", "run", "device", "step")
+            timelines = client.get(f"{BASE}timelines?{query}").get_json()["timelines"]
+            assert {(*place, str(one["step"])) for one in timelines} <= held("timeline", "run", "device", "step")
             maps = client.get(f"{BASE}maps?{query}").get_json()["maps"]
             assert {(*place, str(one["step"])) for one in maps} <= held("map", "run", "device", "step")
     assert {("frozen", "0")} <= held("map", "run", "oom")

@@ -10,7 +10,7 @@ import type { HeldRow, LedgerRow, Snapshot, SnapshotSummary } from "../model/sna
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
 import { decodeColumns } from "./columns";
 
-const MODES: readonly Mode[] = ["graph", "eager", "xla"];
+export const MODES: readonly Mode[] = ["graph", "eager", "xla"];
 const phase = oneOf(PHASES);
 const category = oneOf(CATEGORIES);
 

@@ -7,6 +7,7 @@ import { Refused } from "./http";
 import { parsePool } from "./pool-answer";
 import { totalsOf, type LedgerTotals } from "../model/ledger-totals";
 import type { Source, TotalsQuery } from "./source";
+import { parseTimeline, parseTimelines } from "./timeline-answers";
 
 /** Of the element that holds the answers. */
 export const REPORT_ID = "tb-memplugin-report";
@@ -147,6 +148,8 @@ export function embeddedSource(content: string): Source {
     layers: async (run, step) => parseLayers(await json(answers.at("layers", { run }, step))),
     ledgerTotals: (query) => ledgerTotals(answers, query),
     activations: async (run) => parseActivations(await answers.exact("activations", { run })),
+    timelines: async (run, device) => parseTimelines(await json(answers.exact("timelines", { run, device }))),
+    timeline: async (run, device, phase, step) => parseTimeline(await answers.exact("timeline", { run, device, phase, step })),
     maps: async (run, device) => parseMaps(await json(answers.exact("maps", { run, device }))),
     map: async (run, place) => parseMap(await answers.exact("map", { run, ...place })),
     ooms: async (run) => parseOoms(await json(answers.exact("oom", { run }))),

@@ -5,6 +5,7 @@ import { list, text } from "./check";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { parsePool } from "./pool-answer";
 import type { OverviewQuery, Source } from "./source";
+import { parseTimeline, parseTimelines } from "./timeline-answers";
 
 /** A refusal that carries the server's own sentence. */
 export class Refused extends Error {
@@ -63,6 +64,8 @@ export const httpSource: Source = {
     const [first_step, last_step] = span ?? [null, null];
     return parseActivations(await binary("./activations", { run, first_step, last_step, points }, signal));
   },
+  timelines: async (run, device, signal) => parseTimelines(await json("./timelines", { run, device }, signal)),
+  timeline: async (run, device, phase, step, signal) => parseTimeline(await binary("./timeline", { run, device, step, phase }, signal)),
   maps: async (run, device, signal) => parseMaps(await json("./maps", { run, device }, signal)),
   map: async (run, place, signal) => parseMap(await binary("./map", { run, ...place }, signal)),
   ooms: async (run, signal) => parseOoms(await json("./oom", { run }, signal)),

@@ -10,6 +10,7 @@ import type { Overview } from "../model/overview";
 import type { PoolSteps } from "../model/pool";
 import type { Phase, RunsAnswer } from "../model/run";
 import type { Snapshot, SnapshotSummary } from "../model/snapshot";
+import type { Timeline, TimelineRef } from "../model/timeline";
 
 export interface OverviewQuery {
   run: string;
@@ -43,6 +44,8 @@ export interface Source {
   layers(run: string, step: number | null, signal: AbortSignal): Promise<LayersAnswer>;
   /** `span`: first and last step; null for all. */
   activations(run: string, points: number, span: readonly [number, number] | null, signal: AbortSignal): Promise<Activations>;
+  timelines(run: string, device: string, signal: AbortSignal): Promise<TimelineRef[]>;
+  timeline(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Timeline>;
   maps(run: string, device: string, signal: AbortSignal): Promise<MapRef[]>;
   map(run: string, place: Place, signal: AbortSignal): Promise<AllocatorMap>;
   ooms(run: string, signal: AbortSignal): Promise<Oom[]>;

@@ -2,9 +2,10 @@
 
 import { UNITS, formatCount, unitOf, type Unit } from "../lib/bytes";
 
-import { formatDuration, formatWallTime } from "../lib/format";
+import { formatDuration, formatMilliseconds, formatWallTime } from "../lib/format";
 
-export type XKind = "step" | "relative" | "wall";
+/** Steps, seconds since a start, times of day; inside a step: milliseconds, or the order of its moments. */
+export type XKind = "step" | "relative" | "wall" | "inside" | "order";
 export type YKind = "bytes" | "share";
 export type Range = readonly [number, number];
 
@@ -52,7 +53,7 @@ export function byteRange(peak: number, capacity: number | null): { max: number;
  * instead.
  */
 export function xValues(kind: XKind, step: Float64Array, wallTime: Float64Array, start: number): Float64Array {
-  if (kind === "step") return step;
+  if (kind !== "relative" && kind !== "wall") return step;
   const origin = kind === "relative" ? start : 0;
   let last = (wallTime.find((value) => !Number.isNaN(value)) ?? origin) - origin;
   return wallTime.map((value) => {
@@ -83,7 +84,7 @@ const UNITS_OF_TIME = [
 export function tickSteps(kind: XKind): number[] {
   if (kind === "relative") return UNITS_OF_TIME;
   const steps: number[] = [];
-  for (let power = 1; power < 1e13; power *= 10) steps.push(power, 2 * power, 5 * power);
+  for (let power = kind === "inside" ? 1e-6 : 1; power < 1e13; power *= 10) steps.push(power, 2 * power, 5 * power);
   return steps;
 }
 
@@ -103,5 +104,6 @@ export function wallLabels(times: readonly number[], distance: number): string[]
 }
 
 export function xLabel(kind: XKind, value: number): string {
+  if (kind === "inside") return formatMilliseconds(Number(value.toPrecision(9)));
   return kind === "relative" ? formatDuration(value) : formatCount(value);
 }

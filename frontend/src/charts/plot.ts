@@ -16,6 +16,8 @@ export interface PlotSpec {
   /** Room above the plot for lanes, in CSS pixels. */
   headroom: number;
   inks: { text: string; grid: string };
+  /** The row at a place of the x-axis, where that is not the row nearest to it. */
+  rowAt?: (x: number) => number;
   /** Painted inside the plot's box, in order. */
   painters: readonly Painter[];
   /** Painted outside of it. */
@@ -99,8 +101,8 @@ export class Plot {
   }
 
   private readonly clicked = (): void => {
-    const row = this.chart.cursor.idx;
-    if (!this.dragged && row !== null && row !== undefined) this.events.pin(row);
+    const row = this.row();
+    if (!this.dragged && row !== null) this.events.pin(row);
     this.dragged = false;
   };
 
@@ -133,9 +135,17 @@ export class Plot {
   }
 
   private moved(chart: uPlot): void {
-    const { left = -1, top = -1, idx } = chart.cursor;
-    if (left < 0 || idx === null || idx === undefined) this.events.cursor(null, null);
-    else this.events.cursor(idx, chart.posToVal(top, "y"));
+    const { top = -1 } = chart.cursor;
+    const row = this.row();
+    if (row === null) this.events.cursor(null, null);
+    else this.events.cursor(row, chart.posToVal(top, "y"));
+  }
+
+  /** The row under the pointer. */
+  private row(): number | null {
+    const { left = -1, idx } = this.chart.cursor;
+    if (left < 0 || idx === null || idx === undefined) return null;
+    return this.spec.rowAt ? this.spec.rowAt(this.chart.posToVal(left, "x")) : idx;
   }
 
   private selected(): void {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { formatDuration, formatShare, plural, unbroken } from "./format";
+import { formatDuration, formatMilliseconds, formatShare, plural, unbroken } from "./format";
 import { limiter } from "./limit";
 import { lowerBound, nearestIndex } from "./search";
 
@@ -26,6 +26,17 @@ describe("text", () => {
     [-3, "-3 s"],
   ])("%s seconds are %s", (seconds, text) => {
     expect(formatDuration(seconds)).toBe(text);
+  });
+
+  it.each([
+    [0, "0 ms"],
+    [0.0004, "0.4 µs"],
+    [0.85, "850 µs"],
+    [12.345, "12.3 ms"],
+    [999, "999 ms"],
+    [1250, "1.25 s"],
+  ])("%s milliseconds are %s", (milliseconds, text) => {
+    expect(formatMilliseconds(milliseconds)).toBe(text);
   });
 
   it("counts and keeps figures together", () => {

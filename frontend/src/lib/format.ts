@@ -23,6 +23,14 @@ export function formatDuration(seconds: number): string {
   return `${sign}${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
+/** Times inside a step: "0 ms", "850 µs", "12.3 ms", "1.25 s". */
+export function formatMilliseconds(milliseconds: number): string {
+  const size = Math.abs(milliseconds);
+  if (size === 0) return "0 ms";
+  const [figure, unit] = size < 1 ? [milliseconds * 1000, "µs"] : size < 1000 ? [milliseconds, "ms"] : [milliseconds / 1000, "s"];
+  return `${Number(figure.toPrecision(3))} ${unit}`;
+}
+
 /** Local time, to the second: "2026-09-21 13:13:13". */
 export function formatWallTime(seconds: number): string {
   const date = new Date(seconds * 1000);

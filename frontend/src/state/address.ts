@@ -5,11 +5,17 @@ import { CATEGORIES, type Category } from "../model/categories";
 import { GROUPINGS, SORT_KEYS, type Grouping, type SortKey } from "../model/layer-figures";
 import { PHASES, type Phase } from "../model/run";
 
-export const VIEWS = ["overview", "layers", "frozen", "fragmentation", "oom", "compare", "activations", "layer"] as const;
+export const VIEWS = ["overview", "layers", "frozen", "step", "fragmentation", "oom", "compare", "activations", "layer"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 export const AXES = ["step", "relative", "wall"] as const;
 export type AxisName = (typeof AXES)[number];
+
+/** What the stack inside a step is made of, and its x-axis. */
+export const STACKS = ["category", "layer"] as const;
+export type StackName = (typeof STACKS)[number];
+export const INSIDE_AXES = ["time", "order"] as const;
+export type InsideAxis = (typeof INSIDE_AXES)[number];
 
 /** In place of a key to sort by. */
 const MODEL_ORDER = "model";
@@ -32,6 +38,12 @@ export interface Choices {
   layer: string | null;
   /** The selected category. */
   category: Category | null;
+  stack: StackName;
+  insideAxis: InsideAxis;
+  /** The chosen moment inside the step. */
+  moment: number | null;
+  /** First and last moment of the zoom inside the step. */
+  span: readonly [number, number] | null;
   /** One attempt of several that recorded the same steps; null: of each step the last. */
   session: string | null;
   /** Which of the run's failures. */
@@ -66,6 +78,10 @@ export const DEFAULTS: Choices = {
   filter: "",
   layer: null,
   category: null,
+  stack: "category",
+  insideAxis: "time",
+  moment: null,
+  span: null,
   session: null,
   oom: 0,
   other: null,
@@ -96,6 +112,10 @@ export function encode(choices: Choices): string {
   if (choices.filter !== "") out.set("filter", choices.filter);
   if (choices.layer !== null) out.set("layer", choices.layer);
   if (choices.category !== null) out.set("category", choices.category);
+  if (choices.stack !== DEFAULTS.stack) out.set("stack", choices.stack);
+  if (choices.insideAxis !== DEFAULTS.insideAxis) out.set("inside", choices.insideAxis);
+  if (choices.moment !== null) out.set("moment", String(choices.moment));
+  if (choices.span !== null) out.set("span", `${choices.span[0]}-${choices.span[1]}`);
   if (choices.session !== null) out.set("session", choices.session);
   if (choices.oom !== 0) out.set("oom", String(choices.oom));
   if (choices.other !== null) out.set("other", choices.other);
@@ -151,6 +171,10 @@ export function decode(text: string): Choices {
     filter: given.get("filter") ?? "",
     layer: given.get("layer"),
     category: among(CATEGORIES, given.get("category")),
+    stack: among(STACKS, given.get("stack")) ?? DEFAULTS.stack,
+    insideAxis: among(INSIDE_AXES, given.get("inside")) ?? DEFAULTS.insideAxis,
+    moment: whole(given.get("moment")),
+    span: span(given.get("span")),
     session: given.get("session"),
     oom: whole(given.get("oom")) ?? 0,
     other: given.get("other"),
@@ -167,4 +191,13 @@ export function decode(text: string): Choices {
     }),
     fitMib: size(given.get("fit")),
   };
+}
+
+const OF_A_STEP = ["primary", "device", "phase", "step"] as const;
+
+/** The choices with some of them changed; a moment belongs to its step, so that another step has none yet. */
+export function changedTo(choices: Choices, changed: Partial<Choices>): Choices {
+  const next = { ...choices, ...changed };
+  const other = OF_A_STEP.some((name) => next[name] !== choices[name]);
+  return other ? { ...next, moment: changed.moment ?? null, span: changed.span ?? null } : next;
 }

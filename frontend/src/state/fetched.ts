@@ -10,8 +10,9 @@ import type { LedgerTotals } from "../model/ledger-totals";
 import type { Oom } from "../model/oom";
 import type { Overview, SnapshotRef } from "../model/overview";
 import type { PoolSteps } from "../model/pool";
-import type { RunInfo } from "../model/run";
+import type { Phase, RunInfo } from "../model/run";
 import type { Snapshot, SnapshotSummary } from "../model/snapshot";
+import type { Timeline, TimelineRef } from "../model/timeline";
 import { Resource, type Loaded } from "./resource";
 
 const AT_ONCE = 4;
@@ -26,6 +27,8 @@ export function createFetched() {
     activations: new Resource<Activations>(queue),
     ledgerTotals: new Resource<LedgerTotals>(queue),
     layers: new Resource<LayersAnswer>(queue),
+    timelineLists: new Resource<TimelineRef[]>(queue),
+    timelines: new Resource<Timeline>(queue),
     mapLists: new Resource<MapRef[]>(queue),
     maps: new Resource<AllocatorMap>(queue),
     ooms: new Resource<Oom[]>(queue),
@@ -51,6 +54,15 @@ export function createRecords(source: Source, fetched: Fetched) {
     wantSnapshotIn: (run: RunInfo, device: string, ref: SnapshotRef): void =>
       fetched.snapshots.want(key(run.run, device, ref.phase, ref.step), stable(run), (abort) =>
         source.snapshot(run.run, device, ref.phase, ref.step, abort),
+      ),
+    timelinesIn: (run: RunInfo, device: string): Loaded<TimelineRef[]> => fetched.timelineLists.read(key(run.run, device)),
+    wantTimelinesIn: (run: RunInfo, device: string): void =>
+      fetched.timelineLists.want(key(run.run, device), run.version, (abort) => source.timelines(run.run, device, abort)),
+    timelineIn: (run: RunInfo, device: string, ref: { phase: Phase; step: number }): Loaded<Timeline> =>
+      fetched.timelines.read(key(run.run, device, ref.phase, ref.step)),
+    wantTimelineIn: (run: RunInfo, device: string, ref: { phase: Phase; step: number }): void =>
+      fetched.timelines.want(key(run.run, device, ref.phase, ref.step), stable(run), (abort) =>
+        source.timeline(run.run, device, ref.phase, ref.step, abort),
       ),
     mapsIn: (run: RunInfo, device: string): Loaded<MapRef[]> => fetched.mapLists.read(key(run.run, device)),
     wantMapsIn: (run: RunInfo, device: string): void =>

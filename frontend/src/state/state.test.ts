@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { RunInfo } from "../model/run";
-import { DEFAULTS, decode, encode, type Choices } from "./address";
+import { DEFAULTS, changedTo, decode, encode, type Choices } from "./address";
 import { colourIndex, matcher, primaryRun, selectedRuns, shownDevice, shownPhase } from "./selection";
 
 const run = (name: string, started: number, devices: string[] = ["CPU:0"]): RunInfo => ({
@@ -35,6 +35,10 @@ describe("address", () => {
     filter: "a|b+",
     layer: "vgg16/block5_conv1",
     category: "activation_gradients",
+    stack: "layer",
+    insideAxis: "order",
+    moment: 77,
+    span: [3, 700],
     session: "20260921T131313Z-0a1b2c3d",
     oom: 2,
     other: "c&d=é",
@@ -67,7 +71,22 @@ describe("address", () => {
 
   it("is empty for the defaults and gives the defaults for nonsense", () => {
     expect(encode(DEFAULTS)).toBe("");
-    expect(decode("view=nothing&step=-4&zoom=9-3&x=%%%&phase=lunch&sort=x&group=y&colour=z&map=5-5&map=a-b&fit=-3")).toEqual(DEFAULTS);
+    expect(
+      decode(
+        "view=nothing&step=-4&zoom=9-3&x=%%%&phase=lunch&sort=x&group=y&colour=z&map=5-5&map=a-b&fit=-3&moment=1.5&span=4&stack=x&inside=out",
+      ),
+    ).toEqual(DEFAULTS);
+  });
+});
+
+describe("a moment inside a step", () => {
+  const inside: Choices = { ...DEFAULTS, step: 7, moment: 3, span: [1, 9], layer: "a" };
+
+  it("is let go with its step, and only then", () => {
+    expect(changedTo(inside, { view: "layers" })).toEqual({ ...inside, view: "layers" });
+    expect(changedTo(inside, { step: 7 })).toEqual(inside);
+    expect(changedTo(inside, { step: 8 })).toEqual({ ...inside, step: 8, moment: null, span: null });
+    expect(changedTo(inside, { device: "GPU:1", moment: 4 })).toEqual({ ...inside, device: "GPU:1", moment: 4, span: null });
   });
 });
 

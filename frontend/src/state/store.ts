@@ -8,7 +8,7 @@ import type { LayersAnswer } from "../model/layers";
 import type { Overview, SessionStart, SnapshotRef } from "../model/overview";
 import { preferredDevice, type RunInfo, type RunsAnswer } from "../model/run";
 import type { Snapshot } from "../model/snapshot";
-import { decode, encode, type Choices } from "./address";
+import { changedTo, decode, encode, type Choices, type ViewName } from "./address";
 import { createFetched, createRecords, type Fetched, type Records } from "./fetched";
 import { readAddress, writeAddress } from "./host";
 import { createPools } from "./pools";
@@ -36,7 +36,7 @@ function createChoices() {
   return {
     choices,
     choose: (changed: Partial<Choices>): void => {
-      choices.value = { ...choices.peek(), ...changed };
+      choices.value = changedTo(choices.peek(), changed);
     },
     /** Takes over an address that someone else wrote. */
     follow: (): void => {
@@ -112,7 +112,7 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
   });
   effect(() => {
     const { view, zoom } = choices.value;
-    if (view === "activations" || view === "oom") return;
+    if (view === "step" || view === "activations" || view === "oom") return;
     const wanted = new Set<string>();
     const want = (asked: OverviewQuery | null, run: RunInfo, now: boolean): void => {
       if (!asked) return;
@@ -139,13 +139,16 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
   };
 }
 
+/** Views that need the list of snapshots. */
+const LISTING: readonly ViewName[] = ["step", "fragmentation", "layer"];
+
 /** Lists of snapshots, snapshots and layer tables of the run that is the stack. */
 function createDetails(source: Source, fetched: Fetched, records: Records, shown: Shown, choices: ChoicesSignal) {
   const listKey = computed(() => JSON.stringify([shown.primary.value?.run, shown.device.value]));
   effect(() => {
     const [run, device] = [shown.primary.value, shown.device.value];
     const { view } = choices.value;
-    if ((view !== "fragmentation" && view !== "layer") || !run || device === null) return;
+    if (!LISTING.includes(view) || !run || device === null) return;
     fetched.snapshotLists.want(listKey.value, run.version, (abort) => source.snapshots(run.run, device, abort));
   });
   /** Calls with the run and the device that are shown, if there are any. */
@@ -183,6 +186,8 @@ export function createStore(source: Source) {
     absent: source.absent ?? [],
     /** The step under the pointer or the keyboard's cursor. */
     cursor: signal<number | null>(null),
+    /** The moment inside a step under the pointer or the keyboard's cursor. */
+    momentCursor: signal<number | null>(null),
     dark: signal(false),
     hold: (holding: boolean): void => resources.forEach((resource) => resource.hold(holding)),
     poll: runs.refresh,

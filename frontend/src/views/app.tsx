@@ -12,6 +12,7 @@ import { Downloads } from "./export";
 import { FragmentationView } from "./fragmentation-view";
 import { FrozenView } from "./frozen-view";
 import { Help, useKeys } from "./help";
+import { InsideView } from "./inside-view";
 import { LayerView } from "./layer-view";
 import { LayersView } from "./layers-view";
 import { OomView } from "./oom-view";
@@ -96,6 +97,8 @@ function View() {
       </Nothing>
     );
   }
+  const device = store.device.value;
+  if (view === "step" && device !== null) return <InsideView run={run} device={device} />;
   if (view === "fragmentation") {
     return (
       <Await loaded={store.pool.value}>

@@ -19,6 +19,8 @@ export interface ChartProps {
   /** Rows of the cursor and of the pinned step, null for none. */
   cursor: number | null;
   pin: number | null;
+  /** The row that is spoken of, and where the keyboard begins, without a cursor and a pin; the first unless given. */
+  rest?: number;
   /** What a screen reader says at the cursor. */
   describe: (row: number) => string;
   /** `value` is where the pointer stands on the y-axis, null for the keyboard. */
@@ -28,7 +30,7 @@ export interface ChartProps {
   onZoom: (from: number, to: number) => void;
   onReset: () => void;
   onInside: (inside: boolean) => void;
-  height?: "small" | "medium" | "large";
+  height?: "small" | "medium" | "large" | "inside";
   children?: ComponentChildren;
 }
 
@@ -98,7 +100,7 @@ function useKeys(props: ChartProps) {
   return (event: KeyboardEvent): void => {
     const { spec, cursor, pin } = props;
     const last = spec.x.length - 1;
-    const now = cursor ?? pin ?? 0;
+    const now = cursor ?? pin ?? props.rest ?? 0;
     const stride = event.shiftKey ? 10 : 1;
     const move = (row: number): void => props.onCursor(Math.min(Math.max(row, 0), last), null);
     const zoom = (factor: number): void => {
@@ -179,7 +181,7 @@ export function Chart(props: ChartProps) {
   const { host, box } = usePlot(props);
   const keys = useKeys(props);
   const { spec, cursor, pin } = props;
-  const row = cursor ?? pin ?? 0;
+  const row = cursor ?? pin ?? props.rest ?? 0;
   return (
     <div class={`chart ${props.height ?? ""}`}>
       <Marks box={box} props={props} />

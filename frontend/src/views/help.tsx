@@ -8,12 +8,15 @@ import { tabsOf } from "./toolbar";
 const KEYS: readonly (readonly [string, string])[] = [
   ["?", "this list"],
   ["/", "search: layers in their view, else runs"],
-  ["1 … 7", "the views, in the order of their tabs"],
-  ["Esc", "clear: the selected layer, then the selected category, the pinned step, the zoom"],
+  ["1 … 8", "the views, in the order of their tabs"],
+  ["Esc", "clear: the selected layer, then the selected category, the chosen moment inside a step, the pinned step, the zoom"],
   ["Tab", "from one part of the page to the next"],
-  ["← →", "in a chart: from step to step; in a map: from chunk to chunk; with Shift ten at once"],
+  ["← →", "in a chart: from step to step; inside a step: from moment to moment; in a map: from chunk to chunk; with Shift ten at once"],
   ["Home, End", "the first and the last of them"],
-  ["Enter", "in a chart: pin the step; in a map: zoom to the chunk; in a table of categories: select one, in every view"],
+  [
+    "Enter",
+    "in a chart: pin the step; inside a step: choose the moment; in a map: zoom to the chunk; in a table of categories: select one, in every view",
+  ],
   ["↑ ↓", "in a table of figures: from one to the next, each explained"],
   ["W S or + −", "zoom in and out around the cursor"],
   ["A D", "move to the left and to the right"],
@@ -35,11 +38,13 @@ function focusSearch(): void {
 export function useKeys(store: Store, help: () => void): void {
   useEffect(() => {
     const clear = (): void => {
-      const { step, layer, view, category } = store.choices.peek();
+      const { step, layer, view, category, moment, span } = store.choices.peek();
       store.cursor.value = null;
+      store.momentCursor.value = null;
       if (view === "layer") store.choose({ view: "layers" });
       else if (layer !== null) store.choose({ layer: null });
       else if (category !== null) store.choose({ category: null });
+      else if (view === "step" && (moment !== null || span !== null)) store.choose(moment !== null ? { moment: null } : { span: null });
       else store.choose(step !== null ? { step: null } : { zoom: null, mapZooms: [] });
     };
     const listener = (event: KeyboardEvent): void => {

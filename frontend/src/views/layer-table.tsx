@@ -1,6 +1,6 @@
 /** The layers as rows. Only the rows in sight are in the document, so thousands cost no more than dozens. */
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 
 import { formatBytes, formatCount, formatFigure, type Unit } from "../lib/bytes";
 import { formatShare, plural } from "../lib/format";
@@ -10,10 +10,10 @@ import { shortName } from "../model/names";
 import { fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { Swatch, useExact } from "./figures";
+import { useScrollWindow } from "./scroll-window";
 import { tipOf } from "./tips";
 
 export const ROW_HEIGHT = 28;
-const MARGIN_ROWS = 8;
 
 /** Categories that some layer holds; what belongs to no layer is named in its own row. */
 export const shownCategories = (groups: readonly LayerGroup[]): Category[] =>
@@ -175,23 +175,6 @@ export interface LayerTableProps {
   explain: Explain;
 }
 
-/** First and last line in sight, with a margin, and a way to bring one into sight. */
-function useWindow(count: number) {
-  const host = useRef<HTMLDivElement>(null);
-  const [top, setTop] = useState(0);
-  const height = host.current?.clientHeight ?? 800;
-  const first = Math.max(Math.floor(top / ROW_HEIGHT) - MARGIN_ROWS, 0);
-  const last = Math.min(Math.ceil((top + height) / ROW_HEIGHT) + MARGIN_ROWS, count);
-  const reveal = (index: number): void => {
-    const element = host.current;
-    if (!element || index < 0) return;
-    const place = index * ROW_HEIGHT;
-    if (place < element.scrollTop || place > element.scrollTop + element.clientHeight - 3 * ROW_HEIGHT)
-      element.scrollTop = place - element.clientHeight / 2;
-  };
-  return { host, first, last, reveal, onScroll: () => setTop(host.current?.scrollTop ?? 0) };
-}
-
 export function LayerTable({ groups, unit, total, sort, onSort, explain }: LayerTableProps) {
   const store = useStore();
   const { layer: selected } = store.choices.value;
@@ -204,7 +187,7 @@ export function LayerTable({ groups, unit, total, sort, onSort, explain }: Layer
       ]),
     [groups],
   );
-  const { host, first, last, reveal, onScroll } = useWindow(lines.length);
+  const { host, first, last, reveal, onScroll } = useScrollWindow(lines.length, ROW_HEIGHT);
   useEffect(() => {
     if (selected !== null) reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === selected));
   }, [selected, lines]);

@@ -13,6 +13,7 @@ const TABS: Record<Tabbed, string> = {
   overview: "Overview",
   layers: "Layers",
   frozen: "Frozen vs trainable",
+  step: "Step",
   fragmentation: "Fragmentation",
   oom: "Out of memory",
   compare: "Compare",
@@ -23,7 +24,7 @@ const TABS: Record<Tabbed, string> = {
 const TABBED = VIEWS.filter((name): name is Tabbed => name !== "layer");
 
 const OVER_STEPS: readonly ViewName[] = ["overview", "frozen", "fragmentation", "activations", "compare", "layer"];
-const OF_A_PHASE: readonly ViewName[] = ["overview", "layers", "frozen", "fragmentation", "compare"];
+const OF_A_PHASE: readonly ViewName[] = ["overview", "layers", "frozen", "step", "fragmentation", "compare"];
 
 /** The views that are offered: recorded activations only where there are any. */
 export function tabsOf(store: Store): Tabbed[] {

@@ -1,0 +1,55 @@
+/** Answers of the routes about the inside of steps, checked and turned into the model. */
+
+import type { ChunkOwner } from "../model/allocator-map";
+import { CATEGORIES } from "../model/categories";
+import { PHASES } from "../model/run";
+import { BAND_NAMES, type Band, type PlannedSpan, type Timeline, type TimelineRef } from "../model/timeline";
+import { MODES } from "./answers";
+import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
+import { decodeColumns } from "./columns";
+
+const refFields: { [K in keyof TimelineRef]: Check<TimelineRef[K]> } = {
+  step: number,
+  phase: oneOf(PHASES),
+  device: text,
+  wall_time: number,
+  mode: oneOf(MODES),
+  in_use_bytes: number,
+  allocations: number,
+  moments: number,
+  peak: number,
+  events: number,
+  duration_ns: number,
+  not_available: list(text),
+};
+
+const timelinesAnswer = object<{ timelines: TimelineRef[] }>({ timelines: list(object<TimelineRef>(refFields)) });
+export const parseTimelines = (json: unknown): TimelineRef[] => timelinesAnswer(json, "timelines").timelines;
+
+type Head = TimelineRef & Pick<Timeline, "run" | "owners" | "ops" | "bands" | "planned" | "time_ns" | "event">;
+
+const head = object<Head>({
+  ...refFields,
+  run: text,
+  owners: list(object<ChunkOwner>({ layer: maybe(text), category: oneOf(CATEGORIES), trainable: maybe(flag) })),
+  ops: list(text),
+  bands: list(object<Band>({ name: oneOf(BAND_NAMES), start: number, end: number })),
+  planned: list(object<PlannedSpan>({ start: number, end: number })),
+  time_ns: list(number),
+  event: list(number),
+});
+
+export function parseTimeline(buffer: ArrayBuffer): Timeline {
+  const columns = decodeColumns(buffer);
+  return {
+    ...head(columns.head, "timeline"),
+    rows: columns.rows,
+    start: columns.column("start"),
+    end: columns.column("end"),
+    bytes: columns.column("bytes"),
+    rounding_bytes: columns.column("rounding_bytes"),
+    count: columns.column("count"),
+    owner: columns.column("owner"),
+    op: columns.column("op"),
+  };
+}

@@ -1,0 +1,238 @@
+/** What was live inside one traced step, from moment to moment. */
+
+import { formatBytes, formatExact } from "../lib/bytes";
+import { formatMilliseconds, plural } from "../lib/format";
+import type { ChunkOwner } from "./allocator-map";
+import { CATEGORIES, groupKey, groupLabel, type Group } from "./categories";
+import { at, type Mode } from "./overview";
+import type { Phase } from "./run";
+
+export const BAND_NAMES = ["forward", "backward", "backward_and_update", "update"] as const;
+export type BandName = (typeof BAND_NAMES)[number];
+
+/** A part of the step, from a moment up to before another. */
+export interface Band {
+  name: BandName;
+  start: number;
+  end: number;
+}
+
+/** Moments at which a compiled module runs: what is live then is the compiler's plan, its order known, its times not. */
+export interface PlannedSpan {
+  start: number;
+  end: number;
+}
+
+export interface TimelineRef {
+  step: number;
+  phase: Phase;
+  device: string;
+  wall_time: number;
+  mode: Mode;
+  in_use_bytes: number;
+  allocations: number;
+  moments: number;
+  /** The moment with most bytes. */
+  peak: number;
+  events: number;
+  duration_ns: number;
+  not_available: string[];
+}
+
+export interface Timeline extends TimelineRef {
+  run: string;
+  rows: number;
+  owners: ChunkOwner[];
+  ops: string[];
+  bands: Band[];
+  planned: PlannedSpan[];
+  /** When each moment began. */
+  time_ns: number[];
+  /** Events of the allocator up to each moment. */
+  event: number[];
+  /** Moments from which on a row is live, and is no more. */
+  start: Float64Array;
+  end: Float64Array;
+  bytes: Float64Array;
+  rounding_bytes: Float64Array;
+  /** Allocations in the row; 0 for what is not told apart. */
+  count: Float64Array;
+  owner: Float64Array;
+  op: Float64Array;
+}
+
+const NOBODY: ChunkOwner = { layer: null, category: "unattributed", trainable: null };
+
+export const ownerOfRow = (timeline: Timeline, row: number): ChunkOwner => timeline.owners[timeline.owner[row] ?? -1] ?? NOBODY;
+
+export const opOfRow = (timeline: Timeline, row: number): string | null => timeline.ops[at(timeline.op, row) ?? -1] ?? null;
+
+/** The group of the stack that an owner belongs to: only weights are told apart by whether they are trained. */
+export const groupOfOwner = ({ category, trainable }: Group): Group => ({
+  category,
+  trainable: category === "weights" ? trainable : null,
+});
+
+/** One part of a stack over the moments. */
+export interface Series {
+  /** `groupKey` of a group, `layer:PATH`, `others` or `no_layer`. */
+  key: string;
+  /** Of a group of categories. */
+  group: Group | null;
+  /** Of a layer. */
+  layer: string | null;
+  bytes: Float64Array;
+}
+
+/** Adds up rows by a key of their owner, at every moment. */
+function sumsBy(timeline: Timeline, keyOf: (owner: ChunkOwner) => string): Map<string, Float64Array> {
+  const keys = timeline.owners.map(keyOf);
+  const changes = new Map<string, Float64Array>();
+  for (let row = 0; row < timeline.rows; row += 1) {
+    const key = keys[timeline.owner[row] ?? -1] ?? "";
+    const column = changes.get(key) ?? new Float64Array(timeline.moments + 1);
+    changes.set(key, column);
+    const [start, end, bytes] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0, timeline.bytes[row] ?? 0];
+    column[start] = (column[start] ?? 0) + bytes;
+    column[end] = (column[end] ?? 0) - bytes;
+  }
+  for (const column of changes.values()) {
+    let level = 0;
+    column.forEach((change, moment) => (column[moment] = level += change));
+  }
+  return new Map([...changes].map(([key, column]) => [key, column.subarray(0, timeline.moments)]));
+}
+
+/** Bytes by category in stack order; those that the step never has are left out. */
+export function groupSeries(timeline: Timeline): Series[] {
+  const sums = sumsBy(timeline, (owner) => groupKey(groupOfOwner(owner)));
+  const groups = CATEGORIES.flatMap((category): Group[] =>
+    category === "weights" ? [false, true, null].map((trainable) => ({ category, trainable })) : [{ category, trainable: null }],
+  );
+  return groups.flatMap((group): Series[] => {
+    const bytes = sums.get(groupKey(group));
+    return bytes ? [{ key: groupKey(group), group, layer: null, bytes }] : [];
+  });
+}
+
+const highest = (column: Float64Array): number => column.reduce((most, value) => Math.max(most, value), 0);
+
+/** Bytes by layer: the `limit` layers that at some moment hold most, then the other layers together, then what has no layer. */
+export function layerSeries(timeline: Timeline, limit: number): Series[] {
+  const sums = sumsBy(timeline, ({ layer }) => (layer === null ? "no_layer" : `layer:${layer}`));
+  const none = sums.get("no_layer");
+  sums.delete("no_layer");
+  const ordered = [...sums].sort((a, b) => highest(b[1]) - highest(a[1]));
+  const others = new Float64Array(timeline.moments);
+  for (const [, column] of ordered.slice(limit)) column.forEach((bytes, moment) => (others[moment] = (others[moment] ?? 0) + bytes));
+  const named = ordered.slice(0, limit).map(([key, bytes]): Series => ({ key, group: null, layer: key.slice("layer:".length), bytes }));
+  return [
+    ...named,
+    ...(ordered.length > limit ? [{ key: "others", group: null, layer: null, bytes: others }] : []),
+    ...(none ? [{ key: "no_layer", group: null, layer: null, bytes: none }] : []),
+  ];
+}
+
+/** Bytes of one layer at every moment. */
+export function bytesOfLayer(timeline: Timeline, layer: string): Float64Array | null {
+  return sumsBy(timeline, (owner) => (owner.layer === layer ? "it" : "rest")).get("it") ?? null;
+}
+
+/** All rows, largest first: what is live at a moment is found in this order. */
+export function rowsBySize(timeline: Timeline): Uint32Array {
+  const rows = Uint32Array.from({ length: timeline.rows }, (_, row) => row);
+  return rows.sort((a, b) => (timeline.bytes[b] ?? 0) - (timeline.bytes[a] ?? 0) || (timeline.start[a] ?? 0) - (timeline.start[b] ?? 0));
+}
+
+export const isLive = (timeline: Timeline, row: number, moment: number): boolean =>
+  (timeline.start[row] ?? 0) <= moment && moment < (timeline.end[row] ?? 0);
+
+/** Rows that are live at a moment, in the order given. */
+export const liveRows = (timeline: Timeline, ordered: Uint32Array, moment: number): number[] =>
+  [...ordered].filter((row) => isLive(timeline, row, moment));
+
+export const bandOf = (timeline: Timeline, moment: number): Band | null =>
+  timeline.bands.find(({ start, end }) => start <= moment && moment < end) ?? null;
+
+export const isPlanned = (timeline: Timeline, moment: number): boolean =>
+  timeline.planned.some(({ start, end }) => start <= moment && moment < end);
+
+const BAND_LABELS: Record<BandName, string> = {
+  forward: "forward",
+  backward: "backward",
+  backward_and_update: "backward + update",
+  update: "update",
+};
+
+const BAND_MEANINGS: Record<BandName, string> = {
+  forward: "the forward pass, up to the last operation of a layer before the backward pass",
+  backward: "the backward pass, before any weight is updated",
+  backward_and_update: "the backward pass goes on while weights whose gradients are there are updated already",
+  update: "the optimizer updates the rest of the weights",
+};
+
+export const bandLabel = (name: BandName): string => BAND_LABELS[name];
+export const bandMeaning = (name: BandName): string => BAND_MEANINGS[name];
+
+/** Time of a moment in milliseconds since the first thing that the trace saw. */
+export const milliseconds = (timeline: Timeline, moment: number): number => (timeline.time_ns[moment] ?? timeline.duration_ns) / 1e6;
+
+export const timeText = (timeline: Timeline, moment: number): string => formatMilliseconds(milliseconds(timeline, moment));
+
+/** "12.3 ms", or "before" for what was there at the step's start. */
+export const sinceText = (timeline: Timeline, row: number): string =>
+  (timeline.start[row] ?? 0) === 0 ? "before" : timeText(timeline, timeline.start[row] ?? 0);
+
+/** "12.3 ms", or "after" for what stays. */
+export const untilText = (timeline: Timeline, row: number): string =>
+  (timeline.end[row] ?? 0) >= timeline.moments ? "after" : timeText(timeline, timeline.end[row] ?? 0);
+
+/** What a row is, besides its owner: its operation, or that it is several. */
+export function whatText(timeline: Timeline, row: number): string {
+  const count = timeline.count[row] ?? 1;
+  if (count > 1) return `${plural(count, "smaller allocation")}, together`;
+  if (count === 0) return "not told apart";
+  const op = opOfRow(timeline, row);
+  if (op !== null) return op;
+  return (timeline.start[row] ?? 0) === 0 ? "there before the step" : "operation not known";
+}
+
+/** Everything known of a row, as lines. */
+export function rowFacts(timeline: Timeline, row: number): string[] {
+  const owner = ownerOfRow(timeline, row);
+  const rounding = at(timeline.rounding_bytes, row);
+  const since = (timeline.start[row] ?? 0) === 0 ? "since before the step" : `since ${sinceText(timeline, row)}`;
+  const until = (timeline.end[row] ?? 0) >= timeline.moments ? "stays after the step" : `until ${untilText(timeline, row)}`;
+  return [
+    `${owner.layer ?? "no layer"}: ${groupLabel(groupOfOwner(owner))}`,
+    whatText(timeline, row),
+    `${formatBytes(timeline.bytes[row] ?? 0)} (${formatExact(timeline.bytes[row] ?? 0)})`,
+    rounding === null ? "rounding not known" : `${formatExact(rounding)} of it rounding`,
+    `${since}, ${until}`,
+  ];
+}
+
+/** "at 12.3 ms, forward: 1.2 GiB in use; activations 600 MiB; …", largest first: what a screen reader says at the cursor. */
+export function momentSentence(timeline: Timeline, series: readonly Series[], labels: readonly string[], moment: number): string {
+  const parts = series
+    .map(({ bytes }, index) => ({ label: labels[index] ?? "", bytes: bytes[moment] ?? 0 }))
+    .filter(({ bytes }) => bytes > 0)
+    .sort((a, b) => b.bytes - a.bytes);
+  const total = parts.reduce((sum, { bytes }) => sum + bytes, 0);
+  const band = bandOf(timeline, moment);
+  const where = [
+    `at ${timeText(timeline, moment)}`,
+    ...(band ? [bandLabel(band.name)] : []),
+    ...(moment === timeline.peak ? ["the peak"] : []),
+  ];
+  return [`${where.join(", ")}: ${formatBytes(total)} in use`, ...parts.map(({ label, bytes }) => `${label} ${formatBytes(bytes)}`)].join(
+    "; ",
+  );
+}
+
+/** Of the timelines of a phase, the one to show: that of the wanted step or the nearest; without one, that of the highest peak. */
+export function chosenTimeline(list: readonly TimelineRef[], step: number | null): TimelineRef | null {
+  const better = (a: TimelineRef, b: TimelineRef): boolean =>
+    step === null ? b.in_use_bytes > a.in_use_bytes : Math.abs(b.step - step) < Math.abs(a.step - step);
+  return list.reduce<TimelineRef | null>((best, one) => (best === null || better(best, one) ? one : best), null);
+}

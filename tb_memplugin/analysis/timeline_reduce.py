@@ -1,0 +1,126 @@
+"""Keeps a timeline small: fewer moments, and small allocations merged by owner; exact at every moment kept. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_memplugin.analysis.reduce import extreme_rows
+from tb_memplugin.codec import MISSING
+from tb_memplugin.model import Integers
+from tb_memplugin.units import format_bytes
+
+MAX_ALLOCATIONS = 6000
+"""Most rows of a timeline; of a larger step's allocations the largest keep a row of their own, the others share one
+with those of the same layer and category."""
+MAX_MOMENTS = 8000
+"""About the most moments of a timeline: each of its allocations makes one and ends at another."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Columns as in `model.Timeline`."""
+
+    start: Integers
+    end: Integers
+    bytes: Integers
+    rounding_bytes: Integers
+    count: Integers
+    owner: Integers
+    op: Integers
+
+    def take(self, chosen: Integers) -> "Rows":
+        """The chosen rows."""
+        return Rows(*(column[chosen] for column in self.columns()))
+
+    def columns(self) -> list[Integers]:
+        """All columns, in the order of the fields."""
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def reduced(
+    rows: Rows, time_ns: Integers, event: Integers, always: Sequence[int]
+) -> tuple[Rows, Integers, Integers, Integers, list[str]]:
+    """(rows, times, events, kept moments, sentences on what was merged).
+
+    Args:
+        rows: Their moments are those of `time_ns` and `event`.
+        always: Moments to be kept.
+    """
+    moments = len(time_ns)
+    if len(rows.start) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
+        return _sorted(rows), time_ns, event, np.arange(moments), []
+    largest = np.argsort(-rows.bytes, kind="stable")
+    limit = MAX_MOMENTS
+    while True:
+        kept = extreme_rows([_levels(rows, moments)], limit, always=sorted(set(always))).astype(np.int64)
+        placed = _at_kept(rows, kept)
+        own, small = np.sort(largest[: MAX_ALLOCATIONS // 2]), np.sort(largest[MAX_ALLOCATIONS // 2 :])
+        merged = _merged(placed.take(small), len(kept))
+        if len(own) + len(merged.start) <= MAX_ALLOCATIONS or limit <= 16:
+            break
+        limit //= 2
+    alive = own[placed.start[own] < placed.end[own]]
+    pairs = zip(placed.take(alive).columns(), merged.columns(), strict=True)
+    found = _sorted(Rows(*(np.concatenate(pair) for pair in pairs)))
+    return found, time_ns[kept], event[kept], kept, _sentences(rows, small, moments, len(kept))
+
+
+def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str]:
+    told = []
+    if len(small):
+        most = format_bytes(int(rows.bytes[small].max()))
+        told.append(
+            f"Single allocations of up to {most} are not available, because the step made {len(rows.start)} and "
+            f"{MAX_ALLOCATIONS} are kept: {len(small)} small ones are shown together with those of the same layer and "
+            "category."
+        )
+    if kept < moments:
+        told.append(
+            f"Every moment is not available, because the step has {moments} and about {MAX_MOMENTS} are kept: "
+            f"{kept} of them, with the highest and lowest of their neighbours."
+        )
+    return told
+
+
+def _sorted(rows: Rows) -> Rows:
+    return rows.take(np.lexsort((rows.end, rows.start)))
+
+
+def _levels(rows: Rows, moments: int) -> Integers:
+    """Bytes in use at each moment."""
+    changes = np.zeros(moments + 1, np.int64)
+    np.add.at(changes, rows.start, rows.bytes)
+    np.subtract.at(changes, rows.end, rows.bytes)
+    return np.cumsum(changes)[:-1]
+
+
+def _at_kept(rows: Rows, kept: Integers) -> Rows:
+    """The rows with places among the kept moments; live at none where start and end are the same."""
+    start, end = np.searchsorted(kept, rows.start), np.searchsorted(kept, rows.end)
+    return dataclasses.replace(rows, start=start.astype(np.int64), end=end.astype(np.int64))
+
+
+def _merged(rows: Rows, moments: int) -> Rows:
+    """One row for each owner and stretch of moments over which what the owner has does not change."""
+    parts: list[tuple[int, int, int, int, int, int, int]] = []
+    rows = rows.take(np.flatnonzero(rows.start < rows.end))
+    for owner in np.unique(rows.owner).tolist():
+        own = rows.take(np.flatnonzero(rows.owner == owner))
+        unknown = own.rounding_bytes == MISSING
+        columns = (own.bytes, np.where(unknown, 0, own.rounding_bytes), own.count, unknown.astype(np.int64))
+        edges = np.unique(np.concatenate([own.start, own.end]))
+        first, last = np.searchsorted(edges, own.start), np.searchsorted(edges, own.end)
+        levels = []
+        for column in columns:
+            changes = np.zeros(len(edges), np.int64)
+            np.add.at(changes, first, column)
+            np.subtract.at(changes, last, column)
+            levels.append(np.cumsum(changes)[:-1].tolist())
+        for start, end, size, rounding, count, hidden in zip(
+            edges[:-1].tolist(), edges[1:].tolist(), *levels, strict=True
+        ):
+            if size:
+                parts.append((start, end, size, MISSING if hidden else rounding, count, owner, -1))
+    columns_of = np.asarray(parts, np.int64).reshape(-1, 7).T
+    return Rows(*(np.ascontiguousarray(column) for column in columns_of))

@@ -1,0 +1,68 @@
+"""Timelines for the page's tests: at the peak, the ledger of `sample_runs` is live."""
+
+import numpy as np
+import sample_runs
+from sample_runs import MIB, Plan
+
+from tb_memplugin.codec import MISSING
+from tb_memplugin.model import Band, ChunkOwner, PlannedSpan, Timeline
+
+NO_TIMELINE_STEP = 235
+"""The traced step whose timeline was not kept."""
+STAYS = ("weights", "optimizer_state", "other_state", "unattributed")
+LARGEST_PIECE = 4 * MIB
+
+
+def _pieces(size: int) -> list[int]:
+    whole, rest = divmod(size, LARGEST_PIECE)
+    return [LARGEST_PIECE] * whole + ([rest] if rest else [])
+
+
+def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
+    """What moves comes piece after piece up to the peak, and goes in the same order; what stays is always there."""
+    snapshot = sample_runs.snapshot_at(plan, step)
+    ledger = sorted(snapshot.ledger, key=lambda row: row.category)
+    moving = [
+        (owner, size) for owner, row in enumerate(ledger) if row.category not in STAYS for size in _pieces(row.bytes)
+    ]
+    peak = len(moving)
+    moments = 2 * peak + 2
+    rows = [
+        (0, moments, row.bytes, MISSING if row.category == "unattributed" else row.rounding_bytes or 0, owner, -1)
+        for owner, row in enumerate(ledger)
+        if row.category in STAYS
+    ]
+    rows += [(at + 1, peak + at + 2, size, 0, owner, owner) for at, (owner, size) in enumerate(moving)]
+    start, end, sizes, rounding, owners, ops = np.asarray(rows, np.int64).T
+    return Timeline(
+        step=step,
+        phase="train",
+        device=plan.device,
+        wall_time=snapshot.wall_time,
+        mode=snapshot.mode,
+        in_use_bytes=snapshot.in_use_bytes,
+        peak=peak,
+        events=moments - 1,
+        duration_ns=moments * 500_000,
+        time_ns=np.arange(moments) * 500_000,
+        event=np.arange(moments),
+        start=start,
+        end=end,
+        bytes=sizes,
+        rounding_bytes=rounding,
+        count=np.asarray([0 if ledger[owner].category == "unattributed" else 1 for owner in owners]),
+        owner=owners,
+        op=ops,
+        owners=tuple(ChunkOwner(row.layer, row.category, row.trainable) for row in ledger),
+        ops=tuple(f"{row.layer or 'data'}/{row.category}" for row in ledger),
+        bands=(
+            Band("forward", 0, peak + 1),
+            Band("backward", peak + 1, peak + 3),
+            Band("backward_and_update", peak + 3, moments - 6),
+            Band("update", moments - 6, moments),
+        ),
+        planned=(PlannedSpan(2, moments - 2),) if planned else (),
+        not_available=("Measured times inside compiled modules are not available, because this is a sample.",)
+        if planned
+        else (),
+    )
