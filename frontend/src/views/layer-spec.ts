@@ -53,9 +53,9 @@ export function layerSpec({ step, wall_time, parts }: LayerSteps, { choices, sch
     parts.map(({ bytes }) => bytes),
   );
   const range: Range = rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
-  // The first and the last traced step stand for everything before and after them.
+  // As in the overview, a traced step stands for those up to the next one, the first also for those before it.
   const edges = stack.edges.map((edge, index, all) =>
-    index === 0 ? Math.min(edge, range[0]) : index === all.length - 1 ? Math.max(edge, range[1]) : edge,
+    index === 0 ? Math.min(edge, range[0]) : index === all.length - 1 ? Math.max(edge, range[1]) : (x[index] ?? edge),
   );
   const layout = { ...stack, edges };
   const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;

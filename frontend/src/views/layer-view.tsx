@@ -167,7 +167,7 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
               describe={(index) => `step ${at(steps.step, index) ?? "?"}: ${formatBytes(totalOf(steps, index))}`}
             />
             <p class="legend">
-              <span>The full lines are traced steps, where it was measured; between them the nearest one is shown, lighter.</span>
+              <span>The full lines are traced steps, where it was measured; after each it is shown, lighter, up to the next.</span>
               <span class="hint">Drag to zoom, double-click for all, click to pin a step, Esc to clear</span>
             </p>
           </div>
