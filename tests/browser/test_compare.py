@@ -120,6 +120,7 @@ PICTURES = {
     "overview": {"PNG"},
     "layers": {"SVG"},
     "frozen": {"PNG"},
+    "step": {"PNG", "SVG"},
     "fragmentation": {"PNG"},
     "oom": {"PNG", "SVG"},
     "compare": {"PNG", "SVG"},

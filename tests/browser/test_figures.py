@@ -15,6 +15,7 @@ PLACES = {
     "layers in groups": {"view": "layers", "run": "frozen", "group": "type"},
     "layer": {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"},
     "frozen": {"view": "frozen", "run": "frozen"},
+    "step": {"view": "step", "run": "frozen", "step": 3},
     "fragmentation": {"view": "fragmentation", "run": "frozen", "step": 3},
     "oom": {"view": "oom", "run": "died_fragmentation"},
     "compare": {"view": "compare", "run": "frozen", "other": "all_trainable"},
@@ -43,7 +44,7 @@ def test_every_figure_says_what_it_is(page: Page, address: str, name: str) -> No
         lines = tip.split("\n")
         assert len(lines) >= 2 and len(lines[1]) > 5, (shown, tip)
         if size:
-            assert exact(size) in lines[0], (shown, tip)
+            assert exact(size) in tip, (shown, tip)
 
 
 @pytest.mark.parametrize("name", [name for name in PLACES if name != "compare"])

@@ -14,6 +14,7 @@ VIEWS = {
     "layers": "frozen",
     "layer": "frozen",
     "frozen": "frozen",
+    "step": "frozen",
     "fragmentation": "frozen",
     "oom": "died_fragmentation",
     "compare": "frozen",

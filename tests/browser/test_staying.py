@@ -60,7 +60,7 @@ def boxes(frame: FrameLocator) -> Any:
     return frame.locator("body").evaluate(BOXES)
 
 
-@pytest.mark.parametrize("view", ["overview", "layers", "frozen", "fragmentation", "layer", "compare", "oom"])
+@pytest.mark.parametrize("view", ["overview", "layers", "frozen", "step", "fragmentation", "layer", "compare", "oom"])
 def test_reload_moves_nothing(page: Page, address: str, view: str) -> None:
     run = "died_capacity" if view == "oom" else "frozen"
     frame = harness.open_tab(page, address, urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"}))
