@@ -41,11 +41,19 @@ class Standing(NamedTuple):
 
 
 class _Item(NamedTuple):
+    """A chunk that Python or an earlier window knows of.
+
+    Attributes:
+        size: Bytes of the chunk, the least possible where that is not `known`.
+    """
+
     address: int
     layer: str | None
     category: Category
     trainable: bool | None
     requested: int
+    size: int
+    known: bool
 
 
 def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[Standing, ...]:
@@ -53,23 +61,21 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
     old = found.birth == -1
     died = set(found.address[old].tolist())
     budget = trace.start_in_use - int(found.allocated[old].sum())
-    items = _in_pool(_items(facts, died), trace, facts, budget)
-    sizes, unknown = _sizes(items, trace, facts)
-    items, sizes = _with_remembered(items, sizes, trace, facts, found, budget)
-    left = budget - sum(sizes.values())
+    items = _there(_items(trace, facts, died), trace, facts, found, budget)
+    left = budget - sum(item.size for item in items)
     small = int(TOLERANCE * int(trace.in_use.max()))
     unseen = _unseen_inputs(trace, facts, found, items, left, small)
     certain = bool(facts.chunks) and unseen is not None
-    more, rest = _remainders(
-        unknown, *_bounded(unknown, _here(items, trace), facts), left - (unseen or 0), small, certain
-    )
+    unknown = [item for item in items if not item.known]
+    most = _bounded(unknown, _here(items, trace), facts)
+    more, rest = _remainders(unknown, *most, left - (unseen or 0), small, certain)
     known = (
         Standing(
             item.address,
             item.layer,
             item.category,
             item.trainable,
-            sizes[item.address] + more.get(item.address, 0),
+            item.size + more.get(item.address, 0),
             item.requested,
         )
         for item in items
@@ -146,68 +152,75 @@ def _unseen_inputs(
     return beyond if beyond > small else 0
 
 
-def _items(facts: TraceFacts, died: set[int]) -> list[_Item]:
+def _items(trace: AllocationTrace, facts: TraceFacts, died: set[int]) -> list[_Item]:
+    """Variables and held tensors, less those that died.
+
+    What an earlier window saw of a chunk does not hold where something else is now where the chunk would reach to.
+    """
     items: dict[int, _Item] = {}
+
+    def add(address: int, layer: str | None, category: Category, trainable: bool | None, requested: int) -> None:
+        if requested and address not in died:
+            least = _Item(address, layer, category, trainable, requested, rounded_bytes(requested), False)
+            items.setdefault(address, least)
+
     for variable in facts.variables:
-        address = variable.start_address
-        if address is not None and variable.requested_bytes and address not in died:
-            item = _Item(address, variable.layer, variable.role, variable.trainable, variable.requested_bytes)
-            items.setdefault(address, item)
+        if variable.start_address is not None:
+            role, size = variable.role, variable.requested_bytes
+            add(variable.start_address, variable.layer, role, variable.trainable, size)
     for tensor in facts.tensors:
-        if tensor.requested_bytes and tensor.address not in died:
-            items.setdefault(tensor.address, _Item(tensor.address, None, tensor.category, None, tensor.requested_bytes))
+        add(tensor.address, None, tensor.category, None, tensor.requested_bytes)
+    here = _here(list(items.values()), trace)
+    for address, item in items.items():
+        seen = facts.chunks.get(address)
+        if (
+            seen is not None
+            and seen.requested == item.requested
+            and address + seen.allocated <= _next(here, address + item.size)
+        ):
+            items[address] = item._replace(size=seen.allocated, known=True)
     return list(items.values())
 
 
-def _in_pool(items: list[_Item], trace: AllocationTrace, facts: TraceFacts, budget: int) -> list[_Item]:
-    """The items that lie in the allocator's pool.
+def _there(items: list[_Item], trace: AllocationTrace, facts: TraceFacts, found: Chunks, budget: int) -> list[_Item]:
+    """What of the items and of the chunks that earlier windows left behind is in the allocator's pool.
 
-    On an accelerator all do. On the CPU, tensors made from Python values do not: what lies near addresses that the
-    allocator gave out is its own, the rest as far as the bytes in use allow, variables first.
+    On an accelerator all items are. On the CPU, tensors made from Python values are not: variables near addresses that
+    the allocator gave out are its own, and what it was seen to allocate; the rest as far as the bytes in use allow.
     """
-    if not trace.device.startswith("CPU"):
-        return items
-    seen = distinct(trace.address, facts.addresses)
-    address = np.asarray([item.address for item in items], np.int64)
-    place = np.searchsorted(seen, address)
-    above, below = seen[np.minimum(place, len(seen) - 1)], seen[np.maximum(place - 1, 0)]
-    near = (np.abs(above - address) <= NEAR) & (np.abs(address - below) <= NEAR)
-    taken = [item for item, is_near in zip(items, near, strict=True) if is_near]
-    others = [item for item, is_near in zip(items, near, strict=True) if not is_near]
-    left = budget - sum(_size_at_least(item, facts) for item in taken)
-    for item in sorted(others, key=lambda item: (item.category in ("inputs", "other_state"), -item.requested)):
-        size = _size_at_least(item, facts)
+    sure, near, far = items, [], []
+    if trace.device.startswith("CPU"):
+        tensors = {tensor.address for tensor in facts.tensors}
+        is_near = dict(zip(items, _near(items, trace, facts), strict=True))
+        sure = [item for item in items if is_near[item] and (item.known or item.address not in tensors)]
+        doubtful = sorted(set(items) - set(sure), key=lambda item: (item.address in tensors, -item.size))
+        near = [item for item in doubtful if is_near[item]]
+        far = [item for item in doubtful if not is_near[item]]
+    left_behind = _left_behind(items, facts, found)
+    groups = [
+        [item for item in left_behind if item.category == "other_state"],
+        *([item] for item in near),
+        [item for item in left_behind if item.category == "inputs"],
+        *([item] for item in far),
+    ]
+    left = budget - sum(item.size for item in sure)
+    taken = list(sure)
+    for group in groups:
+        size = sum(item.size for item in group)
         if size <= left:
-            taken.append(item)
+            taken.extend(group)
             left -= size
     return taken
 
 
-def _known_size(item: _Item, facts: TraceFacts) -> int | None:
-    """The chunk's size as an earlier window saw it."""
-    seen = facts.chunks.get(item.address)
-    return seen.allocated if seen is not None and seen.requested == item.requested else None
-
-
-def _size_at_least(item: _Item, facts: TraceFacts) -> int:
-    return _known_size(item, facts) or rounded_bytes(item.requested)
-
-
-def _sizes(items: list[_Item], trace: AllocationTrace, facts: TraceFacts) -> tuple[dict[int, int], list[_Item]]:
-    """Sizes of the chunks by address, and those of which only the least possible is known.
-
-    What an earlier window saw does not hold where something else is now where the chunk would reach to.
-    """
-    here = _here(items, trace)
-    sizes: dict[int, int] = {}
-    unknown: list[_Item] = []
-    for item in items:
-        size, need = _known_size(item, facts), rounded_bytes(item.requested)
-        if size is None or item.address + size > _next(here, item.address + need):
-            unknown.append(item)
-            size = need
-        sizes[item.address] = size
-    return sizes, unknown
+def _near(items: list[_Item], trace: AllocationTrace, facts: TraceFacts) -> list[bool]:
+    """Whether the items lie between addresses near them that the allocator gave out."""
+    seen = distinct(trace.address, facts.addresses)
+    address = np.asarray([item.address for item in items], np.int64)
+    place = np.searchsorted(seen, address)
+    above, below = seen[np.minimum(place, len(seen) - 1)], seen[np.maximum(place - 1, 0)]
+    near: list[bool] = ((np.abs(above - address) <= NEAR) & (np.abs(address - below) <= NEAR)).tolist()
+    return near
 
 
 def _here(items: list[_Item], trace: AllocationTrace) -> Integers:
@@ -215,37 +228,25 @@ def _here(items: list[_Item], trace: AllocationTrace) -> Integers:
     return distinct(trace.address, np.asarray([item.address for item in items], np.int64))
 
 
-def _with_remembered(
-    items: list[_Item],
-    sizes: dict[int, int],
-    trace: AllocationTrace,
-    facts: TraceFacts,
-    found: Chunks,
-    budget: int,
-) -> tuple[list[_Item], dict[int, int]]:
-    """Adds the chunks that earlier windows left behind, as far as they can still be there: constants of compiled
-    functions, batches.
+def _left_behind(items: list[_Item], facts: TraceFacts, found: Chunks) -> list[_Item]:
+    """Chunks that earlier windows left behind, as far as they can still be there: constants of compiled functions,
+    batches.
 
     Where this window allocates without anything being freed before, there was nothing.
     """
-    starts = np.concatenate([found.address, np.fromiter(sizes, np.int64, len(sizes))])
-    ends = np.concatenate(
-        [found.address + found.allocated, starts[len(found) :] + np.fromiter(sizes.values(), np.int64, len(sizes))]
-    )
+    starts = np.concatenate([found.address, np.asarray([item.address for item in items], np.int64)])
+    sizes = np.concatenate([found.allocated, np.asarray([item.size for item in items], np.int64)])
     order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    ends = np.maximum.accumulate((starts + sizes)[order])
     first = np.fromiter(facts.chunks, np.int64, len(facts.chunks))
     last = first + np.asarray([chunk.allocated for chunk in facts.chunks.values()], np.int64)
-    place = np.searchsorted(starts, last, side="left")
+    place = np.searchsorted(starts[order], last, side="left")
     free = (place == 0) | (np.append(ends, 0)[place - 1] <= first)
-    more = [
-        _Item(address, None, facts.chunks[address].category, None, facts.chunks[address].requested)
+    return [
+        _Item(address, None, chunk.category, None, chunk.requested, chunk.allocated, True)
         for address in first[free].tolist()
+        for chunk in (facts.chunks[address],)
     ]
-    added = {item.address: facts.chunks[item.address].allocated for item in more}
-    if sum(added.values()) + sum(sizes.values()) > budget:
-        return items, sizes
-    return items + more, {**sizes, **added}
 
 
 def learned(known: Mapping[int, KnownChunk], trace: AllocationTrace) -> dict[int, KnownChunk]:
@@ -272,7 +273,7 @@ def _bounded(unknown: list[_Item], here: Integers, facts: TraceFacts) -> tuple[d
     bounded: dict[int, int] = {}
     open_ended: dict[int, int] = {}
     for item in unknown:
-        need = rounded_bytes(item.requested)
+        need = item.size
         most = min(need, SPLIT_AT) - ROUNDING
         end = item.address + need
         beyond = min(_next(here, end), _next_seen(facts, item.address, end, end + most)) - end

@@ -1,4 +1,4 @@
-"""Eager tensors that Python holds: data kept on the device, batches, constants.
+"""Eager tensors that Python holds: data kept on the device, batches, constants; and models that nobody named.
 
 Only Python's garbage collector knows them all, and asking it for all objects takes 50 to 100 ms on the training's
 thread. So what was found is remembered, weakly, and it is asked again only where more is in use than variables and the
@@ -23,6 +23,7 @@ class HeldTensors:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, bool]] = {}  # id -> weak reference, whether of the training data
+        self._models: dict[int, Any] = {}  # id -> weak reference
         self._left: Mapping[str, int] = {}  # by device, bytes that were unexplained after the last search
         self._windows = 0
         self._next_full_search = 0
@@ -55,6 +56,12 @@ class HeldTensors:
             self._left = {device: min(left, rest.get(device, left)) for device, left in self._left.items()}
         return tuple(self._facts(set(taken)))
 
+    def models(self) -> list[Any]:
+        """The program's models as far as searches found them."""
+        alive = {key: reference() for key, reference in self._models.items()}
+        self._models = {key: self._models[key] for key, model in alive.items() if model is not None}
+        return [model for model in alive.values() if model is not None]
+
     def _alive(self) -> Iterator[tuple[Any, bool]]:
         for key, (reference, is_input) in list(self._known.items()):
             tensor = reference()
@@ -79,9 +86,10 @@ class HeldTensors:
         return any(rest[device] - self._left.get(device, 0) > SEARCH_SHARE * size for device, size in in_use.items())
 
     def _search(self, models: list[Any], generations: Iterable[int | None]) -> None:
+        import keras
         import tensorflow as tf
 
-        kind, datasets = type(tf.constant(0)), _subclasses(tf.data.Dataset)
+        kind, datasets, model_kinds = type(tf.constant(0)), _subclasses(tf.data.Dataset), _subclasses(keras.Model)
         tensors: list[Any] = []
         of_datasets: set[int] = set()
         for generation in generations:
@@ -90,6 +98,8 @@ class HeldTensors:
                     tensors.append(item)
                 elif type(item) in datasets:
                     of_datasets.update(id(tensor) for tensor in getattr(item, "_tensors", ()))
+                elif type(item) in model_kinds:
+                    self._models[id(item)] = weakref.ref(item)
         shapes = {shape for model in models for shape in _data_shapes(model)}
         for item in tensors:
             if item.dtype not in (tf.resource, tf.variant, tf.string):

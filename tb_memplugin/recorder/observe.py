@@ -393,8 +393,10 @@ class ModelObserver:
         self._memory[trace.device].remember(trace, facts.window)
 
     def _models(self) -> list[tuple[Any, Any]]:
-        """Watched models with their optimizers, then other models whose layers were called."""
+        """Watched models with their optimizers, then other models whose layers were called or that Python holds."""
         pairs = [(model(), optimizer() if optimizer is not None else None) for model, optimizer in self._watched]
         models = [(model, optimizer) for model, optimizer in pairs if model is not None]
-        known = {id(model) for model, _ in models}
-        return models + [(layer, None) for layer in list(seen.outermost) if id(layer) not in known]
+        others = {id(model): model for model in (*seen.outermost, *self._held.models())}
+        for model, _ in models:
+            others.pop(id(model), None)
+        return models + [(model, None) for model in others.values()]

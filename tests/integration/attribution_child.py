@@ -269,6 +269,55 @@ def rematerialised() -> Any:
     return model, noise(64, 32, 32, 3), classes(64)
 
 
+class Scoped(L.Layer):
+    """A layer whose name scope is that of another one."""
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.add_weight(shape=(shape[-1], 512))
+
+    def call(self, x: Any) -> Any:
+        with tf.name_scope("odd/plain"):
+            return tf.nn.relu(tf.matmul(x, self.kernel))
+
+
+class Tower(L.Layer):
+    """A layer that makes a model when it is built."""
+
+    def build(self, shape: Any) -> None:
+        self.inner = keras.Sequential([L.Dense(384, "relu", name="dense"), L.Dense(256, "relu")], name="inner")
+        self.inner.build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.inner(x)
+
+
+class Loop(L.Layer):
+    """The same weights three times, in a loop of TensorFlow."""
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.add_weight(shape=(shape[-1], shape[-1]))
+
+    def call(self, x: Any) -> Any:
+        return tf.while_loop(lambda step, _: step < 3, lambda step, x: (step + 1, tf.tanh(x @ self.kernel)), (0, x))[1]
+
+
+def odd() -> Any:
+    layers = [Scoped(name="scoped"), L.Dense(512, "relu", name="plain"), Tower(name="tower"), Loop(name="loop")]
+    model = keras.Sequential([keras.Input((64,)), L.Dense(64), *layers, L.Dense(10)], name="odd")
+    model.layers[0].trainable = False
+    return model, noise(2048, 64), classes(2048)
+
+
+def two_models() -> Any:
+    """A layer shared by two models of the process, of which one is trained and the other only ran."""
+    trunk = L.Dense(512, activation="relu", name="trunk")
+    first = keras.Sequential([keras.Input((64,)), trunk, L.Dense(10, name="head")], name="first")
+    second = keras.Sequential([keras.Input((64,)), trunk, L.Dense(700, name="head")], name="second")
+    second(noise(4, 64))
+    first.keep = [second]
+    return first, noise(2048, 64), classes(2048)
+
+
 def custom_loop() -> tuple[Any, Any, Any, int]:
     """A ``GradientTape`` loop under ``tf.function`` whose peak, a large temporary, is when all gradients are there."""
     model = keras.Sequential([keras.Input((512,)), *(L.Dense(1024, use_bias=False) for _ in range(3)), L.Dense(10)])
@@ -312,6 +361,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "convolutions": convolutions,
     "own_step": own_step,
     "rematerialised": rematerialised,
+    "odd": odd,
+    "two_models": two_models,
 }
 
 

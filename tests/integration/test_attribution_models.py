@@ -25,12 +25,15 @@ GRAPH = [
     "convolutions",
     "convolutions:mixed",
     "convolutions:steps",
+    "convolutions:accumulation",
+    "odd",
     "own_step",
     "rematerialised",
     "custom_loop",
 ]
-XLA = ["convolutions:xla", "vgg16_frozen:xla", "transformer:xla", "lstm:xla"]
-EAGER = ["convolutions:eager", "unet:eager"]
+LARGE = ["vgg16_frozen", "mobilenet", "efficientnet", "transformer", "lstm", "unet"]
+XLA = [f"{name}:xla" for name in ("convolutions", *LARGE)]
+EAGER = [f"{name}:eager" for name in ("convolutions", *LARGE)]
 
 
 @functools.cache
@@ -90,7 +93,7 @@ def test_weights_and_slots_of_every_layer_are_exact(scenario: str) -> None:
         if scenario.endswith(":steps") and layer["weights"] != layer["trainable"]:
             continue  # statistics that move at each step: between two steps of one window their buffer is workspace
         assert weights.get(path, 0) == layer["weights"], path
-        assert slots.get(path, 0) == 2 * layer["trainable"], path  # Adam keeps two
+        assert slots.get(path, 0) == 2 * layer["trainable"], path  # Adam keeps two, accumulation and momentum are two
     assert set(weights) - {None} <= {path for path, layer in answer["layers"].items() if layer["weights"]}
 
 
@@ -143,6 +146,26 @@ def test_a_layer_called_twice_and_nested_models_with_equal_names() -> None:
     slots = requested(answer, "optimizer_state")
     assert "both/b/dense" in slots
     assert "both/a/dense" not in slots
+
+
+def test_layers_with_scopes_models_and_loops_of_their_own() -> None:
+    answer = trained("odd")
+    outputs = {"dense": 64, "scoped": 512, "plain": 512, "tower/inner/dense": 384, "tower/inner/dense_2": 256}
+    waiting, batch = held(answer), answer["batch"]
+    for path, units in outputs.items():
+        assert waiting[f"odd/{path}"] == batch * units * 4, path
+    rounds = 3 * batch * 256 * 4
+    assert rounds <= waiting["odd/loop"] <= 1.001 * rounds  # lists of tensors, with what lists need
+
+
+def test_weights_of_a_model_that_only_ran_are_its_own_and_a_shared_layer_is_counted_once() -> None:
+    answer = trained("two_models")
+    weights = requested(answer, "weights")
+    assert weights["first/trunk"] == 4 * (64 * 512 + 512)
+    assert weights["first/head"] == 4 * (512 * 10 + 10)
+    assert weights["second/head"] == 4 * (512 * 700 + 700)
+    assert set(weights) - {None} == {"first/trunk", "first/head", "second/head"}
+    assert share(answer, "unattributed") <= 0.005
 
 
 def test_frozen_backbone_below_the_first_trainable_layer_holds_nothing() -> None:
