@@ -1,40 +1,98 @@
-"""How many examples a traced step worked on: Keras leaves the batch open, the shapes of the results tell it."""
+"""How many examples a traced step worked on: Keras leaves the batch open, the shapes of tensors tell it."""
 
 import collections
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from tb_memplugin.model import LayerTable
+import numpy as np
+
+from tb_memplugin.analysis.owner_memory import SeenStep
+from tb_memplugin.model import Layer, LayerTable
 from tb_memplugin.trace import AllocationTrace
 
 
-def batch_size(traces: Iterable[AllocationTrace], table: LayerTable) -> int | None:
-    """The leading dimension that most results of the shape of a layer's output have, None if there are none.
+class Traced(NamedTuple):
+    """A traced step on one device; `seen` says whose its chunks were, None if that is not known."""
 
-    Only outputs whose sole open dimension is the first one are looked for, e.g. ``[-1, 48, 48, 64]``; of a square
-    layer, a gradient of its weights has such a shape too, and is left out.
+    trace: AllocationTrace
+    seen: SeenStep | None
+
+
+def batch_size(traced: Iterable[Traced], table: LayerTable) -> int | None:
+    """The leading dimension of what depends on the batch, None if nothing says it.
+
+    The surest word counts: what layers hold for the backward pass in the shape of their outputs; what was read as
+    input, if all of it has the same first dimension; anything in the shape of a layer's output that has not the size of
+    weights, which in a square layer is nothing where the batch is as large as the layer is wide. Only outputs whose
+    sole open dimension is the first one are looked for, e.g. ``[-1, 48, 48, 64]``.
     """
-    tails = {
-        layer.output_shape[1:]
-        for layer in table.layers
-        if layer.output_shape and len(layer.output_shape) > 1 and layer.output_shape[0] == -1
-    }
+    steps = list(traced)
+    for found in (_held(steps, table), _read(steps), _shaped(steps, table)):
+        counted = collections.Counter(found)
+        if counted:
+            most = max(counted.values())
+            return max(size for size, count in counted.items() if count == most)
+    return None
+
+
+def _held(steps: Iterable[Traced], table: LayerTable) -> list[int]:
+    """Leading dimensions of the forward results of layers, as their owners are known."""
+    tails = {layer.path: layer.output_shape[1:] for layer in table.layers if layer.output_shape and _is_open(layer)}
+    found = []
+    for trace, seen in steps:
+        for birth, layer, category in _born(seen):
+            shape = _parse(trace.text(int(trace.shape[birth])))
+            # The kernel in another dtype, which mixed precision makes, has a shape of the layer's as well.
+            is_cast = (trace.text(int(trace.op[birth])) or "").rpartition("/")[2].startswith("Cast")
+            is_held = category == "activations" and not is_cast and trace.region[birth] == _index(trace, "output")
+            if is_held and shape and shape[0] > 0 and layer in tails and shape[1:] == tails[layer]:
+                found.append(shape[0])
+    return found
+
+
+def _read(steps: Iterable[Traced]) -> list[int]:
+    """The first dimension of everything that was read as input, if that is the same."""
+    first = set()
+    for trace, seen in steps:
+        for birth, _, category in _born(seen):
+            shape = _parse(trace.text(int(trace.shape[birth]))) if category == "inputs" else None
+            if shape:
+                first.add(shape[0])
+    return [size for size in first if size > 0] if len(first) == 1 else []
+
+
+def _shaped(steps: Iterable[Traced], table: LayerTable) -> list[int]:
+    """Leading dimensions of results that have the shape of a layer's output and not the size of its weights."""
+    tails = {layer.output_shape[1:] for layer in table.layers if layer.output_shape and _is_open(layer)}
     weights = {
         size
         for layer in table.layers
         if layer.output_shape
         for size in (layer.parameters, layer.parameters - layer.output_shape[-1])
     }
-    counted: collections.Counter[int] = collections.Counter()
-    for trace in traces:
+    found = []
+    for trace, _ in steps:
         for at in trace.shape[trace.region == _index(trace, "output")].tolist():
             shape = _parse(trace.text(at))
             if shape and shape[0] > 0 and shape[1:] in tails and math.prod(shape) not in weights:
-                counted[shape[0]] += 1
-    if not counted:
-        return None
-    most = max(counted.values())
-    return max(size for size, count in counted.items() if count == most)
+                found.append(shape[0])
+    return found
+
+
+def _born(seen: SeenStep | None) -> Iterator[tuple[int, str | None, str]]:
+    """(number of the allocation, layer, category) of every chunk of the step."""
+    if seen is None:
+        return
+    for row in np.flatnonzero(seen.birth >= 0).tolist():
+        owner = seen.owners[int(seen.owner[row])]
+        yield int(seen.birth[row]), owner.layer, owner.category
+
+
+def _is_open(layer: Layer) -> bool:
+    """Whether the first dimension of the layer's output is open, and not the only one."""
+    shape = layer.output_shape
+    return shape is not None and len(shape) > 1 and shape[0] == -1
 
 
 def _index(trace: AllocationTrace, text: str) -> int:

@@ -203,7 +203,8 @@ class OwnerJoin:
         """How many times as large as in the traced step the batch is.
 
         The op's own request tells it; where that does not depend on the batch, the factor that best explains the sizes
-        of what is left, if it explains most of it and makes a whole number of the traced batch.
+        of what is left, if it explains most of it and makes a whole number of the traced batch. Of several that explain
+        as much, the one that explains more different sizes, the request among them.
         """
         step = next((step for step in seen if step.phase == phase), None)
         if step is None:
@@ -223,7 +224,9 @@ class OwnerJoin:
         if batch is not None:
             candidates = {scale for scale in candidates if abs(batch * scale - round(batch * scale)) < 1e-6}
         explained = {scale: sum(left[size] for size in left if size / scale in sizes) for scale in {1.0, *candidates}}
-        best = max(sorted(explained), key=lambda scale: explained[scale])
+        different = {*left, requested or 0}
+        kinds = {scale: sum(size / scale in sizes for size in different) for scale in explained}
+        best = max(sorted(explained), key=lambda scale: (explained[scale], kinds[scale]))
         enough = 2 * explained[best] > sum(left.values()) and explained[best] > explained[1.0]
         return best if enough else 1.0
 
@@ -278,14 +281,15 @@ class OwnerJoin:
             rows = np.flatnonzero(sizes == size)
             if not len(rows):
                 continue
+            known = self._known_owners(size)
+            count = len(open_rows) + len(known)
+            there = _nearest(step, rows, point.event, count) if point.event >= 0 else _whenever(step, rows, count)
+            left = _without([step.owners[number] for number in step.owner[there].tolist()], known)
+            if len(left) == len(open_rows):
+                for row, owner in zip(open_rows, left, strict=True):
+                    self._give(row, owner, "size")
+                continue
             if point.event >= 0:
-                known = self._known_owners(size)
-                there = _nearest(step, rows, point.event, len(open_rows) + len(known))
-                left = _without([step.owners[number] for number in step.owner[there].tolist()], known)
-                if len(left) == len(open_rows):
-                    for row, owner in zip(open_rows, left, strict=True):
-                        self._give(row, owner, "size")
-                    continue
                 rows = _there(step, rows, point.event)
             shared = _common(step.owners[number] for number in set(step.owner[rows].tolist()))
             for row in open_rows:
@@ -306,6 +310,19 @@ def _nearest(step: SeenStep, rows: Integers, event: int, count: int) -> Integers
         if len(there) == count:
             return there
     return np.empty(0, np.int64)
+
+
+def _whenever(step: SeenStep, rows: Integers, count: int) -> Integers:
+    """Those of the rows that were there whenever so many of them were, if they had the same owners each time."""
+    found: Integers = np.empty(0, np.int64)
+    for instant in sorted({*(step.birth[rows] + 1).tolist(), *(step.death[rows] + 1).tolist()}):
+        there = _there(step, rows, instant)
+        if len(there) != count:
+            continue
+        if len(found) and sorted(step.owner[found].tolist()) != sorted(step.owner[there].tolist()):
+            return np.empty(0, np.int64)
+        found = there
+    return found
 
 
 def _there(step: SeenStep, rows: Integers, instant: int) -> Integers:
@@ -349,6 +366,14 @@ def observed_batch(
     if known and traced_batch is not None:
         batch = traced_batch * scale
         return round(batch) if abs(batch - round(batch)) < 1e-6 else None
+    return batch_of(shape, layer)
+
+
+def batch_of(shape: str | None, layer: Layer | None) -> int | None:
+    """Examples that a tensor of the layer is made of: its first dimension, if it has the shape of the layer's results.
+
+    None also where it may be a gradient of the layer's weights.
+    """
     numbers = [int(size) for size in re.findall(r"\d+", (shape or "").partition("]")[0])]
     expected = layer.output_shape if layer is not None else None
     if layer is None or expected is None or len(numbers) < 2 or expected[0] != -1 or tuple(numbers[1:]) != expected[1:]:

@@ -1,6 +1,8 @@
 """The post-mortem of a failed allocation: why it failed, who held the memory, what would have let it pass. Pure."""
 
 import dataclasses
+import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +20,12 @@ _ONLY_FOR_TRAINING = ("optimizer_state", "weight_gradients", "activations")
 
 @dataclasses.dataclass(frozen=True)
 class Death:
-    """What is known of the failed allocation beside the chunks; fields as in `Oom`."""
+    """What is known of the failed allocation beside the chunks; fields as in `Oom`.
+
+    Attributes:
+        uncertain_bytes: By how much the request may be larger or smaller than said.
+        compiled: Whether a compiled module asked for it, for all of its layers in one piece.
+    """
 
     identifier: str
     status: OomStatus
@@ -30,6 +37,8 @@ class Death:
     op: str | None = None
     layer: str | None = None
     shape: str | None = None
+    uncertain_bytes: int = 0
+    compiled: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -51,10 +60,20 @@ def post_mortem(
     remedies: tuple[Remedy, ...] = ()
     if taken is not None:
         ledger = ledger_of(taken)
-        verdict, reason = _verdict(taken, death.requested_bytes)
+        verdict, reason = _verdict(taken, death)
         if death.requested_bytes is not None and verdict is not None:
             remedies = _remedies(death, taken, verdict, ledger, layers, batch_size)
         notes += taken.not_available
+    if death.compiled:
+        notes.append(
+            "The request's own layer and what a smaller batch would free are not available, because a compiled module "
+            "asks for the memory of all its layers in one piece, planned for its batch."
+        )
+    if death.uncertain_bytes:
+        notes.append(
+            "The exact size of the request is not available, because XLA's message rounds it: it may differ by "
+            f"{format_bytes(death.uncertain_bytes)}."
+        )
     if death.requested_bytes is None:
         notes.append("The size of the request is not available, because TensorFlow did not get to say it.")
     sizes = None if taken is None else bfc.free_sizes(taken)
@@ -95,9 +114,13 @@ def _largest(taken: AllocatorMap | None) -> int | None:
     return int(sizes.max()) if len(sizes) else 0
 
 
-def _verdict(taken: AllocatorMap, requested: int | None) -> tuple[Verdict | None, str]:
-    if requested is not None:
-        return bfc.verdict(taken, requested)
+def _verdict(taken: AllocatorMap, death: Death) -> tuple[Verdict | None, str]:
+    if death.requested_bytes is not None:
+        least, most = (death.requested_bytes + sign * death.uncertain_bytes for sign in (-1, 1))
+        verdict, reason = bfc.verdict(taken, death.requested_bytes)
+        if bfc.verdict(taken, least)[0] == bfc.verdict(taken, most)[0]:
+            return verdict, reason
+        return None, f"The verdict is not available, because the request is not known exactly enough. {reason}"
     sizes = bfc.free_sizes(taken)
     largest = int(sizes.max()) if len(sizes) else 0
     if taken.complete and largest == int(sizes.sum()) and not bfc.unreserved_bytes(taken):
@@ -122,7 +145,7 @@ def _remedies(
     layers: Sequence[Layer],
     batch_size: int | None,
 ) -> tuple[Remedy, ...]:
-    rounded = bfc.rounded_bytes(death.requested_bytes or 0)
+    rounded = bfc.rounded_bytes((death.requested_bytes or 0) + death.uncertain_bytes)
     free = (taken.pool_bytes or 0) - (taken.in_use_bytes or 0)
     unreserved = bfc.unreserved_bytes(taken) or 0
     usable = free + (unreserved if unreserved < rounded else 0)
@@ -132,7 +155,7 @@ def _remedies(
     found: list[Remedy | None] = []
     if verdict == "fragmentation":
         found.append(_one_piece(usable, largest, len(sizes), rounded, bfc.gives_regions_back(taken)))
-    found.append(_smaller_batch(death, taken, short, batch_size))
+    found.append(_smaller_batch(death, taken, short, batch_size, layers))
     found.append(_freezing(ledger, layers, short))
     if verdict == "capacity":
         found.append(
@@ -151,13 +174,24 @@ def _one_piece(usable: int, largest: int, blocks: int, rounded: int, is_gpu: boo
     return Remedy("one_piece", sentence, usable - largest, usable >= rounded)
 
 
-def _smaller_batch(death: Death, taken: AllocatorMap, short: int, batch_size: int | None) -> Remedy | None:
+def _of_weights(death: Death, layers: Sequence[Layer]) -> bool:
+    """Whether the request has the size of its layer's weights: a gradient, in a layer as wide as the batch is large."""
+    layer = next((layer for layer in layers if layer.path == death.layer), None)
+    if layer is None or not layer.output_shape or "gradient" not in (death.op or ""):
+        return False
+    elements = math.prod(int(size) for size in re.findall(r"\d+", (death.shape or "").partition("]")[0]))
+    return elements in (layer.parameters, layer.parameters - layer.output_shape[-1])
+
+
+def _smaller_batch(
+    death: Death, taken: AllocatorMap, short: int, batch_size: int | None, layers: Sequence[Layer]
+) -> Remedy | None:
     """The largest batch that would have passed, by the bytes of an example as they lay there."""
-    if not batch_size or batch_size < 2:
+    if not batch_size or batch_size < 2 or death.compiled:
         return None
     with_batch = [number for number, owner in enumerate(taken.owners) if owner.category in _WITH_THE_BATCH]
     bytes_with_batch = int(taken.bytes[np.isin(taken.owner, with_batch)].sum())
-    if (death.shape or "").startswith((f"[{batch_size},", f"[{batch_size}]")):
+    if (death.shape or "").startswith((f"[{batch_size},", f"[{batch_size}]")) and not _of_weights(death, layers):
         bytes_with_batch += death.requested_bytes or 0
     each = bytes_with_batch / batch_size
     if each < 1:

@@ -56,7 +56,11 @@ _TENSOR = re.compile(
     r"(?: on (?P<device>\S+))?(?: by allocator (?P<allocator>\S+))?"
 )
 _NODE = re.compile(r"\[\[(?:\{\{)?node (?P<node>[^\s}\]]+)")
-_XLA_BYTES = re.compile(r"[Oo]ut of memory (?:while )?trying to allocate (?P<bytes>\d+) bytes")
+_XLA_BYTES = re.compile(
+    r"[Oo]ut of memory (?:while )?trying to allocate (?:(?P<bytes>\d+) bytes|(?P<size>\d+(?:\.(?P<digits>\d+))?) ?"
+    r"(?P<unit>[KMGTP]i)?B\b)"
+)
+_UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Request:
         shape: Such as ``[16,224,224,64] float``.
         device: ``GPU:0``, None if the message does not name it.
         allocator: Its name.
+        uncertain_bytes: By how much the request may be larger or smaller, where the message rounds it.
+        compiled: Whether an XLA module asked for it.
     """
 
     requested_bytes: int | None = None
@@ -76,6 +82,8 @@ class Request:
     shape: str | None = None
     device: str | None = None
     allocator: str | None = None
+    uncertain_bytes: int = 0
+    compiled: bool = False
 
 
 def read_message(message: str) -> Request | None:
@@ -87,7 +95,7 @@ def read_message(message: str) -> Request | None:
         size = _XLA_BYTES.search(message)
         if size is None and "out of memory" not in message.lower() and "OOM" not in message:
             return None
-        return Request(requested_bytes=int(size["bytes"]) if size else None, op=op)
+        return Request(op=op) if size is None else _compiled(size, op)
     return Request(
         requested_bytes=_tensor_bytes(tensor["shape"], tensor["type"]),
         op=op,
@@ -95,6 +103,15 @@ def read_message(message: str) -> Request | None:
         device=tensor["device"].rsplit("device:", 1)[-1] if tensor["device"] else None,
         allocator=tensor["allocator"],
     )
+
+
+def _compiled(size: "re.Match[str]", op: str | None) -> Request:
+    """What XLA says: the bytes, or in newer versions a figure such as ``145.20MiB``."""
+    if size["bytes"]:
+        return Request(requested_bytes=int(size["bytes"]), op=op, compiled=True)
+    unit = 1 << (10 * _UNITS.index(size["unit"] or ""))
+    uncertain = round(unit / 10 ** len(size["digits"] or "") / 2) if unit > 1 else 0
+    return Request(requested_bytes=round(float(size["size"]) * unit), op=op, uncertain_bytes=uncertain, compiled=True)
 
 
 def _other_name(message: str) -> str | None:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tb_memplugin.analysis.owner_memory import OwnerJoin, SeenStep, observed_batch
+from tb_memplugin.analysis.owner_memory import OwnerJoin, SeenStep, batch_of, observed_batch
 from tb_memplugin.analysis.post_mortem import Death, post_mortem
 from tb_memplugin.importers.bfc_dump import read_dump
 from tb_memplugin.importers.oom_log import Request, read_message
@@ -114,6 +114,7 @@ class OomWatch:
                 "does not write any, or its directory could not be written."
             )
         facts, paths = self._look(device, notes)
+        requested, uncertain = self._exact(request, device)
         death = Death(
             identifier=pending.identifier if pending is not None else self._next_identifier(),
             status="died",
@@ -121,14 +122,30 @@ class OomWatch:
             wall_time=taken.wall_time if taken is not None else time.time(),
             step=step,
             phase=phase,
-            requested_bytes=request.requested_bytes,
+            requested_bytes=requested,
             op=request.op,
-            layer=_layer_of(request.op, facts.graphs) or _layer_in(error, paths),
+            layer=None if request.compiled else _layer_of(request.op, facts.graphs) or _layer_in(error, paths),
             shape=request.shape,
+            uncertain_bytes=uncertain,
+            compiled=request.compiled,
             notes=tuple(notes),
         )
         self._write(self._post_mortem(death, taken, facts), True)
         return True
+
+    def _exact(self, request: Request, device: str) -> tuple[int | None, int]:
+        """The bytes of the request, and by how much they may differ: a block that was traced tells what XLA rounds."""
+        about, uncertain = request.requested_bytes, request.uncertain_bytes
+        if about is None or not uncertain:
+            return about, 0
+        sizes = {
+            int(size)
+            for (where, _), steps in self._seen.items()
+            for step in steps
+            if where == device
+            for size in step.requested[(step.birth >= 0) & (abs(step.requested - about) <= uncertain)]
+        }
+        return (sizes.pop(), 0) if len(sizes) == 1 else (about, uncertain)
 
     def _look(self, device: str, notes: list[str]) -> tuple[TraceFacts, Mapping[int, str]]:
         try:
@@ -157,7 +174,8 @@ class OomWatch:
             join.same_place(seen, *request)
         join.tensors(facts.tensors)
         join.same_place(seen, *request)
-        scale = join.batch_scale(seen, *request, traced_batch)
+        told = batch_of(death.shape, layer)
+        scale = told / traced_batch if told and traced_batch else join.batch_scale(seen, *request, traced_batch)
         join.same_size(seen, *request, scale)
         batch = observed_batch(seen, *request, death.shape, layer, traced_batch, scale)
         join.results(layers, batch, death.phase)

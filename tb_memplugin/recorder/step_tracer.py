@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.allocator_map import Ages, ages_after, allocator_map
 from tb_memplugin.analysis.attribution import attribute, peak_event
-from tb_memplugin.analysis.batch import batch_size
+from tb_memplugin.analysis.batch import Traced, batch_size
 from tb_memplugin.analysis.categories import Classifier
 from tb_memplugin.analysis.lifetimes import chunks
-from tb_memplugin.analysis.owner_memory import seen_step
+from tb_memplugin.analysis.owner_memory import SeenStep, seen_step
 from tb_memplugin.analysis.timeline import timeline
 from tb_memplugin.importers.xplane import read_traces
 from tb_memplugin.model import AllocatorMap, Phase, Snapshot, Timeline
@@ -159,17 +159,21 @@ class StepTracer:
 
     def _work(self, traced: TracedStep, worked: Worked) -> None:
         traces = read_traces(traced.profile)
-        if traced.phase == "train" and self._watch.table is not None:
-            self._watch.batch_size = batch_size(traces, self._watch.table) or self._watch.batch_size
+        known: list[Traced] = []
         for trace in traces:
             if trace.device not in traced.facts:
                 continue
             if not traced.only_learn:
-                self._work_device(traced, trace, worked)
-            elif not trace.missed:
+                known.append(Traced(trace, self._work_device(traced, trace, worked)))
+                continue
+            known.append(Traced(trace, None))
+            if not trace.missed:
                 self._faults.run(OBSERVING, self._watch.observer.remember, trace, traced.facts[trace.device])
+        if traced.phase == "train" and self._watch.table is not None:
+            self._watch.batch_size = batch_size(known, self._watch.table) or self._watch.batch_size
 
-    def _work_device(self, traced: TracedStep, trace: AllocationTrace, worked: Worked) -> None:
+    def _work_device(self, traced: TracedStep, trace: AllocationTrace, worked: Worked) -> SeenStep | None:
+        """Works through one device's trace; returns what it taught about owners, None if it does not hold together."""
         facts = traced.facts[trace.device]
         classifier = Classifier(trace, facts, chunks(trace))
         snapshot = attribute(
@@ -185,21 +189,18 @@ class StepTracer:
         worked.snapshots.append(snapshot)
         if not trace.missed:
             self._faults.run(OBSERVING, self._watch.observer.remember, trace, traced.facts[trace.device])
-        taken = self._faults.run(MAPS, self._map, traced, trace, snapshot, classifier)
+        seen = None if trace.missed else seen_step(trace, classifier, traced.step, traced.phase)
+        taken = None if seen is None else self._faults.run(MAPS, self._map, traced, trace, snapshot, seen)
         if taken is not None:
             worked.maps.append(taken)
         if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
             inside = self._faults.run(TIMELINES, timeline, trace, facts, classifier, snapshot)
             if inside is not None:
                 worked.timelines.append(inside)
+        return seen
 
-    def _map(
-        self, traced: TracedStep, trace: AllocationTrace, snapshot: Snapshot, classifier: Classifier
-    ) -> AllocatorMap | None:
+    def _map(self, traced: TracedStep, trace: AllocationTrace, snapshot: Snapshot, seen: SeenStep) -> AllocatorMap:
         """The map at the step's peak; also keeps what the step taught about owners, for a failure to come."""
-        if trace.missed:
-            return None
-        seen = seen_step(trace, classifier, traced.step, traced.phase)
         ages = self._ages.get(trace.device, {})
         self._ages[trace.device] = ages_after(ages, seen)
         self._oom.remember(trace.device, seen, traced.facts[trace.device])

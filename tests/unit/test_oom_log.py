@@ -205,7 +205,13 @@ def test_a_log_without_any_failure_is_refused(text: str) -> None:
             Request(24, "Fill", "[3] double", "CPU:0", "bfc_cpu_allocator_for_gpu"),
         ),
         ("OOM when allocating tensor of shape [] and type float\n\t [[node x (defined at y)]]", None),
-        ("Out of memory while trying to allocate 2147483648 bytes.", Request(2147483648)),
+        ("Out of memory while trying to allocate 2147483648 bytes.", Request(2147483648, compiled=True)),
+        (
+            "Out of memory while trying to allocate 145.20MiB.\n\t [[{{node StatefulPartitionedCall}}]]\nHint: x",
+            Request(152253235, "StatefulPartitionedCall", uncertain_bytes=5243, compiled=True),
+        ),
+        ("Out of memory while trying to allocate 2GiB.", Request(2 << 30, uncertain_bytes=1 << 29, compiled=True)),
+        ("Out of memory while trying to allocate 96B.", Request(96, compiled=True)),
         (
             "OOM when allocating tensor with shape[7] and type variant on /device:GPU:0",
             Request(None, None, "[7] variant", "GPU:0"),

@@ -70,3 +70,28 @@ def test_a_failure_without_chunks_says_what_it_knows() -> None:
     oom = post_mortem(dataclasses.replace(DEATH, notes=("The chunks are not available, because …",)), None)
     assert (oom.requested_bytes, oom.verdict, oom.ledger, oom.map) == (9 * MIB, None, (), None)
     assert oom.not_available == ("The chunks are not available, because …",)
+
+
+def test_a_compiled_modules_request_has_no_remedy_by_its_batch_and_says_why() -> None:
+    oom = post_mortem(dataclasses.replace(DEATH, compiled=True), MAP, LAYERS, batch_size=16)
+    assert oom.verdict == "capacity" and "batch" not in {remedy.kind for remedy in oom.remedies}
+    assert any("all its layers in one piece" in sentence for sentence in oom.not_available)
+
+
+def test_a_request_that_is_known_roughly_has_a_verdict_only_where_all_it_may_be_has_the_same() -> None:
+    # GIVEN 8 MiB free in all
+    rough = dataclasses.replace(DEATH, requested_bytes=9 * MIB, uncertain_bytes=MIB // 2)
+    oom = post_mortem(rough, MAP)
+    assert oom.verdict == "capacity" and any("may differ by 512 KiB" in sentence for sentence in oom.not_available)
+    assert oom.remedies[0].bytes == MIB + MIB // 2  # what is enough for the largest it may be
+    close = post_mortem(dataclasses.replace(rough, requested_bytes=8 * MIB), MAP)
+    assert close.verdict is None and close.reason.startswith("The verdict is not available")
+
+
+def test_a_gradient_in_a_square_layer_does_not_grow_with_the_batch() -> None:
+    square = dataclasses.replace(make_layer("model/head", True, 32 * 32 + 32), output_shape=(-1, 32))
+    for op, examples_grow in (("model/head/Relu", True), ("gradient_tape/model/head/MatMul/MatMul_1", False)):
+        death = dataclasses.replace(DEATH, op=op, layer="model/head", shape="[32,32] float")
+        batch = next(one for one in post_mortem(death, MAP, (square,), batch_size=32).remedies if one.kind == "batch")
+        each = (4 * MIB + (9 * MIB if examples_grow else 0)) // 32
+        assert f"An example takes {each // 1024} KiB" in batch.sentence

@@ -1,0 +1,38 @@
+"""The batch of real trainings, where it is as large as the layers are wide: Keras leaves it open."""
+
+import pathlib
+
+import pytest
+from child import run_child
+
+import tb_memplugin
+
+# Layers, batch and data of one size: no shape alone tells a result from a gradient of weights.
+CODE = """
+import keras, numpy as np, tb_memplugin
+WIDTH, mode = 64, sys.argv[2]
+if mode == "mixed":
+    keras.mixed_precision.set_global_policy("mixed_float16")
+keras.utils.set_random_seed(1)
+model = keras.Sequential([keras.Input((WIDTH,)),
+    *(keras.layers.Dense(WIDTH, activation="relu", name=f"hidden_{n}") for n in range(3)),
+    keras.layers.Dense(WIDTH, name="logits")], name="net")
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    jit_compile=mode == "xla", run_eagerly=mode == "eager")
+x, y = np.ones((WIDTH * 6, WIDTH), "float32"), np.zeros(WIDTH * 6, "int64")
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 4])
+model.fit(x, y, batch_size=WIDTH, verbose=0, callbacks=[callback])
+callback.close()
+answer({})
+"""
+
+
+@pytest.mark.parametrize("mode", ["graph", "xla", "eager", "mixed"])
+def test_the_layer_table_knows_the_bytes_of_results_for_the_batch(tmp_path: pathlib.Path, mode: str) -> None:
+    run_child(CODE, str(tmp_path / "run"), mode, environment={"CUDA_VISIBLE_DEVICES": ""})
+    run = tb_memplugin.load(tmp_path)["run"]
+    size = {"float32": 4, "float16": 2}
+    layers = [layer for layer in run.layer_tables[-1].layers if layer.type == "Dense"]
+    assert len(layers) == 4
+    for layer in layers:
+        assert layer.output_bytes == 64 * 64 * size[layer.output_dtype or ""]

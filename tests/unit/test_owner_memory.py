@@ -1,0 +1,103 @@
+"""Owners of chunks of which only sizes are known, from what traced steps taught; on steps made by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reading_cases import MIB, make_layer, make_map
+
+from tb_memplugin.analysis.owner_memory import OwnerJoin, SeenStep, batch_of
+from tb_memplugin.model import IN_USE, AllocatorMap, ChunkOwner, Layer
+
+INPUTS = ChunkOwner(None, "inputs", None)
+FIRST = ChunkOwner("net/first", "activations", True)
+SECOND = ChunkOwner("net/second", "activations", True)
+
+
+def step_of(chunks: list[tuple[int, int, int, ChunkOwner]], ops: dict[str, tuple[int, ...]] | None = None) -> SeenStep:
+    """A step with chunks (bytes, birth, death, owner)."""
+    owners = tuple(dict.fromkeys(owner for *_, owner in chunks))
+    size = np.asarray([chunk[0] for chunk in chunks])
+    return SeenStep(
+        step=3,
+        phase="train",
+        address=np.arange(len(chunks)) << 32,
+        allocated=size,
+        requested=size,
+        birth=np.asarray([chunk[1] for chunk in chunks]),
+        death=np.asarray([chunk[2] for chunk in chunks]),
+        owner=np.asarray([owners.index(chunk[3]) for chunk in chunks]),
+        owners=owners,
+        events=20,
+        ops=ops or {},
+    )
+
+
+def chunks_of(*sizes: int) -> AllocatorMap:
+    """Chunks in use of nobody known."""
+    count = len(sizes)
+    none = np.full(count, -1)
+    size = np.asarray(sizes)
+    return dataclasses.replace(
+        make_map(5),
+        address=(np.arange(count) << 32) + 77,
+        bytes=size,
+        requested_bytes=size,
+        state=np.full(count, IN_USE),
+        owner=none,
+        source=np.zeros(count, np.int64),
+        since=none,
+        region=np.zeros(count, np.int64),
+        owners=(),
+    )
+
+
+def owners_of(join: OwnerJoin) -> list[ChunkOwner | None]:
+    taken = join.result()
+    return [taken.owners[number] if number >= 0 else None for number in taken.owner.tolist()]
+
+
+# A batch, the same in another layout, and what two layers make of it.
+STEP = step_of(
+    [(MIB, 0, 9, INPUTS), (MIB, 1, 9, FIRST), (6 * MIB, 3, 8, FIRST), (8 * MIB, 5, 7, SECOND)], {"conv": (3,)}
+)
+
+
+def test_the_batch_of_a_failed_step_is_told_by_its_request() -> None:
+    join = OwnerJoin(chunks_of(128 * MIB, 128 * MIB))
+    # 96 MiB asked for by an op that made 6 MiB: sixteen times as many examples
+    assert join.batch_scale([STEP], "train", "conv", 96 * MIB, 16) == 16
+
+
+def test_of_several_scales_that_explain_the_chunks_the_one_counts_that_explains_the_request() -> None:
+    # GIVEN chunks that are 16 of the 8 MiB, or 128 of the 1 MiB, and a request of 128 of the 6 MiB by an unknown op
+    join = OwnerJoin(chunks_of(128 * MIB, 128 * MIB))
+    assert join.batch_scale([STEP], "train", "new", 768 * MIB, 16) == 128
+
+
+def test_chunks_of_one_size_get_the_owners_that_as_many_always_had() -> None:
+    join = OwnerJoin(chunks_of(128 * MIB, 128 * MIB))
+    join.same_size([STEP], "train", "new", 768 * MIB, 128.0)
+    assert sorted(map(str, owners_of(join))) == sorted(map(str, [INPUTS, FIRST]))
+
+
+def test_where_as_many_had_different_owners_none_is_told() -> None:
+    # GIVEN a step in which two chunks of a size were the batch and the first layer's, and later two of two layers
+    both = step_of([(MIB, 0, 5, INPUTS), (MIB, 1, 5, FIRST), (MIB, 8, 12, FIRST), (MIB, 9, 12, SECOND)])
+    join = OwnerJoin(chunks_of(MIB, MIB))
+    join.same_size([both], "train", None, None, 1.0)
+    assert owners_of(join) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch"),
+    [("[2048,8,8,4] float", 2048), ("[2048,8,8,5] float", None), (None, None), ("[] float", None), ("[8]", None)],
+)
+def test_a_tensor_in_the_shape_of_its_layers_results_tells_the_batch(shape: str | None, batch: int | None) -> None:
+    assert batch_of(shape, make_layer("net/first", True, 100)) == batch
+    assert batch_of(shape, None) is None
+
+
+def test_a_tensor_as_large_as_the_weights_tells_no_batch() -> None:
+    square = Layer(**{**vars(make_layer("net/first", True, 32 * 32 + 32)), "output_shape": (-1, 32)})
+    assert batch_of("[32,32] float", square) is None and batch_of("[31,32] float", square) == 31
