@@ -7,28 +7,36 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.analysis.owner_memory import SeenStep
+from tb_memplugin.analysis.owner_memory import DTYPE_BYTES, SeenStep
+from tb_memplugin.analysis.xla import Plans
 from tb_memplugin.model import Layer, LayerTable
 from tb_memplugin.trace import AllocationTrace
 
 
 class Traced(NamedTuple):
-    """A traced step on one device; `seen` says whose its chunks were, None if that is not known."""
+    """A traced step on one device.
+
+    Attributes:
+        trace: Its events.
+        seen: Whose its chunks were, None if that is not known.
+        plans: Whose the buffers of its compiled modules were, None if that is not known.
+    """
 
     trace: AllocationTrace
     seen: SeenStep | None
+    plans: Plans | None = None
 
 
 def batch_size(traced: Iterable[Traced], table: LayerTable) -> int | None:
     """The leading dimension of what depends on the batch, None if nothing says it.
 
-    The surest word counts: what layers hold for the backward pass in the shape of their outputs; what was read as
-    input, if all of it has the same first dimension; anything in the shape of a layer's output that has not the size of
-    weights, which in a square layer is nothing where the batch is as large as the layer is wide. Only outputs whose
-    sole open dimension is the first one are looked for, e.g. ``[-1, 48, 48, 64]``.
+    The surest word counts: what layers hold for the backward pass in the shape of their outputs; the same in a compiled
+    module, by its size; what was read as input, if all of it has the same first dimension; anything in the shape of a
+    layer's output that has not the size of weights, which in a square layer is nothing where the batch is as large as
+    the layer is wide. Only outputs whose sole open dimension is the first one are looked for, e.g. ``[-1, 48, 48, 64]``.
     """
     steps = list(traced)
-    for found in (_held(steps, table), _read(steps), _shaped(steps, table)):
+    for found in (_held(steps, table), _planned(steps, table), _read(steps), _shaped(steps, table)):
         counted = collections.Counter(found)
         if counted:
             most = max(counted.values())
@@ -40,7 +48,7 @@ def _held(steps: Iterable[Traced], table: LayerTable) -> list[int]:
     """Leading dimensions of the forward results of layers, as their owners are known."""
     tails = {layer.path: layer.output_shape[1:] for layer in table.layers if layer.output_shape and _is_open(layer)}
     found = []
-    for trace, seen in steps:
+    for trace, seen, _ in steps:
         for birth, layer, category in _born(seen):
             shape = _parse(trace.text(int(trace.shape[birth])))
             # The kernel in another dtype, which mixed precision makes, has a shape of the layer's as well.
@@ -51,10 +59,31 @@ def _held(steps: Iterable[Traced], table: LayerTable) -> list[int]:
     return found
 
 
+def _planned(steps: Iterable[Traced], table: LayerTable) -> list[int]:
+    """The same of what compiled modules hold: bytes by those of one example."""
+    each = {
+        layer.path: math.prod(layer.output_shape[1:]) * DTYPE_BYTES.get(layer.output_dtype or "", 0)
+        for layer in table.layers
+        if layer.output_shape and _is_open(layer) and min(layer.output_shape[1:]) > 0
+    }
+    found = []
+    for trace, _, plans in steps:
+        if plans is None:
+            continue
+        for module in trace.modules:
+            end = plans.forward_end(module)
+            for buffer in (buffer for allocation in module.allocations for buffer in allocation.buffers):
+                layer, category = plans.role(buffer, end)
+                size = each.get(layer or "", 0)
+                if category == "activations" and buffer.named and size and buffer.bytes % size == 0 and buffer.bytes:
+                    found.append(buffer.bytes // size)
+    return found
+
+
 def _read(steps: Iterable[Traced]) -> list[int]:
     """The first dimension of everything that was read as input, if that is the same."""
     first = set()
-    for trace, seen in steps:
+    for trace, seen, _ in steps:
         for birth, _, category in _born(seen):
             shape = _parse(trace.text(int(trace.shape[birth]))) if category == "inputs" else None
             if shape:
@@ -72,7 +101,7 @@ def _shaped(steps: Iterable[Traced], table: LayerTable) -> list[int]:
         for size in (layer.parameters, layer.parameters - layer.output_shape[-1])
     }
     found = []
-    for trace, _ in steps:
+    for trace, _, _ in steps:
         for at in trace.shape[trace.region == _index(trace, "output")].tolist():
             shape = _parse(trace.text(at))
             if shape and shape[0] > 0 and shape[1:] in tails and math.prod(shape) not in weights:

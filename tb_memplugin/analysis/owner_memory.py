@@ -28,7 +28,7 @@ from tb_memplugin.model import (
 from tb_memplugin.trace import AllocationTrace, TensorFact, VariableFact
 
 _NONE = ChunkOwner(None, "unattributed", None)
-_DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
+DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
 _WITH_THE_BATCH = ("activations", "activation_gradients", "workspace", "inputs")
 """Categories of chunks that grow with the batch."""
 
@@ -341,7 +341,7 @@ def _without(owners: list[ChunkOwner], known: Iterable[ChunkOwner]) -> list[Chun
 
 def _result_bytes(layer: Layer, batch_size: int) -> int | None:
     """Bytes of the layer's results for a batch; None where its shape leaves more open than that."""
-    shape, size = layer.output_shape, _DTYPE_BYTES.get(layer.output_dtype or "")
+    shape, size = layer.output_shape, DTYPE_BYTES.get(layer.output_dtype or "")
     if shape is None or size is None or len(shape) < 2 or shape[0] != -1 or min(shape[1:]) < 1:
         return None
     return batch_size * math.prod(shape[1:]) * size

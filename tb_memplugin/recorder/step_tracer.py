@@ -164,7 +164,7 @@ class StepTracer:
             if trace.device not in traced.facts:
                 continue
             if not traced.only_learn:
-                known.append(Traced(trace, self._work_device(traced, trace, worked)))
+                known.append(self._work_device(traced, trace, worked))
                 continue
             known.append(Traced(trace, None))
             if not trace.missed:
@@ -172,8 +172,8 @@ class StepTracer:
         if traced.phase == "train" and self._watch.table is not None:
             self._watch.batch_size = batch_size(known, self._watch.table) or self._watch.batch_size
 
-    def _work_device(self, traced: TracedStep, trace: AllocationTrace, worked: Worked) -> SeenStep | None:
-        """Works through one device's trace; returns what it taught about owners, None if it does not hold together."""
+    def _work_device(self, traced: TracedStep, trace: AllocationTrace, worked: Worked) -> Traced:
+        """Works through one device's trace; returns what it taught about owners."""
         facts = traced.facts[trace.device]
         classifier = Classifier(trace, facts, chunks(trace))
         snapshot = attribute(
@@ -197,7 +197,7 @@ class StepTracer:
             inside = self._faults.run(TIMELINES, timeline, trace, facts, classifier, snapshot)
             if inside is not None:
                 worked.timelines.append(inside)
-        return seen
+        return Traced(trace, seen, classifier.plans)
 
     def _map(self, traced: TracedStep, trace: AllocationTrace, snapshot: Snapshot, seen: SeenStep) -> AllocatorMap:
         """The map at the step's peak; also keeps what the step taught about owners, for a failure to come."""
