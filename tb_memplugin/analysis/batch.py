@@ -33,7 +33,8 @@ def batch_size(traced: Iterable[Traced], table: LayerTable) -> int | None:
     The surest word counts: what layers hold for the backward pass in the shape of their outputs; the same in a compiled
     module, by its size; what was read as input, if all of it has the same first dimension; anything in the shape of a
     layer's output that has not the size of weights, which in a square layer is nothing where the batch is as large as
-    the layer is wide. Only outputs whose sole open dimension is the first one are looked for, e.g. ``[-1, 48, 48, 64]``.
+    the layer is wide. Only outputs whose sole open dimension is the first one are looked for, e.g.
+    ``[-1, 48, 48, 64]``.
     """
     steps = list(traced)
     for found in (_held(steps, table), _planned(steps, table), _read(steps), _shaped(steps, table)):
