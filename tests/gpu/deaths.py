@@ -20,7 +20,7 @@ import tb_memplugin
 from tb_memplugin.analysis.bfc import would_fit
 from tb_memplugin.analysis.card import card
 from tb_memplugin.importers.bfc_dump import read_dump
-from tb_memplugin.model import FREE, IN_USE, OWNER_SOURCES
+from tb_memplugin.model import FREE, IN_USE
 
 MIB = 1 << 20
 LIMIT_MIB = 2048
@@ -76,16 +76,6 @@ def capacity(directory: str) -> None:
         callback.close()
 
 
-def largest_chunks(taken: Any) -> list[Any]:
-    """Bytes, owner and where it is known from, of what holds most."""
-    rows = sorted(np.flatnonzero(taken.state == IN_USE).tolist(), key=lambda row: -int(taken.bytes[row]))[:12]
-    owners = [taken.owners[int(taken.owner[row])] if taken.owner[row] >= 0 else None for row in rows]
-    return [
-        [int(taken.bytes[row]), owner and [owner.layer, owner.category], OWNER_SOURCES[int(taken.source[row])]]
-        for row, owner in zip(rows, owners, strict=True)
-    ]
-
-
 def told(run: Any, dump: Any) -> dict[str, Any]:
     """What the run says, and whether its chunks are those of TensorFlow's dump."""
     oom = run.ooms[0]
@@ -105,7 +95,6 @@ def told(run: Any, dump: Any) -> dict[str, Any]:
         "largest_free_bytes": oom.largest_free_bytes,
         "in_use_bytes": oom.in_use_bytes,
         "owned_share": owned / oom.in_use_bytes,
-        "largest_chunks": largest_chunks(oom.map),
         "same_chunks": bool(
             dump is not None
             and np.array_equal(oom.map.address, dump.address)
