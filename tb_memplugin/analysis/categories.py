@@ -75,7 +75,7 @@ class Classifier:
         self._spans = EagerSpans(trace)
         self._ends = self._spans.backward_starts() if self._spans else self._forward_ends()
         self._eager_gradients = self._find_eager_gradients()
-        self.plans = Plans(trace.modules, self._names)
+        self.plans = Plans(trace.modules, self._names, facts.variables)
         self._waits: dict[str, bool] = {}
         self._input_sizes = {
             int(found.requested[chunk])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tb_memplugin.analysis.op_names import OpNames
 from tb_memplugin.model import Category
-from tb_memplugin.trace import Buffer, Module, OpFact, PlannedAllocation
+from tb_memplugin.trace import Buffer, Module, OpFact, PlannedAllocation, VariableFact
 
 
 class Part(NamedTuple):
@@ -22,10 +22,21 @@ class Part(NamedTuple):
 
 
 class Plans:
-    """The plans of the compiled modules of one trace."""
+    """The plans of the compiled modules of one trace.
 
-    def __init__(self, modules: Iterable[Module], names: OpNames) -> None:
+    Args:
+        modules: The modules.
+        names: Of the ops that their instructions stand for.
+        variables: Whose gradients cannot be much larger than they are.
+    """
+
+    def __init__(self, modules: Iterable[Module], names: OpNames, variables: Iterable[VariableFact]) -> None:
         self._names = names
+        self._largest_weight: dict[str | None, int] = {}
+        for variable in variables:
+            if variable.role == "weights":
+                most = max(variable.requested_bytes, self._largest_weight.get(variable.layer, 0))
+                self._largest_weight[variable.layer] = most
         self._facts: dict[tuple[str, ...], OpFact | None] = {}
         self._allocations: dict[int, tuple[Module, PlannedAllocation]] = {}
         for module in modules:
@@ -86,19 +97,23 @@ class Plans:
             return fact.layer, "workspace"
         update = self._updated(buffer)
         if update is not None and fact.phase in ("forward", "backward") and buffer.start > forward_end:
-            return update.layer, "weight_gradients"
+            return self._gradient(update.layer, buffer)
         if fact.phase == "forward" or self._read_by_forward(buffer, forward_end):
             if buffer.start <= forward_end:
                 return fact.layer, "activations" if buffer.end > forward_end else "workspace"
             return fact.layer, "workspace"
         if fact.phase == "backward":
-            if (
-                fact.is_gradient
-            ):  # what the same op reads again, or what only borrows its name, is on the way to the result
+            if fact.is_gradient:
+                # What the same op reads again, or what only borrows its name, is on the way to the result.
                 final = buffer.named and buffer.ops[0] not in buffer.readers
-                return fact.gradient_of, "weight_gradients" if final else "workspace"
+                return self._gradient(fact.gradient_of, buffer) if final else (fact.gradient_of, "workspace")
             return fact.layer, "activations" if fact.awaited else "activation_gradients"
         return fact.layer, "workspace"
+
+    def _gradient(self, layer: str | None, buffer: Buffer) -> tuple[str | None, Category]:
+        """A layer's gradient, which has its weight's size, if need be in a padded layout; else what it is made from."""
+        most = self._largest_weight.get(layer)
+        return layer, "workspace" if most is not None and buffer.bytes > 2 * most else "weight_gradients"
 
     def _read_by_forward(self, buffer: Buffer, forward_end: int) -> bool:
         """Whether a forward op reads a buffer that was made in the forward pass: it is a result of that, then, although

@@ -34,7 +34,7 @@ def in_use() -> int:
     return int(tf.config.experimental.get_memory_info("GPU:0")["current"])
 
 
-def model() -> keras.Model:
+def model(compiled: bool) -> keras.Model:
     keras.utils.set_random_seed(1)
     made = keras.Sequential(
         [
@@ -46,7 +46,7 @@ def model() -> keras.Model:
         ],
         name="net",
     )
-    made.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    made.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=compiled)
     return made
 
 
@@ -62,10 +62,10 @@ def fragmentation(directory: str) -> None:
             take(64)
 
 
-def capacity(directory: str) -> None:
+def capacity(directory: str, compiled: bool = False) -> None:
     """A batch that is too large, after traced steps of a smaller one."""
     images, labels = np.ones((16 * 8, 64, 64, 3), "float32"), np.zeros(16 * 8, "int64")
-    made = model()
+    made = model(compiled)
     callback = tb_memplugin.MemoryCallback(directory, trace_steps=[2, 5])
     made.fit(images, labels, batch_size=16, verbose=0, callbacks=[callback])
     time.sleep(6)  # the driver is asked every few seconds
@@ -74,6 +74,11 @@ def capacity(directory: str) -> None:
         made.fit(large, verbose=0, callbacks=[callback])
     finally:
         callback.close()
+
+
+def compiled(directory: str) -> None:
+    """`capacity` of a model that XLA compiled."""
+    capacity(directory, compiled=True)
 
 
 def told(run: Any, dump: Any) -> dict[str, Any]:
@@ -127,7 +132,7 @@ def main(kind: str) -> None:
     tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=LIMIT_MIB)])
     error = None
     try:
-        {"fragmentation": fragmentation, "capacity": capacity}[kind](f"{directory}/run")
+        {"fragmentation": fragmentation, "capacity": capacity, "compiled": compiled}[kind](f"{directory}/run")
     except tf.errors.ResourceExhaustedError as raised:
         error = str(raised)[-400:]
     paths = sorted(glob.glob(f"{directory}/dump_*"))

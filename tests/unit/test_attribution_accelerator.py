@@ -131,7 +131,7 @@ def test_plan_with_results_made_again_in_the_backward_pass() -> None:
     module = Module("inference_train_1__", "train", (PlannedAllocation(1000, False, buffers),))
     trace = dataclasses.replace(any_trace(), modules=(module,))
     facts = TraceFacts(graphs=graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT, update=OpFact("m/a", "update")))
-    plans = Plans(trace.modules, OpNames(trace, facts))
+    plans = Plans(trace.modules, OpNames(trace, facts), facts.variables)
     held = [(part.layer, part.bytes) for part in plans.held(module, module.allocations[0])]
     assert sorted(held) == [("m/a", 50), ("m/a", 400), ("m/b", 100)]
     parts = plans.parts(module, module.allocations[0])
