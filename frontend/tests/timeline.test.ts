@@ -86,9 +86,9 @@ describe("a step's rows", () => {
     expect(rowFacts(timeline, weights)).toEqual([
       "vgg16/block1_conv1: weights, frozen",
       "there before the step",
-      "37.3 MiB (39,147,008 B)",
       "0 B of it rounding",
       "since before the step, stays after the step",
+      "the trace, step 3",
     ]);
     expect([sinceText(timeline, weights), untilText(timeline, weights)]).toEqual(["before", "after"]);
     const made = live.find((row) => timeline.start[row] === 1) ?? -1;

@@ -13,6 +13,9 @@ from tb_memplugin.analysis.categories import Classifier, LayerRun
 from tb_memplugin.model import Band, BandName
 from tb_memplugin.trace import AllocationTrace
 
+MAX_STEPS = 100
+"""Most training steps in one window whose passes are told; of more, none are."""
+
 
 @dataclasses.dataclass
 class Marks:
@@ -62,10 +65,13 @@ def measured_marks(trace: AllocationTrace, classifier: Classifier) -> list[Marks
     """The marks that the trace's own times give; moment n is the state after n events."""
     eager = classifier.eager_spans("(backward)")
     if eager:
-        return _eager_marks(trace, eager, classifier.eager_spans("(update)"))
-    runs = classifier.layer_runs()
+        update = classifier.eager_spans("(update)")
+        return _eager_marks(trace, eager, update) if len(eager) <= MAX_STEPS else []
+    steps = list(_steps(classifier.layer_runs(), classifier.forward_ends().tolist()))
+    if len(steps) > MAX_STEPS:
+        return []
     times = _Moments(trace)
-    return [_marks(step, classifier, times) for step in _steps(runs, classifier.forward_ends().tolist())]
+    return [_marks(step, classifier, times) for step in steps]
 
 
 class _Moments:

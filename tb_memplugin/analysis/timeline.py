@@ -11,19 +11,21 @@ import numpy as np
 
 from tb_memplugin.analysis.attribution import peak_event
 from tb_memplugin.analysis.categories import Classifier, Owner
-from tb_memplugin.analysis.passes import Marks, bands, measured_marks
+from tb_memplugin.analysis.passes import MAX_STEPS, Marks, bands, measured_marks
 from tb_memplugin.analysis.plan_inside import PlanSteps, plan_steps, planned_rows
 from tb_memplugin.analysis.timeline_reduce import Rows, reduced
 from tb_memplugin.codec import MISSING
 from tb_memplugin.model import Band, ChunkOwner, Integers, PlannedSpan, Snapshot, Timeline
 from tb_memplugin.trace import AllocationTrace, Module, PlannedAllocation, TraceFacts
 
+MAX_EVENTS = 500_000
+"""Events of a step beyond which no timeline is made: it would take many seconds."""
 NO_OWNER = Owner(None, "unattributed", None)
 _PS_PER_NS = 1000
 
 
 def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, snapshot: Snapshot) -> Timeline | None:
-    """The timeline of the step whose snapshot this is; None where the trace contradicts itself.
+    """The timeline of the step whose snapshot this is; None where the trace contradicts itself or is too long.
 
     Args:
         trace: The allocator's events.
@@ -33,7 +35,7 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
     """
     found = classifier.chunks
     start_rest = trace.start_in_use - int(found.allocated[found.birth == -1].sum())
-    if trace.missed or found.strays or start_rest < 0:
+    if trace.missed or found.strays or start_rest < 0 or len(trace) > MAX_EVENTS:
         return None
     standing = classifier.standing()
     rest = start_rest - sum(item.allocated for item in standing)
@@ -90,7 +92,7 @@ def _notes(axis: "_Axis", told: bool) -> Iterator[str]:
     if not axis.bands:
         yield (
             "The ends of the forward and the backward pass are not available, because no layer's operations were seen "
-            "to run in both."
+            f"to run in both, or the window holds more than {MAX_STEPS} steps."
         )
 
 

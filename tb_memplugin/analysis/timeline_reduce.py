@@ -77,8 +77,8 @@ def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str
         )
     if kept < moments:
         told.append(
-            f"Every moment is not available, because the step has {moments} and about {MAX_MOMENTS} are kept: "
-            f"{kept} of them, with the highest and lowest of their neighbours."
+            f"Every moment is not available, because the step has {moments}, more than are kept: {kept} of them are "
+            "shown, with the highest and lowest of their neighbours."
         )
     return told
 

@@ -16,6 +16,7 @@ PLACES = {
     "layer": {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"},
     "frozen": {"view": "frozen", "run": "frozen"},
     "step": {"view": "step", "run": "frozen", "step": 3},
+    "compiled step by layer": {"view": "step", "run": "all_trainable", "stack": "layer", "moment": 30},
     "fragmentation": {"view": "fragmentation", "run": "frozen", "step": 3},
     "oom": {"view": "oom", "run": "died_fragmentation"},
     "compare": {"view": "compare", "run": "frozen", "other": "all_trainable"},
@@ -75,7 +76,7 @@ def test_the_pointer_and_the_keyboard_show_it(page: Page, address: str) -> None:
     page.mouse.move(5, 400)
     expect(tip).to_have_count(0)
     # One stop of the Tab key for the table, then row by row, every one of them explained at once.
-    frame.get_by_role("button", name="MiB", exact=True).focus()
+    frame.get_by_role("button", name="Inside step 41").focus()
     page.keyboard.press("Tab")
     for index in range(rows.count()):
         row = rows.nth(index)

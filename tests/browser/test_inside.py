@@ -121,7 +121,7 @@ def test_zoom_is_in_the_address_and_comes_back(page: Page, address: str) -> None
     page.reload()
     harness.idle(frame)
     assert found[0] in page.url
-    frame.get_by_role("button", name="Show the whole step").click()
+    frame.get_by_role("button", name="Whole step").click()
     assert "span" not in page.url
     chart = frame.get_by_role("slider")
     chart.focus()
@@ -185,6 +185,14 @@ def test_another_step_than_the_selected_one_is_said(page: Page, address: str) ->
     frame.get_by_role("button", name="The next traced step").click()
     harness.idle(frame)
     assert "step%3D120" in page.url
+
+
+def test_the_overview_leads_inside_the_step_that_was_traced(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 50}))
+    frame.get_by_role("button", name="Inside step 41").click()
+    harness.idle(frame)
+    assert frame.get_by_test_id("inside").get_attribute("data-step") == "41"
+    assert "step%3D41" in page.url
 
 
 def test_a_moment_goes_with_its_step(page: Page, address: str) -> None:

@@ -11,21 +11,32 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
+    from tb_memplugin import codec
     from tb_memplugin.analysis.attribution import attribute
+    from tb_memplugin.analysis.categories import Classifier
+    from tb_memplugin.analysis.lifetimes import chunks
+    from tb_memplugin.analysis.names_only import facts_from_names
+    from tb_memplugin.analysis.timeline import timeline
     from tb_memplugin.errors import FormatError
     from tb_memplugin.importers.bfc_dump import read_dump
     from tb_memplugin.importers.hlo import read_module
     from tb_memplugin.importers.oom_log import read_log
     from tb_memplugin.importers.xplane import read_traces
-    from tb_memplugin.trace import TraceFacts
+    from tb_memplugin.timeline_records import read_timeline, timeline_frame
 
 
 def read_profile(data: bytes) -> None:
-    """Reads a profile, and makes the ledger of every allocator in it."""
+    """Reads a profile, and makes the ledger and the timeline of every allocator in it."""
     for trace in read_traces(data):
-        facts = TraceFacts(mode="graph", trainable={})
-        snapshot = attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+        facts = facts_from_names(trace)
+        classifier = Classifier(trace, facts, chunks(trace))
+        snapshot = attribute(
+            trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None, classifier=classifier
+        )
         assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
+        inside = timeline(trace, facts, classifier, snapshot)
+        if inside is not None:
+            read_timeline(codec.decode(codec.encode(timeline_frame(inside, 0))))
 
 
 READERS = (

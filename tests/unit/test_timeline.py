@@ -12,7 +12,7 @@ from test_attribution import FACTS, Recorder, graph, one_step
 from test_gpu_recordings import NAMES, XLA, recorded, replayed
 
 from tb_memplugin import codec
-from tb_memplugin.analysis import timeline_reduce
+from tb_memplugin.analysis import passes, timeline_reduce
 from tb_memplugin.analysis.attribution import attribute
 from tb_memplugin.analysis.categories import Classifier
 from tb_memplugin.analysis.lifetimes import chunks
@@ -96,6 +96,17 @@ def test_two_steps_in_one_window_have_bands_each() -> None:
         step.run("up", [(0x70000, 256)], [(0x70000, 256)])
     taken, _ = worked(step.trace(), STEP_FACTS)
     assert [band.name for band in taken.bands] == ["forward", "backward", "update"] * 2
+
+
+def test_of_very_many_steps_in_one_window_no_passes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "MAX_STEPS", 1)
+    step = Recorder()
+    for _ in range(2):
+        step.run("a", [(0x1000, 4096)])
+        step.run("da", [(0x20000, 16384)], [(0x1000, 4096), (0x20000, 16384)])
+    taken, snapshot = worked(step.trace(), STEP_FACTS)
+    check(taken, snapshot)
+    assert taken.bands == () and "more than" in taken.not_available[-1]
 
 
 def test_what_is_computed_again_does_not_begin_another_step() -> None:

@@ -197,7 +197,7 @@ export function whatText(timeline: Timeline, row: number): string {
   return (timeline.start[row] ?? 0) === 0 ? "there before the step" : "operation not known";
 }
 
-/** Everything known of a row, as lines. */
+/** Everything known of a row besides its bytes, as lines. */
 export function rowFacts(timeline: Timeline, row: number): string[] {
   const owner = ownerOfRow(timeline, row);
   const rounding = at(timeline.rounding_bytes, row);
@@ -206,9 +206,9 @@ export function rowFacts(timeline: Timeline, row: number): string[] {
   return [
     `${owner.layer ?? "no layer"}: ${groupLabel(groupOfOwner(owner))}`,
     whatText(timeline, row),
-    `${formatBytes(timeline.bytes[row] ?? 0)} (${formatExact(timeline.bytes[row] ?? 0)})`,
     rounding === null ? "rounding not known" : `${formatExact(rounding)} of it rounding`,
     `${since}, ${until}`,
+    `the trace, step ${timeline.step}`,
   ];
 }
 

@@ -87,11 +87,9 @@ function Chooser({ list, shown }: { list: readonly TimelineRef[]; shown: Timelin
       </span>
       <Segments label="stack by" options={STACKS} chosen={choices.stack} choose={(stack) => store.choose({ stack })} />
       <Segments label="x-axis" options={INSIDE_AXES} chosen={choices.insideAxis} choose={(insideAxis) => store.choose({ insideAxis })} />
-      {choices.span !== null && (
-        <button type="button" class="quiet" onClick={() => store.choose({ span: null })}>
-          Show the whole step
-        </button>
-      )}
+      <button type="button" class="quiet" disabled={choices.span === null} onClick={() => store.choose({ span: null })}>
+        Whole step
+      </button>
     </div>
   );
 }
@@ -111,7 +109,9 @@ function Nearest({ shown, snapshots }: { shown: TimelineRef; snapshots: readonly
 
 function whyNone({ step, not_available }: SnapshotSummary): string {
   const said = not_available.find((sentence) => sentence.includes("misses events"));
-  const why = said ? "its trace misses events" : "it was not kept: long runs keep some of them, and earlier versions kept none";
+  const why = said
+    ? "its trace misses events"
+    : "it was not kept: long runs keep some of them, earlier versions kept none, and very long steps have none";
   return `The inside of step ${step} is not available, because ${why}`;
 }
 
@@ -184,7 +184,7 @@ function PanelHead({ timeline, moment, why, unit }: PanelProps & { unit: ReturnT
         </span>
         <UnitButton unit={unit} />
       </h2>
-      <p class="small">
+      <p class="small inside-when">
         {moment === timeline.peak && `${timeText(timeline, moment)} · `}
         <span title={band ? bandMeaning(band.name) : ""}>{band ? bandLabel(band.name) : "between the passes"}</span>
         {isPlanned(timeline, moment) && " · XLA plan"}

@@ -12,6 +12,7 @@ import { fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { Swatch, useExact } from "./figures";
 import { useScrollWindow } from "./scroll-window";
+import { tipOf } from "./tips";
 
 const ROW_HEIGHT = 28;
 
@@ -37,7 +38,7 @@ function Row({ timeline, row, name, unit }: { timeline: Timeline; row: number; n
   const bytes = timeline.bytes[row] ?? 0;
   const selected = owner.layer !== null && owner.layer === chosen;
   return (
-    <tr class={selected ? "selected" : ""} data-row={row} data-bytes={bytes} data-tip={rowFacts(timeline, row).join("\n")}>
+    <tr class={selected ? "selected" : ""} data-row={row} data-bytes={bytes} data-tip={tipOf(bytes, ...rowFacts(timeline, row))}>
       <th scope="row">
         {owner.layer === null ? (
           "no layer"

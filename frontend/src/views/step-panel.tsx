@@ -69,10 +69,22 @@ export const learnedOf = (overview: Overview, row: number): string =>
   `Step ${at(overview.step, row) ?? "?"}. ${provenanceSentence(provenance(overview, row))}`;
 
 export function Provenance({ overview, row }: { overview: Overview; row: number }) {
+  const store = useStore();
   const source = provenance(overview, row);
+  const traced = source.kind === "layer table" ? null : source.snapshot.step;
   return (
     <p class={`provenance ${source.kind.replace(" ", "-")}`} data-testid="provenance" data-kind={source.kind}>
       {provenanceSentence(source)}
+      {traced !== null && (
+        <button
+          type="button"
+          class="inside-link"
+          title={`What was live inside step ${traced}, from moment to moment`}
+          onClick={() => store.choose({ view: "step", step: traced })}
+        >
+          Inside step {traced}
+        </button>
+      )}
     </p>
   );
 }
