@@ -101,7 +101,8 @@ def overview(
     rows = _with_snapshots(rows, device, phase, highest, alone)
     figures = rows.devices[device]
     taken_steps = np.asarray([taken.step for taken in snapshots], np.int64)
-    index = _snapshot_of(rows.step, taken_steps)
+    table_steps = np.asarray([table.step for table in run.layer_tables], np.int64)
+    index = _snapshot_of(rows.step, taken_steps, table_steps)
     groups, composition = _composition(run, device, rows.step, figures.peak_bytes, snapshots, index)
     return Overview(
         total_rows=total,
@@ -223,14 +224,29 @@ def _no_figures(rows: int) -> DeviceSamples:
 # --- composition -----------------------------------------------------------------------------------------------------
 
 
-def _snapshot_of(steps: Integers, taken_steps: Integers) -> Integers:
-    """For each step the last snapshot that is not after it; before the first one, the first."""
+def _snapshot_of(steps: Integers, taken_steps: Integers, table_steps: Integers) -> Integers:
+    """For each step the last snapshot that is not after it; before the first one, the first.
+
+    If the layer table has changed since that snapshot and not until the next one, the next one.
+    """
     if not len(taken_steps):
         return np.full(len(steps), NO_SNAPSHOT)
     index = np.searchsorted(taken_steps, steps, side="right") - 1
     # Of several snapshots of the first step the last one counts, as for any other step.
     first = int(np.searchsorted(taken_steps, taken_steps[0], side="right")) - 1
-    return np.maximum(index, first).astype(np.int64)
+    index = np.maximum(index, first).astype(np.int64)
+    following = np.searchsorted(taken_steps, steps, side="right")
+    # Of several of that step, too.
+    last_of_step = np.searchsorted(taken_steps, taken_steps[np.minimum(following, len(taken_steps) - 1)], side="right")
+    own, snapshots = _table_of(steps, table_steps), _table_of(taken_steps, table_steps)
+    better = (snapshots[index] != own) & (following < len(taken_steps)) & (snapshots[last_of_step - 1] == own)
+    chosen: Integers = np.where(better, last_of_step - 1, index)
+    return chosen
+
+
+def _table_of(steps: Integers, table_steps: Integers) -> Integers:
+    """Which layer table holds at each step."""
+    return np.maximum(np.searchsorted(table_steps, steps, side="right") - 1, 0).astype(np.int64)
 
 
 def _composition(
@@ -241,7 +257,7 @@ def _composition(
     groups = (_FROZEN, _TRAINABLE, *((_EITHER,) if unknown_weights else ()), *_OTHER_GROUPS)
     tables = run.layer_tables if holds_model(run, device) else ()
     table_steps = np.asarray([table.step for table in tables], np.int64)
-    row_table = np.maximum(np.searchsorted(table_steps, steps, side="right") - 1, 0)
+    row_table = _table_of(steps, table_steps)
     # Few different pairs of snapshot and layer table occur: each is stacked once.
     count = max(1, len(tables))
     pairs, of_row = np.unique((index + 1) * count + row_table, return_inverse=True)
@@ -266,7 +282,7 @@ def _base(
     if tables:
         own = NO_SNAPSHOT
         if snapshot != NO_SNAPSHOT:
-            own = max(0, int(np.searchsorted(table_steps, snapshots[snapshot].step, side="right")) - 1)
+            own = int(_table_of(np.asarray([snapshots[snapshot].step]), table_steps)[0])
         if own != table:
             totals = layer_totals(tables[table])
             stack.pop(_EITHER, None)

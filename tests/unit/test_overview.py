@@ -91,6 +91,18 @@ def test_weights_and_optimizer_follow_the_layer_table_of_the_row() -> None:
     assert sum(later.values()) == 20_000_000
 
 
+def test_after_a_change_the_next_snapshot_holds_if_the_change_is_all_that_lies_between() -> None:
+    # GIVEN an unfreezing at step 10, and snapshots of 5 and 12; a second one at 20, and a snapshot only before it
+    early = make_snapshot(5, activations=1000, frozen=4_000_000, trainable=2_000, unattributed=0)
+    late = make_snapshot(12, activations=7000, frozen=0, trainable=4_002_000, unattributed=0)
+    tables = (make_table(0, unfrozen=False), make_table(10, unfrozen=True), make_table(20, unfrozen=False))
+    steps = [5, 9, 10, 12, 15, 20]
+    shown = view(make_run(make_samples(steps, [40_000_000] * 6), tables, (early, late)))
+    # THEN step 10 is composed as 12 is; nothing is known of what 20 is like beyond 12
+    assert shown.snapshot.tolist() == [0, 0, 1, 1, 1, 1]
+    assert [row(shown, at)["activations"] for at in range(6)] == [1000, 1000, 7000, 7000, 7000, 7000]
+
+
 def test_without_snapshots_the_layer_table_tells_weights_and_optimizer() -> None:
     shown = view(make_run(make_samples([0], [5_000_000]), (make_table(0, unfrozen=False),)))
     assert row(shown, 0) == {
