@@ -37,6 +37,7 @@ export const CASES: Record<string, Case> = {
     about: "a card with much more room than is used, and no pool figures",
     plans: [plan({ capacity: 80 * GIB, pool: false, scale: 8 })],
   },
+  "at-once": { about: "an allocator that took its whole limit at once", plans: [plan({ atOnce: true })] },
   "no-capacity": { about: "an allocator that does not say its limit", plans: [plan({ capacity: null })] },
   damaged: {
     about: "damage and notes",

@@ -22,6 +22,8 @@ export interface Plan {
   scale: number;
   layers: readonly string[];
   pool: boolean;
+  /** Whether the allocator took its whole limit at once. */
+  atOnce?: boolean;
   damage?: string[];
   notes?: string[];
   findings?: string[];
@@ -91,7 +93,8 @@ export function ledgerAt(plan: Plan, step: number): LedgerRow[] {
 
 function summaryAt(plan: Plan, step: number): SnapshotSummary {
   const used = sum(bytesAt(plan, step));
-  const pool = plan.pool ? Math.min(2 ** Math.ceil(Math.log2(used * 1.1)), plan.capacity ?? Infinity) : null;
+  const grown = Math.min(2 ** Math.ceil(Math.log2(used * 1.1)), plan.capacity ?? Infinity);
+  const pool = !plan.pool ? null : plan.atOnce ? plan.capacity : grown;
   const largest = pool === null ? null : Math.floor(((pool - used) * (80 - (step % 37))) / 100);
   return {
     step,

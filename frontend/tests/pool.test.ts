@@ -81,6 +81,8 @@ describe("the pool", () => {
 
   it("grows, or took its limit at once, or nobody knows", () => {
     expect(poolGrows(pool)).toBe(true);
+    expect(poolGrows(read((CASES["at-once"]?.plans as [Plan])[0]))).toBe(false);
+    expect(poolGrows(read((CASES["roomy"]?.plans as [Plan])[0]))).toBeNull();
     const once = { ...pool, growths: [{ after_step: null, by_step: 3, bytes: plan.capacity ?? 0, pool_bytes: plan.capacity ?? 0 }] };
     expect(poolGrows({ ...once, bands: pool.bands.slice(0, 1) })).toBe(false);
     expect(poolGrows({ ...pool, growths: [], bands: [] })).toBeNull();
