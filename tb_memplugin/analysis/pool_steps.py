@@ -75,8 +75,9 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
     """The pool at the rows of the overview of a device of the run."""
     starts = np.sort(np.asarray(run.session_starts, np.float64))
     peak = view.figures.peak_bytes.copy()
-    traced = _traced_rows(view)
-    for row, taken in traced.items():
+    every = {row: view.snapshots[int(view.snapshot[row])] for row in np.flatnonzero(view.traced).tolist()}
+    traced = {row: taken for row, taken in every.items() if knows_pool(taken)}
+    for row, taken in every.items():
         peak[row] = taken.in_use_bytes
     low, high = np.full(len(peak), MISSING), np.full(len(peak), MISSING)
     growths: list[PoolGrowth] = []
@@ -109,18 +110,12 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
         high_bytes=high,
         source=source,
         largest_free_bytes=_column(len(peak), traced, "largest_free_bytes"),
-        rounding_bytes=_column(len(peak), traced, "rounding_bytes"),
-        fragmentation=_fractions(len(peak), traced),
+        rounding_bytes=_column(len(peak), every, "rounding_bytes"),
+        fragmentation=_fractions(len(peak), every),
         growths=tuple(growths),
         bands=tuple(bands),
         there=np.stack(columns, axis=1) if columns else np.empty((len(peak), 0), np.int8),
     )
-
-
-def _traced_rows(view: Overview) -> dict[int, Snapshot]:
-    """The rows of steps whose snapshot knows the pool."""
-    of_row = {row: view.snapshots[int(view.snapshot[row])] for row in np.flatnonzero(view.traced).tolist()}
-    return {row: taken for row, taken in of_row.items() if knows_pool(taken)}
 
 
 def _limits(capacity: Integers) -> Integers:

@@ -100,6 +100,12 @@ def test_what_is_known_at_traced_steps_only_is_told_of_no_other() -> None:
     assert np.isnan(pool.fragmentation).tolist() == [True, False, True]
 
 
+def test_a_traced_step_that_does_not_know_the_pool_tells_what_it_knows() -> None:
+    pool = pool_of(run_of([8, 9], taken_at(0, None, rounding_bytes=77)))
+    assert told(pool)[0] == ("none", None, None)
+    assert pool.rounding_bytes.tolist() == [77, MISSING] and pool.largest_free_bytes.tolist() == [MISSING] * 2
+
+
 def test_without_a_snapshot_that_knows_the_pool_nothing_is_told() -> None:
     assert told(pool_of(run_of([8, 9]))) == [("none", None, None)] * 2
     # Also one that holds less than what is in use in it knows nothing.

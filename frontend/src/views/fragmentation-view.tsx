@@ -107,8 +107,8 @@ function RatiosLegend() {
 }
 
 /** The row to show without a cursor or a pin: the last traced one, else the last. */
-function lastTraced(pool: PoolSteps): number {
-  const row = pool.pool_source.lastIndexOf(pool.sources.indexOf("traced"));
+function lastTraced(pool: PoolSteps, traced: readonly SnapshotSummary[]): number {
+  const row = pool.step.indexOf(traced.at(-1)?.step ?? -1);
   return row < 0 ? pool.rows - 1 : row;
 }
 
@@ -136,7 +136,12 @@ function Regions({ pool, chart }: { pool: PoolSteps; chart: Omit<ChartProps, "la
 /** The three charts of the pool; `shared` is their cursor, pin and zoom. */
 function Charts({ pool, specs, shared }: { pool: PoolSteps; specs: Specs; shared: Omit<ChartProps, "label" | "spec"> }) {
   if (pool.growths.length === 0) {
-    return <Chart {...shared} height="large" label="In use at the peak over the steps." spec={specs.sizes} />;
+    return (
+      <>
+        <Chart {...shared} height="medium" label="In use at the peak over the steps." spec={specs.sizes} />
+        <SizesLegend pool={pool} />
+      </>
+    );
   }
   return (
     <>
@@ -190,7 +195,7 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
       </Nothing>
     );
   }
-  const fixed = shared.pin ?? lastTraced(pool);
+  const fixed = shared.pin ?? lastTraced(pool, ofPhase);
   const row = shared.cursor ?? fixed;
   const nearest =
     ofPhase[

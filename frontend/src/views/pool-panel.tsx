@@ -66,7 +66,7 @@ export function PoolPanel({ pool, row, mode }: { pool: PoolSteps; row: number; m
   const store = useStore();
   const facts = poolFacts(pool, row);
   const unit: Unit = unitOf(Math.max(most(pool.pool_low_bytes), most(pool.peak_bytes)));
-  const why = store.cursor.value !== null ? "" : store.choices.value.step === null ? "last traced" : "pinned";
+  const why = store.cursor.value !== null ? "" : store.choices.value.step !== null ? "pinned" : mode !== null ? "last traced" : "last";
   return (
     <aside class="panel" aria-label="Figures of one step">
       <header class="panel-head">
