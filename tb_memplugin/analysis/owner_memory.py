@@ -203,8 +203,9 @@ class OwnerJoin:
         """How many times as large as in the traced step the batch is.
 
         The op's own request tells it; where that does not depend on the batch, the factor that best explains the sizes
-        of what is left, if it explains most of it and makes a whole number of the traced batch. Of several that explain
-        as much, the one that explains more different sizes, the request among them.
+        of what is left and makes a whole number of the traced batch, if it explains most of what is left or the batch
+        itself is there. Of several that explain as much, the one that explains more different sizes, the request among
+        them.
         """
         step = next((step for step in seen if step.phase == phase), None)
         if step is None:
@@ -212,23 +213,26 @@ class OwnerJoin:
         point = step.point(op, requested)
         if point is not None and point.scale != 1.0:
             return point.scale
-        sizes = {
-            int(step.requested[row])
-            for row in range(len(step.requested))
-            if step.owners[int(step.owner[row])].category in _WITH_THE_BATCH and step.requested[row] > 0
-        }
+        made = [
+            (int(step.requested[row]), step.owners[int(step.owner[row])].category)
+            for row in np.flatnonzero((step.birth >= 0) & (step.requested > 0)).tolist()
+        ]
+        sizes = {size for size, category in made if category in _WITH_THE_BATCH}
+        of_batch = max((size for size, category in made if category == "inputs"), default=0)
+        in_use = int(self._map.bytes[self._map.state == IN_USE].sum())
         left: Counter[int] = Counter()
         for row in self._open_rows():
             left[int(self._map.requested_bytes[row])] += int(self._map.bytes[row])
         candidates = {size / other for size, _ in left.most_common(5) if size > 0 for other in sizes}
-        if batch is not None:
-            candidates = {scale for scale in candidates if abs(batch * scale - round(batch * scale)) < 1e-6}
+        candidates = {scale for scale in candidates if scale * of_batch <= in_use}
+        examples = batch or 1  # of a batch that is not known, only multiples are told
+        candidates = {scale for scale in candidates if abs(examples * scale - round(examples * scale)) < 1e-6}
         explained = {scale: sum(left[size] for size in left if size / scale in sizes) for scale in {1.0, *candidates}}
         different = {*left, requested or 0}
         kinds = {scale: sum(size / scale in sizes for size in different) for scale in explained}
         best = max(sorted(explained), key=lambda scale: (explained[scale], kinds[scale]))
-        enough = 2 * explained[best] > sum(left.values()) and explained[best] > explained[1.0]
-        return best if enough else 1.0
+        most = 2 * explained[best] > sum(left.values()) or (batch is not None and best * of_batch in left)
+        return best if most and explained[best] > explained[1.0] else 1.0
 
     def same_size(
         self, seen: Sequence[SeenStep], phase: Phase | None, op: str | None, requested: int | None, scale: float

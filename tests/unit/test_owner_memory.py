@@ -75,6 +75,16 @@ def test_of_several_scales_that_explain_the_chunks_the_one_counts_that_explains_
     assert join.batch_scale([STEP], "train", "new", 768 * MIB, 16) == 128
 
 
+@pytest.mark.parametrize(("batch", "scale"), [(16, 128.0), (None, 1.0)])
+def test_the_batch_of_a_compiled_step_is_told_by_its_own_copy(batch: int | None, scale: float) -> None:
+    # A GPU's: 16 images of 64 × 64 × 3 and their labels, one block of the module; then 2,048 images, and a block of
+    # another plan, which is a multiple of the labels but not of the images.
+    block = ChunkOwner(None, "activations", None)
+    step = step_of([(786_432, 1, 7, INPUTS), (128, 0, 8, INPUTS), (61_140_248, 4, 5, block)])
+    join = OwnerJoin(chunks_of(117_440_512, 100_663_296))
+    assert join.batch_scale([step], "train", "StatefulPartitionedCall", None, batch) == scale
+
+
 def test_chunks_of_one_size_get_the_owners_that_as_many_always_had() -> None:
     join = OwnerJoin(chunks_of(128 * MIB, 128 * MIB))
     join.same_size([STEP], "train", "new", 768 * MIB, 128.0)
