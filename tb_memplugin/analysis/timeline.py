@@ -228,7 +228,7 @@ class _Axis:
         measured = np.concatenate([[0], (trace.time_ps - first) // _PS_PER_NS])
         self.duration_ns = (last - first) // _PS_PER_NS
         self.runs = runs
-        plans = [_plan_places(run, measured, peak) for run in runs]
+        plans = [_plan_places(run, np.append(measured, self.duration_ns), peak) for run in runs]
         follows = np.concatenate([np.arange(events + 1), *(plan.follows for plan in plans)])
         times = np.concatenate([measured, *(plan.times for plan in plans)])
         side = np.concatenate([np.full(events + 1, -2), *(plan.side for plan in plans)])
@@ -282,22 +282,29 @@ class _Places(NamedTuple):
     side: Integers
 
 
-def _plan_places(run: _ModuleRun, measured: Integers, peak: int) -> _Places:
-    """Spread evenly over the module's run, its plan's peak at the step's if that lies in it."""
+def _plan_places(run: _ModuleRun, times: Integers, peak: int) -> _Places:
+    """Spread evenly over the module's run, its plan's peak at the step's if that lies in it.
+
+    `times` are those at which the moments of the allocator's events begin, and last that at which the step ends.
+    """
     count, at = len(run.steps.positions), run.steps.peak
+    measured = times[:-1]
     first, last = run.begin + 1, min(run.end, len(measured) - 1)
-    begin, end = int(measured[first]), int(measured[last])
+    begin, end = int(times[first]), int(times[last + 1])
     if not first <= peak <= last:
-        times = np.linspace(begin, end, count + 1)[:-1].astype(np.int64)
-        follows = np.clip(np.searchsorted(measured, times, side="right") - 1, first, last)
-        return _Places(follows, times, np.zeros(count, np.int64))
-    middle = int(measured[peak])
+        placed = np.linspace(begin, end, count + 1)[:-1].astype(np.int64)
+        follows = np.clip(np.searchsorted(measured, placed, side="right") - 1, first, last)
+        return _Places(follows, placed, np.zeros(count, np.int64))
+    # As many bytes as at the peak are in use up to the next event: the plan's peak lies where it is least in the way.
+    middle = min(
+        max(begin + (end - begin) * at // count, int(times[peak])), max(int(times[peak]), int(times[peak + 1]) - 1)
+    )
     parts = (np.linspace(begin, middle, at + 1)[:at], [middle], np.linspace(middle, end, count - at + 1)[1:-1])
-    times = np.concatenate(parts).astype(np.int64)
+    placed = np.concatenate(parts).astype(np.int64)
     side = np.sign(np.arange(count) - at)
-    follows = np.clip(np.searchsorted(measured, times, side="right") - 1, first, last)
+    follows = np.clip(np.searchsorted(measured, placed, side="right") - 1, first, last)
     follows = np.where(side < 0, np.minimum(follows, peak), np.where(side > 0, np.maximum(follows, peak), peak))
-    return _Places(follows, times, np.where(follows == peak, side, 0))
+    return _Places(follows, placed, np.where(follows == peak, side, 0))
 
 
 def _planned_marks(run: _ModuleRun) -> Marks | None:

@@ -208,7 +208,10 @@ def test_the_inside_of_a_compiled_step_is_the_plan(name: str) -> None:
     (span,) = taken.planned
     assert span.start <= taken.peak < span.end and span.end - span.start > 50
     assert any("is the compiler's plan" in sentence for sentence in taken.not_available)
-    # THEN activations grow to the end of the forward pass, and are gone at the step's end
+    # THEN it is spread over the time for which its blocks are there
+    times = taken.time_ns[span.start : span.end]
+    assert int(times[-1] - times[0]) > 1_000_000 and (np.diff(times) > 0).mean() > 0.9
+    # AND activations grow to the end of the forward pass, and are gone at the step's end
     activations = category_totals(taken)["activations"]
     end = taken.bands[0].end
     held = sum(row.bytes for row in replayed(name).held_for_backward)

@@ -6,8 +6,6 @@ import type { Range } from "./axis";
 export interface TimelineLayout {
   /** Where each moment begins, and last where the step ends: one more than moments. */
   edges: Float64Array;
-  /** Where the cursor stands for each moment. */
-  middles: Float64Array;
   /** Upper boundary of each part of the stack, the lowest first. */
   tops: Float64Array[];
   /** The uppermost of them. */
@@ -30,9 +28,12 @@ export function timelineLayout(edges: Float64Array, parts: readonly Float64Array
     for (let moment = 0; moment < total.length; moment += 1) total[moment] = (total[moment] ?? 0) + (part[moment] ?? 0);
     return Float64Array.from(total);
   });
-  const middles = total.map((_, moment) => ((edges[moment] ?? 0) + (edges[moment + 1] ?? 0)) / 2);
-  return { edges, middles, tops, total };
+  return { edges, tops, total };
 }
+
+/** Where the cursor stands for each moment: where it begins, or, of one that began before the range, where that begins. */
+export const cursorPlaces = (edges: Float64Array, [from]: Range): Float64Array =>
+  edges.slice(0, -1).map((edge, moment) => (edge < from && (edges[moment + 1] ?? 0) > from ? from : edge));
 
 /** The moment that holds a place on the x-axis. */
 export function momentAt(edges: Float64Array, x: number): number {

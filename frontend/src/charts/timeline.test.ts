@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import {
+  cursorPlaces,
   momentAt,
   orderEdges,
   partAt,
@@ -42,7 +43,8 @@ describe("the stack", () => {
 
   it("adds up and is pointed at", () => {
     expect([...layout.total]).toEqual([1, 10, 3, 1]);
-    expect([...layout.middles]).toEqual([0.5, 1, 2.5, 7]);
+    expect([...cursorPlaces(edges, [0, 10])]).toEqual([0, 1, 1, 4]);
+    expect([...cursorPlaces(edges, [2, 10])]).toEqual([0, 1, 2, 4]);
     expect(partAt(layout, 2, 0.5)).toBe(0);
     expect(partAt(layout, 2, 2.5)).toBe(1);
     expect(partAt(layout, 0, 1.5)).toBe(-1);

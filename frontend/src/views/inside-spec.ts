@@ -4,7 +4,16 @@ import type { Range } from "../charts/axis";
 import type { BandFill, Painter } from "../charts/paint";
 import type { PlotSpec } from "../charts/plot";
 import { ruleAcross } from "../charts/rules";
-import { momentAt, orderEdges, rangeOfSpan, timeEdges, timelineLayout, type Stretch, type TimelineLayout } from "../charts/timeline-layout";
+import {
+  cursorPlaces,
+  momentAt,
+  orderEdges,
+  rangeOfSpan,
+  timeEdges,
+  timelineLayout,
+  type Stretch,
+  type TimelineLayout,
+} from "../charts/timeline-layout";
 import { STRETCH_HEIGHT, flagPainter, stretchLane, timelineLine, timelinePainter } from "../charts/timeline-paint";
 import { formatBytes } from "../lib/bytes";
 import { groupLabel } from "../model/categories";
@@ -61,8 +70,8 @@ export function lanesOf(timeline: Timeline, edges: Float64Array): Stretch[][] {
 }
 
 /** Where the peak is, and how high. */
-export const peakFlag = (timeline: Timeline, { middles }: TimelineLayout): { x: number; label: string } => ({
-  x: middles[timeline.peak] ?? 0,
+export const peakFlag = (timeline: Timeline, { edges }: TimelineLayout): { x: number; label: string } => ({
+  x: edges[timeline.peak] ?? 0,
   label: `peak ${formatBytes(timeline.in_use_bytes)}`,
 });
 
@@ -119,11 +128,11 @@ export function insidePicture(timeline: Timeline, parts: Parts, choices: InsideC
   const lanes = lanesOf(timeline, edges);
   const laneInks = { ground: ink.panel, shade: ink.idle, text: ink.text };
   const spec: PlotSpec = {
-    x: layout.middles,
+    x: cursorPlaces(edges, range),
     xKind: choices.insideAxis === "time" ? "inside" : "order",
     range,
     yKind: "bytes",
-    yMax: highestIn(layout, range) * 1.08,
+    yMax: highestIn(layout, range) * 1.14,
     headroom: headroom(lanes.length),
     inks: AXIS_INKS[scheme],
     rowAt: (x) => momentAt(edges, x),

@@ -186,7 +186,7 @@ function PanelHead({ timeline, moment, why, unit }: PanelProps & { unit: ReturnT
       </h2>
       <p class="small inside-when">
         {moment === timeline.peak && `${timeText(timeline, moment)} · `}
-        <span title={band ? bandMeaning(band.name) : ""}>{band ? bandLabel(band.name) : "between the passes"}</span>
+        <span title={band ? bandMeaning(band.name) : ""}>{band ? bandLabel(band.name) : "outside of the passes"}</span>
         {isPlanned(timeline, moment) && " · XLA plan"}
         {` · after ${formatCount(timeline.event[moment] ?? 0)} of ${formatCount(timeline.events)} allocator events`}
       </p>
