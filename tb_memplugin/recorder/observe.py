@@ -373,8 +373,14 @@ class ModelObserver:
         if self._graphs is None or self._graphs[0] != (window.signature(), graphs):
             self._graphs = (window.signature(), graphs), graph_facts(window.paths, window.owner_of)
         facts: TraceFacts = window.facts(device, self._graphs[1], gradients)
-        facts = self._memory[device].add_to(facts, self._windows)
-        return dataclasses.replace(facts, quiet_bytes=self._quiet.get(device))
+        return dataclasses.replace(facts, window=self._windows, quiet_bytes=self._quiet.get(device))
+
+    def recall(self, device: str, facts: TraceFacts) -> TraceFacts:
+        """The facts of a window, with what the windows before it taught.
+
+        To be called for each window in their order, when all earlier ones are remembered; on any one thread.
+        """
+        return self._memory[device].add_to(facts)
 
     def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
         """What is known of the program at this moment, and the paths of its layers by their id; no window is needed."""
@@ -387,8 +393,7 @@ class ModelObserver:
     def remember(self, trace: AllocationTrace, facts: TraceFacts) -> None:
         """Notes what a window's trace saw, of which these are the facts, for the ledgers of later windows.
 
-        Best given the trace of the first step, in which the optimizer makes its slots. May be called from another
-        thread.
+        Best given the trace of the first step, in which the optimizer makes its slots. On the thread of `recall`.
         """
         self._memory[trace.device].remember(trace, facts.window)
 

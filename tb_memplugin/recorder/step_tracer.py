@@ -163,18 +163,16 @@ class StepTracer:
         for trace in traces:
             if trace.device not in traced.facts:
                 continue
-            if not traced.only_learn:
-                known.append(self._work_device(traced, trace, worked))
-                continue
-            known.append(Traced(trace, None))
+            facts = traced.facts[trace.device]
+            facts = self._faults.run(OBSERVING, self._watch.observer.recall, trace.device, facts) or facts
+            known.append(Traced(trace, None) if traced.only_learn else self._work_device(traced, trace, facts, worked))
             if not trace.missed:
-                self._faults.run(OBSERVING, self._watch.observer.remember, trace, traced.facts[trace.device])
+                self._faults.run(OBSERVING, self._watch.observer.remember, trace, facts)
         if traced.phase == "train" and self._watch.table is not None:
             self._watch.batch_size = batch_size(known, self._watch.table) or self._watch.batch_size
 
-    def _work_device(self, traced: TracedStep, trace: AllocationTrace, worked: Worked) -> Traced:
+    def _work_device(self, traced: TracedStep, trace: AllocationTrace, facts: TraceFacts, worked: Worked) -> Traced:
         """Works through one device's trace; returns what it taught about owners."""
-        facts = traced.facts[trace.device]
         classifier = Classifier(trace, facts, chunks(trace))
         snapshot = attribute(
             trace,
@@ -187,8 +185,6 @@ class StepTracer:
             classifier=classifier,
         )
         worked.snapshots.append(snapshot)
-        if not trace.missed:
-            self._faults.run(OBSERVING, self._watch.observer.remember, trace, traced.facts[trace.device])
         seen = None if trace.missed else seen_step(trace, classifier, traced.step, traced.phase)
         taken = None if seen is None else self._faults.run(MAPS, self._map, traced, trace, snapshot, seen)
         if taken is not None:

@@ -27,11 +27,12 @@ class WindowMemory:
     """Remembers chunks and addresses of one device from window to window."""
 
     def __init__(self) -> None:
-        self._learned = _Learned()  # replaced as a whole: a reader on another thread sees the old or the new
+        self._learned = _Learned()
         self._since: Mapping[int, int] = {}
 
-    def add_to(self, facts: TraceFacts, window: int) -> TraceFacts:
-        """The facts of the window of that number, with what earlier ones taught."""
+    def add_to(self, facts: TraceFacts) -> TraceFacts:
+        """The facts of a window, with what earlier ones taught."""
+        window = facts.window
         before, after = {}, {}
         for variable in facts.variables:
             start, end = variable.start_address, variable.end_address
@@ -45,7 +46,6 @@ class WindowMemory:
         known = self._learned
         return dataclasses.replace(
             facts,
-            window=window,
             since=before,
             chunks=known.chunks,
             addresses=known.addresses,
@@ -53,7 +53,7 @@ class WindowMemory:
         )
 
     def remember(self, trace: AllocationTrace, window: int) -> None:
-        """Notes what the window's trace saw. May be called from another thread than `add_to`."""
+        """Notes what the window's trace saw."""
         known = self._learned
         addresses = distinct(known.addresses, trace.address)
         last_seen = np.full(len(addresses), window)
