@@ -47,7 +47,9 @@ fresh: build ## fail if the committed page is not what its sources give
 bench: install ## benchmarks of recording, reading and serving; prints ratios measured in one run
 	for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-screenshots: $(VENV)/.test browser ## pictures of the tab on the demo's runs, into docs/screenshots
+screenshots: $(VENV)/.test browser ## pictures of the tab on the demos' runs, into docs/screenshots
+	test -d $(LOGDIR)/frozen || $(BIN)/python demo/frozen_backbone.py --logdir $(LOGDIR)
+	$(BIN)/python demo/out_of_memory.py --logdir $(LOGDIR)
 	$(BIN)/python tests/browser/screenshots.py $(LOGDIR) docs/screenshots
 
 format: install ## format the Python and TypeScript sources

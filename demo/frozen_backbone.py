@@ -33,10 +33,10 @@ CLASSES = 8
 RUNS = ("frozen", "all_trainable")
 
 
-def make_batches(steps: int, seed: int) -> tf.data.Dataset:
+def make_batches(steps: int, seed: int, batch_size: int = BATCH_SIZE) -> tf.data.Dataset:
     """`steps` batches of striped images, shape [IMAGE_SIZE, IMAGE_SIZE, 3], whose class is the direction of the
     stripes."""
-    count = steps * BATCH_SIZE
+    count = steps * batch_size
     random = np.random.default_rng(seed)
     labels = random.integers(0, CLASSES, count)
     angle = labels * np.pi / CLASSES
@@ -44,10 +44,10 @@ def make_batches(steps: int, seed: int) -> tf.data.Dataset:
     along = x[None] * np.cos(angle)[:, None, None] + y[None] * np.sin(angle)[:, None, None]
     stripes = np.sin(along * 0.8 + random.uniform(0, 6, count)[:, None, None])
     images = stripes[..., None] + random.normal(0, 0.3, (count, IMAGE_SIZE, IMAGE_SIZE, 3))
-    shape = (steps, BATCH_SIZE, IMAGE_SIZE, IMAGE_SIZE, 3)
+    shape = (steps, batch_size, IMAGE_SIZE, IMAGE_SIZE, 3)
     # From a generator: the images stay in host memory, and only the batches under way are on the device.
     return tf.data.Dataset.from_generator(
-        lambda: zip(images.astype("float32").reshape(shape), labels.reshape(steps, BATCH_SIZE), strict=True),
+        lambda: zip(images.astype("float32").reshape(shape), labels.reshape(steps, batch_size), strict=True),
         output_signature=(tf.TensorSpec(shape[1:], tf.float32), tf.TensorSpec(shape[1:2], tf.int64)),
     ).apply(tf.data.experimental.assert_cardinality(steps))
 

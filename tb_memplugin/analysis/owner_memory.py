@@ -71,16 +71,20 @@ class SeenStep:
     events: int
     ops: Mapping[str, tuple[int, ...]]
 
-    def point(self, op: str | None, requested: int | None) -> "Point | None":
-        """The point of the step at which the op asked for that many bytes, or, of another batch size, for others."""
+    def points(self, op: str | None, requested: int | None) -> list[Point]:
+        """The points of the step at which the op asked for that many bytes, or, of another batch size, for others."""
         if op is None:
-            return None
+            return []
         births = self.ops.get(op) or next((found for name, found in self.ops.items() if name.endswith("/" + op)), ())
         sizes = {int(self.birth[row]): int(self.requested[row]) for row in np.flatnonzero(self.birth >= 0).tolist()}
-        exact = [birth for birth in births if requested in (None, sizes[birth])]
-        if exact or not births:
-            return Point(min(exact), 1.0) if exact else None
-        return Point(min(births), (requested or 0) / sizes[min(births)])
+        exact = [Point(birth, 1.0) for birth in births if requested in (None, sizes[birth])]
+        return exact or [Point(birth, (requested or 0) / sizes[birth]) for birth in births]
+
+    def point(self, op: str | None, requested: int | None, scale: float | None = None) -> Point | None:
+        """The first of `points`, of those with that scale if there are any."""
+        points = self.points(op, requested)
+        scaled = [point for point in points if point.scale == scale]
+        return min(scaled or points, key=lambda point: point.event, default=None)
 
     def live(self, instant: int) -> Integers:
         """Rows of the chunks that were there just before an event."""
@@ -210,9 +214,9 @@ class OwnerJoin:
         step = next((step for step in seen if step.phase == phase), None)
         if step is None:
             return 1.0
-        point = step.point(op, requested)
-        if point is not None and point.scale != 1.0:
-            return point.scale
+        said = {point.scale for point in step.points(op, requested)}
+        if len(said) == 1 and said != {1.0}:
+            return said.pop()
         made = [
             (int(step.requested[row]), step.owners[int(step.owner[row])].category)
             for row in np.flatnonzero((step.birth >= 0) & (step.requested > 0)).tolist()
@@ -224,6 +228,7 @@ class OwnerJoin:
         for row in self._open_rows():
             left[int(self._map.requested_bytes[row])] += int(self._map.bytes[row])
         candidates = {size / other for size, _ in left.most_common(5) if size > 0 for other in sizes}
+        candidates = said if len(said) > 1 else candidates
         candidates = {scale for scale in candidates if scale * of_batch <= in_use}
         examples = batch or 1  # of a batch that is not known, only multiples are told
         candidates = {scale for scale in candidates if abs(examples * scale - round(examples * scale)) < 1e-6}
@@ -232,6 +237,7 @@ class OwnerJoin:
         kinds = {scale: sum(size / scale in sizes for size in different) for scale in explained}
         best = max(sorted(explained), key=lambda scale: (explained[scale], kinds[scale]))
         most = 2 * explained[best] > sum(left.values()) or (batch is not None and best * of_batch in left)
+        most = most or best in said  # by the op itself
         return best if most and explained[best] > explained[1.0] else 1.0
 
     def same_size(
@@ -244,7 +250,7 @@ class OwnerJoin:
         """
         steps = [step for step in seen if step.phase == phase]
         for step in steps:
-            point = step.point(op, requested)
+            point = step.point(op, requested, scale)
             if point is None:
                 continue
             for factor in dict.fromkeys((scale, 1.0)):  # not all of the workspace grows with the batch

@@ -73,3 +73,20 @@ def test_tensorboard_shows_it_and_the_address_comes_last(logdir: pathlib.Path) -
     assert "frozen" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("http://localhost:")
     assert done.stdout.splitlines()[-1].endswith("/#tb_memplugin")
+
+
+def test_running_out_of_memory_leaves_who_held_it_and_what_would_have_passed(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, str(ROOT / "demo/out_of_memory.py"), "--logdir", str(tmp_path / "runs")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=240)
+    assert "ran out of memory, as it should" in done.stdout
+    command = [sys.executable, "-m", "tb_memplugin", "inspect", str(tmp_path / "runs"), "--format", "json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    (oom,) = json.loads(done.stdout)["runs"]["out_of_memory"]["oom"]
+    assert oom["step"] == 12
+    assert oom["verdict"] == ("fragmentation" if oom["free_bytes"] >= oom["requested_bytes"] else "capacity")
+    held = {row["category"]: 0 for row in oom["ledger"]}
+    for row in oom["ledger"]:
+        held[row["category"]] += row["bytes"]
+    assert held.get("unattributed", 0) <= 0.1 * sum(held.values())
+    # One score for each pair of 256 words, of 4 heads and 64 texts, float32: attention keeps at least one such tensor.
+    assert held["activations"] >= 256 * 256 * 4 * 64 * 4

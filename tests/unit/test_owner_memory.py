@@ -75,6 +75,19 @@ def test_of_several_scales_that_explain_the_chunks_the_one_counts_that_explains_
     assert join.batch_scale([STEP], "train", "new", 768 * MIB, 16) == 128
 
 
+def test_of_an_op_that_asks_twice_the_size_counts_that_explains_the_chunks() -> None:
+    # GIVEN an op that asked for 1 MiB and for 8 MiB, and fails asking for 32 MiB
+    step = step_of(
+        [(MIB, 1, 9, SECOND), (8 * MIB, 2, 9, SECOND), (2 * MIB, 0, 9, FIRST), (4 * MIB, 0, 9, INPUTS)],
+        {"grad/Einsum": (1, 2)},
+    )
+    join = OwnerJoin(chunks_of(8 * MIB, 16 * MIB, 4 * MIB))
+    # THEN it is four times the batch, not 32 times, as the other chunks are
+    assert join.batch_scale([step], "train", "grad/Einsum", 32 * MIB, 4) == 4.0
+    join.same_size([step], "train", "grad/Einsum", 32 * MIB, 4.0)
+    assert owners_of(join) == [FIRST, INPUTS, SECOND]
+
+
 @pytest.mark.parametrize(("batch", "scale"), [(16, 128.0), (None, 1.0)])
 def test_the_batch_of_a_compiled_step_is_told_by_its_own_copy(batch: int | None, scale: float) -> None:
     # A GPU's: 16 images of 64 × 64 × 3 and their labels, one block of the module; then 2,048 images, and a block of
