@@ -208,8 +208,8 @@ class OwnerJoin:
 
         The op's own request tells it; where that does not depend on the batch, the factor that best explains the sizes
         of what is left and makes a whole number of the traced batch, if it explains most of what is left or the batch
-        itself is there. Of several that explain as much, the one that explains more different sizes, the request among
-        them.
+        itself is there. Of several that explain as much, one for which the batch is there, then the one that explains
+        more different sizes, the request among them.
         """
         step = next((step for step in seen if step.phase == phase), None)
         if step is None:
@@ -223,7 +223,8 @@ class OwnerJoin:
         ]
         sizes = {size for size, category in made if category in _WITH_THE_BATCH}
         of_batch = max((size for size, category in made if category == "inputs"), default=0)
-        in_use = int(self._map.bytes[self._map.state == IN_USE].sum())
+        there = self._map.state == IN_USE
+        in_use, present = int(self._map.bytes[there].sum()), set(self._map.requested_bytes[there].tolist())
         left: Counter[int] = Counter()
         for row in self._open_rows():
             left[int(self._map.requested_bytes[row])] += int(self._map.bytes[row])
@@ -235,7 +236,7 @@ class OwnerJoin:
         explained = {scale: sum(left[size] for size in left if size / scale in sizes) for scale in {1.0, *candidates}}
         different = {*left, requested or 0}
         kinds = {scale: sum(size / scale in sizes for size in different) for scale in explained}
-        best = max(sorted(explained), key=lambda scale: (explained[scale], kinds[scale]))
+        best = max(sorted(explained), key=lambda scale: (explained[scale], scale * of_batch in present, kinds[scale]))
         most = 2 * explained[best] > sum(left.values()) or (batch is not None and best * of_batch in left)
         most = most or best in said  # by the op itself
         return best if most and explained[best] > explained[1.0] else 1.0
