@@ -233,6 +233,21 @@ class KnownChunk:
 
 
 @dataclasses.dataclass(frozen=True)
+class KnownRemainders:
+    """By how much chunks of one kind are larger than needed, as an earlier window proved it.
+
+    Attributes:
+        window: The number of that window.
+        more: Address to bytes of each chunk of the kind.
+        together: Bytes beyond these that some of them have.
+    """
+
+    window: int
+    more: Mapping[int, int]
+    together: int
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorFact:
     """An eager tensor that the program held when the window opened."""
 
@@ -257,6 +272,7 @@ class TraceFacts:
         last_seen: For each of `addresses`, the number of the last window that saw it.
         since: Address of a variable or held tensor to the number of the first window in all of which it lay there: what
             windows before that one saw says nothing of its chunk. 0 where it is missing.
+        remainders: What earlier windows proved of chunks larger than needed.
         window: The number of this window.
         start_in_use: The device's bytes in use just before the window, None if not known.
         quiet_bytes: Bytes in use beyond what the model's variables needed, before the first batch was asked for; None
@@ -274,6 +290,7 @@ class TraceFacts:
     addresses: Integers = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     last_seen: Integers = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     since: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    remainders: tuple[KnownRemainders, ...] = ()
     window: int = 0
     start_in_use: int | None = None
     quiet_bytes: int | None = None

@@ -9,7 +9,7 @@ from tb_memplugin.analysis.bfc import rounded_bytes
 from tb_memplugin.analysis.eager import EagerSpans
 from tb_memplugin.analysis.lifetimes import Chunks, input_events, readers
 from tb_memplugin.analysis.op_names import OpNames
-from tb_memplugin.analysis.window_start import Standing, standing
+from tb_memplugin.analysis.window_start import Standing, WindowStart, window_start
 from tb_memplugin.analysis.xla import Plans
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.trace import AllocationTrace, Module, OpFact, Pass, PlannedAllocation, TraceFacts, VariableFact
@@ -56,7 +56,7 @@ class Classifier:
             for address, birth, death in zip(self._address, self._birth, self._death, strict=True)
             if birth < 0
         }
-        self._standing: tuple[Standing, ...] | None = None
+        self._start: WindowStart | None = None
         self._held: Integers | None = None
         self._names = OpNames(trace, facts)
         self._reader: list[int] = readers(trace).tolist()
@@ -99,11 +99,15 @@ class Classifier:
     def _variable_owner(self, variable: VariableFact) -> Owner:
         return Owner(variable.layer, variable.role, variable.trainable)
 
+    def start(self) -> WindowStart:
+        """What stood before the window and stands after it."""
+        if self._start is None:
+            self._start = window_start(self._trace, self._facts, self.chunks)
+        return self._start
+
     def standing(self) -> tuple[Standing, ...]:
-        """What was there before the window and is there after it."""
-        if self._standing is None:
-            self._standing = standing(self._trace, self._facts, self.chunks)
-        return self._standing
+        """The chunks of `start`."""
+        return self.start().rows
 
     # --- chunks ---
 

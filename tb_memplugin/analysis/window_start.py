@@ -15,7 +15,7 @@ from tb_memplugin.analysis.bfc import ROUNDING, rounded_bytes
 from tb_memplugin.analysis.distinct import distinct
 from tb_memplugin.analysis.lifetimes import Chunks, chunks, input_events
 from tb_memplugin.model import Category, Integers
-from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
+from tb_memplugin.trace import AllocationTrace, KnownChunk, KnownRemainders, TraceFacts
 
 NOWHERE = 1 << 62
 """An address that is beyond every other."""
@@ -56,8 +56,20 @@ class _Item(NamedTuple):
     known: bool
 
 
-def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[Standing, ...]:
-    """Variables and held tensors that were there before the window and that no event of it speaks of."""
+class WindowStart(NamedTuple):
+    """Variables and held tensors that were there before the window and that no event of it speaks of.
+
+    Attributes:
+        rows: The chunks.
+        remainders: What is proven of those that are larger than needed, for later windows.
+    """
+
+    rows: tuple[Standing, ...]
+    remainders: tuple[KnownRemainders, ...]
+
+
+def window_start(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> WindowStart:
+    """What stood before the window and stands after it."""
     old = found.birth == -1
     died = set(found.address[old].tolist())
     budget = trace.start_in_use - int(found.allocated[old].sum())
@@ -65,11 +77,22 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
     left = budget - sum(item.size for item in items)
     small = int(TOLERANCE * int(trace.in_use.max()))
     unseen = _unseen_inputs(trace, facts, found, items, left, small)
+    left -= unseen or 0
     certain = bool(facts.chunks) and unseen is not None
-    unknown = [item for item in items if not item.known]
-    most = _bounded(unknown, _here(items, trace), facts)
-    more, rest = _remainders(unknown, *most, left - (unseen or 0), small, certain)
-    known = (
+    unknown = {item.address: item for item in items if not item.known}
+    proven = _still_proven(facts, unknown, left)
+    left -= sum(sum(known.more.values()) + known.together for known in proven)
+    more = {address: size for known in proven for address, size in known.more.items()}
+    rest = [_together(unknown, known) for known in proven if known.together]
+    open_items = [item for address, item in unknown.items() if address not in more]
+    shared, shared_rest = _remainders(
+        open_items, *_bounded(open_items, _here(items, trace), facts), left, small, certain
+    )
+    left -= sum(shared.values()) + sum(row.allocated for row in shared_rest)
+    if certain and abs(left) <= small:
+        proven = [*proven, *_proven(facts.window, open_items, shared, shared_rest)]
+    more.update(shared)
+    rows = (
         Standing(
             item.address,
             item.layer,
@@ -80,7 +103,32 @@ def standing(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> tuple[
         )
         for item in items
     )
-    return (*known, *rest)
+    return WindowStart((*rows, *rest, *shared_rest), tuple(proven))
+
+
+def _still_proven(facts: TraceFacts, unknown: Mapping[int, _Item], left: int) -> list[KnownRemainders]:
+    """What earlier windows proved of chunks that have all stayed; nothing if it is more than is left."""
+    valid = [
+        known
+        for known in facts.remainders
+        if all(address in unknown and facts.since.get(address, NOWHERE) <= known.window for address in known.more)
+    ]
+    return valid if sum(sum(known.more.values()) + known.together for known in valid) <= left else []
+
+
+def _together(unknown: Mapping[int, _Item], known: KnownRemainders) -> Standing:
+    """What some chunks of the kind have, it is not known which."""
+    kind = unknown[next(iter(known.more))]
+    return Standing(-1, None, kind.category, kind.trainable, known.together, 0)
+
+
+def _proven(window: int, items: list[_Item], more: Mapping[int, int], rest: list[Standing]) -> list[KnownRemainders]:
+    """The remainders of a window in which they explain what was left, by kind of chunk."""
+    kinds: dict[tuple[Category, bool | None], dict[int, int]] = {}
+    for item in items:
+        kinds.setdefault((item.category, item.trainable), {})[item.address] = more.get(item.address, 0)
+    together = {(row.category, row.trainable): row.allocated for row in rest}
+    return [KnownRemainders(window, sizes, together.get(kind, 0)) for kind, sizes in kinds.items()]
 
 
 def _remainders(

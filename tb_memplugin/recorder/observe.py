@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from tb_memplugin.importers.xplane import LAYER_PREFIX
 from tb_memplugin.recorder.held_tensors import HeldTensors
 from tb_memplugin.recorder.window_memory import WindowMemory
-from tb_memplugin.trace import AllocationTrace, GraphFacts, TraceFacts
+from tb_memplugin.trace import AllocationTrace, GraphFacts, KnownRemainders, TraceFacts
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -390,12 +390,14 @@ class ModelObserver:
         window = Window(self._models(), list(seen.optimizers))
         return window.facts(device, graph_facts(window.paths, window.owner_of), ()), window.paths
 
-    def remember(self, trace: AllocationTrace, facts: TraceFacts) -> None:
+    def remember(
+        self, trace: AllocationTrace, facts: TraceFacts, remainders: tuple[KnownRemainders, ...] | None = None
+    ) -> None:
         """Notes what a window's trace saw, of which these are the facts, for the ledgers of later windows.
 
         Best given the trace of the first step, in which the optimizer makes its slots. On the thread of `recall`.
         """
-        self._memory[trace.device].remember(trace, facts.window)
+        self._memory[trace.device].remember(trace, facts.window, remainders)
 
     def _models(self) -> list[tuple[Any, Any]]:
         """Watched models with their optimizers, then other models whose layers were called or that Python holds."""

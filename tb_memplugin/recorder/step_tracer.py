@@ -165,7 +165,10 @@ class StepTracer:
                 continue
             facts = traced.facts[trace.device]
             facts = self._faults.run(OBSERVING, self._watch.observer.recall, trace.device, facts) or facts
-            known.append(Traced(trace, None) if traced.only_learn else self._work_device(traced, trace, facts, worked))
+            if not traced.only_learn:
+                known.append(self._work_device(traced, trace, facts, worked))
+                continue
+            known.append(Traced(trace, None))
             if not trace.missed:
                 self._faults.run(OBSERVING, self._watch.observer.remember, trace, facts)
         if traced.phase == "train" and self._watch.table is not None:
@@ -185,6 +188,9 @@ class StepTracer:
             classifier=classifier,
         )
         worked.snapshots.append(snapshot)
+        if not trace.missed:
+            proven = classifier.start().remainders
+            self._faults.run(OBSERVING, self._watch.observer.remember, trace, facts, proven)
         seen = None if trace.missed else seen_step(trace, classifier, traced.step, traced.phase)
         taken = None if seen is None else self._faults.run(MAPS, self._map, traced, trace, snapshot, seen)
         if taken is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from tb_memplugin.analysis.distinct import distinct
 from tb_memplugin.analysis.window_start import learned
 from tb_memplugin.model import Integers
-from tb_memplugin.trace import AllocationTrace, KnownChunk, TraceFacts
+from tb_memplugin.trace import AllocationTrace, KnownChunk, KnownRemainders, TraceFacts
 
 MAX_ADDRESSES = 500_000
 """Addresses that are remembered, those seen last."""
@@ -29,6 +29,7 @@ class WindowMemory:
     def __init__(self) -> None:
         self._learned = _Learned()
         self._since: Mapping[int, int] = {}
+        self._remainders: tuple[KnownRemainders, ...] = ()
 
     def add_to(self, facts: TraceFacts) -> TraceFacts:
         """The facts of a window, with what earlier ones taught."""
@@ -47,13 +48,17 @@ class WindowMemory:
         return dataclasses.replace(
             facts,
             since=before,
+            remainders=self._remainders,
             chunks=known.chunks,
             addresses=known.addresses,
             last_seen=known.last_seen,
         )
 
-    def remember(self, trace: AllocationTrace, window: int) -> None:
-        """Notes what the window's trace saw."""
+    def remember(
+        self, trace: AllocationTrace, window: int, remainders: tuple[KnownRemainders, ...] | None = None
+    ) -> None:
+        """Notes what the window's trace saw and, where it was worked out, what it proved of remainders."""
+        self._remainders = self._remainders if remainders is None else remainders
         known = self._learned
         addresses = distinct(known.addresses, trace.address)
         last_seen = np.full(len(addresses), window)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.analysis.lifetimes import chunks
-from tb_memplugin.analysis.window_start import Standing, standing
+from tb_memplugin.analysis.window_start import Standing, window_start
 from tb_memplugin.trace import AllocationTrace, Intervals, KnownChunk, TraceFacts, VariableFact
 
 NO_SPANS = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
@@ -63,7 +63,7 @@ def facts(*places: tuple[str, bool, int, int], **more: Any) -> TraceFacts:
 
 def rows(traced: AllocationTrace, known: TraceFacts) -> list[Standing]:
     """Without the chunk of the earlier window."""
-    return [row for row in standing(traced, known, chunks(traced)) if row.address != 1 << 40]
+    return [row for row in window_start(traced, known, chunks(traced)).rows if row.address != 1 << 40]
 
 
 def test_a_chunk_reaches_to_the_next_address_where_that_explains_the_bytes_in_use() -> None:
@@ -118,3 +118,22 @@ def test_batches_in_waiting_are_told_from_remainders_by_what_was_there_before_th
     assert row(4 * MIB, 4 * MIB) == 4 * MIB
     assert row(4 * MIB, 6 * MIB) == 4 * MIB  # two more, made since
     assert row(0, 4 * MIB) == 0
+
+
+def test_what_is_proven_of_chunks_holds_for_as_long_as_they_stay() -> None:
+    # GIVEN two frozen layers, one of which has 1 MiB more than it needs
+    frozen = (("a", False, BASE, 2 * MIB), ("b", False, 2 * BASE, 2 * MIB))
+    early = trace(5 * MIB + 256, (4 * BASE, MIB))
+    found = window_start(early, facts(*frozen, window=3), chunks(early))
+    assert [(row.trainable, row.allocated) for row in found.rows if row.address < 0] == [(False, MIB)]
+    # WHEN a trainable layer of unknown size has come
+    later = trace(9 * MIB + 256, (4 * BASE, MIB))
+    places = (*frozen, ("c", True, 3 * BASE, 4 * MIB))
+
+    def kinds(since: int) -> list[bool | None]:
+        more = {"window": 7, "remainders": found.remainders, "since": {BASE: since, 2 * BASE: 1}}
+        return [row.trainable for row in rows(later, facts(*places, **more)) if row.address < 0]
+
+    # THEN the MiB is still the frozen ones', unless one of them has moved
+    assert kinds(3) == [False]
+    assert kinds(4) == []
