@@ -6,7 +6,7 @@ known if an earlier window saw the allocation or this one sees the end. Otherwis
 which anything was ever seen; that is taken for the size only if all these sizes together explain the bytes in use.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -244,20 +244,21 @@ def _there(items: list[_Item], trace: AllocationTrace, facts: TraceFacts, found:
         doubtful = sorted(set(items) - set(sure), key=lambda item: (item.address in tensors, -item.size))
         near = [item for item in doubtful if is_near[item]]
         far = [item for item in doubtful if not is_near[item]]
-    left_behind = _left_behind(items, facts, found)
-    groups = [
-        [item for item in left_behind if item.category == "other_state"],
-        *([item] for item in near),
-        [item for item in left_behind if item.category == "inputs"],
-        *([item] for item in far),
-    ]
-    left = budget - sum(item.size for item in sure)
-    taken = list(sure)
-    for group in groups:
-        size = sum(item.size for item in group)
-        if size <= left:
-            taken.extend(group)
-            left -= size
+    left_behind = sorted(_left_behind(items, facts, found), key=lambda item: -item.size)
+    constants = [item for item in left_behind if item.category == "other_state"]
+    batches = [item for item in left_behind if item.category == "inputs"]
+    # Either may be gone, or not of the pool: what explains more of the bytes in use is there.
+    ways = [_as_fits(sure, (*first, *batches, *far), budget) for first in ((*constants, *near), (*near, *constants))]
+    return max(ways, key=lambda taken: sum(item.size for item in taken))
+
+
+def _as_fits(sure: list[_Item], others: Iterable[_Item], budget: int) -> list[_Item]:
+    """The sure items, and of the others, in their order, those that still fit into the bytes in use."""
+    taken, left = list(sure), budget - sum(item.size for item in sure)
+    for item in others:
+        if item.size <= left:
+            taken.append(item)
+            left -= item.size
     return taken
 
 

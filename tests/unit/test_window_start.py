@@ -7,7 +7,7 @@ import numpy as np
 
 from tb_memplugin.analysis.lifetimes import chunks
 from tb_memplugin.analysis.window_start import Standing, window_start
-from tb_memplugin.trace import AllocationTrace, Intervals, KnownChunk, TraceFacts, VariableFact
+from tb_memplugin.trace import AllocationTrace, Intervals, KnownChunk, TensorFact, TraceFacts, VariableFact
 
 NO_SPANS = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
 MIB = 1 << 20
@@ -78,6 +78,26 @@ def test_an_address_seen_before_the_chunk_was_there_does_not_bound_it() -> None:
     held = {**seen, "since": {BASE: 4}}
     found = rows(trace(3 * MIB + 256, (BASE + 3 * MIB, MIB)), facts(("a", True, BASE, 2 * MIB), **held))
     assert found[0].allocated == 2 * MIB
+
+
+def test_of_what_may_be_gone_and_what_may_lie_elsewhere_that_is_there_which_explains_more() -> None:
+    # GIVEN on the CPU a constant that an earlier window left behind, and a tensor that Python holds
+    constant, tensor = BASE + 4 * MIB, BASE + 8 * MIB
+    known = TraceFacts(
+        tensors=(TensorFact("inputs", MIB, tensor),),
+        chunks={constant: KnownChunk(MIB // 4, MIB // 4, "other_state")},
+        addresses=np.asarray([tensor - 4096, tensor + MIB]),
+        last_seen=np.zeros(2, np.int64),
+    )
+
+    def there(in_use: int) -> list[int]:
+        traced = dataclasses.replace(trace(in_use, (16 * BASE, MIB)), device="CPU:0")
+        return sorted(row.address for row in window_start(traced, known, chunks(traced)).rows)
+
+    # THEN either is, as the bytes in use say
+    assert there(MIB + 4096) == [tensor]
+    assert there(MIB // 4 + 4096) == [constant]
+    assert there(MIB + MIB // 4) == [constant, tensor]
 
 
 def test_a_known_size_that_something_else_contradicts_is_not_believed() -> None:
