@@ -6,6 +6,7 @@ known if an earlier window saw the allocation or this one sees the end. Otherwis
 which anything was ever seen; that is taken for the size only if all these sizes together explain the bytes in use.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
@@ -241,14 +242,16 @@ def _there(items: list[_Item], trace: AllocationTrace, facts: TraceFacts, found:
         tensors = {tensor.address for tensor in facts.tensors}
         is_near = dict(zip(items, _near(items, trace, facts), strict=True))
         sure = [item for item in items if is_near[item] and (item.known or item.address not in tensors)]
-        doubtful = sorted(set(items) - set(sure), key=lambda item: (item.address in tensors, -item.size))
-        near = [item for item in doubtful if is_near[item]]
-        far = [item for item in doubtful if not is_near[item]]
+        doubtful = sorted(set(items) - set(sure), key=lambda item: -item.size)
+        sure = _as_fits(sure, (item for item in doubtful if item.address not in tensors), budget)
+        near = [item for item in doubtful if item.address in tensors and is_near[item]]
+        far = [item for item in doubtful if item.address in tensors and not is_near[item]]
     left_behind = sorted(_left_behind(items, facts, found), key=lambda item: -item.size)
     constants = [item for item in left_behind if item.category == "other_state"]
     batches = [item for item in left_behind if item.category == "inputs"]
-    # Either may be gone, or not of the pool: what explains more of the bytes in use is there.
-    ways = [_as_fits(sure, (*first, *batches, *far), budget) for first in ((*constants, *near), (*near, *constants))]
+    # Any of these may be gone, or not of the pool: what explains most of the bytes in use is there.
+    orders = itertools.permutations([group for group in (constants, near, batches, far) if group])
+    ways = [_as_fits(sure, itertools.chain(*order), budget) for order in orders]
     return max(ways, key=lambda taken: sum(item.size for item in taken))
 
 
