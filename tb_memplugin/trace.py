@@ -248,6 +248,26 @@ class KnownRemainders:
 
 
 @dataclasses.dataclass(frozen=True)
+class Earlier:
+    """What the windows before one taught about the device's address space.
+
+    Attributes:
+        chunks: Address to what they saw being allocated there.
+        addresses: Where chunks began that they saw, sorted.
+        last_seen: For each of `addresses`, the number of the last window that saw it.
+        since: Address of a variable or held tensor to the number of the first window in all of which it lay there: what
+            windows before that one saw says nothing of its chunk. 0 where it is missing.
+        remainders: What they proved of chunks larger than needed.
+    """
+
+    chunks: Mapping[int, KnownChunk] = dataclasses.field(default_factory=dict)
+    addresses: Integers = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    last_seen: Integers = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    since: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    remainders: tuple[KnownRemainders, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorFact:
     """An eager tensor that the program held when the window opened."""
 
@@ -267,12 +287,7 @@ class TraceFacts:
         variables: Those of the model, its optimizer and metrics.
         tensors: Others that Python held.
         gradients: (address, requested bytes, layer) of variables' gradients as the eager backward pass returned them.
-        chunks: Address to what earlier windows saw being allocated there.
-        addresses: Where chunks began that earlier windows saw, sorted.
-        last_seen: For each of `addresses`, the number of the last window that saw it.
-        since: Address of a variable or held tensor to the number of the first window in all of which it lay there: what
-            windows before that one saw says nothing of its chunk. 0 where it is missing.
-        remainders: What earlier windows proved of chunks larger than needed.
+        earlier: What earlier windows taught.
         window: The number of this window.
         start_in_use: The device's bytes in use just before the window, None if not known.
         quiet_bytes: Bytes in use beyond what the model's variables needed, before the first batch was asked for; None
@@ -286,11 +301,7 @@ class TraceFacts:
     variables: tuple[VariableFact, ...] = ()
     tensors: tuple[TensorFact, ...] = ()
     gradients: tuple[tuple[int, int, str | None], ...] = ()
-    chunks: Mapping[int, KnownChunk] = dataclasses.field(default_factory=dict)
-    addresses: Integers = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    last_seen: Integers = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    since: Mapping[int, int] = dataclasses.field(default_factory=dict)
-    remainders: tuple[KnownRemainders, ...] = ()
+    earlier: Earlier = dataclasses.field(default_factory=Earlier)
     window: int = 0
     start_in_use: int | None = None
     quiet_bytes: int | None = None

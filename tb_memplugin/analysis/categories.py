@@ -7,14 +7,12 @@ import numpy as np
 
 from tb_memplugin.analysis.bfc import rounded_bytes
 from tb_memplugin.analysis.eager import EagerSpans
-from tb_memplugin.analysis.lifetimes import Chunks, input_events, readers
+from tb_memplugin.analysis.lifetimes import INPUT_THREAD, Chunks, input_events, readers
 from tb_memplugin.analysis.op_names import OpNames
 from tb_memplugin.analysis.window_start import Standing, WindowStart, window_start
 from tb_memplugin.analysis.xla import Plans
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.trace import AllocationTrace, Module, OpFact, Pass, PlannedAllocation, TraceFacts, VariableFact
-
-_INPUT_THREAD = "tf_data"
 
 
 class Owner(NamedTuple):
@@ -171,11 +169,11 @@ class Classifier:
         if tensor is not None:
             return Owner(None, tensor.category, None), requested
         death = self._death[chunk]
-        known = self._facts.chunks.get(address)
+        known = self._facts.earlier.chunks.get(address)
         if known is not None and known.allocated == self._allocated[chunk]:
             return Owner(None, known.category, None), requested
         thread = self._trace.threads[int(self._trace.thread[death])]
-        if thread.startswith(_INPUT_THREAD) or requested in self._input_sizes:
+        if thread.startswith(INPUT_THREAD) or requested in self._input_sizes:
             return Owner(None, "inputs", None), requested
         return Owner(None, "unattributed", None), requested
 

@@ -91,7 +91,8 @@ def readers(trace: AllocationTrace) -> Integers:
     return found
 
 
-_INPUT_THREAD = "tf_data"
+INPUT_THREAD = "tf_data"
+"""What the names of the input pipeline's threads begin with."""
 _INPUT_OPS = frozenset({"IteratorGetNext", "optional", "OptionalGetValue", "OptionalFromValue", "Iterator"})
 _RECEIVED = "SameWorkerRecvDone"
 """What TensorFlow calls the copy of a tensor that another device's op sent."""
@@ -104,7 +105,7 @@ def input_events(trace: AllocationTrace) -> Booleans:
     Made on a tf.data thread, or by the op that takes a batch from it, or for a copy of what that op sent from another
     device: known where nothing else sent anything in the window.
     """
-    threads = np.asarray([name.startswith(_INPUT_THREAD) for name in trace.threads] or [False])
+    threads = np.asarray([name.startswith(INPUT_THREAD) for name in trace.threads] or [False])
     names = np.zeros(len(trace.strings) + 1, bool)
     for index in distinct(trace.op).tolist():
         names[index] = index >= 0 and _takes_batch(trace.strings[index])

@@ -79,7 +79,7 @@ def window_start(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> Wi
     small = int(TOLERANCE * int(trace.in_use.max()))
     unseen = _unseen_inputs(trace, facts, found, items, left, small)
     left -= unseen or 0
-    certain = bool(facts.chunks) and unseen is not None
+    certain = bool(facts.earlier.chunks) and unseen is not None
     unknown = {item.address: item for item in items if not item.known}
     proven = _still_proven(facts, unknown, left)
     left -= sum(sum(known.more.values()) + known.together for known in proven)
@@ -111,8 +111,8 @@ def _still_proven(facts: TraceFacts, unknown: Mapping[int, _Item], left: int) ->
     """What earlier windows proved of chunks that have all stayed; nothing if it is more than is left."""
     valid = [
         known
-        for known in facts.remainders
-        if all(address in unknown and facts.since.get(address, NOWHERE) <= known.window for address in known.more)
+        for known in facts.earlier.remainders
+        if all(address in unknown and facts.earlier.since.get(address, 0) <= known.window for address in known.more)
     ]
     return valid if sum(sum(known.more.values()) + known.together for known in valid) <= left else []
 
@@ -195,7 +195,7 @@ def _unseen_inputs(
         return 0
     if facts.quiet_bytes is None:
         return None
-    tensors = {tensor.address for tensor in facts.tensors} - facts.chunks.keys()
+    tensors = {tensor.address for tensor in facts.tensors} - facts.earlier.chunks.keys()
     held = sum(rounded_bytes(item.requested) for item in items if item.address in tensors)
     beyond = left - (facts.quiet_bytes - held)
     return beyond if beyond > small else 0
@@ -221,7 +221,7 @@ def _items(trace: AllocationTrace, facts: TraceFacts, died: set[int]) -> list[_I
         add(tensor.address, None, tensor.category, None, tensor.requested_bytes)
     here = _here(list(items.values()), trace)
     for address, item in items.items():
-        seen = facts.chunks.get(address)
+        seen = facts.earlier.chunks.get(address)
         if (
             seen is not None
             and seen.requested == item.requested
@@ -267,7 +267,7 @@ def _as_fits(sure: list[_Item], others: Iterable[_Item], budget: int) -> list[_I
 
 def _near(items: list[_Item], trace: AllocationTrace, facts: TraceFacts) -> list[bool]:
     """Whether the items lie between addresses near them that the allocator gave out."""
-    seen = distinct(trace.address, facts.addresses)
+    seen = distinct(trace.address, facts.earlier.addresses)
     address = np.asarray([item.address for item in items], np.int64)
     place = np.searchsorted(seen, address)
     above, below = seen[np.minimum(place, len(seen) - 1)], seen[np.maximum(place - 1, 0)]
@@ -290,14 +290,14 @@ def _left_behind(items: list[_Item], facts: TraceFacts, found: Chunks) -> list[_
     sizes = np.concatenate([found.allocated, np.asarray([item.size for item in items], np.int64)])
     order = np.argsort(starts, kind="stable")
     ends = np.maximum.accumulate((starts + sizes)[order])
-    first = np.fromiter(facts.chunks, np.int64, len(facts.chunks))
-    last = first + np.asarray([chunk.allocated for chunk in facts.chunks.values()], np.int64)
+    first = np.fromiter(facts.earlier.chunks, np.int64, len(facts.earlier.chunks))
+    last = first + np.asarray([chunk.allocated for chunk in facts.earlier.chunks.values()], np.int64)
     place = np.searchsorted(starts[order], last, side="left")
     free = (place == 0) | (np.append(ends, 0)[place - 1] <= first)
     return [
         _Item(address, None, chunk.category, None, chunk.requested, chunk.allocated, True)
         for address in first[free].tolist()
-        for chunk in (facts.chunks[address],)
+        for chunk in (facts.earlier.chunks[address],)
     ]
 
 
@@ -344,6 +344,6 @@ def _next(addresses: Integers, start: int) -> int:
 
 def _next_seen(facts: TraceFacts, address: int, start: int, stop: int) -> int:
     """The first address from `start` to `stop` that earlier windows saw while the chunk at `address` lay there."""
-    first, last = np.searchsorted(facts.addresses, [start, stop], side="left").tolist()
-    valid = np.flatnonzero(facts.last_seen[first:last] >= facts.since.get(address, 0))
-    return int(facts.addresses[first + int(valid[0])]) if len(valid) else NOWHERE
+    first, last = np.searchsorted(facts.earlier.addresses, [start, stop], side="left").tolist()
+    valid = np.flatnonzero(facts.earlier.last_seen[first:last] >= facts.earlier.since.get(address, 0))
+    return int(facts.earlier.addresses[first + int(valid[0])]) if len(valid) else NOWHERE

@@ -7,7 +7,7 @@ import numpy as np
 
 from tb_memplugin.analysis.lifetimes import chunks
 from tb_memplugin.analysis.window_start import Standing, window_start
-from tb_memplugin.trace import AllocationTrace, Intervals, KnownChunk, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.trace import AllocationTrace, Earlier, Intervals, KnownChunk, TensorFact, TraceFacts, VariableFact
 
 NO_SPANS = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
 MIB = 1 << 20
@@ -57,8 +57,11 @@ def variables(*places: tuple[str, bool, int, int]) -> tuple[VariableFact, ...]:
 
 def facts(*places: tuple[str, bool, int, int], **more: Any) -> TraceFacts:
     """With one chunk of an earlier window, so that it counts as learned; it is far away and of no size to speak of."""
-    known = {1 << 40: KnownChunk(256, 4, "other_state")}
-    return dataclasses.replace(TraceFacts(variables=variables(*places), chunks=known), **more)
+    of_earlier = {field.name for field in dataclasses.fields(Earlier)}
+    known = {"chunks": {1 << 40: KnownChunk(256, 4, "other_state")}}
+    earlier = Earlier(**known | {name: value for name, value in more.items() if name in of_earlier})
+    own = {name: value for name, value in more.items() if name not in of_earlier}
+    return TraceFacts(variables=variables(*places), earlier=earlier, **own)
 
 
 def rows(traced: AllocationTrace, known: TraceFacts) -> list[Standing]:
@@ -85,9 +88,11 @@ def test_of_what_may_be_gone_and_what_may_lie_elsewhere_that_is_there_which_expl
     constant, tensor = BASE + 4 * MIB, BASE + 8 * MIB
     known = TraceFacts(
         tensors=(TensorFact("inputs", MIB, tensor),),
-        chunks={constant: KnownChunk(MIB // 4, MIB // 4, "other_state")},
-        addresses=np.asarray([tensor - 4096, tensor + MIB]),
-        last_seen=np.zeros(2, np.int64),
+        earlier=Earlier(
+            chunks={constant: KnownChunk(MIB // 4, MIB // 4, "other_state")},
+            addresses=np.asarray([tensor - 4096, tensor + MIB]),
+            last_seen=np.zeros(2, np.int64),
+        ),
     )
 
     def there(in_use: int) -> list[int]:
