@@ -52,26 +52,10 @@ def attribute(
             f"in {faults} places it contradicts itself."
         )
     amounts = _amounts(found, classifier, classifier.standing(), None if faults else peak)
-    explained = sum(allocated for allocated, _ in amounts.values())
-    if explained > in_use:
-        notes.append(
-            "The owners are not available, because what is known of them is "
-            f"{explained - in_use} bytes more than was in use."
-        )
-        amounts, explained = {}, 0
-    if explained < in_use:
-        _add(amounts, Owner(None, "unattributed", None), in_use - explained, None)
-    ledger = _ledger(amounts)
+    ledger = _ledger(_closed(amounts, in_use, notes))
     pool = proven_pool(trace, peak, grows)
     notes.extend(_pool_notes(pool))
-    mode: Mode = facts.mode if facts.mode != "eager" or len(trace.layers) else "graph"
-    compiled, live = _compiled_share(found, classifier, peak)
-    if compiled:
-        notes.append(
-            "Measured sizes inside compiled modules are not available, because XLA allocates their "
-            f"{compiled} bytes as blocks: what is in these is the compiler's plan for its own peak."
-        )
-        mode = "xla" if 2 * compiled > live else mode
+    mode = _mode(trace, facts, _compiled_share(found, classifier, peak), notes)
     return Snapshot(
         step=step,
         phase=phase,
@@ -88,6 +72,35 @@ def attribute(
         held_for_backward=() if faults else _held(found, classifier),
         not_available=tuple(notes),
     )
+
+
+def _closed(
+    amounts: dict[Owner, tuple[int, int | None]], in_use: int, notes: list[str]
+) -> dict[Owner, tuple[int, int | None]]:
+    """The amounts with what they leave of the bytes in use; that alone, and a note, if they are more than these."""
+    explained = sum(allocated for allocated, _ in amounts.values())
+    if explained > in_use:
+        notes.append(
+            "The owners are not available, because what is known of them is "
+            f"{explained - in_use} bytes more than was in use."
+        )
+        amounts, explained = {}, 0
+    if explained < in_use:
+        _add(amounts, Owner(None, "unattributed", None), in_use - explained, None)
+    return amounts
+
+
+def _mode(trace: AllocationTrace, facts: TraceFacts, share: tuple[int, int], notes: list[str]) -> Mode:
+    """How the step ran, by the share of its bytes that compiled modules hold; that there are such is noted."""
+    compiled, live = share
+    if compiled:
+        notes.append(
+            "Measured sizes inside compiled modules are not available, because XLA allocates their "
+            f"{compiled} bytes as blocks: what is in these is the compiler's plan for its own peak."
+        )
+    if compiled and 2 * compiled > live:
+        return "xla"
+    return facts.mode if facts.mode != "eager" or len(trace.layers) else "graph"
 
 
 def _pool_notes(pool: Pool) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Any
 from tb_memplugin.model import LayerTable
 from tb_memplugin.recorder.faults import Faults
 from tb_memplugin.recorder.layer_table import build_layer_table, signature
-from tb_memplugin.recorder.observe import ModelObserver
+from tb_memplugin.recorder.observer import ModelObserver
 
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"
@@ -45,8 +45,8 @@ class LayerWatch:
         if not model._flatten_layers(include_self=False, recursive=False):
             self._faults.warn(f"model {model.name!r} has no layers: only figures of whole devices are recorded for it")
 
-    def note_quiet(self) -> None:
-        """Notes what is in use before the first batch is asked for."""
+    def before_data(self) -> None:
+        """No batch has been asked for yet: what is in use now is none."""
         self._faults.run(OBSERVING, self.observer.before_data)
 
     def forget_unseen_functions(self, model: Any) -> None:

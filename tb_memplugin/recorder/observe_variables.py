@@ -1,7 +1,7 @@
 """The program's variables and held tensors: whose they are, and where their values lie in device memory."""
 
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tb_memplugin.analysis.bfc import rounded_bytes
@@ -95,8 +95,8 @@ class Window:
 
     def _add(self, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
         value = _tf_variable(variable)
-        for part in getattr(value, "values", None) or (value,):  # the replicas of a distributed variable
-            if part is None or id(part) in self._by_id or not hasattr(part, "handle"):
+        for part in _replicas(value):
+            if id(part) in self._by_id:
                 continue
             name = f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{id(part)}"
             entry = _Entry(name, part, role, layer, trainable)
@@ -190,6 +190,12 @@ def _tf_variable(variable: Any) -> Any:
     return inner if inner is not None and hasattr(inner, "handle") else variable
 
 
+def _replicas(value: Any) -> list[Any]:
+    """The replicas of a distributed TensorFlow variable; of any other, itself, and nothing of what is none."""
+    parts = getattr(value, "values", None) or (value,)
+    return [part for part in parts if hasattr(part, "handle")]
+
+
 def tensor_size(tensor: Any) -> int:
     """Requested bytes: elements × size of the dtype; 0 for a shape that is not known."""
     return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
@@ -240,18 +246,16 @@ def bytes_beside_variables(models: Iterable[tuple[Any, Any]]) -> dict[str, int]:
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         own = (*getattr(model, "variables", ()), *getattr(model, "metrics_variables", ()))
         for variable in (*own, *([] if optimizer is None else _optimizer_variables(optimizer))):
-            value = _tf_variable(variable)
-            for part in getattr(value, "values", None) or (value,):
-                if hasattr(part, "handle"):
-                    sizes[id(part)] = short_device(part.device), rounded_bytes(tensor_size(part))
-    beside = dict(_bytes_in_use())
+            for part in _replicas(_tf_variable(variable)):
+                sizes[id(part)] = short_device(part.device), rounded_bytes(tensor_size(part))
+    beside = _bytes_in_use()
     for device, size in sizes.values():
         if device in beside:
             beside[device] -= size
     return beside
 
 
-def _bytes_in_use() -> Mapping[str, int]:
+def _bytes_in_use() -> dict[str, int]:
     """Bytes in use of every device whose allocator keeps count."""
     import tensorflow as tf
 

@@ -178,13 +178,13 @@ class MemoryRecorder:
 
         Keras then traces them once more, with the same result; without tracing of steps nothing is done.
         """
-        if self._settings.overhead > 0 or self._settings.trace_steps:
+        if self._settings.traces:
             self._watch.forget_unseen_functions(model)
 
     def before_data(self) -> None:
         """No batch has been asked for yet: what is in use now is none."""
-        if self._settings.overhead > 0 or self._settings.trace_steps:
-            self._watch.note_quiet()
+        if self._settings.traces:
+            self._watch.before_data()
 
     def set_epoch(self, epoch: int | None) -> None:
         """Notes the epoch of the steps that follow; None for no epoch."""

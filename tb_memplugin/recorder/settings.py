@@ -29,6 +29,11 @@ class Settings:
     worker: str
 
     @property
+    def traces(self) -> bool:
+        """Whether any step may be traced."""
+        return self.overhead > 0 or bool(self.trace_steps)
+
+    @property
     def remote(self) -> bool:
         """Whether the run is on a file system that uploads whole files at each flush."""
         return "://" in self.log_dir

@@ -28,7 +28,7 @@ import tensorflow as tf
 from tb_memplugin.analysis.attribution import attribute
 from tb_memplugin.importers.xplane import read_traces
 from tb_memplugin.recorder.layers import own_variables, walk
-from tb_memplugin.recorder.observe import ModelObserver
+from tb_memplugin.recorder.observer import ModelObserver
 
 L = keras.layers
 Step = Callable[[], None]

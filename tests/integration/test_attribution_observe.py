@@ -13,7 +13,7 @@ PREAMBLE = """
 import json
 import keras, numpy as np, tensorflow as tf
 from tb_memplugin.recorder import observe
-from tb_memplugin.recorder.observe import ModelObserver
+from tb_memplugin.recorder.observer import ModelObserver
 
 def model():
     keras.utils.set_random_seed(0)

@@ -338,7 +338,7 @@ FAULTS = {
     "reset": "import tb_memplugin.recorder.devices as m; m.reset_peak = broken",
     "layer table": "import tb_memplugin.recorder.layer_watch as m; m.build_layer_table = broken",
     "signature": "import tb_memplugin.recorder.layer_watch as m; m.signature = broken",
-    "observer": "import tb_memplugin.recorder.observe as m; m.ModelObserver.begin_window = broken",
+    "observer": "import tb_memplugin.recorder.observer as m; m.ModelObserver.begin_window = broken",
     "host": "import tb_memplugin.recorder.host as m; m.HostMemory.resident_bytes = broken",
 }
 
