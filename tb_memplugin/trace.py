@@ -234,11 +234,11 @@ class KnownChunk:
 
 @dataclasses.dataclass(frozen=True)
 class KnownRemainders:
-    """By how much chunks of one kind are larger than needed, as an earlier window proved it.
+    """By how much chunks of one kind, or of one category, are larger than needed, as an earlier window proved it.
 
     Attributes:
         window: The number of that window.
-        more: Address to bytes of each chunk of the kind.
+        more: Address to bytes of each of these chunks.
         together: Bytes beyond these that some of them have.
     """
 

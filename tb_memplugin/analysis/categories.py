@@ -100,8 +100,17 @@ class Classifier:
     def start(self) -> WindowStart:
         """What stood before the window and stands after it."""
         if self._start is None:
-            self._start = window_start(self._trace, self._facts, self.chunks)
+            self._start = window_start(self._trace, self._facts, self.chunks, self._batches())
         return self._start
+
+    def _batches(self) -> Integers:
+        """The window's chunks of batches: those that it makes, and those that it is given and frees."""
+        return np.flatnonzero(
+            [
+                self._is_input[birth] if birth >= 0 else self._owner(chunk, -1)[0].category == "inputs"
+                for chunk, birth in enumerate(self._birth)
+            ]
+        )
 
     def standing(self) -> tuple[Standing, ...]:
         """The chunks of `start`."""
@@ -173,9 +182,17 @@ class Classifier:
         if known is not None and known.allocated == self._allocated[chunk]:
             return Owner(None, known.category, None), requested
         thread = self._trace.threads[int(self._trace.thread[death])]
-        if thread.startswith(INPUT_THREAD) or requested in self._input_sizes:
+        # What lay there before the step, and is nobody's, and is read by its layers, is what the step was given.
+        given = self._last_read_in(death) in ("forward", "backward")
+        if given or thread.startswith(INPUT_THREAD) or requested in self._input_sizes:
             return Owner(None, "inputs", None), requested
         return Owner(None, "unattributed", None), requested
+
+    def _last_read_in(self, death: int) -> Pass | None:
+        """The pass of a chunk's last reader, the op that ran last on the thread that freed it; None if not known."""
+        reader = self._reader[death]
+        fact = None if reader < 0 else self._names.fact(self._names.executed[int(self._trace.ops.name[reader])])
+        return None if fact is None else fact.phase
 
     def _became(self, chunk: int) -> VariableFact | None:
         """The variable whose value lies in a chunk that was allocated in the window."""
@@ -306,15 +323,11 @@ class Classifier:
         return self._awaited(self._trace.text(self._op[self._birth[chunk]]), fact)
 
     def _freed_by_backward(self, death: int) -> bool:
-        """Whether a chunk's last reader, the op that ran last on the thread that freed it, is of the backward pass."""
+        """Whether a chunk's last reader is of the backward pass."""
         if self._spans:
             time = int(self._trace.time_ps[death])
             return any(start <= time <= end for start, end in self._spans.backward())
-        reader = self._reader[death]
-        if reader < 0:
-            return False
-        fact = self._names.fact(self._names.executed[int(self._trace.ops.name[reader])])
-        return fact is not None and fact.phase == "backward"
+        return self._last_read_in(death) == "backward"
 
     def _awaited(self, name: str | None, fact: OpFact) -> bool:
         """Whether a backward op reads the result of an op, or that of an op that went on in its buffer (it allocated

@@ -7,6 +7,7 @@ which anything was ever seen; that is taken for the size only if all these sizes
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
@@ -69,15 +70,15 @@ class WindowStart(NamedTuple):
     remainders: tuple[KnownRemainders, ...]
 
 
-def window_start(trace: AllocationTrace, facts: TraceFacts, found: Chunks) -> WindowStart:
-    """What stood before the window and stands after it."""
+def window_start(trace: AllocationTrace, facts: TraceFacts, found: Chunks, batches: Integers) -> WindowStart:
+    """What stood before the window and stands after it; `batches` are the rows of `found` that are batches of data."""
     old = found.birth == -1
     died = set(found.address[old].tolist())
     budget = trace.start_in_use - int(found.allocated[old].sum())
     items = _there(_items(trace, facts, died), trace, facts, found, budget)
     left = budget - sum(item.size for item in items)
     small = int(TOLERANCE * int(trace.in_use.max()))
-    unseen = _unseen_inputs(trace, facts, found, items, left, small)
+    unseen = _unseen_inputs(facts, found.allocated[batches], items, left, small)
     left -= unseen or 0
     certain = bool(facts.earlier.chunks) and unseen is not None
     unknown = {item.address: item for item in items if not item.known}
@@ -118,18 +119,26 @@ def _still_proven(facts: TraceFacts, unknown: Mapping[int, _Item], left: int) ->
 
 
 def _together(unknown: Mapping[int, _Item], known: KnownRemainders) -> Standing:
-    """What some chunks of the kind have, it is not known which."""
-    kind = unknown[next(iter(known.more))]
-    return Standing(-1, None, kind.category, kind.trainable, known.together, 0)
+    """What some of the chunks have, it is not known which."""
+    items = [unknown[address] for address in known.more]
+    kinds = {item.trainable for item in items}
+    return Standing(-1, None, items[0].category, kinds.pop() if len(kinds) == 1 else None, known.together, 0)
 
 
 def _proven(window: int, items: list[_Item], more: Mapping[int, int], rest: list[Standing]) -> list[KnownRemainders]:
-    """The remainders of a window in which they explain what was left, by kind of chunk."""
+    """The remainders of a window in which they explain what was left, by kind of chunk.
+
+    By category where some are only known to be of that.
+    """
+    mixed = {row.category for row in rest if row.trainable is None}
     kinds: dict[tuple[Category, bool | None], dict[int, int]] = {}
     for item in items:
-        kinds.setdefault((item.category, item.trainable), {})[item.address] = more.get(item.address, 0)
-    together = {(row.category, row.trainable): row.allocated for row in rest}
-    return [KnownRemainders(window, sizes, together.get(kind, 0)) for kind, sizes in kinds.items()]
+        kind = item.category, None if item.category in mixed else item.trainable
+        kinds.setdefault(kind, {})[item.address] = more.get(item.address, 0)
+    together: Counter[tuple[Category, bool | None]] = Counter()
+    for row in rest:
+        together[row.category, None if row.category in mixed else row.trainable] += row.allocated
+    return [KnownRemainders(window, sizes, together[kind]) for kind, sizes in kinds.items()]
 
 
 def _remainders(
@@ -162,35 +171,30 @@ def _remainders(
 
 
 def _shares(items: list[_Item], most: Mapping[int, int], left: int) -> tuple[dict[int, int], list[Standing]]:
-    """What each chunk must hold of the bytes left, as the others cannot, then what each kind of chunk must."""
+    """What each chunk must hold of the bytes left, as others cannot; then each kind of chunk, then each category."""
     spare = sum(most.values()) - left
     least = {address: size - spare for address, size in most.items() if size > spare}
-    kinds: dict[tuple[Category, bool | None], tuple[int, int]] = {}
-    for item in items:
-        highest, given = kinds.get((item.category, item.trainable), (0, 0))
-        highest, given = highest + most.get(item.address, 0), given + least.get(item.address, 0)
-        kinds[item.category, item.trainable] = highest, given
-    return least, [
-        Standing(-1, None, category, trainable, highest - spare - given, 0)
-        for (category, trainable), (highest, given) in kinds.items()
-        if highest - spare > given
-    ]
+    rest: list[Standing] = []
+    given: Counter[Category] = Counter()
+    for category, trainable in dict.fromkeys((item.category, item.trainable) for item in items):
+        own = [item.address for item in items if (item.category, item.trainable) == (category, trainable)]
+        known = sum(least.get(address, 0) for address in own)
+        beyond = max(0, sum(most.get(address, 0) for address in own) - spare - known)
+        rest += [Standing(-1, None, category, trainable, beyond, 0)] * (beyond > 0)
+        given[category] += known + beyond
+    for category, known in given.items():
+        beyond = sum(most.get(item.address, 0) for item in items if item.category == category) - spare - known
+        rest += [Standing(-1, None, category, None, beyond, 0)] * (beyond > 0)
+    return least, rest
 
 
-def _unseen_inputs(
-    trace: AllocationTrace, facts: TraceFacts, found: Chunks, items: list[_Item], left: int, small: int
-) -> int | None:
+def _unseen_inputs(facts: TraceFacts, sizes: Integers, items: list[_Item], left: int, small: int) -> int | None:
     """How many of the unexplained bytes are batches that the input pipeline made before the window; None if that cannot
     be said.
 
-    Where it allocates none in the window, there are none. Otherwise they are what is unexplained beyond what was so
-    before the first batch was asked for.
+    Where no batch is made or read in the window (`sizes` are theirs), there are none. Otherwise they are what is
+    unexplained beyond what was so before the first batch was asked for.
     """
-    if left <= PIPELINE_SCALARS:
-        return 0
-    is_input = input_events(trace)
-    births = found.birth[found.birth >= 0]
-    sizes = found.allocated[: len(births)][is_input[births]]
     if not ((sizes > PIPELINE_SCALARS) & (sizes <= left)).any():
         return 0
     if facts.quiet_bytes is None:

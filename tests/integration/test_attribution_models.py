@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 from typing import Any
@@ -83,12 +82,7 @@ def test_ledger_closes_with_the_allocators_own_figures(scenario: str) -> None:
     [*((name, 0.005) for name in GRAPH), *((name, 0.02) for name in XLA), *((name, 0.1) for name in EAGER)],
 )
 def test_almost_every_byte_has_an_owner(scenario: str, most: float) -> None:
-    # Where weights and batches come to lie differs from run to run, and a rare layout leaves open whose a remainder is.
-    shares = [share(trained(scenario), "unattributed")]
-    if shares[0] > most:
-        shares += [share(trained.__wrapped__(scenario), "unattributed") for _ in range(2)]
-    assert statistics.median(shares) <= most, shares
-    assert max(shares) <= max(0.05, most), shares
+    assert share(trained(scenario), "unattributed") <= most
 
 
 @pytest.mark.parametrize("scenario", [*GRAPH, *XLA, *EAGER])
@@ -99,12 +93,19 @@ def test_weights_and_slots_of_every_layer_are_exact(scenario: str) -> None:
         if scenario.endswith(":steps") and layer["weights"] != layer["trainable"]:
             continue  # statistics that move at each step: between two steps of one window their buffer is workspace
         assert weights.get(path, 0) == layer["weights"], path
-        kept = slots.get(path, 0)
-        if scenario.endswith(":accumulation"):  # an accumulator that was just emptied is the function's constant zeros
-            assert layer["trainable"] <= kept <= 2 * layer["trainable"], path
-        else:
-            assert kept == 2 * layer["trainable"], path  # Adam keeps two
+        if not scenario.endswith(":accumulation"):
+            assert slots.get(path, 0) == 2 * layer["trainable"], path  # Adam keeps two
     assert set(weights) - {None} <= {path for path, layer in answer["layers"].items() if layer["weights"]}
+
+
+def test_accumulated_gradients_are_state_of_their_layers() -> None:
+    answer = trained("convolutions:accumulation")
+    slots = requested(answer, "optimizer_state")
+    for path, layer in answer["layers"].items():
+        both = 2 * layer["trainable"]  # momentum and accumulator
+        # The accumulators of small weights were emptied before the peak: they are constant zeros, which several share.
+        emptied = 256 if layer["trainable"] > 1 << 16 else layer["trainable"]  # the bias of a large layer is small
+        assert both - emptied <= slots.get(path, 0) <= both, path
 
 
 @pytest.mark.parametrize("scenario", [name for name in [*GRAPH, *XLA] if not name.startswith("lstm")])
@@ -170,6 +171,7 @@ def test_layers_with_scopes_models_and_loops_of_their_own() -> None:
 
 def test_weights_of_a_model_that_only_ran_are_its_own_and_a_shared_layer_is_counted_once() -> None:
     answer = trained("two_models")
+    assert share(answer, "unattributed") <= 0.005
     weights = requested(answer, "weights")
     assert weights["first/trunk"] == 4 * (64 * 512 + 512)
     assert weights["first/head"] == 4 * (512 * 10 + 10)

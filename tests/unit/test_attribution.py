@@ -3,6 +3,7 @@
 Lifetimes, categories, closure, and traces that do not hold together.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -17,8 +18,10 @@ from tb_memplugin.analysis.pool import proven_pool
 from tb_memplugin.model import Snapshot
 from tb_memplugin.trace import (
     AllocationTrace,
+    Earlier,
     GraphFacts,
     Intervals,
+    KnownChunk,
     OpFact,
     TraceFacts,
     VariableFact,
@@ -147,6 +150,37 @@ def test_what_was_there_before_is_named_by_address_and_the_rest_is_shown() -> No
     assert found["m/a", "weights"] == 1024
     assert found[None, "unattributed"] == 500_000 - 1024
     assert sum(found.values()) == snapshot.in_use_bytes == 500_000 + 21_504
+
+
+def test_what_was_there_before_and_what_a_layer_read_last_is_what_the_step_was_given() -> None:
+    # GIVEN a batch made before the window, which the backward pass reads; and a chunk that an unknown op drops
+    step = Recorder(12288)
+    step.run("a", [(0x1000, 4096)])
+    step.run("da", [(0x20000, 16384)], [(0x90000, 8192), (0x1000, 4096)])
+    step.run("unknown", [], [(0xA0000, 4096)])
+    snapshot = ledger_of(step.trace(), FACTS)
+    assert rows(snapshot)[None, "inputs"] == 8192
+    assert rows(snapshot)[None, "unattributed"] == 4096
+    # THEN it is held for the backward pass, too
+    assert {row.layer: row.bytes for row in snapshot.held_for_backward} == {None: 8192, "m/a": 4096}
+
+
+def test_batches_that_wait_are_no_weights_although_none_is_made_in_the_window() -> None:
+    # GIVEN weights of 1 MiB that nothing bounds, a batch that the step reads, and as many bytes as of another one
+    mib = 1 << 20
+    step = Recorder(3 * mib + 256)
+    step.run("a", [(0x1000, 4096)])
+    step.run("da", [], [(16 * mib, mib), (0x1000, 4096)])
+    weights = VariableFact("w", "weights", "m/a", True, mib, "GPU:0", 32 * mib, 32 * mib)
+    earlier = Earlier(chunks={1 << 40: KnownChunk(256, 4, "other_state")})
+
+    def found(quiet: int) -> dict[tuple[str | None, str], int]:
+        known = dataclasses.replace(FACTS, variables=(weights,), earlier=earlier, quiet_bytes=quiet)
+        return rows(ledger_of(step.trace(), known))
+
+    # THEN they are the weights' only if they were there before the first batch was asked for
+    assert found(quiet=mib)["m/a", "weights"] == 2 * mib - 256
+    assert found(quiet=0)["m/a", "weights"] == mib
 
 
 def test_a_variables_new_buffer_counts_as_weights_once_the_old_one_is_gone() -> None:

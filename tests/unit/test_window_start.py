@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from tb_memplugin.analysis.categories import Classifier
 from tb_memplugin.analysis.lifetimes import chunks
-from tb_memplugin.analysis.window_start import Standing, window_start
+from tb_memplugin.analysis.window_start import Standing, WindowStart
 from tb_memplugin.trace import AllocationTrace, Earlier, Intervals, KnownChunk, TensorFact, TraceFacts, VariableFact
 
 NO_SPANS = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
@@ -64,9 +65,14 @@ def facts(*places: tuple[str, bool, int, int], **more: Any) -> TraceFacts:
     return TraceFacts(variables=variables(*places), earlier=earlier, **own)
 
 
+def start(traced: AllocationTrace, known: TraceFacts) -> WindowStart:
+    """What stood before the window."""
+    return Classifier(traced, known, chunks(traced)).start()
+
+
 def rows(traced: AllocationTrace, known: TraceFacts) -> list[Standing]:
     """Without the chunk of the earlier window."""
-    return [row for row in window_start(traced, known, chunks(traced)).rows if row.address != 1 << 40]
+    return [row for row in start(traced, known).rows if row.address != 1 << 40]
 
 
 def test_a_chunk_reaches_to_the_next_address_where_that_explains_the_bytes_in_use() -> None:
@@ -97,7 +103,7 @@ def test_of_what_may_be_gone_and_what_may_lie_elsewhere_that_is_there_which_expl
 
     def there(in_use: int) -> list[int]:
         traced = dataclasses.replace(trace(in_use, (16 * BASE, MIB)), device="CPU:0")
-        return sorted(row.address for row in window_start(traced, known, chunks(traced)).rows)
+        return sorted(row.address for row in start(traced, known).rows)
 
     # THEN either is, as the bytes in use say
     assert there(MIB + 4096) == [tensor]
@@ -119,8 +125,8 @@ def test_what_no_address_bounds_is_of_the_kind_that_must_hold_it() -> None:
     spare = MIB - 3 * 256  # what the three could hold beyond 6 MiB
     assert by_layer == {"a": 4 * MIB - 256 - spare, "b": 8 * MIB - 256 - spare, "c": MIB + max(0, MIB - 256 - spare)}
     rest = {(row.category, row.trainable): row.allocated for row in found if row.address < 0}
-    assert set(rest) == {("weights", False)}
-    assert sum(by_layer.values()) + sum(rest.values()) <= 13 * MIB
+    assert set(rest) == {("weights", False), ("weights", None)}
+    assert sum(by_layer.values()) + sum(rest.values()) == 13 * MIB
     assert sum(row.allocated for row in found if row.trainable is False) == 12 * MIB - 512 - spare
 
 
@@ -149,7 +155,7 @@ def test_what_is_proven_of_chunks_holds_for_as_long_as_they_stay() -> None:
     # GIVEN two frozen layers, one of which has 1 MiB more than it needs
     frozen = (("a", False, BASE, 2 * MIB), ("b", False, 2 * BASE, 2 * MIB))
     early = trace(5 * MIB + 256, (4 * BASE, MIB))
-    found = window_start(early, facts(*frozen, window=3), chunks(early))
+    found = start(early, facts(*frozen, window=3))
     assert [(row.trainable, row.allocated) for row in found.rows if row.address < 0] == [(False, MIB)]
     # WHEN a trainable layer of unknown size has come
     later = trace(9 * MIB + 256, (4 * BASE, MIB))
@@ -161,4 +167,20 @@ def test_what_is_proven_of_chunks_holds_for_as_long_as_they_stay() -> None:
 
     # THEN the MiB is still the frozen ones', unless one of them has moved
     assert kinds(3) == [False]
-    assert kinds(4) == []
+    assert kinds(4) == [None]
+
+
+def test_what_is_only_known_to_be_of_weights_is_remembered_as_that() -> None:
+    # GIVEN a frozen and a trainable layer, of which it is not known which has 1 MiB more than it needs
+    both = (("a", False, BASE, 2 * MIB), ("c", True, 2 * BASE, 2 * MIB))
+    early = trace(5 * MIB + 256, (4 * BASE, MIB))
+    found = start(early, facts(*both, window=3))
+    of_both = [("weights", None, MIB)]
+    assert [(row.category, row.trainable, row.allocated) for row in found.rows if row.address < 0] == of_both
+    # WHEN optimizer slots of unknown size have come
+    later = trace(9 * MIB + 256, (4 * BASE, MIB))
+    slot = VariableFact("slot", "optimizer_state", "c", True, 4 * MIB, "GPU:0", 3 * BASE, 3 * BASE)
+    known = facts(*both, window=7, remainders=found.remainders)
+    again = rows(later, dataclasses.replace(known, variables=(*known.variables, slot)))
+    # THEN it is still the weights'
+    assert [(row.category, row.trainable, row.allocated) for row in again if row.address < 0] == of_both
