@@ -231,8 +231,9 @@ def tensor_address(tensor: Any) -> int | None:
 
 
 def short_device(name: str) -> str:
-    """``/job:localhost/replica:0/task:0/device:GPU:0`` to ``GPU:0``."""
-    return name.rsplit("device:", 1)[-1] if "device:" in name else name or "CPU:0"
+    """``/job:localhost/replica:0/task:0/device:GPU:0`` to ``GPU:0``; all CPU devices share the allocator of ``CPU:0``."""
+    short = name.rsplit("device:", 1)[-1]
+    return short if short and not short.startswith("CPU") else "CPU:0"
 
 
 def bytes_beside_variables(models: Iterable[tuple[Any, Any]]) -> dict[str, int]:
