@@ -24,12 +24,14 @@ class Span(NamedTuple):
     """A range of ops of one graph that one call made.
 
     `layer` is the layer that was called (weakly held), `outermost` the first one on the stack of calls; both None for
-    other `kind`s (``backward``, ``update``). `depth` is the number of calls round it.
+    other `kind`s (``backward``, ``update``). `depth` is the number of calls round it on its thread: the replicas of a
+    distributed step are traced in turn, each on a thread of its own, while the optimizers of those before wait.
     """
 
     start: int
     end: int
     depth: int
+    thread: int
     kind: str
     layer: Any
     outermost: Any
@@ -238,7 +240,7 @@ def _leave(mark: _Mark) -> None:
             if first is mark.layer:
                 seen.outermost.add(first)
         seen.notes(mark.graph).spans.append(
-            Span(mark.start, mark.graph.version, len(stack), mark.kind, layer, outermost)
+            Span(mark.start, mark.graph.version, len(stack), threading.get_ident(), mark.kind, layer, outermost)
         )
     except Exception:
         logger.debug("a %s call could not be observed", mark.kind, exc_info=True)

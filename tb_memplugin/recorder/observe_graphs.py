@@ -164,22 +164,23 @@ class _Graph:
         return inputs
 
     def _place_spans(self, notes: GraphNotes, paths: Mapping[int, str]) -> list[bool]:
-        """Gives the ops of each noted call to its layer and pass; inner calls win."""
+        """Gives the ops of each noted call to its layer and pass; calls that began later, within others, win."""
         in_layer = [False] * len(self.ops)
-        for span in sorted(notes.spans, key=lambda span: span.depth):
+        threads: list[int | None] = [None] * len(self.ops)  # of the call that gave an op its pass
+        for span in sorted(notes.spans, key=lambda span: (span.start, span.depth)):
             ops = range(span.start, min(span.end, len(self.ops)))
-            if span.kind != "layer":
-                for number in ops:
-                    self.phase[number] = span.kind  # type: ignore[call-overload]
-                continue
-            path = self._path(span, paths)
-            if path is None:
+            path = self._path(span, paths) if span.kind == "layer" else None
+            if span.kind == "layer" and path is None:
                 continue
             for number in ops:
-                self.layer[number] = path
-                in_layer[number] = True
-                if self.phase[number] == "other":
+                if span.kind != "layer":
+                    self.phase[number] = span.kind  # type: ignore[call-overload]
+                elif self.phase[number] == "other" or threads[number] not in (None, span.thread):
                     self.phase[number] = "forward"
+                threads[number] = span.thread
+                if path is not None:
+                    self.layer[number] = path
+                    in_layer[number] = True
         return in_layer
 
     @staticmethod

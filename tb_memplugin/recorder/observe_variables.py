@@ -206,7 +206,7 @@ def variable_address(variable: Any) -> int | None:
     without DLPack).
     """
     try:
-        return tensor_address(variable.read_value())
+        return tensor_address(variable.value())  # not read_value(), which copies to the default device
     except Exception:
         return None
 
@@ -231,7 +231,7 @@ def tensor_address(tensor: Any) -> int | None:
 
 
 def short_device(name: str) -> str:
-    """``/job:localhost/replica:0/task:0/device:GPU:0`` to ``GPU:0``; all CPU devices share the allocator of ``CPU:0``."""
+    """``/job:localhost/replica:0/task:0/device:GPU:0`` to ``GPU:0``; all CPUs share the allocator of ``CPU:0``."""
     short = name.rsplit("device:", 1)[-1]
     return short if short and not short.startswith("CPU") else "CPU:0"
 

@@ -104,7 +104,8 @@ def fit(
 ) -> tuple[Any, Any, int]:
     """Six steps on one batch that no pipeline copies ahead."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, **compiled)
+    with model.distribute_strategy.scope():
+        model.compile(optimizer, loss, **compiled)
     steps = int(compiled.get("steps_per_execution", 1))
     callback = TraceSteps(at=3 * steps, keep=keep)
     options = tf.data.Options()
@@ -318,6 +319,17 @@ def two_models() -> Any:
     return first, noise(2048, 64), classes(2048)
 
 
+def mirrored() -> Any:
+    """Two replicas, each with half of the batch, on devices that share one allocator."""
+    halves = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        layers = [L.Dense(512, "relu", name="below"), L.Dense(384, "relu", name="above"), L.Dense(10, name="head")]
+        model = keras.Sequential([keras.Input((64,)), *layers], name="mirrored")
+    model.layers[0].trainable = False
+    return model, noise(2048, 64), classes(2048)
+
+
 def custom_loop() -> tuple[Any, Any, Any, int]:
     """A ``GradientTape`` loop under ``tf.function`` whose peak, a large temporary, is when all gradients are there."""
     model = keras.Sequential([keras.Input((512,)), *(L.Dense(1024, use_bias=False) for _ in range(3)), L.Dense(10)])
@@ -363,6 +375,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "rematerialised": rematerialised,
     "odd": odd,
     "two_models": two_models,
+    "mirrored": mirrored,
 }
 
 

@@ -179,6 +179,22 @@ def test_weights_of_a_model_that_only_ran_are_its_own_and_a_shared_layer_is_coun
     assert set(weights) - {None} == {"first/trunk", "first/head", "second/head"}
 
 
+def test_the_replicas_of_a_distributed_step_have_their_own_weights_slots_and_activations() -> None:
+    answer = trained("mirrored")
+    snapshot = answer["snapshot"]
+    assert snapshot["in_use_bytes"] == answer["peak"] == sum(row["bytes"] for row in snapshot["ledger"])
+    weights, slots = requested(answer, "weights"), requested(answer, "optimizer_state")
+    for path, layer in answer["layers"].items():
+        copies = 2 if layer["trainable"] else 1  # what is never written is one buffer for both, as both are of the CPU
+        assert weights.get(path, 0) == copies * layer["weights"], path
+        assert slots.get(path, 0) == 2 * 2 * layer["trainable"], path
+    # The replicas run at their own pace: when most waits for the backward pass, it is one's or both's.
+    output = answer["batch"] * 512 * 4
+    assert held(answer)["mirrored/below"] in (output // 2, output)
+    assert not any((row["layer"], row["category"]) == ("mirrored/above", "workspace") for row in snapshot["ledger"])
+    assert share(answer, "unattributed") <= 0.005
+
+
 def test_frozen_backbone_below_the_first_trainable_layer_holds_nothing() -> None:
     answer = trained("vgg16_frozen")
     waiting = held(answer)
