@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.bfc import ROUNDING
-from tb_memplugin.analysis.owner_memory import SeenStep
 from tb_memplugin.analysis.pool_growth import regions_by_rule
+from tb_memplugin.analysis.seen_step import SeenStep
 from tb_memplugin.codec import MISSING
 from tb_memplugin.model import FREE, IN_USE, OWNER_SOURCES, UNKNOWN_STATE, AllocatorMap, Integers
 from tb_memplugin.units import format_bytes

@@ -2,13 +2,13 @@
 
 import dataclasses
 import math
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from tb_memplugin.analysis import bfc
-from tb_memplugin.analysis.owner_memory import ledger_of
+from tb_memplugin.analysis.batch import dimensions, weight_elements
+from tb_memplugin.analysis.owner_join import ledger_of
 from tb_memplugin.model import FREE, AllocatorMap, Layer, LedgerRow, Oom, OomStatus, Phase, Remedy, Verdict
 from tb_memplugin.units import format_bytes
 
@@ -53,7 +53,6 @@ def post_mortem(
         layers: The model's layers in its order.
         batch_size: Examples in a batch, None if it was not observed.
     """
-    notes = list(death.notes)
     verdict: Verdict | None = None
     reason = ""
     ledger: tuple[LedgerRow, ...] = ()
@@ -63,7 +62,35 @@ def post_mortem(
         verdict, reason = _verdict(taken, death)
         if death.requested_bytes is not None and verdict is not None:
             remedies = _remedies(death, taken, verdict, ledger, layers, batch_size)
-        notes += taken.not_available
+    free, largest = _free(taken)
+    return Oom(
+        identifier=death.identifier,
+        status=death.status,
+        step=death.step,
+        phase=death.phase,
+        device=death.device,
+        wall_time=death.wall_time,
+        requested_bytes=death.requested_bytes,
+        free_bytes=free,
+        largest_free_bytes=largest,
+        in_use_bytes=None if taken is None else taken.in_use_bytes,
+        pool_bytes=None if taken is None else taken.pool_bytes,
+        capacity_bytes=None if taken is None else taken.capacity_bytes,
+        verdict=verdict,
+        reason=reason,
+        op=death.op,
+        layer=death.layer,
+        shape=death.shape,
+        ledger=ledger,
+        remedies=remedies,
+        map=taken,
+        not_available=_not_available(death, taken),
+    )
+
+
+def _not_available(death: Death, taken: AllocatorMap | None) -> tuple[str, ...]:
+    """Sentences on what is not known of the failure."""
+    notes = [*death.notes, *(() if taken is None else taken.not_available)]
     if death.compiled:
         notes.append(
             "The request's own layer and what a smaller batch would free are not available, because a compiled module "
@@ -76,42 +103,18 @@ def post_mortem(
         )
     if death.requested_bytes is None:
         notes.append("The size of the request is not available, because TensorFlow did not get to say it.")
-    sizes = None if taken is None else bfc.free_sizes(taken)
-    exact = taken is not None and taken.in_use_bytes is not None and taken.pool_bytes is not None
-    free = int(sizes.sum()) if sizes is not None and taken is not None and taken.complete else None
-    if free is None and exact and taken is not None:
-        free = (taken.pool_bytes or 0) - (taken.in_use_bytes or 0)
-    return Oom(
-        identifier=death.identifier,
-        status=death.status,
-        step=death.step,
-        phase=death.phase,
-        device=death.device,
-        wall_time=death.wall_time,
-        requested_bytes=death.requested_bytes,
-        free_bytes=free,
-        largest_free_bytes=_largest(taken),
-        in_use_bytes=None if taken is None else taken.in_use_bytes,
-        pool_bytes=None if taken is None else taken.pool_bytes,
-        capacity_bytes=None if taken is None else taken.capacity_bytes,
-        verdict=verdict,
-        reason=reason,
-        op=death.op,
-        layer=death.layer,
-        shape=death.shape,
-        ledger=ledger,
-        remedies=remedies,
-        map=taken,
-        not_available=tuple(dict.fromkeys(notes)),
-    )
+    return tuple(dict.fromkeys(notes))
 
 
-def _largest(taken: AllocatorMap | None) -> int | None:
-    """The largest free block; unknown if blocks may be missing from the list."""
-    if taken is None or not taken.complete:
-        return None
-    sizes = bfc.free_sizes(taken)
-    return int(sizes.max()) if len(sizes) else 0
+def _free(taken: AllocatorMap | None) -> tuple[int | None, int | None]:
+    """Free bytes and the largest free block; this one is unknown if blocks may be missing from the list."""
+    if taken is None:
+        return None, None
+    if taken.complete:
+        sizes = bfc.free_sizes(taken)
+        return int(sizes.sum()), int(sizes.max()) if len(sizes) else 0
+    known = taken.pool_bytes is not None and taken.in_use_bytes is not None
+    return ((taken.pool_bytes or 0) - (taken.in_use_bytes or 0) if known else None), None
 
 
 def _verdict(taken: AllocatorMap, death: Death) -> tuple[Verdict | None, str]:
@@ -177,10 +180,10 @@ def _one_piece(usable: int, largest: int, blocks: int, rounded: int, is_gpu: boo
 def _of_weights(death: Death, layers: Sequence[Layer]) -> bool:
     """Whether the request has the size of its layer's weights: a gradient, in a layer as wide as the batch is large."""
     layer = next((layer for layer in layers if layer.path == death.layer), None)
-    if layer is None or not layer.output_shape or "gradient" not in (death.op or ""):
+    if layer is None or "gradient" not in (death.op or ""):
         return False
-    elements = math.prod(int(size) for size in re.findall(r"\d+", (death.shape or "").partition("]")[0]))
-    return elements in (layer.parameters, layer.parameters - layer.output_shape[-1])
+    sizes = dimensions(death.shape)
+    return sizes is not None and math.prod(sizes) in weight_elements(layer)
 
 
 def _smaller_batch(

@@ -7,8 +7,10 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tb_memplugin.analysis.owner_memory import OwnerJoin, SeenStep, batch_of, observed_batch
+from tb_memplugin.analysis.batch import batch_of, observed_batch
+from tb_memplugin.analysis.owner_join import OwnerJoin
 from tb_memplugin.analysis.post_mortem import Death, post_mortem
+from tb_memplugin.analysis.seen_step import SeenStep
 from tb_memplugin.importers.bfc_dump import read_dump
 from tb_memplugin.importers.oom_log import Request, read_message
 from tb_memplugin.importers.xplane import device_name

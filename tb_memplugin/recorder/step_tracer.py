@@ -10,7 +10,7 @@ from tb_memplugin.analysis.attribution import attribute, peak_event
 from tb_memplugin.analysis.batch import Traced, batch_size
 from tb_memplugin.analysis.categories import Classifier
 from tb_memplugin.analysis.lifetimes import chunks
-from tb_memplugin.analysis.owner_memory import SeenStep, seen_step
+from tb_memplugin.analysis.seen_step import SeenStep, seen_step
 from tb_memplugin.analysis.timeline import timeline
 from tb_memplugin.importers.xplane import read_traces
 from tb_memplugin.model import AllocatorMap, Phase, Snapshot, Timeline

@@ -7,7 +7,7 @@ import pytest
 from reading_cases import make_layer
 
 from tb_memplugin.analysis.batch import Traced, batch_size
-from tb_memplugin.analysis.owner_memory import SeenStep
+from tb_memplugin.analysis.seen_step import SeenStep
 from tb_memplugin.model import Category, ChunkOwner, Layer, LayerTable
 from tb_memplugin.trace import AllocationTrace, Intervals
 

@@ -16,7 +16,7 @@ import pytest
 from tb_memplugin.analysis.attribution import attribute
 from tb_memplugin.analysis.categories import Classifier
 from tb_memplugin.analysis.lifetimes import chunks
-from tb_memplugin.analysis.owner_memory import seen_step
+from tb_memplugin.analysis.seen_step import seen_step
 from tb_memplugin.importers.xplane import read_traces
 from tb_memplugin.model import Snapshot
 from tb_memplugin.trace import AllocationTrace, TraceFacts

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reading_cases import MIB, START
 
 from tb_memplugin.analysis.allocator_map import allocator_map
-from tb_memplugin.analysis.owner_memory import SeenStep
+from tb_memplugin.analysis.seen_step import SeenStep
 from tb_memplugin.model import IN_USE, UNKNOWN_STATE, AllocatorMap, ChunkOwner
 
 BASE = 0x7F00_0000_0000

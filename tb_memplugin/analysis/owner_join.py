@@ -1,19 +1,18 @@
-"""What traced steps taught about the owners of chunks, for chunks of which only addresses and sizes are known. Pure.
+"""Gives chunks of which only addresses and sizes are known the owners that traced steps taught. Pure.
 
 A training step repeats: the same operations ask for the same sizes in the same order. A chunk of a later, untraced
 moment is therefore known by what lay there at the same point of a traced step.
 """
 
 import dataclasses
-import math
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from tb_memplugin.analysis.batch import result_bytes
 from tb_memplugin.analysis.bfc import rounded_bytes
-from tb_memplugin.analysis.categories import Classifier
+from tb_memplugin.analysis.seen_step import NOBODY, Point, SeenStep, there_before
 from tb_memplugin.model import (
     IN_USE,
     OWNER_SOURCES,
@@ -25,118 +24,10 @@ from tb_memplugin.model import (
     OwnerSource,
     Phase,
 )
-from tb_memplugin.trace import AllocationTrace, TensorFact, VariableFact
+from tb_memplugin.trace import TensorFact, VariableFact
 
-_NONE = ChunkOwner(None, "unattributed", None)
-DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
 _WITH_THE_BATCH = ("activations", "activation_gradients", "workspace", "inputs")
 """Categories of chunks that grow with the batch."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    """A point of a traced step at which an op asked for memory.
-
-    Attributes:
-        event: Number of the event.
-        scale: What was asked for later at this point, as a multiple of what was asked for then: the batch has grown.
-    """
-
-    event: int
-    scale: float
-
-
-@dataclasses.dataclass(frozen=True)
-class SeenStep:
-    """The chunks of one traced step and whose they were; columns of equal length.
-
-    Attributes:
-        step, phase: Which step.
-        address, requested, allocated: Of the chunks.
-        birth, death: Numbers of the events; -1 for what was there before, the number of events for what stayed.
-        owner: Index into `owners`.
-        events: Events of the trace.
-        ops: Op name to the births of its chunks.
-    """
-
-    step: int
-    phase: Phase
-    address: Integers
-    allocated: Integers
-    requested: Integers
-    birth: Integers
-    death: Integers
-    owner: Integers
-    owners: tuple[ChunkOwner, ...]
-    events: int
-    ops: Mapping[str, tuple[int, ...]]
-
-    def points(self, op: str | None, requested: int | None) -> list[Point]:
-        """The points of the step at which the op asked for that many bytes, or, of another batch size, for others."""
-        if op is None:
-            return []
-        births = self.ops.get(op) or next((found for name, found in self.ops.items() if name.endswith("/" + op)), ())
-        sizes = {int(self.birth[row]): int(self.requested[row]) for row in np.flatnonzero(self.birth >= 0).tolist()}
-        exact = [Point(birth, 1.0) for birth in births if requested in (None, sizes[birth])]
-        return exact or [Point(birth, (requested or 0) / sizes[birth]) for birth in births]
-
-    def point(self, op: str | None, requested: int | None, scale: float | None = None) -> Point | None:
-        """The first of `points`, of those with that scale if there are any."""
-        points = self.points(op, requested)
-        scaled = [point for point in points if point.scale == scale]
-        return min(scaled or points, key=lambda point: point.event, default=None)
-
-    def live(self, instant: int) -> Integers:
-        """Rows of the chunks that were there just before an event."""
-        return _there(self, np.arange(len(self.address)), instant)
-
-
-def seen_step(trace: AllocationTrace, classifier: Classifier, step: int, phase: Phase) -> SeenStep:
-    """What a trace teaches, with the classifier of its chunks."""
-    found = classifier.chunks
-    owners: dict[ChunkOwner, int] = {}
-    column: list[int] = []
-    for chunk in range(len(found)):
-        owner = chunk_owner(classifier, chunk, max(0, int(found.birth[chunk])))
-        column.append(owners.setdefault(owner, len(owners)))
-    old = classifier.standing()
-    for item in old:
-        owner = ChunkOwner(item.layer, item.category, item.trainable)
-        column.append(owners.setdefault(owner, len(owners)))
-    ops: dict[str, list[int]] = {}
-    for birth in found.birth[found.birth >= 0].tolist():
-        name = trace.text(int(trace.op[birth]))
-        if name is not None:
-            ops.setdefault(name, []).append(birth)
-    count = len(old)
-    return SeenStep(
-        step=step,
-        phase=phase,
-        address=np.append(found.address, np.asarray([item.address for item in old], np.int64)),
-        allocated=np.append(found.allocated, np.asarray([item.allocated for item in old], np.int64)),
-        requested=np.append(found.requested, np.asarray([item.requested for item in old], np.int64)),
-        birth=np.append(found.birth, np.full(count, -1)),
-        death=np.append(found.death, np.full(count, len(trace))),
-        owner=np.asarray(column, np.int64),
-        owners=tuple(owners),
-        events=len(trace),
-        ops={name: tuple(births) for name, births in ops.items()},
-    )
-
-
-def chunk_owner(classifier: Classifier, chunk: int, instant: int) -> ChunkOwner:
-    """The owner of a chunk; of a compiled module's block, whose bytes are many layers', the kind that most are."""
-    parts = classifier.owners(chunk, instant)
-    if len(parts) == 1:
-        return ChunkOwner(*parts[0][0])
-    sums: Counter[str] = Counter()
-    for owner, size, _ in parts:
-        sums[owner.category] += size
-    most = max(parts, key=lambda part: sums[part[0].category], default=None)
-    return _NONE if most is None else ChunkOwner(None, most[0].category, None)
-
-
-# --- joining ---------------------------------------------------------------------------------------------------------
 
 
 class OwnerJoin:
@@ -266,7 +157,7 @@ class OwnerJoin:
             return
         owners: dict[int, set[ChunkOwner]] = {}
         for layer in layers:
-            size = _result_bytes(layer, batch_size)
+            size = result_bytes(layer, batch_size)
             if size is not None:
                 owner = ChunkOwner(layer.path, "workspace", layer.trainable)
                 owners.setdefault(size, set()).add(owner)
@@ -301,7 +192,7 @@ class OwnerJoin:
                     self._give(row, owner, "size")
                 continue
             if point.event >= 0:
-                rows = _there(step, rows, point.event)
+                rows = there_before(step, rows, point.event)
             shared = _common(step.owners[number] for number in set(step.owner[rows].tolist()))
             for row in open_rows:
                 self._give(row, shared, "size")
@@ -317,7 +208,7 @@ def _nearest(step: SeenStep, rows: Integers, event: int, count: int) -> Integers
     """Those of the rows that were there at the instant nearest to an event at which so many of them were."""
     instants = sorted({event, *(step.birth[rows] + 1).tolist(), *(step.death[rows] + 1).tolist()})
     for instant in sorted(instants, key=lambda at: abs(at - event)):
-        there = _there(step, rows, instant)
+        there = there_before(step, rows, instant)
         if len(there) == count:
             return there
     return np.empty(0, np.int64)
@@ -327,19 +218,13 @@ def _whenever(step: SeenStep, rows: Integers, count: int) -> Integers:
     """Those of the rows that were there whenever so many of them were, if they had the same owners each time."""
     found: Integers = np.empty(0, np.int64)
     for instant in sorted({*(step.birth[rows] + 1).tolist(), *(step.death[rows] + 1).tolist()}):
-        there = _there(step, rows, instant)
+        there = there_before(step, rows, instant)
         if len(there) != count:
             continue
         if len(found) and sorted(step.owner[found].tolist()) != sorted(step.owner[there].tolist()):
             return np.empty(0, np.int64)
         found = there
     return found
-
-
-def _there(step: SeenStep, rows: Integers, instant: int) -> Integers:
-    """Those of the rows that were there just before an event."""
-    there: Integers = rows[(step.birth[rows] < instant) & (step.death[rows] >= instant)]
-    return there
 
 
 def _without(owners: list[ChunkOwner], known: Iterable[ChunkOwner]) -> list[ChunkOwner]:
@@ -350,56 +235,13 @@ def _without(owners: list[ChunkOwner], known: Iterable[ChunkOwner]) -> list[Chun
     return left
 
 
-def _result_bytes(layer: Layer, batch_size: int) -> int | None:
-    """Bytes of the layer's results for a batch; None where its shape leaves more open than that."""
-    shape, size = layer.output_shape, DTYPE_BYTES.get(layer.output_dtype or "")
-    if shape is None or size is None or len(shape) < 2 or shape[0] != -1 or min(shape[1:]) < 1:
-        return None
-    return batch_size * math.prod(shape[1:]) * size
-
-
-def observed_batch(
-    seen: Sequence[SeenStep],
-    phase: Phase | None,
-    op: str | None,
-    requested: int | None,
-    shape: str | None,
-    layer: Layer | None,
-    traced_batch: int | None,
-    scale: float,
-) -> int | None:
-    """Examples in the batch of a step that failed, None if nothing says so.
-
-    The traced batch, scaled; of a step that failed elsewhere than a traced one has been, the first dimension of a
-    tensor that has the shape of its layer's results.
-    """
-    known = any(step.phase == phase == "train" and step.point(op, requested) is not None for step in seen)
-    if known and traced_batch is not None:
-        batch = traced_batch * scale
-        return round(batch) if abs(batch - round(batch)) < 1e-6 else None
-    return batch_of(shape, layer)
-
-
-def batch_of(shape: str | None, layer: Layer | None) -> int | None:
-    """Examples that a tensor of the layer is made of: its first dimension, if it has the shape of the layer's results.
-
-    None also where it may be a gradient of the layer's weights.
-    """
-    numbers = [int(size) for size in re.findall(r"\d+", (shape or "").partition("]")[0])]
-    expected = layer.output_shape if layer is not None else None
-    if layer is None or expected is None or len(numbers) < 2 or expected[0] != -1 or tuple(numbers[1:]) != expected[1:]:
-        return None
-    is_weight = math.prod(numbers) in (layer.parameters, layer.parameters - numbers[-1])
-    return None if is_weight else numbers[0]
-
-
 def _common(owners: Iterable[ChunkOwner]) -> ChunkOwner:
     """What all the owners share: one of them, or their kind of use, or nothing."""
     distinct = set(owners)
     if len(distinct) == 1:
         return next(iter(distinct))
     categories = {owner.category for owner in distinct}
-    return ChunkOwner(None, categories.pop(), None) if len(categories) == 1 else _NONE
+    return ChunkOwner(None, categories.pop(), None) if len(categories) == 1 else NOBODY
 
 
 def ledger_of(taken: AllocatorMap) -> tuple[LedgerRow, ...]:
@@ -408,7 +250,7 @@ def ledger_of(taken: AllocatorMap) -> tuple[LedgerRow, ...]:
         return ()
     sums: dict[ChunkOwner, list[int | None]] = {}
     for row in np.flatnonzero(taken.state == IN_USE).tolist():
-        owner = taken.owners[int(taken.owner[row])] if taken.owner[row] >= 0 else _NONE
+        owner = taken.owners[int(taken.owner[row])] if taken.owner[row] >= 0 else NOBODY
         size, asked = int(taken.bytes[row]), int(taken.requested_bytes[row])
         entry = sums.setdefault(owner, [0, 0])
         entry[0] = (entry[0] or 0) + size
@@ -417,7 +259,7 @@ def ledger_of(taken: AllocatorMap) -> tuple[LedgerRow, ...]:
     if rest < 0:
         return ()
     if rest:
-        entry = sums.setdefault(_NONE, [0, None])
+        entry = sums.setdefault(NOBODY, [0, None])
         entry[0], entry[1] = (entry[0] or 0) + rest, None
     rows = (
         LedgerRow(owner.layer, owner.category, owner.trainable, entry[0] or 0, entry[1])

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from reading_cases import MIB, make_layer, make_map
 
-from tb_memplugin.analysis.owner_memory import OwnerJoin, SeenStep, batch_of
+from tb_memplugin.analysis.batch import batch_of
+from tb_memplugin.analysis.owner_join import OwnerJoin
+from tb_memplugin.analysis.seen_step import SeenStep
 from tb_memplugin.model import IN_USE, AllocatorMap, ChunkOwner, Layer
 
 INPUTS = ChunkOwner(None, "inputs", None)
