@@ -5,7 +5,7 @@ regions back only where an allocation would fail otherwise, and a CPU's never do
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -106,11 +106,10 @@ def pool_growths(snapshots: Sequence[Snapshot]) -> list[PoolGrowth]:
     return [dataclasses.replace(one, regions=sizes) for one, sizes in zip(found, regions, strict=True)]
 
 
-def pool_sentences(run: Run, device: str) -> list[str]:
-    """How the pool of a device grew, session after session."""
+def pool_sentences(sessions: Iterable[tuple[Sequence[Snapshot], Sequence[PoolGrowth]]]) -> list[str]:
+    """How the pool of a device grew: of each session its snapshots, and the changes among them."""
     sentences = []
-    for snapshots in pool_snapshots(run, device):
-        growths = pool_growths(snapshots)
+    for snapshots, growths in sessions:
         sentences += [growth.sentence() for growth in growths]
         if len(snapshots) > 1 and growths:
             since = growths[-1].by.step

@@ -57,6 +57,7 @@ class PoolSteps:
         growths: Every change of the pool between traced steps, session after session.
         bands: What the pool consists of, in the order it came.
         there: Shape [rows, bands]: `ABSENT`, `MAYBE` or `THERE`.
+        sentences: How the pool grew.
     """
 
     peak_bytes: Integers
@@ -69,6 +70,7 @@ class PoolSteps:
     growths: tuple[PoolGrowth, ...]
     bands: tuple[Band, ...]
     there: npt.NDArray[np.int8]
+    sentences: tuple[str, ...]
 
 
 def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
@@ -85,12 +87,12 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
     columns: list[npt.NDArray[np.int8]] = []
     reached = _reached(run, device, starts)
     session = np.searchsorted(starts, view.wall_time, side="right")
-    for snapshots in pool_snapshots(run, device):
+    sessions = [(snapshots, pool_growths(snapshots)) for snapshots in pool_snapshots(run, device)]
+    for snapshots, changed in sessions:
         own = int(np.searchsorted(starts, snapshots[0].wall_time, side="right"))
         rows = np.flatnonzero(session == own)
         times, limit = view.wall_time[rows], _limits(view.figures.capacity_bytes[rows])
         in_use = np.maximum(reached(own, times), np.maximum(peak[rows], 0))
-        changed = pool_growths(snapshots)
         low[rows], high[rows] = _refined(changed, times, *_bounds(snapshots, times, in_use, limit))
         for band, there in _bands(changed, len(growths), times, low[rows], high[rows]):
             bands.append(band)
@@ -115,6 +117,7 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
         growths=tuple(growths),
         bands=tuple(bands),
         there=np.stack(columns, axis=1) if columns else np.empty((len(peak), 0), np.int8),
+        sentences=tuple(pool_sentences(sessions)),
     )
 
 
@@ -277,8 +280,8 @@ class PoolHistory:
 def pool_history(run: Run, device: str) -> PoolHistory:
     """What is known of the pool of a device over all training steps."""
     view = overview(run, device, "train", None, None, limit=MAX_ROWS)
-    spans = pool_spans(view, pool_steps(run, device, view))
-    return PoolHistory(tuple(spans), tuple(pool_sentences(run, device)))
+    pool = pool_steps(run, device, view)
+    return PoolHistory(tuple(pool_spans(view, pool)), pool.sentences)
 
 
 def pool_spans(view: Overview, pool: PoolSteps) -> list[PoolSpan]:

@@ -3,9 +3,10 @@
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.model import AllocatorMap, Snapshot, Timeline
 from tb_memplugin.report.answers import Answer, ChosenRuns, Collected, Question
 from tb_memplugin.store.file_source import FileSource
 from tb_memplugin.store.reader import Reader, RunTags
@@ -32,6 +33,7 @@ MAX_OOMS = 8
 
 Step = tuple[int, str]
 """Step and phase."""
+_Taken: TypeAlias = Snapshot | AllocatorMap | Timeline
 
 
 @dataclasses.dataclass
@@ -178,9 +180,7 @@ def _lists(collected: Collected, run: _Run) -> Iterable[str]:
         collected.take("maps", run=run.name, device=device)
         collected.take("snapshots", run=run.name, device=device)
         taken = [one for one in everything if one.device == device]
-        steps: list[Step] = list(dict.fromkeys((one.step, str(one.phase)) for one in taken))
-        peak = max(taken, key=lambda one: one.in_use_bytes, default=None)
-        kept = _last_and_peak(steps, (peak.step, str(peak.phase)) if peak else None, MAX_SNAPSHOTS)
+        steps, kept = _last_and_peak(taken, MAX_SNAPSHOTS)
         run.kept[device] = kept
         if len(kept) == len(steps):
             continue
@@ -196,9 +196,16 @@ def _lists(collected: Collected, run: _Run) -> Iterable[str]:
                 collected.refuse(Question("card", common), why)
 
 
-def _last_and_peak(steps: Sequence[Step], peak: Step | None, limit: int) -> list[Step]:
-    last = list(steps[-limit:])
-    return last if peak is None or peak in last else [peak, *last]
+def _last_and_peak(taken: Sequence[_Taken], limit: int) -> tuple[list[Step], list[Step]]:
+    """Steps of what was taken, and those that a report holds: the last `limit` and that of the highest peak."""
+    steps = list(dict.fromkeys(map(_step, taken)))
+    peak = max(taken, key=lambda one: one.in_use_bytes or 0, default=None)
+    last = steps[-limit:]
+    return steps, last if peak is None or _step(peak) in last else [_step(peak), *last]
+
+
+def _step(taken: _Taken) -> Step:
+    return taken.step or 0, str(taken.phase)
 
 
 def _snapshots(collected: Collected, run: _Run) -> Iterable[str]:
@@ -234,20 +241,7 @@ def _maps(collected: Collected, run: _Run) -> Iterable[str]:
     maps = collected.reader.run(collected.source, run.name, maps=True).run.maps
     for device in run.devices:
         taken = [one for one in maps if one.device == device and one.step is not None and one.phase is not None]
-        places: list[Step] = list(dict.fromkeys((one.step or 0, str(one.phase)) for one in taken))
-        peak = max(taken, key=lambda one: one.in_use_bytes or 0, default=None)
-        kept = _last_and_peak(places, (peak.step or 0, str(peak.phase)) if peak else None, MAX_MAPS)
-        for step, phase in reversed(places):
-            if (step, phase) in kept:
-                collected.take("map", run=run.name, device=device, step=step, phase=phase)
-                continue
-            question = Question("map", {"run": run.name, "device": device, "step": str(step), "phase": phase})
-            collected.refuse(question, f"it holds the last {MAX_MAPS} allocator maps and that of the highest peak")
-        if len(kept) < len(places):
-            yield (
-                f"{len(places) - len(kept)} of the {len(places)} allocator maps of {run.name} on {device} are not "
-                f"available in a report, because it holds the last {MAX_MAPS} and that of the highest peak."
-            )
+        yield from _each_kept(collected, run, device, taken, ("map", "allocator maps", MAX_MAPS))
 
 
 def _timelines(collected: Collected, run: _Run) -> Iterable[str]:
@@ -255,20 +249,31 @@ def _timelines(collected: Collected, run: _Run) -> Iterable[str]:
     for device in run.devices:
         collected.take("timelines", run=run.name, device=device)
         taken = [one for one in timelines if one.device == device]
-        places: list[Step] = list(dict.fromkeys((one.step, str(one.phase)) for one in taken))
-        peak = max(taken, key=lambda one: one.in_use_bytes, default=None)
-        kept = _last_and_peak(places, (peak.step, str(peak.phase)) if peak else None, MAX_TIMELINES)
-        for step, phase in reversed(places):
-            if (step, phase) in kept:
-                collected.take("timeline", run=run.name, device=device, step=step, phase=phase)
-                continue
-            question = Question("timeline", {"run": run.name, "device": device, "step": str(step), "phase": phase})
-            collected.refuse(question, f"it holds the last {MAX_TIMELINES} timelines and that of the highest peak")
-        if len(kept) < len(places):
-            yield (
-                f"{len(places) - len(kept)} of the {len(places)} timelines of {run.name} on {device} are not available "
-                f"in a report, because it holds the last {MAX_TIMELINES} and that of the highest peak."
-            )
+        yield from _each_kept(collected, run, device, taken, ("timeline", "timelines", MAX_TIMELINES))
+
+
+def _each_kept(
+    collected: Collected,
+    run: _Run,
+    device: str,
+    taken: Sequence[_Taken],
+    kind: tuple[str, str, int],
+) -> Iterable[str]:
+    """Takes what a device's traced steps left, the last first; `kind` is its route, its word and how many are held."""
+    route, word, limit = kind
+    steps, kept = _last_and_peak(taken, limit)
+    for step, phase in reversed(steps):
+        place = {"run": run.name, "device": device, "step": str(step), "phase": phase}
+        if (step, phase) in kept:
+            collected.take(route, **place)
+        else:
+            why = f"it holds the last {limit} {word} and that of the highest peak"
+            collected.refuse(Question(route, place), why)
+    if len(kept) < len(steps):
+        yield (
+            f"{len(steps) - len(kept)} of the {len(steps)} {word} of {run.name} on {device} are not available in a "
+            f"report, because it holds the last {limit} and that of the highest peak."
+        )
 
 
 _PARTS: tuple[Callable[[Collected, _Run], Iterable[str]], ...] = (

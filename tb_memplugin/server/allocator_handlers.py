@@ -1,7 +1,6 @@
 """What the routes about the allocator answer: maps, "would it fit?", post-mortems, where the card's memory is."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from tb_memplugin.codec import MISSING
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import OWNER_SOURCES, AllocatorMap, Phase
 from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.lookup import at_step, some
 from tb_memplugin.store.reader import Reader
 from tb_memplugin.store.source import Source
 
@@ -80,7 +80,7 @@ class AllocatorHandlers:
         found = card(loaded.run, device, step)
         if found is None:
             names = sorted({taken.device for taken in loaded.run.snapshots})
-            raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; it has some of: {_some(names)}")
+            raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; it has some of: {some(names)}")
         described = dataclasses.asdict(found)
         del described["snapshot"]
         return {
@@ -106,15 +106,8 @@ class AllocatorHandlers:
                 )
             return taken
         maps = self._reader.run(source, run, maps=True).run.maps
-        of_device = [taken for taken in maps if taken.device == place.device and taken.phase == place.phase]
-        found = [taken for taken in of_device if taken.step == place.step]
-        if not found:
-            steps = _some([taken.step for taken in of_device])
-            raise NotFoundError(
-                f"no allocator map of step {place.step} in phase {place.phase} on {place.device!r:.200}; "
-                f"there are: {steps}"
-            )
-        return found[-1]
+        missing = f"no allocator map of step {place.step} in phase {place.phase} on {place.device!r:.200}"
+        return at_step(maps, place.device, place.step, place.phase, missing)[-1]
 
 
 def _facts(taken: AllocatorMap) -> dict[str, Any]:
@@ -130,8 +123,3 @@ def _facts(taken: AllocatorMap) -> dict[str, Any]:
         "complete": taken.complete,
         "not_available": list(taken.not_available),
     }
-
-
-def _some(names: Sequence[Any]) -> str:
-    shown = ", ".join(f"{name!s:.80}" for name in names[:10])
-    return (shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")) or "none"

@@ -11,19 +11,39 @@ from tb_memplugin.analysis import changes, facts, growth, reduce
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.ledger_totals import ledger_totals
 from tb_memplugin.analysis.overview import Overview, overview, snapshots_of
-from tb_memplugin.analysis.pool_growth import pool_sentences
 from tb_memplugin.analysis.pool_steps import pool_steps
 from tb_memplugin.codec import MISSING
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import DeviceSamples, Phase, Run
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.lookup import at_step, some
 from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.server.timeline_handlers import TimelineHandlers
 from tb_memplugin.store.merge import device_name
 from tb_memplugin.store.reader import LoadedRun, Reader, RunTags
 from tb_memplugin.store.source import Source
 from tb_memplugin.version import __version__
+
+
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """Which steps: of a device in a phase, from one to another or all, of one session or of all.
+
+    Attributes:
+        points: At most about twice as many of them are shown, with the extremes.
+    """
+
+    device: str
+    phase: Phase
+    first_step: int | None
+    last_step: int | None
+    points: int
+    session: str | None = None
+
+    def overview(self, run: Run, own_name: str) -> Overview:
+        """The overview of them in the run of one worker, where the device has its own name."""
+        return overview(run, own_name, self.phase, self.first_step, self.last_step, limit=2 * self.points)
 
 
 class Handlers:
@@ -52,25 +72,15 @@ class Handlers:
             self._facts.update(known)
         return {"plugin_version": __version__, "runs": [known[name][1] for name in catalog]}
 
-    def overview(
-        self,
-        source: Source,
-        run: str,
-        device: str,
-        phase: Phase,
-        first_step: int | None,
-        last_step: int | None,
-        points: int,
-        session: str | None = None,
-    ) -> Columns:
+    def overview(self, source: Source, run: str, stretch: Stretch) -> Columns:
         """``GET overview``: what fills a device, step by step."""
-        loaded = self._reader.run(source, run, session=session)
-        of_worker, own_name = _worker_and_device(loaded, device)
-        view = overview(of_worker, own_name, phase, first_step, last_step, limit=2 * points)
+        loaded = self._reader.run(source, run, session=stretch.session)
+        of_worker, own_name = _worker_and_device(loaded, stretch.device)
+        view = stretch.overview(of_worker, own_name)
         fields = {
             "run": run,
-            "device": device,
-            "phase": phase,
+            "device": stretch.device,
+            "phase": stretch.phase,
             "total_rows": view.total_rows,
             "groups": [{"category": category, "trainable": trainable} for category, trainable in view.groups],
             "snapshots": [{"step": taken.step, "phase": taken.phase, "mode": taken.mode} for taken in view.snapshots],
@@ -87,23 +97,13 @@ class Handlers:
         }
         return Columns(fields, _overview_columns(view))
 
-    def pool(
-        self,
-        source: Source,
-        run: str,
-        device: str,
-        phase: Phase,
-        first_step: int | None,
-        last_step: int | None,
-        points: int,
-        session: str | None = None,
-    ) -> Columns:
+    def pool(self, source: Source, run: str, stretch: Stretch) -> Columns:
         """``GET pool``: what is known of the pool, step by step."""
-        of_worker, own_name = _worker_and_device(self._reader.run(source, run, session=session), device)
-        view = overview(of_worker, own_name, phase, first_step, last_step, limit=2 * points)
-        fields = {"run": run, "device": device, "phase": phase}
-        sentences = pool_sentences(of_worker, own_name)
-        return pool_columns(fields, view, pool_steps(of_worker, own_name, view), sentences)
+        loaded = self._reader.run(source, run, session=stretch.session)
+        of_worker, own_name = _worker_and_device(loaded, stretch.device)
+        view = stretch.overview(of_worker, own_name)
+        fields = {"run": run, "device": stretch.device, "phase": stretch.phase}
+        return pool_columns(fields, view, pool_steps(of_worker, own_name, view))
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         """``GET snapshots``: the list of them."""
@@ -123,11 +123,8 @@ class Handlers:
         """``GET snapshot``: one, whole; of several of a step the one with the highest peak."""
         loaded = self._reader.run(source, run)
         _worker_and_device(loaded, device)
-        of_device = [taken for taken in loaded.run.snapshots if taken.device == device and taken.phase == phase]
-        found = [taken for taken in of_device if taken.step == step]
-        if not found:
-            steps = _some([taken.step for taken in of_device])
-            raise NotFoundError(f"no snapshot of step {step} in phase {phase} on {device}; there are: {steps}")
+        missing = f"no snapshot of step {step} in phase {phase} on {device}"
+        found = at_step(loaded.run.snapshots, device, step, phase, missing)
         return {"run": run, **describe_snapshot(max(found, key=lambda taken: taken.in_use_bytes))}
 
     def ledger_totals(
@@ -225,7 +222,7 @@ def _worker_and_device(loaded: LoadedRun, device: str) -> tuple[Run, str]:
             if name == device:
                 return run, own
             names.append(name)
-    raise NotFoundError(f"run {loaded.run.name} has no device {device!r:.200}; it has: {_some(names)}")
+    raise NotFoundError(f"run {loaded.run.name} has no device {device!r:.200}; it has: {some(names)}")
 
 
 def _change(change: changes.LayerChange) -> dict[str, Any]:
@@ -249,8 +246,3 @@ def _overview_columns(view: Overview) -> dict[str, npt.NDArray[Any]]:
     columns["traced"] = view.traced.astype(np.int64)
     columns.update((f"group/{at}", view.composition[:, at]) for at in range(len(view.groups)))
     return columns
-
-
-def _some(names: list[Any]) -> str:
-    shown = ", ".join(f"{name!s:.80}" for name in names[:10])
-    return (shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")) or "none"

@@ -13,13 +13,12 @@ from tb_memplugin.server.columns import Columns
 _OF_THE_POOL = ("largest_free_bytes", "rounding_bytes", "fragmentation")
 
 
-def pool_columns(fields: dict[str, Any], view: Overview, pool: PoolSteps, sentences: list[str]) -> Columns:
+def pool_columns(fields: dict[str, Any], view: Overview, pool: PoolSteps) -> Columns:
     """Columns of the pool at the rows of an overview.
 
     Args:
         fields: What the answer says besides.
         view, pool: The overview and what is known of the pool at its rows.
-        sentences: How it grew.
     """
     columns: dict[str, npt.NDArray[Any]] = {
         "step": view.step,
@@ -40,7 +39,7 @@ def pool_columns(fields: dict[str, Any], view: Overview, pool: PoolSteps, senten
             "sources": list(POOL_SOURCES),
             "bands": [{"bytes": band.bytes, "region": band.region, "growth": band.growth} for band in pool.bands],
             "growths": [_growth(growth) for growth in pool.growths],
-            "sentences": sentences,
+            "sentences": list(pool.sentences),
         },
         columns,
     )

@@ -14,7 +14,7 @@ from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.server import requests, responses
 from tb_memplugin.server.allocator_handlers import Place
 from tb_memplugin.server.columns import Columns
-from tb_memplugin.server.handlers import Handlers
+from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.static_files import StaticFiles
 from tb_memplugin.store.provider_source import ProviderSource
 from tb_memplugin.store.reader import Reader
@@ -83,11 +83,9 @@ class Server:
             return self._handlers[experiment]
 
 
-def _over_steps(answer: Callable[..., Columns], source: Source, values: Mapping[str, str]) -> Columns:
+def _run_and_stretch(values: Mapping[str, str]) -> tuple[str, Stretch]:
     first_step, last_step = requests.step_range(values)
-    return answer(
-        source,
-        requests.text(values, "run"),
+    return requests.text(values, "run"), Stretch(
         requests.text(values, "device"),
         requests.phase(values),
         first_step,
@@ -132,11 +130,11 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
     "runs": ((), lambda handlers, source, values: handlers.runs(source)),
     "overview": (
         _OVER_STEPS,
-        lambda handlers, source, values: _over_steps(handlers.overview, source, values),
+        lambda handlers, source, values: handlers.overview(source, *_run_and_stretch(values)),
     ),
     "pool": (
         _OVER_STEPS,
-        lambda handlers, source, values: _over_steps(handlers.pool, source, values),
+        lambda handlers, source, values: handlers.pool(source, *_run_and_stretch(values)),
     ),
     "snapshots": (
         ("run", "device"),

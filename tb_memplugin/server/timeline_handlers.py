@@ -1,16 +1,15 @@
 """What the routes about the inside of steps answer."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.codec import MISSING
-from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import Phase, Timeline
 from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.lookup import at_step
 from tb_memplugin.store.reader import Reader
 from tb_memplugin.store.source import Source
 
@@ -34,12 +33,8 @@ class TimelineHandlers:
     def timeline(self, source: Source, run: str, device: str, step: int, phase: Phase) -> Columns:
         """``GET timeline``: one, whole; of several of a step the one with the highest peak."""
         timelines = self._reader.run(source, run, timelines=True).run.timelines
-        of_device = [taken for taken in timelines if taken.device == device and taken.phase == phase]
-        found = [taken for taken in of_device if taken.step == step]
-        if not found:
-            steps = _some([taken.step for taken in of_device])
-            raise NotFoundError(f"no timeline of step {step} in phase {phase} on {device!r:.200}; there are: {steps}")
-        taken = max(found, key=lambda taken: taken.in_use_bytes)
+        missing = f"no timeline of step {step} in phase {phase} on {device!r:.200}"
+        taken = max(at_step(timelines, device, step, phase, missing), key=lambda taken: taken.in_use_bytes)
         fields = {
             "run": run,
             **_facts(taken),
@@ -70,8 +65,3 @@ def _facts(taken: Timeline) -> dict[str, Any]:
         "duration_ns": taken.duration_ns,
         "not_available": list(taken.not_available),
     }
-
-
-def _some(names: Sequence[Any]) -> str:
-    shown = ", ".join(f"{name!s:.80}" for name in names[:10])
-    return (shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")) or "none"

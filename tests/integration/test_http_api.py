@@ -26,7 +26,7 @@ from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.run_writer import RunWriter
 from tb_memplugin.server.allocator_handlers import Place
 from tb_memplugin.server.columns import Columns
-from tb_memplugin.server.handlers import Handlers
+from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.responses import pack_columns
 from tb_memplugin.server.routes import DATA_ROUTES
 from tb_memplugin.store.file_source import FileSource
@@ -131,10 +131,11 @@ def test_every_route_is_documented_and_every_documented_one_is_there(client: Cli
     assert DATA_ROUTES.keys() == REQUESTS.keys()
 
 
+STRETCH = Stretch(DEVICE, "train", None, None, 1500)
 DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "runs": lambda handlers, source: handlers.runs(source),
-    "overview": lambda handlers, source: handlers.overview(source, "frozen", DEVICE, "train", None, None, 1500),
-    "pool": lambda handlers, source: handlers.pool(source, "frozen", DEVICE, "train", None, None, 1500),
+    "overview": lambda handlers, source: handlers.overview(source, "frozen", STRETCH),
+    "pool": lambda handlers, source: handlers.pool(source, "frozen", STRETCH),
     "snapshots": lambda handlers, source: handlers.snapshots(source, "frozen", None),
     "snapshot": lambda handlers, source: handlers.snapshot(source, "frozen", DEVICE, 3, "train"),
     "ledger_totals": lambda handlers, source: handlers.ledger_totals(source, "frozen", DEVICE, "train"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, START, make_samples, make_snapshot
 
 from tb_memplugin.analysis.overview import overview
-from tb_memplugin.analysis.pool_growth import pool_sentences, regions_by_rule
+from tb_memplugin.analysis.pool_growth import regions_by_rule
 from tb_memplugin.analysis.pool_steps import MAYBE, POOL_SOURCES, THERE, PoolSteps, pool_history, pool_steps
 from tb_memplugin.codec import MISSING
 from tb_memplugin.model import Phase, Run, Snapshot
@@ -131,19 +131,19 @@ def test_regions_that_were_given_back_leave_a_pool_between_both_sizes() -> None:
         (300, [THERE, MAYBE, 0]),
         (200, [0, 0, THERE]),
     ]
-    sentences = pool_sentences(run_of([8], taken_at(0, 300), taken_at(2, 200)), DEVICE)
+    sentences = pool_of(run_of([8], taken_at(0, 300), taken_at(2, 200))).sentences
     assert "shrank by 100 MiB to 200 MiB" in sentences[1]
 
 
 def test_a_growth_is_told_with_what_was_in_use_more() -> None:
-    sentences = pool_sentences(run_of([8], taken_at(1, 14), taken_at(5, 30, 16), taken_at(9, 30)), DEVICE)
-    assert sentences == [
+    sentences = pool_of(run_of([8], taken_at(1, 14), taken_at(5, 30, 16), taken_at(9, 30))).sentences
+    assert list(sentences) == [
         "The pool had 14.0 MiB at step 1, regions of 2.0 MiB, 4.0 MiB and 8.0 MiB.",
         "Between step 1 and step 5 the pool grew by 16.0 MiB to 30.0 MiB, a region of 16.0 MiB: at the peak 8.0 MiB "
         "more were in use, 8.0 MiB of it activations.",
         "From step 5 to step 9 it did not grow.",
     ]
-    (_, no_more) = pool_sentences(run_of([8], taken_at(1, 14), taken_at(5, 30)), DEVICE)
+    (_, no_more) = pool_of(run_of([8], taken_at(1, 14), taken_at(5, 30))).sentences
     assert "no free block was large enough" in no_more
 
 
