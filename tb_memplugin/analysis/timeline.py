@@ -4,8 +4,8 @@ The rows follow the rules of the ledger: at the peak their sums by owner are the
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tb_memplugin.analysis.attribution import peak_event
 from tb_memplugin.analysis.categories import Classifier, Owner
 from tb_memplugin.analysis.passes import MAX_STEPS, Marks, bands, measured_marks
 from tb_memplugin.analysis.plan_inside import PlanSteps, plan_steps, planned_rows
-from tb_memplugin.analysis.timeline_reduce import Rows, reduced
+from tb_memplugin.analysis.timeline_reduce import Rows, level_at, reduced
 from tb_memplugin.codec import MISSING
 from tb_memplugin.model import Band, ChunkOwner, Integers, PlannedSpan, Snapshot, Timeline
 from tb_memplugin.trace import AllocationTrace, Module, PlannedAllocation, TraceFacts
@@ -22,6 +22,7 @@ MAX_EVENTS = 500_000
 """Events of a step beyond which no timeline is made: it would take many seconds."""
 NO_OWNER = Owner(None, "unattributed", None)
 _PS_PER_NS = 1000
+_Stretch = TypeVar("_Stretch", Band, PlannedSpan)
 
 
 def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, snapshot: Snapshot) -> Timeline | None:
@@ -46,13 +47,7 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
         owner = Owner(item.layer, item.category, item.trainable)
         made.add(0, axis.moments, owner, item.allocated, item.allocated - item.requested, None)
     made.add(0, axis.moments, NO_OWNER, rest if told else start_rest, MISSING, None, count=0)
-    inside = {chunk: run for run in axis.runs for chunk in run.blocks}
-    for chunk in range(len(found)):
-        op = trace.text(int(trace.op[found.birth[chunk]])) if found.birth[chunk] >= 0 else None
-        if chunk in inside:
-            made.extend(_block_rows(classifier, chunk, inside[chunk], axis), op)
-        else:
-            made.extend(_chunk_rows(classifier, chunk, axis, told), op)
+    _add_chunks(made, trace, classifier, axis, told)
     rows, time_ns, event, kept, merged = reduced(made.rows(), axis.time_ns, axis.event, axis.must_keep())
     return Timeline(
         step=snapshot.step,
@@ -75,10 +70,22 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
         op=rows.op,
         owners=tuple(ChunkOwner(*owner) for owner in made.owners),
         ops=tuple(made.ops),
-        bands=tuple(_kept_bands(axis.bands, kept)),
-        planned=tuple(_kept_spans(axis.planned, kept)),
+        bands=tuple(_kept(axis.bands, kept)),
+        planned=tuple(_kept(axis.planned, kept)),
         not_available=(*facts.notes, *merged, *_notes(axis, told)),
     )
+
+
+def _add_chunks(made: "_Made", trace: AllocationTrace, classifier: Classifier, axis: "_Axis", told: bool) -> None:
+    """The rows of what the trace allocated or freed."""
+    birth = classifier.chunks.birth
+    inside = {chunk: run for run in axis.runs for chunk in run.blocks}
+    for chunk in range(len(birth)):
+        op = trace.text(int(trace.op[birth[chunk]])) if birth[chunk] >= 0 else None
+        if chunk in inside:
+            made.extend(_block_rows(classifier, chunk, inside[chunk], axis), op)
+        else:
+            made.extend(_chunk_rows(classifier, chunk, axis, told), op)
 
 
 def _notes(axis: "_Axis", told: bool) -> Iterator[str]:
@@ -96,18 +103,12 @@ def _notes(axis: "_Axis", told: bool) -> Iterator[str]:
         )
 
 
-def _kept_bands(found: tuple[Band, ...], kept: Integers) -> Iterator[Band]:
-    for band in found:
-        start, end = np.searchsorted(kept, (band.start, band.end)).tolist()
+def _kept(stretches: Iterable[_Stretch], moments: Integers) -> Iterator[_Stretch]:
+    """The stretches among the moments that are kept, without those that hold none of them."""
+    for one in stretches:
+        start, end = np.searchsorted(moments, (one.start, one.end)).tolist()
         if start < end:
-            yield Band(band.name, start, end)
-
-
-def _kept_spans(found: list[PlannedSpan], kept: Integers) -> Iterator[PlannedSpan]:
-    for span in found:
-        start, end = np.searchsorted(kept, (span.start, span.end)).tolist()
-        if start < end:
-            yield PlannedSpan(start, end)
+            yield dataclasses.replace(one, start=start, end=end)
 
 
 class _Row(NamedTuple):
@@ -260,16 +261,11 @@ class _Axis:
         return [0, self.moments - 1, self.peak, *(edge for edge in edges if edge < self.moments)]
 
     def _bands(self, trace: AllocationTrace, classifier: Classifier) -> tuple[Band, ...]:
-        marks = [
-            Marks(
-                self.moment(mark.begin) if at else 0,
-                None if mark.forward_end is None else self.moment(mark.forward_end),
-                None if mark.backward_end is None else self.moment(mark.backward_end),
-                None if mark.update_begin is None else self.moment(mark.update_begin),
-                None if mark.update_end is None else self.moment(mark.update_end),
-            )
-            for at, mark in enumerate(measured_marks(trace, classifier))
-        ]
+        marks: list[Marks] = []
+        for mark in measured_marks(trace, classifier):
+            ends = (mark.forward_end, mark.backward_end, mark.update_begin, mark.update_end)
+            begin = self.moment(mark.begin) if marks else 0
+            marks.append(Marks(begin, *(None if end is None else self.moment(end) for end in ends)))
         marks += [mark for mark in map(_planned_marks, self.runs) if mark is not None]
         return bands(sorted(marks, key=lambda mark: mark.begin), self.moments)
 
@@ -293,8 +289,7 @@ def _plan_places(run: _ModuleRun, times: Integers, peak: int) -> _Places:
     begin, end = int(times[first]), int(times[last + 1])
     if not first <= peak <= last:
         placed = np.linspace(begin, end, count + 1)[:-1].astype(np.int64)
-        follows = np.clip(np.searchsorted(measured, placed, side="right") - 1, first, last)
-        return _Places(follows, placed, np.zeros(count, np.int64))
+        return _Places(_events_up_to(placed, measured, first, last), placed, np.zeros(count, np.int64))
     # As many bytes as at the peak are in use up to the next event: the plan's peak lies where it is least in the way.
     middle = min(
         max(begin + (end - begin) * at // count, int(times[peak])), max(int(times[peak]), int(times[peak + 1]) - 1)
@@ -302,9 +297,15 @@ def _plan_places(run: _ModuleRun, times: Integers, peak: int) -> _Places:
     parts = (np.linspace(begin, middle, at + 1)[:at], [middle], np.linspace(middle, end, count - at + 1)[1:-1])
     placed = np.concatenate(parts).astype(np.int64)
     side = np.sign(np.arange(count) - at)
-    follows = np.clip(np.searchsorted(measured, placed, side="right") - 1, first, last)
+    follows = _events_up_to(placed, measured, first, last)
     follows = np.where(side < 0, np.minimum(follows, peak), np.where(side > 0, np.maximum(follows, peak), peak))
     return _Places(follows, placed, np.where(follows == peak, side, 0))
+
+
+def _events_up_to(times: Integers, measured: Integers, first: int, last: int) -> Integers:
+    """After which event each of the times comes, of the events `first` to `last`."""
+    found: Integers = np.clip(np.searchsorted(measured, times, side="right") - 1, first, last)
+    return found
 
 
 def _planned_marks(run: _ModuleRun) -> Marks | None:
@@ -324,9 +325,6 @@ def category_totals(taken: Timeline) -> Mapping[str, Integers]:
     totals: dict[str, Integers] = {}
     for number, owner in enumerate(taken.owners):
         rows = taken.owner == number
-        changes = np.zeros(moments + 1, np.int64)
-        np.add.at(changes, taken.start[rows], taken.bytes[rows])
-        np.subtract.at(changes, taken.end[rows], taken.bytes[rows])
-        level = np.cumsum(changes)[:-1]
+        level = level_at(taken.start[rows], taken.end[rows], taken.bytes[rows], moments)
         totals[owner.category] = totals.get(owner.category, np.zeros(moments, np.int64)) + level
     return totals

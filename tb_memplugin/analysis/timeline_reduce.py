@@ -51,9 +51,10 @@ def reduced(
     if len(rows.start) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
         return _sorted(rows), time_ns, event, np.arange(moments), []
     largest = np.argsort(-rows.bytes, kind="stable")
+    in_use = level_at(rows.start, rows.end, rows.bytes, moments)
     limit = MAX_MOMENTS
     while True:
-        kept = extreme_rows([_levels(rows, moments)], limit, always=sorted(set(always))).astype(np.int64)
+        kept = extreme_rows([in_use], limit, always=sorted(set(always))).astype(np.int64)
         placed = _at_kept(rows, kept)
         own, small = np.sort(largest[: MAX_ALLOCATIONS // 2]), np.sort(largest[MAX_ALLOCATIONS // 2 :])
         merged = _merged(placed.take(small), len(kept))
@@ -87,11 +88,11 @@ def _sorted(rows: Rows) -> Rows:
     return rows.take(np.lexsort((rows.end, rows.start)))
 
 
-def _levels(rows: Rows, moments: int) -> Integers:
-    """Bytes in use at each moment."""
+def level_at(start: Integers, end: Integers, amount: Integers, moments: int) -> Integers:
+    """The sum, at each moment, of the amounts that are there from `start` on up to before `end`."""
     changes = np.zeros(moments + 1, np.int64)
-    np.add.at(changes, rows.start, rows.bytes)
-    np.subtract.at(changes, rows.end, rows.bytes)
+    np.add.at(changes, start, amount)
+    np.subtract.at(changes, end, amount)
     return np.cumsum(changes)[:-1]
 
 
@@ -111,12 +112,7 @@ def _merged(rows: Rows, moments: int) -> Rows:
         columns = (own.bytes, np.where(unknown, 0, own.rounding_bytes), own.count, unknown.astype(np.int64))
         edges = np.unique(np.concatenate([own.start, own.end]))
         first, last = np.searchsorted(edges, own.start), np.searchsorted(edges, own.end)
-        levels = []
-        for column in columns:
-            changes = np.zeros(len(edges), np.int64)
-            np.add.at(changes, first, column)
-            np.subtract.at(changes, last, column)
-            levels.append(np.cumsum(changes)[:-1].tolist())
+        levels = [level_at(first, last, column, len(edges) - 1).tolist() for column in columns]
         for start, end, size, rounding, count, hidden in zip(
             edges[:-1].tolist(), edges[1:].tolist(), *levels, strict=True
         ):

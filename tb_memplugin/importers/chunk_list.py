@@ -75,25 +75,7 @@ def make_map(
         FormatError: Chunks overlap, have no size, or are too many.
     """
     ordered = sorted(regions, key=lambda region: region.address)
-    rows: list[tuple[int, int, int, int, int]] = []
-    at = 0
-    for number, region in enumerate(ordered):
-        at = max(at, region.address)
-        for chunk in region.chunks:
-            if chunk.bytes <= 0 or chunk.address < at or chunk.address + chunk.bytes >= 2**62:
-                raise FormatError(
-                    "the list of chunks does not hold together: the chunk at "
-                    f"{chunk.address:#x} of {chunk.bytes} bytes begins before {at:#x} or has no size"
-                )
-            if chunk.address > at:
-                rows.append((at, chunk.address - at, UNKNOWN_STATE, MISSING, number))
-            requested = MISSING if chunk.requested_bytes is None or not chunk.in_use else chunk.requested_bytes
-            rows.append((chunk.address, chunk.bytes, IN_USE if chunk.in_use else FREE, requested, number))
-            at = chunk.address + chunk.bytes
-        end = region.address + region.bytes
-        if end > at:
-            rows.append((at, end - at, UNKNOWN_STATE, MISSING, number))
-            at = end
+    rows = _rows(ordered)
     if len(rows) > MAX_CHUNKS:
         raise FormatError(f"the list holds {len(rows)} chunks; at most {MAX_CHUNKS} are taken in")
     columns = np.asarray(rows, np.int64).reshape(-1, 5)
@@ -120,3 +102,27 @@ def make_map(
         complete=complete,
         not_available=tuple(not_available),
     )
+
+
+def _rows(regions: Sequence[ListedRegion]) -> list[tuple[int, int, int, int, int]]:
+    """(address, bytes, state, requested bytes, number of its region) of every chunk and of the stretches between."""
+    rows: list[tuple[int, int, int, int, int]] = []
+    at = 0
+    for number, region in enumerate(regions):
+        at = max(at, region.address)
+        for chunk in region.chunks:
+            if chunk.bytes <= 0 or chunk.address < at or chunk.address + chunk.bytes >= 2**62:
+                raise FormatError(
+                    "the list of chunks does not hold together: the chunk at "
+                    f"{chunk.address:#x} of {chunk.bytes} bytes begins before {at:#x} or has no size"
+                )
+            if chunk.address > at:
+                rows.append((at, chunk.address - at, UNKNOWN_STATE, MISSING, number))
+            requested = MISSING if chunk.requested_bytes is None or not chunk.in_use else chunk.requested_bytes
+            rows.append((chunk.address, chunk.bytes, IN_USE if chunk.in_use else FREE, requested, number))
+            at = chunk.address + chunk.bytes
+        end = region.address + region.bytes
+        if end > at:
+            rows.append((at, end - at, UNKNOWN_STATE, MISSING, number))
+            at = end
+    return rows
