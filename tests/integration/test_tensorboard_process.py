@@ -239,12 +239,15 @@ def test_a_running_training_appears_and_grows(server: Server, logdir: pathlib.Pa
         return next((int(run["steps"]) for run in server.json("runs")["runs"] if run["run"] == name), 0)
 
     # WHEN it flushes, its steps appear, and each flush adds its own
+    seen = []
     try:
         for first in (0, 10, 20):
             writer.samples(make_samples(range(first, first + 10), [MIB] * 10))
             writer.flush()
             expected = first + 10
             wait_for(lambda expected=expected: steps() == expected)  # type: ignore[misc]
+            seen.append(server.columns(f"overview?run={name}&device={DEVICE}")[1]["step"].tolist())
         writer.close()
     finally:
         shutil.rmtree(logdir / name)
+    assert seen == [list(range(10)), list(range(20)), list(range(30))]

@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from test_attribution import BACKWARD, FACTS, FORWARD_A, FORWARD_B, GRADIENT, LIMIT, Recorder, graph, ledger_of, rows
+from trace_cases import BACKWARD, FACTS, FORWARD_A, FORWARD_B, GRADIENT, LIMIT, Recorder, graph, ledger_of, rows
 
 from tb_memplugin.analysis.attribution import attribute
 from tb_memplugin.analysis.op_names import OpNames

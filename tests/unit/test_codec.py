@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from reading_cases import equal
 
 from tb_memplugin import codec
-from tb_memplugin.codec import Frame
+from tb_memplugin.codec import Frame, FrameHead
 from tb_memplugin.errors import FormatError, NewerFormatError
 
 HEADER_BYTES = 40
@@ -110,7 +110,7 @@ def test_any_bytes_give_a_format_error(data: bytes) -> None:
 @given(st.binary(max_size=300))
 def test_any_body_behind_a_right_checksum_gives_a_frame_or_a_format_error(body: bytes) -> None:
     with contextlib.suppress(FormatError):
-        codec.decode(sealed(body))
+        assert isinstance(codec.decode(sealed(body)), Frame)
 
 
 @settings(max_examples=300)
@@ -130,7 +130,7 @@ def test_any_body_behind_a_right_checksum_gives_a_frame_or_a_format_error(body: 
 )
 def test_any_description_behind_a_right_checksum_gives_a_frame_or_a_format_error(head: object, rest: bytes) -> None:
     with contextlib.suppress(FormatError):
-        codec.decode(with_head(head, rest))
+        assert isinstance(codec.decode(with_head(head, rest)), Frame)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_head_says_what_the_whole_frame_says(frame: Frame) -> None:
 def test_the_head_of_any_bytes_is_a_head_or_a_format_error(body: bytes) -> None:
     for data in (body, sealed(body), with_head(body)):
         with contextlib.suppress(FormatError):
-            codec.decode_head(data)
+            assert isinstance(codec.decode_head(data), FrameHead)
 
 
 def test_a_newer_format_is_told_apart_from_damage() -> None:

@@ -28,11 +28,18 @@ def test_a_part_that_fails_is_reported_once_and_not_run_again(caplog: pytest.Log
     assert faults.stopped("writing") and not faults.stopped("sampling")
 
 
-def test_a_report_that_fails_does_no_harm() -> None:
+def test_a_report_that_fails_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    tried = []
+
     def report(sentence: str) -> None:
+        tried.append(sentence)
         raise OSError(sentence)
 
-    Faults(report).run("writing", fail)
+    faults = Faults(report)
+    with caplog.at_level(logging.WARNING, "tb_memplugin"):
+        assert faults.run("writing", fail) is None
+    assert tried == [record.message for record in caplog.records] and len(tried) == 1
+    assert faults.stopped("writing")
 
 
 def test_an_interrupt_is_not_a_fault() -> None:
@@ -46,8 +53,8 @@ def test_an_interrupt_is_not_a_fault() -> None:
 @pytest.mark.parametrize(
     ("sentence", "stored"),
     [
-        ("No such file: '/home/ann/runs/exp1/memory/x'", "No such file: '<path>'"),
-        (r"cannot open C:\Users\ann\runs, stopped", "cannot open <path>, stopped"),
+        ("No such file: '/data/runs/exp1/memory/x'", "No such file: '<path>'"),
+        (r"cannot open C:\data\runs, stopped", "cannot open <path>, stopped"),
         ("layer vgg16/block1_conv1 on /device:CPU:0", "layer vgg16/block1_conv1 on /device:CPU:0"),
         ("0/0 is no share; 3/4 is", "0/0 is no share; 3/4 is"),
     ],

@@ -15,12 +15,13 @@ from tb_memplugin.analysis.post_mortem import Death, post_mortem
 from tb_memplugin.codec import Frame
 from tb_memplugin.errors import FormatError
 from tb_memplugin.metadata import STREAMS
-from tb_memplugin.model import Session, SessionInfo
+from tb_memplugin.model import AllocatorMap, Oom, Session, SessionInfo
 from tb_memplugin.store.merge import make_session
 
 MAP, OOM = make_map(3), make_oom(59)
 BARE = post_mortem(Death("2", "failing", DEVICE, START), None)
 FRAMES = {"maps": map_records.map_frame(MAP, 4), "oom": map_records.oom_frame(OOM, 5)}
+KINDS = {"maps": AllocatorMap, "oom": Oom}
 
 
 def read(frame: Frame) -> Any:
@@ -64,7 +65,7 @@ def test_any_attribute_gives_a_value_or_a_format_error(name: str, value: Any) ->
     for attribute in FRAMES[name].attributes:
         frame = dataclasses.replace(FRAMES[name], attributes={**FRAMES[name].attributes, attribute: value})
         with contextlib.suppress(FormatError):
-            read(frame)
+            assert isinstance(read(frame), KINDS[name])
 
 
 columns = (
@@ -83,7 +84,7 @@ def test_any_spoiled_column_gives_a_value_or_a_format_error(name: str, data: st.
     table = data.draw(st.sampled_from(sorted(frame.tables)))
     column = data.draw(st.sampled_from(sorted(frame.tables[table])))
     with contextlib.suppress(FormatError):
-        read(spoiled(frame, table, column, data.draw(columns)))
+        assert isinstance(read(spoiled(frame, table, column, data.draw(columns))), KINDS[name])
 
 
 def test_a_failure_that_was_taken_back_is_not_read_and_the_last_word_counts() -> None:

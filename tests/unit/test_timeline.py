@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_attribution import FACTS, Recorder, graph, one_step
 from test_gpu_recordings import NAMES, XLA, recorded, replayed
+from trace_cases import ACTIONS, FACTS, Recorder, any_step, graph, one_step
 
 from tb_memplugin import codec
 from tb_memplugin.analysis import passes, timeline_reduce
@@ -242,21 +242,12 @@ def test_a_larger_step_is_exact_at_the_moments_that_are_kept(
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 15), st.integers(1, 100_000)), min_size=1, max_size=60),
+    ACTIONS,
     st.integers(0, 10**6),
     st.booleans(),
 )
 def test_any_step_sums_to_the_allocators_figures(actions: list[tuple[int, int]], start: int, tiny: bool) -> None:
-    step = Recorder(start)
-    live: dict[int, int] = {}
-    for slot, size in actions:
-        address = 0x1000000 * (slot + 1)
-        if address in live:
-            step.run("b", [], [(address, live.pop(address))])
-        else:
-            step.run(("a", "b", "da", "dw", "unknown")[slot % 5], [(address, size)])
-            live[address] = size
-    trace = step.trace()
+    trace = any_step(actions, start).trace()
     with pytest.MonkeyPatch.context() as patch:
         if tiny:
             patch.setattr(timeline_reduce, "MAX_ALLOCATIONS", 12)

@@ -1,0 +1,121 @@
+"""Traces of small steps made by hand, and what was known of their program."""
+
+import math
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tb_memplugin.analysis.attribution import attribute
+from tb_memplugin.model import Snapshot
+from tb_memplugin.trace import AllocationTrace, GraphFacts, Intervals, OpFact, TraceFacts
+
+ACTIONS = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 100_000)), min_size=1, max_size=60)
+"""Slots and sizes for `any_step`."""
+LIMIT = 1 << 30
+
+
+class Recorder:
+    """Writes down what an allocator and an executor would have done, one event a microsecond."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.start, self.in_use, self.time = start, start, 0
+        self.strings: dict[str, int] = {}
+        self.rows: list[tuple[int, ...]] = []
+        self.executions: list[tuple[int, int, int, int]] = []
+
+    def _text(self, text: str | None) -> int:
+        return -1 if text is None else self.strings.setdefault(text, len(self.strings))
+
+    def run(self, op: str, allocate: Any = (), free: Any = (), region: str = "output") -> None:
+        """One op: allocates (address, bytes) while it runs, and drops inputs right after."""
+        self.time += 1
+        begin = self.time
+        for address, size in allocate:
+            self.event(1, address, size, op, region)
+        self.executions.append((0, begin, self.time, self._text(f"{op}:Type")))
+        self.time += 1
+        for address, size in free:
+            self.event(-1, address, size)
+
+    def event(self, kind: int, address: int, size: int, op: str | None = None, region: str | None = None) -> None:
+        self.time += 1
+        allocated = -(-size // 256) * 256
+        self.in_use += kind * allocated
+        available = LIMIT - self.in_use
+        row = (self.time, kind, address, allocated, size, self._text(op), self._text(region), self.in_use, available)
+        self.rows.append(row)
+
+    def trace(self, missed: int = 0) -> AllocationTrace:
+        columns = np.asarray(self.rows, np.int64).T
+        none = np.full(len(self.rows), -1)
+        empty = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
+        return AllocationTrace(
+            device="GPU:0",
+            allocator="GPU_0_bfc",
+            time_ps=columns[0],
+            kind=columns[1],
+            address=columns[2],
+            allocated=columns[3],
+            requested=columns[4],
+            op=columns[5],
+            region=columns[6],
+            shape=none,
+            dtype=none,
+            in_use=columns[7],
+            available=columns[8],
+            fragmentation=np.full(len(self.rows), math.nan),
+            thread=np.zeros(len(self.rows), np.int64),
+            strings=tuple(self.strings),
+            ops=Intervals(*np.asarray(self.executions, np.int64).T) if self.executions else empty,
+            calls=empty,
+            layers=empty,
+            threads=("executor",),
+            start_in_use=self.start,
+            missed=missed,
+        )
+
+
+def ledger_of(trace: AllocationTrace, facts: TraceFacts) -> Snapshot:
+    return attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+
+
+def rows(snapshot: Snapshot) -> dict[tuple[str | None, str], int]:
+    return {(row.layer, row.category): row.bytes for row in snapshot.ledger}
+
+
+def graph(**ops: OpFact) -> tuple[GraphFacts, ...]:
+    return (GraphFacts("train", {name.replace("__", "/"): fact for name, fact in ops.items()}, {}, True),)
+
+
+FORWARD_A = OpFact("m/a", "forward", awaited=True)
+FORWARD_B = OpFact("m/b", "forward")
+BACKWARD = OpFact("m/a", "backward")
+GRADIENT = OpFact("m/a", "backward", is_gradient=True, gradient_of="m/a")
+FACTS = TraceFacts(
+    trainable={"m": True, "m/a": True, "m/b": False}, graphs=graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT)
+)
+
+
+def one_step(start: int = 0) -> Recorder:
+    step = Recorder(start)
+    step.run("a", [(0x1000, 4096)])
+    step.run("b", [(0x9000, 8192)])  # dies before the backward pass
+    step.run("a", [], [(0x9000, 8192)])
+    step.run("da", [(0x20000, 16384)])
+    step.run("dw", [(0x30000, 1000)], [(0x1000, 4096), (0x20000, 16384), (0x30000, 1000)])
+    return step
+
+
+def any_step(actions: list[tuple[int, int]], start: int) -> Recorder:
+    """A step of any ops: each action allocates in its slot, or frees what lies there."""
+    step = Recorder(start)
+    live: dict[int, int] = {}
+    for slot, size in actions:
+        address = 0x1000000 * (slot + 1)
+        if address in live:
+            step.run("b", [], [(address, live.pop(address))])
+        else:
+            step.run(("a", "b", "da", "dw", "unknown")[slot % 5], [(address, size)])
+            live[address] = size
+    return step
