@@ -7,7 +7,7 @@ import { VERDICTS, type Oom, type Remedy } from "../model/oom";
 import { PHASES } from "../model/run";
 import { ledgerRow } from "./answers";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
-import { decodeColumns } from "./columns";
+import { readColumns } from "./columns";
 
 const phase = oneOf(PHASES);
 const category = oneOf(CATEGORIES);
@@ -51,19 +51,7 @@ const mapHead = object<MapHead>({
 });
 
 export function parseMap(buffer: ArrayBuffer): AllocatorMap {
-  const columns = decodeColumns(buffer);
-  return {
-    ...mapHead(columns.head, "map"),
-    rows: columns.rows,
-    address: columns.column("address"),
-    bytes: columns.column("bytes"),
-    requested_bytes: columns.column("requested_bytes"),
-    state: columns.column("state"),
-    owner: columns.column("owner"),
-    source: columns.column("source"),
-    since: columns.column("since"),
-    region: columns.column("region"),
-  };
+  return readColumns(buffer, "map", mapHead, ["address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region"]).answer;
 }
 
 const oomsAnswer = object<{ ooms: Oom[] }>({

@@ -8,7 +8,7 @@ import type { Epoch, LayerChange, Mode, Overview, SessionStart, SnapshotRef, Val
 import { PHASES, type DeviceInfo, type RunInfo, type RunsAnswer } from "../model/run";
 import type { HeldRow, LedgerRow, Snapshot, SnapshotSummary } from "../model/snapshot";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
-import { decodeColumns } from "./columns";
+import { readColumns } from "./columns";
 
 export const MODES: readonly Mode[] = ["graph", "eager", "xla"];
 const phase = oneOf(PHASES);
@@ -82,25 +82,21 @@ const overviewHead = object<OverviewHead>({
 });
 
 export function parseOverview(buffer: ArrayBuffer): Overview {
-  const columns = decodeColumns(buffer);
-  const head = overviewHead(columns.head, "overview");
-  return {
-    ...head,
-    rows: columns.rows,
-    step: columns.column("step"),
-    epoch: columns.column("epoch"),
-    wall_time: columns.column("wall_time"),
-    in_use_bytes: columns.column("in_use_bytes"),
-    peak_bytes: columns.column("peak_bytes"),
-    capacity_bytes: columns.column("capacity_bytes"),
-    host_resident_bytes: columns.column("host_resident_bytes"),
-    driver_process_bytes: columns.column("driver_process_bytes"),
-    driver_used_bytes: columns.column("driver_used_bytes"),
-    driver_total_bytes: columns.column("driver_total_bytes"),
-    snapshot: columns.column("snapshot"),
-    traced: columns.column("traced"),
-    bytes: head.groups.map((_, index) => columns.column(`group/${index}`)),
-  };
+  const { answer, numbered } = readColumns(buffer, "overview", overviewHead, [
+    "step",
+    "epoch",
+    "wall_time",
+    "in_use_bytes",
+    "peak_bytes",
+    "capacity_bytes",
+    "host_resident_bytes",
+    "driver_process_bytes",
+    "driver_used_bytes",
+    "driver_total_bytes",
+    "snapshot",
+    "traced",
+  ]);
+  return { ...answer, bytes: numbered("group", answer.groups) };
 }
 
 const summaryFields: { [K in keyof SnapshotSummary]: Check<SnapshotSummary[K]> } = {
@@ -168,15 +164,8 @@ const activationsHead = object<{ run: string; total_rows: number; layers: string
 });
 
 export function parseActivations(buffer: ArrayBuffer): Activations {
-  const columns = decodeColumns(buffer);
-  const head = activationsHead(columns.head, "activations");
-  return {
-    ...head,
-    rows: columns.rows,
-    step: columns.column("step"),
-    wall_time: columns.column("wall_time"),
-    bytes: head.layers.map((_, index) => columns.column(`layer/${index}`)),
-  };
+  const { answer, numbered } = readColumns(buffer, "activations", activationsHead, ["step", "wall_time"]);
+  return { ...answer, bytes: numbered("layer", answer.layers) };
 }
 
 type TotalsHead = Pick<LedgerTotals, "run" | "device" | "phase" | "layer" | "groups">;
@@ -189,15 +178,6 @@ const totalsHead = object<TotalsHead>({
 });
 
 export function parseLedgerTotals(buffer: ArrayBuffer): LedgerTotals {
-  const columns = decodeColumns(buffer);
-  const head = totalsHead(columns.head, "ledger_totals");
-  return {
-    ...head,
-    rows: columns.rows,
-    step: columns.column("step"),
-    wall_time: columns.column("wall_time"),
-    in_use_bytes: columns.column("in_use_bytes"),
-    bytes: head.groups.map((_, index) => columns.column(`group/${index}`)),
-    rounding_bytes: head.groups.map((_, index) => columns.column(`rounding/${index}`)),
-  };
+  const { answer, numbered } = readColumns(buffer, "ledger_totals", totalsHead, ["step", "wall_time", "in_use_bytes"]);
+  return { ...answer, bytes: numbered("group", answer.groups), rounding_bytes: numbered("rounding", answer.groups) };
 }

@@ -1,6 +1,6 @@
 /** The binary answers: a length, a JSON head, zero bytes up to a multiple of 8, then float64 columns. */
 
-import { list, number, object, text } from "./check";
+import { list, number, object, text, type Check } from "./check";
 
 const head = object<{ rows: number; columns: string[] }>({ rows: number, columns: list(text) });
 
@@ -30,4 +30,17 @@ export function decodeColumns(buffer: ArrayBuffer): Columns {
       return place === undefined ? new Float64Array(rows).fill(NaN) : new Float64Array(buffer, place, rows);
     },
   };
+}
+
+/** An answer's checked head, its rows and its columns of these names; and the columns numbered under a name, as "group/0". */
+export function readColumns<Head extends object, Name extends string>(
+  buffer: ArrayBuffer,
+  where: string,
+  check: Check<Head>,
+  names: readonly Name[],
+) {
+  const read = decodeColumns(buffer);
+  const columns = Object.fromEntries(names.map((name) => [name, read.column(name)])) as Record<Name, Float64Array>;
+  const numbered = (name: string, of: readonly unknown[]): Float64Array[] => of.map((_, index) => read.column(`${name}/${index}`));
+  return { answer: { ...check(read.head, where), rows: read.rows, ...columns }, numbered };
 }

@@ -6,7 +6,7 @@ import { PHASES } from "../model/run";
 import { BAND_NAMES, type Band, type PlannedSpan, type Timeline, type TimelineRef } from "../model/timeline";
 import { MODES } from "./answers";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
-import { decodeColumns } from "./columns";
+import { readColumns } from "./columns";
 
 const refFields: { [K in keyof TimelineRef]: Check<TimelineRef[K]> } = {
   step: number,
@@ -40,16 +40,5 @@ const head = object<Head>({
 });
 
 export function parseTimeline(buffer: ArrayBuffer): Timeline {
-  const columns = decodeColumns(buffer);
-  return {
-    ...head(columns.head, "timeline"),
-    rows: columns.rows,
-    start: columns.column("start"),
-    end: columns.column("end"),
-    bytes: columns.column("bytes"),
-    rounding_bytes: columns.column("rounding_bytes"),
-    count: columns.column("count"),
-    owner: columns.column("owner"),
-    op: columns.column("op"),
-  };
+  return readColumns(buffer, "timeline", head, ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op"]).answer;
 }

@@ -2,8 +2,8 @@
 
 import { useMemo, useState } from "preact/hooks";
 
-import { cellEdges, xValues } from "../charts/axis";
-import { stackPainter, type BandFill } from "../charts/paint";
+import { xValues } from "../charts/axis";
+import type { BandFill } from "../charts/paint";
 import type { PlotSpec } from "../charts/plot";
 import { stackLayout } from "../charts/stack-layout";
 import { formatBytes, unitOf, type Unit } from "../lib/bytes";
@@ -18,7 +18,7 @@ import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
 import { rangeOf, rangeOfSome } from "./frame";
 import { Figure, FigureTable, UnitButton } from "./figures";
-import { AXIS_INKS } from "./overview-spec";
+import { stackSpec } from "./stack-spec";
 import { useStepsChart } from "./steps-chart";
 
 /** Layers shown one by one; the others are one band. */
@@ -44,24 +44,12 @@ function specOf(
   scheme: Scheme,
 ): PlotSpec {
   const x = xValues(choices.axis, activations.step, activations.wall_time, activations.wall_time[0] ?? 0);
-  const edges = cellEdges(x);
   const layout = stackLayout(
     x,
     series.map(({ bytes }) => bytes),
   );
-  const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
-  const range = rangeOfSome(activations.step, x, choices, null) ?? rangeOf(edges);
-  return {
-    x,
-    xKind: choices.axis,
-    range,
-    yKind: "bytes",
-    yMax: top * 1.08,
-    headroom: 8,
-    inks: AXIS_INKS[scheme],
-    painters: [stackPainter(layout, fills, "all", INKS[scheme].background)],
-    lanes: [],
-  };
+  const range = rangeOfSome(activations.step, x, choices, null) ?? rangeOf(layout.edges);
+  return stackSpec({ x, xKind: choices.axis, range, layout, fills, full: "all" }, scheme);
 }
 
 interface PanelProps {

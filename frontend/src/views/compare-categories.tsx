@@ -5,9 +5,9 @@ import { categoryMeaning, groupKey, groupLabel } from "../model/categories";
 import type { GroupDelta } from "../model/compare";
 import { WORDS } from "../model/words";
 import { fillOf } from "../theme/palette";
-import { Size, signed } from "./compare-table";
+import { Size, useSigned } from "./compare-table";
 import { schemeOf, useStore } from "./context";
-import { FigureTable, Swatch, UnitButton, rowClasses, rowEvents, useExact } from "./figures";
+import { FigureTable, Swatch, UnitButton, rowClasses, rowEvents } from "./figures";
 import { useCategoryRow } from "./focus";
 
 /** Both figures to the byte, then what they are. */
@@ -24,7 +24,7 @@ interface CategoriesProps {
 
 function Row({ one, unit, events }: { one: GroupDelta; unit: Unit; events: ReturnType<ReturnType<typeof useCategoryRow>> }) {
   const scheme = schemeOf(useStore());
-  const exact = useExact();
+  const signed = useSigned(unit);
   const { group, from, to, delta } = one;
   return (
     <tr
@@ -41,20 +41,20 @@ function Row({ one, unit, events }: { one: GroupDelta; unit: Unit; events: Retur
       </th>
       <Size bytes={from} unit={unit} />
       <Size bytes={to} unit={unit} />
-      <td class="number">{signed(delta, unit, exact)}</td>
+      <td class="number">{signed(delta)}</td>
     </tr>
   );
 }
 
 function Peaks({ a, b, unit }: { a: number | null; b: number | null; unit: Unit }) {
-  const exact = useExact();
+  const signed = useSigned(unit);
   const { label, meaning, learned } = WORDS.peak_bytes;
   return (
     <tr class="strong" data-figure="peak_bytes" data-from={a ?? ""} data-to={b ?? ""} data-tip={versusTip(a, b, meaning, learned)}>
       <th scope="row">{label}</th>
       <Size bytes={a} unit={unit} />
       <Size bytes={b} unit={unit} />
-      <td class="number">{a === null || b === null ? "–" : signed(b - a, unit, exact)}</td>
+      <td class="number">{a === null || b === null ? "–" : signed(b - a)}</td>
     </tr>
   );
 }

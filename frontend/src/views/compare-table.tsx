@@ -1,33 +1,34 @@
 /** Layers of A and B with their deltas, the largest change first. */
 
-import { formatCount, formatFigure, unitOf, type Unit } from "../lib/bytes";
+import { unitOf, type Unit } from "../lib/bytes";
 import { plural } from "../lib/format";
 import { categoryLabel } from "../model/categories";
 import { matchCounts, type LayerDelta } from "../model/compare";
 import { distinctNames } from "../model/names";
 import { useStore } from "./context";
-import { useExact } from "./figures";
+import { useFigureText } from "./figures";
 import { tipOf } from "./tips";
 
 const SHOWN = 60;
 
-export function signed(bytes: number, unit: Unit, exact: boolean): string {
-  const figure = exact ? formatCount(Math.abs(bytes)) : formatFigure(Math.abs(bytes), unit);
-  return bytes === 0 ? "±0" : `${bytes > 0 ? "▲ +" : "▼ −"}${figure}`;
+/** How differences in a column are written. */
+export function useSigned(unit: Unit): (bytes: number) => string {
+  const text = useFigureText(unit);
+  return (bytes) => (bytes === 0 ? "±0" : `${bytes > 0 ? "▲ +" : "▼ −"}${text(Math.abs(bytes))}`);
 }
 
 export function Size({ bytes, unit, tip }: { bytes: number | null; unit: Unit; tip?: string }) {
-  const text = bytes === null ? "" : useExact() ? formatCount(bytes) : formatFigure(bytes, unit);
+  const text = useFigureText(unit);
   return (
     <td class="number" data-bytes={bytes ?? ""} data-tip={tip && (bytes === null ? "not there" : tipOf(bytes, tip))}>
-      {text}
+      {bytes !== null && text(bytes)}
     </td>
   );
 }
 
 function Row({ one, name, unit }: { one: LayerDelta; name: string; unit: Unit }) {
   const { from, to, match, delta, main } = one;
-  const exact = useExact();
+  const signed = useSigned(unit);
   const renamed = match === "type and shape" ? `in B: ${to?.path ?? ""}` : match === "path" ? "" : match;
   return (
     <tr data-layer={(from ?? to)?.path ?? ""} data-delta={delta} data-match={match}>
@@ -39,9 +40,9 @@ function Row({ one, name, unit }: { one: LayerDelta; name: string; unit: Unit })
       <Size bytes={from?.total ?? null} unit={unit} tip="what the layer holds in A, all categories together" />
       <Size bytes={to?.total ?? null} unit={unit} tip="what the layer holds in B, all categories together" />
       <td class="number" data-tip={tipOf(delta, "what it holds in B less what it holds in A")}>
-        {signed(delta, unit, exact)}
+        {signed(delta)}
       </td>
-      <td class="shape">{main && `${categoryLabel(main.category)} ${signed(main.delta, unit, exact)}`}</td>
+      <td class="shape">{main && `${categoryLabel(main.category)} ${signed(main.delta)}`}</td>
     </tr>
   );
 }

@@ -13,6 +13,12 @@ import { tipOf } from "./tips";
 /** Whether figures are exact bytes, everywhere. */
 export const useExact = (): boolean => useStore().choices.value.exact;
 
+/** How figures of a column are written: in its unit, or exactly. */
+export function useFigureText(unit: Unit): (bytes: number) => string {
+  const exact = useExact();
+  return (bytes) => (exact ? formatCount(bytes) : formatFigure(bytes, unit));
+}
+
 /** A square in the fill of a band, drawn with gradients so that it needs no canvas. */
 export function Swatch({ fill }: { fill: Fill }) {
   return <span class={`swatch ${fill.pattern}`} style={{ "--fill": fill.colour }} aria-hidden="true" />;
@@ -63,8 +69,7 @@ export const rowClasses = (classes: Record<string, boolean | undefined>): string
 
 export function Figure(props: FigureProps) {
   const { name, label, hint, learned, bytes, share, unit, fill, strong, focused, onChoose, chosen } = props;
-  const exact = useExact();
-  const text = bytes === null ? "–" : exact ? formatCount(bytes) : formatFigure(bytes, unit);
+  const text = useFigureText(unit);
   return (
     <tr
       class={rowClasses({ strong, zero: bytes === 0, focused: focused || chosen, choosable: onChoose !== undefined })}
@@ -78,7 +83,7 @@ export function Figure(props: FigureProps) {
         <span class="label">{label}</span>
       </th>
       <td class="figure" aria-label={bytes === null ? "not known" : formatBytes(bytes)}>
-        {text}
+        {bytes === null ? "–" : text(bytes)}
       </td>
       <td class="share">{share === null || share === undefined ? "" : formatShare(share)}</td>
     </tr>

@@ -1,16 +1,15 @@
 /** What a layer holds over the traced steps. Pure. */
 
 import { cellEdges, xValues, type Range } from "../charts/axis";
-import { stackPainter } from "../charts/paint";
 import type { PlotSpec } from "../charts/plot";
 import { stackLayout } from "../charts/stack-layout";
 import { CATEGORIES, type Category } from "../model/categories";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Choices } from "../state/address";
-import { INKS, fillOf, type Scheme } from "../theme/palette";
+import { fillOf, type Scheme } from "../theme/palette";
 import { isMuted, type Focus } from "./focus";
 import { rangeOf, rangeOfSome } from "./frame";
-import { AXIS_INKS } from "./overview-spec";
+import { stackSpec } from "./stack-spec";
 
 export interface LayerSteps {
   step: Float64Array;
@@ -58,18 +57,7 @@ export function layerSpec({ step, wall_time, parts }: LayerSteps, { choices, sch
     index === 0 ? Math.min(edge, range[0]) : index === all.length - 1 ? Math.max(edge, range[1]) : (x[index] ?? edge),
   );
   const layout = { ...stack, edges };
-  const top = layout.tops.at(-1)?.reduce((most, value) => Math.max(most, value), 1) ?? 1;
   const fills = parts.map(({ category }) => ({ ...fillOf(category, null, scheme), muted: isMuted(focus, [category], category) }));
-  const spans = [...x].map((place) => [place, place] as const);
-  return {
-    x,
-    xKind: choices.axis,
-    range,
-    yKind: "bytes",
-    yMax: top * 1.08,
-    headroom: 8,
-    inks: AXIS_INKS[scheme],
-    painters: [stackPainter(layout, fills, spans, INKS[scheme].background)],
-    lanes: [],
-  };
+  const full = [...x].map((place) => [place, place] as const);
+  return stackSpec({ x, xKind: choices.axis, range, layout, fills, full }, scheme);
 }

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, formatCount, formatExact, formatFigure, type Unit } from "../lib/bytes";
+import { formatBytes, formatCount, formatExact, type Unit } from "../lib/bytes";
 import { categoryLabel } from "../model/categories";
 import { distinctNames } from "../model/names";
 import { at } from "../model/overview";
@@ -10,7 +10,7 @@ import { groupOfOwner, liveRows, ownerOfRow, rowFacts, rowsBySize, sinceText, un
 import { matcher } from "../state/selection";
 import { fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
-import { Swatch, useExact } from "./figures";
+import { Swatch, useExact, useFigureText } from "./figures";
 import { useScrollWindow } from "./scroll-window";
 import { tipOf } from "./tips";
 
@@ -20,11 +20,10 @@ const ROW_HEIGHT = 28;
 const tail = (name: string): string => name.split("/").slice(-2).join("/");
 
 function Size({ bytes, unit }: { bytes: number | null; unit: Unit }) {
-  const exact = useExact();
-  const text = bytes === null ? "–" : bytes === 0 ? "" : exact ? formatCount(bytes) : formatFigure(bytes, unit);
+  const text = useFigureText(unit);
   return (
     <td class="number" aria-label={bytes === null ? "not known" : formatExact(bytes)}>
-      {text}
+      {bytes === null ? "–" : bytes !== 0 && text(bytes)}
     </td>
   );
 }
