@@ -78,6 +78,7 @@ describe("sentences about the allocator", () => {
     const one = plan("two-runs");
     expect(parseMaps(wire({ maps: [mapRefOf(one, 3)] }))).toEqual([mapRefOf(one, 3)]);
     expect(parseLayers(wire(layersOf(one, 3)))).toEqual(layersOf(one, 3));
+    expect(parseLayers(wire(layersOf(one, 3))).layers.map(({ output_bytes }) => output_bytes)).toEqual([null, 2 ** 24, 2 ** 24]);
   });
 });
 

@@ -111,6 +111,12 @@ def test_downloads(page: Page, address: str, inspected: dict[str, Any]) -> None:
     step = frame.get_by_test_id("layers-step").get_attribute("data-step")
     expected = by_layer(snapshot_of(inspected, "frozen", int(step or -1))["ledger"])
     assert {layer["layer"] or "": layer["total_bytes"] for layer in layers} == expected
+    outputs = {layer["path"]: layer["output_bytes"] for layer in inspected["frozen"]["layers"]}
+    assert {layer["layer"]: layer["output_bytes"] for layer in layers} == {**outputs, None: None}
+    rows = list(csv.DictReader(download(page, frame, "CSV").read_text(encoding="utf-8-sig").splitlines()))
+    assert {row["layer"]: row["output_bytes"] for row in rows if row["layer"]} == {
+        path: str(size) for path, size in outputs.items()
+    }
     frame.get_by_role("button", name="Compare", exact=True).click()
     harness.idle(frame)
     assert "<svg" in download(page, frame, "SVG").read_text()

@@ -1,5 +1,6 @@
 """What the page shows equals what ``inspect`` prints, to the byte, with each of TensorBoard's readers."""
 
+import re
 from collections import defaultdict
 from typing import Any
 from urllib.parse import urlencode
@@ -7,7 +8,7 @@ from urllib.parse import urlencode
 import harness
 import pytest
 import sample_runs
-from playwright.sync_api import FrameLocator, Page, expect
+from playwright.sync_api import FrameLocator, Page, Route, expect
 
 from tb_memplugin.units import format_bytes
 
@@ -203,3 +204,53 @@ def test_layers(page: Page, each_reader: str, inspected: dict[str, Any]) -> None
             if row["layer"] is not None:
                 by_category[row["layer"], row["category"]] += row["bytes"]
         assert {(layer, name): size for layer, name, size in cells if size and name != "total"} == by_category
+
+
+def test_sizes_of_outputs(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    expected = {layer["path"]: layer["output_bytes"] for layer in inspected["frozen"]["layers"]}
+    frame = harness.open_tab(page, each_reader, urlencode({"view": "layers", "run": "frozen", "step": 163}))
+    cells = frame.locator("[data-testid='layers'] td.output")
+    read = "cells => cells.map(cell => [cell.closest('tr').dataset.layer, +cell.dataset.bytes])"
+    shown = cells.evaluate_all(read)
+    assert dict(shown) == expected
+    # WHEN they are sorted, which they were not, and exact
+    assert [size for _, size in shown] != sorted(expected.values(), reverse=True)
+    before = frame.locator("[data-testid='layers'] thead").bounding_box()
+    frame.get_by_role("button", name="output", exact=True).click()
+    assert frame.locator("[data-testid='layers'] thead").bounding_box() == before
+    frame.get_by_role("button", name="MiB", exact=True).click()
+    shown = cells.evaluate_all(read)
+    assert dict(shown) == expected
+    assert [size for _, size in shown] == sorted(expected.values(), reverse=True)
+    assert cells.all_inner_texts() == [f"{size:,}" for _, size in shown]
+    expect(frame.locator("th[aria-sort='descending']")).to_contain_text("output")
+    # AND groups have no sum of them
+    frame.get_by_role("button", name="type", exact=True).first.click()
+    assert frame.locator("tr.subtotal").count() == 3
+    assert frame.locator("tr.subtotal td:nth-child(5)").all_inner_texts() == ["", "", ""]
+    assert dict(cells.evaluate_all(read)) == expected
+    # AND a layer's page has it
+    place = {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"}
+    output = harness.open_tab(page, each_reader, urlencode(place)).get_by_test_id("output")
+    assert output.get_attribute("data-bytes") == str(expected["vgg/block5_conv1"])
+    expect(output).to_have_text(f"{format_bytes(expected['vgg/block5_conv1'])} for one batch")
+
+
+def test_an_output_whose_size_is_not_known_says_why(page: Page, address: str) -> None:
+    def forget(route: Route) -> None:
+        answer = route.fetch()
+        table = answer.json()
+        table["layers"][0]["output_bytes"] = None
+        route.fulfill(response=answer, json=table)
+
+    page.route(re.compile(r"/layers\?"), forget)
+    why = "The output's size is not available, because a dimension was not known: (batch, 64, 64, 64) float32."
+    frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen"}))
+    unknown = frame.locator("tr[data-layer='block1_conv1'] td.output")
+    expect(unknown).to_have_text("–")
+    unknown.hover()
+    expect(frame.get_by_role("tooltip")).to_contain_text(why)
+    frame = harness.open_tab(page, address, urlencode({"view": "layer", "run": "frozen", "layer": "block1_conv1"}))
+    expect(frame.get_by_test_id("output")).to_have_text("size not known")
+    frame.get_by_test_id("output").hover()
+    expect(frame.get_by_role("tooltip")).to_contain_text(why)

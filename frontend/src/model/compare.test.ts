@@ -14,6 +14,7 @@ const layer = (path: string | null, bytes: Partial<Record<Category, number>>, pa
   parameters,
   output_shape: [-1, 8, 8, 4],
   output_dtype: "float32",
+  output_bytes: null,
   bytes: { ...nothing, ...bytes },
   total: Object.values(bytes).reduce((sum, size) => sum + size, 0),
 });

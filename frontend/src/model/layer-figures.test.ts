@@ -1,11 +1,17 @@
 import { describe, expect, it } from "vitest";
 
-import { groupLayers, layerFigures, shapeText } from "./layer-figures";
+import { groupLayers, layerFigures, outputFacts, shapeText, type LayerFigures } from "./layer-figures";
 import type { LayersAnswer } from "./layers";
 import { distinctNames } from "./names";
 import type { LedgerRow } from "./snapshot";
 
-const layer = (path: string, type: string, trainable: boolean, weight_bytes: number): LayersAnswer["layers"][0] => ({
+const layer = (
+  path: string,
+  type: string,
+  trainable: boolean,
+  weight_bytes: number,
+  output_bytes: number | null = null,
+): LayersAnswer["layers"][0] => ({
   path,
   type,
   trainable,
@@ -15,7 +21,7 @@ const layer = (path: string, type: string, trainable: boolean, weight_bytes: num
   optimizer_bytes: trainable ? 2 * weight_bytes : 0,
   output_shape: [-1, 8, -1],
   output_dtype: "float32",
-  output_bytes: null,
+  output_bytes,
 });
 const row = (path: string | null, category: LedgerRow["category"], bytes: number): LedgerRow => ({
   layer: path,
@@ -34,8 +40,8 @@ const table: LayersAnswer = {
   other_state_bytes: 0,
   layers: [
     layer("net/block1_conv1", "Conv2D", false, 400),
-    layer("net/block1_conv2", "Conv2D", true, 800),
-    layer("head", "Dense", true, 40),
+    layer("net/block1_conv2", "Conv2D", true, 800, 4096),
+    layer("head", "Dense", true, 40, 9000),
   ],
 };
 const ledger = [
@@ -68,6 +74,26 @@ describe("layerFigures", () => {
   });
 });
 
+describe("outputFacts", () => {
+  const [open, known] = layerFigures(table, ledger) as [LayerFigures, LayerFigures];
+
+  it("say what the bytes are of and where they were learned", () => {
+    expect(known.output_bytes).toBe(4096);
+    expect(outputFacts(known)).toEqual(["the layer's output for one batch, (batch, 8, ?) float32", "from the layer table (Keras)"]);
+  });
+
+  it("say why there are none", () => {
+    const why = (layer: LayerFigures): string | undefined => outputFacts(layer)[0];
+    expect(why(open)).toBe("The output's size is not available, because a dimension was not known: (batch, 8, ?) float32.");
+    expect(why({ ...open, output_shape: null })).toBe(
+      "The output's size is not available, because Keras does not know the shape of the layer's output.",
+    );
+    const [owner] = layerFigures(null, ledger) as [LayerFigures];
+    expect(owner.output_bytes).toBeNull();
+    expect(outputFacts(owner)).toEqual(["The output's size is not available, because the layer is not in the layer table."]);
+  });
+});
+
 describe("groupLayers", () => {
   const figures = layerFigures(table, ledger);
 
@@ -81,6 +107,22 @@ describe("groupLayers", () => {
       "net/block1_conv2",
       null,
     ]);
+  });
+
+  it("sorts by size of output, those not known last in the model's order", () => {
+    expect(groupLayers(figures, "none", "output_bytes")[0]?.layers.map(({ path }) => path)).toEqual([
+      "head",
+      "net/block1_conv2",
+      "net/block1_conv1",
+      "gone",
+      null,
+    ]);
+  });
+
+  it("puts the group with the largest output first", () => {
+    const groups = groupLayers(figures, "block", "output_bytes");
+    expect(groups.map(({ title }) => title)).toEqual(["head", "net/block1", "gone", "no layer"]);
+    expect(groups[1]?.layers.map(({ output_bytes }) => output_bytes)).toEqual([4096, null]);
   });
 
   it.each(["block", "type", "trainable", "none"] as const)("by %s loses nothing", (grouping) => {

@@ -12,6 +12,8 @@ export interface LayerFigures {
   parameters: number | null;
   output_shape: readonly number[] | null;
   output_dtype: string | null;
+  /** Of one batch. */
+  output_bytes: number | null;
   bytes: Record<Category, number>;
   total: number;
 }
@@ -35,8 +37,8 @@ export function layerFigures(table: LayersAnswer | null, ledger: readonly Ledger
     const learned = { ...nothing(), weights: layer.weight_bytes, optimizer_state: layer.optimizer_bytes };
     const bytes = ledger === null ? learned : (owned.get(layer.path) ?? nothing());
     owned.delete(layer.path);
-    const { path, type, trainable, parameters, output_shape, output_dtype } = layer;
-    return { path, type, trainable, parameters, output_shape, output_dtype, bytes, total: sum(bytes) };
+    const { path, type, trainable, parameters, output_shape, output_dtype, output_bytes } = layer;
+    return { path, type, trainable, parameters, output_shape, output_dtype, output_bytes, bytes, total: sum(bytes) };
   });
   const others = [...owned].map(([path, bytes]): LayerFigures => ({
     path,
@@ -45,6 +47,7 @@ export function layerFigures(table: LayersAnswer | null, ledger: readonly Ledger
     parameters: null,
     output_shape: null,
     output_dtype: null,
+    output_bytes: null,
     bytes,
     total: sum(bytes),
   }));
@@ -54,7 +57,7 @@ export function layerFigures(table: LayersAnswer | null, ledger: readonly Ledger
 export const GROUPINGS = ["none", "block", "type", "trainable"] as const;
 export type Grouping = (typeof GROUPINGS)[number];
 
-export const SORT_KEYS = ["path", "type", "total", ...CATEGORIES] as const;
+export const SORT_KEYS = ["path", "type", "total", "output_bytes", ...CATEGORIES] as const;
 export type SortKey = (typeof SORT_KEYS)[number];
 
 export interface LayerGroup {
@@ -84,6 +87,7 @@ function titleOf(layer: LayerFigures, grouping: Grouping): string {
 function compare(key: SortKey): (a: LayerFigures, b: LayerFigures) => number {
   if (key === "path" || key === "type") return (a, b) => (a[key] ?? "\uffff").localeCompare(b[key] ?? "\uffff");
   if (key === "total") return (a, b) => b.total - a.total;
+  if (key === "output_bytes") return (a, b) => (b.output_bytes ?? -1) - (a.output_bytes ?? -1);
   return (a, b) => b.bytes[key] - a.bytes[key];
 }
 
@@ -102,6 +106,9 @@ export function groupLayers(layers: readonly LayerFigures[], grouping: Grouping,
   if (key === null) return made;
   for (const group of made) group.layers.sort(compare(key));
   if (key === "path" || key === "type") return made.sort((a, b) => (a.title ?? "").localeCompare(b.title ?? ""));
+  // Outputs have no subtotal, because a model's is that of its last layer: the group with the largest one comes first.
+  const largestOutput = ({ layers: sorted }: LayerGroup): number => sorted[0]?.output_bytes ?? -1;
+  if (key === "output_bytes") return made.sort((a, b) => largestOutput(b) - largestOutput(a));
   return made.sort((a, b) => (key === "total" ? b.total - a.total : b.bytes[key] - a.bytes[key]));
 }
 
@@ -110,4 +117,14 @@ export function shapeText(layer: Pick<LayerFigures, "output_shape" | "output_dty
   if (layer.output_shape === null) return "";
   const sizes = layer.output_shape.map((size, index) => (size >= 0 ? String(size) : index === 0 ? "batch" : "?"));
   return `(${sizes.join(", ")})${layer.output_dtype === null ? "" : ` ${layer.output_dtype}`}`;
+}
+
+/** What an output's bytes are of and where they were learned; or why they are not known. */
+export function outputFacts(layer: Pick<LayerFigures, "type" | "output_shape" | "output_dtype" | "output_bytes">): string[] {
+  const missing = (why: string): string => `The output's size is not available, because ${why}.`;
+  if (layer.type === null) return [missing("the layer is not in the layer table")];
+  const learned = "from the layer table (Keras)";
+  if (layer.output_bytes !== null) return [`the layer's output for one batch, ${shapeText(layer)}`, learned];
+  if (layer.output_shape === null) return [missing("Keras does not know the shape of the layer's output"), learned];
+  return [missing(`a dimension was not known: ${shapeText(layer)}`), learned];
 }

@@ -2,14 +2,14 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
-import { formatBytes, formatCount, formatFigure, type Unit } from "../lib/bytes";
+import { formatBytes, type Unit } from "../lib/bytes";
 import { formatShare, plural } from "../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../model/categories";
-import { shapeText, type LayerFigures, type LayerGroup, type SortKey } from "../model/layer-figures";
+import { outputFacts, shapeText, type LayerFigures, type LayerGroup, type SortKey } from "../model/layer-figures";
 import { shortName } from "../model/names";
 import { fillOf } from "../theme/palette";
 import { schemeOf, useStore } from "./context";
-import { Swatch, useExact } from "./figures";
+import { Swatch, useFigureText } from "./figures";
 import { useScrollWindow } from "./scroll-window";
 import { tipOf } from "./tips";
 
@@ -71,7 +71,7 @@ function Header({ columns, sort, choose }: { columns: readonly Column[]; sort: S
           share
         </th>
         {columns.slice(3).map(button)}
-        <th scope="col">output</th>
+        <th scope="col">output shape</th>
       </tr>
     </thead>
   );
@@ -86,10 +86,22 @@ interface BytesProps {
 }
 
 function Bytes({ name, bytes, unit, tip, chosen }: BytesProps) {
-  const text = bytes === 0 ? "" : useExact() ? formatCount(bytes) : formatFigure(bytes, unit);
+  const text = useFigureText(unit);
   return (
     <td class={chosen ? "number chosen" : "number"} data-figure={name} data-bytes={bytes} data-tip={tip}>
-      {text}
+      {bytes !== 0 && text(bytes)}
+    </td>
+  );
+}
+
+/** The size of a layer's output, beside what is held of it and for it. */
+function Output({ layer, unit }: { layer: LayerFigures; unit: Unit }) {
+  const text = useFigureText(unit);
+  if (layer.path === null) return <td />;
+  const { output_bytes: bytes } = layer;
+  return (
+    <td class="number output" data-bytes={bytes ?? ""} data-tip={tipOf(bytes, ...outputFacts(layer))}>
+      {bytes === null ? "–" : text(bytes)}
     </td>
   );
 }
@@ -112,6 +124,7 @@ function Cells({ of, categories, unit, total, explain }: RowProps<LayerFigures |
     <>
       <Bytes name="total" bytes={of.total} unit={unit} tip={tipOf(of.total, explain(of, null))} />
       <td class="number share">{total ? formatShare(of.total / total) : ""}</td>
+      {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
       {categories.map((category) => (
         <Bytes
           key={category}
@@ -195,6 +208,7 @@ export function LayerTable({ groups, unit, total, sort, onSort, explain }: Layer
     { key: "path", label: "layer", hint: "Sort by name" },
     { key: "type", label: "type", hint: "Sort by type" },
     { key: "total", label: "all", hint: "All categories" },
+    { key: "output_bytes", label: "output", hint: "Size of the output for one batch" },
     ...categories.map((category) => ({ key: category, label: categoryLabel(category), hint: categoryMeaning(category) })),
   ];
   const shared = { categories, unit, total, explain };

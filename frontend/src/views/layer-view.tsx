@@ -3,12 +3,12 @@
 import { useLayoutEffect, useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../charts/plot";
-import { formatBytes, formatCount, unitOf } from "../lib/bytes";
+import { formatBytes, formatCount, formatExact, unitOf } from "../lib/bytes";
 import { formatShare } from "../lib/format";
 import type { Table } from "../lib/table";
 import { categoryLabel, categoryMeaning, type Category } from "../model/categories";
 import { formulaText } from "../model/formula";
-import { shapeText } from "../model/layer-figures";
+import { outputFacts, shapeText } from "../model/layer-figures";
 import type { LayerRow } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
 import { shortName } from "../model/names";
@@ -17,11 +17,12 @@ import { fillOf } from "../theme/palette";
 import { Chart } from "./chart";
 import { schemeOf, useStore } from "./context";
 import { useExport } from "./export";
-import { Figure, FigureTable, UnitButton } from "./figures";
+import { Figure, FigureTable, UnitButton, useExact } from "./figures";
 import { useCategoryRow, useFocus, type Focus } from "./focus";
 import { layerSpec, layerSteps, totalOf, type LayerSteps } from "./layer-spec";
 import { Nothing } from "./states";
 import { useStepsChart } from "./steps-chart";
+import { tipOf } from "./tips";
 
 interface TableProps {
   steps: LayerSteps;
@@ -97,6 +98,16 @@ function Figures({ steps, row, table, optimizer, focus, hover }: TableProps) {
   );
 }
 
+function Output({ of }: { of: LayerRow }) {
+  const { output_bytes: bytes } = of;
+  const text = useExact() ? formatExact : formatBytes;
+  return (
+    <span class="together" data-testid="output" data-bytes={bytes ?? ""} data-tip={tipOf(bytes, ...outputFacts(of))}>
+      {bytes === null ? "size not known" : `${text(bytes)} for one batch`}
+    </span>
+  );
+}
+
 function Head({ layer, table }: { layer: string; table: LayerRow | null }) {
   const store = useStore();
   const known = table && [
@@ -113,6 +124,11 @@ function Head({ layer, table }: { layer: string; table: LayerRow | null }) {
       <h2 title={layer}>{shortName(layer)}</h2>
       <p class="small">
         {layer} · {known ? known.join(" · ") : "not in the layer table"}
+        {table && (
+          <>
+            , <Output of={table} />
+          </>
+        )}
       </p>
     </header>
   );

@@ -66,13 +66,14 @@ function explainer(table: LayersAnswer | null, traced: boolean, step: number): E
 }
 
 const layerFile = (layers: readonly LayerFigures[]): Table => ({
-  columns: ["layer", "type", "trainable", "parameters", "output", "total_bytes", ...CATEGORIES],
+  columns: ["layer", "type", "trainable", "parameters", "output", "output_bytes", "total_bytes", ...CATEGORIES],
   rows: layers.map((layer) => [
     layer.path,
     layer.type,
     layer.trainable,
     layer.parameters,
     shapeText(layer),
+    layer.output_bytes,
     layer.total,
     ...CATEGORIES.map((category) => layer.bytes[category]),
   ]),
@@ -133,7 +134,7 @@ export function LayersView({ overview }: { overview: Overview }) {
       )
     );
   const sum = shown.reduce((bytes, layer) => bytes + layer.total, 0);
-  const unit = unitOf(layers.reduce((most, layer) => Math.max(most, layer.total), 0));
+  const unit = unitOf(layers.reduce((most, { total: held, output_bytes: output }) => Math.max(most, held, output ?? 0), 0));
   return (
     <div class="layers-view">
       {fault}
