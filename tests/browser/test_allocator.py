@@ -135,6 +135,7 @@ def test_no_death_is_a_calm_state(page: Page, address: str) -> None:
     expect(frame.locator(".badge")).to_have_count(0)
     frame.get_by_role("button", name="Out of memory").click()
     expect(frame.get_by_test_id("nothing")).to_contain_text("No step of frozen died for lack of memory")
+    assert frame.locator(".badge, .fault, .skeleton, [data-testid='oom']").count() == 0
 
 
 def test_findings_lead_to_their_views(page: Page, address: str) -> None:

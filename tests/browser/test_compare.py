@@ -57,6 +57,10 @@ def test_layers_that_only_one_run_has(page: Page, address: str) -> None:
     expect(renamed).to_have_attribute("data-layer", "block1_conv1")
     expect(renamed).to_contain_text(sample_runs.HOSTILE_LAYER)
     expect(frame.locator(".deltas")).to_contain_text("10 layers matched by path · 1 by type and shape")
+    sizes = renamed.locator("td[data-bytes]").evaluate_all("cells => cells.map(cell => +cell.dataset.bytes)")
+    assert len(sizes) == 2 and all(sizes)
+    assert renamed.get_attribute("data-delta") == str(sizes[1] - sizes[0])
+    assert frame.locator("[data-testid='deltas'] tr[data-match^='only in']").count() == 0
 
 
 def test_swap(page: Page, address: str) -> None:
@@ -85,12 +89,15 @@ def test_page_of_a_layer(page: Page, each_reader: str, inspected: dict[str, Any]
         expect(frame.get_by_test_id("formulas")).to_contain_text("2,359,808 parameters × 4 B = 9,439,232 B")
 
 
-def test_from_the_overview_to_a_layer_and_back(page: Page, address: str) -> None:
+def test_from_the_overview_to_a_layer_and_back(page: Page, address: str, inspected: dict[str, Any]) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 41}))
     frame.locator(".owners .leads").first.click()
     expect(frame.locator(".layer-head h2")).to_be_visible()
+    held = by_layer([row for row in snapshot_of(inspected, "frozen", 41)["ledger"] if row["layer"]])
+    assert frame.locator(".layer-head h2").get_attribute("title") == max(held, key=lambda path: held[path])
     frame.get_by_role("button", name="All layers").click()
     expect(frame.get_by_test_id("layers")).to_be_visible()
+    assert "view%3Dlayers" in page.url and "step%3D41" in page.url
 
 
 def download(page: Page, frame: FrameLocator, kind: str) -> pathlib.Path:

@@ -208,6 +208,9 @@ def test_a_compilers_plan_is_marked_and_its_limits_are_said(page: Page, address:
     frame = opened(page, address, run="all_trainable", step=3)
     expect(frame.get_by_test_id("not-available")).to_contain_text("Measured times inside compiled modules")
     expect(frame.locator(".panel-head")).to_contain_text("XLA plan")
+    # AND a step that was not compiled has no such mark
+    frame = opened(page, address, step=3)
+    assert "XLA plan" not in frame.locator(".panel-head").inner_text()
 
 
 def test_what_is_not_there_is_said(page: Page, address: str) -> None:
@@ -215,8 +218,10 @@ def test_what_is_not_there_is_said(page: Page, address: str) -> None:
     nothing = frame.get_by_test_id("nothing")
     expect(nothing).to_contain_text("The inside of the traced steps of roomy is not available")
     expect(nothing).to_contain_text("because it was not kept")
+    assert frame.get_by_test_id("inside").count() == frame.locator(".fault").count() == 0
     frame = opened(page, address, phase="validation")
     expect(frame.get_by_test_id("nothing")).to_contain_text("No validation step of this run was traced on this device")
+    assert frame.get_by_test_id("inside").count() == frame.locator(".fault").count() == 0
 
 
 def test_downloads_are_what_is_shown(page: Page, address: str) -> None:

@@ -94,3 +94,4 @@ def test_every_question_is_answered_by_keys_alone(page: Page, address: str, numb
         harness.idle(frame)
     place, text = ANSWERS[number]
     expect(frame.locator(place).first).to_contain_text(text)
+    assert frame.locator(place).first.is_visible()

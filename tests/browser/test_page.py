@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from typing import Any
 from urllib.parse import urlencode
 
 import harness
@@ -69,8 +70,14 @@ def test_narrow_run_list_folds(page: Page, address: str) -> None:
     page.set_viewport_size({"width": 800, "height": 900})
     frame = harness.open_tab(page, address)
     expect(frame.locator("nav.runs")).to_be_hidden()
-    frame.get_by_role("button", name=re.compile("^Runs")).click()
+    whole = frame.locator("main").bounding_box()
+    assert whole and (whole["x"], whole["width"]) == (0, 800)
+    button = frame.get_by_role("button", name=re.compile("^Runs"))
+    button.click()
     expect(frame.locator("nav.runs")).to_be_visible()
+    button.click()
+    expect(frame.locator("nav.runs")).to_be_hidden()
+    assert frame.locator("main").bounding_box() == whole
 
 
 def test_keyboard(page: Page, address: str) -> None:
@@ -140,8 +147,13 @@ def test_address_brings_back_the_picture(page: Page, address: str) -> None:
     expect(frame.locator(".run")).to_have_count(2)
     frame.get_by_label("Draw all_trainable").uncheck()
     harness.idle(frame)
+    page.mouse.move(5, 5)
+    painted = "canvases => canvases.map(canvas => canvas.toDataURL())"
+    before = frame.locator("canvas").evaluate_all(painted)
+    assert before
     page.reload()
     harness.idle(frame)
+    assert frame.locator("canvas").evaluate_all(painted) == before
     expect(frame.get_by_role("button", name="Fragmentation", exact=True)).to_have_attribute("aria-pressed", "true")
     expect(frame.get_by_role("button", name="relative")).to_have_attribute("aria-pressed", "true")
     expect(frame.get_by_label("Draw all_trainable")).not_to_be_checked()
@@ -223,7 +235,7 @@ def test_outside_of_tensorboard(page: Page, address: str) -> None:
     assert "view=frozen" in page.url
 
 
-def test_in_nested_frames(page: Page, address: str) -> None:
+def test_in_nested_frames(page: Page, address: str, inspected: dict[str, Any]) -> None:
     """As in a notebook: TensorBoard inside a frame of another page."""
     page.goto(f"{address}/data/environment")
     page.evaluate(
@@ -234,6 +246,8 @@ def test_in_nested_frames(page: Page, address: str) -> None:
     frame = page.frame_locator("iframe").frame_locator("iframe[src*='tb_memplugin']")
     harness.idle(frame)
     expect(frame.get_by_test_id("headline")).to_contain_text("peak")
+    (device,) = inspected[frame.locator(".run.primary .name").inner_text()]["devices"].values()
+    assert frame.get_by_test_id("headline").get_attribute("data-bytes") == str(device["peak_bytes"])
 
 
 def test_three_hundred_runs(page: Page, tmp_path: pathlib.Path) -> None:

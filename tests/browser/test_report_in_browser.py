@@ -114,7 +114,9 @@ def test_every_view_draws_without_a_fault(open_report: Open, view: str) -> None:
     assert page.title().startswith("Memory of ") and "frozen" in page.title()
 
 
-def test_it_says_what_is_not_in_it(page: Page, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_it_says_what_is_not_in_it(
+    page: Page, logdir: pathlib.Path, tmp_path: pathlib.Path, inspected: dict[str, Any]
+) -> None:
     # GIVEN a report for which no run was named
     file = tmp_path / "two.html"
     command = [sys.executable, "-m", "tb_memplugin", "report", str(logdir), "-o", str(file)]
@@ -125,6 +127,9 @@ def test_it_says_what_is_not_in_it(page: Page, logdir: pathlib.Path, tmp_path: p
     expect(notices).to_contain_text("on what is not in this report")
     notices.locator("summary").first.click()
     expect(notices).to_contain_text("runs of the directory are not available in a report, because it takes")
+    others = len(inspected) - page.locator(".run").count()
+    assert 1 < others < len(inspected)
+    assert f"The other {others} runs of the directory" in notices.inner_text()
 
 
 def test_its_state_is_in_the_address_and_a_zoom_shows_what_there_is(open_report: Open) -> None:
@@ -168,9 +173,12 @@ def test_a_name_that_ends_a_script_is_text(browser: Browser, tmp_path: pathlib.P
 
 def test_dark_mode_is_the_systems(open_report: Open) -> None:
     page = open_report({"run": "frozen"}, scheme="dark")
+    ground = "body => getComputedStyle(body).backgroundColor.match(/\\d+/g).map(Number)"
     expect(page.locator(":root")).to_have_attribute("data-scheme", "dark")
+    assert max(page.locator("body").evaluate(ground)) < 80
     page.emulate_media(color_scheme="light")
     expect(page.locator(":root")).to_have_attribute("data-scheme", "light")
+    assert min(page.locator("body").evaluate(ground)) > 200
 
 
 def test_nothing_is_asked_for_again(open_report: Open) -> None:
