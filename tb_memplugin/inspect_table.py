@@ -19,6 +19,7 @@ MAX_NAME_CHARACTERS = 60
 _WORDS = {
     ("weights", False): "weights, frozen",
     ("weights", True): "weights, trainable",
+    ("weights", None): "weights, frozen or trainable",
 }
 
 
@@ -106,7 +107,7 @@ def _snapshot_text(snapshot: Snapshot) -> str:
     )
     groups: dict[str, int] = {}
     for row in snapshot.ledger:
-        word = _WORDS.get((row.category, bool(row.trainable)), row.category.replace("_", " "))
+        word = _WORDS.get((row.category, row.trainable), row.category.replace("_", " "))
         groups[word] = groups.get(word, 0) + row.bytes
     holders: dict[tuple[str, str], int] = {}
     for row in snapshot.ledger:

@@ -82,14 +82,15 @@ def window_start(trace: AllocationTrace, facts: TraceFacts, found: Chunks, batch
     left -= unseen or 0
     certain = bool(facts.earlier.chunks) and unseen is not None
     unknown = {item.address: item for item in items if not item.known}
-    proven = _still_proven(facts, unknown, left)
-    left -= sum(sum(known.more.values()) + known.together for known in proven)
-    more = {address: size for known in proven for address, size in known.more.items()}
-    rest = [_together(unknown, known) for known in proven if known.together]
+    bounded, open_ended = _bounded(unknown.values(), _here(items, trace), facts)
+    proven = _still_proven(facts, unknown, {**bounded, **open_ended}, left)
+    more, rest = _as_proven(proven, unknown, {**bounded, **open_ended})
+    left -= sum(more.values()) + sum(row.allocated for row in rest)
     open_items = [item for address, item in unknown.items() if address not in more]
-    shared, shared_rest = _remainders(
-        open_items, *_bounded(open_items, _here(items, trace), facts), left, small, certain
+    bounded, open_ended = (
+        {address: size for address, size in most.items() if address not in more} for most in (bounded, open_ended)
     )
+    shared, shared_rest = _remainders(open_items, bounded, open_ended, left, small, certain)
     left -= sum(shared.values()) + sum(row.allocated for row in shared_rest)
     if certain and abs(left) <= small:
         proven = [*proven, *_proven(facts.window, open_items, shared, shared_rest)]
@@ -108,21 +109,36 @@ def window_start(trace: AllocationTrace, facts: TraceFacts, found: Chunks, batch
     return WindowStart((*rows, *rest, *shared_rest), tuple(proven))
 
 
-def _still_proven(facts: TraceFacts, unknown: Mapping[int, _Item], left: int) -> list[KnownRemainders]:
-    """What earlier windows proved of chunks that have all stayed; nothing if it is more than is left."""
+def _still_proven(
+    facts: TraceFacts, unknown: Mapping[int, _Item], most: Mapping[int, int], left: int
+) -> list[KnownRemainders]:
+    """What earlier windows proved of chunks that have all stayed and can be as large; nothing if it is more than is
+    left.
+    """
     valid = [
         known
         for known in facts.earlier.remainders
-        if all(address in unknown and facts.earlier.since.get(address, 0) <= known.window for address in known.more)
+        if all(
+            address in unknown and facts.earlier.since.get(address, 0) <= known.window and least <= most.get(address, 0)
+            for address, least in known.more.items()
+        )
+        and sum(most.get(address, 0) - least for address, least in known.more.items()) >= known.together
     ]
     return valid if sum(sum(known.more.values()) + known.together for known in valid) <= left else []
 
 
-def _together(unknown: Mapping[int, _Item], known: KnownRemainders) -> Standing:
-    """What some of the chunks have, it is not known which."""
-    items = [unknown[address] for address in known.more]
-    kinds = {item.trainable for item in items}
-    return Standing(-1, None, items[0].category, kinds.pop() if len(kinds) == 1 else None, known.together, 0)
+def _as_proven(
+    proven: list[KnownRemainders], unknown: Mapping[int, _Item], most: Mapping[int, int]
+) -> tuple[dict[int, int], list[Standing]]:
+    """What earlier windows proved, shared out within what is known now: by address, and to kinds of chunks."""
+    more: dict[int, int] = {}
+    rest: list[Standing] = []
+    for known in proven:
+        beyond = {address: most.get(address, 0) - least for address, least in known.more.items()}
+        shares, of_kinds = _shares([unknown[address] for address in known.more], beyond, known.together)
+        more.update({address: least + shares.get(address, 0) for address, least in known.more.items()})
+        rest += of_kinds
+    return more, rest
 
 
 def _proven(window: int, items: list[_Item], more: Mapping[int, int], rest: list[Standing]) -> list[KnownRemainders]:
@@ -320,7 +336,7 @@ def learned(known: Mapping[int, KnownChunk], trace: AllocationTrace) -> dict[int
     return after
 
 
-def _bounded(unknown: list[_Item], here: Integers, facts: TraceFacts) -> tuple[dict[int, int], dict[int, int]]:
+def _bounded(unknown: Iterable[_Item], here: Integers, facts: TraceFacts) -> tuple[dict[int, int], dict[int, int]]:
     """By address, the most that chunks of unknown size can be larger than needed.
 
     First of those for which the next address at which anything began says it, then of those that no address near

@@ -184,3 +184,21 @@ def test_what_is_only_known_to_be_of_weights_is_remembered_as_that() -> None:
     again = rows(later, dataclasses.replace(known, variables=(*known.variables, slot)))
     # THEN it is still the weights'
     assert [(row.category, row.trainable, row.allocated) for row in again if row.address < 0] == of_both
+
+
+def test_what_was_proven_of_several_is_told_more_closely_as_bounds_come_to_light() -> None:
+    # GIVEN a frozen and a trainable layer, one of which has 1 MiB more than it needs
+    both = (("a", False, BASE, 2 * MIB), ("c", True, 2 * BASE, 2 * MIB))
+    early = trace(5 * MIB + 256, (4 * BASE, MIB))
+    proven = start(early, facts(*both, window=3)).remainders
+
+    # WHEN a later window allocates right behind the trainable one, or 512 KiB behind it
+    def sizes(gap: int) -> list[tuple[str | None, bool | None, int]]:
+        later = trace(5 * MIB + 256, (2 * BASE + 2 * MIB + gap, MIB))
+        found = rows(later, facts(*both, window=7, remainders=proven))
+        return [(row.layer, row.trainable, row.allocated) for row in found]
+
+    # THEN it is the frozen one's, or it is that of both, each at least what the other cannot have
+    assert sizes(0) == [("a", False, 3 * MIB), ("c", True, 2 * MIB)]
+    half = MIB // 2
+    assert sizes(half) == [("a", False, 2 * MIB + half), ("c", True, 2 * MIB), (None, None, half)]

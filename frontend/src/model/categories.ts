@@ -50,7 +50,7 @@ export function groupKey(group: Group): string {
 }
 
 export function groupLabel(group: Group): string {
-  if (group.trainable === null) return LABELS[group.category];
+  if (group.trainable === null) return group.category === "weights" ? "weights, frozen or trainable" : LABELS[group.category];
   return `${LABELS[group.category]}, ${group.trainable ? "trainable" : "frozen"}`;
 }
 

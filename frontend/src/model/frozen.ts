@@ -49,7 +49,7 @@ function sharesWithoutLedger(category: Category): Shares {
 
 /**
  * Parts in the order of the stack: what frozen layers hold, then what trainable layers hold, then the rest.
- * A group that the overview does not split is split as in the ledger of the snapshot that its row's composition is from;
+ * A category that the overview does not split is split as in the ledger of the snapshot that its row's composition is from;
  * in every row the parts sum to what the groups sum to.
  */
 export function splitBySide(overview: Overview, totals: LedgerTotals | null): SidePart[] {
@@ -62,9 +62,10 @@ export function splitBySide(overview: Overview, totals: LedgerTotals | null): Si
   };
   const ofStep = sharesByStep(totals);
   const shares = overview.snapshots.map(({ step }) => ofStep.get(step));
+  const split = new Set(overview.groups.filter(({ trainable }) => trainable !== null).map(({ category }) => category));
   overview.groups.forEach(({ category, trainable }, index) => {
     const bytes = overview.bytes[index] as Float64Array;
-    const whole = trainable === null ? null : part(sideOf(trainable), category).bytes;
+    const whole = split.has(category) ? part(sideOf(trainable), category).bytes : null;
     for (let row = 0; row < overview.rows; row += 1) {
       const value = bytes[row] as number;
       if (Number.isNaN(value)) continue;
