@@ -28,6 +28,8 @@ from tb_memplugin.trace import TensorFact, VariableFact
 
 _WITH_THE_BATCH = ("activations", "activation_gradients", "workspace", "inputs")
 """Categories of chunks that grow with the batch."""
+MORE_CHUNKS = 0.25
+"""Share of the chunks of a size that may be more than a traced step ever had; these have no owner then."""
 
 
 class OwnerJoin:
@@ -170,7 +172,7 @@ class OwnerJoin:
         """Gives the open chunks of each size the owners that chunks of the size had at the point, or in all the step.
 
         Operations that run side by side may be a little earlier or later than they were: the nearest instant at which
-        there were as many chunks of the size is taken for the point.
+        there were as many chunks of the size is taken for the point, or, where there never were, at which most were.
         """
         sizes = step.requested.copy()
         if point.scale != 1.0:
@@ -187,8 +189,9 @@ class OwnerJoin:
             count = len(open_rows) + len(known)
             there = _nearest(step, rows, point.event, count) if point.event >= 0 else _whenever(step, rows, count)
             left = _without([step.owners[number] for number in step.owner[there].tolist()], known)
-            if len(left) == len(open_rows):
-                for row, owner in zip(open_rows, left, strict=True):
+            more = len(open_rows) - len(left)
+            if 0 <= more <= (len(open_rows) * MORE_CHUNKS if point.event >= 0 else 0):
+                for row, owner in zip(open_rows, left, strict=False):
                     self._give(row, owner, "size")
                 continue
             if point.event >= 0:
@@ -205,13 +208,10 @@ class OwnerJoin:
 
 
 def _nearest(step: SeenStep, rows: Integers, event: int, count: int) -> Integers:
-    """Those of the rows that were there at the instant nearest to an event at which so many of them were."""
-    instants = sorted({event, *(step.birth[rows] + 1).tolist(), *(step.death[rows] + 1).tolist()})
-    for instant in sorted(instants, key=lambda at: abs(at - event)):
-        there = there_before(step, rows, instant)
-        if len(there) == count:
-            return there
-    return np.empty(0, np.int64)
+    """Those of the rows that were there at the instant nearest to an event at which so many of them were, or most."""
+    instants = {event, *(step.birth[rows] + 1).tolist(), *(step.death[rows] + 1).tolist()}
+    there = {instant: there_before(step, rows, instant) for instant in sorted(instants)}
+    return min(there.items(), key=lambda item: (abs(len(item[1]) - count), abs(item[0] - event)))[1]
 
 
 def _whenever(step: SeenStep, rows: Integers, count: int) -> Integers:

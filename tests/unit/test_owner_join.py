@@ -106,6 +106,20 @@ def test_chunks_of_one_size_get_the_owners_that_as_many_always_had() -> None:
     assert sorted(map(str, owners_of(join))) == sorted(map(str, [INPUTS, FIRST]))
 
 
+def test_of_a_few_chunks_more_than_the_step_ever_had_those_that_it_had_have_owners() -> None:
+    owners = [ChunkOwner(f"net/{name}", kind, True) for name in "ab" for kind in ("activations", "workspace")]
+    step = step_of([(MIB, birth, 15, owner) for birth, owner in zip((0, 1, 2, 6), owners, strict=True)], {"conv": (6,)})
+
+    def told(count: int) -> list[ChunkOwner | None]:
+        join = OwnerJoin(chunks_of(*[MIB] * count))
+        join.same_size([step], "train", "conv", MIB, 1.0)
+        return owners_of(join)
+
+    assert sorted(told(4), key=str) == sorted(owners, key=str)
+    assert sorted(told(5), key=str) == sorted([*owners, None], key=str)
+    assert told(6) == [None] * 6
+
+
 def test_where_as_many_had_different_owners_none_is_told() -> None:
     # GIVEN a step in which two chunks of a size were the batch and the first layer's, and later two of two layers
     both = step_of([(MIB, 0, 5, INPUTS), (MIB, 1, 5, FIRST), (MIB, 8, 12, FIRST), (MIB, 9, 12, SECOND)])
