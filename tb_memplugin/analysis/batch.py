@@ -151,9 +151,14 @@ def observed_batch(
     """Examples in the batch of a step that failed, None if nothing says so.
 
     The traced batch, scaled; of a step that failed elsewhere than a traced one has been, the first dimension of a
-    tensor that has the shape of its layer's results.
+    tensor that has the shape of its layer's results. Where an op fails that asked for nothing in the traced step, only
+    a scale that is not 1 was told by something.
     """
-    known = any(step.phase == phase == "train" and step.point(op, requested) is not None for step in seen)
+    known = any(
+        step.points(op, requested) or (scale != 1.0 and step.point(op, requested) is not None)
+        for step in seen
+        if step.phase == phase == "train"
+    )
     if known and traced_batch is not None:
         batch = traced_batch * scale
         return round(batch) if abs(batch - round(batch)) < 1e-6 else None

@@ -3,12 +3,16 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
+from typing import TypeVar
 
 import numpy as np
 
 from tb_memplugin.analysis.categories import Classifier
+from tb_memplugin.analysis.op_names import op_name
 from tb_memplugin.model import ChunkOwner, Integers, Phase
 from tb_memplugin.trace import AllocationTrace
+
+Known = TypeVar("Known")
 
 NOBODY = ChunkOwner(None, "unattributed", None)
 
@@ -37,6 +41,8 @@ class SeenStep:
         owner: Index into `owners`.
         events: Events of the trace.
         ops: Op name to the births of its chunks.
+        started: Name of an op that ran and asked for nothing to the number of events before it: it went on in the
+            buffer of one of its inputs.
     """
 
     step: int
@@ -50,19 +56,23 @@ class SeenStep:
     owners: tuple[ChunkOwner, ...]
     events: int
     ops: Mapping[str, tuple[int, ...]]
+    started: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def points(self, op: str | None, requested: int | None) -> list[Point]:
         """The points of the step at which the op asked for that many bytes, or, of another batch size, for others."""
         if op is None:
             return []
-        births = self.ops.get(op) or next((found for name, found in self.ops.items() if name.endswith("/" + op)), ())
+        births = _of_op(self.ops, op) or ()
         sizes = {int(self.birth[row]): int(self.requested[row]) for row in np.flatnonzero(self.birth >= 0).tolist()}
         exact = [Point(birth, 1.0) for birth in births if requested in (None, sizes[birth])]
         return exact or [Point(birth, (requested or 0) / sizes[birth]) for birth in births]
 
     def point(self, op: str | None, requested: int | None, scale: float | None = None) -> Point | None:
-        """The first of `points`, of those with that scale if there are any."""
+        """The first of `points`, of those with that scale if there are any; else the moment at which the op ran."""
         points = self.points(op, requested)
+        started = None if points or op is None else _of_op(self.started, op)
+        if started is not None:
+            return Point(started, 1.0 if scale is None else scale)
         scaled = [point for point in points if point.scale == scale]
         return min(scaled or points, key=lambda point: point.event, default=None)
 
@@ -101,7 +111,23 @@ def seen_step(trace: AllocationTrace, classifier: Classifier, step: int, phase: 
         owners=tuple(owners),
         events=len(trace),
         ops={name: tuple(births) for name, births in ops.items()},
+        started={name: event for name, event in _started(trace).items() if name not in ops},
     )
+
+
+def _started(trace: AllocationTrace) -> dict[str, int]:
+    """Op name to the number of events before its first execution."""
+    order = np.argsort(trace.ops.start_ps, kind="stable")[::-1]
+    events = np.searchsorted(trace.time_ps, trace.ops.start_ps[order])
+    first = dict(zip(trace.ops.name[order].tolist(), events.tolist(), strict=True))
+    return {op_name(trace.strings[name]): event for name, event in first.items()}
+
+
+def _of_op(known: Mapping[str, Known], op: str) -> Known | None:
+    """What is known of an op, whose name may lack the scopes round it."""
+    if op in known:
+        return known[op]
+    return next((found for name, found in known.items() if name.endswith("/" + op)), None)
 
 
 def chunk_owner(classifier: Classifier, chunk: int, instant: int) -> ChunkOwner:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reading_cases import MIB, make_layer, make_map
 
-from tb_memplugin.analysis.batch import batch_of
+from tb_memplugin.analysis.batch import batch_of, observed_batch
 from tb_memplugin.analysis.owner_join import OwnerJoin
 from tb_memplugin.analysis.seen_step import SeenStep
 from tb_memplugin.model import IN_USE, AllocatorMap, ChunkOwner, Layer
@@ -118,6 +118,19 @@ def test_of_a_few_chunks_more_than_the_step_ever_had_those_that_it_had_have_owne
     assert sorted(told(4), key=str) == sorted(owners, key=str)
     assert sorted(told(5), key=str) == sorted([*owners, None], key=str)
     assert told(6) == [None] * 6
+
+
+def test_an_op_that_asked_for_nothing_in_the_traced_step_tells_the_moment() -> None:
+    # GIVEN a step in which the second layer's chunk came as the first one's had gone, and an op that ran in between
+    step = step_of([(MIB, 0, 5, FIRST), (MIB, 6, 9, SECOND)])
+    step = dataclasses.replace(step, started={"call/mul": 8})
+    join = OwnerJoin(chunks_of(4 * MIB))
+    # WHEN it fails for a batch four times as large
+    join.same_size([step], "train", "mul", 4 * MIB, 4.0)
+    # THEN the chunk is the second one's, and the batch is known because its scale was told
+    assert owners_of(join) == [SECOND]
+    assert observed_batch([step], "train", "mul", 4 * MIB, None, None, 8, 4.0) == 32
+    assert observed_batch([step], "train", "mul", 4 * MIB, None, None, 8, 1.0) is None
 
 
 def test_where_as_many_had_different_owners_none_is_told() -> None:
