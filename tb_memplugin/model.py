@@ -154,7 +154,10 @@ class LayerActivations:
 
 @dataclasses.dataclass(frozen=True)
 class LedgerRow:
-    """Bytes of one owner at one instant. `bytes` are allocated bytes; `rounding_bytes` of them were not asked for."""
+    """Bytes of one owner at one instant. `bytes` are allocated bytes; `rounding_bytes` of them were not asked for.
+
+    `trainable` is None where it means nothing, and for rests of chunks of which only that weights lie in them is known.
+    """
 
     layer: str | None
     category: Category
