@@ -78,12 +78,14 @@ def window_start(trace: AllocationTrace, facts: TraceFacts, found: Chunks, batch
     items = _there(_items(trace, facts, died), trace, facts, found, budget)
     left = budget - sum(item.size for item in items)
     small = int(TOLERANCE * int(trace.in_use.max()))
-    unseen = _unseen_inputs(facts, found.allocated[batches], items, left, small)
-    left -= unseen or 0
-    certain = bool(facts.earlier.chunks) and unseen is not None
     unknown = {item.address: item for item in items if not item.known}
     bounded, open_ended = _bounded(unknown.values(), _here(items, trace), facts)
-    proven = _still_proven(facts, unknown, {**bounded, **open_ended}, left)
+    # If it is just what lies behind the chunks, it is theirs, whatever was so before.
+    exact = small < sum(bounded.values()) <= left <= sum(bounded.values()) + small
+    unseen = 0 if exact else _unseen_inputs(facts, found.allocated[batches], items, left, small)
+    left -= unseen or 0
+    certain = bool(facts.earlier.chunks) and unseen is not None
+    proven = [] if exact else _still_proven(facts, unknown, {**bounded, **open_ended}, left)
     more, rest = _as_proven(proven, unknown, {**bounded, **open_ended})
     left -= sum(more.values()) + sum(row.allocated for row in rest)
     open_items = [item for address, item in unknown.items() if address not in more]

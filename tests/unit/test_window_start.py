@@ -151,6 +151,19 @@ def test_batches_in_waiting_are_told_from_remainders_by_what_was_there_before_th
     assert row(0, 4 * MIB) == 0
 
 
+def test_what_the_next_addresses_explain_exactly_are_no_batches_in_waiting() -> None:
+    # GIVEN weights that have moved since the first batch was asked for, with 4 MiB up to the next address
+    known = facts(("a", True, BASE, 8 * MIB), quiet_bytes=0, since={BASE: 5})
+
+    def size(left: int) -> int:
+        traced = trace(8 * MIB + 256 + left, (BASE + 12 * MIB, MIB), thread="tf_data_private")
+        return rows(traced, known)[0].allocated
+
+    # THEN they are the weights' if just these bytes are there to explain, and batches if there are more or fewer
+    assert size(4 * MIB) == 12 * MIB
+    assert size(6 * MIB) == size(3 * MIB) == 8 * MIB
+
+
 def test_what_is_proven_of_chunks_holds_for_as_long_as_they_stay() -> None:
     # GIVEN two frozen layers, one of which has 1 MiB more than it needs
     frozen = (("a", False, BASE, 2 * MIB), ("b", False, 2 * BASE, 2 * MIB))
