@@ -18,6 +18,7 @@ MAX_STEPS = 64
 
 _Key = tuple[int, int]  # instruction, which part of its result; -1 for all of it
 _FORWARDS = frozenset({b"bitcast", b"add-dependency", b"optimization-barrier", b"domain"})
+_CALLING = frozenset({b"call", b"while", b"conditional"})
 _COPIES = frozenset({b"copy", b"transpose", b"convert", b"bitcast", b"reshape"})
 _SHARED = frozenset({b"constant", b"iota", b"parameter"})  # equal ones of several ops are made one, under one op's name
 _CONSTANT = _COPIES | {b"constant", b"iota", b"broadcast", b"tuple"}
@@ -26,13 +27,13 @@ _FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
 
 
 def read_module(data: bytes) -> Module | None:
-    """The plan of a module; None if the bytes are no HloProto or hold no buffer assignment and schedule."""
+    """The plan of a module; None if the bytes are no HloProto or hold no buffer assignment."""
     proto = hlo_class()()
     try:
         proto.ParseFromString(data)
     except Exception:  # protobuf's DecodeError: the profile is good without this module's inside
         return None
-    if not proto.buffer_assignment.buffer_allocations or not proto.hlo_module.schedule.sequences:
+    if not proto.buffer_assignment.buffer_allocations:
         return None
     name = proto.hlo_module.name.decode("utf-8", "replace")
     function = _FUNCTION.match(name)
@@ -52,6 +53,8 @@ class _Plan:
             for instruction in computation.instructions
         }
         self._sequences = {entry.key: entry.value.instruction_ids for entry in module.schedule.sequences}
+        if not self._sequences:  # TensorFlow 2.16: the order in which instructions are listed is one they can run in
+            self._sequences = self._listed(module.entry_computation_id)
         self._order: list[int] = []
         self._ends: dict[int, int] = {}
         self._schedule(module.entry_computation_id, set())
@@ -65,6 +68,21 @@ class _Plan:
         for computation in self._ends:
             for key in self._alias(self._computations[computation].root_id):
                 self._last[key] = max(self._last.get(key, 0), self._ends[computation])
+
+    def _listed(self, entry: int) -> dict[int, list[int]]:
+        """The instructions of the computations that run by themselves, as they are listed."""
+        found: dict[int, list[int]] = {}
+        open_ones = [entry]
+        while open_ones:
+            number = open_ones.pop()
+            computation = self._computations.get(number)
+            if computation is None or number in found:
+                continue
+            found[number] = [instruction.id for instruction in computation.instructions]
+            for instruction in computation.instructions:
+                if instruction.opcode in _CALLING:
+                    open_ones += instruction.called_computation_ids
+        return found
 
     def _schedule(self, computation: int, inside: set[int]) -> None:
         """Appends a computation's instructions to the order, those of the loops and branches it calls before the

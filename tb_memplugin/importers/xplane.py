@@ -25,6 +25,8 @@ MAX_EVENTS = 20_000_000
 LAYER_PREFIX = "tb_memplugin/layer:"
 """What `recorder.observe` puts before a layer's path in the names of its spans."""
 
+_NO_OP = b"(null)"
+"""What older TensorFlow (2.16, 2.18) calls the op of an allocation that none asked for, as of XLA's blocks."""
 _ALLOCATION, _DEALLOCATION = b"MemoryAllocation", b"MemoryDeallocation"
 _CALL = b"EagerLocalExecute: "
 _COLUMNS = {
@@ -113,7 +115,7 @@ class _Strings:
         self._index: dict[bytes, int] = {}
 
     def add(self, text: bytes) -> int:
-        if not text:
+        if text in (b"", _NO_OP):
             return -1
         return self._index.setdefault(text, len(self._index))
 

@@ -144,6 +144,43 @@ def test_module_without_buffer_assignment_or_of_other_bytes_is_left_out() -> Non
     assert read_module(b"\xff\xff\xff") is None
 
 
+def test_a_module_without_a_schedule_runs_as_its_instructions_are_listed() -> None:
+    # GIVEN the same module as TensorFlow 2.16 would have written it
+    space = xspace_class()()
+    space.ParseFromString(profile("xla"))
+    (data,) = (
+        stat.bytes_value
+        for plane in space.planes
+        if plane.name == b"/host:metadata"
+        for entry in plane.event_metadata
+        for stat in entry.value.stats
+    )
+    proto = hlo_class()()
+    proto.ParseFromString(data)
+    scheduled = read_module(proto.SerializeToString())
+    proto.hlo_module.ClearField("schedule")
+    listed = read_module(proto.SerializeToString())
+    assert scheduled is not None and listed is not None
+    # THEN it has the same blocks, and in these the same buffers, in use from their instruction to their last reader
+    assert [block.bytes for block in listed.allocations] == [block.bytes for block in scheduled.allocations]
+    for ours, theirs in zip(listed.allocations, scheduled.allocations, strict=True):
+        assert {(one.offset, one.bytes) for one in ours.buffers} == {(one.offset, one.bytes) for one in theirs.buffers}
+        assert all(one.start <= one.end for one in ours.buffers)
+
+
+def test_an_allocation_of_the_op_null_is_of_none() -> None:
+    space = xspace_class()()
+    space.ParseFromString(profile("graph"))
+    (host,) = (plane for plane in space.planes if plane.name == b"/host:CPU")
+    trace = only_trace("graph")
+    name = max((trace.text(number) or "" for number in trace.op.tolist()), key=len)
+    (entry,) = (entry for entry in host.stat_metadata if entry.value.name == name.encode())
+    entry.value.name = b"(null)"
+    (renamed,) = read_traces(space.SerializeToString())
+    of_it = trace.op == trace.strings.index(name)
+    assert of_it.any() and set(renamed.op[of_it].tolist()) == {-1}
+
+
 def test_order_is_repaired_from_the_bytes_in_use() -> None:
     change = np.asarray([256, 512, -256, 1024, -512])
     in_use = 1000 + np.cumsum(change)
