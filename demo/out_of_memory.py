@@ -1,4 +1,4 @@
-"""Runs out of memory for real, for the view Out of memory: a small Transformer, then a batch sixteen times as large.
+"""Runs out of memory for real, for the view Out of memory: a small Transformer, then a batch 24 times as large.
 
 Without a GPU it runs on the CPU's BFC allocator at the capacity stated below. TensorFlow waits ten seconds for memory
 before it gives up.
@@ -64,7 +64,7 @@ def main() -> None:
     callback = tb_memplugin.MemoryCallback(run)
     model.fit(make_batches(12, BATCH_SIZE), callbacks=[callback], verbose=2)
     try:
-        model.fit(make_batches(1, 16 * BATCH_SIZE), callbacks=[callback], verbose=2)
+        model.fit(make_batches(1, 24 * BATCH_SIZE), callbacks=[callback], verbose=2)
     except tf.errors.ResourceExhaustedError:
         print(f"{run.name}: ran out of memory, as it should", flush=True)
     callback.close()
