@@ -209,22 +209,33 @@ class OwnerJoin:
 
 def _nearest(step: SeenStep, rows: Integers, event: int, count: int) -> Integers:
     """Those of the rows that were there at the instant nearest to an event at which so many of them were, or most."""
-    instants = {event, *(step.birth[rows] + 1).tolist(), *(step.death[rows] + 1).tolist()}
-    there = {instant: there_before(step, rows, instant) for instant in sorted(instants)}
-    return min(there.items(), key=lambda item: (abs(len(item[1]) - count), abs(item[0] - event)))[1]
+    instants = np.append(_instants(step, rows), event)
+    order = np.lexsort((instants, abs(instants - event), abs(_counts(step, rows, instants) - count)))
+    return there_before(step, rows, int(instants[order[0]]))
 
 
 def _whenever(step: SeenStep, rows: Integers, count: int) -> Integers:
     """Those of the rows that were there whenever so many of them were, if they had the same owners each time."""
     found: Integers = np.empty(0, np.int64)
-    for instant in sorted({*(step.birth[rows] + 1).tolist(), *(step.death[rows] + 1).tolist()}):
+    instants = _instants(step, rows)
+    for instant in instants[_counts(step, rows, instants) == count].tolist():
         there = there_before(step, rows, instant)
-        if len(there) != count:
-            continue
         if len(found) and sorted(step.owner[found].tolist()) != sorted(step.owner[there].tolist()):
             return np.empty(0, np.int64)
         found = there
     return found
+
+
+def _instants(step: SeenStep, rows: Integers) -> Integers:
+    """When any of the rows had just come or gone, in order."""
+    return np.unique(np.append(step.birth[rows] + 1, step.death[rows] + 1))
+
+
+def _counts(step: SeenStep, rows: Integers, instants: Integers) -> Integers:
+    """How many of the rows were there just before each of the instants."""
+    come, gone = np.sort(step.birth[rows]), np.sort(step.death[rows])
+    counts: Integers = np.searchsorted(come, instants) - np.searchsorted(gone, instants)
+    return counts
 
 
 def _without(owners: list[ChunkOwner], known: Iterable[ChunkOwner]) -> list[ChunkOwner]:

@@ -250,6 +250,8 @@ def test_an_output_whose_size_is_not_known_says_why(page: Page, address: str) ->
     expect(unknown).to_have_text("–")
     unknown.hover()
     expect(frame.get_by_role("tooltip")).to_contain_text(why)
+    known = frame.locator("tr[data-layer] td.output").all_inner_texts()
+    assert known.count("–") == 1 and len(known) > 1
     frame = harness.open_tab(page, address, urlencode({"view": "layer", "run": "frozen", "layer": "block1_conv1"}))
     expect(frame.get_by_test_id("output")).to_have_text("size not known")
     frame.get_by_test_id("output").hover()
