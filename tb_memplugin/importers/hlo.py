@@ -27,7 +27,7 @@ _FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
 
 
 def read_module(data: bytes) -> Module | None:
-    """The plan of a module; None if the bytes are no HloProto or hold no buffer assignment."""
+    """The plan of a module; None if the bytes are no HloProto, hold no buffer assignment or nest without end."""
     proto = hlo_class()()
     try:
         proto.ParseFromString(data)
@@ -37,7 +37,10 @@ def read_module(data: bytes) -> Module | None:
         return None
     name = proto.hlo_module.name.decode("utf-8", "replace")
     function = _FUNCTION.match(name)
-    return Module(name, function[1] if function else "", tuple(_Plan(proto).allocations()))
+    try:
+        return Module(name, function[1] if function else "", tuple(_Plan(proto).allocations()))
+    except RecursionError:  # calls or copies nested a thousand deep: no compiler's
+        return None
 
 
 class _Plan:
@@ -88,7 +91,7 @@ class _Plan:
         """Appends a computation's instructions to the order, those of the loops and branches it calls before the
         calling one.
         """
-        if computation in inside:
+        if computation in inside or computation in self._ends:  # XLA calls each from one place only
             return
         for number in self._sequences.get(computation, ()):
             instruction = self._instructions.get(number)

@@ -168,6 +168,23 @@ def test_a_module_without_a_schedule_runs_as_its_instructions_are_listed() -> No
         assert all(one.start <= one.end for one in ours.buffers)
 
 
+@pytest.mark.parametrize(("levels", "calls"), [(60, 2), (20_000, 1)])
+def test_a_module_that_calls_without_end_takes_no_time(levels: int, calls: int) -> None:
+    # GIVEN computations each of which calls the next one, twice: 2 to the 60th runs; or 20,000 deep
+    proto = hlo_class()()
+    proto.buffer_assignment.buffer_allocations.add(index=0, size=256)
+    proto.hlo_module.entry_computation_id = 1
+    for level in range(1, levels + 1):
+        computation = proto.hlo_module.computations.add(id=level, root_id=10 * level)
+        for call in range(calls):
+            called = [level + 1] if level < levels else []
+            instruction = computation.instructions.add(id=10 * level + call, opcode=b"call")
+            instruction.called_computation_ids.extend(called)
+    # THEN it is read at once, or left out
+    module = read_module(proto.SerializeToString())
+    assert (module is None) == (levels > 1000)
+
+
 def test_an_allocation_of_the_op_null_is_of_none() -> None:
     space = xspace_class()()
     space.ParseFromString(profile("graph"))
