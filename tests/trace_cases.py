@@ -38,6 +38,13 @@ class Recorder:
         for address, size in free:
             self.event(-1, address, size)
 
+    def overlapping(self, op: str, allocate: Any, lasts: int) -> None:
+        """One op that allocates on a thread of its own and ends long after the next ones began."""
+        self.time += 1
+        self.executions.append((1, self.time, self.time + lasts, self._text(f"{op}:Type")))
+        for address, size in allocate:
+            self.event(1, address, size, op, "output")
+
     def event(self, kind: int, address: int, size: int, op: str | None = None, region: str | None = None) -> None:
         self.time += 1
         allocated = -(-size // 256) * 256

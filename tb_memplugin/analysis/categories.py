@@ -356,7 +356,7 @@ class Classifier:
         return self._ends
 
     def _forward_ends(self) -> Integers:
-        return _ends((run.phase, run.end_ps) for run in self.layer_runs())
+        return _ends(self.layer_runs())
 
     def layer_runs(self) -> list[LayerRun]:
         """What ran for layers, in order; on an accelerator, whose executions the host does not see, what allocated."""
@@ -386,14 +386,23 @@ class Classifier:
         return fact.phase if fact.phase == "update" or name in self._allocating else None
 
 
-def _ends(phases: Iterable[tuple[str | None, int]]) -> Integers:
-    """Of passes with the times at which their ops were done: each last forward one before backward ones."""
+def _ends(runs: Iterable[LayerRun]) -> Integers:
+    """Of runs in the order in which they begin: when each last forward one was done before backward ones.
+
+    A forward op that no backward op waits for (a moving average's) may still run, or be suspended, while these do: then
+    the forward pass ended when they began. The op's own end counts too: they need not have waited for the others.
+    """
     times: list[int] = []
     last: int | None = None
-    for phase, time in phases:
-        if phase == "forward":
-            last = time if last is None else max(last, time)
-        elif phase == "backward" and last is not None:
-            times.append(last)
-            last = None
+    overlapped = False
+    for run in runs:
+        if run.phase == "forward":
+            last, overlapped = run.end_ps if last is None else max(last, run.end_ps), False
+        elif run.phase == "backward" and last is not None:
+            if last <= run.begin_ps:
+                times.append(last)
+                last, overlapped = None, False
+            elif not overlapped:
+                times.append(run.begin_ps)
+                overlapped = True
     return np.asarray(times, dtype=np.int64)

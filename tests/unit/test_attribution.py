@@ -36,6 +36,20 @@ def test_a_forward_result_that_nothing_waits_for_is_workspace() -> None:
     assert rows(ledger_of(step.trace(), FACTS))["m/b", "workspace"] == 8192
 
 
+def test_a_forward_op_that_is_suspended_does_not_move_the_end_of_the_forward_pass() -> None:
+    # GIVEN an op of a frozen layer that nothing waits for, and whose thread sleeps until the backward pass is over
+    step = Recorder()
+    step.run("a", [(0x1000, 4096)])
+    step.overlapping("b", [(0x9000, 8192)], lasts=100)
+    step.run("da", [(0x20000, 16384)])
+    step.run("dw", [(0x30000, 1000)], [(0x1000, 4096), (0x20000, 16384), (0x30000, 1000)])
+    step.time += 100
+    step.run("unknown", [], [(0x9000, 8192)])
+    snapshot = ledger_of(step.trace(), FACTS)
+    assert rows(snapshot)["m/a", "activations"] == 4096
+    assert {row.layer: row.bytes for row in snapshot.held_for_backward} == {"m/a": 4096}
+
+
 def test_what_was_there_before_is_named_by_address_and_the_rest_is_shown() -> None:
     variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", 0x100, 0x100)
     facts = TraceFacts(trainable=FACTS.trainable, graphs=FACTS.graphs, variables=(variable,))
