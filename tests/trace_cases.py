@@ -27,12 +27,14 @@ class Recorder:
     def _text(self, text: str | None) -> int:
         return -1 if text is None else self.strings.setdefault(text, len(self.strings))
 
-    def run(self, op: str, allocate: Any = (), free: Any = (), region: str = "output") -> None:
-        """One op: allocates (address, bytes) while it runs, and drops inputs right after."""
+    def run(
+        self, op: str, allocate: Any = (), free: Any = (), region: str | None = "output", asker: str | None = None
+    ) -> None:
+        """One op: allocates (address, bytes) while it runs, as itself or as `asker`, and drops inputs right after."""
         self.time += 1
         begin = self.time
         for address, size in allocate:
-            self.event(1, address, size, op, region)
+            self.event(1, address, size, asker or op, region)
         self.executions.append((0, begin, self.time, self._text(f"{op}:Type")))
         self.time += 1
         for address, size in free:

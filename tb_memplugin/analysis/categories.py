@@ -216,9 +216,14 @@ class Classifier:
         fact = self._fact(chunk)
         if fact is None:
             return Owner(None, "other_state" if self._outlives(chunk) else "unattributed", None)
-        if self._trace.text(int(self._trace.region[birth])) == "temp" or self._op[birth] < 0:
+        if self._trace.text(int(self._trace.region[birth])) == "temp" or not self._asked_by_op(birth):
             return self.owned(fact.layer, "workspace")
         return self.owned(*self._role(fact, chunk))
+
+    def _asked_by_op(self, birth: int) -> bool:
+        """Whether an op of the program asked for a chunk; else what helps one did (sums over replicas)."""
+        name = self._trace.text(self._op[birth])
+        return name is not None and (bool(self._spans) or self._names.fact(name) is not None)
 
     def _role(self, fact: OpFact, chunk: int) -> tuple[str | None, Category]:
         if fact.relayout:
@@ -255,7 +260,7 @@ class Classifier:
     def _fact(self, chunk: int) -> OpFact | None:
         """What is known of the op that made a chunk.
 
-        Of a chunk that no op asked for, of the op that was running on the thread.
+        Of a chunk that no op asked for by its name, of the op that was running on the thread.
         """
         birth = self._birth[chunk]
         if birth < 0:
@@ -265,12 +270,14 @@ class Classifier:
             if fact is not None:
                 return self._eager_gradients.get(chunk, fact)
         name = self._trace.text(self._op[birth])
-        if name is None:
-            running = self._reader[birth]
-            if running < 0 or self._trace.ops.end_ps[running] < self._trace.time_ps[birth]:
-                return None
-            name = self._names.executed[int(self._trace.ops.name[running])]
-        return self._names.fact(name)
+        fact = None if name is None else self._names.fact(name)
+        return self._fact_of_running(birth) if fact is None else fact
+
+    def _fact_of_running(self, birth: int) -> OpFact | None:
+        running = self._reader[birth]
+        if running < 0 or self._trace.ops.end_ps[running] < self._trace.time_ps[birth]:
+            return None
+        return self._names.fact(self._names.executed[int(self._trace.ops.name[running])])
 
     # --- the forward pass and what waits for the backward pass ---
 

@@ -36,6 +36,12 @@ def test_a_forward_result_that_nothing_waits_for_is_workspace() -> None:
     assert rows(ledger_of(step.trace(), FACTS))["m/b", "workspace"] == 8192
 
 
+def test_what_helps_an_op_is_its_workspace_whatever_it_calls_itself() -> None:
+    step = Recorder()
+    step.run("dw", [(0x9000, 8192)], [(0x9000, 8192)], region=None, asker="CollectiveAdapterImpl::TempChunk")
+    assert rows(ledger_of(step.trace(), FACTS)) == {("m/a", "workspace"): 8192}
+
+
 def test_a_forward_op_that_is_suspended_does_not_move_the_end_of_the_forward_pass() -> None:
     # GIVEN an op of a frozen layer that nothing waits for, and whose thread sleeps until the backward pass is over
     step = Recorder()
