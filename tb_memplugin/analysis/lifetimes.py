@@ -1,6 +1,7 @@
 """Allocator events to chunks with a birth and a death."""
 
 import dataclasses
+import re
 from typing import TypeAlias
 
 import numpy as np
@@ -97,6 +98,8 @@ _INPUT_OPS = frozenset({"IteratorGetNext", "optional", "OptionalGetValue", "Opti
 _RECEIVED = "SameWorkerRecvDone"
 """What TensorFlow calls the copy of a tensor that another device's op sent."""
 _SENT = ":_Send"
+_DEALS = "MultiDeviceIterator"
+_ARGUMENT = re.compile(r"placeholder(_\d+)?")
 
 
 def input_events(trace: AllocationTrace) -> Booleans:
@@ -120,7 +123,13 @@ def _takes_batch(name: str) -> bool:
 
 
 def _sends_batches_only(trace: AllocationTrace) -> bool:
-    """Whether all that was sent from device to device came from the op that takes a batch (``IteratorGetNext/_3``)."""
-    sent = {trace.strings[index] for index in set(trace.ops.name.tolist()) if trace.strings[index].endswith(_SENT)}
-    senders = [name.removesuffix(_SENT).rpartition("/") for name in sent]
-    return bool(senders) and all(_takes_batch(scope or name) for scope, _, name in senders)
+    """Whether all that was sent from device to device was a batch.
+
+    It came from the op that takes one (``IteratorGetNext/_3``), or, where an iterator deals out batches to several
+    devices, from the argument of the function in which it does (``placeholder_1/_5``).
+    """
+    ran = {trace.strings[index] for index in set(trace.ops.name.tolist())}
+    senders = [name.removesuffix(_SENT).rpartition("/") for name in ran if name.endswith(_SENT)]
+    names = [scope or name for scope, _, name in senders]
+    deals = any(name.startswith(_DEALS) for name in ran)
+    return bool(names) and all(_takes_batch(name) or (deals and _ARGUMENT.fullmatch(name)) for name in names)

@@ -57,13 +57,15 @@ def test_copies_in_another_layout_made_in_the_backward_pass() -> None:
     assert result == GRADIENT
 
 
-def received(*senders: str) -> AllocationTrace:
+def received(*senders: str, beside: tuple[str, ...] = ()) -> AllocationTrace:
+    """A device receives a tensor while `senders` send and the ops `beside` run."""
     step = Recorder()
-    for sender in senders:
-        step.run(sender, [])
+    for op in (*senders, *beside):
+        step.run(op, [])
     step.event(1, 0x70000, 4096, "SameWorkerRecvDone", "dynamic")
     trace = step.trace()
-    strings = tuple(f"{text.removesuffix(':Type')}:_Send" if text.endswith(":Type") else text for text in trace.strings)
+    sent = {f"{sender}:Type": f"{sender}:_Send" for sender in senders}
+    strings = tuple(sent.get(text, text) for text in trace.strings)
     return dataclasses.replace(trace, strings=strings)
 
 
@@ -71,8 +73,14 @@ def test_a_batch_that_the_host_sent_is_input() -> None:
     assert rows(ledger_of(received("IteratorGetNext/_3"), FACTS)) == {(None, "inputs"): 4096}
 
 
+def test_a_batch_that_an_iterator_deals_out_to_devices_is_input() -> None:
+    deals = received("placeholder/_7", "placeholder_1/_5", beside=("MultiDeviceIteratorFromStringHandle",))
+    assert rows(ledger_of(deals, FACTS)) == {(None, "inputs"): 4096}
+
+
 def test_what_else_may_have_been_sent_has_no_owner_it_could_be_wrong_about() -> None:
     assert (None, "inputs") not in rows(ledger_of(received("IteratorGetNext/_3", "layer/Cast/_5"), FACTS))
+    assert (None, "inputs") not in rows(ledger_of(received("placeholder/_7"), FACTS))
     assert (None, "inputs") not in rows(ledger_of(received(), FACTS))
 
 
