@@ -91,6 +91,7 @@ def test_page_of_a_layer(page: Page, each_reader: str, inspected: dict[str, Any]
 
 def test_from_the_overview_to_a_layer_and_back(page: Page, address: str, inspected: dict[str, Any]) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 41}))
+    assert frame.locator(".owners .leads").count() > 0  # they come with what the page waits for
     frame.locator(".owners .leads").first.click()
     expect(frame.locator(".layer-head h2")).to_be_visible()
     held = by_layer([row for row in snapshot_of(inspected, "frozen", 41)["ledger"] if row["layer"]])

@@ -34,3 +34,21 @@ export async function busy<T>(work: Promise<T>): Promise<T> {
     touch();
   }
 }
+
+/** Does the work after a delay, for which the page counts as busy; returns what calls it off. */
+export function later(milliseconds: number, work: () => void): () => void {
+  let timer: number | null = window.setTimeout(() => {
+    work();
+    end();
+  }, milliseconds);
+  const end = (): void => {
+    if (timer === null) return;
+    window.clearTimeout(timer);
+    timer = null;
+    running -= 1;
+    touch();
+  };
+  running += 1;
+  show();
+  return end;
+}

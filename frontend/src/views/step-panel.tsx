@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 
+import { later } from "../lib/activity";
 import { unitOf, type Unit } from "../lib/bytes";
 import { formatDuration, formatWallTime } from "../lib/format";
 import { categoryMeaning, groupKey, groupLabel } from "../model/categories";
@@ -161,8 +162,7 @@ export function Owners({ overview, row, unit }: { overview: Overview; row: numbe
   useEffect(() => {
     if (ref === null) return undefined;
     // Not for every step that the pointer passes over.
-    const timer = window.setTimeout(() => store.wantSnapshot(ref), 100);
-    return () => window.clearTimeout(timer);
+    return later(100, () => store.wantSnapshot(ref));
   }, [ref]);
   if (ref === null) return null;
   const { value, error } = store.snapshotOf(ref);
