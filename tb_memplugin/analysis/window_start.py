@@ -6,6 +6,7 @@ known if an earlier window saw the allocation or this one sees the end. Otherwis
 which anything was ever seen; that is taken for the size only if all these sizes together explain the bytes in use.
 """
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -80,22 +81,21 @@ def window_start(trace: AllocationTrace, facts: TraceFacts, found: Chunks, batch
     small = int(TOLERANCE * int(trace.in_use.max()))
     unknown = {item.address: item for item in items if not item.known}
     bounded, open_ended = _bounded(unknown.values(), _here(items, trace), facts)
-    # If it is just what lies behind the chunks, it is theirs, whatever was so before.
-    exact = small < sum(bounded.values()) <= left <= sum(bounded.values()) + small
-    unseen = 0 if exact else _unseen_inputs(facts, found.allocated[batches], items, left, small)
+    most = {**bounded, **open_ended}
+    earlier = _without_gone(facts, found)
+    unseen, proven = _batches_and_proven(facts, earlier, found.allocated[batches], items, bounded, most, left, small)
     left -= unseen or 0
     certain = bool(facts.earlier.chunks) and unseen is not None
-    proven = [] if exact else _still_proven(facts, unknown, {**bounded, **open_ended}, left)
-    more, rest = _as_proven(proven, unknown, {**bounded, **open_ended})
+    more, rest, proven = _as_proven(facts.window, proven, unknown, most)
     left -= sum(more.values()) + sum(row.allocated for row in rest)
     open_items = [item for address, item in unknown.items() if address not in more]
     bounded, open_ended = (
-        {address: size for address, size in most.items() if address not in more} for most in (bounded, open_ended)
+        {address: size for address, size in beyond.items() if address not in more} for beyond in (bounded, open_ended)
     )
     shared, shared_rest = _remainders(open_items, bounded, open_ended, left, small, certain)
     left -= sum(shared.values()) + sum(row.allocated for row in shared_rest)
     if certain and abs(left) <= small:
-        proven = [*proven, *_proven(facts.window, open_items, shared, shared_rest)]
+        proven = [*proven, *_proven(facts.window, open_items, shared, shared_rest, most)]
     more.update(shared)
     rows = (
         Standing(
@@ -111,52 +111,114 @@ def window_start(trace: AllocationTrace, facts: TraceFacts, found: Chunks, batch
     return WindowStart((*rows, *rest, *shared_rest), tuple(proven))
 
 
-def _still_proven(
-    facts: TraceFacts, unknown: Mapping[int, _Item], most: Mapping[int, int], left: int
-) -> list[KnownRemainders]:
-    """What earlier windows proved of chunks that have all stayed and can be as large; nothing if it is more than is
-    left.
+def _batches_and_proven(
+    facts: TraceFacts,
+    earlier: list[KnownRemainders],
+    sizes: Integers,
+    items: list[_Item],
+    bounded: Mapping[int, int],
+    most: Mapping[int, int],
+    left: int,
+    small: int,
+) -> tuple[int | None, list[KnownRemainders]]:
+    """What batches in waiting take of the unexplained bytes, as `_unseen_inputs` has it, and what of the chunks' sizes
+    is proven still.
+
+    No batch waits where sizes explain the bytes but for less than a batch: those that are proven, with all that lies
+    behind the other chunks; or else all that lies behind the chunks, whatever was so before.
     """
+    unknown = {item.address: item for item in items if not item.known}
+    proven = _still_proven(earlier, unknown, most, left)
+    sure = {address for known in proven for address in known.more}
+    explained = sum(sum(known.more.values()) + known.together for known in proven)
+    explained += sum(size for address, size in bounded.items() if address not in sure)
+    batch = min([small, *(size for size in sizes.tolist() if size > PIPELINE_SCALARS)])
+    if 0 <= left - explained < batch:
+        return 0, proven
+    if small < sum(bounded.values()) <= left <= sum(bounded.values()) + small:
+        return 0, []
+    unseen = _unseen_inputs(facts, sizes, items, left, small)
+    return unseen, _still_proven(earlier, unknown, most, left - (unseen or 0))
+
+
+def _without_gone(facts: TraceFacts, found: Chunks) -> list[KnownRemainders]:
+    """What earlier windows proved, without chunks that this one frees: how large these were is then known.
+
+    Nothing of what that contradicts.
+    """
+    old = found.birth == -1
+    freed = dict(zip(found.address[old].tolist(), found.allocated[old].tolist(), strict=True))
+    needs = {tensor.address: tensor.requested_bytes for tensor in facts.tensors}
+    needs |= {item.start_address: item.requested_bytes for item in facts.variables if item.start_address is not None}
+    gone = {address: freed[address] - rounded_bytes(needs[address]) for address in needs.keys() & freed.keys()}
+    kept = []
+    for known in facts.earlier.remainders:
+        beyond = [gone[address] - least for address, least in known.more.items() if address in gone]
+        stayed = all(facts.earlier.since.get(address, 0) <= known.window for address in known.more)
+        if stayed and all(size >= 0 for size in beyond) and sum(beyond) <= known.together:
+            more = {address: least for address, least in known.more.items() if address not in gone}
+            kept.append(dataclasses.replace(known, more=more, together=known.together - sum(beyond)))
+    return [known for known in kept if known.more]
+
+
+def _still_proven(
+    earlier: list[KnownRemainders], unknown: Mapping[int, _Item], most: Mapping[int, int], left: int
+) -> list[KnownRemainders]:
+    """What is proven of chunks that are all there and can be as large; nothing if it is more than is left."""
     valid = [
         known
-        for known in facts.earlier.remainders
-        if all(
-            address in unknown and facts.earlier.since.get(address, 0) <= known.window and least <= most.get(address, 0)
-            for address, least in known.more.items()
-        )
+        for known in earlier
+        if all(address in unknown and least <= most.get(address, 0) for address, least in known.more.items())
         and sum(most.get(address, 0) - least for address, least in known.more.items()) >= known.together
     ]
     return valid if sum(sum(known.more.values()) + known.together for known in valid) <= left else []
 
 
 def _as_proven(
-    proven: list[KnownRemainders], unknown: Mapping[int, _Item], most: Mapping[int, int]
-) -> tuple[dict[int, int], list[Standing]]:
-    """What earlier windows proved, shared out within what is known now: by address, and to kinds of chunks."""
+    window: int, proven: list[KnownRemainders], unknown: Mapping[int, _Item], most: Mapping[int, int]
+) -> tuple[dict[int, int], list[Standing], list[KnownRemainders]]:
+    """What earlier windows proved, shared out within what is known now: by address, to kinds of chunks, and as it is
+    known now.
+    """
     more: dict[int, int] = {}
     rest: list[Standing] = []
+    now: list[KnownRemainders] = []
     for known in proven:
+        if not known.together:
+            more.update(known.more)
+            now.append(known)
+            continue
+        items = [unknown[address] for address in known.more]
         beyond = {address: most.get(address, 0) - least for address, least in known.more.items()}
-        shares, of_kinds = _shares([unknown[address] for address in known.more], beyond, known.together)
-        more.update({address: least + shares.get(address, 0) for address, least in known.more.items()})
+        shares, of_kinds = _shares(items, beyond, known.together)
+        sizes = {address: least + shares.get(address, 0) for address, least in known.more.items()}
+        more.update(sizes)
         rest += of_kinds
-    return more, rest
+        now += _proven(window, items, sizes, of_kinds, most)
+    return more, rest, now
 
 
-def _proven(window: int, items: list[_Item], more: Mapping[int, int], rest: list[Standing]) -> list[KnownRemainders]:
-    """The remainders of a window in which they explain what was left, by kind of chunk.
+def _proven(
+    window: int, items: list[_Item], more: Mapping[int, int], rest: list[Standing], most: Mapping[int, int]
+) -> list[KnownRemainders]:
+    """The remainders of a window in which they explain what was left.
 
-    By category where some are only known to be of that.
+    Each by itself, but those that share bytes with others of their kind; by category where some are only known to be
+    of that.
     """
     mixed = {row.category for row in rest if row.trainable is None}
-    kinds: dict[tuple[Category, bool | None], dict[int, int]] = {}
-    for item in items:
-        kind = item.category, None if item.category in mixed else item.trainable
-        kinds.setdefault(kind, {})[item.address] = more.get(item.address, 0)
     together: Counter[tuple[Category, bool | None]] = Counter()
     for row in rest:
         together[row.category, None if row.category in mixed else row.trainable] += row.allocated
-    return [KnownRemainders(window, sizes, together[kind]) for kind, sizes in kinds.items()]
+    sharing: dict[tuple[Category, bool | None], dict[int, int]] = {}
+    alone: dict[int, int] = {}
+    for item in items:
+        kind = item.category, None if item.category in mixed else item.trainable
+        least = more.get(item.address, 0)
+        may_share = together[kind] and least < most.get(item.address, 0)
+        (sharing.setdefault(kind, {}) if may_share else alone)[item.address] = least
+    found = [KnownRemainders(window, {address: least}, 0) for address, least in alone.items()]
+    return found + [KnownRemainders(window, sizes, together[kind]) for kind, sizes in sharing.items()]
 
 
 def _remainders(

@@ -16,17 +16,20 @@ BASE = 1 << 30
 """Where the first variable lies."""
 
 
-def trace(start_in_use: int, *allocations: tuple[int, int], thread: str = "main") -> AllocationTrace:
-    """Allocations (address, bytes) that stay."""
-    address, size = (np.asarray(column, np.int64) for column in zip(*allocations, strict=True))
+def trace(
+    start_in_use: int, *allocations: tuple[int, int], freed: tuple[tuple[int, int], ...] = (), thread: str = "main"
+) -> AllocationTrace:
+    """Chunks (address, bytes) from before are freed; then allocations that stay."""
+    address, size = (np.asarray(column, np.int64) for column in zip(*freed, *allocations, strict=True))
     count = len(address)
     zeros = np.zeros(count, np.int64)
-    in_use = start_in_use + np.cumsum(size)
+    kind = np.where(np.arange(count) < len(freed), -1, 1)
+    in_use = start_in_use + np.cumsum(kind * size)
     return AllocationTrace(
         device="GPU:0",
         allocator="GPU_0_bfc",
         time_ps=np.arange(count),
-        kind=np.ones(count, np.int64),
+        kind=kind,
         address=address,
         allocated=size,
         requested=size,
@@ -215,3 +218,50 @@ def test_what_was_proven_of_several_is_told_more_closely_as_bounds_come_to_light
     assert sizes(0) == [("a", False, 3 * MIB), ("c", True, 2 * MIB)]
     half = MIB // 2
     assert sizes(half) == [("a", False, 2 * MIB + half), ("c", True, 2 * MIB), (None, None, half)]
+
+
+def test_how_large_a_chunk_was_is_known_when_it_is_freed() -> None:
+    # GIVEN two trainable layers, of which it is not known which has 1 MiB more than it needs
+    both = (("a", True, BASE, 2 * MIB), ("b", True, 2 * BASE, 2 * MIB))
+    proven = start(trace(5 * MIB + 256, (4 * BASE, MIB)), facts(*both, window=3)).remainders
+    # WHEN a later window frees the chunk of one, while a frozen layer of unknown size is there
+    places = (*both, ("c", False, 3 * BASE, 4 * MIB))
+
+    def sizes(of_b: int) -> dict[str | None, int]:
+        later = trace(9 * MIB + 256, (4 * BASE, MIB), freed=((2 * BASE, of_b),))
+        found = rows(later, facts(*places, window=7, remainders=proven))
+        return {row.layer: row.allocated for row in found}
+
+    # THEN the other one has what that had not
+    assert sizes(2 * MIB) == {"a": 3 * MIB, "c": 4 * MIB}
+    assert sizes(3 * MIB) == {"a": 2 * MIB, "c": 4 * MIB}
+
+
+def test_what_is_proven_of_a_chunk_by_itself_holds_although_others_move() -> None:
+    # GIVEN a frozen layer with 1 MiB up to the next address, and one with 512 KiB more than it needs
+    early = trace(5 * MIB + MIB // 2 + 256, (BASE + 3 * MIB, MIB))
+    found = start(early, facts(("a", False, BASE, 2 * MIB), ("b", False, 2 * BASE, 2 * MIB), window=3))
+    assert {row.layer: row.allocated for row in found.rows if row.layer} == {"a": 3 * MIB, "b": 2 * MIB + MIB // 2}
+    # WHEN the second one has moved, and a trainable one has come
+    moved = (("a", False, BASE, 2 * MIB), ("b", False, 5 * BASE, 2 * MIB), ("c", True, 3 * BASE, 4 * MIB))
+    known = facts(*moved, window=7, remainders=found.remainders, since={BASE: 1, 5 * BASE: 5, 3 * BASE: 5})
+    later = rows(trace(9 * MIB + MIB // 2 + 256, (4 * BASE, MIB)), known)
+    # THEN the first one's is known as before, and of the others that weights have it
+    assert next(row.allocated for row in later if row.layer == "a") == 3 * MIB
+    assert [(row.trainable, row.allocated) for row in later if row.address < 0] == [(None, MIB // 2)]
+
+
+def test_what_lies_behind_moved_weights_is_no_batch_where_it_explains_all_that_is_not_proven() -> None:
+    # GIVEN a frozen layer with 1 MiB more than it needs, so before the first batch was asked for
+    proven = start(trace(3 * MIB + 256, (4 * BASE, MIB)), facts(("a", False, BASE, 2 * MIB), window=3)).remainders
+    # WHEN a trainable one has moved since to where 1 MiB lies up to the next address, a batch
+    places = (("a", False, BASE, 2 * MIB), ("c", True, 2 * BASE, 4 * MIB))
+    known = facts(*places, window=7, remainders=proven, quiet_bytes=MIB, since={BASE: 1, 2 * BASE: 5})
+
+    def size(left: int) -> int:
+        later = trace(7 * MIB + 256 + left, (2 * BASE + 5 * MIB, MIB // 4), thread="tf_data_private")
+        return next(row.allocated for row in rows(later, known) if row.layer == "c")
+
+    # THEN that is its own if the bytes in use are just so many, whatever was so before
+    assert size(MIB) == size(MIB + 4096) == 5 * MIB
+    assert size(MIB + MIB // 2) == 4 * MIB
