@@ -310,13 +310,16 @@ def odd() -> Any:
 
 
 def two_models() -> Any:
-    """A layer shared by two models of the process, of which one is trained and the other only ran."""
+    """A layer shared by two models of the process, of which one is trained and the other only ran.
+
+    The data is small: the unused rest of its chunk is not always told from that of the other model's weights.
+    """
     trunk = L.Dense(512, activation="relu", name="trunk")
-    first = keras.Sequential([keras.Input((64,)), trunk, L.Dense(10, name="head")], name="first")
-    second = keras.Sequential([keras.Input((64,)), trunk, L.Dense(700, name="head")], name="second")
-    second(noise(4, 64))
+    first = keras.Sequential([keras.Input((4,)), trunk, L.Dense(10, name="head")], name="first")
+    second = keras.Sequential([keras.Input((4,)), trunk, L.Dense(700, name="head")], name="second")
+    second(noise(4, 4))
     first.keep = [second]
-    return first, noise(2048, 64), classes(2048)
+    return first, noise(2048, 4), classes(2048)
 
 
 def mirrored() -> Any:

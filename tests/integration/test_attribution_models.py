@@ -173,7 +173,7 @@ def test_weights_of_a_model_that_only_ran_are_its_own_and_a_shared_layer_is_coun
     answer = trained("two_models")
     assert share(answer, "unattributed") <= 0.005
     weights = requested(answer, "weights")
-    assert weights["first/trunk"] == 4 * (64 * 512 + 512)
+    assert weights["first/trunk"] == 4 * (4 * 512 + 512)
     assert weights["first/head"] == 4 * (512 * 10 + 10)
     assert weights["second/head"] == 4 * (512 * 700 + 700)
     assert set(weights) - {None} == {"first/trunk", "first/head", "second/head"}
