@@ -25,7 +25,7 @@ test-python: $(VENV)/.test
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test
 
-test-browser: $(VENV)/.test browser frontend/node_modules/.package-lock.json
+test-browser: browser frontend/node_modules/.package-lock.json
 	$(BIN)/python -m pytest tests/browser
 
 install: $(VENV)/.test frontend/node_modules/.package-lock.json ## everything for development, in $(VENV) and frontend/node_modules
@@ -34,6 +34,7 @@ check: install ## ruff, mypy --strict, tsc, eslint, import arrows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
+	$(BIN)/mypy --strict --python-version 3.10
 	cd frontend && npm run check
 	$(BIN)/python -m pytest -q tests/unit/test_architecture_python.py
 
@@ -47,7 +48,7 @@ fresh: build ## fail if the committed page is not what its sources give
 bench: install ## benchmarks of recording, reading and serving; prints ratios measured in one run
 	for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-screenshots: $(VENV)/.test browser ## pictures of the tab on the demos' runs, into docs/screenshots
+screenshots: browser ## pictures of the tab on the demos' runs, into docs/screenshots
 	test -d $(LOGDIR)/frozen || $(BIN)/python demo/frozen_backbone.py --logdir $(LOGDIR)
 	$(BIN)/python demo/out_of_memory.py --logdir $(LOGDIR)
 	$(BIN)/python tests/browser/screenshots.py $(LOGDIR) docs/screenshots
@@ -73,7 +74,10 @@ $(VENV)/.test: setup.py $(VENV)/.record
 frontend/node_modules/.package-lock.json: frontend/package-lock.json
 	cd frontend && npm ci --no-audit --no-fund
 
+# Chromium, and what the Node that Playwright brings needs: a minimal Debian has neither.
 .PHONY: browser
-browser:
-	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || command -v chromium-browser >/dev/null \
-	  || { $(SUDO) apt-get update && $(SUDO) apt-get install -y --no-install-recommends chromium; }
+browser: $(VENV)/.test
+	@set --; \
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || command -v chromium-browser >/dev/null || set -- chromium; \
+	$(BIN)/python -m playwright --version >/dev/null 2>&1 || set -- "$$@" libatomic1; \
+	test $$# -eq 0 || { $(SUDO) apt-get update && $(SUDO) apt-get install -y --no-install-recommends "$$@"; }

@@ -1,6 +1,6 @@
 """Memory of TensorFlow training runs, for TensorBoard.
 
-Recording needs TensorFlow, reading and viewing do not: names are looked up on first use so that neither pays for the
+Recording needs TensorFlow; reading and viewing do not. Names are imported on first use, so that neither pays for the
 other.
 """
 
@@ -11,24 +11,58 @@ from tb_memplugin.version import __version__
 
 if TYPE_CHECKING:
     from tb_memplugin import summary
-    from tb_memplugin.loading import load
+    from tb_memplugin.commands.loading import load
+    from tb_memplugin.errors import (
+        FormatError,
+        MemoryPluginError,
+        NewerFormatError,
+        NotFoundError,
+        RecordingError,
+        RequestError,
+    )
+    from tb_memplugin.model import Run, Snapshot
     from tb_memplugin.recorder.callback import MemoryCallback
+    from tb_memplugin.recorder.memory_summary import memory_summary
     from tb_memplugin.recorder.session import MemoryRecorder
 
-__all__ = ["MemoryCallback", "MemoryRecorder", "__version__", "load", "summary"]
+__all__ = [
+    "FormatError",
+    "MemoryCallback",
+    "MemoryPluginError",
+    "MemoryRecorder",
+    "NewerFormatError",
+    "NotFoundError",
+    "RecordingError",
+    "RequestError",
+    "Run",
+    "Snapshot",
+    "__version__",
+    "load",
+    "memory_summary",
+    "summary",
+]
 
-_HOMES = {
-    "MemoryCallback": "tb_memplugin.recorder.callback",
-    "MemoryRecorder": "tb_memplugin.recorder.session",
-    "load": "tb_memplugin.loading",
+_MODULES = {
+    "FormatError": "errors",
+    "MemoryCallback": "recorder.callback",
+    "MemoryPluginError": "errors",
+    "MemoryRecorder": "recorder.session",
+    "NewerFormatError": "errors",
+    "NotFoundError": "errors",
+    "RecordingError": "errors",
+    "RequestError": "errors",
+    "Run": "model",
+    "Snapshot": "model",
+    "load": "commands.loading",
+    "memory_summary": "recorder.memory_summary",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "summary":
         return importlib.import_module("tb_memplugin.summary")
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"tb_memplugin.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'tb_memplugin' has no attribute {name!r}; it offers {', '.join(__all__)}")
 
 

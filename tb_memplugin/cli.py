@@ -1,4 +1,4 @@
-"""``tb-memplugin``: the facts of the tab in the terminal. A user's error is one line on stderr and exit code 2."""
+"""``tb-memplugin``: the data of the Memory tab in the terminal. User errors print one line and exit with code 2."""
 
 import argparse
 import json
@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
 from tb_memplugin.analysis.facts import device_facts
+from tb_memplugin.commands.import_files import import_files
+from tb_memplugin.commands.inspect_table import clean, format_run
+from tb_memplugin.commands.loading import load
 from tb_memplugin.errors import MemoryPluginError, NotFoundError
-from tb_memplugin.import_files import import_files
-from tb_memplugin.inspect_table import clean, format_run
-from tb_memplugin.loading import load
 from tb_memplugin.model import PHASES, Run
-from tb_memplugin.units import format_bytes
+from tb_memplugin.model.units import format_bytes
 from tb_memplugin.version import __version__
 
 USER_ERROR = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line (default: that of the process) and returns its exit code."""
+    """Run the command line (default: `sys.argv`) and return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         code: int = options.command(options)
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tb-memplugin: {clean(str(error))}", file=sys.stderr)
         return USER_ERROR
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; Python would complain again when it closes stdout.
+        # The pipe's reader (head, less) has ended; Python would raise again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tb-memplugin",
-        description="Where a TensorFlow training run's device memory goes, by layer and kind of use.",
+        description="Shows the device memory of TensorFlow training runs by layer and category.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -50,53 +50,53 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     inspect = commands.add_parser(
-        "inspect", help="show what was recorded", description="Shows the facts of the Memory tab, without TensorFlow."
+        "inspect", help="print recorded runs", description="Prints the data of the Memory tab, without TensorFlow."
     )
-    inspect.add_argument("logdir", metavar="LOGDIR", help="the directory that TensorBoard's --logdir names")
+    inspect.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
     inspect.add_argument("--run", metavar="R", help="only this run")
-    inspect.add_argument("--step", metavar="S", type=_step, help="snapshots of this step, layers as they were then")
+    inspect.add_argument("--step", metavar="S", type=_step, help="snapshots, failures and layers at this step")
     inspect.add_argument("--device", metavar="D", help="only this device, e.g. GPU:0")
-    inspect.add_argument("--phase", choices=PHASES, help="only snapshots of this phase")
+    inspect.add_argument("--phase", choices=PHASES, help="only snapshots and failures of this phase")
     inspect.add_argument(
-        "--format", choices=("table", "json"), default="table", help="for people (default), or one JSON object"
+        "--format", choices=("table", "json"), default="table", help="tables (default), or one JSON object"
     )
-    inspect.add_argument(
-        "--all-attempts", action="store_true", help="keep the steps of sessions that a later one repeats"
-    )
+    inspect.add_argument("--all-attempts", action="store_true", help="keep steps that a later session repeats")
     inspect.set_defaults(command=_inspect)
 
 
 def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     report = commands.add_parser(
         "report",
-        help="write one page that opens from disk",
-        description="Writes the Memory tab and what it shows of one or two runs into one HTML file, which needs "
-        "neither TensorBoard nor a network.",
+        help="write a standalone HTML page",
+        description="Writes the Memory tab with the data of the selected runs into one HTML file that opens without "
+        "TensorBoard or network.",
     )
-    report.add_argument("logdir", metavar="LOGDIR", help="the directory that TensorBoard's --logdir names")
-    report.add_argument("-o", "--output", metavar="FILE.html", required=True, help="the file; replaced if it is there")
+    report.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
     report.add_argument(
-        "--run", metavar="R", action="append", default=[], help="this run, up to 8 times (default: the newest two)"
+        "-o", "--output", metavar="FILE.html", required=True, help="output file; overwritten if it exists"
+    )
+    report.add_argument(
+        "--run", metavar="R", action="append", default=[], help="run to include, up to 8 times (default: newest two)"
     )
     report.set_defaults(command=_report)
 
 
 def _add_import(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    taking = commands.add_parser(
+    importing = commands.add_parser(
         "import",
-        help="take in a dump, a log or a profile",
-        description="Takes files of TensorFlow's own into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs of a job that "
-        "ran out of memory, profiles (*.xplane.pb).",
+        help="import a memory dump, a log or a profile",
+        description="Imports files that TensorFlow wrote into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs of jobs "
+        "that ran out of memory, profiles (*.xplane.pb).",
     )
-    taking.add_argument("paths", metavar="PATH", nargs="+", help="the files; what belongs together, in one call")
-    taking.add_argument("--logdir", metavar="LOGDIR", required=True, help="the directory of the runs; made if missing")
-    taking.add_argument("--run", metavar="NAME", help="the run's name (default: after the first file)")
-    taking.set_defaults(command=_import)
+    importing.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
+    importing.add_argument("--logdir", metavar="LOGDIR", required=True, help="log directory; created if missing")
+    importing.add_argument("--run", metavar="NAME", help="name of the run (default: from the first file's name)")
+    importing.set_defaults(command=_import)
 
 
 def _report(options: argparse.Namespace) -> int:
-    # The server's half is not needed by the other commands, and takes a while to import.
-    from tb_memplugin.report.page import write_report
+    # Other commands do not need the server, which is slow to import.
+    from tb_memplugin.commands.report.page import write_report
 
     contents, size = write_report(options.logdir, options.output, options.run)
     print(f"{options.output}: {format_bytes(size)}, with {clean(', '.join(contents.runs))}")
@@ -125,22 +125,21 @@ def _inspect(options: argparse.Namespace) -> int:
 def _selected_runs(runs: Mapping[str, Run], options: argparse.Namespace) -> dict[str, Run]:
     if not runs:
         raise NotFoundError(
-            f"there are no memory records under {options.logdir}; "
-            "record some with tb_memplugin.MemoryCallback or MemoryRecorder"
+            f"no memory records under {options.logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
         )
     if options.run is not None and options.run not in runs:
-        raise NotFoundError(f"there is no run {options.run!r}; there are: {', '.join(runs)}")
+        raise NotFoundError(f"no run {options.run!r}; available: {', '.join(runs)}")
     selected = {name: runs[name] for name in runs if options.run in (None, name)}
     if options.device is not None:
         devices = {name: [facts.device for facts in device_facts(run)] for name, run in selected.items()}
         selected = {name: run for name, run in selected.items() if options.device in devices[name]}
         if not selected:
             known = sorted({device for names in devices.values() for device in names})
-            raise NotFoundError(f"there is no device {options.device!r}; there are: {', '.join(known) or 'none'}")
+            raise NotFoundError(f"no device {options.device!r}; available: {', '.join(known) or 'none'}")
     return selected
 
 
 def _step(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a step; give a whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"step must be an integer >= 0. Received: {text!r}")
     return int(text)

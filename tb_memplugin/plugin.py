@@ -1,4 +1,4 @@
-"""The Memory tab as a TensorBoard plugin. What answers requests is imported with the first of them."""
+"""The Memory tab as a TensorBoard plugin. The server is imported with the first request, to keep startup fast."""
 
 import threading
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request, Response
 
-from tb_memplugin.metadata import PLUGIN_NAME
+from tb_memplugin.events.metadata import PLUGIN_NAME
 
 if TYPE_CHECKING:
     from tb_memplugin.server.routes import Server
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 ROUTES = (
     *("runs", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
     *("timelines", "timeline"),
-    *("maps", "map", "fits", "oom", "card"),
+    *("maps", "map", "oom", "device_memory"),
     *("index.js", "static/*"),
 )
 
 
 class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard has no types
-    """The plugin. Any field of `context` may be None; then there are no runs."""
+    """The plugin. Any field of `context` may be None; without a data provider there are no runs."""
 
     plugin_name = PLUGIN_NAME
 
@@ -34,21 +34,21 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard h
         return {f"/{route}": self._application(route) for route in ROUTES}
 
     def is_active(self) -> bool:
-        """False: TensorBoard itself shows the tab as soon as there is data of this plugin."""
+        """False: TensorBoard activates the tab itself once a run has data of this plugin."""
         return False
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
-        """How the page is loaded."""
+        """The page's module and the tab's name."""
         return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="Memory")
 
     def _application(self, route: str) -> Any:
         @Request.application
         def application(request: Request) -> Response:
-            return self._answering().respond(route, request)
+            return self._get_server().respond(route, request)
 
         return application
 
-    def _answering(self) -> "Server":
+    def _get_server(self) -> "Server":
         with self._lock:
             if self._server is None:
                 from tb_memplugin.server.routes import Server

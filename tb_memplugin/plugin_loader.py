@@ -1,4 +1,4 @@
-"""The entry point. TensorBoard imports this module at every start, and does not start if that fails."""
+"""The entry point. TensorBoard imports this module at startup, and does not start if the import fails."""
 
 from typing import Any
 
@@ -9,19 +9,19 @@ _ALL_SAMPLES = 0
 
 
 class MemoryLoader(base_plugin.TBLoader):  # type: ignore[misc]  # tensorboard has no types
-    """Makes the plugin; everything else is imported only then."""
+    """Creates the plugin, and imports its other modules only then."""
 
     def fix_flags(self, flags: Any) -> None:
-        """Asks for all of this plugin's events to be kept, unless the user said how many: a second line of defence."""
+        """Keep all events of this plugin, unless the user passed a number. The rotation of tags does not rely on it."""
         try:
             samples = dict(flags.samples_per_plugin or {})
             samples.setdefault(_NAME, _ALL_SAMPLES)
             flags.samples_per_plugin = samples
         except Exception:
-            return  # another TensorBoard's flags; the tags' rotation keeps every event anyway
+            return  # this TensorBoard has other flags
 
     def load(self, context: base_plugin.TBContext) -> Any:
-        """The plugin; TensorBoard reports an exception here and goes on without the tab."""
+        """Create the plugin; if this raises, TensorBoard reports it and runs without the tab."""
         from tb_memplugin.plugin import MemoryPlugin
 
         return MemoryPlugin(context)

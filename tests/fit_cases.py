@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from reading_cases import MIB, make_map
 
-from tb_memplugin.analysis.bfc import would_fit
-from tb_memplugin.model import FREE, IN_USE, UNKNOWN_STATE, AllocatorMap
+from tb_memplugin.allocator.fit import would_fit
+from tb_memplugin.model import FREE, IN_USE, UNKNOWN_STATE, MemoryMap
 
 FILE = pathlib.Path(__file__).parent / "golden" / "fits.json"
 LIMITED = make_map(3, capacity=16 * MIB)
@@ -20,15 +20,15 @@ IDLE = dataclasses.replace(LIMITED, state=np.asarray([IN_USE, IN_USE, FREE, FREE
 HUGE = dataclasses.replace(LIMITED, bytes=LIMITED.bytes * 64, region_bytes=LIMITED.region_bytes * 64)
 MAPS = {
     "a pool at its limit": LIMITED,
-    "a pool that may grow": dataclasses.replace(LIMITED, capacity_bytes=24 * MIB),
+    "a pool that can grow": dataclasses.replace(LIMITED, capacity_bytes=24 * MIB),
     "a limit between two steps of 256 bytes": dataclasses.replace(LIMITED, capacity_bytes=24 * MIB + 100),
-    "a limit that is not known": dataclasses.replace(LIMITED, capacity_bytes=None),
+    "an unknown limit": dataclasses.replace(LIMITED, capacity_bytes=None),
     "an idle region of the CPU's": IDLE,
     "an idle region of a GPU's": dataclasses.replace(IDLE, device="GPU:0"),
     "an idle region of a worker's GPU": dataclasses.replace(IDLE, device="worker_1/GPU:0"),
-    "blocks that were not seen": dataclasses.replace(LIMITED, complete=False, in_use_bytes=6 * MIB),
-    "a pool that is not known": dataclasses.replace(LIMITED, complete=False, pool_bytes=None, capacity_bytes=None),
-    "stretches that are not known": dataclasses.replace(
+    "chunks of unknown state": dataclasses.replace(LIMITED, complete=False, in_use_bytes=6 * MIB),
+    "an unknown pool": dataclasses.replace(LIMITED, complete=False, pool_bytes=None, capacity_bytes=None),
+    "addresses of unknown state": dataclasses.replace(
         LIMITED, complete=False, state=np.asarray([IN_USE, UNKNOWN_STATE, FREE, IN_USE, UNKNOWN_STATE])
     ),
     "nothing free": dataclasses.replace(LIMITED, state=np.full(5, IN_USE), in_use_bytes=16 * MIB),
@@ -53,13 +53,13 @@ def golden() -> dict[str, Any]:
     }
 
 
-def _described(taken: AllocatorMap) -> dict[str, Any]:
-    chunks = zip(taken.bytes.tolist(), taken.state.tolist(), taken.region.tolist(), strict=True)
+def _described(memory_map: MemoryMap) -> dict[str, Any]:
+    chunks = zip(memory_map.bytes.tolist(), memory_map.state.tolist(), memory_map.region.tolist(), strict=True)
     return {
-        **{name: getattr(taken, name) for name in ("device", "pool_bytes", "in_use_bytes", "capacity_bytes")},
-        "complete": taken.complete,
+        **{name: getattr(memory_map, name) for name in ("device", "pool_bytes", "in_use_bytes", "capacity_bytes")},
+        "complete": memory_map.complete,
         "chunks": [list(chunk) for chunk in chunks],
-        "region_bytes": taken.region_bytes.tolist(),
+        "region_bytes": memory_map.region_bytes.tolist(),
     }
 
 

@@ -3,39 +3,44 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.post_mortem import Death, post_mortem
-from tb_memplugin.codec import MISSING
+from tb_memplugin.attribution.oom_event import OomEvent
+from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import (
     FREE,
     IN_USE,
+    MISSING,
     PHASES,
-    AllocatorMap,
     Band,
     ChunkOwner,
+    CompiledSpan,
     DeviceSamples,
-    HeldRow,
+    HeldTensorGroup,
     Layer,
     LayerActivations,
     LayerTable,
     LedgerRow,
+    MemoryMap,
     Oom,
     Phase,
-    PlannedSpan,
+    Replay,
     Samples,
+    SavedRow,
     Snapshot,
     Timeline,
 )
-from tb_memplugin.run_writer import RunWriter
 
 DEVICE = "CPU:0"
 BASE_ADDRESS = 0x7F00_0000_0040
 MIB = 1 << 20
 START = 1_790_000_000.0
+MEASURED = {5: (512 * MIB, 256 * MIB), 12: (512 * MIB, 128 * MIB), 42: (1024 * MIB, 512 * MIB)}
+"""The pool and its largest free chunk at steps of `write_small_run`."""
 
 
 def make_samples(
@@ -47,11 +52,17 @@ def make_samples(
     in_use: Sequence[int] | None = None,
     epoch: int = 0,
     start: float = START,
+    pools: Mapping[int, tuple[int, int]] | None = None,
 ) -> Samples:
-    """Samples with the given peaks, half a second a step, in use one MiB below the peak unless given."""
+    """Samples with the given peaks, half a second a step, in use one MiB below the peak unless given.
+
+    `pools` maps measured steps to their pool and its largest free chunk.
+    """
     count = len(steps)
     missing = np.full(count, MISSING)
     peak = np.asarray(peaks, np.int64)
+    measured = [(pools or {}).get(step, (MISSING, MISSING)) for step in steps]
+    pool, largest = np.asarray(measured, np.int64).reshape(-1, 2).T
     return Samples(
         step=np.asarray(steps, np.int64),
         phase=np.full(count, PHASES.index(phase)),
@@ -66,6 +77,8 @@ def make_samples(
                 driver_process_bytes=missing,
                 driver_used_bytes=missing,
                 driver_total_bytes=missing,
+                pool_bytes=pool,
+                largest_free_bytes=largest,
             )
         },
     )
@@ -111,13 +124,17 @@ def make_snapshot(
     device: str = DEVICE,
     phase: Phase = "train",
     unattributed: int = 4096,
+    rounding: int = 512,
+    replay: Replay | None = None,
+    held_tensors: tuple[HeldTensorGroup, ...] = (),
 ) -> Snapshot:
-    """A snapshot whose ledger holds exactly the given bytes, 512 of the activations being rounding."""
+    """A snapshot whose ledger holds exactly the given bytes, some of the activations' chunks being rounding."""
     ledger = (
-        LedgerRow("model/backbone", "activations", None, activations, 512),
+        LedgerRow("model/backbone", "activations", None, activations - rounding, 0),
         LedgerRow("model/backbone", "weights", False, frozen, 0),
         LedgerRow(None, "unattributed", None, unattributed, None),
         LedgerRow("model/head", "weights", True, trainable, 0),
+        *((LedgerRow("model/backbone", "rounding", None, rounding, rounding),) if rounding else ()),
     )
     return Snapshot(
         step=step,
@@ -130,16 +147,25 @@ def make_snapshot(
         largest_free_bytes=128 * MIB,
         capacity_bytes=2048 * MIB,
         fragmentation=0.25,
-        rounding_bytes=512,
+        rounding_bytes=rounding,
         ledger=ledger,
-        held_for_backward=(HeldRow("model/backbone", activations - 512),),
+        saved_for_backward=(SavedRow("model/backbone", activations - rounding),),
         not_available=("the map is not available, because this is a test",),
+        replay=replay,
+        held_tensors=held_tensors,
     )
 
 
-def make_map(step: int | None, *, device: str = DEVICE, capacity: int = 2048 * MIB) -> AllocatorMap:
+REPLAY = Replay(addresses=3079, of_addresses=3080, chunks=658, of_chunks=659, peak_bytes=600 * MIB)
+HELD_TENSORS = (
+    HeldTensorGroup((32, 10), "float32", 40, 51_200, "list `history` in module __main__"),
+    HeldTensorGroup((), "float32", 1, 4, None),
+)
+
+
+def make_map(step: int | None, *, device: str = DEVICE, capacity: int = 2048 * MIB) -> MemoryMap:
     """16 MiB in two regions: 7 MiB in use by two owners, 1 MiB by nobody known; holes of 2 and 6 MiB, one pinned."""
-    return AllocatorMap(
+    return MemoryMap(
         step=step,
         phase=None if step is None else "train",
         device=device,
@@ -165,7 +191,9 @@ def make_map(step: int | None, *, device: str = DEVICE, capacity: int = 2048 * M
 
 def make_timeline(step: int, *, device: str = DEVICE, phase: Phase = "train") -> Timeline:
     """Five moments; at the third, its peak, the ledger of `make_snapshot` is live."""
-    ledger = make_snapshot(step).ledger
+    ledger = list(make_snapshot(step).ledger)
+    rounding = ledger.pop()
+    ledger[0] = dataclasses.replace(ledger[0], bytes=ledger[0].bytes + rounding.bytes, rounding_bytes=rounding.bytes)
     weights = [row.category in ("weights", "unattributed") for row in ledger]
     return Timeline(
         step=step,
@@ -189,15 +217,15 @@ def make_timeline(step: int, *, device: str = DEVICE, phase: Phase = "train") ->
         owners=tuple(ChunkOwner(row.layer, row.category, row.trainable) for row in ledger),
         ops=("model/backbone/Relu",),
         bands=(Band("forward", 0, 2), Band("backward", 2, 3), Band("backward_and_update", 3, 4), Band("update", 4, 5)),
-        planned=(PlannedSpan(1, 2),),
+        compiled=(CompiledSpan(1, 2),),
         not_available=("the times are not available, because this is a test",),
     )
 
 
 def make_oom(step: int) -> Oom:
     """8 MiB asked for of the map's 8 MiB free, at its limit."""
-    death = Death(
-        "1", "died", DEVICE, START + step / 2, step, "train", 8 * MIB, "model/head/Relu", "model/head", "[16]"
+    death = OomEvent(
+        "1", "failed", DEVICE, START + step / 2, step, "train", 8 * MIB, "model/head/Relu", "model/head", "[16]"
     )
     return post_mortem(death, make_map(step, capacity=16 * MIB))
 
@@ -211,7 +239,10 @@ def make_activations(steps: Sequence[int], layers: Sequence[str], values: Any) -
 def write_small_run(
     directory: str | os.PathLike[str], *, worker: str = "", start: float = START, allocator: bool = False
 ) -> None:
-    """60 steps in two epochs, a peak of 700 MiB at step 41, an unfreezing at 30, two snapshots, a validation pass."""
+    """60 steps in two epochs, a peak of 700 MiB at step 41, an unfreezing at 30, two snapshots, a validation pass.
+
+    At the ends of the steps of `MEASURED` the pool was measured.
+    """
     writer = RunWriter(directory, versions={"tensorflow": "2.21.0"}, worker=worker)
     writer.layer_table(make_table(0, unfrozen=False))
     for first in range(0, 60, 10):
@@ -219,11 +250,11 @@ def write_small_run(
         peaks = [700 * MIB if step == 41 else 200 * MIB + step for step in steps]
         if first == 30:
             writer.layer_table(make_table(30, unfrozen=True, reason="model/backbone became trainable"))
-        writer.samples(make_samples(steps, peaks, epoch=first // 30, start=start))
+        writer.samples(make_samples(steps, peaks, epoch=first // 30, start=start, pools=MEASURED))
         if first == 0:
-            writer.snapshot(make_snapshot(3))
+            writer.snapshot(make_snapshot(3, replay=REPLAY, held_tensors=HELD_TENSORS))
             if allocator:
-                writer.allocator_map(make_map(3))
+                writer.memory_map(make_map(3))
                 writer.timeline(make_timeline(3))
         if first == 40:
             writer.snapshot(make_snapshot(41, frozen=0, trainable=4_002_000, activations=600 * MIB))

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tb_memplugin.analysis.attribution import attribute
+from tb_memplugin.attribution.ledger import attribute
 from tb_memplugin.model import Snapshot
-from tb_memplugin.trace import AllocationTrace, GraphFacts, Intervals, OpFact, TraceFacts
+from tb_memplugin.model.trace import AllocationTrace, GraphFacts, Intervals, OpFact, TraceFacts
 
 ACTIONS = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 100_000)), min_size=1, max_size=60)
 """Slots and sizes for `any_step`."""
@@ -47,9 +47,18 @@ class Recorder:
         for address, size in allocate:
             self.event(1, address, size, op, "output")
 
-    def event(self, kind: int, address: int, size: int, op: str | None = None, region: str | None = None) -> None:
+    def event(
+        self,
+        kind: int,
+        address: int,
+        size: int,
+        op: str | None = None,
+        region: str | None = None,
+        allocated: int | None = None,
+    ) -> None:
+        """One event; the chunk is the rounded request unless `allocated` is given."""
         self.time += 1
-        allocated = -(-size // 256) * 256
+        allocated = -(-size // 256) * 256 if allocated is None else allocated
         self.in_use += kind * allocated
         available = LIMIT - self.in_use
         row = (self.time, kind, address, allocated, size, self._text(op), self._text(region), self.in_use, available)
@@ -97,7 +106,7 @@ def graph(**ops: OpFact) -> tuple[GraphFacts, ...]:
     return (GraphFacts("train", {name.replace("__", "/"): fact for name, fact in ops.items()}, {}, True),)
 
 
-FORWARD_A = OpFact("m/a", "forward", awaited=True)
+FORWARD_A = OpFact("m/a", "forward", saved_for_backward=True)
 FORWARD_B = OpFact("m/b", "forward")
 BACKWARD = OpFact("m/a", "backward")
 GRADIENT = OpFact("m/a", "backward", is_gradient=True, gradient_of="m/a")

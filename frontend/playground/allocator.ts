@@ -1,8 +1,9 @@
 /** Made-up answers of the routes about the allocator, for the training of a plan. */
 
-import type { Bin, ChunkOwner, MapRef, Pin } from "../src/model/allocator-map";
-import type { Card, Segment } from "../src/model/card";
+import type { Bin, ChunkOwner, MapRef, BlockingChunks } from "../src/model/memory-map";
+import type { DeviceMemory, Segment } from "../src/model/device-memory";
 import type { Oom } from "../src/model/oom";
+import type { LedgerRow } from "../src/model/snapshot";
 import { encodeColumns } from "./encode";
 import { ledgerAt, snapshotAt, type Plan } from "./training";
 
@@ -15,7 +16,14 @@ interface Piece {
   owner: number;
 }
 
-/** Two regions: the ledger's rows cut into chunks, a hole after every second one, the rest in one block at the end. */
+/** No chunk is rounding alone. */
+const ownerOf = ({ layer, category, trainable }: LedgerRow): ChunkOwner => ({
+  layer,
+  category: category === "rounding" ? "workspace" : category,
+  trainable,
+});
+
+/** Two regions: the ledger's rows cut into chunks, a hole after every second one, the rest in one chunk at the end. */
 function piecesOf(plan: Plan, step: number): { pieces: Piece[]; owners: ChunkOwner[] } {
   const ledger = ledgerAt(plan, step);
   const { pool_bytes, in_use_bytes } = snapshotAt(plan, step);
@@ -33,7 +41,7 @@ function piecesOf(plan: Plan, step: number): { pieces: Piece[]; owners: ChunkOwn
     }
   });
   pieces.push({ bytes: free, state: 0, owner: NaN });
-  return { pieces, owners: ledger.map(({ layer, category, trainable }) => ({ layer, category, trainable })) };
+  return { pieces, owners: ledger.map(ownerOf) };
 }
 
 function binsOf(pieces: readonly Piece[]): Bin[] {
@@ -47,17 +55,17 @@ function binsOf(pieces: readonly Piece[]): Bin[] {
   return [...bins.values()].sort((a, b) => a.bin_bytes - b.bin_bytes);
 }
 
-function pinsOf(pieces: readonly Piece[]): Pin[] {
-  const pins = new Map<number, Pin>();
+function blockingChunksOf(pieces: readonly Piece[]): BlockingChunks[] {
+  const found = new Map<number, BlockingChunks>();
   pieces.forEach(({ bytes, state, owner }, index) => {
     const [before, after] = [pieces[index - 1], pieces[index + 1]];
     if (state !== 1 || before?.state !== 0 || after?.state !== 0) return;
     const place = Number.isNaN(owner) ? -1 : owner;
     const joined = before.bytes + bytes + after.bytes;
-    const pin = pins.get(place) ?? { owner: place, chunks: 0, bytes: 0, joined_bytes: 0 };
-    pins.set(place, { owner: place, chunks: pin.chunks + 1, bytes: pin.bytes + bytes, joined_bytes: Math.max(pin.joined_bytes, joined) });
+    const one = found.get(place) ?? { owner: place, chunks: 0, bytes: 0, joined_bytes: 0 };
+    found.set(place, { owner: place, chunks: one.chunks + 1, bytes: one.bytes + bytes, joined_bytes: Math.max(one.joined_bytes, joined) });
   });
-  return [...pins.values()].sort((a, b) => b.joined_bytes - a.joined_bytes);
+  return [...found.values()].sort((a, b) => b.joined_bytes - a.joined_bytes);
 }
 
 export function mapRefOf(plan: Plan, step: number): MapRef {
@@ -104,10 +112,10 @@ export function mapOf(plan: Plan, step: number): Uint8Array<ArrayBuffer> {
       unreserved_bytes: 0,
       rounding_bytes: 0,
       owned_bytes: sum(pieces.filter(({ owner }) => !Number.isNaN(owner))),
-      not_seen_bytes: sum(pieces.filter(({ owner, state }) => state === 1 && Number.isNaN(owner))),
+      owner_unknown_bytes: sum(pieces.filter(({ owner, state }) => state === 1 && Number.isNaN(owner))),
       unknown_bytes: 0,
       bins: binsOf(pieces),
-      pins: pinsOf(pieces),
+      blocking_chunks: blockingChunksOf(pieces),
     },
   };
   return encodeColumns(head, {
@@ -122,7 +130,7 @@ export function mapOf(plan: Plan, step: number): Uint8Array<ArrayBuffer> {
   });
 }
 
-export function cardOf(plan: Plan, step: number): Card {
+export function deviceMemoryOf(plan: Plan, step: number): DeviceMemory {
   const { in_use_bytes, pool_bytes, capacity_bytes, device, phase } = snapshotAt(plan, step);
   const sums = new Map<string, Segment>();
   for (const { category, trainable, bytes } of ledgerAt(plan, step)) {
@@ -137,24 +145,24 @@ export function cardOf(plan: Plan, step: number): Card {
     ...rest("pool_free", (pool_bytes ?? in_use_bytes) - in_use_bytes),
     ...rest("unreserved", total - (pool_bytes ?? in_use_bytes)),
   ];
-  const notes = ["The card's other users are not available, because no driver answered for this device."];
+  const notes = ["Other processes' memory is unknown: no driver answered for this device."];
   const none = { driver_process_bytes: null, driver_used_bytes: null, driver_total_bytes: null };
   return { run: plan.run, device, step, phase, in_use_bytes, pool_bytes, capacity_bytes, total_bytes: total, ...none, segments, notes };
 }
 
 export function oomsOf(plan: Plan): Oom[] {
-  return (plan.deaths ?? []).map((verdict, index): Oom => {
+  return (plan.failures ?? []).map((verdict, index): Oom => {
     const step = 43 + index;
     const { in_use_bytes, pool_bytes, device, wall_time } = snapshotAt(plan, step);
     const free = (pool_bytes ?? in_use_bytes) - in_use_bytes;
-    const asked = verdict === "capacity" ? free + 64 * MIB : Math.floor(free * 0.8);
+    const requested = verdict === "capacity" ? free + 64 * MIB : Math.floor(free * 0.8);
     return {
-      status: "died",
+      status: "failed",
       step,
       phase: "train",
       device,
       wall_time,
-      requested_bytes: asked,
+      requested_bytes: requested,
       free_bytes: free,
       largest_free_bytes: Math.floor(free / 3),
       in_use_bytes,
@@ -167,7 +175,7 @@ export function oomsOf(plan: Plan): Oom[] {
       shape: "[32,64,64,64] float",
       chunks: plan.mapless ? null : 5,
       ledger: ledgerAt(plan, step),
-      remedies: [
+      fixes: [
         { kind: "one_piece", sentence: "The same free memory in one piece.", bytes: free, enough: verdict === "fragmentation" },
         { kind: "limit", sentence: "More memory, with all else as it was.", bytes: 64 * MIB, enough: true },
       ],

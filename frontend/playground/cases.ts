@@ -34,10 +34,15 @@ export const CASES: Record<string, Case> = {
   },
   "one-step": { about: "a run of one step", plans: [plan({ steps: 4, unfreezeAt: null, traceEvery: 9 })] },
   roomy: {
-    about: "a card with much more room than is used, and no pool figures",
+    about: "a device with much more memory than is used, and no pool figures",
     plans: [plan({ capacity: 80 * GIB, pool: false, scale: 8 })],
   },
   "at-once": { about: "an allocator that took its whole limit at once", plans: [plan({ atOnce: true })] },
+  measured: { about: "a pool measured at the end of every step", plans: [plan({ measureEvery: 1 })] },
+  "measured-at-times": {
+    about: "a pool measured at the end of some steps, traced at others, in two attempts",
+    plans: [plan({ measureEvery: 7, restarts: [120] })],
+  },
   "no-capacity": { about: "an allocator that does not say its limit", plans: [plan({ capacity: null })] },
   damaged: {
     about: "damage and notes",
@@ -53,23 +58,23 @@ export const CASES: Record<string, Case> = {
     plans: [
       plan({
         findings: [
-          "GPU:0: memory in use at the end of a training step grows by 1.5 MiB every 100 steps since step 40, from 46.6 MiB to 49.7 MiB at step 239.",
+          "GPU:0: memory in use at step end grows by 1.5 MiB every 100 steps since step 40, from 46.6 MiB to 49.7 MiB at step 239.",
         ],
       }),
     ],
   },
-  died: {
-    about: "steps that died for lack of memory, for either reason",
-    plans: [plan({ deaths: ["fragmentation", "capacity"] }), plan({ run: "well" })],
+  oom: {
+    about: "steps that ran out of memory, for either reason",
+    plans: [plan({ failures: ["fragmentation", "capacity"] }), plan({ run: "well" })],
   },
-  "died-without-map": {
-    about: "a step that died, of whose chunks nothing is known",
-    plans: [plan({ deaths: ["capacity"], mapless: true })],
+  "oom-without-map": {
+    about: "a step that ran out of memory, without a memory map",
+    plans: [plan({ failures: ["capacity"], mapless: true })],
   },
   "recorded-activations": { about: "activation bytes that a training wrote itself", plans: [plan({ run: "transformer", recorded: 20 })] },
   "never-unfrozen": { about: "layers that stay frozen", plans: [plan({ unfreezeAt: null })] },
   "many-chunks": { about: "a map of some 50,000 chunks", plans: [plan({ steps: 44, unfreezeAt: null, chunkBytes: 4096 })] },
-  compiled: { about: "steps whose inside is a compiler's plan", plans: [plan({ planned: true })] },
+  compiled: { about: "steps that run compiled modules", plans: [plan({ compiled: true })] },
   "many-moments": { about: "a step of some 8,000 moments", plans: [plan({ steps: 44, unfreezeAt: null, momentsEach: 380 })] },
   "no-timelines": { about: "traced steps of an earlier version, without timelines", plans: [plan({ bare: true })] },
   restarted: { about: "a training that was started again", plans: [plan({ restarts: [120] })] },
@@ -77,7 +82,7 @@ export const CASES: Record<string, Case> = {
     about: "names that hold markup",
     plans: [plan({ run: "<img src=x onerror=alert(1)>", layers: ["<script>alert(2)</script>", "a".repeat(300)] })],
   },
-  large: { about: "10,000 steps", plans: [plan({ steps: 10000, epochSteps: 500, unfreezeAt: 6000, traceEvery: 250 })] },
+  large: { about: "10,000 steps", plans: [plan({ steps: 10000, epochSteps: 500, unfreezeAt: 6000, traceEvery: 250, measureEvery: 3 })] },
   "many-runs": {
     about: "300 runs",
     plans: Array.from({ length: 300 }, (_, index) => plan({ run: `sweep/learning_rate_${index}`, steps: 40 })),

@@ -6,7 +6,7 @@ import type { Plugin, ViteDevServer } from "vite";
 
 import type { TimelineRef } from "../src/model/timeline";
 import { CASES, type Case } from "./cases";
-import { cardOf, mapOf, mapRefOf, oomsOf } from "./allocator";
+import { deviceMemoryOf, mapOf, mapRefOf, oomsOf } from "./allocator";
 import { activationsOf, infoOf, layersOf, ledgerTotalsOf, overviewOf, poolOf, snapshotAt, snapshotsOf, type Plan } from "./training";
 import { timelineOf, timelineRefOf } from "./timeline";
 
@@ -53,13 +53,13 @@ function ofAllocator(plan: Plan, route: string, number: (name: string, otherwise
   const step = number("step", 43 + number("oom", 0));
   switch (route) {
     case "maps":
-      return json({ run: plan.run, maps: plan.pool ? snapshotsOf(plan).map((taken) => mapRefOf(plan, taken.step)) : [] });
+      return json({ run: plan.run, maps: plan.pool ? snapshotsOf(plan).map(({ step: traced }) => mapRefOf(plan, traced)) : [] });
     case "map":
       return { type: "application/x-tb-memplugin-columns", body: mapOf(plan, step) };
     case "oom":
       return json({ run: plan.run, ooms: oomsOf(plan) });
-    case "card":
-      return json(cardOf(plan, number("step", plan.steps - 1)));
+    case "device_memory":
+      return json(deviceMemoryOf(plan, number("step", plan.steps - 1)));
     default:
       return null;
   }

@@ -1,6 +1,7 @@
-/** Made-up answers of the routes about the inside of steps, for the training of a plan: at the peak, its ledger is live. */
+/** Made-up answers of the timeline routes for the training of a plan: at the peak, its ledger is live. */
 
-import type { ChunkOwner } from "../src/model/allocator-map";
+import type { ChunkOwner } from "../src/model/memory-map";
+import type { Category } from "../src/model/categories";
 import type { Band, TimelineRef } from "../src/model/timeline";
 import { encodeColumns } from "./encode";
 import { ledgerAt, snapshotAt, type Plan } from "./training";
@@ -9,20 +10,24 @@ interface Row {
   start: number;
   end: number;
   bytes: number;
+  rounding: number;
   count: number;
   owner: number;
   op: number;
 }
 
-const STAYS = new Set(["weights", "optimizer_state", "other_state", "unattributed"]);
+const STAYS = new Set(["weights", "optimizer_state", "other_state", "held_tensors", "rounding", "unattributed"]);
 
-/** Pieces that what is live at the peak was allocated in; the ledger's rows stay what they are. */
+/** Rounding is stored with the chunks that it is in: here an unsplit remainder, all of it. */
+const stored = (category: Category): Category => (category === "rounding" ? "workspace" : category);
+
+/** Splits a ledger row into several allocations. */
 const pieces = (bytes: number, count: number): number[] => {
   const size = Math.ceil(bytes / count / 256) * 256;
   return Array.from({ length: count }, (_, index) => Math.max(Math.min(size, bytes - index * size), 0)).filter((piece) => piece > 0);
 };
 
-/** What stays is there all the time; activations come one after the other before the peak and go after it; gradients pass. */
+/** Persistent rows are live all the time; others are allocated one after another before the peak and freed after it. */
 function rowsOf(plan: Plan, step: number): { rows: Row[]; owners: ChunkOwner[]; ops: string[]; moments: number; peak: number } {
   const each = plan.momentsEach ?? 8;
   const ledger = ledgerAt(plan, step);
@@ -30,11 +35,12 @@ function rowsOf(plan: Plan, step: number): { rows: Row[]; owners: ChunkOwner[]; 
   const peak = moving.length * each;
   const moments = 2 * peak + 20;
   const rows: Row[] = [];
-  const owners = ledger.map(({ layer, category, trainable }) => ({ layer, category, trainable }));
+  const owners = ledger.map(({ layer, category, trainable }) => ({ layer, category: stored(category), trainable }));
   const ops: string[] = [];
   ledger.forEach(({ layer, category, bytes }, owner) => {
     if (STAYS.has(category)) {
-      rows.push({ start: 0, end: moments, bytes, count: category === "unattributed" ? 0 : 1, owner, op: NaN });
+      const rounding = category === "unattributed" ? NaN : category === "rounding" ? bytes : 0;
+      rows.push({ start: 0, end: moments, bytes, rounding, count: category === "unattributed" ? 0 : 1, owner, op: NaN });
       return;
     }
     const first = moving.findIndex((row) => row === ledger[owner]) * each;
@@ -46,6 +52,7 @@ function rowsOf(plan: Plan, step: number): { rows: Row[]; owners: ChunkOwner[]; 
         start,
         end: Math.min(2 * peak - start + 6, moments - 1),
         bytes: piece,
+        rounding: 0,
         count,
         owner,
         op: count > 1 ? NaN : ops.length - 1,
@@ -79,7 +86,7 @@ export function timelineRefOf(plan: Plan, step: number): TimelineRef {
     peak,
     events: moments - 1,
     duration_ns: moments * 400_000,
-    not_available: plan.planned ? ["Measured times inside compiled modules are not available, because this is made up."] : [],
+    not_available: plan.compiled ? ["Measured times inside compiled modules are not available, because this is made up."] : [],
   };
 }
 
@@ -91,7 +98,7 @@ export function timelineOf(plan: Plan, step: number): Uint8Array<ArrayBuffer> {
     owners,
     ops,
     bands: bandsOf(peak, moments),
-    planned: plan.planned ? [{ start: 4, end: moments - 4 }] : [],
+    compiled: plan.compiled ? [{ start: 4, end: moments - 4 }] : [],
     // The forward pass takes a third of the time.
     time_ns: Array.from({ length: moments }, (_, moment) =>
       moment <= peak ? moment * 250_000 : peak * 250_000 + (moment - peak) * 500_000,
@@ -102,7 +109,7 @@ export function timelineOf(plan: Plan, step: number): Uint8Array<ArrayBuffer> {
     start: rows.map(({ start }) => start),
     end: rows.map(({ end }) => end),
     bytes: rows.map(({ bytes }) => bytes),
-    rounding_bytes: rows.map(({ bytes, count }) => (count === 0 ? NaN : bytes % 512)),
+    rounding_bytes: rows.map(({ rounding }) => rounding),
     count: rows.map(({ count }) => count),
     owner: rows.map(({ owner }) => owner),
     op: rows.map(({ op }) => op),

@@ -1,12 +1,12 @@
 /** A made-up training: the answers of every route for one run. The same plan always gives the same figures. */
 
-import type { Group } from "../src/model/categories";
+import type { Category, Group } from "../src/model/categories";
 import type { LayersAnswer } from "../src/model/layers";
 import { totalsOf } from "../src/model/ledger-totals";
 import type { Verdict } from "../src/model/oom";
 import type { LayerChange, SnapshotRef } from "../src/model/overview";
 import type { RunInfo } from "../src/model/run";
-import type { LedgerRow, Snapshot, SnapshotSummary } from "../src/model/snapshot";
+import type { HeldTensorGroup, LedgerRow, Snapshot, SnapshotSummary } from "../src/model/snapshot";
 import { encodeColumns } from "./encode";
 
 const MIB = 2 ** 20;
@@ -22,6 +22,8 @@ export interface Plan {
   scale: number;
   layers: readonly string[];
   pool: boolean;
+  /** The pool was measured at the end of every step of this many; undefined for never, as in runs of earlier versions. */
+  measureEvery?: number;
   /** Whether the allocator took its whole limit at once. */
   atOnce?: boolean;
   damage?: string[];
@@ -29,14 +31,14 @@ export interface Plan {
   findings?: string[];
   /** Bytes of the largest chunk of a map. */
   chunkBytes?: number;
-  /** Moments inside a step for each row of its ledger that moves. */
+  /** Moments of a step's timeline for each row of its ledger that moves. */
   momentsEach?: number;
-  /** Whether steps are a compiler's plan inside. */
-  planned?: boolean;
+  /** Whether steps run compiled modules. */
+  compiled?: boolean;
   /** Whether traced steps have no timelines, as those of earlier versions. */
   bare?: boolean;
-  /** Verdicts of the steps that died, and whether their chunks are not known. */
-  deaths?: Verdict[];
+  /** Verdicts of the failed steps, and whether their memory maps are missing. */
+  failures?: Verdict[];
   mapless?: boolean;
   /** How many layers have activation bytes that the training wrote itself; such a run has no allocator figures. */
   recorded?: number;
@@ -49,11 +51,13 @@ export const GROUPS: readonly Group[] = [
   { category: "weights", trainable: true },
   { category: "optimizer_state", trainable: null },
   { category: "other_state", trainable: null },
+  { category: "held_tensors", trainable: null },
   { category: "inputs", trainable: null },
   { category: "activations", trainable: null },
   { category: "activation_gradients", trainable: null },
   { category: "weight_gradients", trainable: null },
   { category: "workspace", trainable: null },
+  { category: "rounding", trainable: null },
   { category: "unattributed", trainable: null },
 ];
 
@@ -62,9 +66,9 @@ const unfrozen = (plan: Plan, step: number): boolean => plan.unfreezeAt !== null
 /** Bytes of each group at a step's peak. */
 function bytesAt(plan: Plan, step: number): number[] {
   const free = unfrozen(plan, step);
-  const sizes = free ? [30, 27, 54, 0.02, 6, 90, 31, 27, 40, 4] : [56, 1, 2, 0.02, 6, 24, 2, 1, 60, 4];
+  const sizes = free ? [30, 27, 54, 0.02, 0.5, 6, 90, 31, 27, 40, 0.3, 3.2] : [56, 1, 2, 0.02, 0.5, 6, 24, 2, 1, 60, 0.3, 3.2];
   const flutter = 1 + (((step * 7919) % 13) - 6) / 400;
-  return sizes.map((size, index) => Math.round((size * MIB * plan.scale * (index > 4 ? flutter : 1)) / 256) * 256);
+  return sizes.map((size, index) => Math.round((size * MIB * plan.scale * (index > 5 ? flutter : 1)) / 256) * 256);
 }
 
 const tracedSteps = (plan: Plan): number[] =>
@@ -73,20 +77,23 @@ const tracedSteps = (plan: Plan): number[] =>
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 const wallTime = (step: number): number => 1790000000 + step * 0.25;
 
+const OF_NO_LAYER: ReadonlySet<Category> = new Set<Category>(["other_state", "held_tensors", "inputs", "unattributed"]);
+
 export function ledgerAt(plan: Plan, step: number): LedgerRow[] {
   const bytes = bytesAt(plan, step);
   const rows = GROUPS.flatMap(({ category, trainable }, index): LedgerRow[] => {
     const total = bytes[index] as number;
-    if (category === "inputs" || category === "other_state" || category === "unattributed") {
+    if (OF_NO_LAYER.has(category)) {
       return [{ layer: null, category, trainable: null, bytes: total, rounding_bytes: 0 }];
     }
-    // Of what belongs to layers, the last layer holds a third and is the one that is trainable.
+    // The last layer, which is trainable, has a third of the bytes of all layers.
     const last = Math.floor(total / 3 / 256) * 256;
     const owned = trainable ?? (category === "optimizer_state" || category === "weight_gradients" ? true : null);
-    return [
-      { layer: plan.layers[0] ?? null, category, trainable: owned ?? false, bytes: total - last, rounding_bytes: 0 },
-      { layer: plan.layers.at(-1) ?? null, category, trainable: owned ?? true, bytes: last, rounding_bytes: 128 },
+    const parts = [
+      { layer: plan.layers[0] ?? null, category, trainable: owned ?? false, bytes: total - last },
+      { layer: plan.layers.at(-1) ?? null, category, trainable: owned ?? true, bytes: last },
     ];
+    return parts.map((part) => ({ ...part, rounding_bytes: category === "rounding" ? part.bytes : 0 }));
   });
   return rows.filter(({ bytes: size }) => size > 0).sort((a, b) => b.bytes - a.bytes);
 }
@@ -107,24 +114,40 @@ function summaryAt(plan: Plan, step: number): SnapshotSummary {
     largest_free_bytes: largest,
     capacity_bytes: plan.capacity,
     fragmentation: pool === null || largest === null || pool === used ? null : (pool - used - largest) / (pool - used),
-    rounding_bytes: 128,
+    rounding_bytes: bytesAt(plan, step)[GROUPS.findIndex(({ category }) => category === "rounding")] ?? null,
     not_available: plan.pool ? [] : ["The pool is not available, because TF_GPU_ALLOCATOR=cuda_malloc_async does not report it."],
   };
+}
+
+/** Groups of tensors that Python keeps alive, one more in each traced step. */
+function heldAt(plan: Plan, step: number): HeldTensorGroup[] {
+  const count = 1 + Math.floor(step / plan.traceEvery);
+  const total = ledgerAt(plan, step).find(({ category }) => category === "held_tensors")?.bytes ?? 0;
+  const each = Math.floor(total / count / 4);
+  return Array.from({ length: count }, (_, index) => ({
+    shape: [each],
+    dtype: "float32",
+    count: 1,
+    bytes: 4 * each,
+    held_by: index % 2 === 0 ? "list `history` in module __main__" : null,
+  }));
 }
 
 export const snapshotAt = (plan: Plan, step: number): Snapshot => ({
   ...summaryAt(plan, step),
   run: plan.run,
   ledger: ledgerAt(plan, step),
-  held_for_backward: [],
+  replay: plan.pool ? { addresses: 3079, of_addresses: 3080, chunks: 659, of_chunks: 659, peak_bytes: sum(bytesAt(plan, step)) } : null,
+  saved_for_backward: [],
+  held_tensors: heldAt(plan, step),
 });
 
 export const snapshotsOf = (plan: Plan): SnapshotSummary[] => tracedSteps(plan).map((step) => summaryAt(plan, step));
 
 export function ledgerTotalsOf(plan: Plan, layer: string | null): Uint8Array<ArrayBuffer> {
   const place = { run: plan.run, device: "GPU:0", phase: "train" } as const;
-  const taken = tracedSteps(plan).map((step) => snapshotAt(plan, step));
-  const totals = totalsOf(taken, layer, place);
+  const snapshots = tracedSteps(plan).map((step) => snapshotAt(plan, step));
+  const totals = totalsOf(snapshots, layer, place);
   const { step, wall_time, in_use_bytes, groups } = totals;
   return encodeColumns(
     { ...place, layer, groups },
@@ -133,7 +156,6 @@ export function ledgerTotalsOf(plan: Plan, layer: string | null): Uint8Array<Arr
       wall_time,
       in_use_bytes,
       ...Object.fromEntries(totals.bytes.map((column, index) => [`group/${index}`, column])),
-      ...Object.fromEntries(totals.rounding_bytes.map((column, index) => [`rounding/${index}`, column])),
     },
   );
 }
@@ -214,13 +236,15 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
     step: steps,
     epoch: steps.map((step) => Math.floor(step / plan.epochSteps)),
     wall_time: steps.map(wallTime),
-    in_use_bytes: peaks.map((peak) => Math.floor(peak * 0.4)),
+    in_use_bytes: steps.map((step) => allocatedAtEnd(plan, step)),
     peak_bytes: peaks,
     capacity_bytes: steps.map(() => plan.capacity ?? NaN),
     host_resident_bytes: steps.map(() => 1400 * MIB),
     driver_process_bytes: unknown,
     driver_used_bytes: unknown,
     driver_total_bytes: unknown,
+    pool_bytes: steps.map((step) => measuredAt(plan, step)?.pool ?? NaN),
+    largest_free_bytes: steps.map((step) => measuredAt(plan, step)?.largest ?? NaN),
     snapshot: steps.map((step) =>
       Math.max(
         traced.findLastIndex((at) => at <= step),
@@ -232,59 +256,64 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
   });
 }
 
-/** What is known of the pool: the traced steps' until the next one with the same, else between both. */
+/** Pool and largest free chunk at the end of a measured step, null at others. */
+function measuredAt(plan: Plan, step: number): { pool: number; largest: number } | null {
+  const pool = summaryAt(plan, step).pool_bytes;
+  if (pool === null || plan.measureEvery === undefined || step % plan.measureEvery > 0) return null;
+  return { pool, largest: Math.floor(((pool - allocatedAtEnd(plan, step)) * (90 - (step % 41))) / 100) };
+}
+
+export const allocatedAtEnd = (plan: Plan, step: number): number => Math.floor(sum(bytesAt(plan, step)) * 0.4);
+
+/** The pool: measured at some steps, else traced, else unknown. */
 export function poolOf(plan: Plan, first: number, last: number, points: number): Uint8Array<ArrayBuffer> {
   const steps = rowsOf(plan, Math.max(first, 0), Math.min(last, plan.steps - 1), points);
-  const traced = tracedSteps(plan);
-  const pools = traced.map((step) => summaryAt(plan, step).pool_bytes ?? NaN);
-  const changes = plan.pool ? traced.flatMap((_, index) => (index === 0 || pools[index] !== pools[index - 1] ? [index] : [])) : [];
-  const growths = changes.map((index) => ({
-    after_step: traced[index - 1] ?? null,
-    by_step: traced[index] as number,
-    bytes: (pools[index] as number) - (pools[index - 1] ?? 0),
-    pool_bytes: pools[index] as number,
-  }));
-  const bands = growths.map(({ bytes }, growth) => ({ bytes, region: growth > 0, growth }));
-  const known = (value: number | null | undefined): number => value ?? NaN;
-  const around = steps.map((step): [number, number] => {
-    const after = traced.findIndex((at) => at >= step);
-    const before = traced.findLastIndex((at) => at <= step);
-    return [known(pools[before]), after < 0 ? known(plan.capacity) : known(pools[after])];
+  const traced = new Set(tracedSteps(plan));
+  const rows = steps.map((step) => {
+    const [end, snapshot] = [measuredAt(plan, step), summaryAt(plan, step)];
+    const isTraced = traced.has(step);
+    const rounding = isTraced ? (snapshot.rounding_bytes ?? NaN) : NaN;
+    if (end) {
+      const free = end.pool - allocatedAtEnd(plan, step);
+      return { source: 2, pool: end.pool, largest: end.largest, fragmentation: 1 - end.largest / free, rounding };
+    }
+    if (!isTraced || snapshot.pool_bytes === null) return { source: 0, pool: NaN, largest: NaN, fragmentation: NaN, rounding };
+    return {
+      source: 1,
+      pool: snapshot.pool_bytes,
+      largest: snapshot.largest_free_bytes ?? NaN,
+      fragmentation: snapshot.fragmentation ?? NaN,
+      rounding,
+    };
+  });
+  const known = rows.flatMap(({ pool }, row) => (Number.isNaN(pool) ? [] : [{ pool, step: steps[row] as number }]));
+  const growths = known.flatMap(({ pool, step }, index) => {
+    const before = known[index - 1];
+    if (before?.pool === pool) return [];
+    return [{ after_step: before?.step ?? null, by_step: step, bytes: pool - (before?.pool ?? 0), pool_bytes: pool, peak_rise_bytes: MIB }];
   });
   const used = steps.map((step) => sum(bytesAt(plan, step)));
-  const low = around.map(([before], row) => (plan.pool ? Math.max(Number.isNaN(before) ? 0 : before, used[row] as number) : NaN));
-  const high = around.map(([, after]) => (plan.pool ? after : NaN));
-  const isTraced = (step: number): boolean => plan.pool && traced.includes(step);
-  const ofTraced = (step: number, figure: (taken: SnapshotSummary) => number | null): number =>
-    isTraced(step) ? known(figure(summaryAt(plan, step))) : NaN;
   const head = {
     run: plan.run,
     device: "GPU:0",
     phase: "train",
     total_rows: last - first + 1,
-    sources: ["none", "bounded", "inferred", "traced"],
-    bands,
+    sources: ["unknown", "traced", "measured"],
     growths,
-    sentences: growths.map(({ by_step, pool_bytes }) => `The pool had ${Math.round(pool_bytes / MIB)} MiB at step ${by_step}.`),
+    sentences: growths.map(({ by_step, pool_bytes }) => `The pool was ${Math.round(pool_bytes / MIB)} MiB at step ${by_step}.`),
   };
   return encodeColumns(head, {
     step: steps,
     wall_time: steps.map(wallTime),
-    in_use_bytes: used.map((bytes) => Math.floor(bytes * 0.4)),
+    session: steps.map((step) => (plan.restarts ?? []).filter((at) => at <= step).length),
+    in_use_bytes: steps.map((step) => allocatedAtEnd(plan, step)),
     peak_bytes: used,
     capacity_bytes: steps.map(() => plan.capacity ?? NaN),
-    pool_low_bytes: low,
-    pool_high_bytes: high,
-    pool_source: steps.map((step, row) => (isTraced(step) ? 3 : !plan.pool ? 0 : low[row] === high[row] ? 2 : 1)),
-    largest_free_bytes: steps.map((step) => ofTraced(step, ({ largest_free_bytes }) => largest_free_bytes)),
-    rounding_bytes: steps.map((step) => ofTraced(step, ({ rounding_bytes }) => rounding_bytes)),
-    fragmentation: steps.map((step) => ofTraced(step, ({ fragmentation }) => fragmentation)),
-    ...Object.fromEntries(
-      growths.map(({ after_step, by_step }, index) => [
-        `band/${index}`,
-        steps.map((step) => (step >= by_step ? 2 : step > (after_step ?? -1) ? 1 : 0)),
-      ]),
-    ),
+    pool_source: rows.map(({ source }) => source),
+    pool_bytes: rows.map(({ pool }) => pool),
+    largest_free_bytes: rows.map(({ largest }) => largest),
+    fragmentation: rows.map(({ fragmentation }) => fragmentation),
+    rounding_bytes: rows.map(({ rounding }) => rounding),
   });
 }
 
@@ -314,7 +343,7 @@ export function infoOf(plan: Plan): RunInfo {
             },
           ],
     activation_layers: plan.recorded ?? 0,
-    ooms: (plan.deaths ?? []).length,
+    ooms: (plan.failures ?? []).length,
     findings: plan.findings ?? [],
     notes: plan.notes ?? [],
     damage: plan.damage ?? [],
@@ -324,7 +353,7 @@ export function infoOf(plan: Plan): RunInfo {
 export function layersOf(plan: Plan, step: number): LayersAnswer {
   const weights = ledgerAt(plan, step).filter(({ category }) => category === "weights");
   const slots = ledgerAt(plan, step).filter(({ category }) => category === "optimizer_state");
-  const held = (rows: readonly LedgerRow[], path: string): number =>
+  const bytesOf = (rows: readonly LedgerRow[], path: string): number =>
     sum(rows.filter(({ layer }) => layer === path).map(({ bytes }) => bytes));
   return {
     run: plan.run,
@@ -337,10 +366,10 @@ export function layersOf(plan: Plan, step: number): LayersAnswer {
       path,
       type: "Conv2D",
       trainable: index === plan.layers.length - 1,
-      parameters: held(weights, path) / 4,
-      weight_bytes: held(weights, path),
-      trainable_weight_bytes: index === plan.layers.length - 1 ? held(weights, path) : 0,
-      optimizer_bytes: held(slots, path),
+      parameters: bytesOf(weights, path) / 4,
+      weight_bytes: bytesOf(weights, path),
+      trainable_weight_bytes: index === plan.layers.length - 1 ? bytesOf(weights, path) : 0,
+      optimizer_bytes: bytesOf(slots, path),
       output_shape: [-1, 64, 64, 64],
       output_dtype: "float32",
       // As of a layer whose table was written before the size of the batch was known.

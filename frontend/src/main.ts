@@ -1,4 +1,4 @@
-/** The module that TensorBoard imports. It calls `render` in an empty document; in a saved report, which holds its data, nobody need. */
+/** The module that TensorBoard imports. TensorBoard calls `render` in an empty document; a saved report renders itself. */
 
 import { h, render as mount } from "preact";
 import plotStyle from "uplot/dist/uPlot.min.css?inline";
@@ -7,16 +7,16 @@ import { embeddedSource, REPORT_ID } from "./api/embedded";
 import { httpSource } from "./api/http";
 import { createStore } from "./state/store";
 import { keepUp } from "./state/upkeep";
-import insideStyle from "./theme/inside.css?inline";
+import stepStyle from "./theme/step.css?inline";
 import style from "./theme/style.css?inline";
 import viewStyle from "./theme/views.css?inline";
-import { App } from "./views/app";
+import { App } from "./views/app/app";
 
 const report = document.getElementById(REPORT_ID);
 
 export function render(): void {
   const sheet = document.createElement("style");
-  sheet.textContent = plotStyle + style + viewStyle + insideStyle;
+  sheet.textContent = plotStyle + style + viewStyle + stepStyle;
   document.head.append(sheet);
   document.documentElement.lang = "en";
   // A report says in its own title what it is about.

@@ -1,6 +1,6 @@
-/** The direction of imports between the folders of src, as an allowlist. */
+/** The direction of imports between the folders of src: an allowlist, no cycles, no imports from one tab into another. */
 
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 
 import { describe, expect, it } from "vitest";
@@ -24,6 +24,10 @@ const PACKAGES: Record<string, readonly string[]> = {
   charts: ["uplot"],
 };
 
+/** Folders of views that are not tabs: the frame around the tabs may import all of them, the shared parts none. */
+const FRAME = "app";
+const SHARED = "shared";
+
 const root = join(import.meta.dirname, "../src");
 const files = readdirSync(root, { recursive: true, encoding: "utf8" }).filter(
   (name) => /\.tsx?$/.test(name) && !/\.(test|d)\.tsx?$/.test(name),
@@ -31,10 +35,41 @@ const files = readdirSync(root, { recursive: true, encoding: "utf8" }).filter(
 
 const folderOf = (name: string): string => (name.includes(sep) ? (name.split(sep)[0] as string) : name.replace(/\.tsx?$/, ""));
 
+/** What a module imports, type-only and deferred imports and re-exports included. */
 function importsOf(name: string): string[] {
   const text = readFileSync(join(root, name), "utf8");
-  return [...text.matchAll(/(?:from|import)\s+"([^"]+)"/g)].map((found) => found[1] as string);
+  return [...text.matchAll(/(?:\bfrom\s+|\bimport\s+|\bimport\()"([^"]+)"/g)].map((found) => found[1] as string);
 }
+
+/** The modules of src that a module imports. */
+function modulesOf(name: string): string[] {
+  return importsOf(name)
+    .filter((target) => target.startsWith("."))
+    .flatMap((target) => {
+      const path = join(root, name, "..", target);
+      return [`${path}.ts`, `${path}.tsx`].filter((one) => existsSync(one)).map((one) => relative(root, one));
+    });
+}
+
+/** Any cycle that can be reached from a module; empty if there is none. */
+function cycleFrom(start: string, graph: ReadonlyMap<string, readonly string[]>, done: Set<string>): string[] {
+  const path: string[] = [];
+  const visit = (name: string): string[] => {
+    if (path.includes(name)) return [...path.slice(path.indexOf(name)), name];
+    if (done.has(name)) return [];
+    path.push(name);
+    for (const next of graph.get(name) ?? []) {
+      const found = visit(next);
+      if (found.length > 0) return found;
+    }
+    path.pop();
+    done.add(name);
+    return [];
+  };
+  return visit(start);
+}
+
+const graph = new Map(files.map((name) => [name, modulesOf(name)]));
 
 describe("imports", () => {
   it.each(files)("%s imports only what its folder may", (name) => {
@@ -53,6 +88,38 @@ describe("imports", () => {
 
   it("knows every folder", () => {
     expect(new Set(files.map(folderOf))).toEqual(new Set(Object.keys(ALLOWED)));
+  });
+
+  it("form no cycle", () => {
+    const done = new Set<string>();
+    for (const name of files) expect(cycleFrom(name, graph, done)).toEqual([]);
+    expect(done).toEqual(new Set(files));
+  });
+
+  it("finds a cycle where there is one", () => {
+    const made = new Map([
+      ["a", ["b"]],
+      ["b", ["c", "d"]],
+      ["c", []],
+      ["d", ["b"]],
+    ]);
+    expect(cycleFrom("a", made, new Set())).toEqual(["b", "d", "b"]);
+  });
+});
+
+describe("views", () => {
+  const views = files.filter((name) => folderOf(name) === "views");
+  const tabOf = (name: string): string => name.split(sep)[1] as string;
+
+  it.each(views)("%s imports from no tab but its own", (name) => {
+    const own = tabOf(name);
+    if (own === FRAME) return;
+    const others = (graph.get(name) ?? []).filter((one) => folderOf(one) === "views" && ![own, SHARED].includes(tabOf(one)));
+    expect(others).toEqual([]);
+  });
+
+  it("all lie in the folder of a tab, of the frame or of the shared parts", () => {
+    expect(views.filter((name) => name.split(sep).length < 3)).toEqual([]);
   });
 });
 

@@ -18,16 +18,16 @@ import { groupDeltas } from "../src/model/compare";
 import { effectSentence, effectTitle, effects } from "../src/model/changes";
 import { findings } from "../src/model/findings";
 import { costSentences, splitBySide } from "../src/model/frozen";
-import { composition, headline, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../src/model/overview";
-import { owners, poolParts } from "../src/model/snapshot";
+import { breakdown, headline, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../src/model/overview";
+import { owners } from "../src/model/snapshot";
 import { DEFAULTS } from "../src/state/address";
-import { compareSpec, rowFor } from "../src/views/compare-spec";
-import { NO_FOCUS, isMuted } from "../src/views/focus";
-import { layerSpec, layerSteps, totalOf } from "../src/views/layer-spec";
-import { frozenPicture } from "../src/views/frozen-spec";
-import { oomBars } from "../src/views/oom-drawing";
-import { areaFill, areaText, areasOf, type Area } from "../src/views/treemap-layers";
-import { overviewPicture } from "../src/views/overview-spec";
+import { compareSpec, rowFor } from "../src/views/compare/compare-spec";
+import { NO_FOCUS, isMuted } from "../src/views/shared/focus";
+import { layerSpec, layerSteps, totalOf } from "../src/views/layer/layer-spec";
+import { frozenPicture } from "../src/views/frozen/frozen-spec";
+import { oomBars } from "../src/views/oom/oom-drawing";
+import { areaFill, areaText, areasOf, type Area } from "../src/views/layers/treemap-layers";
+import { overviewPicture } from "../src/views/overview/overview-spec";
 
 const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) =>
   some.slice(0, 2).map((plan) => [`${name}: ${plan.run.slice(0, 30)}`, plan] as const),
@@ -49,7 +49,7 @@ describe.each(plans)("%s", (_, plan) => {
 
   it("has rows whose parts sum to the peak", () => {
     for (let row = 0; row < overview.rows; row += 1) {
-      const total = composition(overview, row).reduce((sum, { bytes }) => sum + (bytes ?? 0), 0);
+      const total = breakdown(overview, row).reduce((sum, { bytes }) => sum + (bytes ?? 0), 0);
       expect(total).toBe(overview.peak_bytes[row]);
     }
   });
@@ -87,7 +87,7 @@ describe("the unfreezing of a run", () => {
   it("is one mark with its effect in bytes", () => {
     expect(effects(overview)).toHaveLength(1);
     if (!effect) throw new Error("no effect");
-    expect(effectTitle(effect)).toBe("unfreeze block5_conv3");
+    expect(effectTitle(effect)).toBe("unfroze block5_conv3");
     expect(effectSentence(effect)).toBe(
       "Step 160: vgg16/block5_conv3 became trainable. 26.0 MiB of weights became trainable; optimizer state +52.0 MiB; measured peak 157 MiB → 312 MiB (+155 MiB).",
     );
@@ -100,19 +100,19 @@ describe("the unfreezing of a run", () => {
     const joined = effects({ ...overview, changes: [began, compiled, built] });
     expect(joined).toHaveLength(1);
     expect(joined[0]?.optimizer_delta).toBe(effect?.optimizer_delta);
-    expect(joined.map(effectTitle)).toEqual(["unfreeze block5_conv3"]);
+    expect(joined.map(effectTitle)).toEqual(["unfroze block5_conv3"]);
   });
 
   it("costs what the frozen weights would need to be trained, said before it happens", () => {
     const parts = splitBySide(overview, readTotals(plan));
     const [frozen, trainable, unfreezing] = costSentences(overview, parts, 3);
     const of = (side: string): number => parts.filter((part) => part.side === side).reduce((sum, { bytes }) => sum + (bytes[3] ?? 0), 0);
-    expect(frozen).toContain(`At step 3, frozen layers hold ${formatBytes(of("frozen"))}: `);
+    expect(frozen).toContain(`At step 3, frozen layers use ${formatBytes(of("frozen"))}: `);
     expect(frozen).toContain("56.0 MiB of weights, which every forward pass reads");
-    expect(trainable).toContain(`At step 3, trainable layers hold ${formatBytes(of("trainable"))}: `);
+    expect(trainable).toContain(`At step 3, trainable layers use ${formatBytes(of("trainable"))}: `);
     expect(unfreezing).toBe(
-      "Training the frozen weights as well would add 112 MiB of optimizer state (2 × the weights, as for those trained now), " +
-        "up to 56.0 MiB of weight gradients, and the activations that the longer backward pass reads.",
+      "Unfreezing all weights would add 112 MiB of optimizer state (2 × the weights, as for those trained now), " +
+        "up to 56.0 MiB of weight gradients, and the activations saved for the longer backward pass.",
     );
   });
 
@@ -134,8 +134,8 @@ describe("two runs beside each other", () => {
     expect(rowFor(one, 99999, 7)).toBe(239);
   });
 
-  it("have a bridge whose changes sum to the difference of their peaks", () => {
-    const deltas = groupDeltas(composition(one, 3), composition(two, 5));
+  it("have a waterfall whose changes sum to the difference of their peaks", () => {
+    const deltas = groupDeltas(breakdown(one, 3), breakdown(two, 5));
     expect(deltas.reduce((sum, { delta }) => sum + delta, 0)).toBe((two.peak_bytes[5] ?? 0) - (one.peak_bytes[3] ?? 0));
   });
 });
@@ -210,16 +210,16 @@ describe("what is saved as a drawing", () => {
     expect(areaText(areas[0] as Area, 40, 60)).toEqual([]);
   });
 
-  it("holds the pool, the request and the holders of a failure", () => {
-    const [plan] = CASES["died-without-map"]?.plans as [Plan];
+  it("holds the pool, the request and the categories of a failure", () => {
+    const [plan] = CASES["oom-without-map"]?.plans as [Plan];
     const [oom] = parseOoms(JSON.parse(JSON.stringify({ ooms: oomsOf(plan) })));
     if (!oom) throw new Error("no failure");
     expect(oom.chunks).toBeNull();
-    const { pool, holders } = oomBars(oom, "light");
-    expect(pool.map(({ label }) => label)).toEqual(["in use", "largest free block", "rest of the free", "asked for"]);
+    const { pool, categories } = oomBars(oom, "light");
+    expect(pool.map(({ label }) => label)).toEqual(["in use", "free: largest chunk", "free: other chunks", "requested"]);
     expect(pool.slice(0, 3).reduce((sum, { bytes }) => sum + bytes, 0)).toBe(oom.pool_bytes);
-    expect(holders.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(oom.in_use_bytes);
-    expect(oomBars({ ...oom, in_use_bytes: null }, "dark").pool.map(({ label }) => label)).toEqual(["asked for"]);
+    expect(categories.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(oom.in_use_bytes);
+    expect(oomBars({ ...oom, in_use_bytes: null }, "dark").pool.map(({ label }) => label)).toEqual(["requested"]);
   });
 
   it("has a legend that wraps", () => {
@@ -244,7 +244,7 @@ describe("one row", () => {
   const [plan] = CASES["two-runs"]?.plans as [Plan];
   const overview = read(plan);
 
-  it("says where it was learned", () => {
+  it("says where it comes from", () => {
     expect(provenance(overview, 3).kind).toBe("traced");
     expect(provenance(overview, 50)).toMatchObject({ kind: "inferred", snapshot: { step: 43 } });
     expect(provenance({ ...overview, snapshots: [] }, 50).kind).toBe("layer table");
@@ -267,13 +267,6 @@ describe("one row", () => {
 describe("snapshots", () => {
   const [plan] = CASES["two-runs"]?.plans as [Plan];
 
-  it("add up: pool = in use + largest free + rest", () => {
-    const parts = poolParts(snapshotAt(plan, 3));
-    expect(parts.in_use_bytes + (parts.free_largest ?? 0) + (parts.free_rest ?? 0)).toBe(parts.pool_bytes);
-    expect((parts.pool_bytes ?? 0) + (parts.unreserved ?? 0)).toBe(plan.capacity);
-    expect(poolParts({ ...snapshotAt(plan, 3), pool_bytes: null })).toMatchObject({ free_rest: null, utilisation: null, unreserved: null });
-  });
-
   it("name owners by size", () => {
     const all = owners(ledgerAt(plan, 3));
     expect(all.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(snapshotAt(plan, 3).in_use_bytes);
@@ -287,8 +280,8 @@ describe("answers that are not as expected", () => {
     expect(() => parseRuns({ plugin_version: "1", runs: [{ run: 3 }] })).toThrow(WrongAnswer);
     expect(() => parseRuns(null)).toThrow("runs should be an object, got null");
     expect(() => decodeColumns(new ArrayBuffer(2))).toThrow("too short");
-    expect(() => decodeColumns(good.buffer.slice(0, 40))).toThrow("head is cut off");
-    expect(() => decodeColumns(good.buffer.slice(0, good.length - 8))).toThrow("columns are cut off");
+    expect(() => decodeColumns(good.buffer.slice(0, 40))).toThrow("header is truncated");
+    expect(() => decodeColumns(good.buffer.slice(0, good.length - 8))).toThrow("columns are truncated");
   });
 
   it("give unknown figures for columns that are missing", () => {

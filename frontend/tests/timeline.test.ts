@@ -1,4 +1,4 @@
-/** The inside of the playground's steps, from the wire to what is shown. */
+/** The step timelines of the playground, from the wire to the page. */
 
 import { describe, expect, it } from "vitest";
 
@@ -16,25 +16,21 @@ import {
   groupSeries,
   layerSeries,
   liveRows,
-  momentSentence,
   ownerOfRow,
-  rowFacts,
   rowsBySize,
-  sinceText,
-  untilText,
-  whatText,
   type Timeline,
 } from "../src/model/timeline";
+import { momentSentence, rowFacts, sinceText, untilText, whatText } from "../src/model/timeline-text";
 import { DEFAULTS } from "../src/state/address";
-import { NO_FOCUS } from "../src/views/focus";
-import { insideFills, insideFocus, insideParts, insidePicture, lanesOf } from "../src/views/inside-spec";
+import { NO_FOCUS } from "../src/views/shared/focus";
+import { stepFills, stepFocus, stepParts, stepPicture, lanesOf } from "../src/views/step/step-spec";
 
 const plan = (name: string): Plan => (CASES[name]?.plans as [Plan])[0];
 const read = (one: Plan, step = 3): Timeline => parseTimeline(timelineOf(one, step).buffer);
 const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) => some.slice(0, 1).map((one) => [name, one] as const));
 const last = (values: Float64Array): number => values[values.length - 1] ?? 0;
 
-describe.each(plans)("inside a step of %s", (_, one) => {
+describe.each(plans)("the timeline of %s", (_, one) => {
   const timeline = read(one);
 
   it("is the ledger at the peak, to the byte", () => {
@@ -50,7 +46,7 @@ describe.each(plans)("inside a step of %s", (_, one) => {
   });
 
   it.each(["category", "layer"] as const)("is stacked by %s without losing a byte at any moment", (stack) => {
-    const picture = insidePicture(timeline, insideParts(timeline, stack), { ...DEFAULTS, stack }, "light", NO_FOCUS);
+    const picture = stepPicture(timeline, stepParts(timeline, stack), { ...DEFAULTS, stack }, "light", NO_FOCUS);
     const ordered = rowsBySize(timeline);
     for (const moment of [0, 1, timeline.peak, timeline.moments - 1]) {
       const live = liveRows(timeline, ordered, moment).reduce((sum, row) => sum + (timeline.bytes[row] ?? 0), 0);
@@ -62,8 +58,8 @@ describe.each(plans)("inside a step of %s", (_, one) => {
   });
 
   it("fits any number of pixels without losing its peak", () => {
-    for (const insideAxis of ["time", "order"] as const) {
-      const picture = insidePicture(timeline, insideParts(timeline, "category"), { ...DEFAULTS, insideAxis }, "dark", NO_FOCUS);
+    for (const timelineAxis of ["time", "event index"] as const) {
+      const picture = stepPicture(timeline, stepParts(timeline, "category"), { ...DEFAULTS, timelineAxis }, "dark", NO_FOCUS);
       for (const width of [40, 333, 1000]) {
         const cells = timelineCells(picture.layout, picture.spec.range, width);
         expect(cells.some(({ moment }) => picture.layout.total[moment] === timeline.in_use_bytes)).toBe(true);
@@ -85,9 +81,7 @@ describe("a step's rows", () => {
     const weights = live.find((row) => ownerOfRow(timeline, row).category === "weights") ?? -1;
     expect(rowFacts(timeline, weights)).toEqual([
       "vgg16/block1_conv1: weights, frozen",
-      "there before the step",
-      "0 B of it rounding",
-      "since before the step, stays after the step",
+      "allocated before the step, live after the step",
       "the trace, step 3",
     ]);
     expect([sinceText(timeline, weights), untilText(timeline, weights)]).toEqual(["before", "after"]);
@@ -95,9 +89,9 @@ describe("a step's rows", () => {
     expect(whatText(timeline, made)).toBe("vgg16/block1_conv1/workspace");
     expect(sinceText(timeline, made)).toBe("250 µs");
     const merged = live.find((row) => (timeline.count[row] ?? 0) > 1) ?? -1;
-    expect(whatText(timeline, merged)).toBe("3 smaller allocations, together");
-    const rest = live.find((row) => timeline.count[row] === 0) ?? -1;
-    expect(whatText(timeline, rest)).toBe("not told apart");
+    expect(whatText(timeline, merged)).toBe("3 smaller allocations");
+    const unknown = live.find((row) => timeline.count[row] === 0) ?? -1;
+    expect(whatText(timeline, unknown)).toBe("allocations unknown");
   });
 
   it("are in the bands of the step's passes", () => {
@@ -107,9 +101,9 @@ describe("a step's rows", () => {
   });
 
   it("are a sentence for those who listen", () => {
-    const { series, labels } = insideParts(timeline, "category");
+    const { series, labels } = stepParts(timeline, "category");
     const sentence = momentSentence(timeline, series, labels, timeline.peak);
-    expect(sentence).toMatch(/^at 18 ms, forward, the peak: 156 MiB in use; workspace 60\.0 MiB; weights, frozen 56\.0 MiB/);
+    expect(sentence).toMatch(/^at 18 ms, forward, peak: 156 MiB in use; workspace 60\.0 MiB; weights, frozen 56\.0 MiB/);
   });
 
   it("can be looked at by layer", () => {
@@ -118,7 +112,7 @@ describe("a step's rows", () => {
     const own = bytesOfLayer(timeline, "vgg16/block1_conv1");
     expect(own && [...own]).toEqual([...(layers[0]?.bytes ?? [])]);
     expect(bytesOfLayer(timeline, "no such layer")).toBeNull();
-    expect(insideParts(timeline, "layer").labels).toEqual(["block1_conv1", "block5_conv3", "no layer"]);
+    expect(stepParts(timeline, "layer").labels).toEqual(["block1_conv1", "block5_conv3", "not tied to a layer"]);
   });
 });
 
@@ -135,34 +129,34 @@ describe("what is chosen", () => {
 
   it("is set off from the rest of the stack", () => {
     const timeline = read(plan("two-runs"));
-    const { series } = insideParts(timeline, "category");
-    const fills = insideFills(series, { hovered: null, category: "activations" }, "light");
+    const { series } = stepParts(timeline, "category");
+    const fills = stepFills(series, { hovered: null, category: "activations" }, "light");
     expect(fills.filter(({ muted }) => !muted)).toHaveLength(1);
-    expect(insideFills(series, NO_FOCUS, "light").some(({ muted }) => muted)).toBe(false);
-    const layers = insideParts(timeline, "layer").series;
-    expect(insideFocus(layers, { hovered: null, category: "activations" }, layers[0]?.layer ?? "")).toEqual({
+    expect(stepFills(series, NO_FOCUS, "light").some(({ muted }) => muted)).toBe(false);
+    const layers = stepParts(timeline, "layer").series;
+    expect(stepFocus(layers, { hovered: null, category: "activations" }, layers[0]?.layer ?? "")).toEqual({
       hovered: layers[0]?.key,
       category: null,
     });
-    expect(insideFocus(series, NO_FOCUS, "any layer")).toBe(NO_FOCUS);
+    expect(stepFocus(series, NO_FOCUS, "any layer")).toBe(NO_FOCUS);
   });
 
   it("narrows what is drawn", () => {
     const timeline = read(plan("two-runs"));
-    const parts = insideParts(timeline, "category");
-    const whole = insidePicture(timeline, parts, DEFAULTS, "light", NO_FOCUS);
-    const part = insidePicture(timeline, parts, { ...DEFAULTS, span: [0, 3] }, "light", NO_FOCUS);
+    const parts = stepParts(timeline, "category");
+    const whole = stepPicture(timeline, parts, DEFAULTS, "light", NO_FOCUS);
+    const part = stepPicture(timeline, parts, { ...DEFAULTS, span: [0, 3] }, "light", NO_FOCUS);
     expect(part.spec.range[1]).toBeLessThan(whole.spec.range[1]);
     expect(part.spec.yMax).toBeLessThan(whole.spec.yMax);
     expect(whole.spec.range).toEqual([0, last(whole.layout.edges)]);
-    expect(insidePicture(timeline, parts, { ...DEFAULTS, span: [9999, 99999] }, "light", NO_FOCUS).spec.range[1]).toBeGreaterThan(0);
+    expect(stepPicture(timeline, parts, { ...DEFAULTS, span: [9999, 99999] }, "light", NO_FOCUS).spec.range[1]).toBeGreaterThan(0);
   });
 
   it("has lanes for its passes and for a compiler's plan", () => {
     const compiled = read(plan("compiled"));
-    const { layout } = insidePicture(compiled, insideParts(compiled, "category"), DEFAULTS, "light", NO_FOCUS);
+    const { layout } = stepPicture(compiled, stepParts(compiled, "category"), DEFAULTS, "light", NO_FOCUS);
     const lanes = lanesOf(compiled, layout.edges).map((lane) => lane.map(({ labels }) => labels.at(-1)));
-    expect(lanes).toEqual([["forward", "backward", "backward + update", "update"], ["XLA plan"]]);
+    expect(lanes).toEqual([["forward", "backward", "backward + update", "update"], ["XLA"]]);
   });
 
   it("comes through the wire", () => {

@@ -1,20 +1,19 @@
-"""What changed in the course of a run: its layers, its epochs, its validation passes. Pure."""
+"""Layer changes, epochs and validation passes of a run. Pure."""
 
 import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
-from tb_memplugin.codec import MISSING
-from tb_memplugin.model import PHASES, Integers, LayerTable, Samples
+from tb_memplugin.model import MISSING, PHASES, Integers, LayerTable, Samples
 
 MOST_BYTES = 2**53 - 1
-"""Largest sum that is shown (8 PiB)."""
+"""Limit of sums (8 PiB): the largest integer that JavaScript represents exactly."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerTotals:
-    """Sums over a layer table; a layer counts as frozen or trainable only if it has weights."""
+    """Sums over a layer table; layers without weights count neither as frozen nor as trainable."""
 
     frozen_weight_bytes: int
     trainable_weight_bytes: int
@@ -25,7 +24,7 @@ class LayerTotals:
 
 @dataclasses.dataclass(frozen=True)
 class LayerChange:
-    """A layer table that took effect at `step`, and the layers whose trainability differs from the one before."""
+    """A layer table that took effect at `step`, and the layers that became trainable or frozen."""
 
     step: int
     reason: str
@@ -45,7 +44,7 @@ class Epoch:
 
 @dataclasses.dataclass(frozen=True)
 class ValidationPass:
-    """The validation batches between two training steps; `peak_bytes` is None if no peak is known."""
+    """The validation batches between two training steps; `peak_bytes` is None if unknown."""
 
     after_step: int
     batches: int
@@ -53,12 +52,12 @@ class ValidationPass:
 
 
 def layer_totals(table: LayerTable) -> LayerTotals:
-    """The sums of `table`; optimizer bytes include those that belong to no layer."""
+    """The sums of `table`; optimizer bytes include those not tied to a layer."""
     with_weights = [layer for layer in table.layers if layer.weight_bytes]
     trainable = sum(layer.trainable_weight_bytes for layer in table.layers)
     weights = sum(layer.weight_bytes for layer in table.layers)
     optimizer = sum(layer.optimizer_bytes for layer in table.layers) + table.other_optimizer_bytes
-    # A stranger's table may hold anything that fits each field; sums stay within what the page's numbers hold exactly.
+    # Fields of a hostile table are in range, but their sums may not be.
     return LayerTotals(
         frozen_weight_bytes=min(max(0, weights - trainable), MOST_BYTES),
         trainable_weight_bytes=min(trainable, MOST_BYTES),
@@ -69,7 +68,7 @@ def layer_totals(table: LayerTable) -> LayerTotals:
 
 
 def layer_changes(tables: Sequence[LayerTable]) -> list[LayerChange]:
-    """One change for each table."""
+    """The changes between successive tables, one for each table."""
     changes = []
     before: dict[str, bool] = {}
     for table in tables:
@@ -88,7 +87,7 @@ def layer_changes(tables: Sequence[LayerTable]) -> list[LayerChange]:
 
 
 def table_at(tables: Sequence[LayerTable], step: int | None) -> LayerTable | None:
-    """The table that holds at `step` (None: the last), the first one for steps before it; None if there is none."""
+    """The table valid at `step` (None: the last one); the first for earlier steps; None without tables."""
     if not tables:
         return None
     if step is None:
@@ -120,7 +119,7 @@ def validation_passes(samples: Samples, device: str) -> list[ValidationPass]:
 
 
 def _stretches(values: Integers) -> list[tuple[int, int]]:
-    """[begin, end) of the stretches of equal values."""
+    """Ranges [begin, end) of equal values."""
     if not len(values):
         return []
     edges = np.flatnonzero(np.diff(values)) + 1

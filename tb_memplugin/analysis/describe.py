@@ -1,4 +1,4 @@
-"""A run as the plain object that ``tb-memplugin inspect --format json`` prints. Pure."""
+"""A run as the JSON object of ``tb-memplugin inspect --format json``. Pure."""
 
 import dataclasses
 from typing import Any
@@ -7,28 +7,36 @@ import numpy as np
 
 from tb_memplugin.analysis.changes import table_at
 from tb_memplugin.analysis.facts import device_facts, step_range
-from tb_memplugin.analysis.pool_steps import PoolHistory, pool_history
-from tb_memplugin.codec import MISSING
-from tb_memplugin.model import Layer, LayerActivations, Oom, Run, Snapshot
+from tb_memplugin.analysis.pool_spans import PoolHistory, pool_history
+from tb_memplugin.model import MISSING, Layer, LayerActivations, Oom, Run, Snapshot
 
-FORMAT = 1
-"""Version of the object; a field that changes its meaning changes it."""
+FORMAT = 2
+"""Version of the object, raised when the meaning of a field changes. 2: the `bytes` of a ledger's rows are requested
+bytes, and rounding is a category."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """What to narrow the description to; None is everything."""
+    """A filter by step, device and phase; None selects all."""
 
     step: int | None = None
     device: str | None = None
     phase: str | None = None
+
+    def includes(self, record: Snapshot | Oom) -> bool:
+        """Whether a snapshot or a failed allocation is selected."""
+        return (
+            self.step in (None, record.step)
+            and self.device in (None, record.device)
+            and self.phase in (None, record.phase)
+        )
 
 
 EVERYTHING = Selection()
 
 
 def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
-    """The run's facts. A step narrows the snapshots to that step and the layers to the table valid then."""
+    """The run as an object. A selected step selects its snapshots and the layer table valid at it."""
     steps = step_range(run)
     table = table_at(run.layer_tables, selection.step)
     return {
@@ -47,14 +55,8 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
         },
         "layers": [describe_layer(layer) for layer in (table.layers if table is not None else ())],
         "activations": describe_activations(run.activations),
-        "snapshots": [describe_snapshot(taken) for taken in run.snapshots if _is_selected(taken, selection)],
-        "oom": [
-            describe_oom(oom)
-            for oom in run.ooms
-            if selection.step in (None, oom.step)
-            and selection.device in (None, oom.device)
-            and selection.phase in (None, oom.phase)
-        ],
+        "snapshots": [describe_snapshot(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)],
+        "oom": [describe_oom(oom) for oom in run.ooms if selection.includes(oom)],
         "pool": {
             facts.device: _describe_pool(pool_history(run, facts.device))
             for facts in device_facts(run)
@@ -67,19 +69,19 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
 
 
 def _describe_pool(history: PoolHistory) -> dict[str, Any]:
-    """The pool over the training steps: spans of steps with the same knowledge of it, and how it grew."""
+    """The pool over the training steps: spans, and sentences on its growth."""
     return {"spans": [dataclasses.asdict(span) for span in history.spans], "sentences": list(history.sentences)}
 
 
 def describe_layer(layer: Layer) -> dict[str, Any]:
-    """One layer, every field."""
+    """All fields of a layer."""
     described = dataclasses.asdict(layer)
     described["output_shape"] = None if layer.output_shape is None else list(layer.output_shape)
     return described
 
 
 def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
-    """Every layer's recorded activation bytes over steps, in the order of recording."""
+    """Recorded activation bytes of each layer, in recording order."""
     described = []
     for column, path in enumerate(activations.layers):
         values = activations.bytes[:, column]
@@ -100,36 +102,34 @@ def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
 
 
 def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]:
-    """One snapshot, every field; `ledger` says whether with its ledger and what is held for the backward pass."""
+    """All fields of a snapshot; without ledger, saved for backward and held tensors if `ledger` is false."""
     described: dict[str, Any] = {
         field.name: getattr(snapshot, field.name)
         for field in dataclasses.fields(snapshot)
-        if field.name not in ("ledger", "held_for_backward", "not_available")
+        if field.name not in ("ledger", "saved_for_backward", "not_available", "held_tensors", "replay")
     }
     described["not_available"] = list(snapshot.not_available)
+    described["replay"] = None if snapshot.replay is None else dataclasses.asdict(snapshot.replay)
     if ledger:
         described["ledger"] = [dataclasses.asdict(row) for row in snapshot.ledger]
-        described["held_for_backward"] = [dataclasses.asdict(row) for row in snapshot.held_for_backward]
+        described["saved_for_backward"] = [dataclasses.asdict(row) for row in snapshot.saved_for_backward]
+        described["held_for_backward"] = described["saved_for_backward"]  # the old key, for one release
+        described["held_tensors"] = [
+            {**dataclasses.asdict(group), "shape": list(group.shape)} for group in snapshot.held_tensors
+        ]
     return described
 
 
 def describe_oom(oom: Oom) -> dict[str, Any]:
-    """One post-mortem, every field but its chunks."""
+    """All fields of a failed allocation except its chunks."""
     described: dict[str, Any] = {
         field.name: getattr(oom, field.name)
         for field in dataclasses.fields(oom)
-        if field.name not in ("identifier", "ledger", "remedies", "map", "not_available")
+        if field.name not in ("identifier", "ledger", "fixes", "map", "not_available")
     }
     described["chunks"] = None if oom.map is None else len(oom.map)
     described["ledger"] = [dataclasses.asdict(row) for row in oom.ledger]
-    described["remedies"] = [dataclasses.asdict(remedy) for remedy in oom.remedies]
+    described["fixes"] = [dataclasses.asdict(fix) for fix in oom.fixes]
+    described["remedies"] = described["fixes"]  # the old key, for one release
     described["not_available"] = list(oom.not_available)
     return described
-
-
-def _is_selected(snapshot: Snapshot, selection: Selection) -> bool:
-    return (
-        selection.step in (None, snapshot.step)
-        and selection.device in (None, snapshot.device)
-        and selection.phase in (None, snapshot.phase)
-    )

@@ -1,16 +1,15 @@
-"""The few figures that say what a run is: how many steps, which devices, where the highest peak is. Pure."""
+"""Key figures of a run: steps, phases, devices and their peaks. Pure."""
 
 import dataclasses
 
 import numpy as np
 
-from tb_memplugin.codec import MISSING
-from tb_memplugin.model import PHASES, Integers, Run
+from tb_memplugin.model import MISSING, PHASES, Integers, Run
 
 
 @dataclasses.dataclass(frozen=True)
 class StepRange:
-    """Different steps of a run, and the first and last of them (None without any)."""
+    """The number of distinct steps, and the first and last step (None without any)."""
 
     steps: int
     first_step: int | None
@@ -19,7 +18,7 @@ class StepRange:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceFacts:
-    """What is known of a device over the whole run; `peak_bytes` is the highest in any phase, `snapshots` a count."""
+    """Key figures of a device; `peak_bytes` is the highest peak of all phases, `snapshots` a count."""
 
     device: str
     capacity_bytes: int | None
@@ -29,9 +28,9 @@ class DeviceFacts:
 
 
 def step_range(run: Run) -> StepRange:
-    """The training steps; of a run that recorded no training step, the steps of whatever it recorded."""
+    """The training steps; without any, all recorded steps."""
     training = run.samples.step[run.samples.phase == PHASES.index("train")]
-    traced = np.asarray([taken.step for taken in run.snapshots], np.int64)
+    traced = np.asarray([snapshot.step for snapshot in run.snapshots], np.int64)
     steps: Integers = np.empty(0, np.int64)
     if len(training):
         steps = training
@@ -41,7 +40,7 @@ def step_range(run: Run) -> StepRange:
 
 
 def range_of(steps: Integers) -> StepRange:
-    """How many different ones there are among `steps`, the first and the last."""
+    """The number of distinct values of `steps`, the first and the last."""
     if not len(steps):
         return StepRange(0, None, None)
     different = int(np.count_nonzero(np.diff(np.sort(steps, kind="stable")))) + 1
@@ -49,28 +48,28 @@ def range_of(steps: Integers) -> StepRange:
 
 
 def phases(run: Run) -> list[str]:
-    """The phases that samples or snapshots were recorded in, in the order of `PHASES`."""
-    present = set(np.unique(run.samples.phase).tolist()) | {PHASES.index(taken.phase) for taken in run.snapshots}
+    """The phases of samples and snapshots, in the order of `PHASES`."""
+    present = set(np.unique(run.samples.phase).tolist()) | {PHASES.index(snapshot.phase) for snapshot in run.snapshots}
     return [PHASES[at] for at in sorted(present)]
 
 
 def device_facts(run: Run) -> list[DeviceFacts]:
-    """Every device of the run's samples and snapshots, accelerators first."""
-    others = [*(taken.device for taken in run.snapshots), *(oom.device for oom in run.ooms)]
+    """All devices of samples, snapshots and failed allocations, accelerators first."""
+    others = [*(snapshot.device for snapshot in run.snapshots), *(oom.device for oom in run.ooms)]
     names = dict.fromkeys([*run.samples.devices, *others])
     ordered = sorted(names, key=lambda name: (name.rsplit("/", 1)[-1].upper().startswith("CPU"), name))
     return [_device_facts(run, name) for name in ordered]
 
 
 def _device_facts(run: Run, device: str) -> DeviceFacts:
-    snapshots = [taken for taken in run.snapshots if taken.device == device]
-    candidates = [(taken.in_use_bytes, -taken.step) for taken in snapshots]
-    limits = [taken.capacity_bytes for taken in reversed(snapshots)]
+    snapshots = [snapshot for snapshot in run.snapshots if snapshot.device == device]
+    candidates = [(snapshot.in_use_bytes, -snapshot.step) for snapshot in snapshots]
+    limits = [snapshot.capacity_bytes for snapshot in reversed(snapshots)]
     limits += [oom.capacity_bytes for oom in run.ooms if oom.device == device]
     capacity = next((limit for limit in limits if limit is not None), None)
     figures = run.samples.devices.get(device)
     if figures is not None and len(run.samples):
-        # Where an allocator keeps no peak, what is in use at the end of the step is a lower bound of it.
+        # If an allocator keeps no peak, the bytes in use at step end are a lower bound.
         highest = np.maximum(figures.peak_bytes, figures.in_use_bytes)
         at = int(np.argmax(highest))
         if highest[at] != MISSING:

@@ -1,191 +1,160 @@
-"""How the pool grew over the traced steps: by how much, between which steps, in which regions, and beside what. Pure.
-
-The pool's size is known at traced steps. A region that is there at one of them is there at the next: a pool gives
-regions back only where an allocation would fail otherwise, and a CPU's never does.
-"""
+"""Growth of the pool between steps at which it is known, and its reason. Pure."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tb_memplugin.analysis.bfc import ROUNDING
-from tb_memplugin.model import Category, Run, Snapshot
-from tb_memplugin.units import format_bytes
+from tb_memplugin.analysis.pool_figures import measured_rows
+from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Run, Snapshot
+from tb_memplugin.model.units import format_bytes
 
-FIRST_REGION = 2 << 20
-"""Bytes of the first region of a pool that grows, unless the first request is larger."""
-MAX_TRIALS = 5_000
-"""Steps of the search for the regions of a pool; sound figures need some dozens."""
 MAX_SENTENCES = 30
+MAX_GROWTHS = 1000
+"""Changes of the pool that are kept: the last ones."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PoolGrowth:
-    """What the pool was at a traced step more, or less, than at the one before.
+    """A change of the pool between two steps at which it is known.
 
     Attributes:
-        after: The traced step before, None for the first one of a session.
-        by: The traced step that saw it.
-        bytes: The difference; of the first step of a session, all of the pool.
-        regions: Bytes of the regions it came in, in the order they were taken, where the allocator's rule for their
-            sizes leaves only one possibility; else None.
+        after_step: The earlier step, None for the first one of a session.
+        by_step: The later step.
+        bytes: The difference; for the first step of a session, the whole pool.
+        pool_bytes: The pool at the later step.
+        peak_rise_bytes: Rise of the session's highest peak between the steps; None if no peak is known.
     """
 
-    after: Snapshot | None
-    by: Snapshot
+    after_step: int | None
+    by_step: int
     bytes: int
-    regions: tuple[int, ...] | None
-
-    @property
-    def pool_bytes(self) -> int:
-        """Bytes of the pool then."""
-        return self.by.pool_bytes or 0
+    pool_bytes: int
+    peak_rise_bytes: int | None
 
     def sentence(self) -> str:
-        """What happened, with its figures."""
-        if self.after is None:
-            return f"The pool had {format_bytes(self.pool_bytes)} at step {self.by.step}{self._regions()}."
-        between = f"Between step {self.after.step} and step {self.by.step}"
+        """The change as text."""
+        if self.after_step is None:
+            return f"The pool was {format_bytes(self.pool_bytes)} at step {self.by_step}."
+        when = f"Between step {self.after_step} and step {self.by_step}"
+        if self.after_step == self.by_step:
+            when = f"At step {self.by_step}"
         if self.bytes < 0:
             return (
-                f"{between} the pool shrank by {format_bytes(-self.bytes)} to {format_bytes(self.pool_bytes)}: the "
-                "allocator gave back regions that were free."
+                f"{when} the pool shrank by {format_bytes(-self.bytes)} to {format_bytes(self.pool_bytes)}: the "
+                "allocator returned free regions to the device."
             )
-        grew = f"{between} the pool grew by {format_bytes(self.bytes)} to {format_bytes(self.pool_bytes)}"
-        return f"{grew}{self._regions()}: {self._beside()}."
-
-    def _regions(self) -> str:
-        if self.regions is None:
-            return ""
-        sizes = [format_bytes(size) for size in self.regions]
-        if len(sizes) == 1:
-            return f", a region of {sizes[0]}"
-        return f", regions of {', '.join(sizes[:-1])} and {sizes[-1]}"
-
-    def _beside(self) -> str:
-        """What was in use more at the step's peak."""
-        more = self.by.in_use_bytes - (self.after.in_use_bytes if self.after is not None else 0)
-        if more <= 0:
-            return "not for more in use at the traced peaks, but because no free block was large enough for a request"
-        category, share = _grown_most(self.after, self.by)
-        named = f", {format_bytes(share)} of it {category.replace('_', ' ')}" if category is not None else ""
-        return f"at the peak {format_bytes(more)} more were in use{named}"
+        grew = f"{when} the pool grew by {format_bytes(self.bytes)} to {format_bytes(self.pool_bytes)}"
+        if self.peak_rise_bytes is None:
+            return f"{grew}."
+        if self.peak_rise_bytes > 0:
+            return f"{grew}: the highest peak rose by {format_bytes(self.peak_rise_bytes)}."
+        return f"{grew}: no free chunk was large enough for a request, although the highest peak did not rise."
 
 
-def knows_pool(taken: Snapshot) -> bool:
-    """Whether the snapshot says how large the pool was, and that can be: what is in use lies in it."""
-    return taken.pool_bytes is not None and taken.pool_bytes >= taken.in_use_bytes
+class PoolPoints(NamedTuple):
+    """The moments of one session at which the pool is known, in order of time; arrays of equal length."""
+
+    step: Integers
+    pool_bytes: Integers
+    highest_bytes: Integers
+    """The highest peak of the session so far."""
 
 
-def pool_snapshots(run: Run, device: str) -> list[list[Snapshot]]:
-    """The snapshots of a device that know the pool, by session, in order of time."""
-    taken = sorted(
-        (one for one in run.snapshots if one.device == device and knows_pool(one)),
-        key=lambda one: (one.wall_time, one.step),
-    )
+def knows_pool(snapshot: Snapshot) -> bool:
+    """Whether the snapshot's pool is known and not smaller than its allocated bytes."""
+    return snapshot.pool_bytes is not None and snapshot.pool_bytes >= snapshot.in_use_bytes
+
+
+def pool_points(run: Run, device: str) -> list[PoolPoints]:
+    """The known sizes of a device's pool by session, in all phases: measured, or else from traced steps."""
+    moments = _moments(run, device)
+    moments = moments.take(np.argsort(moments.wall_time, kind="stable"))
+    session = sessions_of(run, moments.wall_time)
+    points = []
+    for index in np.unique(session[moments.pool_bytes != MISSING]).tolist():
+        rows = moments.take(np.flatnonzero(session == index))
+        known = rows.pool_bytes != MISSING
+        highest = np.maximum.accumulate(np.maximum(rows.peak_bytes, 0))
+        points.append(PoolPoints(rows.step[known], rows.pool_bytes[known], highest[known]))
+    return points
+
+
+def sessions_of(run: Run, wall_time: Floats) -> Integers:
+    """Index of the session of each moment."""
     starts = np.sort(np.asarray(run.session_starts, np.float64))
-    sessions: dict[int, list[Snapshot]] = {}
-    for one in taken:
-        sessions.setdefault(int(np.searchsorted(starts, one.wall_time, side="right")), []).append(one)
-    return list(sessions.values())
+    return np.searchsorted(starts, wall_time, side="right").astype(np.int64)
 
 
-def pool_growths(snapshots: Sequence[Snapshot]) -> list[PoolGrowth]:
-    """Every change of the pool among the snapshots of one session, in order of time."""
-    found: list[PoolGrowth] = []
-    before: Snapshot | None = None
-    for taken in snapshots:
-        difference = (taken.pool_bytes or 0) - (before.pool_bytes or 0 if before is not None else 0)
-        if difference:
-            found.append(PoolGrowth(before, taken, difference, None))
-        before = taken
-    regions = regions_by_rule([growth.pool_bytes for growth in found], _limit(snapshots))
-    if regions is None:
-        return found
-    return [dataclasses.replace(one, regions=sizes) for one, sizes in zip(found, regions, strict=True)]
+def pool_growths(points: PoolPoints) -> list[PoolGrowth]:
+    """Every change of the pool within a session, in order of time."""
+    changes = np.flatnonzero(np.diff(points.pool_bytes, prepend=0))
+    highest = points.highest_bytes
+    return [
+        PoolGrowth(
+            after_step=int(points.step[at - 1]) if at else None,
+            by_step=int(points.step[at]),
+            bytes=int(points.pool_bytes[at] - (points.pool_bytes[at - 1] if at else 0)),
+            pool_bytes=int(points.pool_bytes[at]),
+            peak_rise_bytes=int(highest[at] - (highest[at - 1] if at else 0)) if highest[at] else None,
+        )
+        for at in changes[-MAX_GROWTHS:].tolist()
+    ]
 
 
-def pool_sentences(sessions: Iterable[tuple[Sequence[Snapshot], Sequence[PoolGrowth]]]) -> list[str]:
-    """How the pool of a device grew: of each session its snapshots, and the changes among them."""
-    sentences = []
-    for snapshots, growths in sessions:
-        sentences += [growth.sentence() for growth in growths]
-        if len(snapshots) > 1 and growths:
-            since = growths[-1].by.step
-            if growths[-1].by is not snapshots[-1]:
-                sentences.append(f"From step {since} to step {snapshots[-1].step} it did not grow.")
+def pool_sentences(points: PoolPoints, growths: Sequence[PoolGrowth]) -> list[str]:
+    """Sentences on the growth of one session's pool."""
+    sentences = [growth.sentence() for growth in growths]
+    last = int(points.step[-1])
+    if growths and growths[-1].by_step < last:
+        sentences.append(f"From step {growths[-1].by_step} to step {last} the known pool sizes are the same.")
+    return sentences
+
+
+def shortened(sentences: Sequence[str]) -> list[str]:
+    """The last `MAX_SENTENCES` sentences, after one that counts the others."""
     left_out = len(sentences) - MAX_SENTENCES
-    return [f"The first {left_out} changes are not told here.", *sentences[left_out:]] if left_out > 0 else sentences
+    if left_out <= 0:
+        return list(sentences)
+    return [f"{left_out} earlier changes are not shown.", *sentences[left_out:]]
 
 
-def regions_by_rule(pools: Sequence[int], limit: int | None) -> list[tuple[int, ...]] | None:
-    """The regions by which a growing pool came to each of the sizes, None unless the rule leaves one possibility.
+class _Moments(NamedTuple):
+    step: Integers
+    wall_time: Floats
+    peak_bytes: Integers
+    pool_bytes: Integers
 
-    A region has the size that is due, and then twice that is due; a request that is larger than what is due doubles it
-    until it is not, and then the same is due again. Only the limit makes a region smaller.
-
-    Args:
-        pools: Sizes of the pool, growing.
-        limit: The allocator's.
-    """
-    if not pools or any(after <= before for before, after in zip([0, *pools], pools, strict=False)):
-        return None
-    ways = _ways(tuple(pools), limit, 0, min(FIRST_REGION, limit or FIRST_REGION), iter(range(MAX_TRIALS)))
-    try:
-        first, second = next(ways, None), next(ways, None)
-    except _TooManyError:
-        return None
-    if first is None or second is not None:
-        return None
-    split: list[tuple[int, ...]] = []
-    regions = iter(first)
-    total = 0
-    for pool in pools:
-        taken = []
-        while total < pool:
-            taken.append(next(regions))
-            total += taken[-1]
-        split.append(tuple(taken))
-    return split
+    def take(self, rows: npt.NDArray[np.intp]) -> "_Moments":
+        return _Moments(self.step[rows], self.wall_time[rows], self.peak_bytes[rows], self.pool_bytes[rows])
 
 
-class _TooManyError(Exception):
-    """More possibilities were tried than is worth it."""
-
-
-def _ways(
-    pools: tuple[int, ...], limit: int | None, total: int, due: int, trials: Iterator[int]
-) -> Iterator[tuple[int, ...]]:
-    """Every sequence of regions by which the pool comes from `total` to the last of `pools` through all of them."""
-    if next(trials, None) is None:
-        raise _TooManyError
-    target = next((pool for pool in pools if pool > total), None)
-    if target is None:
-        yield ()
-        return
-    if target != limit and (target - total) % due:
-        return  # all that follows is a multiple of what is due
-    for doublings in range(64):
-        size = due << doublings
-        if total + size > target:
-            if target == limit:
-                yield (target - total,)  # whatever was due: there was no more
-            return
-        for rest in _ways(pools, limit, total + size, 2 * size if doublings == 0 else size, trials):
-            yield (size, *rest)
-
-
-def _limit(snapshots: Sequence[Snapshot]) -> int | None:
-    capacity = next((taken.capacity_bytes for taken in snapshots if taken.capacity_bytes is not None), None)
-    return None if capacity is None else capacity // ROUNDING * ROUNDING
-
-
-def _grown_most(before: Snapshot | None, after: Snapshot) -> tuple[Category | None, int]:
-    """The category whose bytes at the peak grew most, and by how much."""
-    differences: dict[Category, int] = {}
-    for sign, taken in ((-1, before), (1, after)):
-        for row in taken.ledger if taken is not None else ():
-            differences[row.category] = differences.get(row.category, 0) + sign * row.bytes
-    most = max(differences, key=lambda category: differences[category], default=None)
-    return (None, 0) if most is None or differences[most] <= 0 else (most, differences[most])
+def _moments(run: Run, device: str) -> _Moments:
+    """Traced steps, then samples: at equal times the peak precedes the step's end."""
+    samples, figures = run.samples, run.samples.devices.get(device)
+    measured_steps: set[tuple[int, int]] = set()
+    rows = np.empty(0, np.intp)
+    pool = np.empty(0, np.int64)
+    if figures is not None:
+        measured = measured_rows(figures)
+        measured_steps.update(zip(samples.step[measured].tolist(), samples.phase[measured].tolist(), strict=True))
+        rows = np.flatnonzero(~np.isnan(samples.wall_time) & ((figures.peak_bytes != MISSING) | measured))
+        pool = np.where(measured, figures.pool_bytes, MISSING)[rows]
+    traced = [
+        snapshot
+        for snapshot in run.snapshots
+        if snapshot.device == device
+        and knows_pool(snapshot)
+        and (snapshot.step, PHASES.index(snapshot.phase)) not in measured_steps
+    ]
+    peaks = figures.peak_bytes[rows] if figures is not None else pool
+    return _Moments(
+        step=np.append(np.asarray([snapshot.step for snapshot in traced], np.int64), samples.step[rows]),
+        wall_time=np.append(
+            np.asarray([snapshot.wall_time for snapshot in traced], np.float64), samples.wall_time[rows]
+        ),
+        peak_bytes=np.append(np.asarray([snapshot.in_use_bytes for snapshot in traced], np.int64), peaks),
+        pool_bytes=np.append(np.asarray([snapshot.pool_bytes for snapshot in traced], np.int64), pool),
+    )

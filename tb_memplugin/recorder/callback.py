@@ -2,16 +2,16 @@
 
 import functools
 import os
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
 
 from tb_memplugin.errors import RecordingError
+from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR
+from tb_memplugin.recorder.observe import step_functions
 from tb_memplugin.recorder.session import MemoryRecorder
-
-_STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
-"""Where Keras keeps what runs one step of each phase."""
 
 
 class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -21,34 +21,33 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     model.fit(..., callbacks=[tb_memplugin.MemoryCallback("runs/exp1")])
     ```
 
-    One callback may serve several calls of `fit`, for example before and after layers are unfrozen: steps go on
-    counting. A step lasts from its batch's begin to the next one's, so that Keras may go on working through logs in
-    the background.
+    One callback may serve several calls of `fit`, for example before and after layers are unfrozen; steps continue to
+    count. A step lasts from the beginning of its batch to the beginning of the next one.
 
     Args:
-        log_dir: The run's directory (what TensorBoard shows as one run).
+        log_dir: Directory of the run (one run in TensorBoard), local or a URL that TensorFlow can write to.
         overhead: Share of run time that tracing may cost; 0 traces nothing.
         trace_steps: Trace exactly these training steps instead.
-        devices: Names of the devices to record, by default all GPUs, or the CPU where there is none.
-        keep_profile: Leave the raw profile of each traced step in the run, for TensorBoard's profiler tab.
-        worker: Name of this process, if several record into the same run.
+        devices: Names of the devices to record; by default all GPUs, or the CPU if there is none.
+        keep_profile: Keep the raw profile of each traced step in the run, for TensorBoard's profiler tab.
+        worker: Name of this process if several record into the same run; by default from ``TF_CONFIG``.
 
     Raises:
-        RecordingError: An argument cannot work.
+        RecordingError: An argument is invalid.
     """
 
-    # The hooks on_*_batch_end are not overridden on purpose: a callback that has them makes Keras wait for every step's
-    # logs, which would slow a GPU down. A step ends where the next hook of this callback is called.
+    # on_*_batch_end is not overridden: with it, Keras would wait for the logs of every step, which slows a GPU down. A
+    # step ends when Keras calls the next hook of this callback.
 
     def __init__(
         self,
-        log_dir: str | os.PathLike[str],
+        log_dir: str | os.PathLike[str] = DEFAULT_LOG_DIR,
         *,
         overhead: float = 0.005,
         trace_steps: Collection[int] | None = None,
         devices: Sequence[str] | None = None,
         keep_profile: bool = False,
-        worker: str = "",
+        worker: str | None = None,
     ) -> None:
         super().__init__()
         self._recorder = MemoryRecorder(
@@ -60,11 +59,12 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             worker=worker,
         )
         self._watched: Any = None
+        self._fitting = False
         self._first: int | None = None
         self._next = 0
 
     def set_model(self, model: Any) -> None:
-        """Called by Keras before training; from here on the model's functions are observed.
+        """Called by Keras before training; observes the model's functions until training ends.
 
         Raises:
             RecordingError: The callback already records another model.
@@ -74,59 +74,67 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._watched = model
             self._recorder.watch(model)
             self._recorder.start()
-            self._recorder.have_functions_traced_again(model)
         elif self._watched is not model:
             raise RecordingError(
-                f"this MemoryCallback already records model {self._watched.name!r}: make a second one, "
-                "with a log_dir of its own. "
-                f"Received: model {model.name!r}"
+                f"this MemoryCallback already records model {self._watched.name!r}. Received: model {model.name!r}; "
+                "create a second callback with its own log_dir"
             )
+        self._fitting = False  # an interrupted training did not call on_train_end
+        self._recorder._resume()
+        self._recorder._trace_functions_again(model)
 
     def _guard(self, name: str) -> None:
-        """Puts a call round the model's function of that name, through which an exception of a step passes.
+        """Wrap the named function of the model to observe exceptions: Keras calls no hook of a callback then.
 
-        Keras calls no hook of a callback then. The call is taken off at the end of the phase, or as it fails.
+        The wrapper is removed when the phase ends or fails.
         """
+        self._unguard(name)  # the wrapper of a callback whose training was interrupted
         original = getattr(self.model, name, None)
-        if original is None or hasattr(original, "tb_memplugin_original"):
+        if original is None:
             return
+        reference = weakref.ref(self)  # an interrupted training leaves the wrapper on the model
 
         @functools.wraps(original)
         def guarded(*arguments: Any, **named: Any) -> Any:
             try:
                 return original(*arguments, **named)
             except Exception as error:
-                # Other exceptions are Keras's own, such as the end of the data.
-                if self._recorder.died(error):
-                    self._recorder.end_step()
-                    for function in _STEP_FUNCTIONS:
-                        self._unguard(function)
+                callback = reference()
+                if callback is not None and callback._recorder._on_error(error):
+                    callback._failed()
                 raise
 
         guarded.tb_memplugin_original = original  # type: ignore[attr-defined]
         setattr(self.model, name, guarded)
 
+    def _failed(self) -> None:
+        self._recorder.end_step()
+        for function in step_functions.NAMES:
+            self._unguard(function)
+        self._recorder._pause()
+
     def _unguard(self, name: str) -> None:
-        original = getattr(getattr(self.model, name, None), "tb_memplugin_original", None)
-        if original is not None:
+        function = getattr(self.model, name, None)
+        original = step_functions.original(function)
+        if original is not function:
             setattr(self.model, name, original)
 
     def close(self) -> None:
-        """Ends the session; otherwise the end of the process does."""
+        """End the session; without this it ends with the process."""
         self._recorder.close()
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._guard("train_function")
-        self._recorder.check_layers()
+        self._fitting = True
         if self._first is None:
-            # A training that was restored from a checkpoint goes on where it was.
+            # A training restored from a checkpoint continues its count.
             self._first = self._next = _iterations(self.model)
-            self._recorder.before_data()
+        self._recorder._before_data("train")
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._recorder.end_step()
         self._recorder.set_epoch(epoch)
-        self._recorder.check_layers()
+        self._recorder._check_layers()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._recorder.end_step()
@@ -136,32 +144,37 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._next += 1
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._unguard("train_function")
-        self._recorder.end_step()
+        self._fitting = False
+        self._phase_ended("train_function")
         self._recorder.set_epoch(None)
-        self._recorder.flush()
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._guard("test_function")
         self._recorder.end_step()
+        self._recorder._before_data("validation")
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._recorder.begin_step(max(self._next - 1, 0), "validation")
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._unguard("test_function")
-        self._recorder.end_step()
+        self._phase_ended("test_function")
 
     def on_predict_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._guard("predict_function")
         self._recorder.end_step()
+        self._recorder._before_data("predict")
 
     def on_predict_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._recorder.begin_step(max(self._next - 1, 0), "predict")
 
     def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._unguard("predict_function")
+        self._phase_ended("predict_function")
+
+    def _phase_ended(self, function: str) -> None:
+        self._unguard(function)
         self._recorder.end_step()
+        if not self._fitting:
+            self._recorder._pause()
 
 
 def _iterations(model: Any) -> int:

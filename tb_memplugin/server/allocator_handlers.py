@@ -1,4 +1,4 @@
-"""What the routes about the allocator answer: maps, "would it fit?", post-mortems, where the card's memory is."""
+"""Handlers of the allocator's routes: memory maps, failed allocations, division of device memory."""
 
 import dataclasses
 from typing import Any
@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis import bfc
-from tb_memplugin.analysis.card import card
+from tb_memplugin.allocator import fit as bfc
 from tb_memplugin.analysis.describe import describe_oom
-from tb_memplugin.codec import MISSING
+from tb_memplugin.analysis.device_memory import device_memory
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import OWNER_SOURCES, AllocatorMap, Phase
+from tb_memplugin.model import MISSING, OWNER_SOURCES, MemoryMap, Phase
+from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.reader.source import Source
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.lookup import at_step, some
-from tb_memplugin.store.reader import Reader
-from tb_memplugin.store.source import Source
 
 _STATES = ("free", "in_use", "unknown")
 _COLUMNS = ("address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region")
@@ -23,7 +22,7 @@ _COLUMNS = ("address", "bytes", "requested_bytes", "state", "owner", "source", "
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Which map: that of a failure (its number in ``oom``), or that of a device, step and phase."""
+    """A map's place: a failed allocation (its index in ``oom``), or a device, step and phase."""
 
     oom: int | None = None
     device: str | None = None
@@ -32,94 +31,91 @@ class Place:
 
 
 class AllocatorHandlers:
-    """Answers from what one `Reader` holds; raises as `Handlers` does."""
+    """Handlers on top of one `Reader`; errors as in `Handlers`."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
     def maps(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
-        """``GET maps``: the list of them."""
+        """``GET maps``: the memory maps, without chunks."""
         loaded = self._reader.run(source, run, maps=True)
-        chosen = [taken for taken in loaded.run.maps if device in (None, taken.device)]
+        chosen = [memory_map for memory_map in loaded.run.maps if device in (None, memory_map.device)]
         return {
             "run": run,
-            "maps": [{**_facts(taken), "regions": taken.region_bytes.tolist()} for taken in chosen],
+            "maps": [{**_facts(memory_map), "regions": memory_map.region_bytes.tolist()} for memory_map in chosen],
         }
 
     def map(self, source: Source, run: str, place: Place) -> Columns:
-        """``GET map``: one, whole."""
-        taken = self._map(source, run, place)
+        """``GET map``: one memory map with its chunks."""
+        memory_map = self._map(source, run, place)
         fields = {
             "run": run,
-            **_facts(taken),
+            **_facts(memory_map),
             "states": list(_STATES),
             "sources": list(OWNER_SOURCES),
-            "owners": [dataclasses.asdict(owner) for owner in taken.owners],
+            "owners": [dataclasses.asdict(owner) for owner in memory_map.owners],
             "regions": [
                 {"address": address, "bytes": size}
-                for address, size in zip(taken.region_address.tolist(), taken.region_bytes.tolist(), strict=True)
+                for address, size in zip(
+                    memory_map.region_address.tolist(), memory_map.region_bytes.tolist(), strict=True
+                )
             ],
-            "summary": bfc.summary(taken),
+            "summary": bfc.summary(memory_map),
         }
-        columns: dict[str, npt.NDArray[Any]] = {name: getattr(taken, name) for name in _COLUMNS}
-        columns["owner"] = np.where(taken.owner < 0, MISSING, taken.owner)
+        columns: dict[str, npt.NDArray[Any]] = {name: getattr(memory_map, name) for name in _COLUMNS}
+        columns["owner"] = np.where(memory_map.owner < 0, MISSING, memory_map.owner)
         return Columns(fields, columns)
 
-    def fits(self, source: Source, run: str, place: Place, requested: int) -> dict[str, Any]:
-        """``GET fits``: whether a request would be served."""
-        taken = self._map(source, run, place)
-        return {"run": run, **dataclasses.asdict(bfc.would_fit(taken, requested))}
-
     def oom(self, source: Source, run: str) -> dict[str, Any]:
-        """``GET oom``: the post-mortems."""
+        """``GET oom``: the failed allocations."""
         return {"run": run, "ooms": [describe_oom(oom) for oom in self._reader.run(source, run).run.ooms]}
 
-    def card(self, source: Source, run: str, device: str, step: int | None) -> dict[str, Any]:
-        """``GET card``: where the card's memory is."""
+    def device_memory(self, source: Source, run: str, device: str, step: int | None) -> dict[str, Any]:
+        """``GET device_memory``: the division of a device's memory."""
         loaded = self._reader.run(source, run)
-        found = card(loaded.run, device, step)
-        if found is None:
-            names = sorted({taken.device for taken in loaded.run.snapshots})
-            raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; it has some of: {some(names)}")
-        described = dataclasses.asdict(found)
+        division = device_memory(loaded.run, device, step)
+        if division is None:
+            names = sorted({snapshot.device for snapshot in loaded.run.snapshots})
+            raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; available: {some(names)}")
+        described = dataclasses.asdict(division)
         del described["snapshot"]
         return {
             "run": run,
             "device": device,
-            "step": found.snapshot.step,
-            "phase": found.snapshot.phase,
-            "in_use_bytes": found.snapshot.in_use_bytes,
-            "pool_bytes": found.snapshot.pool_bytes,
-            "capacity_bytes": found.snapshot.capacity_bytes,
+            "step": division.snapshot.step,
+            "phase": division.snapshot.phase,
+            "in_use_bytes": division.snapshot.in_use_bytes,
+            "pool_bytes": division.snapshot.pool_bytes,
+            "capacity_bytes": division.snapshot.capacity_bytes,
             **described,
-            "segments": [dataclasses.asdict(segment) for segment in found.segments],
-            "notes": list(found.notes),
+            "segments": [dataclasses.asdict(segment) for segment in division.segments],
+            "notes": list(division.notes),
         }
 
-    def _map(self, source: Source, run: str, place: Place) -> AllocatorMap:
+    def _map(self, source: Source, run: str, place: Place) -> MemoryMap:
         if place.oom is not None:
             ooms = self._reader.run(source, run).run.ooms
-            taken = ooms[place.oom].map if place.oom < len(ooms) else None
-            if taken is None:
+            memory_map = ooms[place.oom].map if place.oom < len(ooms) else None
+            if memory_map is None:
                 raise NotFoundError(
-                    f"run {run} has no chunks of failure {place.oom}; it has {len(ooms)} failures, from 0"
+                    f"run {run} has no memory map of failed allocation {place.oom}; it has {len(ooms)} of them"
                 )
-            return taken
+            return memory_map
         maps = self._reader.run(source, run, maps=True).run.maps
-        missing = f"no allocator map of step {place.step} in phase {place.phase} on {place.device!r:.200}"
+        missing = f"no memory map of step {place.step} in phase {place.phase} on {place.device!r:.200}"
         return at_step(maps, place.device, place.step, place.phase, missing)[-1]
 
 
-def _facts(taken: AllocatorMap) -> dict[str, Any]:
+def _facts(memory_map: MemoryMap) -> dict[str, Any]:
     return {
-        "step": taken.step,
-        "phase": taken.phase,
-        "device": taken.device,
-        "wall_time": taken.wall_time,
-        "chunks": len(taken),
-        "in_use_bytes": taken.in_use_bytes,
-        "pool_bytes": taken.pool_bytes,
-        "capacity_bytes": taken.capacity_bytes,
-        "complete": taken.complete,
-        "not_available": list(taken.not_available),
+        "step": memory_map.step,
+        "phase": memory_map.phase,
+        "device": memory_map.device,
+        "wall_time": memory_map.wall_time,
+        "chunks": len(memory_map),
+        "in_use_bytes": memory_map.in_use_bytes,
+        "pool_bytes": memory_map.pool_bytes,
+        "capacity_bytes": memory_map.capacity_bytes,
+        "complete": memory_map.complete,
+        "not_available": list(memory_map.not_available),
     }

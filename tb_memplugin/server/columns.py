@@ -1,4 +1,4 @@
-"""A table that a route answers with."""
+"""Tables as responses of routes."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """A table for the page: JSON fields, and columns of equal length."""
+    """A response of JSON fields and columns of equal length."""
 
     fields: Mapping[str, Any]
     columns: Mapping[str, npt.NDArray[Any]]

@@ -1,4 +1,4 @@
-"""What each route answers: a reader, a source and parameters in, a payload out. Knows no HTTP."""
+"""Handlers of the data routes: reader, source and parameters to payload, independent of HTTP."""
 
 import dataclasses
 import threading
@@ -7,31 +7,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis import changes, facts, growth, reduce
+from tb_memplugin.analysis import changes, facts, growth
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.ledger_totals import ledger_totals
 from tb_memplugin.analysis.overview import Overview, overview, snapshots_of
 from tb_memplugin.analysis.pool_steps import pool_steps
-from tb_memplugin.codec import MISSING
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import DeviceSamples, Phase, Run
+from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
+from tb_memplugin.model import downsample as reduce
+from tb_memplugin.reader.catalog import RunTags
+from tb_memplugin.reader.merge import device_name
+from tb_memplugin.reader.run_reader import LoadedRun, Reader
+from tb_memplugin.reader.source import Source
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.lookup import at_step, some
 from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.server.timeline_handlers import TimelineHandlers
-from tb_memplugin.store.merge import device_name
-from tb_memplugin.store.reader import LoadedRun, Reader, RunTags
-from tb_memplugin.store.source import Source
 from tb_memplugin.version import __version__
 
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """Which steps: of a device in a phase, from one to another or all, of one session or of all.
+    """A range of steps of a device in a phase, of one session or of all.
 
     Attributes:
-        points: At most about twice as many of them are shown, with the extremes.
+        points: A response has at most about twice as many rows, which include the extremes.
     """
 
     device: str
@@ -42,26 +43,25 @@ class Stretch:
     session: str | None = None
 
     def overview(self, run: Run, own_name: str) -> Overview:
-        """The overview of them in the run of one worker, where the device has its own name."""
+        """The overview of these steps in the run of one worker; `own_name` is the device's name there."""
         return overview(run, own_name, self.phase, self.first_step, self.last_step, limit=2 * self.points)
 
 
 class Handlers:
-    """Answers the routes from what one `Reader` holds. Thread-safe.
+    """Handlers on top of one `Reader`. Thread-safe.
 
-    Every method raises NotFoundError for a run, device or step that is not there, and SourceError if the source cannot
-    be read now.
+    Methods raise NotFoundError for an unknown run, device or step, and SourceError if the source cannot be read now.
     """
 
     def __init__(self, reader: Reader) -> None:
         self.allocator = AllocatorHandlers(reader)
-        self.inside = TimelineHandlers(reader)
+        self.timelines = TimelineHandlers(reader)
         self._reader = reader
         self._lock = threading.Lock()
         self._facts: dict[str, tuple[str, dict[str, Any]]] = {}
 
     def runs(self, source: Source) -> dict[str, Any]:
-        """``GET runs``: facts of every run; what did not change since the last time is not looked at."""
+        """``GET runs``: key figures of every run, cached for runs that did not change."""
         catalog = self._reader.catalog(source)
         with self._lock:
             known = {name: entry for name, entry in self._facts.items() if name in catalog}
@@ -73,7 +73,7 @@ class Handlers:
         return {"plugin_version": __version__, "runs": [known[name][1] for name in catalog]}
 
     def overview(self, source: Source, run: str, stretch: Stretch) -> Columns:
-        """``GET overview``: what fills a device, step by step."""
+        """``GET overview``: memory of a device by category and step."""
         loaded = self._reader.run(source, run, session=stretch.session)
         of_worker, own_name = _worker_and_device(loaded, stretch.device)
         view = stretch.overview(of_worker, own_name)
@@ -83,7 +83,9 @@ class Handlers:
             "phase": stretch.phase,
             "total_rows": view.total_rows,
             "groups": [{"category": category, "trainable": trainable} for category, trainable in view.groups],
-            "snapshots": [{"step": taken.step, "phase": taken.phase, "mode": taken.mode} for taken in view.snapshots],
+            "snapshots": [
+                {"step": snapshot.step, "phase": snapshot.phase, "mode": snapshot.mode} for snapshot in view.snapshots
+            ],
             "changes": [_change(change) for change in changes.layer_changes(of_worker.layer_tables)],
             "epochs": [dataclasses.asdict(epoch) for epoch in changes.epochs(of_worker.samples)],
             "validations": [
@@ -98,7 +100,7 @@ class Handlers:
         return Columns(fields, _overview_columns(view))
 
     def pool(self, source: Source, run: str, stretch: Stretch) -> Columns:
-        """``GET pool``: what is known of the pool, step by step."""
+        """``GET pool``: the pool by step."""
         loaded = self._reader.run(source, run, session=stretch.session)
         of_worker, own_name = _worker_and_device(loaded, stretch.device)
         view = stretch.overview(of_worker, own_name)
@@ -106,26 +108,26 @@ class Handlers:
         return pool_columns(fields, view, pool_steps(of_worker, own_name, view))
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
-        """``GET snapshots``: the list of them."""
+        """``GET snapshots``: the snapshots, without ledgers."""
         loaded = self._reader.run(source, run)
         if device is not None:
             _worker_and_device(loaded, device)
         return {
             "run": run,
             "snapshots": [
-                describe_snapshot(taken, ledger=False)
-                for taken in loaded.run.snapshots
-                if device in (None, taken.device)
+                describe_snapshot(snapshot, ledger=False)
+                for snapshot in loaded.run.snapshots
+                if device in (None, snapshot.device)
             ],
         }
 
     def snapshot(self, source: Source, run: str, device: str, step: int, phase: Phase) -> dict[str, Any]:
-        """``GET snapshot``: one, whole; of several of a step the one with the highest peak."""
+        """``GET snapshot``: one snapshot with its ledger; of several of a step, that of the highest peak."""
         loaded = self._reader.run(source, run)
         _worker_and_device(loaded, device)
         missing = f"no snapshot of step {step} in phase {phase} on {device}"
-        found = at_step(loaded.run.snapshots, device, step, phase, missing)
-        return {"run": run, **describe_snapshot(max(found, key=lambda taken: taken.in_use_bytes))}
+        snapshots = at_step(loaded.run.snapshots, device, step, phase, missing)
+        return {"run": run, **describe_snapshot(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes))}
 
     def ledger_totals(
         self,
@@ -136,25 +138,24 @@ class Handlers:
         layer: str | None = None,
         session: str | None = None,
     ) -> Columns:
-        """``GET ledger_totals``: each snapshot's ledger by category and trainability, of all layers or of one."""
+        """``GET ledger_totals``: each snapshot's ledger by category and trainability, for all layers or one."""
         of_worker, own_name = _worker_and_device(self._reader.run(source, run, session=session), device)
         snapshots = snapshots_of(of_worker, own_name, phase)
         totals = ledger_totals(snapshots, layer)
         columns: dict[str, npt.NDArray[Any]] = {
-            "step": np.asarray([taken.step for taken in snapshots], np.int64),
-            "wall_time": np.asarray([taken.wall_time for taken in snapshots], np.float64),
-            "in_use_bytes": np.asarray([taken.in_use_bytes for taken in snapshots], np.int64),
+            "step": np.asarray([snapshot.step for snapshot in snapshots], np.int64),
+            "wall_time": np.asarray([snapshot.wall_time for snapshot in snapshots], np.float64),
+            "in_use_bytes": np.asarray([snapshot.in_use_bytes for snapshot in snapshots], np.int64),
         }
         columns.update((f"group/{at}", totals.bytes[:, at]) for at in range(len(totals.groups)))
-        columns.update((f"rounding/{at}", totals.rounding_bytes[:, at]) for at in range(len(totals.groups)))
         groups = [{"category": category, "trainable": trainable} for category, trainable in totals.groups]
         return Columns({"run": run, "device": device, "phase": phase, "layer": layer, "groups": groups}, columns)
 
     def layers(self, source: Source, run: str, step: int | None) -> dict[str, Any]:
-        """``GET layers``: the layer table that holds at a step."""
+        """``GET layers``: the layer table valid at a step."""
         table = changes.table_at(self._reader.run(source, run).run.layer_tables, step)
         if table is None:
-            raise NotFoundError(f"run {run} has no layer table: it was written without a model, or the table was lost")
+            raise NotFoundError(f"run {run} has no layer table: it was recorded without a model, or the table was lost")
         return {
             "run": run,
             "step": table.step,
@@ -168,7 +169,7 @@ class Handlers:
     def activations(
         self, source: Source, run: str, first_step: int | None, last_step: int | None, points: int
     ) -> Columns:
-        """``GET activations``: recorded activation bytes of every layer over steps."""
+        """``GET activations``: recorded activation bytes by layer and step."""
         recorded = self._reader.activation_rows(source, run)
         inside = np.flatnonzero(
             (recorded.step >= (0 if first_step is None else first_step))
@@ -185,10 +186,10 @@ class Handlers:
     def _describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
         loaded = self._reader.load(source, tags)
         run = loaded.run
-        layers, lost = self._reader.survey_activations(source, tags)
+        layers, damage = self._reader.survey_activations(source, tags)
         steps = facts.step_range(run)
         if not steps.steps and layers:
-            # A run of activations only: its steps are theirs.
+            # The run has only activations.
             steps = facts.range_of(self._reader.activation_rows(source, tags.name).step)
         return {
             "run": tags.name,
@@ -205,24 +206,24 @@ class Handlers:
             "ooms": len(run.ooms),
             "findings": growth.findings(run),
             "notes": list(run.notes),
-            "damage": [*run.damage, *(sentence for sentence in lost if sentence not in run.damage)],
+            "damage": [*run.damage, *(sentence for sentence in damage if sentence not in run.damage)],
         }
 
 
 def _worker_and_device(loaded: LoadedRun, device: str) -> tuple[Run, str]:
-    """The worker that `device` of the merged run belongs to, and the device's own name.
+    """The run of the worker with `device` of the merged run, and the device's name there.
 
     Raises:
         NotFoundError: The run has no such device.
     """
     names = []
     for worker, run in loaded.by_worker.items():
-        for own in dict.fromkeys([*run.samples.devices, *(taken.device for taken in run.snapshots)]):
+        for own in dict.fromkeys([*run.samples.devices, *(snapshot.device for snapshot in run.snapshots)]):
             name = device_name(worker, own)
             if name == device:
                 return run, own
             names.append(name)
-    raise NotFoundError(f"run {loaded.run.name} has no device {device!r:.200}; it has: {some(names)}")
+    raise NotFoundError(f"run {loaded.run.name} has no device {device!r:.200}; available: {some(names)}")
 
 
 def _change(change: changes.LayerChange) -> dict[str, Any]:

@@ -1,30 +1,30 @@
-"""Finds the record of a step that a request names, or says which there are."""
+"""Lookup of the records of a step."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import AllocatorMap, Phase, Snapshot, Timeline
+from tb_memplugin.model import MemoryMap, Phase, Snapshot, Timeline
 
-_Taken = TypeVar("_Taken", Snapshot, AllocatorMap, Timeline)
+_Record = TypeVar("_Record", Snapshot, MemoryMap, Timeline)
 
 
 def at_step(
-    records: Iterable[_Taken], device: str | None, step: int | None, phase: Phase, missing: str
-) -> list[_Taken]:
-    """Those of a step of a device in a phase; at least one.
+    records: Iterable[_Record], device: str | None, step: int | None, phase: Phase, missing: str
+) -> list[_Record]:
+    """The records of a device in a phase at a step; at least one.
 
     Raises:
-        NotFoundError: There is none: `missing`, and which steps there are.
+        NotFoundError: There is none; the message is `missing` and the available steps.
     """
-    of_device = [taken for taken in records if taken.device == device and taken.phase == phase]
-    found = [taken for taken in of_device if taken.step == step]
-    if not found:
-        raise NotFoundError(f"{missing}; there are: {some([taken.step for taken in of_device])}")
-    return found
+    candidates = [record for record in records if record.device == device and record.phase == phase]
+    matches = [record for record in candidates if record.step == step]
+    if not matches:
+        raise NotFoundError(f"{missing}; available steps: {some([record.step for record in candidates])}")
+    return matches
 
 
 def some(names: Sequence[Any]) -> str:
-    """The first of the names, and how many more there are."""
+    """The first names, and the number of further ones."""
     shown = ", ".join(f"{name!s:.80}" for name in names[:10])
     return (shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")) or "none"

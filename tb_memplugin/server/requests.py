@@ -1,4 +1,4 @@
-"""Parameters of HTTP requests, strictly: every one is known, given once, and what it should be."""
+"""Strict parsing of request parameters: unknown, repeated and malformed ones are errors."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -7,9 +7,9 @@ from tb_memplugin.errors import RequestError
 from tb_memplugin.model import PHASES, Phase
 
 MAX_TEXT_CHARACTERS = 4096
-"""Longest name (of a run or a device) that is looked for."""
+"""Longest accepted name of a run or a device."""
 MAX_STEP = 2**53 - 1
-"""Largest step that is accepted: what a number in JSON holds exactly."""
+"""Largest accepted step: the largest integer that JavaScript represents exactly."""
 DEFAULT_POINTS = 1500
 MIN_POINTS = 10
 MAX_POINTS = 10_000
@@ -24,18 +24,18 @@ class Arguments(Protocol):
 
 
 def parse(arguments: Arguments, accepted: Sequence[str]) -> dict[str, str]:
-    """The parameters of a request, each of them one of `accepted` and given once.
+    """The parameters of a request; each must be in `accepted` and given once.
 
     Raises:
-        RequestError: One is unknown or repeated.
+        RequestError: A parameter is unknown or repeated.
     """
     values = {}
     for name in arguments:
         if name not in accepted:
-            raise RequestError(f"unknown parameter {name!r:.80}; accepted here: {', '.join(accepted) or 'none'}")
+            raise RequestError(f"unknown parameter {name!r:.80}; accepted: {', '.join(accepted) or 'none'}")
         given = arguments.getlist(name)
         if len(given) != 1:
-            raise RequestError(f"parameter {name!r} is given {len(given)} times; give it once")
+            raise RequestError(f"parameter {name!r} is given {len(given)} times; pass it once")
         values[name] = given[0]
     return values
 
@@ -48,7 +48,7 @@ def text(values: Mapping[str, str], name: str) -> str:
     """
     value = values.get(name, "")
     if not value:
-        raise RequestError(f"parameter {name!r} is missing; give the name of a {name}")
+        raise RequestError(f"parameter {name!r} is missing; pass the name of a {name}")
     if len(value) > MAX_TEXT_CHARACTERS:
         raise RequestError(
             f"parameter {name!r} has {len(value)} characters; at most {MAX_TEXT_CHARACTERS} are accepted"
@@ -57,7 +57,7 @@ def text(values: Mapping[str, str], name: str) -> str:
 
 
 def optional_text(values: Mapping[str, str], name: str) -> str | None:
-    """A text, None if it is not given.
+    """An optional text, None if not given.
 
     Raises:
         RequestError: It is empty or too long.
@@ -69,54 +69,43 @@ def step(values: Mapping[str, str], name: str) -> int:
     """A required step.
 
     Raises:
-        RequestError: It is missing or not a whole number from 0 on.
+        RequestError: It is missing or not an integer from 0 to `MAX_STEP`.
     """
     if name not in values:
-        raise RequestError(f"parameter {name!r} is missing; give a step, a whole number from 0 on")
-    return _whole_number(name, values[name], 0, MAX_STEP)
+        raise RequestError(f"parameter {name!r} is missing; pass a step, an integer >= 0")
+    return _integer(name, values[name], 0, MAX_STEP)
 
 
 def optional_step(values: Mapping[str, str], name: str) -> int | None:
-    """A step, None if it is not given.
+    """An optional step, None if not given.
 
     Raises:
-        RequestError: It is not a whole number from 0 on.
+        RequestError: It is not an integer from 0 to `MAX_STEP`.
     """
     return step(values, name) if name in values else None
 
 
 def step_range(values: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """`first_step` and `last_step`, None where not given.
+    """`first_step` and `last_step`, each None if not given.
 
     Raises:
-        RequestError: One is no step, or they are in the wrong order.
+        RequestError: One is not a step, or they are in the wrong order.
     """
     first, last = optional_step(values, "first_step"), optional_step(values, "last_step")
     if first is not None and last is not None and first > last:
-        raise RequestError(f"first_step {first} is after last_step {last}; give them in order")
+        raise RequestError(f"first_step {first} is after last_step {last}; pass them in order")
     return first, last
 
 
 def points(values: Mapping[str, str]) -> int:
-    """How many points the screen has room for.
+    """The number of points that fit on the screen.
 
     Raises:
-        RequestError: It is not a whole number in the accepted range.
+        RequestError: It is not an integer from `MIN_POINTS` to `MAX_POINTS`.
     """
     if "points" not in values:
         return DEFAULT_POINTS
-    return _whole_number("points", values["points"], MIN_POINTS, MAX_POINTS)
-
-
-def size(values: Mapping[str, str], name: str) -> int:
-    """A required number of bytes, at least 1.
-
-    Raises:
-        RequestError: It is missing or not a whole number from 1 on.
-    """
-    if name not in values:
-        raise RequestError(f"parameter {name!r} is missing; give a size in bytes, a whole number from 1 on")
-    return _whole_number(name, values[name], 1, MAX_STEP)
+    return _integer("points", values["points"], MIN_POINTS, MAX_POINTS)
 
 
 def phase(values: Mapping[str, str]) -> Phase:
@@ -131,8 +120,8 @@ def phase(values: Mapping[str, str]) -> Phase:
     return value
 
 
-def _whole_number(name: str, value: str, least: int, most: int) -> int:
-    # int() accepts blanks, signs, underscores and other scripts' digits; none of them is what a program sends.
+def _integer(name: str, value: str, least: int, most: int) -> int:
+    # int() also accepts blanks, signs, underscores and digits of other scripts.
     if not (value.isascii() and value.isdigit() and len(value) <= 16) or not least <= int(value) <= most:
-        raise RequestError(f"parameter {name!r} is {value!r:.80}; accepted: a whole number from {least} to {most}")
+        raise RequestError(f"parameter {name!r} is {value!r:.80}; accepted: an integer from {least} to {most}")
     return int(value)

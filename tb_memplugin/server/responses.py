@@ -1,4 +1,4 @@
-"""HTTP answers: JSON, binary columns, files, and errors as plain sentences."""
+"""HTTP responses: JSON, binary columns, files, and errors as plain text."""
 
 import gzip
 import json
@@ -11,39 +11,39 @@ import numpy.typing as npt
 from tensorboard.backend import http_util
 from werkzeug.wrappers import Request, Response
 
-from tb_memplugin.codec import MISSING
+from tb_memplugin.model import MISSING
 from tb_memplugin.server.columns import Columns
 
 COLUMNS_TYPE = "application/x-tb-memplugin-columns"
 _GZIP_FROM = 1 << 10
-"""Answers shorter than this are not worth compressing."""
+"""Shorter responses are not compressed."""
 
 
 def data_response(request: Request, payload: Mapping[str, Any] | Columns) -> Response:
-    """A data route's answer."""
+    """The response of a data route."""
     content, content_type = data_body(payload)
     return _respond(request, content, content_type)
 
 
 def data_body(payload: Mapping[str, Any] | Columns) -> tuple[bytes, str]:
-    """Content and content type of an answer; in JSON a number that is not finite is a bug and raises ValueError."""
+    """Content and content type of a payload; a number in JSON that is not finite raises ValueError."""
     if isinstance(payload, Columns):
         return pack_columns(payload.fields, payload.columns), COLUMNS_TYPE
     return _dump(payload), "application/json"
 
 
 def error_response(request: Request, status: int, sentence: str) -> Response:
-    """`sentence` as plain text."""
+    """An error response with `sentence` as plain text."""
     return _respond(request, sentence.encode("utf-8", "replace"), "text/plain; charset=utf-8", status)
 
 
 def file_response(request: Request, content: bytes, content_type: str) -> Response:
-    """A file of the page."""
+    """The response for a file of the page."""
     return _respond(request, content, content_type)
 
 
 def pack_columns(fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """The binary form of columns of equal length; `MISSING` in integer columns becomes NaN."""
+    """Pack columns of equal length in binary form; `MISSING` in integer columns becomes NaN."""
     rows = {len(column) for column in columns.values()}
     if len(rows) > 1:
         raise ValueError(f"columns of different lengths: {sorted(rows)}")
@@ -66,7 +66,7 @@ def _dump(payload: Mapping[str, Any]) -> bytes:
 
 
 def _respond(request: Request, content: bytes, content_type: str, status: int = 200) -> Response:
-    # TensorBoard's responder sets nosniff and no-cache. It compresses text only, and slowly; ours is packed here.
+    # TensorBoard's `Respond` sets nosniff and no-cache, but compresses only text, and slowly.
     encoding = None
     if len(content) >= _GZIP_FROM and "gzip" in request.headers.get("Accept-Encoding", ""):
         content, encoding = gzip.compress(content, 1, mtime=0), "gzip"

@@ -1,4 +1,4 @@
-"""Routes to handlers, and errors to HTTP, once. Imported with the first request: TensorBoard's start does not wait."""
+"""Routes to handlers, and errors to HTTP. Imported with the first request, to keep TensorBoard's startup fast."""
 
 import logging
 import threading
@@ -11,25 +11,25 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
+from tb_memplugin.reader.provider_source import ProviderSource
+from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.reader.source import Source, SourceError
 from tb_memplugin.server import requests, responses
 from tb_memplugin.server.allocator_handlers import Place
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.static_files import StaticFiles
-from tb_memplugin.store.provider_source import ProviderSource
-from tb_memplugin.store.reader import Reader
-from tb_memplugin.store.source import Source, SourceError
 
 _log = logging.getLogger(__name__)
 
 MAX_EXPERIMENTS = 16
-"""Experiments whose data is held at once; a local server has one."""
+"""Most experiments with cached data; a local server has one."""
 
 Answer: TypeAlias = Callable[[Handlers, Source, Mapping[str, str]], "dict[str, Any] | Columns"]
 
 
 class Server:
-    """Answers every request of the plugin. Thread-safe.
+    """Responds to all requests of the plugin. Thread-safe.
 
     Args:
         provider: TensorBoard's data provider, or None.
@@ -42,9 +42,9 @@ class Server:
         self._lock = threading.Lock()
 
     def respond(self, route: str, request: Request) -> Response:
-        """The answer to a request; errors meant for the user become HTTP, anything else is a bug and stays one."""
+        """Respond to a request. User errors become HTTP errors; other exceptions are bugs and propagate."""
         if request.method not in ("GET", "HEAD"):
-            return responses.error_response(request, 405, f"method {request.method:.20} is not accepted here; use GET")
+            return responses.error_response(request, 405, f"method {request.method:.20} is not allowed; use GET")
         try:
             return self._file(route, request) if route in _FILES else self._data(route, request)
         except RequestError as error:
@@ -69,7 +69,7 @@ class Server:
         return responses.data_response(request, answer(self._handlers_of(experiment), source, values))
 
     def _file(self, route: str, request: Request) -> Response:
-        # The route may lie below a path prefix; what follows its last occurrence is the name.
+        # There may be a path prefix: the name follows the last "/static/".
         name = route if route == "index.js" else request.path.rpartition("/static/")[2]
         content, content_type = self._static.read(name)
         return responses.file_response(request, content, content_type)
@@ -106,7 +106,7 @@ def _snapshot(handlers: Handlers, source: Source, values: Mapping[str, str]) -> 
 
 
 def _timeline(handlers: Handlers, source: Source, values: Mapping[str, str]) -> Columns:
-    return handlers.inside.timeline(
+    return handlers.timelines.timeline(
         source,
         requests.text(values, "run"),
         requests.text(values, "device"),
@@ -116,11 +116,11 @@ def _timeline(handlers: Handlers, source: Source, values: Mapping[str, str]) -> 
 
 
 def _place(values: Mapping[str, str]) -> Place:
-    """The map that is meant: of a failure, or of a device at a step."""
+    """The requested map: of a failed allocation, or of a device at a step."""
     if "oom" not in values:
         return Place(None, requests.text(values, "device"), requests.step(values, "step"), requests.phase(values))
     if values.keys() & {"device", "step", "phase"}:
-        raise RequestError("parameter 'oom' names a failure's map; leave out device, step and phase, or leave out oom")
+        raise RequestError("parameter 'oom' excludes 'device', 'step' and 'phase'; pass either one or the others")
     return Place(requests.step(values, "oom"))
 
 
@@ -168,7 +168,7 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
     ),
     "timelines": (
         ("run", "device"),
-        lambda handlers, source, values: handlers.inside.timelines(
+        lambda handlers, source, values: handlers.timelines.timelines(
             source, requests.text(values, "run"), requests.optional_text(values, "device")
         ),
     ),
@@ -183,19 +183,13 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
         ("run", "device", "step", "phase", "oom"),
         lambda handlers, source, values: handlers.allocator.map(source, requests.text(values, "run"), _place(values)),
     ),
-    "fits": (
-        ("run", "device", "step", "phase", "oom", "bytes"),
-        lambda handlers, source, values: handlers.allocator.fits(
-            source, requests.text(values, "run"), _place(values), requests.size(values, "bytes")
-        ),
-    ),
     "oom": (
         ("run",),
         lambda handlers, source, values: handlers.allocator.oom(source, requests.text(values, "run")),
     ),
-    "card": (
+    "device_memory": (
         ("run", "device", "step"),
-        lambda handlers, source, values: handlers.allocator.card(
+        lambda handlers, source, values: handlers.allocator.device_memory(
             source,
             requests.text(values, "run"),
             requests.text(values, "device"),
@@ -203,4 +197,4 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
         ),
     ),
 }
-"""Route -> accepted parameters, and the handler."""
+"""Route to accepted parameters and handler."""

@@ -1,4 +1,4 @@
-"""The built page: a fixed list of names, made once; nothing else can be asked for."""
+"""The files of the built page. Only names found at startup are served."""
 
 import pathlib
 
@@ -14,14 +14,14 @@ _TYPES = {
     "wasm": "application/wasm",
     "woff2": "font/woff2",
 }
-"""Types by ending, not by the machine's registry, which on some systems calls JavaScript plain text."""
+"""Content types by extension; the system's registry may map JavaScript to plain text."""
 
 
 class StaticFiles:
     """The files of the built page, by name.
 
     Args:
-        directory: Where they lie.
+        directory: Directory of the built page.
     """
 
     def __init__(self, directory: pathlib.Path = STATIC_DIRECTORY) -> None:
@@ -30,14 +30,14 @@ class StaticFiles:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names that are served."""
+        """Names of the served files."""
         return frozenset(self._files)
 
     def read(self, name: str) -> tuple[bytes, str]:
         """Content and content type of the file `name`.
 
         Raises:
-            NotFoundError: The page does not consist of such a file.
+            NotFoundError: The page has no such file.
         """
         file = self._files.get(name)
         if file is None:

@@ -43,8 +43,8 @@ def main() -> None:
         facts = traced_step(path)
         from xprof.convert import raw_to_tool_data
 
-        from tb_memplugin.analysis.attribution import attribute
-        from tb_memplugin.importers.xplane import read_traces
+        from tb_memplugin.attribution.ledger import attribute
+        from tb_memplugin.importers.profile.xplane import read_traces
 
         def ours() -> None:
             for trace in read_traces(path.read_bytes()):

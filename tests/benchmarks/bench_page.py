@@ -25,9 +25,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "browser"))
 import harness
 import sample_runs
 
-from tb_memplugin.codec import MISSING
-from tb_memplugin.model import DeviceSamples, Layer, LayerTable, LedgerRow, Samples, Snapshot
-from tb_memplugin.run_writer import RunWriter
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.model import MISSING, DeviceSamples, Layer, LayerTable, LedgerRow, Samples, Snapshot
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 MIB = sample_runs.MIB
@@ -86,7 +85,7 @@ def write_memory(directory: pathlib.Path, steps: int, layers: int) -> None:
     writer = RunWriter(directory, producer="recorder", versions={})
     writer.layer_table(table)
     missing = np.full(steps, MISSING, np.int64)
-    device = DeviceSamples(peak // 2, peak, np.full(steps, 2 * total, np.int64), missing, missing, missing)
+    device = DeviceSamples(peak // 2, peak, np.full(steps, 2 * total, np.int64), *[missing] * 5)
     writer.samples(
         Samples(
             step=step,

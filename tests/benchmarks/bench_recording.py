@@ -4,7 +4,11 @@ The two halves of a pair run right after each other and their order alternates, 
 cancels; printed are the ratio of each pair's total time, their median and range. The first pair warms up and does not
 count. Give more `--pairs` on a noisy machine: with few, the range says how little a median means.
 
-usage: python tests/benchmarks/bench_recording.py [--pairs 6] [--steps 200] [--overhead 0.005 0]
+The same is measured for many short calls of `fit`, of about a second each, with one callback for all of them. There the
+share of the training's thread that the callback's own hooks take is printed as well: it hardly depends on what else the
+machine does.
+
+usage: python tests/benchmarks/bench_recording.py [--pairs 6] [--steps 200] [--fits 20] [--overhead 0.005 0]
 """
 
 import argparse
@@ -90,10 +94,81 @@ def measure(overhead: float, pairs: int, steps: int, batch: int, size: int) -> N
     )
 
 
+HOOKS = (
+    "set_model",
+    "on_train_begin",
+    "on_epoch_begin",
+    "on_train_batch_begin",
+    "on_epoch_end",
+    "on_train_end",
+)
+
+
+def make_small_model(size: int) -> keras.Model:
+    """A CNN whose step takes some 20 ms on two cores at 32 × 32."""
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    blocks = [
+        layer
+        for filters in (32, 64, 64)
+        for layer in (layers.Conv2D(filters, 3, padding="same", activation="relu"), layers.MaxPooling2D())
+    ]
+    model = keras.Sequential([keras.Input((size, size, 3)), *blocks, layers.Flatten(), layers.Dense(10)])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def time_hooks(callback: keras.callbacks.Callback) -> dict[str, float]:
+    """Seconds that each hook of the callback takes from now on."""
+    spent = dict.fromkeys(HOOKS, 0.0)
+
+    def timed(name: str) -> None:
+        hook = getattr(callback, name)
+
+        def call(*arguments: object, **named: object) -> None:
+            began = time.perf_counter()
+            hook(*arguments, **named)
+            spent[name] += time.perf_counter() - began
+
+        setattr(callback, name, call)
+
+    for name in HOOKS:
+        timed(name)
+    return spent
+
+
+def measure_short_fits(overhead: float, fits: int, batch: int, size: int) -> None:
+    """Prints the ratios for calls of `fit` of about a second in a row, and what the callback's hooks take of them."""
+    model = make_small_model(size)
+    with tempfile.TemporaryDirectory() as directory:
+        callback = tb_memplugin.MemoryCallback(pathlib.Path(directory) / "run", overhead=overhead)
+        train(model, make_data(20, batch, size), [callback])
+        steps = max(1, int(20 / train(model, make_data(20, batch, size), [])))
+        data = make_data(steps, batch, size)
+        for callbacks in ([callback], [], [callback], []):
+            train(model, data, callbacks)
+        spent = time_hooks(callback)
+        seconds: dict[bool, list[float]] = {True: [], False: []}
+        for pair in range(fits):
+            for callbacks in ([], [callback]) if pair % 2 else ([callback], []):
+                seconds[bool(callbacks)].append(train(model, data, list(callbacks)))
+        callback.close()
+    ratios = [with_it / without for with_it, without in zip(seconds[True], seconds[False], strict=True)]
+    share = sum(spent.values()) / sum(seconds[True])
+    print(
+        f"overhead={overhead}, short fits: time with / without the callback, {fits} pairs of fits of "
+        f"{statistics.median(seconds[False]):.2f} s, {steps} steps each: median {statistics.median(ratios):.4f} "
+        f"(from {min(ratios):.4f} to {max(ratios):.4f}); in the callback's hooks {100 * share:.3f} %, "
+        f"ms a fit: {', '.join(f'{name} {1000 * took / fits:.2f}' for name, took in spent.items())}",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--fits", type=int, default=20)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--size", type=int, default=32)
     parser.add_argument("--overhead", type=float, nargs="+", default=[0.005, 0.0])
@@ -101,6 +176,7 @@ def main() -> None:
     measure_hooks()
     for overhead in arguments.overhead:
         measure(overhead, arguments.pairs, arguments.steps, arguments.batch, arguments.size)
+        measure_short_fits(overhead, arguments.fits, arguments.batch, arguments.size)
 
 
 if __name__ == "__main__":

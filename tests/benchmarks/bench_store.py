@@ -28,10 +28,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from tb_memplugin import load
-from tb_memplugin.codec import MISSING
-from tb_memplugin.metadata import PLUGIN_NAME
-from tb_memplugin.model import DeviceSamples, LayerActivations, Samples
-from tb_memplugin.run_writer import RunWriter
+from tb_memplugin.events.metadata import PLUGIN_NAME
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, Samples
 
 MIB = 1 << 20
 PEAKS = 200
@@ -67,8 +66,11 @@ def write_run(directory: pathlib.Path, steps: int, layers: int) -> np.ndarray:
         wall = 1.79e9 + step * 0.1
         missing = np.full(count, MISSING)
         in_use = 900 * MIB + random.integers(0, 20 * MIB, count) // 256 * 256
+        capacity = np.full(count, 4096 * MIB)
+        pool = np.where(step % 10 == 0, 2048 * MIB, MISSING)
+        largest = np.where(step % 10 == 0, 2047 * MIB - in_use, MISSING)
         device = DeviceSamples(
-            in_use, 1500 * MIB + heights[step], np.full(count, 4096 * MIB), missing, in_use + 300 * MIB, missing
+            in_use, 1500 * MIB + heights[step], capacity, missing, in_use + 300 * MIB, missing, pool, largest
         )
         writer.samples(Samples(step, np.zeros_like(step), step // 1000, wall, in_use + 2048, {"GPU:0": device}))
         if layers:

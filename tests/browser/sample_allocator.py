@@ -7,10 +7,11 @@ import numpy as np
 import sample_runs
 from sample_runs import MIB, Plan
 
-from tb_memplugin.analysis.post_mortem import Death, post_mortem
-from tb_memplugin.codec import MISSING
-from tb_memplugin.model import FREE, IN_USE, AllocatorMap, ChunkOwner, Oom
-from tb_memplugin.run_writer import RunWriter, take_samples
+from tb_memplugin.attribution.oom_event import OomEvent
+from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.model import FREE, IN_USE, MISSING, ChunkOwner, MemoryMap, Oom
 
 BASE = 0x7F00_0000_0000
 LARGEST_CHUNK = 4 * MIB
@@ -23,12 +24,14 @@ DEATH_STEP = 150
 @dataclasses.dataclass
 class _Chunks:
     bytes: list[int] = dataclasses.field(default_factory=list)
+    requested: list[int] = dataclasses.field(default_factory=list)
     owner: list[int] = dataclasses.field(default_factory=list)
     state: list[int] = dataclasses.field(default_factory=list)
 
-    def add(self, size: int, state: int, owner: int = -1) -> None:
+    def add(self, size: int, state: int, owner: int = -1, requested: int = MISSING) -> None:
         if size:
             self.bytes.append(size)
+            self.requested.append(requested)
             self.state.append(state)
             self.owner.append(owner)
 
@@ -38,21 +41,25 @@ def _pieces(size: int, largest: int) -> list[int]:
     return [largest] * whole + ([rest] if rest else [])
 
 
-def map_of(plan: Plan, step: int, *, largest_chunk: int = LARGEST_CHUNK) -> AllocatorMap:
+def map_of(plan: Plan, step: int, *, largest_chunk: int = LARGEST_CHUNK) -> MemoryMap:
     """Two regions whose chunks hold the ledger's rows, with holes between them; sums to the snapshot's figures."""
     snapshot = sample_runs.snapshot_at(plan, step)
     assert snapshot.pool_bytes is not None and snapshot.largest_free_bytes is not None
     largest = snapshot.largest_free_bytes // 256 * 256
     rest = snapshot.pool_bytes - snapshot.in_use_bytes - largest
-    used = [
-        (size, -1 if row.category == "unattributed" else index)
-        for index, row in enumerate(snapshot.ledger)
-        for size in _pieces(row.bytes, largest_chunk)
-    ]
+    owned = sample_runs.allocated_at(plan, step)
+    used = []
+    for index, row in enumerate(owned):
+        known = row.category != "unattributed"
+        pieces = [
+            (size, index if known else -1, size if known else MISSING) for size in _pieces(row.bytes, largest_chunk)
+        ]
+        last, owner, requested = pieces[-1]
+        used += [*pieces[:-1], (last, owner, requested - (row.rounding_bytes or 0))]
     hole = rest // (len(used) // 2 + 1) // 256 * 256
     chunks = _Chunks()
-    for place, (size, owner) in enumerate(used):
-        chunks.add(size, IN_USE, owner)
+    for place, (size, owner, requested) in enumerate(used):
+        chunks.add(size, IN_USE, owner, requested)
         if place % 4 >= 2 and rest > hole:
             chunks.add(hole, FREE)
             rest -= hole
@@ -60,14 +67,14 @@ def map_of(plan: Plan, step: int, *, largest_chunk: int = LARGEST_CHUNK) -> Allo
     middle = len(chunks.bytes) // 2
     chunks.add(rest, FREE)
     chunks.bytes.insert(middle, largest)
+    chunks.requested.insert(middle, MISSING)
     chunks.state.insert(middle, FREE)
     chunks.owner.insert(middle, -1)
-    return _map(
-        plan, step, chunks, middle, tuple(ChunkOwner(r.layer, r.category, r.trainable) for r in snapshot.ledger)
-    )
+    owners = tuple(ChunkOwner(row.layer, row.category, row.trainable) for row in owned)
+    return _map(plan, step, chunks, middle, owners)
 
 
-def _map(plan: Plan, step: int, chunks: _Chunks, middle: int, owners: tuple[ChunkOwner, ...]) -> AllocatorMap:
+def _map(plan: Plan, step: int, chunks: _Chunks, middle: int, owners: tuple[ChunkOwner, ...]) -> MemoryMap:
     size, state = np.array(chunks.bytes, np.int64), np.array(chunks.state, np.int64)
     owner = np.array(chunks.owner, np.int64)
     region = (np.arange(len(size)) > middle).astype(np.int64)
@@ -76,14 +83,14 @@ def _map(plan: Plan, step: int, chunks: _Chunks, middle: int, owners: tuple[Chun
     seen = (state == IN_USE) & (owner >= 0)
     lasting = np.array([each.category in ("weights", "optimizer_state") for each in owners])
     stays = np.where(owner >= 0, lasting[np.maximum(owner, 0)], False)
-    return AllocatorMap(
+    return MemoryMap(
         step=step,
         phase="train",
         device=plan.device,
         wall_time=sample_runs.wall_time(plan, step),
         address=address,
         bytes=size,
-        requested_bytes=np.where(seen, size - 64, MISSING),
+        requested_bytes=np.array(chunks.requested, np.int64),
         state=state,
         owner=owner,
         source=np.where(seen, np.where(stays, 1, 3), 0),
@@ -108,8 +115,8 @@ def death_of(plan: Plan, verdict: str) -> Oom:
     asked = int(free.max()) + 2 * MIB if verdict == "fragmentation" else int(free.sum()) + 40 * MIB
     when = sample_runs.wall_time(plan, DEATH_STEP)
     layer = "vgg/block1_conv2"
-    death = Death(
-        "1", "died", plan.device, when, DEATH_STEP, "train", asked, f"{layer}/Relu", layer, "[32,64,64,64] float"
+    death = OomEvent(
+        "1", "failed", plan.device, when, DEATH_STEP, "train", asked, f"{layer}/Relu", layer, "[32,64,64,64] float"
     )
     return post_mortem(death, taken)
 
@@ -162,5 +169,5 @@ def write_many_chunks(directory: pathlib.Path, plan: Plan) -> None:
     samples = sample_runs.samples_of(plan)
     writer.samples(take_samples(samples, list(range(20))))
     writer.snapshot(sample_runs.snapshot_at(plan, step))
-    writer.allocator_map(map_of(plan, step, largest_chunk=in_use // (MANY_CHUNKS * 3 // 4) // 256 * 256))
+    writer.memory_map(map_of(plan, step, largest_chunk=in_use // (MANY_CHUNKS * 3 // 4) // 256 * 256))
     writer.close()

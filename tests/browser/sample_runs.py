@@ -11,27 +11,33 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tb_memplugin.codec import MISSING
+from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import (
+    MISSING,
     PHASES,
-    AllocatorMap,
     Category,
     DeviceSamples,
-    HeldRow,
+    HeldTensorGroup,
     Layer,
     LayerActivations,
     LayerTable,
     LedgerRow,
+    MemoryMap,
+    Replay,
     Samples,
+    SavedRow,
     Snapshot,
     Timeline,
 )
-from tb_memplugin.run_writer import RunWriter
+from tb_memplugin.model.rounding import rounding_total, split_rounding
 
 MIB = 1 << 20
 STARTED = 1_790_000_000.0
 HOSTILE_RUN = "<img src=x onerror=alert(1)>"
 HOSTILE_LAYER = "<script>alert(2)<script>" + 200 * "x"
+HOSTILE_HOLDER = "list `<img src=x onerror=alert(3)>` in module " + 200 * "y"
+HELD_BYTES = 256 * 1024 - 96
+"""Requested bytes of all held tensors of a traced step."""
 
 BACKBONE = (
     ("block1_conv1", 64, 3, 64),
@@ -62,10 +68,12 @@ class Plan:
     pool: bool = True
     first_layer: str = "block1_conv1"
     scale: int = 1
+    measure_every: int = 0
+    """The pool was measured at the end of every step of this many, never if 0."""
 
 
 FROZEN = Plan("CPU:0", 1024 * MIB, 240, 40, {0: 1, 160: 3}, (3, 41, 80, 120, 163, 200, 235))
-ALL_TRAINABLE = Plan("CPU:0", 1024 * MIB, 240, 40, {0: len(BACKBONE) + 1}, (3, 60, 120, 180))
+ALL_TRAINABLE = Plan("CPU:0", 1024 * MIB, 240, 40, {0: len(BACKBONE) + 1}, (3, 60, 120, 180), measure_every=4)
 ROOMY = Plan("GPU:0", 80 * 1024 * MIB, 120, 30, {0: len(BACKBONE) + 1}, (5, 60, 110), pool=False, scale=8)
 HOSTILE = Plan("CPU:0", 1024 * MIB, 30, 10, {0: 1, 15: len(BACKBONE) + 1}, (4, 20), first_layer=HOSTILE_LAYER)
 
@@ -114,10 +122,16 @@ def table_at(plan: Plan, step: int) -> LayerTable:
 
 def ledger_at(plan: Plan, step: int) -> tuple[LedgerRow, ...]:
     """Who holds what at the step's peak."""
+    return split_rounding(allocated_at(plan, step))
+
+
+def allocated_at(plan: Plan, step: int) -> list[LedgerRow]:
+    """The allocated bytes of each owner at the step's peak, rounding included, largest first."""
     rows = [
         LedgerRow(None, "inputs", None, 4 * plan.scale * BATCH * 64 * 64 * 3, 0),
-        LedgerRow(None, "other_state", None, 4096, 3072),
-        LedgerRow(None, "unattributed", None, 3 * MIB + 256 * (step % 7), 0),
+        LedgerRow(None, "other_state", None, 4096, 200),
+        LedgerRow(None, "held_tensors", None, HELD_BYTES + 96, 96),
+        LedgerRow(None, "unattributed", None, 3 * MIB + 256 * (step % 7), None),
     ]
 
     def add(layer: Layer, category: Category, size: int) -> None:
@@ -138,13 +152,32 @@ def ledger_at(plan: Plan, step: int) -> tuple[LedgerRow, ...]:
             add(layer, "activations", output)
         elif at < 2:
             add(layer, "workspace", output + 4 * MIB)
-    return tuple(sorted(rows, key=lambda row: -row.bytes))
+    return sorted(rows, key=lambda row: -row.bytes)
+
+
+def pool_at(plan: Plan, step: int) -> int:
+    """Bytes that the allocator has taken from the device."""
+    in_use = sum(row.bytes for row in ledger_at(plan, step))
+    return min(plan.capacity_bytes, 1 << (in_use + in_use // 8).bit_length())
+
+
+def measured_at(plan: Plan, step: int) -> tuple[int, int]:
+    """Pool and largest free chunk at the end of a training step, `MISSING` where they were not measured."""
+    if not plan.measure_every or step % plan.measure_every:
+        return MISSING, MISSING
+    pool = pool_at(plan, step)
+    return pool, (pool - in_use_at(plan, step)) * (90 - step % 41) // 100
+
+
+def in_use_at(plan: Plan, step: int) -> int:
+    """Allocated at the end of a training step."""
+    return peak_at(plan, step) * 4 // 10
 
 
 def snapshot_at(plan: Plan, step: int) -> Snapshot:
     ledger = ledger_at(plan, step)
     in_use = sum(row.bytes for row in ledger)
-    pool = min(plan.capacity_bytes, 1 << (in_use + in_use // 8).bit_length())
+    pool = pool_at(plan, step)
     largest = (pool - in_use) * (70 - step % 31) // 100
     free = pool - in_use
     reason = "The allocator's map is not available, because TF_GPU_ALLOCATOR=cuda_malloc_async does not report it."
@@ -159,11 +192,26 @@ def snapshot_at(plan: Plan, step: int) -> Snapshot:
         largest_free_bytes=largest if plan.pool else None,
         capacity_bytes=plan.capacity_bytes,
         fragmentation=(free - largest) / free if plan.pool else None,
-        rounding_bytes=sum(row.rounding_bytes or 0 for row in ledger),
+        rounding_bytes=rounding_total(ledger),
         ledger=ledger,
-        held_for_backward=tuple(HeldRow(row.layer, row.bytes) for row in ledger if row.category == "activations"),
+        saved_for_backward=tuple(SavedRow(row.layer, row.bytes) for row in ledger if row.category == "activations"),
         not_available=() if plan.pool else (reason,),
+        replay=Replay(3079, 3080, 659, 659, in_use) if plan.pool else None,
+        held_tensors=held_tensors_at(plan, step),
     )
+
+
+def held_tensors_at(plan: Plan, step: int) -> tuple[HeldTensorGroup, ...]:
+    """Three groups before the step of the last change of the layer table and eleven after it; none in the roomy run."""
+    if plan is ROOMY:
+        return ()
+    holder = HOSTILE_HOLDER if plan is HOSTILE else "list `history` in module __main__"
+    groups = [HeldTensorGroup((32, 10), "float32", 40, 51_200, holder), HeldTensorGroup((), "int64", 1, 8, None)]
+    if step >= max(plan.trainable):
+        groups += [HeldTensorGroup((25 * size,), "float32", 1, 100 * size, None) for size in range(1, 9)]
+    rest = HELD_BYTES - sum(group.bytes for group in groups)
+    groups.append(HeldTensorGroup((rest // 4,), "float32", 1, rest, None))
+    return tuple(sorted(groups, key=lambda group: -group.bytes))
 
 
 def wall_time(plan: Plan, step: int) -> float:
@@ -190,6 +238,9 @@ def samples_of(plan: Plan) -> Samples:
                 rows.append((step, PHASES.index("validation"), epoch, wall_time(plan, step) + 1 + batch, peak))
     peaks = np.array([row[4] for row in rows], np.int64)
     missing = np.full(len(rows), MISSING, np.int64)
+    training = PHASES.index("train")
+    measured = [measured_at(plan, step) if phase == training else (MISSING, MISSING) for step, phase, *_ in rows]
+    pool, largest = np.array(measured, np.int64).T
     return Samples(
         step=np.array([row[0] for row in rows], np.int64),
         phase=np.array([row[1] for row in rows], np.int64),
@@ -204,13 +255,15 @@ def samples_of(plan: Plan) -> Samples:
                 driver_process_bytes=missing,
                 driver_used_bytes=missing,
                 driver_total_bytes=missing,
+                pool_bytes=pool,
+                largest_free_bytes=largest,
             )
         },
     )
 
 
 def write_run(
-    directory: pathlib.Path, plan: Plan, maps: Sequence[AllocatorMap] = (), timelines: Sequence[Timeline] = ()
+    directory: pathlib.Path, plan: Plan, maps: Sequence[MemoryMap] = (), timelines: Sequence[Timeline] = ()
 ) -> None:
     writer = RunWriter(directory, producer="recorder", versions={"tensorflow": "2.21.0"})
     for began in plan.trainable:
@@ -218,8 +271,8 @@ def write_run(
     writer.samples(samples_of(plan))
     for step in plan.traced:
         writer.snapshot(snapshot_at(plan, step))
-    for taken in maps:
-        writer.allocator_map(taken)
+    for memory_map in maps:
+        writer.memory_map(memory_map)
     for inside in timelines:
         writer.timeline(inside)
     writer.flush()

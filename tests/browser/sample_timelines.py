@@ -4,12 +4,11 @@ import numpy as np
 import sample_runs
 from sample_runs import MIB, Plan
 
-from tb_memplugin.codec import MISSING
-from tb_memplugin.model import Band, ChunkOwner, PlannedSpan, Timeline
+from tb_memplugin.model import MISSING, Band, ChunkOwner, CompiledSpan, Timeline
 
 NO_TIMELINE_STEP = 235
 """The traced step whose timeline was not kept."""
-STAYS = ("weights", "optimizer_state", "other_state", "unattributed")
+STAYS = ("weights", "optimizer_state", "other_state", "held_tensors", "unattributed")
 LARGEST_PIECE = 4 * MIB
 
 
@@ -21,18 +20,20 @@ def _pieces(size: int) -> list[int]:
 def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
     """What moves comes piece after piece up to the peak, and goes in the same order; what stays is always there."""
     snapshot = sample_runs.snapshot_at(plan, step)
-    ledger = sorted(snapshot.ledger, key=lambda row: row.category)
-    moving = [
-        (owner, size) for owner, row in enumerate(ledger) if row.category not in STAYS for size in _pieces(row.bytes)
-    ]
+    ledger = sorted(sample_runs.allocated_at(plan, step), key=lambda row: row.category)
+    moving = []
+    for owner, row in enumerate(ledger):
+        if row.category not in STAYS:
+            moving += [(owner, size, 0) for size in _pieces(row.bytes)]
+            moving[-1] = (*moving[-1][:2], row.rounding_bytes or 0)
     peak = len(moving)
     moments = 2 * peak + 2
     rows = [
-        (0, moments, row.bytes, MISSING if row.category == "unattributed" else row.rounding_bytes or 0, owner, -1)
+        (0, moments, row.bytes, MISSING if row.rounding_bytes is None else row.rounding_bytes, owner, -1)
         for owner, row in enumerate(ledger)
         if row.category in STAYS
     ]
-    rows += [(at + 1, peak + at + 2, size, 0, owner, owner) for at, (owner, size) in enumerate(moving)]
+    rows += [(at + 1, peak + at + 2, size, rounding, owner, owner) for at, (owner, size, rounding) in enumerate(moving)]
     start, end, sizes, rounding, owners, ops = np.asarray(rows, np.int64).T
     return Timeline(
         step=step,
@@ -61,7 +62,7 @@ def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
             Band("backward_and_update", peak + 3, moments - 6),
             Band("update", moments - 6, moments),
         ),
-        planned=(PlannedSpan(2, moments - 2),) if planned else (),
+        compiled=(CompiledSpan(2, moments - 2),) if planned else (),
         not_available=("Measured times inside compiled modules are not available, because this is a sample.",)
         if planned
         else (),

@@ -28,7 +28,7 @@ def places(address: str, run: str) -> dict[str, str]:
     device, last = shown["devices"][0]["device"], None
     query = urllib.parse.urlencode({"run": run, "device": device})
     with urllib.request.urlopen(f"{address}/data/plugin/tb_memplugin/snapshots?{query}") as answer:
-        last = [taken for taken in json.load(answer)["snapshots"] if taken["phase"] == "train"][-1]["step"]
+        last = [snapshot for snapshot in json.load(answer)["snapshots"] if snapshot["phase"] == "train"][-1]["step"]
     with urllib.request.urlopen(f"{address}/data/plugin/tb_memplugin/snapshot?{query}&step={last}") as answer:
         ledger = [row for row in json.load(answer)["ledger"] if row["layer"]]
     layer = max(ledger, key=lambda row: int(row["bytes"]))["layer"]

@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import re
 from collections import defaultdict
 from typing import Any
 from urllib.parse import urlencode
@@ -11,12 +12,12 @@ from xml.etree import ElementTree
 import harness
 import pytest
 import sample_runs
-from playwright.sync_api import FrameLocator, Page, expect
+from playwright.sync_api import FrameLocator, Page, Route, expect
 from test_values import by_group, figures
 
 
 def snapshot_of(inspected: dict[str, Any], run: str, step: int) -> dict[str, Any]:
-    found: dict[str, Any] = next(taken for taken in inspected[run]["snapshots"] if taken["step"] == step)
+    found: dict[str, Any] = next(snapshot for snapshot in inspected[run]["snapshots"] if snapshot["step"] == step)
     return found
 
 
@@ -168,19 +169,19 @@ def test_a_saved_drawing_says_what_the_view_says(page: Page, address: str, inspe
     told = ElementTree.fromstring(download(page, frame, "SVG").read_bytes()).itertext()
     shown = " ".join(told)
     for path in by_layer(snapshot_of(inspected, "frozen", 163)["ledger"]):
-        assert (path or "no layer") in shown
+        assert (path or "not tied to a layer") in shown
     # A post-mortem that has no map has this picture.
     frame = harness.open_tab(page, address, urlencode({"view": "oom", "run": "died_without_map"}))
     assert set(frame.locator(".downloads button").all_inner_texts()) == {"CSV", "JSON", "SVG"}
     told = ElementTree.fromstring(download(page, frame, "SVG").read_bytes()).itertext()
-    assert "asked for" in told
+    assert "requested" in told
 
 
-def test_frozen_weights_have_their_pattern_in_the_bridge(page: Page, address: str) -> None:
+def test_frozen_weights_have_their_pattern_in_the_waterfall(page: Page, address: str) -> None:
     place = {"view": "compare", "run": "frozen", "step": 3, "other": "all_trainable", "other_step": 60}
     frame = harness.open_tab(page, address, urlencode(place))
     fills = dict(
-        frame.locator("[data-testid='bridge'] g[data-tip]").evaluate_all(
+        frame.locator("[data-testid='waterfall'] g[data-tip]").evaluate_all(
             "bars => bars.map(bar => [[...bar.querySelectorAll('text')].slice(1).map(t => t.textContent).join(' '),"
             " bar.querySelector('rect').getAttribute('fill')])"
         )
@@ -194,7 +195,7 @@ def test_keys(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
     frame.get_by_role("slider").focus()
     page.keyboard.press("?")
-    dialog = frame.get_by_role("dialog", name="Keys")
+    dialog = frame.get_by_role("dialog", name="Keyboard shortcuts")
     expect(dialog).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
@@ -212,3 +213,25 @@ def test_keys(page: Page, address: str) -> None:
     expect(frame.get_by_role("button", name="Layers", exact=True)).to_have_attribute("aria-pressed", "true")
     page.keyboard.press("/")
     expect(frame.get_by_label("Search layers by regular expression")).to_be_focused()
+
+
+@pytest.mark.parametrize(
+    ("digit", "answer", "label"),
+    [
+        ("2", "layers", "Search layers by regular expression"),
+        ("4", "timeline", "Search live allocations by regular expression"),
+    ],
+)
+def test_search_waits_for_its_view(page: Page, address: str, digit: str, answer: str, label: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 3}))
+    frame.get_by_role("slider").focus()
+    held: list[Route] = []
+    page.route(re.compile(rf"/tb_memplugin/{answer}\?"), lambda route: held.append(route))
+    with page.expect_request(re.compile(rf"/tb_memplugin/{answer}\?")):
+        page.keyboard.press(digit)
+    page.keyboard.press("/")
+    expect(frame.get_by_label("Filter runs by regular expression")).not_to_be_focused()
+    expect(frame.get_by_label(label)).to_have_count(0)
+    for route in held:
+        route.continue_()
+    expect(frame.get_by_label(label)).to_be_focused()

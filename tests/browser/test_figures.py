@@ -1,4 +1,4 @@
-"""Every figure can be asked what it is, where and when it was learned; a category is selected in every view."""
+"""Every figure states its meaning, source and step; a category is selected in every view."""
 
 import re
 from urllib.parse import urlencode
@@ -28,7 +28,7 @@ FIGURES = """body => [...body.querySelectorAll("[data-bytes], [data-value], [dat
         const row = figure.closest("[data-tip]");
         return [figure.textContent, row?.dataset.tip ?? "", figure.dataset.bytes ?? ""];
     })"""
-LEARNED = re.compile(r"allocator|trace|layer table|driver|operating system|training|owners|TensorFlow")
+SOURCE = re.compile(r"allocator|trace|layer table|driver|operating system|training|owners|TensorFlow")
 
 
 def exact(text: str) -> str:
@@ -49,12 +49,12 @@ def test_every_figure_says_what_it_is(page: Page, address: str, name: str) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in PLACES if name != "compare"])
-def test_the_panels_figures_say_where_and_when_they_were_learned(page: Page, address: str, name: str) -> None:
+def test_the_panels_figures_state_source_and_step(page: Page, address: str, name: str) -> None:
     frame = harness.open_tab(page, address, urlencode(PLACES[name]))
     tips = frame.locator(".figures tr[data-tip], .layers td[data-tip]").evaluate_all("e => e.map(e => e.dataset.tip)")
     assert tips
     for tip in tips:
-        assert LEARNED.search(tip), tip
+        assert SOURCE.search(tip), tip
         assert re.search(r"[Ss]tep \d+|at the failure|layer table", tip), tip
 
 
@@ -68,15 +68,15 @@ def test_a_layers_figure_is_explained_by_its_formula(page: Page, address: str) -
 
 def test_the_pointer_and_the_keyboard_show_it(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode(PLACES["overview"]))
-    rows = frame.locator("[data-testid='composition'] tr[data-figure]")
+    rows = frame.locator("[data-testid='breakdown'] tr[data-figure]")
     tip = frame.get_by_role("tooltip")
     frame.locator("tr[data-figure='activations']").hover()
-    expect(tip).to_contain_text("forward results that wait for the backward pass")
+    expect(tip).to_contain_text("forward results saved for the backward pass")
     expect(frame.locator("tr[data-figure='activations']")).to_have_attribute("aria-describedby", "tip")
     page.mouse.move(5, 400)
     expect(tip).to_have_count(0)
     # One stop of the Tab key for the table, then row by row, every one of them explained at once.
-    frame.get_by_role("button", name="Inside step 41").focus()
+    frame.get_by_role("button", name="Open step 41").focus()
     page.keyboard.press("Tab")
     for index in range(rows.count()):
         row = rows.nth(index)

@@ -13,9 +13,9 @@ RUNS = {4: "died_fragmentation", 5: "growing"}
 ANSWERS = {
     1: ("[data-testid='layers'] th[aria-sort='descending']", "activations"),
     2: ("[data-testid='changes']", "18.0 MiB of weights became trainable"),
-    3: (".card", "TensorFlow's pool holds 256 MiB"),
-    4: (".verdict", "There was enough free memory for"),
-    5: (".legend", "in use at each step's end"),
+    3: (".device-memory", "TensorFlow's pool holds 256 MiB"),
+    4: (".verdict", "Free memory is fragmented"),
+    5: (".legend", "in use at step end"),
     6: ("[data-testid='difference']", "than A"),
     7: ("[data-testid='headline']", "headroom"),
 }

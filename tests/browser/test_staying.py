@@ -11,7 +11,8 @@ import pytest
 import sample_runs
 from playwright.sync_api import FrameLocator, Page, expect
 
-from tb_memplugin.run_writer import RunWriter, take_samples
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.events.sample_records import take_samples
 
 PLAN = sample_runs.FROZEN
 SAMPLES = sample_runs.samples_of(PLAN)
@@ -22,6 +23,20 @@ BOXES = """body => Object.fromEntries([...body.querySelectorAll(
     const { x, y, width } = e.getBoundingClientRect();
     return [`${i} ${e.className || e.tagName}`, [x, y, width].map(Math.round).join(" ")];
 }))"""
+
+
+EVERY_BOX = """body => [...body.querySelectorAll(
+    "nav.runs, .bar, .toolbar, .body, .body > *, .picture > *, .panel > *, .panel tr, .regions > *, .live > *,"
+    + ".map, .map > *, .map-answers > *, .oom section, .findings > *"
+)].map((e, i) => {
+    const { x, y, width, height } = e.getBoundingClientRect();
+    return [i, e.tagName, ...[x, y, width, height].map(size => Math.round(size * 10) / 10)];
+})"""
+WIDE_LETTERS = """body => {
+    const style = document.createElement("style");
+    style.textContent = "* { letter-spacing: 0.1em !important }";
+    body.append(style);
+}"""
 
 
 class Live:
@@ -80,6 +95,27 @@ def test_reload_moves_nothing(page: Page, address: str, view: str) -> None:
     harness.idle(frame)
     assert boxes(frame) == before
     assert frame.locator("body").evaluate("() => window.__shifts") == 0
+
+
+@pytest.mark.parametrize("width", [1440, 1120])
+@pytest.mark.parametrize("view", ["overview", "frozen", "layer", "step", "fragmentation", "oom"])
+def test_the_pointer_moves_nothing_in_any_font(page: Page, address: str, view: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 2400})
+    run = "died_fragmentation" if view == "oom" else "frozen"
+    frame = harness.open_tab(page, address, urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"}))
+    frame.locator("body").evaluate(WIDE_LETTERS)
+    harness.idle(frame)
+    before = frame.locator("body").evaluate(EVERY_BOX)
+    assert len(before) > 15
+    pictures = frame.locator(".u-over, .strip-plot")
+    assert pictures.count() > 0
+    for picture in pictures.all():
+        box = picture.bounding_box()
+        assert box
+        for part in (0.01, 0.1, 0.3, 0.67, 0.9, 0.99):
+            picture.hover(position={"x": part * box["width"], "y": box["height"] / 2})
+            harness.idle(frame)
+            assert frame.locator("body").evaluate(EVERY_BOX) == before
 
 
 def test_new_steps_leave_step_zoom_category_and_scrolling_alone(page: Page, live: Live, live_address: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import sample_runs
 from playwright.sync_api import FrameLocator, Page, Route, expect
 
-from tb_memplugin.units import format_bytes
+from tb_memplugin.model.units import format_bytes
 
 SIDES = {True: "trainable", False: "frozen", None: "other"}
 
@@ -44,7 +44,7 @@ def test_stack_at_traced_steps(page: Page, each_reader: str, inspected: dict[str
         frame = harness.open_tab(page, each_reader, place)
         assert frame.get_by_test_id("step").get_attribute("data-step") == str(snapshot["step"])
         assert frame.get_by_test_id("provenance").get_attribute("data-kind") == "traced"
-        shown = figures(frame, "composition")
+        shown = figures(frame, "breakdown")
         expected = by_group(snapshot["ledger"])
         assert {name: shown.get(name, 0) for name in expected} == expected
         assert shown["peak_bytes"] == snapshot["in_use_bytes"] == sum(expected.values())
@@ -58,13 +58,13 @@ def test_headline(page: Page, each_reader: str, inspected: dict[str, Any]) -> No
     assert headline.get_attribute("data-bytes") == str(device["peak_bytes"])
     assert f"at step {device['peak_step']}" in headline.inner_text()
     assert frame.get_by_test_id("step").get_attribute("data-step") == str(device["peak_step"])
-    assert figures(frame, "composition")["peak_bytes"] == device["peak_bytes"]
+    assert figures(frame, "breakdown")["peak_bytes"] == device["peak_bytes"]
 
 
 def test_every_step_sums_to_its_peak(page: Page, each_reader: str) -> None:
     for step in (0, 39, 100, 159, 160, 161, 239):
         frame = harness.open_tab(page, each_reader, urlencode({"run": "frozen", "step": step}))
-        shown = figures(frame, "composition")
+        shown = figures(frame, "breakdown")
         peak = sample_runs.peak_at(sample_runs.FROZEN, step)
         assert shown["peak_bytes"] == peak
         assert sum(value for name, value in shown.items() if name.split(":")[0] in CATEGORIES) == peak
@@ -74,13 +74,35 @@ CATEGORIES = {
     "weights",
     "optimizer_state",
     "other_state",
+    "held_tensors",
     "inputs",
     "activations",
     "activation_gradients",
     "weight_gradients",
     "workspace",
+    "rounding",
     "unattributed",
 }
+
+
+def test_rounding_and_held_tensors_explain_themselves(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 3}))
+    snapshot = sample_runs.snapshot_at(sample_runs.FROZEN, 3)
+    shown = figures(frame, "breakdown")
+    assert shown["rounding"] == snapshot.rounding_bytes and shown["held_tensors"] == 256 * 1024 - 96
+    # THEN weights are what the model counts, without rounding
+    layers = sample_runs.table_at(sample_runs.FROZEN, 3).layers
+    weights = sum(layer.weight_bytes for layer in layers)
+    assert shown["weights:frozen"] + shown["weights:trainable"] == weights
+    for name, label, meaning in (
+        ("rounding", "rounding", "allocated − requested: 256-byte rounding and unsplit remainders"),
+        ("held_tensors", "held tensors", "tensors that Python code keeps alive"),
+    ):
+        row = frame.locator(f"[data-testid='breakdown'] [data-figure='{name}']")
+        expect(row).to_contain_text(label)
+        assert meaning in (row.get_attribute("data-tip") or "")
+    swatch = frame.locator("[data-testid='breakdown'] [data-figure='rounding'] .swatch")
+    expect(swatch).to_have_class("swatch dotted")
 
 
 def test_frozen_and_trainable(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
@@ -96,13 +118,13 @@ def test_frozen_and_trainable(page: Page, each_reader: str, inspected: dict[str,
 
 def test_what_frozen_layers_cost(page: Page, address: str, inspected: dict[str, Any]) -> None:
     # GIVEN the last traced step before the unfreezing
-    snapshot = [taken for taken in inspected["frozen"]["snapshots"] if taken["step"] < 160][-1]
+    snapshot = [snapshot for snapshot in inspected["frozen"]["snapshots"] if snapshot["step"] < 160][-1]
     place = urlencode({"view": "frozen", "run": "frozen", "step": snapshot["step"]})
     costs = harness.open_tab(page, address, place).get_by_test_id("costs").inner_text().replace("\u00a0", " ")
     frozen = [row for row in snapshot["ledger"] if row["trainable"] is False]
     step, held = snapshot["step"], format_bytes(sum(row["bytes"] for row in frozen))
     weights = sum(layer.weight_bytes for layer in sample_runs.layers_of(sample_runs.FROZEN, 1) if not layer.trainable)
-    assert f"At step {step}, frozen layers hold {held}:" in costs
+    assert f"At step {step}, frozen layers use {held}:" in costs
     assert f"{format_bytes(2 * weights)} of optimizer state (2 × the weights" in costs
     assert f"up to {format_bytes(weights)} of weight gradients" in costs
 
@@ -111,7 +133,7 @@ def test_unfreezing_is_marked(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"view": "frozen", "run": "frozen"}))
     mark = frame.locator(".mark")
     assert mark.count() == 1
-    assert mark.inner_text().startswith("unfreeze block5_conv1")
+    assert mark.inner_text().startswith("unfroze 2 layers")
     moved = sum(layer.trainable_weight_bytes for layer in sample_runs.layers_of(sample_runs.FROZEN, 3)) - sum(
         layer.trainable_weight_bytes for layer in sample_runs.layers_of(sample_runs.FROZEN, 1)
     )
@@ -129,9 +151,9 @@ def test_fragmentation(page: Page, each_reader: str, inspected: dict[str, Any]) 
         pool, used, largest = (snapshot[name] for name in ("pool_bytes", "in_use_bytes", "largest_free_bytes"))
         expected = {
             "pool_bytes": pool,
-            "in_use_bytes": used,
+            "allocated_bytes": used,
             "free_largest": largest,
-            "free_rest": pool - used - largest,
+            "free_other": pool - used - largest,
         }
         assert {name: shown[name] for name in expected} == expected
         ratio = frame.locator("tr[data-figure='fragmentation']").get_attribute("data-value")
@@ -145,30 +167,46 @@ def test_pool_not_available(page: Page, address: str) -> None:
 
 
 def test_pool_between_traced_steps(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+    # GIVEN a run whose pool is known at traced steps only
+    frame = harness.open_tab(page, each_reader, urlencode({"view": "fragmentation", "run": "frozen", "step": 50}))
+    expect(frame.get_by_test_id("provenance")).to_have_attribute("data-kind", "unknown")
+    expect(frame.get_by_test_id("provenance")).to_contain_text("Fragmentation unknown")
+    shown = figures(frame, "pool")
+    assert shown["allocated_bytes"] == sample_runs.peak_at(sample_runs.FROZEN, 50)
+    assert not shown.keys() & {"pool_bytes", "free_bytes", "free_largest", "free_other", "unreserved", "rounding_bytes"}
     pool = inspected["frozen"]["pool"]["CPU:0"]
-    peaks = {step: sample_runs.peak_at(sample_runs.FROZEN, step) for step in range(sample_runs.FROZEN.steps)}
-    seen = set()
-    for span in pool["spans"]:
-        between = range(span["first_step"], span["last_step"] + 1)
-        step = next((step for step in between if step not in sample_runs.FROZEN.traced), None)
-        if step is None:
-            continue
-        frame = harness.open_tab(page, each_reader, urlencode({"view": "fragmentation", "run": "frozen", "step": step}))
-        kind = frame.get_by_test_id("provenance").get_attribute("data-kind")
-        seen.add(kind)
-        shown = figures(frame, "pool")
-        assert shown["in_use_bytes"] == peaks[step]
-        assert "free_largest" not in shown and "free_rest" not in shown and "rounding_bytes" not in shown
-        if span["source"] == "bounded":
-            assert kind == "bounded" and "pool_bytes" not in shown and "idle" not in shown
-        else:
-            assert kind == "inferred" and shown["pool_bytes"] == span["low_bytes"] == span["high_bytes"]
-            assert shown["idle"] == shown["pool_bytes"] - peaks[step]
-            assert span["least_idle_bytes"] <= shown["idle"] <= span["most_idle_bytes"]
-    assert seen == {"inferred", "bounded"}
+    assert sum(span["known_steps"] for span in pool["spans"]) == len(sample_runs.FROZEN.traced)
     told = frame.get_by_test_id("pool-growth").locator("li").all_inner_texts()
     assert [text.replace("\u00a0", " ") for text in told] == pool["sentences"][-5:]
     expect(frame.get_by_test_id("about-growth")).to_have_attribute("data-grows", "true")
+
+
+@pytest.mark.parametrize(("step", "kind"), [(40, "measured"), (41, "unknown"), (3, "traced"), (60, "measured")])
+def test_measured_pool(page: Page, each_reader: str, step: int, kind: str) -> None:
+    # GIVEN a run whose pool was measured at the end of every fourth step, and which was traced at 3 and 60
+    plan = sample_runs.ALL_TRAINABLE
+    place = urlencode({"view": "fragmentation", "run": "all_trainable", "step": step})
+    frame = harness.open_tab(page, each_reader, place)
+    expect(frame.get_by_test_id("provenance")).to_have_attribute("data-kind", kind)
+    shown = figures(frame, "pool")
+    # THEN all figures of the step are of one instant
+    at_peak = kind == "traced"
+    allocated = sample_runs.peak_at(plan, step) if at_peak else sample_runs.in_use_at(plan, step)
+    assert shown["allocated_bytes"] == allocated
+    expect(frame.locator(".panel-head")).to_contain_text("at the peak" if at_peak else "at step end")
+    if kind == "unknown":
+        assert not shown.keys() & {"pool_bytes", "free_bytes", "free_largest", "free_other", "unreserved"}
+        return
+    pool, largest = sample_runs.measured_at(plan, step)
+    if at_peak:
+        taken = sample_runs.snapshot_at(plan, step)
+        pool, largest = taken.pool_bytes or 0, taken.largest_free_bytes or 0
+    free = pool - allocated
+    expected = {"pool_bytes": pool, "free_bytes": free, "free_largest": largest, "free_other": free - largest}
+    assert {name: shown[name] for name in expected} == expected
+    assert shown["unreserved"] == plan.capacity_bytes - pool
+    ratio = frame.locator("tr[data-figure='fragmentation']").get_attribute("data-value")
+    assert float(ratio or "nan") == pytest.approx(1 - largest / free, abs=1e-12)
 
 
 def test_recorded_activations(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
@@ -233,10 +271,10 @@ def test_sizes_of_outputs(page: Page, each_reader: str, inspected: dict[str, Any
     place = {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"}
     output = harness.open_tab(page, each_reader, urlencode(place)).get_by_test_id("output")
     assert output.get_attribute("data-bytes") == str(expected["vgg/block5_conv1"])
-    expect(output).to_have_text(f"{format_bytes(expected['vgg/block5_conv1'])} for one batch")
+    expect(output).to_have_text(f"{format_bytes(expected['vgg/block5_conv1'])} per batch")
 
 
-def test_an_output_whose_size_is_not_known_says_why(page: Page, address: str) -> None:
+def test_an_unknown_output_size_says_why(page: Page, address: str) -> None:
     def forget(route: Route) -> None:
         answer = route.fetch()
         table = answer.json()
@@ -244,7 +282,7 @@ def test_an_output_whose_size_is_not_known_says_why(page: Page, address: str) ->
         route.fulfill(response=answer, json=table)
 
     page.route(re.compile(r"/layers\?"), forget)
-    why = "The output's size is not available, because a dimension was not known: (batch, 64, 64, 64) float32."
+    why = "Output size unknown: a dimension is unknown, (batch, 64, 64, 64) float32."
     frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen"}))
     unknown = frame.locator("tr[data-layer='block1_conv1'] td.output")
     expect(unknown).to_have_text("–")
@@ -253,6 +291,6 @@ def test_an_output_whose_size_is_not_known_says_why(page: Page, address: str) ->
     known = frame.locator("tr[data-layer] td.output").all_inner_texts()
     assert known.count("–") == 1 and len(known) > 1
     frame = harness.open_tab(page, address, urlencode({"view": "layer", "run": "frozen", "layer": "block1_conv1"}))
-    expect(frame.get_by_test_id("output")).to_have_text("size not known")
+    expect(frame.get_by_test_id("output")).to_have_text("size unknown")
     frame.get_by_test_id("output").hover()
     expect(frame.get_by_role("tooltip")).to_contain_text(why)

@@ -10,10 +10,10 @@ import zlib
 import atheris
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
-    from tb_memplugin import codec
-    from tb_memplugin.metadata import STREAMS, Tag
-    from tb_memplugin.store.frames import decode_tag
-    from tb_memplugin.store.source import StoredFrame, TagContent
+    from tb_memplugin.events import codec
+    from tb_memplugin.events.metadata import STREAMS, Tag
+    from tb_memplugin.reader.decoding import decode_tag
+    from tb_memplugin.reader.source import StoredFrame, TagContent
 
 
 def sealed(data: bytes) -> bytes:

@@ -11,25 +11,24 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
-    from tb_memplugin import codec
-    from tb_memplugin.analysis.attribution import attribute
-    from tb_memplugin.analysis.categories import Classifier
-    from tb_memplugin.analysis.lifetimes import chunks
-    from tb_memplugin.analysis.names_only import facts_from_names
-    from tb_memplugin.analysis.timeline import timeline
+    from tb_memplugin.attribution.classifier import Classifier
+    from tb_memplugin.attribution.ledger import attribute
+    from tb_memplugin.attribution.names_only import facts_from_names
+    from tb_memplugin.attribution.timeline import timeline
     from tb_memplugin.errors import FormatError
-    from tb_memplugin.importers.bfc_dump import read_dump
-    from tb_memplugin.importers.hlo import read_module
-    from tb_memplugin.importers.oom_log import read_log
-    from tb_memplugin.importers.xplane import read_traces
-    from tb_memplugin.timeline_records import read_timeline, timeline_frame
+    from tb_memplugin.events import codec
+    from tb_memplugin.events.timeline_records import read_timeline, timeline_frame
+    from tb_memplugin.importers.allocator.memory_dump import read_dump
+    from tb_memplugin.importers.allocator.oom_log import read_log
+    from tb_memplugin.importers.profile.hlo import read_module
+    from tb_memplugin.importers.profile.xplane import read_traces
 
 
 def read_profile(data: bytes) -> None:
     """Reads a profile, and makes the ledger and the timeline of every allocator in it."""
     for trace in read_traces(data):
         facts = facts_from_names(trace)
-        classifier = Classifier(trace, facts, chunks(trace))
+        classifier = Classifier(trace, facts)
         snapshot = attribute(
             trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None, classifier=classifier
         )

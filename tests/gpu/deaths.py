@@ -17,9 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 import tb_memplugin
-from tb_memplugin.analysis.bfc import would_fit
-from tb_memplugin.analysis.card import card
-from tb_memplugin.importers.bfc_dump import read_dump
+from tb_memplugin.allocator.fit import would_fit
+from tb_memplugin.analysis.device_memory import device_memory
+from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.model import FREE, IN_USE
 
 MIB = 1 << 20
@@ -85,7 +85,7 @@ def told(run: Any, dump: Any) -> dict[str, Any]:
     """What the run says, and whether its chunks are those of TensorFlow's dump."""
     oom = run.ooms[0]
     owned = sum(row.bytes for row in oom.ledger if row.category != "unattributed")
-    bar = card(run, oom.device)
+    bar = device_memory(run, oom.device)
     return {
         "failures": len(run.ooms),
         "notes": [*run.notes, *run.damage],
@@ -106,14 +106,19 @@ def told(run: Any, dump: Any) -> dict[str, Any]:
             and np.array_equal(oom.map.bytes, dump.bytes)
             and np.array_equal(oom.map.state, dump.state)
         ),
-        "remedies": [[remedy.kind, remedy.bytes, remedy.enough, remedy.sentence] for remedy in oom.remedies],
+        "fixes": [[remedy.kind, remedy.bytes, remedy.enough, remedy.sentence] for remedy in oom.fixes],
         "not_available": oom.not_available,
         "would_fit": {size: would_fit(oom.map, size * MIB).fits for size in (1, 16, 32, 33, 64, 512)},
         "maps": [
-            [taken.step, len(taken), int((taken.state == IN_USE).sum()), int((taken.state == FREE).sum())]
-            for taken in run.maps
+            [
+                memory_map.step,
+                len(memory_map),
+                int((memory_map.state == IN_USE).sum()),
+                int((memory_map.state == FREE).sum()),
+            ]
+            for memory_map in run.maps
         ],
-        "card": None
+        "device_memory": None
         if bar is None
         else {
             "total": bar.total_bytes,

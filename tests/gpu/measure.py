@@ -53,7 +53,7 @@ def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list:  # noqa: F
     """A list that the callback's traced steps are added to, as they are worked through."""
     kept: list = []
     callback._recorder.start()
-    tracer = callback._recorder._tracer
+    tracer = callback._recorder._recording._tracer
     work_through = tracer.work_through
 
     def keep(traced: object) -> object:
@@ -94,26 +94,26 @@ def measure_one(arguments: argparse.Namespace) -> dict[str, object]:
             stored.write_bytes(gzip.compress(traced.profile))
             facts = pickle.dumps({"step": traced.step, "facts": dict(traced.facts)})
             stored.with_suffix("").with_suffix(".facts.gz").write_bytes(gzip.compress(facts))
-    taken = run.snapshots[-1]
-    figures = run.samples.devices[taken.device]
-    same = (run.samples.step == taken.step) & (run.samples.phase == 0)
+    snapshot = run.snapshots[-1]
+    figures = run.samples.devices[snapshot.device]
+    same = (run.samples.step == snapshot.step) & (run.samples.phase == 0)
     ratios = [with_ / without for with_, without in zip(seconds[True], seconds[False], strict=True)]
     return {
         "model": name,
         "mode": mode,
         "part": part,
-        "device": taken.device,
+        "device": snapshot.device,
         "peak": int(figures.peak_bytes[same][0]),
-        "ledger": sum(row.bytes for row in taken.ledger),
-        "unattributed": sum(row.bytes for row in taken.ledger if row.category == "unattributed"),
-        "held": sum(row.bytes for row in taken.held_for_backward),
-        "recorded_mode": taken.mode,
+        "ledger": sum(row.bytes for row in snapshot.ledger),
+        "unattributed": sum(row.bytes for row in snapshot.ledger if row.category == "unattributed"),
+        "held": sum(row.bytes for row in snapshot.saved_for_backward),
+        "recorded_mode": snapshot.mode,
         "step_ms": 1000 * statistics.median(seconds[False]) / arguments.steps,
         "ratio": statistics.median(ratios),
         "range": [min(ratios), max(ratios)],
         "snapshots": len(run.snapshots),
-        "pool": taken.pool_bytes,
-        "not_available": list(taken.not_available),
+        "pool": snapshot.pool_bytes,
+        "not_available": list(snapshot.not_available),
     }
 
 

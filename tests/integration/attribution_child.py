@@ -25,10 +25,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tb_memplugin.analysis.attribution import attribute
-from tb_memplugin.importers.xplane import read_traces
-from tb_memplugin.recorder.layers import own_variables, walk
-from tb_memplugin.recorder.observer import ModelObserver
+from tb_memplugin.allocator.replay import TraceReplay, between_maps
+from tb_memplugin.attribution.ledger import attribute, peak_event
+from tb_memplugin.importers.allocator.memory_dump import read_dump
+from tb_memplugin.importers.profile.xplane import read_traces
+from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.observe.layers import own_variables, walk
+from tb_memplugin.recorder.observe.observer import ModelObserver
 
 L = keras.layers
 Step = Callable[[], None]
@@ -41,16 +44,24 @@ class Tracer:
         self.observer = ModelObserver()
         self.observer.install()
         self.observer.watch(model, optimizer)
+        self.maps = MemoryMaps(["CPU:0"], lambda sentence: sys.exit(sentence))
         self.peak = 0
+
+    def map(self) -> Any:
+        dump = self.maps.read("CPU:0")
+        assert dump is not None
+        return read_dump(dump, 0.0)
 
     def open(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self.observer.begin_window()
         tf.config.experimental.reset_memory_stats("CPU:0")
         tf.profiler.experimental.start(self._folder.name)
+        self._start = self.map()
 
     def close(self, keep: pathlib.Path | None = None) -> tuple[Any, Any]:
         self.peak = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+        end = self.map()
         tf.profiler.experimental.stop()
         facts = self.observer.end_window("CPU:0")
         (path,) = glob.glob(self._folder.name + "/**/*.xplane.pb", recursive=True)
@@ -59,11 +70,14 @@ class Tracer:
         if keep is not None:
             shutil.copy(path, keep)
         self._folder.cleanup()
-        return trace, self.observer.recall("CPU:0", facts)
+        trace = between_maps(trace, self._start, end)
+        facts = self.observer.recall(facts, trace)
+        self.observer.remember(trace)
+        return trace, facts
 
 
 class TraceSteps(keras.callbacks.Callback):
-    """Lets the observer remember the first step, and attributes step `at`."""
+    """Traces the first step, for what it leaves behind, and attributes step `at`."""
 
     def __init__(self, at: int = 3, keep: pathlib.Path | None = None) -> None:
         super().__init__()
@@ -74,9 +88,11 @@ class TraceSteps(keras.callbacks.Callback):
     def set_model(self, model: Any) -> None:
         super().set_model(model)
         self.tracer = Tracer(model)
-        self.tracer.observer.before_data()
+        self._before_data = self.tracer.map()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if batch == 0:
+            self.tracer.observer.first_batches("CPU:0", self._before_data, self.tracer.map())
         if batch in (0, self._at):
             self.tracer.open()
 
@@ -85,9 +101,7 @@ class TraceSteps(keras.callbacks.Callback):
             return
         if hasattr(self.tracer, "_folder") and os.path.isdir(self.tracer._folder.name):
             trace, facts = self.tracer.close(self._keep)
-            if batch < self._at:
-                self.tracer.observer.remember(trace, facts)
-            else:
+            if batch >= self._at:
                 self.result = (trace, facts)
 
 
@@ -310,10 +324,7 @@ def odd() -> Any:
 
 
 def two_models() -> Any:
-    """A layer shared by two models of the process, of which one is trained and the other only ran.
-
-    The data is small: the unused rest of its chunk is not always told from that of the other model's weights.
-    """
+    """A layer shared by two models of the process, of which one is trained and the other only ran."""
     trunk = L.Dense(512, activation="relu", name="trunk")
     first = keras.Sequential([keras.Input((4,)), trunk, L.Dense(10, name="head")], name="first")
     second = keras.Sequential([keras.Input((4,)), trunk, L.Dense(700, name="head")], name="second")
@@ -354,7 +365,7 @@ def custom_loop() -> tuple[Any, Any, Any, int]:
     tracer = Tracer(model, optimizer)
     tracer.open()
     train(x, y)
-    tracer.observer.remember(*tracer.close())
+    tracer.close()
     for _ in range(2):
         train(x, y)
     tracer.open()
@@ -437,7 +448,8 @@ def main() -> None:
         }
         trace, facts, peak = fit(model, x, y, **options.get(mode, {}))
         optimizer = model.optimizer
-    snapshot = attribute(trace, facts, step=3, phase="train", wall_time=0.0, capacity_bytes=None)
+    replay = None if trace.start_map is None else TraceReplay(trace, peak_event(trace))
+    snapshot = attribute(trace, facts, step=3, phase="train", wall_time=0.0, capacity_bytes=None, replay=replay)
     answer = {
         "snapshot": dataclasses.asdict(snapshot),
         "peak": peak,

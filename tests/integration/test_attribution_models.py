@@ -34,6 +34,7 @@ GRAPH = [
 LARGE = ["vgg16_frozen", "mobilenet", "efficientnet", "transformer", "lstm", "unet"]
 XLA = [f"{name}:xla" for name in ("convolutions", *LARGE)]
 EAGER = [f"{name}:eager" for name in ("convolutions", *LARGE)]
+OTHERS = ["vgg16", "two_models", "mirrored"]
 
 
 @functools.cache
@@ -49,11 +50,11 @@ def trained(scenario: str) -> Any:
 
 
 def requested(answer: Any, category: str) -> dict[str | None, int]:
-    """Bytes asked for by layer, of one category."""
+    """Bytes by layer, of one category."""
     totals: dict[str | None, int] = collections.Counter()
     for row in answer["snapshot"]["ledger"]:
         if row["category"] == category:
-            totals[row["layer"]] += row["bytes"] - (row["rounding_bytes"] or 0)
+            totals[row["layer"]] += row["bytes"]
     return totals
 
 
@@ -63,7 +64,7 @@ def share(answer: Any, category: str) -> float:
 
 
 def held(answer: Any) -> dict[str | None, int]:
-    return {row["layer"]: row["bytes"] for row in answer["snapshot"]["held_for_backward"]}
+    return {row["layer"]: row["bytes"] for row in answer["snapshot"]["saved_for_backward"]}
 
 
 @pytest.mark.parametrize("scenario", [*GRAPH, *XLA, *EAGER])
@@ -77,9 +78,23 @@ def test_ledger_closes_with_the_allocators_own_figures(scenario: str) -> None:
     assert snapshot["capacity_bytes"] == answer["limit"]
 
 
+@pytest.mark.parametrize("scenario", [*GRAPH, *OTHERS, *XLA, *EAGER])
+def test_replay_ends_in_the_allocators_memory_map(scenario: str) -> None:
+    answer = trained(scenario)
+    replay = answer["snapshot"]["replay"]
+    assert replay is not None
+    assert replay["addresses"] == replay["of_addresses"] > 0
+    assert replay["chunks"] == replay["of_chunks"] > 0
+    assert replay["peak_bytes"] == answer["peak"]
+
+
 @pytest.mark.parametrize(
     ("scenario", "most"),
-    [*((name, 0.005) for name in GRAPH), *((name, 0.02) for name in XLA), *((name, 0.1) for name in EAGER)],
+    [
+        *((name, 0.001) for name in (*GRAPH, *OTHERS)),
+        *((name, 0.005) for name in XLA),
+        *((name, 0.01) for name in EAGER),
+    ],
 )
 def test_almost_every_byte_has_an_owner(scenario: str, most: float) -> None:
     assert share(trained(scenario), "unattributed") <= most
@@ -98,14 +113,15 @@ def test_weights_and_slots_of_every_layer_are_exact(scenario: str) -> None:
     assert set(weights) - {None} <= {path for path, layer in answer["layers"].items() if layer["weights"]}
 
 
-def test_accumulated_gradients_are_state_of_their_layers() -> None:
+def test_accumulated_gradients_are_other_state_of_their_layers() -> None:
     answer = trained("convolutions:accumulation")
-    slots = requested(answer, "optimizer_state")
+    slots, accumulators = requested(answer, "optimizer_state"), requested(answer, "other_state")
     for path, layer in answer["layers"].items():
-        both = 2 * layer["trainable"]  # momentum and accumulator
+        trainable = layer["trainable"]
+        assert slots.get(path, 0) == trainable, path  # momentum
         # The accumulators of small weights were emptied before the peak: they are constant zeros, which several share.
-        emptied = 256 if layer["trainable"] > 1 << 16 else layer["trainable"]  # the bias of a large layer is small
-        assert both - emptied <= slots.get(path, 0) <= both, path
+        emptied = 256 if trainable > 1 << 16 else trainable  # the bias of a large layer is small
+        assert trainable - emptied <= accumulators.get(path, 0) <= trainable, path
 
 
 @pytest.mark.parametrize("scenario", [name for name in [*GRAPH, *XLA] if not name.startswith("lstm")])
@@ -131,9 +147,7 @@ def test_gradients_are_exact_where_all_of_them_are_there_at_the_peak() -> None:
 @pytest.mark.parametrize("scenario", ["collision:dump", "shared:dump"])
 def test_pool_is_that_of_the_allocators_memory_dump(scenario: str) -> None:
     answer = trained(scenario)
-    assert answer["snapshot"]["pool_bytes"] in (None, answer["pool"])
-    if answer["snapshot"]["pool_bytes"] is None:
-        assert any("pool is not available" in sentence for sentence in answer["snapshot"]["not_available"])
+    assert answer["snapshot"]["pool_bytes"] == answer["pool"]
 
 
 def test_layers_whose_scopes_cross_keep_their_own_bytes() -> None:
@@ -171,7 +185,6 @@ def test_layers_with_scopes_models_and_loops_of_their_own() -> None:
 
 def test_weights_of_a_model_that_only_ran_are_its_own_and_a_shared_layer_is_counted_once() -> None:
     answer = trained("two_models")
-    assert share(answer, "unattributed") <= 0.005
     weights = requested(answer, "weights")
     assert weights["first/trunk"] == 4 * (4 * 512 + 512)
     assert weights["first/head"] == 4 * (512 * 10 + 10)
@@ -192,7 +205,6 @@ def test_the_replicas_of_a_distributed_step_have_their_own_weights_slots_and_act
     output = answer["batch"] * 512 * 4
     assert held(answer)["mirrored/below"] in (output // 2, output)
     assert not any((row["layer"], row["category"]) == ("mirrored/above", "workspace") for row in snapshot["ledger"])
-    assert share(answer, "unattributed") <= 0.005
 
 
 def test_frozen_backbone_below_the_first_trainable_layer_holds_nothing() -> None:
@@ -206,7 +218,6 @@ def test_frozen_backbone_below_the_first_trainable_layer_holds_nothing() -> None
 
 def test_rematerialised_layers_are_known_in_both_passes() -> None:
     answer = trained("rematerialised")
-    assert share(answer, "unattributed") <= 0.005
     layers = {row["layer"] for row in answer["snapshot"]["ledger"]}
     assert {"functional/again_1", "functional/again_2"} <= layers
 

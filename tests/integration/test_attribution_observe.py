@@ -12,8 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PREAMBLE = """
 import json
 import keras, numpy as np, tensorflow as tf
-from tb_memplugin.recorder import observe
-from tb_memplugin.recorder.observer import ModelObserver
+from tb_memplugin.recorder.observe.call_notes import call_notes
+from tb_memplugin.recorder.observe.observer import ModelObserver
 
 def model():
     keras.utils.set_random_seed(0)
@@ -24,7 +24,9 @@ def model():
 
 x = np.random.default_rng(0).random((64, 8), dtype="float32")
 y = np.random.default_rng(0).integers(0, 2, 64)
-wrapped = [(keras.layers.Layer, "__call__"), (tf.GradientTape, "gradient")]
+from tb_memplugin.recorder.observe.inputs import places
+wrapped = [(keras.layers.Layer, "__call__"), (tf.GradientTape, "gradient"), *(place[:2] for place in places())]
+assert len(wrapped) == 11, wrapped
 """
 
 
@@ -109,7 +111,7 @@ def test_a_fault_of_the_observer_does_not_reach_the_training() -> None:
         observer = ModelObserver(); observer.install(); observer.watch(built)
         def broken(*arguments):
             raise RuntimeError("broken")
-        observe.seen.notes = broken
+        call_notes.notes = broken
         loss = built.fit(x, y, batch_size=16, verbose=0).history["loss"]
         observer.remove()
         print(json.dumps(len(loss)))
@@ -132,7 +134,7 @@ def test_a_failing_layer_leaves_the_stack_of_calls_as_it_was() -> None:
             use(tf.zeros([2]))
         except ValueError:
             pass
-        depth = len(observe.seen.stack)
+        depth = len(call_notes.stack)
         observer.remove()
         print(json.dumps(depth))
         """

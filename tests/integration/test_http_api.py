@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, make_activations, make_samples, make_snapshot, write_small_run
+from reading_cases import DEVICE, MEASURED, MIB, make_activations, make_samples, make_snapshot, write_small_run
 from tensorboard.backend import application
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.plugins import base_plugin
@@ -19,18 +19,18 @@ from werkzeug.test import Client
 
 import tb_memplugin
 from tb_memplugin.analysis.describe import describe_run
-from tb_memplugin.metadata import EVENTS_PER_TAG, PLUGIN_NAME
+from tb_memplugin.events.metadata import EVENTS_PER_TAG, PLUGIN_NAME
+from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import LedgerRow
 from tb_memplugin.plugin import MemoryPlugin
 from tb_memplugin.plugin_loader import MemoryLoader
-from tb_memplugin.run_writer import RunWriter
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.allocator_handlers import Place
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.responses import pack_columns
 from tb_memplugin.server.routes import DATA_ROUTES
-from tb_memplugin.store.file_source import FileSource
-from tb_memplugin.store.reader import Reader
 
 BASE = f"/data/plugin/{PLUGIN_NAME}/"
 DOCUMENT = pathlib.Path(tb_memplugin.__file__).parent / "server" / "http_api.md"
@@ -53,9 +53,8 @@ REQUESTS = {
     "timeline": f"timeline?run=frozen&device={DEVICE}&step=3",
     "maps": "maps?run=frozen",
     "map": f"map?run=frozen&device={DEVICE}&step=3",
-    "fits": f"fits?run=frozen&device={DEVICE}&step=3&bytes=1000000",
     "oom": "oom?run=frozen",
-    "card": f"card?run=frozen&device={DEVICE}",
+    "device_memory": f"device_memory?run=frozen&device={DEVICE}",
 }
 
 
@@ -141,13 +140,12 @@ DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "ledger_totals": lambda handlers, source: handlers.ledger_totals(source, "frozen", DEVICE, "train"),
     "layers": lambda handlers, source: handlers.layers(source, "frozen", None),
     "activations": lambda handlers, source: handlers.activations(source, "frozen", None, None, 1500),
-    "timelines": lambda handlers, source: handlers.inside.timelines(source, "frozen", None),
-    "timeline": lambda handlers, source: handlers.inside.timeline(source, "frozen", DEVICE, 3, "train"),
+    "timelines": lambda handlers, source: handlers.timelines.timelines(source, "frozen", None),
+    "timeline": lambda handlers, source: handlers.timelines.timeline(source, "frozen", DEVICE, 3, "train"),
     "maps": lambda handlers, source: handlers.allocator.maps(source, "frozen", None),
     "map": lambda handlers, source: handlers.allocator.map(source, "frozen", Place(None, DEVICE, 3)),
-    "fits": lambda handlers, source: handlers.allocator.fits(source, "frozen", Place(None, DEVICE, 3), 1_000_000),
     "oom": lambda handlers, source: handlers.allocator.oom(source, "frozen"),
-    "card": lambda handlers, source: handlers.allocator.card(source, "frozen", DEVICE, None),
+    "device_memory": lambda handlers, source: handlers.allocator.device_memory(source, "frozen", DEVICE, None),
 }
 
 
@@ -174,9 +172,9 @@ def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) 
         device["device"]: {key: device[key] for key in described["devices"][DEVICE]} for device in run["devices"]
     } == described["devices"]
     assert answer(client, "layers?run=frozen")["layers"] == described["layers"]
-    for taken in described["snapshots"]:
-        request = f"snapshot?run=frozen&device={taken['device']}&step={taken['step']}&phase={taken['phase']}"
-        assert answer(client, request) == {"run": "frozen", **taken}
+    for snapshot in described["snapshots"]:
+        request = f"snapshot?run=frozen&device={snapshot['device']}&step={snapshot['step']}&phase={snapshot['phase']}"
+        assert answer(client, request) == {"run": "frozen", **snapshot}
 
 
 def test_a_timeline_is_the_ledger_at_its_peak(client: Client) -> None:
@@ -184,8 +182,14 @@ def test_a_timeline_is_the_ledger_at_its_peak(client: Client) -> None:
     snapshot = answer(client, REQUESTS["snapshot"])
     live = (columns["start"] <= head["peak"]) & (columns["end"] > head["peak"])
     owners = [head["owners"][int(owner)] for owner in columns["owner"][live]]
-    shown = [{**owner, "bytes": int(size)} for owner, size in zip(owners, columns["bytes"][live], strict=True)]
-    assert shown == [{k: row[k] for k in ("layer", "category", "trainable", "bytes")} for row in snapshot["ledger"]]
+    shown: dict[tuple[Any, ...], int] = {}
+    for owner, size, rounding in zip(owners, columns["bytes"][live], columns["rounding_bytes"][live], strict=True):
+        known = 0 if np.isnan(rounding) else int(rounding)
+        for category, part in ((owner["category"], int(size) - known), ("rounding", known)):
+            key = (owner["layer"], category, owner["trainable"])
+            shown[key] = shown.get(key, 0) + part
+    ledger = {(row["layer"], row["category"], row["trainable"]): row["bytes"] for row in snapshot["ledger"]}
+    assert {key: size for key, size in shown.items() if size} == ledger
     assert len(head["time_ns"]) == len(head["event"]) == head["moments"] and head["rows"] == head["allocations"]
     assert np.isnan(columns["op"][head["rows"] - 1]) and head["ops"][int(columns["op"][0])] == "model/backbone/Relu"
 
@@ -213,23 +217,24 @@ def test_ledger_totals_are_those_of_the_ledgers(client: Client) -> None:
     for query, of_layer in (("", None), (f"&layer={layer}", layer)):
         head, columns = decode(client.get(BASE + request + query).data)
         assert head["layer"] == of_layer
-        assert columns["step"].tolist() == [taken["step"] for taken in snapshots]
+        assert columns["step"].tolist() == [snapshot["step"] for snapshot in snapshots]
         for at, step in enumerate(columns["step"].astype(int)):
             taken = answer(client, f"snapshot?run=frozen&device={DEVICE}&step={step}")
-            held: dict[tuple[str, bool | None], list[float]] = {}
+            held: dict[tuple[str, bool | None], float] = {}
             for row in taken["ledger"]:
                 if of_layer in (None, row["layer"]):
-                    sums = held.setdefault((row["category"], row["trainable"]), [0, 0])
-                    sums[0] += row["bytes"]
-                    sums[1] += row["rounding_bytes"] or 0
+                    key = (row["category"], row["trainable"])
+                    held[key] = held.get(key, 0) + row["bytes"]
             shown = {
-                (group["category"], group["trainable"]): [columns[f"group/{g}"][at], columns[f"rounding/{g}"][at]]
+                (group["category"], group["trainable"]): columns[f"group/{g}"][at]
                 for g, group in enumerate(head["groups"])
             }
             assert {group: shown[group] for group in held} == held
             assert columns["in_use_bytes"][at] == taken["in_use_bytes"]
             if of_layer is None:
-                assert sum(sums[0] for sums in shown.values()) == taken["in_use_bytes"]
+                assert sum(shown.values()) == taken["in_use_bytes"]
+                rounding = sum(size for (category, _), size in shown.items() if category == "rounding")
+                assert rounding == taken["rounding_bytes"]
     head, columns = decode(client.get(BASE + request + "&layer=no%20such%20layer").data)
     assert head["groups"] == [] and len(columns["step"]) == len(snapshots)
 
@@ -267,17 +272,37 @@ def test_recorded_activations_of_a_span_keep_every_step(tmp_path: pathlib.Path) 
     assert shown("&first_step=2000")[1]["step"].tolist() == []
 
 
-def test_the_pool_is_measured_at_traced_steps_and_bounded_after_them(client: Client) -> None:
+def test_the_pool_is_measured_or_traced_or_unknown(client: Client) -> None:
     head, columns = decode(client.get(BASE + REQUESTS["pool"]).data)
-    assert columns["step"].tolist() == list(range(60)) and head["growths"][0]["by_step"] == 3
+    assert columns["step"].tolist() == list(range(60))
     sources = [head["sources"][int(source)] for source in columns["pool_source"]]
-    assert sources[:5] == ["bounded"] * 3 + ["traced", "bounded"]
-    assert (columns["pool_low_bytes"][3], columns["pool_high_bytes"][3]) == (512 * MIB, 512 * MIB)
-    assert (columns["largest_free_bytes"][3], columns["fragmentation"][3]) == (128 * MIB, 0.25)
-    assert np.isnan(columns["largest_free_bytes"][4]) and columns["pool_high_bytes"][4] == 2048 * MIB
-    assert columns["band/0"].tolist() == [1] * 3 + [2] * 57
-    # The second snapshot claims a pool smaller than what is in use in it.
-    assert sources[41] == "bounded" and columns["pool_low_bytes"][41] == 700 * MIB
+    # The snapshot of step 41 claims a pool smaller than its allocated bytes.
+    known = {3: "traced", 5: "measured", 12: "measured", 42: "measured"}
+    assert sources == [known.get(step, "unknown") for step in range(60)]
+    assert (columns["pool_bytes"][3], columns["largest_free_bytes"][3]) == (512 * MIB, 128 * MIB)
+    assert columns["fragmentation"][3] == 0.25 and columns["rounding_bytes"][3] == 512
+    for step, (pool, largest) in MEASURED.items():
+        assert (columns["pool_bytes"][step], columns["largest_free_bytes"][step]) == (pool, largest)
+        free = pool - columns["in_use_bytes"][step]
+        assert columns["fragmentation"][step] == 1 - largest / free
+    assert all(np.isnan(columns[name][4]) for name in ("pool_bytes", "largest_free_bytes", "fragmentation"))
+    assert [(growth["after_step"], growth["by_step"], growth["bytes"]) for growth in head["growths"]] == [
+        (None, 3, 512 * MIB),
+        (12, 42, 512 * MIB),
+    ]
+    assert head["sentences"][1].startswith("Between step 12 and step 42 the pool grew by 512 MiB to 1.0 GiB: ")
+
+
+def test_a_run_without_measured_pools_is_unknown_between_its_traced_steps() -> None:
+    # GIVEN a run as version 0.1.0 wrote it
+    runs = pathlib.Path(__file__).parent.parent / "fixtures" / "runs"
+    client = client_over(data_provider.MultiplexerDataProvider(multiplexer(runs), str(runs)))
+    head, columns = decode(client.get(f"{BASE}pool?run=format_1&device={DEVICE}").data)
+    sources = [head["sources"][int(source)] for source in columns["pool_source"]]
+    assert sources == ["traced" if step == 3 else "unknown" for step in range(60)]
+    assert columns["pool_bytes"][3] == 512 * MIB and np.isnan(columns["pool_bytes"][[*range(3), *range(4, 60)]]).all()
+    _, columns = decode(client.get(f"{BASE}overview?run=format_1&device={DEVICE}").data)
+    assert np.isnan(columns["pool_bytes"]).all() and columns["peak_bytes"][41] == 700 * MIB
 
 
 def test_the_layers_of_a_step_are_those_of_then(client: Client) -> None:

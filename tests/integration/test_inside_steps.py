@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from child import run_child
+from timeline_cases import category_totals, split_columns
 
 import tb_memplugin
-from tb_memplugin.analysis.timeline import category_totals
 from tb_memplugin.cli import main
 from tb_memplugin.model import Run
 
@@ -49,12 +49,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def at_peak(run: Run, place: int) -> dict[tuple[Any, ...], int]:
-    taken = run.timelines[place]
+    timeline = run.timelines[place]
+    requested, rounding = split_columns(timeline.bytes, timeline.rounding_bytes)
     sums: dict[tuple[Any, ...], int] = collections.Counter()
-    for row in np.flatnonzero((taken.start <= taken.peak) & (taken.end > taken.peak)).tolist():
-        owner = taken.owners[int(taken.owner[row])]
-        sums[owner.layer, owner.category, owner.trainable] += int(taken.bytes[row])
-    return dict(sums)
+    for row in np.flatnonzero((timeline.start <= timeline.peak) & (timeline.end > timeline.peak)).tolist():
+        owner = timeline.owners[int(timeline.owner[row])]
+        sums[owner.layer, owner.category, owner.trainable] += int(requested[row])
+        sums[owner.layer, "rounding", owner.trainable] += int(rounding[row])
+    return {owner: size for owner, size in sums.items() if size}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -62,15 +64,15 @@ def test_at_the_peak_a_timeline_is_the_ledger(runs: Any, mode: str) -> None:
     run = runs[0][mode]
     assert len(run.timelines) == len(run.snapshots) > 0 and run.damage == ()
     for place, snapshot in enumerate(run.snapshots):
-        taken = run.timelines[place]
-        assert (taken.step, taken.device, taken.mode) == (snapshot.step, snapshot.device, snapshot.mode)
+        timeline = run.timelines[place]
+        assert (timeline.step, timeline.device, timeline.mode) == (snapshot.step, snapshot.device, snapshot.mode)
         ledger = {(row.layer, row.category, row.trainable): row.bytes for row in snapshot.ledger}
         assert at_peak(run, place) == ledger
-        in_use = sum(category_totals(taken).values())
+        in_use = sum(category_totals(timeline).values())
         assert int(np.max(in_use)) == snapshot.in_use_bytes
         # THEN it is the allocator's own peak of the step, unless that was before the window opened
-        (row,) = np.flatnonzero((run.samples.step == taken.step) & (run.samples.phase == 0))[-1:]
-        assert int(run.samples.devices[taken.device].peak_bytes[row]) == snapshot.in_use_bytes
+        (row,) = np.flatnonzero((run.samples.step == timeline.step) & (run.samples.phase == 0))[-1:]
+        assert int(run.samples.devices[timeline.device].peak_bytes[row]) == snapshot.in_use_bytes
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -83,17 +85,17 @@ def test_activations_wait_at_the_end_of_the_forward_pass_and_are_gone_at_the_end
         totals = category_totals(taken)
         activations = totals["activations"]
         waiting = activations + totals.get("inputs", np.zeros_like(activations))
-        held = sum(row.bytes for row in snapshot.held_for_backward)
+        held = sum(row.bytes for row in snapshot.saved_for_backward)
         ends = [band.end - 1 for band in taken.bands if band.name == "forward"]
         assert max(int(waiting[end]) for end in ends) >= held > 0
         assert int(activations[-1]) < 0.1 * held
 
 
 def test_a_compiled_step_shows_the_compilers_plan(runs: Any) -> None:
-    for taken in runs[0]["xla"].timelines:
-        assert taken.planned and any("compiler's plan" in sentence for sentence in taken.not_available)
-        inside = np.flatnonzero(taken.start > taken.planned[0].start).tolist()
-        layers = {(taken.owners[int(taken.owner[row])].layer or "").rpartition("/")[2] for row in inside}
+    for timeline in runs[0]["xla"].timelines:
+        assert timeline.compiled and any("compiler's plan" in sentence for sentence in timeline.not_available)
+        inside = np.flatnonzero(timeline.start > timeline.compiled[0].start).tolist()
+        layers = {(timeline.owners[int(timeline.owner[row])].layer or "").rpartition("/")[2] for row in inside}
         assert layers >= {"first", "second"}
 
 
@@ -104,7 +106,7 @@ def test_an_imported_profile_has_a_timeline_by_the_names_of_its_operations(
     assert main(["import", str(profile), "--logdir", str(tmp_path), "--run", "imported"]) == 0
     assert "name scopes" in capsys.readouterr().out
     run = tb_memplugin.load(tmp_path)["imported"]
-    timelines = [taken for taken in run.timelines if taken.device == "CPU:0"]
+    timelines = [timeline for timeline in run.timelines if timeline.device == "CPU:0"]
     assert timelines and timelines[0].bands and any("name scopes" in text for text in timelines[0].not_available)
     assert any(owner.layer and "first" in owner.layer for owner in timelines[0].owners)
     for place in range(len(run.timelines)):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder import devices
+from tb_memplugin.recorder.sampling import devices
 
 
 @pytest.fixture

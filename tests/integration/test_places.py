@@ -34,9 +34,8 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("maps", PLACE),
     ("map", {**PLACE, "step": 3}),
     ("map", {"oom": 0}),
-    ("fits", {**PLACE, "step": 3, "bytes": 1 << 20}),
     ("oom", {}),
-    ("card", PLACE),
+    ("device_memory", PLACE),
 )
 
 
@@ -121,9 +120,9 @@ def test_load_inspect_and_report_say_what_the_routes_say(
         described = inspected[name]
         assert server.json(f"layers?run={name}")["layers"] == described["layers"]
         assert server.json(f"oom?run={name}")["ooms"] == described["oom"]
-        for taken in described["snapshots"]:
-            query = urlencode({"run": name, **PLACE, "step": taken["step"]})
-            assert server.json(f"snapshot?{query}") == {"run": name, **taken}
+        for snapshot in described["snapshots"]:
+            query = urlencode({"run": name, **PLACE, "step": snapshot["step"]})
+            assert server.json(f"snapshot?{query}") == {"run": name, **snapshot}
     # report
     file = tmp_path / "report.html"
     assert main(["report", str(logdir), "-o", str(file), *(f"--run={name}" for name in NAMES)]) == 0

@@ -1,4 +1,4 @@
-"""What is said of the pool between traced steps, against the same steps when they are traced, and TensorFlow's dump."""
+"""The pool at traced steps and the regions of maps, against TensorFlow's own dump."""
 
 import dataclasses
 import glob
@@ -11,10 +11,9 @@ from child import run_child
 
 import tb_memplugin
 from tb_memplugin.analysis.overview import overview
-from tb_memplugin.analysis.pool_growth import pool_growths, pool_snapshots
-from tb_memplugin.analysis.pool_steps import INFERRED, THERE, pool_steps
-from tb_memplugin.importers.bfc_dump import read_dump
-from tb_memplugin.model import AllocatorMap, Run
+from tb_memplugin.analysis.pool_steps import TRACED, UNKNOWN, pool_steps
+from tb_memplugin.importers.allocator.memory_dump import read_dump
+from tb_memplugin.model import MISSING, MemoryMap, Run
 
 LIMIT_MIB = 256
 STEPS = 24
@@ -42,79 +41,68 @@ with tb_memplugin.MemoryRecorder(sys.argv[1] + "/run", trace_steps=range(24)) as
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, AllocatorMap]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, MemoryMap]:
     """The run, every step of which was traced, and the allocator's own account at its end."""
     directory = tmp_path_factory.mktemp("pool")
     limit = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMIT_MIB), "CUDA_VISIBLE_DEVICES": ""}
     run_child(CODE, str(directory), environment=limit)
     dump = sorted(glob.glob(f"{directory}/dump_*"))[-1]
-    taken = read_dump(pathlib.Path(dump).read_bytes(), 0.0, LIMIT_MIB << 20)
-    return tb_memplugin.load(directory)["run"], taken
+    memory_map = read_dump(pathlib.Path(dump).read_bytes(), 0.0, LIMIT_MIB << 20)
+    return tb_memplugin.load(directory)["run"], memory_map
 
 
-def measured(run: Run) -> dict[int, int]:
-    """Step to the pool, of the traced steps whose events prove it: not of those in which it grew."""
-    return {taken.step: taken.pool_bytes for taken in run.snapshots if taken.pool_bytes is not None}
+def traced_pools(run: Run) -> dict[int, int]:
+    """Step to the pool at its peak."""
+    return {snapshot.step: snapshot.pool_bytes for snapshot in run.snapshots if snapshot.pool_bytes is not None}
 
 
-def test_most_steps_were_measured_and_the_pool_grew(recorded: tuple[Run, AllocatorMap]) -> None:
+def test_every_traced_step_knows_the_pool_and_it_grew(recorded: tuple[Run, MemoryMap]) -> None:
     run, truth = recorded
-    pools = measured(run)
-    assert len(run.snapshots) == STEPS and len(pools) >= STEPS / 2
+    pools = traced_pools(run)
+    assert sorted(pools) == list(range(STEPS))
     assert len(set(pools.values())) >= 3
-    assert max(pools.items())[1] == truth.pool_bytes
+    assert pools[STEPS - 1] == truth.pool_bytes
+    assert all(before <= after for before, after in itertools.pairwise(pools.values()))
 
 
-def test_regions_are_those_of_the_allocator(recorded: tuple[Run, AllocatorMap]) -> None:
+def test_the_pool_is_measured_at_the_end_of_every_traced_step(recorded: tuple[Run, MemoryMap]) -> None:
     run, truth = recorded
-    (snapshots,) = pool_snapshots(run, "CPU:0")
-    growths = pool_growths(snapshots)
-    regions = [size for growth in growths if growth.regions for size in growth.regions]
-    assert sorted(regions) == sorted(truth.region_bytes.tolist()) and len(regions) >= 4
+    figures, pools = run.samples.devices["CPU:0"], traced_pools(run)
+    assert run.samples.step.tolist() == list(range(STEPS))
+    measured = figures.pool_bytes.tolist()
+    # A pool on the CPU never shrinks: at the end of a step it is what it was at the peak, or has grown since.
+    for step, size in enumerate(measured):
+        assert pools[step] <= size <= pools.get(step + 1, truth.pool_bytes)
+    assert measured[-1] == truth.pool_bytes
+    assert (figures.in_use_bytes + figures.largest_free_bytes <= figures.pool_bytes).all()
 
 
-@pytest.mark.parametrize("traced", [(5, STEPS - 1), (5, 12), (12,), (5, 10, 12, 15), (12, 15), (15, 22)])
-def test_what_is_inferred_is_what_was_measured(recorded: tuple[Run, AllocatorMap], traced: tuple[int, ...]) -> None:
-    # GIVEN a run of which some steps were traced only
+@pytest.mark.parametrize("traced", [(5, STEPS - 1), (12,), (5, 10, 12, 15)])
+def test_the_pool_of_other_steps_is_unknown(recorded: tuple[Run, MemoryMap], traced: tuple[int, ...]) -> None:
+    # GIVEN a run with only some of its traced steps, and none whose end was measured
     run, _ = recorded
-    truth = measured(run)
-    few = dataclasses.replace(run, snapshots=tuple(taken for taken in run.snapshots if taken.step in traced))
-    # WHEN the pool of all steps is told
+    pools = traced_pools(run)
+    few = dataclasses.replace(run, snapshots=tuple(snapshot for snapshot in run.snapshots if snapshot.step in traced))
+    unmeasured = dataclasses.replace(
+        run.samples.devices["CPU:0"],
+        pool_bytes=np.full(STEPS, MISSING),
+        largest_free_bytes=np.full(STEPS, MISSING),
+    )
+    few = dataclasses.replace(few, samples=dataclasses.replace(few.samples, devices={"CPU:0": unmeasured}))
+    # WHEN the pool of all steps is asked for
     view = overview(few, "CPU:0", "train", None, None, 1000)
     pool = pool_steps(few, "CPU:0", view)
-    # THEN the measured pool lies between the bounds, and is what is said to be known
+    # THEN it is known at those steps, and nowhere else
     assert view.step.tolist() == list(range(STEPS))
-    for step in truth:
-        assert pool.low_bytes[step] <= truth[step] <= pool.high_bytes[step]
-    known = pool.source >= INFERRED
-    assert known[list(traced)].all() and known.sum() > len(traced)
-    assert (pool.low_bytes[known] == pool.high_bytes[known]).all()
-    # AND bands that are there make up no more than the pool, and all of it where it is known
-    sizes = np.asarray([band.bytes for band in pool.bands])
-    there = (pool.there == THERE) @ sizes
-    assert all(there[step] <= truth[step] for step in truth)
-    assert (there[known] == pool.low_bytes[known]).all()
+    known = {step: int(pool.pool_bytes[step]) for step in np.flatnonzero(pool.source == TRACED).tolist()}
+    assert known == {step: pools[step] for step in traced}
+    assert (pool.source[pool.source != TRACED] == UNKNOWN).all()
 
 
-def test_nothing_is_said_of_more_than_was_seen(recorded: tuple[Run, AllocatorMap]) -> None:
-    run, _ = recorded
-    truth = measured(run)
-    grew = [later for earlier, later in itertools.pairwise(sorted(truth)) if truth[later] != truth[earlier]]
-    # GIVEN the steps around a growth, none of which is traced
-    few = dataclasses.replace(run, snapshots=tuple(taken for taken in run.snapshots if taken.step < grew[-1]))
-    view = overview(few, "CPU:0", "train", None, None, 1000)
-    pool = pool_steps(few, "CPU:0", view)
-    assert pool.high_bytes[grew[-1]] == LIMIT_MIB << 20 and pool.low_bytes[grew[-1]] <= truth[grew[-1]]
-
-
-def test_a_map_hardly_ever_has_a_region_across_two_of_the_allocators(recorded: tuple[Run, AllocatorMap]) -> None:
-    # Where the end of one region and the begin of the next were never seen, nothing tells them from one.
+def test_the_regions_of_every_map_are_the_allocators(recorded: tuple[Run, MemoryMap]) -> None:
     run, truth = recorded
-    whole = list(zip(truth.region_address.tolist(), truth.region_bytes.tolist(), strict=True))
-    inside = [
-        any(start <= address and address + size <= start + length for start, length in whole)
-        for taken in run.maps
-        for address, size in zip(taken.region_address.tolist(), taken.region_bytes.tolist(), strict=True)
-    ]
-    assert len(run.maps) == STEPS and sum(inside) >= 0.9 * len(inside)
-    assert max(len(taken.region_bytes) for taken in run.maps) <= 2 * len(whole)
+    whole = set(zip(truth.region_address.tolist(), truth.region_bytes.tolist(), strict=True))
+    assert len(run.maps) == STEPS
+    for memory_map in run.maps:
+        assert set(zip(memory_map.region_address.tolist(), memory_map.region_bytes.tolist(), strict=True)) <= whole
+    assert len(run.maps[-1].region_bytes) == len(whole)

@@ -16,8 +16,8 @@ from tensorboard.backend.event_processing import data_provider
 from test_http_api import BASE, client_over, multiplexer
 from werkzeug.test import Client
 
-from tb_memplugin.report.page import DATA_ID
-from tb_memplugin.run_writer import RunWriter
+from tb_memplugin.commands.report.page import DATA_ID
+from tb_memplugin.events.run_writer import RunWriter
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -90,7 +90,7 @@ def test_every_answer_is_the_routes_own(report: dict[str, Any], client: Client) 
         routes.add(answer["route"])
     assert routes == {
         *("runs", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
-        *("timelines", "timeline", "maps", "map", "oom", "card"),
+        *("timelines", "timeline", "maps", "map", "oom", "device_memory"),
     }
 
 
@@ -110,8 +110,8 @@ def test_all_that_the_routes_list_is_in_it(report: dict[str, Any], client: Clien
             for route in ("overview", "ledger_totals"):
                 assert {(*place, phase) for phase in run["phases"]} <= held(route, "run", "device", "phase")
             query = urlencode({"run": name, "device": device["device"]})
-            taken = client.get(f"{BASE}snapshots?{query}").get_json()["snapshots"]
-            assert {(*place, str(one["step"])) for one in taken} <= held("snapshot", "run", "device", "step")
+            snapshot = client.get(f"{BASE}snapshots?{query}").get_json()["snapshots"]
+            assert {(*place, str(one["step"])) for one in snapshot} <= held("snapshot", "run", "device", "step")
             timelines = client.get(f"{BASE}timelines?{query}").get_json()["timelines"]
             assert {(*place, str(one["step"])) for one in timelines} <= held("timeline", "run", "device", "step")
             maps = client.get(f"{BASE}maps?{query}").get_json()["maps"]

@@ -96,8 +96,9 @@ with writer.as_default():
     summary.allocator_snapshot({
         "device": "GPU:0", "in_use_bytes": 1000, "pool_bytes": 4096, "largest_free_bytes": 3000, "capacity_bytes": 8192,
         "ledger": [{"layer": "net/conv", "category": "weights", "trainable": True, "bytes": 768, "rounding_bytes": 4}],
-        "held_for_backward": [{"layer": "net/conv", "bytes": 128}]}, step=3)
-    summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 2048}, step=4)
+        "saved_for_backward": [{"layer": "net/conv", "bytes": 128}]}, step=3)
+    summary.allocator_snapshot({
+        "device": "GPU:0", "in_use_bytes": 2048, "held_for_backward": [{"layer": "net/head", "bytes": 64}]}, step=4)
 writer.close()
 answer({})
 """
@@ -106,10 +107,14 @@ answer({})
     first, second = tb_memplugin.load(tmp_path)["run"].snapshots
     assert (first.step, first.in_use_bytes, first.pool_bytes, first.largest_free_bytes) == (3, 1000, 4096, 3000)
     assert [(row.layer, row.category, row.trainable, row.bytes, row.rounding_bytes) for row in first.ledger] == [
-        ("net/conv", "weights", True, 768, 4),
+        ("net/conv", "weights", True, 764, 0),
         (None, "unattributed", None, 232, None),
+        ("net/conv", "rounding", True, 4, 4),
     ]
-    assert [(row.layer, row.bytes) for row in first.held_for_backward] == [("net/conv", 128)]
+    assert (first.rounding_bytes, second.rounding_bytes) == (4, None)
+    assert [(row.layer, row.bytes) for row in first.saved_for_backward] == [("net/conv", 128)]
+    # AND the field's earlier name is accepted
+    assert [(row.layer, row.bytes) for row in second.saved_for_backward] == [("net/head", 64)]
     assert [(row.category, row.bytes) for row in second.ledger] == [("unattributed", 2048)]
 
 

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, make_activations, make_samples, write_small_run
 
-from tb_memplugin.metadata import PLUGIN_NAME
-from tb_memplugin.run_writer import RunWriter
+from tb_memplugin.events.metadata import PLUGIN_NAME
+from tb_memplugin.events.run_writer import RunWriter
 
 PREFIX = "/some/prefix"
 START_SECONDS = 90
@@ -191,12 +191,19 @@ def test_snapshots_and_layers_say_what_inspect_says(server: Server, inspected: d
         run = urllib.parse.quote(name, safe="")
         listed = server.json(f"snapshots?run={run}")["snapshots"]
         assert listed == [
-            {key: value for key, value in taken.items() if key not in ("ledger", "held_for_backward")}
-            for taken in described["snapshots"]
+            {
+                key: value
+                for key, value in snapshot.items()
+                if key not in ("ledger", "saved_for_backward", "held_for_backward", "held_tensors")
+            }
+            for snapshot in described["snapshots"]
         ]
-        for taken in described["snapshots"]:
-            device = urllib.parse.quote(taken["device"], safe="")
-            assert server.json(f"snapshot?run={run}&device={device}&step={taken['step']}") == {"run": name, **taken}
+        for snapshot in described["snapshots"]:
+            device = urllib.parse.quote(snapshot["device"], safe="")
+            assert server.json(f"snapshot?run={run}&device={device}&step={snapshot['step']}") == {
+                "run": name,
+                **snapshot,
+            }
         if described["layers"]:
             assert server.json(f"layers?run={run}")["layers"] == described["layers"]
         else:
@@ -209,7 +216,7 @@ def test_the_overview_sums_to_the_ledger_where_it_was_traced(server: Server, ins
     total = np.sum([columns[f"group/{at}"] for at in range(len(head["groups"]))], axis=0)
     assert total.tolist() == columns["peak_bytes"].tolist()
     traced = columns["step"][columns["traced"] == 1]
-    assert traced.tolist() == [taken["step"] for taken in inspected["group/frozen"]["snapshots"]]
+    assert traced.tolist() == [snapshot["step"] for snapshot in inspected["group/frozen"]["snapshots"]]
 
 
 def test_every_one_of_200_peaks_is_there_under_default_flags(server: Server) -> None:

@@ -1,8 +1,11 @@
 """What is installed: the built page is in the wheel, and a viewer's install brings no TensorFlow."""
 
+import json
 import pathlib
+import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from email.parser import Parser
 
@@ -25,6 +28,33 @@ def test_the_page_is_in_the_wheel_as_it_is_committed(wheel: zipfile.ZipFile) -> 
     assert wheel.read("tb_memplugin/static/index.js") == page.read_bytes()
     assert {"tb_memplugin/py.typed", "tb_memplugin/server/http_api.md"} <= set(wheel.namelist())
     assert not [name for name in wheel.namelist() if name.startswith(("tests/", "demo/", "frontend/"))]
+
+
+def test_a_source_distribution_holds_what_the_package_is_built_and_tested_from(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, "-m", "build", "--sdist", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    missing = {name for name in tracked if not name.startswith((".", "docs/screenshots/"))} - names
+    assert missing == {name for name in missing if pathlib.Path(name).name.startswith(".")}
+    assert not [name for name in names if "node_modules" in name or name.endswith(".pyc")]
+
+
+def test_licences_of_what_the_page_contains_are_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    notices = wheel.read("tb_memplugin/THIRD_PARTY_NOTICES.txt").decode()
+    lock = json.loads((ROOT / "frontend" / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    bundled = [name for name in lock if name and not lock[name].get("dev") and not lock[name].get("optional")]
+    assert bundled
+    for path in bundled:
+        name = path.removeprefix("node_modules/")
+        assert f"{name} {lock[path]['version']} ({lock[path]['license']})" in notices
+
+
+def test_the_version_is_that_of_the_newest_entry_of_the_changelog(wheel: zipfile.ZipFile) -> None:
+    newest = re.search(r"^## \[([^]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert any(name.startswith(f"tb_memplugin-{newest[1]}.dist-info/") for name in wheel.namelist())
 
 
 def test_tensorboard_finds_the_plugin_and_the_shell_the_command(wheel: zipfile.ZipFile) -> None:

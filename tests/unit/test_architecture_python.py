@@ -1,165 +1,109 @@
-"""The direction of imports: what a module may import is listed here, everything else is refused."""
+"""The direction of imports: what a room may import is listed here, everything else is refused; there are no cycles."""
 
 import ast
-import pathlib
 
 import pytest
+from import_graph import DOCUMENT, MODULES, cycle, drawn, imported, imports, page_rooms, python_rooms, reduced, room_of
 
-import tb_memplugin
-
-PACKAGE = pathlib.Path(tb_memplugin.__file__).parent
-BASE = {"codec", "errors", "model"}
-
-ALLOWED: dict[str, set[str]] = {
-    # The base: no TensorBoard, no TensorFlow.
+ROOMS: dict[str, set[str]] = {
+    # The base: plain data. No TensorBoard, no TensorFlow, no files.
     "version": set(),
     "errors": set(),
     "model": set(),
-    "units": set(),
-    "codec": {"errors"},
-    "trace": {"model"},
-    # The hinge between writers and readers.
-    "metadata": set(),
-    "streams": {"metadata"},
-    "record_fields": {"codec", "errors", "metadata"},
-    "records": {*BASE, "record_fields"},
-    "map_records": {*BASE, "record_fields", "records"},
-    "timeline_records": {*BASE, "map_records", "record_fields"},
-    # Writing.
-    "live_files": set(),
-    "run_writer": {
-        *BASE,
-        "live_files",
-        "map_records",
-        "metadata",
-        "records",
-        "streams",
-        "timeline_records",
-        "version",
+    # BFC's rules and simulator know nothing of layers.
+    "allocator": {"model"},
+    # What TensorFlow writes, read without TensorFlow.
+    "importers.profile": {"errors", "model"},
+    "importers.allocator": {"allocator", "errors", "importers.profile", "model"},
+    # From a trace and what is known of the program to a ledger.
+    "attribution": {"allocator", "model"},
+    # The stored format.
+    "events": {"errors", "model", "version"},
+    # Recording: the only rooms that import TensorFlow.
+    "recorder.base": {"errors"},
+    "recorder.sampling": {"errors", "model"},
+    "recorder.native": {"importers.allocator", "model", "recorder.sampling"},
+    "recorder.observe": {"attribution", "model", "recorder.base"},
+    "recorder.oom": {
+        "allocator",
+        "attribution",
+        "importers.allocator",
+        "importers.profile",
+        "model",
+        "recorder.native",
+        "recorder.observe",
+        "recorder.sampling",
     },
-    "summary": {*BASE, "metadata", "record_fields", "records", "run_writer", "streams", "version"},
-    "recorder.*": {*BASE, "analysis.*", "importers.*", "metadata", "recorder.*", "run_writer", "trace", "version"},
-    "importers.*": {"codec", "errors", "importers.*", "model", "trace"},
-    # Reading: the store knows no analysis, the analysis knows no store.
-    "store.source": {"errors"},
-    "store.cache": set(),
-    "store.crc32c": set(),
-    "store.tfrecord": {"store.crc32c"},
-    "store.columns": {"codec", "model"},
-    "store.activation_rows": {"codec", "model"},
-    "store.frames": {*BASE, "map_records", "metadata", "records", "store.source", "timeline_records"},
-    "store.merge": {"codec", "model", "store.columns"},
-    "store.provider_source": {"metadata", "store.source"},
-    "store.file_source": {"codec", "errors", "metadata", "store.source", "store.tfrecord"},
-    "store.reader": {
-        *BASE,
-        "metadata",
-        "store.activation_rows",
-        "store.cache",
-        "store.frames",
-        "store.merge",
-        "store.source",
+    "recorder.tracing": {
+        "allocator",
+        "attribution",
+        "importers.allocator",
+        "importers.profile",
+        "model",
+        "recorder.base",
+        "recorder.native",
+        "recorder.observe",
+        "recorder.oom",
+        "recorder.sampling",
     },
-    "analysis.*": {"analysis.*", "codec", "model", "trace", "units"},
-    # Serving: only handlers know data, only responses know HTTP.
-    "server.requests": {"errors", "model"},
-    "server.responses": {"codec", "server.columns"},
-    "server.static_files": {"errors"},
-    "server.columns": set(),
-    "server.lookup": {"errors", "model"},
-    "server.allocator_handlers": {
-        *BASE,
-        "analysis.*",
-        "server.columns",
-        "server.lookup",
-        "store.reader",
-        "store.source",
-    },
-    "server.pool_columns": {"analysis.*", "server.columns"},
-    "server.timeline_handlers": {"codec", "model", "server.columns", "server.lookup", "store.reader", "store.source"},
-    "server.handlers": {
-        *BASE,
-        "analysis.*",
-        "server.allocator_handlers",
-        "server.columns",
-        "server.lookup",
-        "server.pool_columns",
-        "server.timeline_handlers",
-        "store.merge",
-        "store.reader",
-        "store.source",
-        "version",
-    },
-    "server.routes": {
-        "server.allocator_handlers",
-        "server.columns",
+    "recorder": {
+        "allocator",
         "errors",
-        "server.handlers",
-        "server.requests",
-        "server.responses",
-        "server.static_files",
-        "store.provider_source",
-        "store.reader",
-        "store.source",
+        "events",
+        "importers.allocator",
+        "model",
+        "recorder.base",
+        "recorder.native",
+        "recorder.observe",
+        "recorder.oom",
+        "recorder.sampling",
+        "recorder.tracing",
+        "version",
     },
-    "plugin": {"metadata", "server.routes"},
+    "summary": {"errors", "events", "model", "recorder"},
+    # Reading: the reader knows no analysis, the analysis knows no files.
+    "reader": {"errors", "events", "model"},
+    "analysis": {"model"},
+    "server": {"allocator", "analysis", "errors", "model", "reader", "version"},
+    "plugin": {"events", "server"},
     "plugin_loader": {"plugin"},
     # A file in place of the server: its routes, asked for the directory's own files.
-    "report.*": {"errors", "metadata", "model", "report.*", "server.*", "store.*", "version"},
-    # For the terminal and for Python.
-    "loading": {"analysis.growth", "model", "store.file_source", "store.reader"},
-    "import_files": {*BASE, "analysis.*", "importers.*", "run_writer", "trace"},
-    "inspect_oom": {"model", "units"},
-    "inspect_pool": {"analysis.*", "model", "units"},
-    "inspect_table": {"inspect_oom", "inspect_pool", "analysis.*", "model", "units"},
-    "cli": {"*"},
+    "commands.report": {"errors", "events", "model", "reader", "server", "version"},
+    "commands": {
+        "analysis",
+        "attribution",
+        "errors",
+        "events",
+        "importers.allocator",
+        "importers.profile",
+        "model",
+        "reader",
+    },
+    "cli": {"analysis", "commands", "commands.report", "errors", "model", "version"},
     "__main__": {"cli"},
-    "": {"loading", "recorder.*", "summary", "version"},
+    "": {"commands", "errors", "model", "recorder", "summary", "version"},
 }
-"""Module or ``package.*`` -> what of this package it may import. The most exact entry counts."""
+"""Room (a package, or a module of the top) -> the rooms that it may import, each of them above it in this list."""
 
 FOREIGN: dict[str, set[str]] = {
     "tensorflow": {"recorder.*", "summary"},
     "keras": {"recorder.*"},
-    "pynvml": {"recorder.host"},
+    "pynvml": {"recorder.sampling.host"},
     "tensorboard": {
-        "metadata",
-        "run_writer",
+        "events.metadata",
+        "events.run_writer",
         "plugin",
         "plugin_loader",
-        "store.provider_source",
-        "store.file_source",
+        "reader.provider_source",
+        "reader.file_source",
         "server.responses",
         "server.routes",
     },
     "werkzeug": {"plugin", "server.responses", "server.routes"},
-    "google": {"store.file_source", "importers.*"},
+    "google": {"reader.file_source", "importers.*"},
     "xprof": set(),
 }
 """Foreign package -> modules that may import it; those that are in nobody's way (numpy) are not listed."""
-
-ANYWHERE = {"numpy"}
-MODULES = {
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix("."): path
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
-"""Every module by its name below the package; a package by its own name, the top one by the empty name."""
-
-
-def imported(path: pathlib.Path) -> list[str]:
-    """Full names of everything that a module imports, anywhere in it."""
-    found: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found.extend(name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            for name in node.names:
-                # `from package import module` means the module.
-                full = f"{node.module}.{name.name}"
-                below = full.removeprefix("tb_memplugin").removeprefix(".")
-                found.append(full if below in MODULES and full.startswith("tb_memplugin") else str(node.module))
-    return found
 
 
 def matches(name: str, patterns: set[str]) -> bool:
@@ -169,31 +113,62 @@ def matches(name: str, patterns: set[str]) -> bool:
     )
 
 
-def allowed_for(module: str) -> set[str] | None:
-    if module in ALLOWED:
-        return ALLOWED[module]
-    return ALLOWED.get(module.rpartition(".")[0] + ".*")
-
-
 @pytest.mark.parametrize("module", sorted(MODULES), ids=lambda module: module or "tb_memplugin")
-def test_a_module_imports_only_what_its_place_allows(module: str) -> None:
-    if MODULES[module].name == "__init__.py" and module:
-        assert imported(MODULES[module]) == [], "packages only group modules"
-        return
-    allowed = allowed_for(module)
-    assert allowed is not None, f"say in ALLOWED what {module} may import"
+def test_a_module_imports_only_what_its_room_may(module: str) -> None:
+    room = room_of(module)
+    assert room in ROOMS or room == "importers", f"say in ROOMS what {room} may import"
     for name in imported(MODULES[module]):
         top = name.partition(".")[0]
         if top == "tb_memplugin":
-            below = name.removeprefix("tb_memplugin").removeprefix(".")
-            assert matches(below, allowed) or below == module, f"{module} may not import {below}"
+            target = room_of(name.removeprefix("tb_memplugin").removeprefix("."))
+            assert target == room or target in ROOMS[room], f"{module} may not import {name}"
         elif top in FOREIGN:
             assert matches(module, FOREIGN[top]), f"{module} may not import {top}"
 
 
+def test_arrows_between_rooms_go_one_way() -> None:
+    order = list(ROOMS)
+    for room, allowed in ROOMS.items():
+        assert all(order.index(target) < order.index(room) for target in allowed), f"{room} imports upward"
+
+
+def test_no_modules_import_each_other() -> None:
+    assert cycle(imports()) == []
+
+
 def test_every_rule_is_about_something_that_exists() -> None:
-    for pattern in {*ALLOWED, *set().union(*FOREIGN.values()), *set().union(*ALLOWED.values())}:
+    used = python_rooms()
+    for room, allowed in ROOMS.items():
+        assert allowed == used[room], f"{room} does not import {allowed - used[room]}"
+    for pattern in {*FOREIGN, *set().union(*FOREIGN.values())} - set(FOREIGN):
         assert any(matches(module, {pattern}) for module in MODULES), f"{pattern} names no module"
+
+
+@pytest.mark.parametrize(
+    ("edges", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, ["b", "c"]),
+        ({"a": {"a"}}, ["a"]),
+    ],
+)
+def test_a_cycle_would_be_found(edges: dict[str, set[str]], expected: list[str]) -> None:
+    assert cycle(edges) == expected
+
+
+def test_an_arrow_that_follows_from_others_is_left_out() -> None:
+    assert reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
+
+
+def test_folders_of_the_page_do_not_import_each_other() -> None:
+    assert cycle(page_rooms()) == []
+
+
+def test_the_drawn_graphs_are_those_of_the_code() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert drawn(text) == text, "run python tests/import_graph.py and commit docs/architecture.md"
+    for room in python_rooms():
+        assert f"**`{room or 'tb_memplugin'}`**" in text, f"docs/architecture.md says nothing of {room}"
 
 
 def test_the_entry_point_imports_nothing_that_can_fail() -> None:
@@ -213,7 +188,10 @@ def test_what_answers_requests_is_not_imported_at_the_start() -> None:
     tree = ast.parse(MODULES["plugin"].read_text(encoding="utf-8"))
     at_top = {str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)}
     # THEN none of them is the store's, the analysis' or the server's
-    assert not any(name.startswith(("tb_memplugin.s", "tb_memplugin.a", "numpy")) for name in at_top)
+    assert not any(
+        name.startswith(("tb_memplugin.reader", "tb_memplugin.analysis", "tb_memplugin.server", "numpy"))
+        for name in at_top
+    )
 
 
 def test_the_summary_api_imports_tensorflow_lazily() -> None:

@@ -8,9 +8,31 @@ import tb_memplugin.summary
 
 
 def test_the_public_names_are_exactly_these() -> None:
-    assert tb_memplugin.__all__ == ["MemoryCallback", "MemoryRecorder", "__version__", "load", "summary"]
+    assert tb_memplugin.__all__ == [
+        "FormatError",
+        "MemoryCallback",
+        "MemoryPluginError",
+        "MemoryRecorder",
+        "NewerFormatError",
+        "NotFoundError",
+        "RecordingError",
+        "RequestError",
+        "Run",
+        "Snapshot",
+        "__version__",
+        "load",
+        "memory_summary",
+        "summary",
+    ]
     assert dir(tb_memplugin) == tb_memplugin.__all__
     assert tb_memplugin.summary.__all__ == ["allocator_snapshot", "layer_activations"]
+
+
+def test_a_recorder_offers_exactly_these() -> None:
+    offered = {name for name in dir(tb_memplugin.MemoryRecorder) if not name.startswith("_")}
+    assert offered == {
+        *("begin_step", "close", "closed", "end_step", "flush", "set_epoch", "start", "step", "watch"),
+    }
 
 
 def test_every_public_name_can_be_had() -> None:

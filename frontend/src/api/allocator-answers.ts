@@ -1,9 +1,9 @@
 /** Answers of the routes about the allocator, checked and turned into the model. */
 
-import type { AllocatorMap, Bin, ChunkOwner, MapRef, MapSummary, Pin, Region } from "../model/allocator-map";
-import { PARTS, type Card, type Segment } from "../model/card";
+import type { MemoryMap, Bin, ChunkOwner, MapRef, MapSummary, BlockingChunks, Region } from "../model/memory-map";
+import { PARTS, type DeviceMemory, type Segment } from "../model/device-memory";
 import { CATEGORIES } from "../model/categories";
-import { VERDICTS, type Oom, type Remedy } from "../model/oom";
+import { VERDICTS, type Oom, type Fix } from "../model/oom";
 import { PHASES } from "../model/run";
 import { ledgerRow } from "./answers";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
@@ -28,7 +28,7 @@ const refFields: { [K in keyof MapRef]: Check<MapRef[K]> } = {
 const mapsAnswer = object<{ maps: MapRef[] }>({ maps: list(object<MapRef>(refFields)) });
 export const parseMaps = (json: unknown): MapRef[] => mapsAnswer(json, "maps").maps;
 
-type MapHead = MapRef & Pick<AllocatorMap, "run" | "states" | "sources" | "owners" | "regions" | "summary">;
+type MapHead = MapRef & Pick<MemoryMap, "run" | "states" | "sources" | "owners" | "regions" | "summary">;
 
 const mapHead = object<MapHead>({
   ...refFields,
@@ -43,14 +43,14 @@ const mapHead = object<MapHead>({
     unreserved_bytes: maybe(number),
     rounding_bytes: maybe(number),
     owned_bytes: number,
-    not_seen_bytes: number,
+    owner_unknown_bytes: number,
     unknown_bytes: number,
     bins: list(object<Bin>({ bin_bytes: number, chunks: number, free_bytes: number })),
-    pins: list(object<Pin>({ owner: number, chunks: number, bytes: number, joined_bytes: number })),
+    blocking_chunks: list(object<BlockingChunks>({ owner: number, chunks: number, bytes: number, joined_bytes: number })),
   }),
 });
 
-export function parseMap(buffer: ArrayBuffer): AllocatorMap {
+export function parseMap(buffer: ArrayBuffer): MemoryMap {
   return readColumns(buffer, "map", mapHead, ["address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region"]).answer;
 }
 
@@ -75,14 +75,14 @@ const oomsAnswer = object<{ ooms: Oom[] }>({
       shape: maybe(text),
       chunks: maybe(number),
       ledger: list(ledgerRow),
-      remedies: list(object<Remedy>({ kind: text, sentence: text, bytes: number, enough: flag })),
+      fixes: list(object<Fix>({ kind: text, sentence: text, bytes: number, enough: flag })),
       not_available: list(text),
     }),
   ),
 });
 export const parseOoms = (json: unknown): Oom[] => oomsAnswer(json, "oom").ooms;
 
-const cardAnswer = object<Card>({
+const deviceMemoryAnswer = object<DeviceMemory>({
   run: text,
   device: text,
   step: number,
@@ -97,4 +97,4 @@ const cardAnswer = object<Card>({
   segments: list(object<Segment>({ part: oneOf(PARTS), category: maybe(category), trainable: maybe(flag), bytes: number })),
   notes: list(text),
 });
-export const parseCard = (json: unknown): Card => cardAnswer(json, "card");
+export const parseDeviceMemory = (json: unknown): DeviceMemory => deviceMemoryAnswer(json, "device_memory");

@@ -6,7 +6,7 @@ import type { LayerRow, LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Epoch, LayerChange, Mode, Overview, SessionStart, SnapshotRef, Validation } from "../model/overview";
 import { PHASES, type DeviceInfo, type RunInfo, type RunsAnswer } from "../model/run";
-import type { HeldRow, LedgerRow, Snapshot, SnapshotSummary } from "../model/snapshot";
+import type { SavedRow, HeldTensorGroup, LedgerRow, Replay, Snapshot, SnapshotSummary } from "../model/snapshot";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
 import { readColumns } from "./columns";
 
@@ -129,7 +129,9 @@ const snapshotAnswer = object<Snapshot>({
   ...summaryFields,
   run: text,
   ledger: list(ledgerRow),
-  held_for_backward: list(object<HeldRow>({ layer: maybe(text), bytes: number })),
+  replay: maybe(object<Replay>({ addresses: number, of_addresses: number, chunks: number, of_chunks: number, peak_bytes: number })),
+  saved_for_backward: list(object<SavedRow>({ layer: maybe(text), bytes: number })),
+  held_tensors: list(object<HeldTensorGroup>({ shape: list(number), dtype: text, count: number, bytes: number, held_by: maybe(text) })),
 });
 export const parseSnapshot = (json: unknown): Snapshot => snapshotAnswer(json, "snapshot");
 
@@ -179,5 +181,5 @@ const totalsHead = object<TotalsHead>({
 
 export function parseLedgerTotals(buffer: ArrayBuffer): LedgerTotals {
   const { answer, numbered } = readColumns(buffer, "ledger_totals", totalsHead, ["step", "wall_time", "in_use_bytes"]);
-  return { ...answer, bytes: numbered("group", answer.groups), rounding_bytes: numbered("rounding", answer.groups) };
+  return { ...answer, bytes: numbered("group", answer.groups) };
 }

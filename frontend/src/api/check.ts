@@ -1,10 +1,10 @@
-/** Checks of what the server answered, so that everything after them can trust its types. */
+/** Checks of the server's answers, so that all later code can trust their types. */
 
 export type Check<T> = (value: unknown, where: string) => T;
 
 export class WrongAnswer extends Error {
   constructor(where: string, expected: string, value: unknown) {
-    super(`The server's answer is not as expected: ${where} should be ${expected}, got ${describe(value)}.`);
+    super(`The server's answer is invalid: ${where} should be ${expected}, got ${describe(value)}.`);
     this.name = "WrongAnswer";
   }
 }
@@ -15,7 +15,7 @@ function describe(value: unknown): string {
 }
 
 export const text: Check<string> = (value, where) => {
-  if (typeof value !== "string") throw new WrongAnswer(where, "a text", value);
+  if (typeof value !== "string") throw new WrongAnswer(where, "a string", value);
   return value;
 };
 

@@ -16,11 +16,11 @@ export function decodeColumns(buffer: ArrayBuffer): Columns {
   const broken = (why: string): Error => new Error(`The server's answer is damaged: ${why}.`);
   if (buffer.byteLength < 4) throw broken("it is too short");
   const length = new DataView(buffer).getUint32(0, true);
-  if (4 + length > buffer.byteLength) throw broken("its head is cut off");
+  if (4 + length > buffer.byteLength) throw broken("its header is truncated");
   const json: unknown = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   const { rows, columns } = head(json, "columns");
   const start = Math.ceil((4 + length) / 8) * 8;
-  if (start + rows * columns.length * 8 > buffer.byteLength) throw broken("its columns are cut off");
+  if (start + rows * columns.length * 8 > buffer.byteLength) throw broken("its columns are truncated");
   const places = new Map(columns.map((name, index) => [name, start + index * rows * 8]));
   return {
     rows,

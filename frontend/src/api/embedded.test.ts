@@ -47,7 +47,7 @@ describe("a saved report", () => {
   });
 
   it("says why something is not in it", async () => {
-    const refusal = { route: "layers", parameters: { run: "a", step: "7" }, why: "Not available in a report, because of its size." };
+    const refusal = { route: "layers", parameters: { run: "a", step: "7" }, why: "Not in this report, because of its size." };
     const source = embeddedSource(
       reportOf(
         [answer("layers", { run: "a", step: "0" }, table(0)), answer("layers", { run: "b" }, "run b has no layer table", 404)],
@@ -57,7 +57,65 @@ describe("a saved report", () => {
     expect((await source.layers("a", 6, never)).step).toBe(0);
     await expect(source.layers("a", 8, never)).rejects.toThrow("because of its size");
     await expect(source.layers("b", 3, never)).rejects.toThrow("run b has no layer table");
-    await expect(source.map("a", { oom: 0 }, never)).rejects.toThrow("Not available in a report");
+    await expect(source.map("a", { oom: 0 }, never)).rejects.toThrow("Not in this report");
+  });
+
+  it("keeps answers of different devices, sessions and failures apart", async () => {
+    const memory = (device: string, step: number) => ({
+      run: "a",
+      device,
+      step,
+      phase: "train",
+      in_use_bytes: step,
+      segments: [],
+      notes: [],
+    });
+    const answers = [
+      answer("device_memory", { run: "a", device: "GPU:0" }, memory("GPU:0", 9)),
+      answer("device_memory", { run: "a", device: "GPU:0", step: "4" }, memory("GPU:0", 4)),
+      answer("device_memory", { run: "a", device: "GPU:1", step: "6" }, memory("GPU:1", 6)),
+    ];
+    const source = embeddedSource(reportOf(answers));
+    const shown = await Promise.all([4, 5, 3].map((step) => source.deviceMemory("a", "GPU:0", step, never)));
+    expect(shown.map(({ step }) => step)).toEqual([4, 4, 4]);
+    expect((await source.deviceMemory("a", "GPU:0", null, never)).step).toBe(9);
+    expect((await source.deviceMemory("a", "GPU:1", 99, never)).step).toBe(6);
+    await expect(source.deviceMemory("b", "GPU:0", 4, never)).rejects.toThrow("Not in this report");
+  });
+
+  it("adds up one layer from its snapshots, of the asked device and phase only", async () => {
+    const snapshot = (device: string, phase: string, step: number, bytes: number) =>
+      answer(
+        "snapshot",
+        { run: "a", device, phase, step: String(step) },
+        {
+          ...{ run: "a", step, phase, device, mode: "graph", wall_time: step, in_use_bytes: 100 * step, not_available: [] },
+          ...{ saved_for_backward: [], held_tensors: [], replay: null },
+          ledger: [
+            { layer: "net/a", category: "weights", trainable: true, bytes },
+            { layer: "net/b", category: "weights", trainable: true, bytes: 1000 },
+            { layer: "net/a", category: "activations", trainable: true, bytes: 1 },
+          ],
+        },
+      );
+    const source = embeddedSource(
+      reportOf([
+        snapshot("GPU:0", "train", 8, 50),
+        snapshot("GPU:0", "train", 3, 20),
+        snapshot("GPU:1", "train", 4, 7),
+        snapshot("GPU:0", "predict", 5, 9),
+      ]),
+    );
+    const totals = await source.ledgerTotals({ run: "a", device: "GPU:0", phase: "train", layer: "net/a", session: null }, never);
+    expect([[...totals.step], [...totals.in_use_bytes]]).toEqual([
+      [3, 8],
+      [300, 800],
+    ]);
+    expect(totals.groups.map(({ category }) => category)).toEqual(["weights", "activations"]);
+    expect(totals.bytes.map((bytes) => [...bytes])).toEqual([
+      [20, 50],
+      [1, 1],
+    ]);
   });
 
   it("refuses what is no report", () => {

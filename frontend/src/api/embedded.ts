@@ -1,6 +1,6 @@
-/** A saved report: the server's answers lie in the document, each packed as it would have been sent. Nothing is fetched. */
+/** A saved report: the document contains the server's answers, compressed. Nothing is fetched. */
 
-import { parseCard, parseMap, parseMaps, parseOoms } from "./allocator-answers";
+import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { list, number, object, text, type Check } from "./check";
 import { Refused } from "./http";
@@ -9,7 +9,7 @@ import { totalsOf, type LedgerTotals } from "../model/ledger-totals";
 import type { Source, TotalsQuery } from "./source";
 import { parseTimeline, parseTimelines } from "./timeline-answers";
 
-/** Of the element that holds the answers. */
+/** Id of the element with the answers. */
 export const REPORT_ID = "tb-memplugin-report";
 
 interface Answer {
@@ -28,14 +28,14 @@ interface Refusal {
 
 interface Report {
   format: number;
-  /** Sentences on what is not in it. */
+  /** Sentences on data that is not in the report. */
   absent: string[];
   answers: Answer[];
   refusals: Refusal[];
 }
 
 const parameters: Check<Record<string, string>> = (value, where) => {
-  if (typeof value !== "object" || value === null) throw new Error(`The report is damaged: ${where} is none.`);
+  if (typeof value !== "object" || value === null) throw new Error(`The report is damaged: ${where} should be an object.`);
   return Object.fromEntries(Object.entries(value).map(([name, given]) => [name, text(given, where)]));
 };
 
@@ -48,7 +48,7 @@ const report = object<Report>({
 
 type Wanted = Record<string, string | number | null>;
 
-/** Parameters that choose among the answers of one thing: how fine it is, and which step. */
+/** Parameters that do not identify an answer: its resolution and its step. */
 const LOOSE = new Set(["points", "step"]);
 
 function keyOf(route: string, given: Wanted): string {
@@ -84,7 +84,7 @@ class Answers {
     return this.open(this.of(route, wanted).find(({ step }) => step === (wanted.step ?? null)));
   }
 
-  /** The answer that holds at a step: the last one up to it, the first if none is so early; without a step, the last of all. */
+  /** The answer that applies at a step: the last one up to it, otherwise the first; without a step, the one without a step. */
   async at(route: string, wanted: Wanted, step: number | null): Promise<ArrayBuffer> {
     const entries = this.of(route, wanted);
     const ofSteps = entries.filter((entry) => entry.step !== null);
@@ -92,7 +92,7 @@ class Answers {
     return this.open(step === null ? entries.find((entry) => entry.step === null) : (holding ?? entries[0]));
   }
 
-  /** All answers that say what was asked, whatever their steps. */
+  /** All successful answers to a question, for every step. */
   async all(route: string, wanted: Wanted): Promise<ArrayBuffer[]> {
     return Promise.all(
       this.of(route, wanted)
@@ -106,8 +106,7 @@ class Answers {
   }
 
   private async open(entry: Entry | undefined): Promise<ArrayBuffer> {
-    if (!entry)
-      throw new Refused(404, "Not available in a report, because it holds only the answers that were asked for when it was made.");
+    if (!entry) throw new Refused(404, "Not in this report: it holds only the data selected when it was created.");
     if (!entry.answer) throw new Refused(404, entry.why);
     const body = await unpack(entry.answer.data);
     if (entry.answer.status !== 200) throw new Refused(entry.answer.status, decode(body));
@@ -124,23 +123,24 @@ class Answers {
 
 const json = async (body: Promise<ArrayBuffer>): Promise<unknown> => JSON.parse(decode(await body)) as unknown;
 
-/** Of all layers as the server answered; of one layer from the snapshots that the report holds. */
+/** Totals of all layers as answered by the server; of one layer computed from the report's snapshots. */
 async function ledgerTotals(answers: Answers, { run, device, phase, layer, session }: TotalsQuery): Promise<LedgerTotals> {
   if (layer === null) return parseLedgerTotals(await answers.exact("ledger_totals", { run, device, phase, session }));
-  const held = await answers.all("snapshot", { run, device, phase });
-  const snapshots = held.map((body) => parseSnapshot(JSON.parse(decode(body)) as unknown));
+  const bodies = await answers.all("snapshot", { run, device, phase });
+  const snapshots = bodies.map((body) => parseSnapshot(JSON.parse(decode(body)) as unknown));
   return totalsOf(snapshots, layer, { run, device, phase });
 }
 
 /** The source whose data is the content of the report's element. */
 export function embeddedSource(content: string): Source {
-  const held = report(JSON.parse(content), "report");
-  if (held.format !== 1) throw new Error(`The report has the format ${held.format}, which this page does not know.`);
-  const answers = new Answers(held);
+  const stored = report(JSON.parse(content), "report");
+  if (stored.format !== 1)
+    throw new Error(`Unsupported report format ${stored.format}: this page reads format 1. Create the report again.`);
+  const answers = new Answers(stored);
   return {
-    absent: held.absent,
+    absent: stored.absent,
     runs: async () => parseRuns(await json(answers.exact("runs", {}))),
-    // A zoom has no answer of its own: the whole range's is drawn, closer.
+    // A zoom has no answer of its own: it shows a part of the whole range's.
     overview: async ({ run, device, phase, session }) => parseOverview(await answers.exact("overview", { run, device, phase, session })),
     pool: async ({ run, device, phase, session }) => parsePool(await answers.exact("pool", { run, device, phase, session })),
     snapshots: async (run, device) => parseSnapshots(await json(answers.exact("snapshots", { run, device }))),
@@ -153,7 +153,7 @@ export function embeddedSource(content: string): Source {
     maps: async (run, device) => parseMaps(await json(answers.exact("maps", { run, device }))),
     map: async (run, place) => parseMap(await answers.exact("map", { run, ...place })),
     ooms: async (run) => parseOoms(await json(answers.exact("oom", { run }))),
-    card: async (run, device, step) => parseCard(await json(answers.at("card", { run, device }, step))),
+    deviceMemory: async (run, device, step) => parseDeviceMemory(await json(answers.at("device_memory", { run, device }, step))),
     hostRuns: () => Promise.resolve([]),
   };
 }

@@ -1,13 +1,13 @@
 /** The plugin's routes. Every address is relative to the document's base, so that prefixes and nested frames work. */
 
-import { parseCard, parseMap, parseMaps, parseOoms } from "./allocator-answers";
+import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { list, text } from "./check";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { parsePool } from "./pool-answer";
 import type { OverviewQuery, Source } from "./source";
 import { parseTimeline, parseTimelines } from "./timeline-answers";
 
-/** A refusal that carries the server's own sentence. */
+/** An error with the server's own sentence. */
 export class Refused extends Error {
   constructor(
     readonly status: number,
@@ -69,6 +69,6 @@ export const httpSource: Source = {
   maps: async (run, device, signal) => parseMaps(await json("./maps", { run, device }, signal)),
   map: async (run, place, signal) => parseMap(await binary("./map", { run, ...place }, signal)),
   ooms: async (run, signal) => parseOoms(await json("./oom", { run }, signal)),
-  card: async (run, device, step, signal) => parseCard(await json("./card", { run, device, step }, signal)),
+  deviceMemory: async (run, device, step, signal) => parseDeviceMemory(await json("./device_memory", { run, device, step }, signal)),
   hostRuns: async (signal) => list(text)(await json("../../runs", {}, signal), "runs"),
 };

@@ -1,34 +1,33 @@
-/** The answer of the route about the pool, checked and turned into the model. */
+/** The answer of the pool route, checked and turned into the model. */
 
-import { POOL_SOURCES, type PoolBand, type PoolGrowth, type PoolSteps } from "../model/pool";
+import { POOL_SOURCES, type PoolGrowth, type PoolSteps } from "../model/pool";
 import { PHASES } from "../model/run";
-import { flag, list, maybe, number, object, oneOf, text } from "./check";
+import { list, maybe, number, object, oneOf, text } from "./check";
 import { readColumns } from "./columns";
 
-const poolHead = object<Pick<PoolSteps, "run" | "device" | "phase" | "total_rows" | "sources" | "bands" | "growths" | "sentences">>({
+const poolHead = object<Pick<PoolSteps, "run" | "device" | "phase" | "total_rows" | "sources" | "growths" | "sentences">>({
   run: text,
   device: text,
   phase: oneOf(PHASES),
   total_rows: number,
   sources: list(oneOf(POOL_SOURCES)),
-  bands: list(object<PoolBand>({ bytes: number, region: flag, growth: number })),
-  growths: list(object<PoolGrowth>({ after_step: maybe(number), by_step: number, bytes: number, pool_bytes: number })),
+  growths: list(
+    object<PoolGrowth>({ after_step: maybe(number), by_step: number, bytes: number, pool_bytes: number, peak_rise_bytes: maybe(number) }),
+  ),
   sentences: list(text),
 });
 
-export function parsePool(buffer: ArrayBuffer): PoolSteps {
-  const { answer, numbered } = readColumns(buffer, "pool", poolHead, [
+export const parsePool = (buffer: ArrayBuffer): PoolSteps =>
+  readColumns(buffer, "pool", poolHead, [
     "step",
     "wall_time",
+    "session",
     "in_use_bytes",
     "peak_bytes",
     "capacity_bytes",
-    "pool_low_bytes",
-    "pool_high_bytes",
     "pool_source",
+    "pool_bytes",
     "largest_free_bytes",
-    "rounding_bytes",
     "fragmentation",
-  ]);
-  return { ...answer, there: numbered("band", answer.bands) };
-}
+    "rounding_bytes",
+  ]).answer;

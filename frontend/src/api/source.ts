@@ -1,8 +1,8 @@
 /** Where the page gets its data. The server is one source; a saved report can be another. */
 
 import type { Activations } from "../model/activations";
-import type { AllocatorMap, MapRef, Place } from "../model/allocator-map";
-import type { Card } from "../model/card";
+import type { MemoryMap, MapRef, Place } from "../model/memory-map";
+import type { DeviceMemory } from "../model/device-memory";
 import type { LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Oom } from "../model/oom";
@@ -33,7 +33,7 @@ export interface TotalsQuery {
 }
 
 export interface Source {
-  /** Sentences on what a saved report does not hold; a server has none. */
+  /** Sentences on data that a saved report does not contain; a server has none. */
   absent?: readonly string[];
   runs(signal: AbortSignal): Promise<RunsAnswer>;
   overview(query: OverviewQuery, signal: AbortSignal): Promise<Overview>;
@@ -47,9 +47,9 @@ export interface Source {
   timelines(run: string, device: string, signal: AbortSignal): Promise<TimelineRef[]>;
   timeline(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Timeline>;
   maps(run: string, device: string, signal: AbortSignal): Promise<MapRef[]>;
-  map(run: string, place: Place, signal: AbortSignal): Promise<AllocatorMap>;
+  map(run: string, place: Place, signal: AbortSignal): Promise<MemoryMap>;
   ooms(run: string, signal: AbortSignal): Promise<Oom[]>;
-  card(run: string, device: string, step: number | null, signal: AbortSignal): Promise<Card>;
+  deviceMemory(run: string, device: string, step: number | null, signal: AbortSignal): Promise<DeviceMemory>;
   /** TensorBoard's own list of runs, in the order that gives them their colours. */
   hostRuns(signal: AbortSignal): Promise<string[]>;
 }

@@ -1,9 +1,10 @@
-/** Answers of the routes about the inside of steps, checked and turned into the model. */
+/** Answers of the timeline routes, checked and turned into the model. */
 
-import type { ChunkOwner } from "../model/allocator-map";
+import type { ChunkOwner } from "../model/memory-map";
 import { CATEGORIES } from "../model/categories";
 import { PHASES } from "../model/run";
-import { BAND_NAMES, type Band, type PlannedSpan, type Timeline, type TimelineRef } from "../model/timeline";
+import { BAND_NAMES, type Band, type CompiledSpan, type Timeline, type TimelineRef } from "../model/timeline";
+import { splitRounding } from "../model/timeline-rounding";
 import { MODES } from "./answers";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
 import { readColumns } from "./columns";
@@ -26,7 +27,7 @@ const refFields: { [K in keyof TimelineRef]: Check<TimelineRef[K]> } = {
 const timelinesAnswer = object<{ timelines: TimelineRef[] }>({ timelines: list(object<TimelineRef>(refFields)) });
 export const parseTimelines = (json: unknown): TimelineRef[] => timelinesAnswer(json, "timelines").timelines;
 
-type Head = TimelineRef & Pick<Timeline, "run" | "owners" | "ops" | "bands" | "planned" | "time_ns" | "event">;
+type Head = TimelineRef & Pick<Timeline, "run" | "owners" | "ops" | "bands" | "compiled" | "time_ns" | "event">;
 
 const head = object<Head>({
   ...refFields,
@@ -34,11 +35,11 @@ const head = object<Head>({
   owners: list(object<ChunkOwner>({ layer: maybe(text), category: oneOf(CATEGORIES), trainable: maybe(flag) })),
   ops: list(text),
   bands: list(object<Band>({ name: oneOf(BAND_NAMES), start: number, end: number })),
-  planned: list(object<PlannedSpan>({ start: number, end: number })),
+  compiled: list(object<CompiledSpan>({ start: number, end: number })),
   time_ns: list(number),
   event: list(number),
 });
 
 export function parseTimeline(buffer: ArrayBuffer): Timeline {
-  return readColumns(buffer, "timeline", head, ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op"]).answer;
+  return splitRounding(readColumns(buffer, "timeline", head, ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op"]).answer);
 }

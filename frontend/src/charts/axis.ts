@@ -4,8 +4,8 @@ import { UNITS, formatCount, unitOf, type Unit } from "../lib/bytes";
 
 import { formatDuration, formatMilliseconds, formatWallTime } from "../lib/format";
 
-/** Steps, seconds since a start, times of day; inside a step: milliseconds, or the order of its moments. */
-export type XKind = "step" | "relative" | "wall" | "inside" | "order";
+/** Steps, seconds since a start, times of day; in a step's timeline: milliseconds or the index of a moment. */
+export type XKind = "step" | "relative" | "wall" | "milliseconds" | "event index";
 export type YKind = "bytes" | "share";
 export type Range = readonly [number, number];
 
@@ -62,7 +62,7 @@ export function xValues(kind: XKind, step: Float64Array, wallTime: Float64Array,
   });
 }
 
-/** Edges of the cells around `x`: each row stands for all that is nearer to it than to its neighbours. */
+/** Edges of the cells around `x`: each row's cell ends halfway to its neighbours. */
 export function cellEdges(x: ArrayLike<number>): Float64Array {
   const count = x.length;
   const edges = new Float64Array(count + 1);
@@ -84,7 +84,7 @@ const UNITS_OF_TIME = [
 export function tickSteps(kind: XKind): number[] {
   if (kind === "relative") return UNITS_OF_TIME;
   const steps: number[] = [];
-  for (let power = kind === "inside" ? 1e-6 : 1; power < 1e13; power *= 10) steps.push(power, 2 * power, 5 * power);
+  for (let power = kind === "milliseconds" ? 1e-6 : 1; power < 1e13; power *= 10) steps.push(power, 2 * power, 5 * power);
   return steps;
 }
 
@@ -104,6 +104,6 @@ export function wallLabels(times: readonly number[], distance: number): string[]
 }
 
 export function xLabel(kind: XKind, value: number): string {
-  if (kind === "inside") return formatMilliseconds(Number(value.toPrecision(9)));
+  if (kind === "milliseconds") return formatMilliseconds(Number(value.toPrecision(9)));
   return kind === "relative" ? formatDuration(value) : formatCount(value);
 }

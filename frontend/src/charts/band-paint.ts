@@ -1,7 +1,6 @@
-/** Painting of bands that do not begin at the ground, bars at single rows, and words inside of bands. */
+/** Painting of bands that do not begin at the ground, and of bars at single rows. */
 
 import { fillStyle, type BandFill, type Painter, type Scale } from "./paint";
-import { FONT } from "./rules";
 
 /** The part of a band at one row. */
 function cell(path: Path2D, scale: Scale, from: number, to: number, low: number, high: number): void {
@@ -53,38 +52,5 @@ export function barsPainter(
     }
     context.fillStyle = fillStyle(context, fill, ground, scale.ratio, 1);
     context.fill(path);
-  };
-}
-
-export interface BandLabel {
-  text: string;
-  /** Place on the x-axis of the band's right end. */
-  right: number;
-  low: number;
-  high: number;
-}
-
-/** Words at the right end of bands that are high enough for them, on a piece of the ground. */
-export function labelsPainter(labels: readonly BandLabel[], ink: string, ground: string): Painter {
-  return (context, scale) => {
-    context.save();
-    context.font = `${11 * scale.ratio}px ${FONT}`;
-    context.textAlign = "right";
-    context.textBaseline = "middle";
-    const height = 15 * scale.ratio;
-    for (const { text, right, low, high } of labels) {
-      const [top, bottom] = [scale.y(high), scale.y(low)];
-      if (bottom - top < height) continue;
-      const end = Math.min(scale.x(right), scale.left + scale.width) - 6 * scale.ratio;
-      const width = context.measureText(text).width + 8 * scale.ratio;
-      if (end - width < scale.left) continue;
-      context.globalAlpha = 0.85;
-      context.fillStyle = ground;
-      context.fillRect(end - width, (top + bottom) / 2 - height / 2, width, height);
-      context.globalAlpha = 1;
-      context.fillStyle = ink;
-      context.fillText(text, end - 4 * scale.ratio, (top + bottom) / 2 + 0.5 * scale.ratio);
-    }
-    context.restore();
   };
 }

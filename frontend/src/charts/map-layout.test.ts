@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { chunkAt, inside, panned, stripCells, zoomed } from "./map-layout";
+import { chunkAt, clamped, panned, stripCells, zoomed } from "./map-layout";
 
 const chunks = { address: [1000, 1100, 1101, 1102, 1200], bytes: [100, 1, 1, 98, 800], key: [0, 1, 2, 2, 0] };
 
@@ -55,6 +55,6 @@ describe("views", () => {
     expect(zoomed([0, 1000], whole, 500, 1e9)).toEqual(whole);
     expect(panned([0, 1000], whole, -1)).toEqual([0, 1000]);
     expect(panned([0, 1000], whole, 0.5)).toEqual([500, 1500]);
-    expect(inside([99_990, 99_995], whole)).toEqual([99_744, 100_000]);
+    expect(clamped([99_990, 99_995], whole)).toEqual([99_744, 100_000]);
   });
 });

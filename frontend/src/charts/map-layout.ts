@@ -7,7 +7,7 @@ export interface Chunks {
   /** Ascending. */
   address: ArrayLike<number>;
   bytes: ArrayLike<number>;
-  /** What a chunk is painted as. */
+  /** Kind of each chunk. */
   key: ArrayLike<number>;
 }
 
@@ -15,7 +15,7 @@ export interface Cell {
   x: number;
   width: number;
   key: number;
-  /** Index of the chunk; -1 where several share a pixel, which then shows what most of its bytes are. */
+  /** Index of the chunk; -1 where several share a pixel, which then shows the kind with the most bytes. */
   chunk: number;
 }
 
@@ -86,15 +86,15 @@ const LEAST = 256;
 export function zoomed(view: Range, whole: Range, around: number, factor: number): Range {
   const length = Math.min(Math.max((view[1] - view[0]) * factor, LEAST), whole[1] - whole[0]);
   const share = (around - view[0]) / (view[1] - view[0]);
-  return inside([around - share * length, around + (1 - share) * length], whole);
+  return clamped([around - share * length, around + (1 - share) * length], whole);
 }
 
 export function panned(view: Range, whole: Range, share: number): Range {
   const distance = (view[1] - view[0]) * share;
-  return inside([view[0] + distance, view[1] + distance], whole);
+  return clamped([view[0] + distance, view[1] + distance], whole);
 }
 
-export function inside(view: Range, whole: Range): Range {
+export function clamped(view: Range, whole: Range): Range {
   const length = Math.min(Math.max(view[1] - view[0], LEAST), whole[1] - whole[0]);
   const from = Math.min(Math.max(view[0], whole[0]), whole[1] - length);
   return [from, from + length];

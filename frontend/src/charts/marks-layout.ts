@@ -5,7 +5,7 @@ export interface Mark {
   label: string;
 }
 
-export interface PlacedMark extends Mark {
+interface PlacedMark extends Mark {
   index: number;
   left: number;
   width: number;
@@ -42,7 +42,7 @@ export function placeMarks(marks: readonly Mark[], width: number, widthOf: (labe
   });
 }
 
-export interface Block {
+interface Block {
   from: number;
   to: number;
   label: string;

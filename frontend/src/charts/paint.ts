@@ -18,14 +18,18 @@ export type Painter = (context: CanvasRenderingContext2D, scale: Scale) => void;
 
 export interface BandFill {
   colour: string;
-  pattern: "plain" | "diagonal" | "hatched";
-  /** Drawn paler because something else is looked at. */
+  pattern: "plain" | "diagonal" | "hatched" | "dotted";
+  /** Drawn paler because another part is highlighted. */
   muted: boolean;
 }
 
+/** Dots of a pattern in a square of 6 pixels: both coordinates of each, and their radius. */
+export const DOTS = [1.5, 4.5] as const;
+export const DOT_RADIUS = 0.9;
+
 /**
  * What a band is filled with, opaque, so that bands can cover each other without seams: its colour mixed with the ground, and its
- * lines; hatched leans the other way and shows the ground between its lines.
+ * lines or dots; hatched leans the other way and shows the ground between its lines.
  */
 export function fillStyle(
   context: CanvasRenderingContext2D,
@@ -45,7 +49,15 @@ export function fillStyle(
   brush.globalAlpha = strength * (fill.muted ? 0.3 : 1);
   brush.fillStyle = hatched ? ground : fill.colour;
   brush.fillRect(0, 0, size, size);
-  if (fill.pattern !== "plain") {
+  if (fill.pattern === "dotted") {
+    brush.fillStyle = ground;
+    brush.globalAlpha *= 0.75;
+    for (const at of DOTS) {
+      brush.beginPath();
+      brush.arc(at * ratio, at * ratio, DOT_RADIUS * ratio, 0, 2 * Math.PI);
+      brush.fill();
+    }
+  } else if (fill.pattern !== "plain") {
     brush.strokeStyle = hatched ? fill.colour : ground;
     brush.globalAlpha *= hatched ? 0.85 : 0.6;
     brush.lineWidth = 1.4 * ratio;
@@ -74,10 +86,10 @@ function areaPath(edges: Float64Array, top: Float64Array, scale: Scale): Path2D 
   return path;
 }
 
-/** Strength of colours where the composition is inferred. */
+/** Strength of colours where the breakdown is inferred. */
 const INFERRED = 0.62;
 
-/** A stack: lighter everywhere, then full inside `spans`, where the composition was measured. */
+/** A stack: lighter everywhere, then at full strength within `spans`, where the breakdown was measured. */
 export function stackPainter(
   layout: StackLayout,
   fills: readonly BandFill[],
@@ -108,7 +120,7 @@ export function stackPainter(
   };
 }
 
-export interface LineStyle {
+interface LineStyle {
   colour: string;
   width: number;
   dash: readonly number[];
@@ -124,7 +136,7 @@ function stroke(context: CanvasRenderingContext2D, scale: Scale, path: Path2D, s
   context.restore();
 }
 
-/** A line with one level for each row's cell; gaps where a row is not known. */
+/** A line with one level for each row's cell; gaps where a row is unknown. */
 export function stepPainter(edges: Float64Array, values: Float64Array, style: LineStyle): Painter {
   return (context, scale) => {
     const path = new Path2D();
@@ -146,28 +158,17 @@ export function stepPainter(edges: Float64Array, values: Float64Array, style: Li
   };
 }
 
-/** Points, joined by a light line: nothing is known between them. */
-export function pointsPainter(x: Float64Array, values: Float64Array, style: LineStyle): Painter {
+/** Points where a value is known. */
+export function pointsPainter(x: Float64Array, values: Float64Array, colour: string): Painter {
   return (context, scale) => {
-    const path = new Path2D();
     const dots = new Path2D();
-    let open = false;
     values.forEach((value, row) => {
-      if (Number.isNaN(value)) {
-        open = false;
-        return;
-      }
+      if (Number.isNaN(value)) return;
       const [px, py] = [scale.x(x[row] as number), scale.y(value)];
-      if (open) path.lineTo(px, py);
-      else path.moveTo(px, py);
       dots.moveTo(px + 3.2 * scale.ratio, py);
       dots.arc(px, py, 3.2 * scale.ratio, 0, 2 * Math.PI);
-      open = true;
     });
-    context.globalAlpha = 0.45;
-    stroke(context, scale, path, style);
-    context.globalAlpha = 1;
-    context.fillStyle = style.colour;
+    context.fillStyle = colour;
     context.fill(dots);
   };
 }

@@ -1,4 +1,4 @@
-/** The charts of a view as one picture: its title, the canvases below each other, what their colours mean. */
+/** The charts of a view as one picture: title, canvases below each other, legend. */
 
 import { fillStyle, type BandFill } from "./paint";
 import { FONT } from "./rules";

@@ -78,10 +78,6 @@ export class Plot {
     if (x !== null) element.style.transform = `translateX(${this.chart.valToPos(x, "x").toFixed(2)}px)`;
   }
 
-  left(x: number): number {
-    return this.chart.valToPos(x, "x");
-  }
-
   destroy(): void {
     this.chart.destroy();
   }

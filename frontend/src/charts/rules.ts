@@ -5,7 +5,7 @@ import type { Painter } from "./paint";
 
 export const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
 
-/** A dashed line across the plot with its label above the right end; an arrow at the top when it lies above the range. */
+/** A dashed line across the plot with its label at the right end; an arrow at the top if it is above the range. */
 export function capacityPainter(value: number, label: string, inside: boolean, colour: string): Painter {
   return (context, scale) => {
     context.save();
@@ -48,7 +48,7 @@ export function ruleAcross(x: number, colour: string, dash: readonly number[]): 
   };
 }
 
-/** A word on a plate inside the plot, if `room`, a height in data units from `y` up, can hold it. */
+/** A label on a plate in the plot, if `room`, a height in data units from `y` up, can hold it. */
 export function platePainter(y: number, room: number, label: string, ink: string, ground: string): Painter {
   return (context, scale) => {
     const height = 18 * scale.ratio;
@@ -78,7 +78,7 @@ export interface Span {
   name: number;
 }
 
-export interface LaneInks {
+interface LaneInks {
   ground: string;
   shade: string;
   text: string;

@@ -9,7 +9,7 @@ export interface StackLayout {
   tops: Float64Array[];
 }
 
-/** Bands stacked in the given order; what is not known adds nothing. */
+/** Bands stacked in the given order; unknown values add nothing. */
 export function stackLayout(x: Float64Array, bands: readonly Float64Array[]): StackLayout {
   const sum = new Float64Array(x.length);
   const tops = bands.map((band) => {

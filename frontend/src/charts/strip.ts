@@ -3,7 +3,7 @@
 import type { Cell } from "./map-layout";
 import { fillStyle, type BandFill } from "./paint";
 
-export interface StripInks {
+interface StripInks {
   ground: string;
   text: string;
   focus: string;

@@ -1,4 +1,4 @@
-/** Geometry of what is live inside a step, in data units and in pixels. Pure. */
+/** Geometry of a step's timeline, in data units and in pixels. Pure. */
 
 import { lowerBound } from "../lib/search";
 import type { Range } from "./axis";
@@ -15,7 +15,7 @@ export interface TimelineLayout {
 /** Edges of the moments by their times in milliseconds; the last one ends with the step. */
 export function timeEdges(time_ns: readonly number[], duration_ns: number): Float64Array {
   const last = time_ns.at(-1) ?? 0;
-  // What comes last is seen, if only as a hundredth of the step, even where nothing is known to follow it.
+  // The last moment is at least a hundredth of the step wide, even if nothing follows it.
   return Float64Array.from([...time_ns, Math.max(duration_ns, last + Math.max(last / 100, 1))], (value) => value / 1e6);
 }
 
@@ -31,7 +31,7 @@ export function timelineLayout(edges: Float64Array, parts: readonly Float64Array
   return { edges, tops, total };
 }
 
-/** Where the cursor stands for each moment: where it begins, or, of one that began before the range, where that begins. */
+/** Cursor position of each moment: its start, or the start of the range if that is later. */
 export const cursorPlaces = (edges: Float64Array, [from]: Range): Float64Array =>
   edges.slice(0, -1).map((edge, moment) => (edge < from && (edges[moment + 1] ?? 0) > from ? from : edge));
 
@@ -112,7 +112,7 @@ export interface Stretch {
   labels: readonly string[];
 }
 
-export interface PlacedStretch {
+interface PlacedStretch {
   from: number;
   to: number;
   label: string;

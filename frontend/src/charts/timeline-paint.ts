@@ -1,4 +1,4 @@
-/** Paints what is live inside a step. */
+/** Paints a step's timeline. */
 
 import { fillStyle, type BandFill, type Painter, type Scale } from "./paint";
 import { FONT } from "./rules";
@@ -51,13 +51,13 @@ export function timelineLine(layout: TimelineLayout, values: Float64Array, range
   };
 }
 
-export interface StretchInks {
+interface StretchInks {
   ground: string;
   shade: string;
   text: string;
 }
 
-/** Height of a lane of stretches, and its distance to what lies below, in CSS pixels. */
+/** Height of a lane of stretches, and the gap below it, in CSS pixels. */
 export const STRETCH_HEIGHT = 18;
 const GAP = 3;
 

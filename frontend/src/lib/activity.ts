@@ -7,7 +7,7 @@ function show(): void {
   document.documentElement.dataset.idle = running === 0 && settle === null ? "true" : "false";
 }
 
-/** Idle again only after what was changed has been painted: two timer turns past the last piece of work. */
+/** Marks the page as idle once changes have been painted: two timer turns after the last work. */
 function settleSoon(): void {
   if (settle !== null) window.clearTimeout(settle);
   settle = window.setTimeout(() => {
@@ -35,7 +35,7 @@ export async function busy<T>(work: Promise<T>): Promise<T> {
   }
 }
 
-/** Does the work after a delay, for which the page counts as busy; returns what calls it off. */
+/** Runs `work` after a delay, during which the page counts as busy; returns a function that cancels it. */
 export function later(milliseconds: number, work: () => void): () => void {
   let timer: number | null = window.setTimeout(() => {
     work();

@@ -23,7 +23,7 @@ export function formatDuration(seconds: number): string {
   return `${sign}${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
-/** Times inside a step: "0 ms", "850 µs", "12.3 ms", "1.25 s". */
+/** Times within a step: "0 ms", "850 µs", "12.3 ms", "1.25 s". */
 export function formatMilliseconds(milliseconds: number): string {
   const size = Math.abs(milliseconds);
   if (size === 0) return "0 ms";

@@ -1,4 +1,4 @@
-/** Runs at most `limit` pieces of work at a time, in the order asked. */
+/** Runs at most `limit` pieces of work at a time, in order. */
 export function limiter(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
   let running = 0;
   const waiting: (() => void)[] = [];

@@ -7,7 +7,7 @@ export interface Table {
   rows: Cell[][];
 }
 
-/** A text that a spreadsheet would take for a formula is set off with an apostrophe: names come from strangers. */
+/** Prefixes text that a spreadsheet would read as a formula with an apostrophe: names come from strangers. */
 function csvCell(cell: Cell): string {
   if (cell === null || (typeof cell === "number" && !Number.isFinite(cell))) return "";
   if (typeof cell !== "string") return String(cell);
@@ -19,7 +19,7 @@ export function toCsv({ columns, rows }: Table): string {
   return [columns, ...rows].map((cells) => `${cells.map(csvCell).join(",")}\r\n`).join("");
 }
 
-/** One object a row; what is not known is null. */
+/** One object per row; unknown values are null. */
 export function toJson({ columns, rows }: Table): string {
   const known = (cell: Cell | undefined): Cell =>
     cell === undefined || (typeof cell === "number" && !Number.isFinite(cell)) ? null : cell;

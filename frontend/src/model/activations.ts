@@ -1,4 +1,4 @@
-/** Recorded activation bytes of layers over steps, and their reduction to what a chart can tell apart. */
+/** Recorded activation bytes of layers over steps, and the largest layers of them. */
 
 export interface Activations {
   run: string;

@@ -1,46 +1,54 @@
-/** The categories of memory, in the order of the stack: what stays lies at the bottom, what moves on top. */
+/** The categories of memory, in the order of the stack: persistent memory at the bottom, transient memory above it. */
 
 export const CATEGORIES = [
   "weights",
   "optimizer_state",
   "other_state",
+  "held_tensors",
   "inputs",
   "activations",
   "activation_gradients",
   "weight_gradients",
   "workspace",
+  "rounding",
   "unattributed",
 ] as const;
 export type Category = (typeof CATEGORIES)[number];
 
-/** Trainable is a second dimension: null where it means nothing. */
+/** A category, split by `trainable` where that applies; null where it does not. */
 export interface Group {
   category: Category;
   trainable: boolean | null;
 }
 
+export const ROUNDING_MEANING = "allocated − requested: 256-byte rounding and unsplit remainders";
+
 const LABELS: Record<Category, string> = {
   weights: "weights",
   optimizer_state: "optimizer state",
   other_state: "other state",
+  held_tensors: "held tensors",
   inputs: "inputs",
   activations: "activations",
   activation_gradients: "activation gradients",
   weight_gradients: "weight gradients",
   workspace: "workspace",
+  rounding: "rounding",
   unattributed: "unattributed",
 };
 
 const MEANINGS: Record<Category, string> = {
-  weights: "the layers' variables: elements × size of the dtype",
-  optimizer_state: "the optimizer's slots, such as Adam's two moments; only for trainable weights",
+  weights: "layer variables: elements × dtype size",
+  optimizer_state: "optimizer slots of trainable weights, such as Adam's two moments",
   other_state: "metrics, seeds, accumulators and constants",
-  inputs: "the batch that the step reads",
-  activations: "forward results that wait for the backward pass",
-  activation_gradients: "gradients with respect to activations, on their way back",
+  held_tensors: "tensors that Python code keeps alive",
+  inputs: "the step's batch and prefetched batches",
+  activations: "forward results saved for the backward pass",
+  activation_gradients: "gradients with respect to activations",
   weight_gradients: "gradients with respect to weights, before the optimizer applies them",
-  workspace: "an operation's temporary, cuDNN scratch, forward results already dead at the end of the forward pass",
-  unattributed: "in use, but nothing recorded says by whom",
+  workspace: "op temporaries and kernel scratch space",
+  rounding: ROUNDING_MEANING,
+  unattributed: "in use, owner unknown",
 };
 
 /** A short stable name, used in the page's address and as a data attribute. */

@@ -1,14 +1,14 @@
-/** What a change of the layer table, such as an unfreezing, did to memory. */
+/** Effect on memory of a change of the layer table, such as an unfreezing. */
 
 import { formatBytes, formatDelta } from "../lib/bytes";
 import { lowerBound } from "../lib/search";
 import { shortName } from "./names";
 import type { LayerChange, Overview } from "./overview";
 
-export interface ChangeEffect {
-  /** Layer tables that follow each other within a step are one change: an unfreezing, then its optimizer being built anew. */
+interface ChangeEffect {
+  /** Layer tables of neighbouring steps are one change: an unfreezing, then a new optimizer. */
   changes: readonly LayerChange[];
-  /** First training step after the change, where the mark stands. */
+  /** First step after the change, where the mark is drawn. */
   step: number;
   /** Change of the bytes of trainable weights; those of frozen weights change by as much the other way. */
   trainable_weight_delta: number;
@@ -18,7 +18,7 @@ export interface ChangeEffect {
   peak_after: number | null;
 }
 
-/** Rows looked at on either side of a change, never past its neighbours. */
+/** Rows compared on either side of a change, never past the next change. */
 const WINDOW = 20;
 
 export const isFreezing = (effect: ChangeEffect): boolean =>
@@ -43,7 +43,7 @@ function grouped(changes: readonly LayerChange[]): LayerChange[][] {
   return groups;
 }
 
-/** The effect of every change but the first, which is the beginning of the recording. */
+/** The effect of every change except the first, which is the start of the recording. */
 export function effects(overview: Overview): ChangeEffect[] {
   const groups = grouped(overview.changes);
   return groups.slice(1).map((changes, index) => {
@@ -67,25 +67,27 @@ export function effects(overview: Overview): ChangeEffect[] {
 }
 
 /**
- * "block5_conv1 +2": the layers that the recorder's own sentence names. Layers without weights, and models around the layers, flip
- * their flags too, but nobody unfroze them for their own sake.
+ * "block5_conv1" or "3 layers": the layers that the recorder's sentence lists, as in "conv1, conv2 and 4 more became trainable". Layers
+ * without weights, and models around the layers, change their flags too, but only as a consequence.
  */
-function named(paths: readonly string[], reason: string): string {
-  const mentioned = paths.filter((path) => reason.includes(shortName(path)));
+function named(paths: readonly string[], reason: string, became: "trainable" | "frozen"): string {
+  const part = reason.split("; ").find((one) => one.includes(` became ${became}`)) ?? "";
+  const [, list = "", more = "0"] = /^(.*?)(?: and (\d+) more)? became /.exec(part) ?? [];
+  const listed = new Set(list.split(", ").map(shortName));
+  const mentioned = paths.filter((path) => listed.has(shortName(path)));
   const shown = mentioned.length > 0 ? mentioned : paths;
-  const more = shown.length - 1 + Number(/and (\d+) more/.exec(reason)?.[1] ?? 0);
-  const name = shortName(shown[0] ?? "");
-  return more > 0 ? `${name} +${more}` : name;
+  const count = shown.length + Number(more);
+  return count > 1 ? `${count} layers` : shortName(shown[0] ?? "");
 }
 
 function changeTitle(change: LayerChange): string | null {
   const parts: string[] = [];
-  if (change.became_trainable.length > 0) parts.push(`unfreeze ${named(change.became_trainable, change.reason)}`);
-  if (change.became_frozen.length > 0) parts.push(`freeze ${named(change.became_frozen, change.reason)}`);
+  if (change.became_trainable.length > 0) parts.push(`unfroze ${named(change.became_trainable, change.reason, "trainable")}`);
+  if (change.became_frozen.length > 0) parts.push(`froze ${named(change.became_frozen, change.reason, "frozen")}`);
   return parts.length > 0 ? parts.join(", ") : null;
 }
 
-/** "unfreeze block5_conv1 +2", for a mark on the chart. */
+/** "unfroze 3 layers", for a mark on the chart. */
 export function effectTitle({ changes }: ChangeEffect): string {
   const titles = changes.map(changeTitle).filter((title) => title !== null);
   return titles.length > 0 ? titles.join(", ") : (changes[0]?.reason ?? "");

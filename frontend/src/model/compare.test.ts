@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import { CATEGORIES, type Category } from "./categories";
 import { groupDeltas, layerDeltas, matchCounts } from "./compare";
-import { exampleBytes, formula, roundingText } from "./formula";
+import { exampleBytes, formula } from "./formula";
 import type { LayerFigures } from "./layer-figures";
 import type { LayerRow } from "./layers";
 
@@ -88,11 +88,10 @@ describe("the formula behind a figure", () => {
 
   it("says so where it is not known", () => {
     expect(formula("weights", null, null, 1)).toContain("not in the layer table");
-    expect(formula("activations", { ...row, output_shape: [-1, -1] }, null, 1)).toContain("is not known");
+    expect(formula("activations", { ...row, output_shape: [-1, -1] }, null, 1)).toContain("unknown");
     expect(formula("other_state", row, null, 1)).toBe("as traced");
     expect(formula("workspace", row, null, 1500000)).toBe("as traced");
     expect(formula("weight_gradients", { ...row, trainable_weight_bytes: 0 }, null, 1)).toBe("as traced");
-    expect(roundingText(512)).toBe("512 B of it rounding");
-    expect(roundingText(null)).toBe("");
+    expect(formula("rounding", null, null, 512)).toBe("allocated − requested: 256-byte rounding and unsplit remainders");
   });
 });

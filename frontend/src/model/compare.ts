@@ -13,7 +13,7 @@ export interface GroupDelta {
 
 const rank = ({ category, trainable }: Group): number => 2 * CATEGORIES.indexOf(category) + Number(trainable === true);
 
-/** Every group that either side has, in the order of the stack; what a side does not have is 0 there. */
+/** Every group of either side, in stack order; 0 where a side lacks it. */
 export function groupDeltas(from: readonly Part[], to: readonly Part[]): GroupDelta[] {
   const all = new Map<string, GroupDelta>();
   const entry = (group: Group): GroupDelta => {
@@ -26,7 +26,7 @@ export function groupDeltas(from: readonly Part[], to: readonly Part[]): GroupDe
   return [...all.values()].map((one) => ({ ...one, delta: one.to - one.from })).sort((a, b) => rank(a.group) - rank(b.group));
 }
 
-export type Match = "path" | "type and shape" | "only in A" | "only in B";
+type Match = "path" | "type and shape" | "only in A" | "only in B";
 
 export interface LayerDelta {
   match: Match;

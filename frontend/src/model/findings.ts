@@ -1,10 +1,10 @@
-/** What a good colleague would say about a run: plain sentences, each with its figures. */
+/** Findings about a run: full sentences, each with its figures. */
 
 import { formatBytes } from "../lib/bytes";
 import { formatShare, plural } from "../lib/format";
 import { groupLabel } from "./categories";
 import { effectSentence, effects, isFreezing } from "./changes";
-import { at, composition, peakRow, provenance, type Overview } from "./overview";
+import { at, breakdown, peakRow, provenance, type Overview } from "./overview";
 import type { RunInfo } from "./run";
 
 export interface Finding {
@@ -23,14 +23,14 @@ const stepIn = (sentence: string, before: string): number | null => {
   return found ? Number(found[1]) : null;
 };
 
-/** Findings that the server made of every step of the run: deaths, and what grows on the shown device. */
+/** Findings that the server makes from every step of the run: out-of-memory failures and growth on the shown device. */
 export function runFindings(run: RunInfo, device: string): Finding[] {
-  const deaths: Finding = {
+  const failures: Finding = {
     kind: "oom",
     step: null,
     view: "oom",
     zoom: null,
-    sentence: `${plural(run.ooms, "step")} died for lack of memory; the post-mortem says why.`,
+    sentence: `${plural(run.ooms, "step")} ran out of memory; see the post-mortem.`,
   };
   const own = (sentence: string): boolean =>
     sentence.startsWith(`${device}:`) || !run.devices.some(({ device: name }) => sentence.startsWith(`${name}:`));
@@ -39,7 +39,7 @@ export function runFindings(run: RunInfo, device: string): Finding[] {
     const zoom = first !== null && last !== null && last > first ? ([first, last] as const) : null;
     return { kind: "growth", step: last, view: "overview", zoom, sentence };
   });
-  return [...(run.ooms > 0 ? [deaths] : []), ...growing];
+  return [...(run.ooms > 0 ? [failures] : []), ...growing];
 }
 
 export function findings(overview: Overview): Finding[] {
@@ -51,13 +51,13 @@ export function findings(overview: Overview): Finding[] {
 }
 
 function atPeak(overview: Overview, row: number, step: number, peak: number): Finding[] {
-  const known = composition(overview, row)
+  const known = breakdown(overview, row)
     .filter(({ group }) => group.category !== "unattributed")
     .sort((a, b) => (b.bytes ?? 0) - (a.bytes ?? 0))
     .slice(0, 2)
     .filter(({ bytes }) => (bytes ?? 0) > 0);
   if (known.length === 0) return [];
-  const holds = known.map(({ group, bytes, share }) => `${groupLabel(group)} ${formatBytes(bytes ?? 0)} (${formatShare(share ?? 0)})`);
+  const largest = known.map(({ group, bytes, share }) => `${groupLabel(group)} ${formatBytes(bytes ?? 0)} (${formatShare(share ?? 0)})`);
   const source = provenance(overview, row);
   const how =
     source.kind === "traced"
@@ -71,13 +71,13 @@ function atPeak(overview: Overview, row: number, step: number, peak: number): Fi
       view: "overview",
       zoom: null,
       step,
-      sentence: `At the highest peak, ${formatBytes(peak)} at step ${step}, most is held by ${holds.join(" and ")}${how}.`,
+      sentence: `The peak of ${formatBytes(peak)} at step ${step} consists mainly of ${largest.join(" and ")}${how}.`,
     },
   ];
 }
 
 function frozenCost(overview: Overview, row: number, step: number, peak: number): Finding[] {
-  const frozen = composition(overview, row).find(({ group }) => group.category === "weights" && group.trainable === false);
+  const frozen = breakdown(overview, row).find(({ group }) => group.category === "weights" && group.trainable === false);
   if (!frozen?.bytes) return [];
   return [
     {
@@ -85,7 +85,7 @@ function frozenCost(overview: Overview, row: number, step: number, peak: number)
       view: "frozen",
       zoom: null,
       step,
-      sentence: `Frozen weights take ${formatBytes(frozen.bytes)} there, ${formatShare(frozen.bytes / peak)} of the peak; they need no gradients and no optimizer state.`,
+      sentence: `Frozen weights take ${formatBytes(frozen.bytes)} (${formatShare(frozen.bytes / peak)} of that peak); they need no gradients and no optimizer state.`,
     },
   ];
 }

@@ -1,10 +1,10 @@
 /**
- * Whether the allocator would serve a request at the instant of a map: its rules (best fit with coalescing) on the map's chunks. The same as
- * `would_fit` in tb_memplugin/analysis/bfc.py, word for word: tests/golden/fits.json holds both to it.
+ * Whether the allocator would serve a request at the instant of a map: its rules (best fit with coalescing) on the map's chunks. tests/golden/fits.json
+ * holds the expected figures.
  */
 
 import { formatBytes, formatCount } from "../lib/bytes";
-import { stateOf, type AllocatorMap } from "./allocator-map";
+import { stateOf, type MemoryMap } from "./memory-map";
 
 const ROUNDING = 256;
 const BINS = 21;
@@ -12,20 +12,20 @@ const BINS = 21;
 const SPLIT_AT_BYTES = 128 * 2 ** 20;
 
 export interface Fit {
-  /** Null where the map does not say. */
+  /** Null where unknown. */
   fits: boolean | null;
-  /** The request as asked, as the allocator rounds it, and where its search begins. */
+  /** The request, its rounded size, and the bin where the allocator's search begins. */
   requested_bytes: number;
   rounded_bytes: number;
   bin_bytes: number;
-  /** The free chunk that is taken, and what the request gets of it; null if none is. */
+  /** The free chunk that serves the request, and the bytes allocated from it; null if none does. */
   chunk_bytes: number | null;
   allocated_bytes: number | null;
   reason: string;
 }
 
 export type FitMap = Pick<
-  AllocatorMap,
+  MemoryMap,
   "device" | "pool_bytes" | "in_use_bytes" | "capacity_bytes" | "complete" | "rows" | "states" | "state" | "bytes" | "region" | "regions"
 >;
 
@@ -41,8 +41,8 @@ function binBytes(size: number): number {
 const chunkAfterSplit = (chunk: number, rounded: number): number =>
   chunk >= 2 * rounded || chunk - rounded >= SPLIT_AT_BYTES ? rounded : chunk;
 
-/** Free chunks, and the bytes of the regions that hold nothing else. */
-function freeBlocks(map: FitMap): { sizes: number[]; idle_bytes: number } {
+/** Sizes of the free chunks, and the bytes of regions without a chunk in use. */
+function freeChunks(map: FitMap): { sizes: number[]; idle_bytes: number } {
   const sizes: number[] = [];
   const busy = new Set<number>();
   const seen = new Set<number>();
@@ -59,64 +59,69 @@ function freeBlocks(map: FitMap): { sizes: number[]; idle_bytes: number } {
 const sum = (sizes: readonly number[]): number => sizes.reduce((total, size) => total + size, 0);
 const largest = (sizes: readonly number[]): number => sizes.reduce((most, size) => Math.max(most, size), 0);
 
-/** What the pool may still grow by within the allocator's limit, in its steps of 256 bytes. */
+/** Bytes by which the pool can grow within the allocator's limit, a multiple of 256. */
 function unreservedBytes({ capacity_bytes: capacity, pool_bytes: pool }: FitMap): number | null {
   if (capacity === null || pool === null) return null;
   return Math.floor(Math.max(0, capacity - pool) / ROUNDING) * ROUNDING;
 }
 
-/** A GPU's allocator frees idle regions before it gives up; the CPU's never does. */
-const givesRegionsBack = ({ device }: FitMap): boolean => (device.split("/").at(-1) ?? "").startsWith("GPU");
+/** A GPU's allocator releases unused regions before an allocation fails; the CPU's never does. */
+const releasesRegions = ({ device }: FitMap): boolean => (device.split("/").at(-1) ?? "").startsWith("GPU");
 
-/** Bytes that may be free in one piece although no block was seen there. */
+/** Largest free chunk that may exist among chunks whose state is unknown. */
 function unseenFree({ pool_bytes: pool, in_use_bytes: used, capacity_bytes: capacity }: FitMap, sizes: readonly number[]): number {
   if (pool === null || used === null) return capacity ?? Infinity;
-  // What was not seen may lie beside the largest block that was.
+  // Unknown memory may lie next to the largest known free chunk.
   return Math.max(0, pool - used - sum(sizes)) + largest(sizes);
 }
 
 type Answer = Pick<Fit, "fits" | "reason"> & Partial<Fit>;
 
-function taken(chunk: number, rounded: number): Answer {
+function served(chunk: number, rounded: number): Answer {
   const given = chunkAfterSplit(chunk, rounded);
-  const rest =
+  const split =
     chunk === rounded
-      ? "it fits exactly"
+      ? "an exact fit"
       : given < chunk
-        ? `it is split, and ${formatBytes(chunk - given)} stay free`
-        : "it is given as a whole, because it is less than twice the request";
-  return { fits: true, reason: `A free block of ${formatBytes(chunk)} takes it: ${rest}.`, chunk_bytes: chunk, allocated_bytes: given };
+        ? `the allocator splits it and ${formatBytes(chunk - given)} stay free`
+        : "the allocator does not split it, because the chunk is smaller than twice the request";
+  return {
+    fits: true,
+    reason: `A free chunk of ${formatBytes(chunk)} serves the request: ${split}.`,
+    chunk_bytes: chunk,
+    allocated_bytes: given,
+  };
 }
 
-/** The answer where no block that is known to be free is large enough. */
+/** The answer where no chunk that is known to be free is large enough. */
 function grown(map: FitMap, rounded: number, sizes: readonly number[], idleBytes: number): Answer {
-  const blocks = `the largest free block has ${formatBytes(largest(sizes))} of ${formatBytes(sum(sizes))} free in the pool`;
+  const chunks = `the largest free chunk is ${formatBytes(largest(sizes))} of ${formatBytes(sum(sizes))} free in the pool`;
   const unreserved = unreservedBytes(map);
   if (unreserved !== null && unreserved >= rounded) {
-    const grow = `the pool may grow by ${formatBytes(unreserved)} within its limit, as far as the device has that much`;
-    return { fits: true, reason: `No free block is large enough (${blocks}), but ${grow}.` };
+    const grow = `the pool can grow by ${formatBytes(unreserved)} if the device has that much memory`;
+    return { fits: true, reason: `No free chunk is large enough (${chunks}), but ${grow}.` };
   }
-  const idle = givesRegionsBack(map) && unreserved !== null ? idleBytes : 0;
+  const idle = releasesRegions(map) && unreserved !== null ? idleBytes : 0;
   if (unreserved !== null && idle > 0 && idle + unreserved >= rounded) {
-    const back = `the allocator can give back regions that are wholly free (${formatBytes(idle)}) and take a larger one`;
-    return { fits: true, reason: `No free block is large enough (${blocks}), but ${back}.` };
+    const release = `the allocator can release unused regions (${formatBytes(idle)}) and reserve a larger one`;
+    return { fits: true, reason: `No free chunk is large enough (${chunks}), but ${release}.` };
   }
   if (!map.complete && unseenFree(map, sizes) >= rounded) {
-    return { fits: null, reason: `That is not known: ${blocks} as far as was seen, and not every block was seen.` };
+    return { fits: null, reason: `Unknown: ${chunks}, but the state of some chunks is unknown.` };
   }
   if (unreserved === null) {
-    return { fits: null, reason: `No free block is large enough: ${blocks}. Whether the pool could grow is not known.` };
+    return { fits: null, reason: `No free chunk is large enough: ${chunks}. Whether the pool can grow is unknown.` };
   }
-  const grow = unreserved > 0 ? `the pool may grow by ${formatBytes(unreserved)} only` : "the pool is at its limit";
-  return { fits: false, reason: `No free block is large enough: ${blocks}, and ${grow}.` };
+  const grow = unreserved > 0 ? `the pool can grow by only ${formatBytes(unreserved)}` : "the pool is at its limit";
+  return { fits: false, reason: `No free chunk is large enough: ${chunks}, and ${grow}.` };
 }
 
-/** What the allocator would say to a request of that many bytes, a whole number above 0. */
+/** Whether the allocator would serve a request of that many bytes, a whole number above 0. */
 export function wouldFit(map: FitMap, requested: number): Fit {
   const rounded = roundedBytes(requested);
-  const { sizes, idle_bytes } = freeBlocks(map);
+  const { sizes, idle_bytes } = freeChunks(map);
   const chunk = sizes.reduce((best, size) => (size >= rounded && size < best ? size : best), Infinity);
-  const answer = chunk < Infinity ? taken(chunk, rounded) : grown(map, rounded, sizes, idle_bytes);
+  const answer = chunk < Infinity ? served(chunk, rounded) : grown(map, rounded, sizes, idle_bytes);
   const note = rounded === requested ? "" : ` (The allocator rounds the request up to ${formatCount(rounded)} bytes.)`;
   return {
     requested_bytes: requested,

@@ -1,7 +1,7 @@
 /** The formula behind each figure of a layer: how its bytes follow from shapes, dtypes and the optimizer. */
 
-import { formatBytes, formatCount, formatExact } from "../lib/bytes";
-import type { Category } from "./categories";
+import { formatCount, formatExact } from "../lib/bytes";
+import { ROUNDING_MEANING, type Category } from "./categories";
 import type { LayerRow } from "./layers";
 
 const DTYPE_BYTES: Record<string, number> = {
@@ -17,7 +17,7 @@ const DTYPE_BYTES: Record<string, number> = {
   bool: 1,
 };
 
-/** Bytes of the output for one example, null if a size of it is not known. */
+/** Bytes of the output for one example, null if a dimension or the dtype is unknown. */
 export function exampleBytes({ output_shape: shape, output_dtype: dtype }: LayerRow): number | null {
   const size = DTYPE_BYTES[dtype ?? ""];
   if (shape === null || size === undefined || shape.slice(1).some((one) => one < 0)) return null;
@@ -34,19 +34,20 @@ const approximately = (bytes: number, one: number): string => (bytes % one === 0
 
 function ofWeights(layer: LayerRow): string {
   const { parameters, weight_bytes: bytes } = layer;
-  if (parameters === 0 || bytes === 0) return "as traced; the layer table knows no weights of it";
+  if (parameters === 0 || bytes === 0) return "as traced; no weights in the layer table";
   return `${formatCount(parameters)} parameters × ${times(bytes, parameters)} B = ${formatExact(bytes)}`;
 }
 
 function ofOutput(layer: LayerRow, bytes: number): string {
   const one = exampleBytes(layer);
-  if (one === null || one === 0) return "as traced; the size of the layer's output is not known";
+  if (one === null || one === 0) return "as traced; output size unknown";
   const sizes = (layer.output_shape ?? []).slice(1).join(" × ");
   return `${approximately(bytes, one)} ${times(bytes, one)} × the output of one example, ${sizes} × ${layer.output_dtype ?? ""} = ${formatExact(one)}`;
 }
 
-/** Why a category of a layer has the bytes that were asked for; in the words of what is known, never a guess. */
+/** The formula of a category's bytes in a layer; "as traced" where none is known. */
 export function formula(category: Category, layer: LayerRow | null, optimizer: string | null, bytes: number): string {
+  if (category === "rounding") return ROUNDING_MEANING;
   if (layer === null) return "as traced; the layer is not in the layer table";
   const trainable = layer.trainable_weight_bytes;
   switch (category) {
@@ -66,15 +67,3 @@ export function formula(category: Category, layer: LayerRow | null, optimizer: s
       return "as traced";
   }
 }
-
-/** The formula of allocated bytes, and what of them is rounding. */
-export const formulaText = (
-  category: Category,
-  layer: LayerRow | null,
-  optimizer: string | null,
-  bytes: number,
-  rounding: number,
-): string => [formula(category, layer, optimizer, bytes - rounding), roundingText(rounding)].filter(Boolean).join("; ");
-
-/** "rounding 512 B", empty where there is none or where it is not known. */
-export const roundingText = (rounding: number | null): string => (rounding ? `${formatBytes(rounding)} of it rounding` : "");

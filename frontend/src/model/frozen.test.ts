@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 
 import type { Group } from "./categories";
-import { splitBySide } from "./frozen";
+import { costSentences, splitBySide, type SidePart } from "./frozen";
 import type { LedgerTotals } from "./ledger-totals";
-import type { Overview } from "./overview";
+import type { LayerChange, Overview } from "./overview";
 
 const GROUPS: Group[] = [
   { category: "weights", trainable: false },
@@ -35,5 +35,78 @@ describe("splitBySide", () => {
       ["trainable", 40],
       ["other", 20],
     ]);
+  });
+});
+
+describe("splitBySide without a ledger", () => {
+  it("knows only that optimizer state and weight gradients are trainable", () => {
+    const categories = ["optimizer_state", "weight_gradients", "activations"] as const;
+    const overview: Partial<Overview> = {
+      rows: 2,
+      groups: categories.map((category) => ({ category, trainable: null })),
+      bytes: [Float64Array.of(4, 5), Float64Array.of(6, NaN), Float64Array.of(7, 8)],
+      snapshot: Float64Array.of(NaN, NaN),
+      snapshots: [],
+    };
+    expect(splitBySide(overview as Overview, null).map(({ side, category, bytes }) => [side, category, [...bytes]])).toEqual([
+      ["trainable", "optimizer_state", [4, 5]],
+      ["trainable", "weight_gradients", [6, 0]],
+      ["other", "activations", [7, 8]],
+    ]);
+  });
+
+  it("loses no byte to rounding of shares", () => {
+    // A third each: 33 + 33 of 100, and the rest is what remains.
+    expect(split([{ category: "weights", trainable: null }], [100], [1, 1, 1])).toEqual([
+      ["frozen", 33],
+      ["trainable", 33],
+      ["other", 34],
+    ]);
+  });
+});
+
+describe("the cost of frozen and trainable layers", () => {
+  const MIB = 2 ** 20;
+  const part = (side: SidePart["side"], category: SidePart["category"], mib: number): SidePart => ({
+    side,
+    category,
+    bytes: Float64Array.of(mib * MIB),
+  });
+  const change = (step: number, frozen: number, trainable: number, optimizer: number): LayerChange => ({
+    step,
+    reason: "",
+    frozen_weight_bytes: frozen * MIB,
+    trainable_weight_bytes: trainable * MIB,
+    optimizer_bytes: optimizer * MIB,
+    frozen_layers: 0,
+    trainable_layers: 0,
+    became_trainable: [],
+    became_frozen: [],
+  });
+  const costs = (changes: LayerChange[], parts: SidePart[]): string[] =>
+    costSentences({ step: Float64Array.of(9), changes } as unknown as Overview, parts, 0);
+
+  it("names bytes and reasons, largest first", () => {
+    const parts = [
+      part("frozen", "weights", 10),
+      part("frozen", "activations", 30),
+      part("trainable", "rounding", 1),
+      part("other", "inputs", 5),
+    ];
+    expect(costs([], parts)).toEqual([
+      "At step 9, frozen layers use 40.0 MiB: 30.0 MiB of activations, saved for the backward pass to trainable weights; 10.0 MiB of weights, which every forward pass reads.",
+      "At step 9, trainable layers use 1.0 MiB: 1.0 MiB of rounding.",
+    ]);
+  });
+
+  it("extrapolates optimizer state from the weights trained at that step", () => {
+    const rest = "up to 20.0 MiB of weight gradients, and the activations saved for the longer backward pass.";
+    expect(costs([change(0, 20, 10, 15), change(10, 0, 30, 45)], [])).toEqual([
+      `Unfreezing all weights would add 30.0 MiB of optimizer state (1.5 × the weights, as for those trained now), ${rest}`,
+    ]);
+    expect(costs([change(0, 20, 0, 0)], [])).toEqual([
+      "Unfreezing all weights would add up to 20.0 MiB of weight gradients, their optimizer state, and the activations saved for the longer backward pass.",
+    ]);
+    expect(costs([change(0, 0, 10, 20)], [])).toEqual([]);
   });
 });

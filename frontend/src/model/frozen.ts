@@ -1,4 +1,4 @@
-/** The stack split by what is frozen and what is trainable. */
+/** The stack split into frozen and trainable. */
 
 import { formatBytes } from "../lib/bytes";
 import { categoryLabel, type Category } from "./categories";
@@ -41,16 +41,16 @@ function sharesByStep(totals: LedgerTotals | null): Map<number, Map<Category, Sh
   return found;
 }
 
-/** Only trainable weights have gradients and slots; of the rest nothing is known without a ledger. */
+/** Only trainable weights have gradients and optimizer slots; the split of other categories is unknown without a ledger. */
 function sharesWithoutLedger(category: Category): Shares {
   const certain = category === "optimizer_state" || category === "weight_gradients";
   return { frozen: 0, trainable: certain ? 1 : 0 };
 }
 
 /**
- * Parts in the order of the stack: what frozen layers hold, then what trainable layers hold, then the rest.
- * A category that the overview does not split is split as in the ledger of the snapshot that its row's composition is from;
- * in every row the parts sum to what the groups sum to.
+ * Parts in the order of the stack: frozen layers, then trainable layers, then the rest.
+ * A category that the overview does not split is split as in the ledger of the snapshot that its row's breakdown comes from;
+ * in every row the parts have the same sum as the groups.
  */
 export function splitBySide(overview: Overview, totals: LedgerTotals | null): SidePart[] {
   const parts = new Map<string, SidePart>();
@@ -103,52 +103,51 @@ function addSplit(
 }
 
 /** Bytes of a side's categories at a row, largest first. */
-function held(parts: readonly SidePart[], side: Side, row: number): Map<Category, number> {
+function categoriesOf(parts: readonly SidePart[], side: Side, row: number): Map<Category, number> {
   const own = parts.filter((part) => part.side === side).map(({ category, bytes }): [Category, number] => [category, bytes[row] ?? 0]);
   return new Map(own.filter(([, bytes]) => bytes > 0).sort((a, b) => b[1] - a[1]));
 }
 
 const total = (bytes: ReadonlyMap<Category, number>): number => [...bytes.values()].reduce((sum, one) => sum + one, 0);
 
-/** Why a side holds a category. */
+/** Why a side uses a category. */
 const WHY: Record<"frozen" | "trainable", Partial<Record<Category, string>>> = {
   frozen: {
     weights: "weights, which every forward pass reads",
-    activations: "activations, which the backward pass reads on its way to trainable weights",
-    activation_gradients: "activation gradients, passed on to trainable weights below",
-    workspace: "workspace of the operations that run at the peak",
+    activations: "activations, saved for the backward pass to trainable weights",
+    activation_gradients: "activation gradients, propagated to trainable weights",
+    workspace: "workspace of ops running at the peak",
   },
   trainable: {
     weights: "weights",
     optimizer_state: "optimizer state, kept for every trainable weight",
     weight_gradients: "weight gradients",
-    activations: "activations, which the backward pass reads",
+    activations: "activations, saved for the backward pass",
     activation_gradients: "activation gradients",
-    workspace: "workspace of the operations that run at the peak",
+    workspace: "workspace of ops running at the peak",
   },
 };
 
 function costSentence(parts: readonly SidePart[], side: "frozen" | "trainable", row: number, step: number): string | null {
-  const bytes = held(parts, side, row);
+  const bytes = categoriesOf(parts, side, row);
   if (bytes.size === 0) return null;
   const named = [...bytes].map(([category, one]) => `${formatBytes(one)} of ${WHY[side][category] ?? categoryLabel(category)}`);
-  return `At step ${step}, ${side} layers hold ${formatBytes(total(bytes))}: ${named.join("; ")}.`;
+  return `At step ${step}, ${side} layers use ${formatBytes(total(bytes))}: ${named.join("; ")}.`;
 }
 
-/** What training the frozen weights too would add at least, by what the trainable ones need now. */
+/** Additional memory for training the frozen weights too, extrapolated from the trainable ones. */
 function unfreezingSentence(change: LayerChange): string | null {
   const { frozen_weight_bytes: frozen, trainable_weight_bytes: trained, optimizer_bytes: slots } = change;
   if (frozen === 0) return null;
   const gradients = `up to ${formatBytes(frozen)} of weight gradients`;
-  const rest = "and the activations that the longer backward pass reads";
-  if (trained === 0 || slots === 0)
-    return `Training the frozen weights as well would add ${gradients}, the optimizer's slots for them, ${rest}.`;
+  const rest = "and the activations saved for the longer backward pass";
+  if (trained === 0 || slots === 0) return `Unfreezing all weights would add ${gradients}, their optimizer state, ${rest}.`;
   const ratio = slots / trained;
   const kept = `${formatBytes(Math.round(frozen * ratio))} of optimizer state (${Number(ratio.toFixed(2))} × the weights, as for those trained now)`;
-  return `Training the frozen weights as well would add ${kept}, ${gradients}, ${rest}.`;
+  return `Unfreezing all weights would add ${kept}, ${gradients}, ${rest}.`;
 }
 
-/** What the frozen and the trainable part cost at a row and why, and what unfreezing would cost. */
+/** Sentences on the memory of frozen and trainable layers at a row, and on the cost of unfreezing. */
 export function costSentences(overview: Overview, parts: readonly SidePart[], row: number): string[] {
   const step = overview.step[row] ?? 0;
   const table = overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];

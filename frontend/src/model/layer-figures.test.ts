@@ -77,20 +77,18 @@ describe("layerFigures", () => {
 describe("outputFacts", () => {
   const [open, known] = layerFigures(table, ledger) as [LayerFigures, LayerFigures];
 
-  it("say what the bytes are of and where they were learned", () => {
+  it("state the output's shape and the source", () => {
     expect(known.output_bytes).toBe(4096);
-    expect(outputFacts(known)).toEqual(["the layer's output for one batch, (batch, 8, ?) float32", "from the layer table (Keras)"]);
+    expect(outputFacts(known)).toEqual(["output of one batch, (batch, 8, ?) float32", "from the layer table (Keras)"]);
   });
 
   it("say why there are none", () => {
     const why = (layer: LayerFigures): string | undefined => outputFacts(layer)[0];
-    expect(why(open)).toBe("The output's size is not available, because a dimension was not known: (batch, 8, ?) float32.");
-    expect(why({ ...open, output_shape: null })).toBe(
-      "The output's size is not available, because Keras does not know the shape of the layer's output.",
-    );
+    expect(why(open)).toBe("Output size unknown: a dimension is unknown, (batch, 8, ?) float32.");
+    expect(why({ ...open, output_shape: null })).toBe("Output size unknown: Keras reports no output shape.");
     const [owner] = layerFigures(null, ledger) as [LayerFigures];
     expect(owner.output_bytes).toBeNull();
-    expect(outputFacts(owner)).toEqual(["The output's size is not available, because the layer is not in the layer table."]);
+    expect(outputFacts(owner)).toEqual(["Output size unknown: the layer is not in the layer table."]);
   });
 });
 
@@ -121,7 +119,7 @@ describe("groupLayers", () => {
 
   it("puts the group with the largest output first", () => {
     const groups = groupLayers(figures, "block", "output_bytes");
-    expect(groups.map(({ title }) => title)).toEqual(["head", "net/block1", "gone", "no layer"]);
+    expect(groups.map(({ title }) => title)).toEqual(["head", "net/block1", "gone", "not tied to a layer"]);
     expect(groups[1]?.layers.map(({ output_bytes }) => output_bytes)).toEqual([4096, null]);
   });
 
@@ -132,8 +130,13 @@ describe("groupLayers", () => {
   });
 
   it("names its groups", () => {
-    expect(groupLayers(figures, "block", null).map(({ title }) => title)).toEqual(["net/block1", "head", "gone", "no layer"]);
-    expect(groupLayers(figures, "trainable", null).map(({ title }) => title)).toEqual(["frozen", "trainable", "unknown", "no layer"]);
+    expect(groupLayers(figures, "block", null).map(({ title }) => title)).toEqual(["net/block1", "head", "gone", "not tied to a layer"]);
+    expect(groupLayers(figures, "trainable", null).map(({ title }) => title)).toEqual([
+      "frozen",
+      "trainable",
+      "unknown",
+      "not tied to a layer",
+    ]);
   });
 });
 

@@ -1,11 +1,12 @@
-/** The layer table joined with the ledger of a traced step: what each layer holds, by category. */
+/** The layer table joined with the ledger of a traced step: bytes of each layer by category. */
 
 import { CATEGORIES, type Category } from "./categories";
 import type { LayersAnswer } from "./layers";
+import { NOT_TIED } from "./names";
 import type { LedgerRow } from "./snapshot";
 
 export interface LayerFigures {
-  /** Null: what belongs to no layer. */
+  /** Null: memory not tied to a layer. */
   path: string | null;
   type: string | null;
   trainable: boolean | null;
@@ -34,8 +35,8 @@ export function layerFigures(table: LayersAnswer | null, ledger: readonly Ledger
     owned.set(row.layer, bytes);
   }
   const known = (table?.layers ?? []).map((layer): LayerFigures => {
-    const learned = { ...nothing(), weights: layer.weight_bytes, optimizer_state: layer.optimizer_bytes };
-    const bytes = ledger === null ? learned : (owned.get(layer.path) ?? nothing());
+    const ofTable = { ...nothing(), weights: layer.weight_bytes, optimizer_state: layer.optimizer_bytes };
+    const bytes = ledger === null ? ofTable : (owned.get(layer.path) ?? nothing());
     owned.delete(layer.path);
     const { path, type, trainable, parameters, output_shape, output_dtype, output_bytes } = layer;
     return { path, type, trainable, parameters, output_shape, output_dtype, output_bytes, bytes, total: sum(bytes) };
@@ -69,7 +70,7 @@ export interface LayerGroup {
 }
 
 function titleOf(layer: LayerFigures, grouping: Grouping): string {
-  if (layer.path === null) return "no layer";
+  if (layer.path === null) return NOT_TIED;
   switch (grouping) {
     case "type":
       return layer.type ?? "unknown type";
@@ -119,12 +120,12 @@ export function shapeText(layer: Pick<LayerFigures, "output_shape" | "output_dty
   return `(${sizes.join(", ")})${layer.output_dtype === null ? "" : ` ${layer.output_dtype}`}`;
 }
 
-/** What an output's bytes are of and where they were learned; or why they are not known. */
+/** Shape and source of an output's size, or why it is unknown. */
 export function outputFacts(layer: Pick<LayerFigures, "type" | "output_shape" | "output_dtype" | "output_bytes">): string[] {
-  const missing = (why: string): string => `The output's size is not available, because ${why}.`;
+  const missing = (why: string): string => `Output size unknown: ${why}.`;
   if (layer.type === null) return [missing("the layer is not in the layer table")];
-  const learned = "from the layer table (Keras)";
-  if (layer.output_bytes !== null) return [`the layer's output for one batch, ${shapeText(layer)}`, learned];
-  if (layer.output_shape === null) return [missing("Keras does not know the shape of the layer's output"), learned];
-  return [missing(`a dimension was not known: ${shapeText(layer)}`), learned];
+  const source = "from the layer table (Keras)";
+  if (layer.output_bytes !== null) return [`output of one batch, ${shapeText(layer)}`, source];
+  if (layer.output_shape === null) return [missing("Keras reports no output shape"), source];
+  return [missing(`a dimension is unknown, ${shapeText(layer)}`), source];
 }

@@ -1,4 +1,4 @@
-/** The model's layer table that holds at a step. */
+/** The model's layer table at a step. */
 
 export interface LayerRow {
   path: string;

@@ -1,5 +1,8 @@
 /** Short names of layer paths. */
 
+/** Stands for a layer's name where memory has none. */
+export const NOT_TIED = "not tied to a layer";
+
 const tail = (path: string, parts: number): string => path.split("/").slice(-parts).join("/");
 
 /** The last part of a path. */

@@ -1,4 +1,4 @@
-/** Post-mortems: steps that died because an allocation failed. */
+/** Post-mortems of steps that ran out of memory. */
 
 import { formatBytes } from "../lib/bytes";
 import type { Phase } from "./run";
@@ -7,7 +7,7 @@ import type { LedgerRow } from "./snapshot";
 export const VERDICTS = ["fragmentation", "capacity"] as const;
 export type Verdict = (typeof VERDICTS)[number];
 
-export interface Remedy {
+export interface Fix {
   kind: string;
   sentence: string;
   bytes: number;
@@ -31,29 +31,28 @@ export interface Oom {
   op: string | null;
   layer: string | null;
   shape: string | null;
-  /** Length of its map, null if there is none. */
+  /** Number of chunks in its memory map, null without one. */
   chunks: number | null;
   ledger: LedgerRow[];
-  remedies: Remedy[];
+  fixes: Fix[];
   not_available: string[];
 }
 
-/** "The card was too small" or "the free memory was in pieces", in one sentence. */
-export function verdictSentence({ verdict, requested_bytes: asked }: Oom): string {
-  const what = asked === null ? "the request" : `${formatBytes(asked)}`;
-  switch (verdict) {
-    case "fragmentation":
-      return `There was enough free memory for ${what}, but not in one piece.`;
-    case "capacity":
-      return `There was not enough free memory for ${what}, in one piece or in many.`;
-    case null:
-      return "Whether the memory was too small or in pieces is not known.";
-  }
+/** Whether memory was too small or fragmented, in one sentence with its figures. */
+export function verdictSentence({ verdict, requested_bytes: requested, free_bytes: free, largest_free_bytes: largest }: Oom): string {
+  const figures = [
+    ...(requested === null ? [] : [`${formatBytes(requested)} requested`]),
+    ...(free === null ? [] : [`${formatBytes(free)} free`]),
+    ...(largest === null || verdict !== "fragmentation" ? [] : [`largest free chunk ${formatBytes(largest)}`]),
+  ];
+  const said = { fragmentation: "Free memory is fragmented", capacity: "Not enough free memory", unknown: "Verdict unknown" };
+  return `${[said[verdict ?? "unknown"], figures.join(", ")].filter(Boolean).join(": ")}.`;
 }
 
-/** "Step 59 of train died on GPU:0". */
+/** "Step 59 (train) ran out of memory on GPU:0". */
 export function whenSentence({ status, step, phase, device }: Oom): string {
-  const what = status === "failing" ? "ended while TensorFlow was still waiting for memory" : "died for lack of memory";
-  if (step === null) return `An allocation on ${device} ${what === "died for lack of memory" ? "failed" : what}`;
-  return `Step ${step}${phase === null ? "" : ` (${phase})`} ${what} on ${device}`;
+  const waiting = status === "failing";
+  if (step === null) return waiting ? `An allocation on ${device} was still waiting for memory` : `An allocation on ${device} failed`;
+  const name = `Step ${step}${phase === null ? "" : ` (${phase})`}`;
+  return waiting ? `${name} ended while waiting for memory on ${device}` : `${name} ran out of memory on ${device}`;
 }

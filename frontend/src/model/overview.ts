@@ -1,4 +1,4 @@
-/** Rows of training steps with their composition. Columns are as long as `rows`; NaN means "not known". */
+/** Rows of training steps with their breakdown. Columns are as long as `rows`; NaN means "unknown". */
 
 import { formatBytes } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
@@ -70,7 +70,7 @@ export interface Overview {
   bytes: Float64Array[];
 }
 
-/** A figure of a column, null where it is not known. */
+/** A value of a column, null where it is unknown. */
 export function at(column: Float64Array, row: number): number | null {
   const value = column[row];
   return value === undefined || Number.isNaN(value) ? null : value;
@@ -97,7 +97,7 @@ export interface Part {
 }
 
 /** Every group of the stack at one row, in stack order. */
-export function composition(overview: Overview, row: number): Part[] {
+export function breakdown(overview: Overview, row: number): Part[] {
   const peak = at(overview.peak_bytes, row);
   return overview.groups.map((group, index) => {
     const bytes = at(overview.bytes[index] ?? new Float64Array(), row);
@@ -105,7 +105,7 @@ export function composition(overview: Overview, row: number): Part[] {
   });
 }
 
-/** Where the composition of a row was learned. */
+/** Where the breakdown of a row comes from. */
 export type Provenance = { kind: "traced"; snapshot: SnapshotRef } | { kind: "inferred"; snapshot: SnapshotRef } | { kind: "layer table" };
 
 export function provenance(overview: Overview, row: number): Provenance {
@@ -120,13 +120,13 @@ export function provenanceSentence(source: Provenance): string {
     case "traced":
       return `Measured: this step was traced (${modeLabel(source.snapshot.mode)}).`;
     case "inferred":
-      return `Peak measured; composition inferred from the trace of step ${source.snapshot.step}.`;
+      return `Peak measured; breakdown inferred from the trace of step ${source.snapshot.step}.`;
     case "layer table":
       return "Peak measured; no step traced yet, so only weights and optimizer state are known (layer table).";
   }
 }
 
-export const modeLabel = (mode: Mode): string => (mode === "xla" ? "XLA plan" : mode);
+export const modeLabel = (mode: Mode): string => (mode === "xla" ? "XLA" : mode);
 
 /** "peak 14.2 GiB of 16.0 GiB at step 412 · headroom 1.8 GiB", null without any peak. */
 export function headline(peak: number | null, step: number | null, capacity: number | null): string | null {
@@ -135,12 +135,12 @@ export function headline(peak: number | null, step: number | null, capacity: num
   return `peak ${formatBytes(peak)} of ${formatBytes(capacity)} at step ${step} · headroom ${formatBytes(capacity - peak)}`;
 }
 
-/** "step 412: peak 14.2 GiB; activations 6.1 GiB; …", largest first: what a screen reader says at the cursor. */
+/** "step 412: peak 14.2 GiB; activations 6.1 GiB; …", largest first: text for screen readers. */
 export function rowSentence(overview: Overview, row: number): string {
   const peak = at(overview.peak_bytes, row);
-  const parts = composition(overview, row)
+  const parts = breakdown(overview, row)
     .filter((part): part is Part & { bytes: number } => part.bytes !== null && part.bytes > 0)
     .sort((a, b) => b.bytes - a.bytes)
     .map((part) => `${groupLabel(part.group)} ${formatBytes(part.bytes)}`);
-  return [`step ${at(overview.step, row) ?? "unknown"}: peak ${peak === null ? "not known" : formatBytes(peak)}`, ...parts].join("; ");
+  return [`step ${at(overview.step, row) ?? "unknown"}: peak ${peak === null ? "unknown" : formatBytes(peak)}`, ...parts].join("; ");
 }

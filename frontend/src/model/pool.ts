@@ -1,32 +1,23 @@
-/** What is known of the allocator's pool at every step, and how it grew. Columns are as long as `rows`; NaN means "not known". */
+/** The allocator's pool at every step, and how it grew. Columns are as long as `rows`; NaN means "unknown". */
 
 import { formatBytes, formatExact } from "../lib/bytes";
 import { formatShare } from "../lib/format";
 import { at } from "./overview";
 import type { Phase } from "./run";
 
-export const POOL_SOURCES = ["none", "bounded", "inferred", "traced"] as const;
+/** How the pool of a step is known: not at all, from the step's trace at its peak, or measured at the step's end. */
+export const POOL_SOURCES = ["unknown", "traced", "measured"] as const;
 export type PoolSource = (typeof POOL_SOURCES)[number];
 
-/** Whether a band was there at a step: values of `there`. */
-export const MAYBE = 1;
-export const THERE = 2;
-
-/** A part of the pool that came at once. */
-export interface PoolBand {
-  bytes: number;
-  /** Whether it is one region; else it came between two traced steps in some number of them. */
-  region: boolean;
-  /** Index into the growths. */
-  growth: number;
-}
-
+/** A change of the pool between two steps at which it is known. */
 export interface PoolGrowth {
-  /** The traced step before; null for the first one of a session. */
+  /** The earlier step; null for the first one of a session. */
   after_step: number | null;
   by_step: number;
   bytes: number;
   pool_bytes: number;
+  /** How far the session's highest peak rose meanwhile. */
+  peak_rise_bytes: number | null;
 }
 
 export interface PoolSteps {
@@ -36,136 +27,165 @@ export interface PoolSteps {
   rows: number;
   total_rows: number;
   sources: PoolSource[];
-  bands: PoolBand[];
   growths: PoolGrowth[];
   sentences: string[];
   step: Float64Array;
   wall_time: Float64Array;
+  /** Different in rows of different sessions. */
+  session: Float64Array;
+  /** Allocated at step end. */
   in_use_bytes: Float64Array;
+  /** Allocated at the peak. */
   peak_bytes: Float64Array;
   capacity_bytes: Float64Array;
-  pool_low_bytes: Float64Array;
-  pool_high_bytes: Float64Array;
   pool_source: Float64Array;
+  pool_bytes: Float64Array;
   largest_free_bytes: Float64Array;
-  rounding_bytes: Float64Array;
   fragmentation: Float64Array;
-  /** Of each band, in the order of `bands`: 0, `MAYBE` or `THERE`. */
-  there: Float64Array[];
+  /** At traced steps, at the peak. */
+  rounding_bytes: Float64Array;
 }
 
-/** The pool at one step's peak; null where it is not known. */
+type Instant = "step end" | "peak";
+
+/** The pool at one step, every figure at the same instant except for rounding; null where it is unknown. */
 export interface PoolFacts {
   step: number | null;
   source: PoolSource;
-  in_use_bytes: number | null;
+  instant: Instant;
+  allocated_bytes: number | null;
   pool_bytes: number | null;
-  low_bytes: number | null;
-  high_bytes: number | null;
-  /** pool − in use. */
-  idle: number | null;
+  /** pool − allocated. */
+  free_bytes: number | null;
   free_largest: number | null;
-  free_rest: number | null;
+  free_other: number | null;
   capacity_bytes: number | null;
+  /** capacity − pool. */
   unreserved: number | null;
-  rounding_bytes: number | null;
-  /** The allocator's own figure; null also when nothing is free. */
+  /** 1 − largest free chunk / free bytes; null also when nothing is free. */
   fragmentation: number | null;
+  /** allocated / pool. */
   utilisation: number | null;
+  /** At the peak. */
+  rounding_bytes: number | null;
 }
 
+const sourceAt = (pool: PoolSteps, row: number): PoolSource => pool.sources[at(pool.pool_source, row) ?? 0] ?? "unknown";
+
+/** The instant that allocated bytes are shown at where the pool is unknown: that of the measurements, if there are any. */
+export function usualInstant({ pool_source, sources }: PoolSteps): Instant {
+  return pool_source.includes(sources.indexOf("measured")) ? "step end" : "peak";
+}
+
+function instantAt(pool: PoolSteps, row: number): Instant {
+  const source = sourceAt(pool, row);
+  if (source === "unknown") return usualInstant(pool);
+  return source === "measured" ? "step end" : "peak";
+}
+
+const allocatedAt = (pool: PoolSteps, row: number): number | null =>
+  at(instantAt(pool, row) === "peak" ? pool.peak_bytes : pool.in_use_bytes, row);
+
+const minus = (from: number | null, ...others: readonly (number | null)[]): number | null =>
+  others.reduce<number | null>((rest, other) => (rest === null || other === null ? null : rest - other), from);
+
 export function poolFacts(pool: PoolSteps, row: number): PoolFacts {
-  const [low, high] = [at(pool.pool_low_bytes, row), at(pool.pool_high_bytes, row)];
-  const used = at(pool.peak_bytes, row);
-  const capacity = at(pool.capacity_bytes, row);
-  const largest = at(pool.largest_free_bytes, row);
-  const bytes = low !== null && low === high ? low : null;
-  const idle = bytes === null || used === null ? null : bytes - used;
+  const [bytes, capacity, largest] = [pool.pool_bytes, pool.capacity_bytes, pool.largest_free_bytes].map((column) => at(column, row)) as [
+    number | null,
+    number | null,
+    number | null,
+  ];
+  const allocated = allocatedAt(pool, row);
+  const unreserved = minus(capacity, bytes);
   return {
     step: at(pool.step, row),
-    source: pool.sources[at(pool.pool_source, row) ?? 0] ?? "none",
-    in_use_bytes: used,
+    source: sourceAt(pool, row),
+    instant: instantAt(pool, row),
+    allocated_bytes: allocated,
     pool_bytes: bytes,
-    low_bytes: low,
-    high_bytes: high,
-    idle,
+    free_bytes: minus(bytes, allocated),
     free_largest: largest,
-    free_rest: idle === null || largest === null ? null : idle - largest,
+    free_other: minus(bytes, allocated, largest),
     capacity_bytes: capacity,
-    unreserved: bytes === null || capacity === null ? null : Math.max(capacity - bytes, 0),
-    rounding_bytes: at(pool.rounding_bytes, row),
+    unreserved: unreserved === null ? null : Math.max(unreserved, 0),
     fragmentation: at(pool.fragmentation, row),
-    utilisation: bytes && used !== null ? used / bytes : null,
+    utilisation: bytes && allocated !== null ? allocated / bytes : null,
+    rounding_bytes: at(pool.rounding_bytes, row),
   };
 }
 
-/** Where the figures of a step were learned. */
-export function poolProvenance({ source, low_bytes: low, high_bytes: high, capacity_bytes: capacity, idle }: PoolFacts): string {
-  const split = idle === 0 ? "" : " How its free part is split is not known between traced steps.";
-  switch (source) {
-    case "traced":
-      return "Measured: this step was traced.";
-    case "inferred":
-      return `In use is measured; the pool follows from the traced steps around.${split}`;
-    case "bounded": {
-      const upper = high === null ? " or more" : high === capacity ? ` or more, up to the limit` : ` to ${formatBytes(high)}`;
-      return `In use is measured; the pool had ${formatBytes(low ?? 0)}${upper}: it is known at traced steps only.`;
-    }
-    default:
-      return "In use is measured; the pool is not known, because no traced step of this attempt tells it.";
+/** The pool at rows where it is unknown but equal in the known rows on both sides, within a session; NaN elsewhere. */
+export function unchangedPool(pool: PoolSteps): Float64Array {
+  const unchanged = new Float64Array(pool.rows).fill(NaN);
+  let before = -1;
+  for (let row = 0; row < pool.rows; row += 1) {
+    const bytes = at(pool.pool_bytes, row);
+    if (bytes === null) continue;
+    if (before >= 0 && pool.pool_bytes[before] === bytes && pool.session[before] === pool.session[row])
+      unchanged.fill(bytes, before + 1, row);
+    before = row;
   }
+  return unchanged;
 }
 
-/** Where a figure was learned; only `in_use_bytes` is measured at every step. */
-export function figureSource(name: keyof PoolFacts, { source, step }: PoolFacts): string {
-  const measured = `the allocator's own figure, at the peak of step ${step ?? "?"}`;
-  if (source === "traced" || name === "in_use_bytes" || name === "capacity_bytes") return measured;
-  if (name === "free_largest" || name === "free_rest" || name === "rounding_bytes" || name === "fragmentation") {
-    return "known at traced steps only";
-  }
-  return source === "inferred" ? `inferred from the traced steps around step ${step ?? "?"}` : "the pool is known at traced steps only";
+export const instantText = (instant: Instant): string => (instant === "peak" ? "at the peak" : "at step end");
+
+const ofStep = ({ instant, step }: PoolFacts): string => `${instant === "peak" ? "peak" : "end"} of step ${step ?? "?"}`;
+
+/** How the figures of a step are known. */
+export function poolProvenance({ source, free_largest: largest }: PoolFacts): string {
+  if (source === "measured") return "Measured at step end.";
+  if (source === "unknown") return "Fragmentation unknown: the pool was not measured at this step.";
+  return `Traced: measured at the peak of this step.${largest === null ? " Fragmentation unknown." : ""}`;
 }
 
-/** The allocator's own fragmentation as it gives it: 0/0 where the pool is full. */
-export function fragmentationText({ fragmentation, idle }: PoolFacts): string {
-  if (idle === 0) return "0/0";
+/** How one figure of a step is known. */
+export function figureSource(name: keyof PoolFacts, facts: PoolFacts): string {
+  const step = `step ${facts.step ?? "?"}`;
+  if (name === "rounding_bytes") return facts[name] === null ? `unknown: ${step} was not traced` : `the trace, at the peak of ${step}`;
+  if (name === "capacity_bytes") return `the allocator's own figure, ${step}`;
+  if (name === "allocated_bytes" || facts.source !== "unknown") return `the allocator's own figure, at the ${ofStep(facts)}`;
+  return `unknown: the allocator's pool was not measured at ${step}`;
+}
+
+/** 0/0 where nothing is free. */
+export function fragmentationText({ fragmentation, free_bytes: free }: PoolFacts): string {
+  if (free === 0) return "0/0";
   return fragmentation === null ? "–" : formatShare(fragmentation);
 }
 
-/** "step 3: pool 1.0 GiB; in use …", for a screen reader. */
+/** "step 3, measured: allocated at step end 1.0 GiB; …", for a screen reader. */
 export function poolSentence(facts: PoolFacts): string {
-  const { low_bytes: low, high_bytes: high } = facts;
-  const text = (bytes: number | null): string => (bytes === null ? "not known" : formatBytes(bytes));
-  const bounds = low === null ? "not known" : `${formatBytes(low)} ${high === null ? "or more" : `to ${formatBytes(high)}`}`;
+  const text = (bytes: number | null): string => (bytes === null ? "unknown" : formatBytes(bytes));
   const figures = [
-    `in use at the peak ${text(facts.in_use_bytes)}`,
-    `pool ${facts.pool_bytes === null ? bounds : formatBytes(facts.pool_bytes)}`,
-    `idle ${text(facts.idle)}`,
-    `largest free block ${text(facts.free_largest)}`,
-    `fragmentation ${fragmentationText(facts)}`,
-    `utilisation ${facts.utilisation === null ? "not known" : formatShare(facts.utilisation)}`,
+    `allocated ${instantText(facts.instant)} ${text(facts.allocated_bytes)}`,
+    `pool ${text(facts.pool_bytes)}`,
+    `free: largest chunk ${text(facts.free_largest)}`,
+    `free: other chunks ${text(facts.free_other)}`,
+    `unreserved ${text(facts.unreserved)}`,
+    `fragmentation ${facts.fragmentation === null && facts.free_bytes !== 0 ? "unknown" : fragmentationText(facts)}`,
   ];
   return `step ${facts.step ?? "unknown"}, ${facts.source}: ${figures.join("; ")}`;
 }
 
-/** What the pool's state means for the next allocation; null where it is not known. */
+/** A sentence on the next allocation, from the pool's state; null where unknown. */
 export function poolFinding(facts: PoolFacts): string | null {
-  const { free_largest: largest, idle, unreserved } = facts;
-  if (largest === null || idle === null) return null;
-  if (idle === 0) return `At step ${facts.step ?? "?"}, all of the pool is in use.`;
-  const where = `At step ${facts.step ?? "?"}, ${formatBytes(idle)} of the pool lie idle; the largest free block is ${formatBytes(largest)}`;
+  const { free_largest: largest, free_bytes: free, unreserved } = facts;
+  if (largest === null || free === null) return null;
+  const when = `At the ${ofStep(facts)}`;
+  if (free === 0) return `${when}, the whole pool is allocated.`;
+  const where = `${when}, ${formatBytes(free)} of the pool are free; the largest free chunk is ${formatBytes(largest)}`;
   if (unreserved === null) return `${where}.`;
   if (unreserved > 0) return `${where}, and the pool can still grow by ${formatBytes(unreserved)}.`;
-  return `${where}, so a tensor above ${formatBytes(largest)} (${formatExact(largest)}) fails.`;
+  return `${where}, so a tensor above ${formatBytes(largest)} (${formatExact(largest)}) does not fit.`;
 }
 
-/** Whether the pool takes memory as it needs it, as far as what was seen tells; null where that is open. */
+/** Whether the pool grows on demand; null where unknown. */
 export function poolGrows(pool: PoolSteps): boolean | null {
   const first = pool.growths[0];
   if (first === undefined) return null;
+  if (pool.growths.length > 1) return true;
   const capacity = pool.capacity_bytes.find((value) => !Number.isNaN(value));
-  if (pool.growths.length > 1 || pool.bands.length > 1) return true;
-  if (capacity === undefined) return null;
-  // An allocator hands out steps of 256 bytes; what is left of its limit is none of the pool.
-  return capacity - first.pool_bytes < 256 ? false : true;
+  // The allocator rounds its limit down to a multiple of 256 bytes.
+  return capacity === undefined ? null : capacity - first.pool_bytes >= 256;
 }

@@ -1,6 +1,6 @@
-/** What is known of a run before any of its figures is fetched. Field names are those of the HTTP API. */
+/** A run's entry in the list of runs. Field names are those of the HTTP API. */
 
-export const PHASES = ["train", "validation", "predict", "build"] as const;
+export const PHASES = ["train", "validation", "predict"] as const;
 export type Phase = (typeof PHASES)[number];
 
 export interface DeviceInfo {
@@ -23,7 +23,7 @@ export interface RunInfo {
   phases: Phase[];
   devices: DeviceInfo[];
   activation_layers: number;
-  /** Steps that died for lack of memory. */
+  /** Number of steps that ran out of memory. */
   ooms: number;
   /** Sentences on memory that grows over the steps. */
   findings: string[];

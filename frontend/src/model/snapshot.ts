@@ -1,4 +1,4 @@
-/** The deep record of one traced step. */
+/** The record of one traced step. */
 
 import type { Category } from "./categories";
 import type { Mode } from "./overview";
@@ -23,54 +23,52 @@ export interface LedgerRow {
   layer: string | null;
   category: Category;
   trainable: boolean | null;
+  /** Requested bytes, or rounding; allocated bytes where the request is unknown. */
   bytes: number;
+  /** How many of them were not requested: none, all of them in category `rounding`, null where it is unknown. */
   rounding_bytes: number | null;
 }
 
-export interface HeldRow {
+export interface SavedRow {
   layer: string | null;
   bytes: number;
+}
+
+/** Tensors of one shape and dtype that one holder in Python keeps alive. */
+export interface HeldTensorGroup {
+  shape: number[];
+  dtype: string;
+  count: number;
+  /** Requested bytes of all of them. */
+  bytes: number;
+  /** The Python object that keeps them alive; null if unknown. */
+  held_by: string | null;
+}
+
+/** How much of the step its replay reproduced from the memory map at its start. */
+export interface Replay {
+  addresses: number;
+  of_addresses: number;
+  chunks: number;
+  of_chunks: number;
+  peak_bytes: number;
 }
 
 export interface Snapshot extends SnapshotSummary {
   run: string;
+  /** Null without memory maps. */
+  replay: Replay | null;
   ledger: LedgerRow[];
-  held_for_backward: HeldRow[];
+  saved_for_backward: SavedRow[];
+  held_tensors: HeldTensorGroup[];
 }
 
-/** Parts of the allocator's pool at a snapshot; null where the allocator does not say. */
-export interface PoolParts {
-  in_use_bytes: number;
-  free_rest: number | null;
-  free_largest: number | null;
-  pool_bytes: number | null;
-  unreserved: number | null;
-  /** (free - largest free) / free; null also when nothing is free. */
-  fragmentation: number | null;
-  /** in use / pool. */
-  utilisation: number | null;
-}
-
-export function poolParts(snapshot: SnapshotSummary): PoolParts {
-  const { pool_bytes: pool, largest_free_bytes: largest, in_use_bytes: used, capacity_bytes: capacity } = snapshot;
-  const free = pool === null ? null : pool - used;
-  return {
-    in_use_bytes: used,
-    free_rest: free === null || largest === null ? null : free - largest,
-    free_largest: largest,
-    pool_bytes: pool,
-    unreserved: pool === null || capacity === null ? null : capacity - pool,
-    fragmentation: snapshot.fragmentation,
-    utilisation: pool ? used / pool : null,
-  };
-}
-
-export interface Owner {
+interface Owner {
   layer: string | null;
   bytes: number;
 }
 
-/** Bytes by layer over all categories, largest first; null is what belongs to no layer. */
+/** Bytes by layer over all categories, largest first; null is memory not tied to a layer. */
 export function owners(ledger: readonly LedgerRow[]): Owner[] {
   const byLayer = new Map<string | null, number>();
   for (const row of ledger) byLayer.set(row.layer, (byLayer.get(row.layer) ?? 0) + row.bytes);

@@ -1,9 +1,7 @@
-/** What was live inside one traced step, from moment to moment. */
+/** The timeline of one traced step: its live allocations at every moment. */
 
-import { formatBytes, formatExact } from "../lib/bytes";
-import { formatMilliseconds, plural } from "../lib/format";
-import type { ChunkOwner } from "./allocator-map";
-import { CATEGORIES, groupKey, groupLabel, type Group } from "./categories";
+import type { ChunkOwner } from "./memory-map";
+import { CATEGORIES, groupKey, type Group } from "./categories";
 import { at, type Mode } from "./overview";
 import type { Phase } from "./run";
 
@@ -17,8 +15,8 @@ export interface Band {
   end: number;
 }
 
-/** Moments at which a compiled module runs: what is live then is the compiler's plan, its order known, its times not. */
-export interface PlannedSpan {
+/** Moments during which a compiled module runs: XLA's buffer assignment gives the order of allocations, not their times. */
+export interface CompiledSpan {
   start: number;
   end: number;
 }
@@ -32,7 +30,7 @@ export interface TimelineRef {
   in_use_bytes: number;
   allocations: number;
   moments: number;
-  /** The moment with most bytes. */
+  /** The moment with the most bytes in use. */
   peak: number;
   events: number;
   duration_ns: number;
@@ -45,17 +43,17 @@ export interface Timeline extends TimelineRef {
   owners: ChunkOwner[];
   ops: string[];
   bands: Band[];
-  planned: PlannedSpan[];
+  compiled: CompiledSpan[];
   /** When each moment began. */
   time_ns: number[];
   /** Events of the allocator up to each moment. */
   event: number[];
-  /** Moments from which on a row is live, and is no more. */
+  /** Moments at which a row is allocated and freed. */
   start: Float64Array;
   end: Float64Array;
+  /** As in a ledger: requested bytes, or rounding; allocated bytes where the request is unknown. */
   bytes: Float64Array;
-  rounding_bytes: Float64Array;
-  /** Allocations in the row; 0 for what is not told apart. */
+  /** Allocations in the row; 0 where they are unknown. */
   count: Float64Array;
   owner: Float64Array;
   op: Float64Array;
@@ -67,7 +65,7 @@ export const ownerOfRow = (timeline: Timeline, row: number): ChunkOwner => timel
 
 export const opOfRow = (timeline: Timeline, row: number): string | null => timeline.ops[at(timeline.op, row) ?? -1] ?? null;
 
-/** The group of the stack that an owner belongs to: only weights are told apart by whether they are trained. */
+/** The group of the stack that an owner belongs to: only weights are split into frozen and trainable. */
 export const groupOfOwner = ({ category, trainable }: Group): Group => ({
   category,
   trainable: category === "weights" ? trainable : null,
@@ -117,7 +115,7 @@ export function groupSeries(timeline: Timeline): Series[] {
 
 const highest = (column: Float64Array): number => column.reduce((most, value) => Math.max(most, value), 0);
 
-/** Bytes by layer: the `limit` layers that at some moment hold most, then the other layers together, then what has no layer. */
+/** Bytes by layer: the `limit` layers with the highest maximum, then the other layers together, then what is not tied to a layer. */
 export function layerSeries(timeline: Timeline, limit: number): Series[] {
   const sums = sumsBy(timeline, ({ layer }) => (layer === null ? "no_layer" : `layer:${layer}`));
   const none = sums.get("no_layer");
@@ -135,16 +133,16 @@ export function layerSeries(timeline: Timeline, limit: number): Series[] {
 
 /** Bytes of one layer at every moment. */
 export function bytesOfLayer(timeline: Timeline, layer: string): Float64Array | null {
-  return sumsBy(timeline, (owner) => (owner.layer === layer ? "it" : "rest")).get("it") ?? null;
+  return sumsBy(timeline, (owner) => (owner.layer === layer ? "layer" : "others")).get("layer") ?? null;
 }
 
-/** All rows, largest first: what is live at a moment is found in this order. */
+/** All rows, largest first. */
 export function rowsBySize(timeline: Timeline): Uint32Array {
   const rows = Uint32Array.from({ length: timeline.rows }, (_, row) => row);
   return rows.sort((a, b) => (timeline.bytes[b] ?? 0) - (timeline.bytes[a] ?? 0) || (timeline.start[a] ?? 0) - (timeline.start[b] ?? 0));
 }
 
-export const isLive = (timeline: Timeline, row: number, moment: number): boolean =>
+const isLive = (timeline: Timeline, row: number, moment: number): boolean =>
   (timeline.start[row] ?? 0) <= moment && moment < (timeline.end[row] ?? 0);
 
 /** Rows that are live at a moment, in the order given. */
@@ -154,81 +152,8 @@ export const liveRows = (timeline: Timeline, ordered: Uint32Array, moment: numbe
 export const bandOf = (timeline: Timeline, moment: number): Band | null =>
   timeline.bands.find(({ start, end }) => start <= moment && moment < end) ?? null;
 
-export const isPlanned = (timeline: Timeline, moment: number): boolean =>
-  timeline.planned.some(({ start, end }) => start <= moment && moment < end);
-
-const BAND_LABELS: Record<BandName, string> = {
-  forward: "forward",
-  backward: "backward",
-  backward_and_update: "backward + update",
-  update: "update",
-};
-
-const BAND_MEANINGS: Record<BandName, string> = {
-  forward: "the forward pass, up to the last operation of a layer before the backward pass",
-  backward: "the backward pass, before any weight is updated",
-  backward_and_update: "the backward pass goes on while weights whose gradients are there are updated already",
-  update: "the optimizer updates the rest of the weights",
-};
-
-export const bandLabel = (name: BandName): string => BAND_LABELS[name];
-export const bandMeaning = (name: BandName): string => BAND_MEANINGS[name];
-
-/** Time of a moment in milliseconds since the first thing that the trace saw. */
-export const milliseconds = (timeline: Timeline, moment: number): number => (timeline.time_ns[moment] ?? timeline.duration_ns) / 1e6;
-
-export const timeText = (timeline: Timeline, moment: number): string => formatMilliseconds(milliseconds(timeline, moment));
-
-/** "12.3 ms", or "before" for what was there at the step's start. */
-export const sinceText = (timeline: Timeline, row: number): string =>
-  (timeline.start[row] ?? 0) === 0 ? "before" : timeText(timeline, timeline.start[row] ?? 0);
-
-/** "12.3 ms", or "after" for what stays. */
-export const untilText = (timeline: Timeline, row: number): string =>
-  (timeline.end[row] ?? 0) >= timeline.moments ? "after" : timeText(timeline, timeline.end[row] ?? 0);
-
-/** What a row is, besides its owner: its operation, or that it is several. */
-export function whatText(timeline: Timeline, row: number): string {
-  const count = timeline.count[row] ?? 1;
-  if (count > 1) return `${plural(count, "smaller allocation")}, together`;
-  if (count === 0) return "not told apart";
-  const op = opOfRow(timeline, row);
-  if (op !== null) return op;
-  return (timeline.start[row] ?? 0) === 0 ? "there before the step" : "operation not known";
-}
-
-/** Everything known of a row besides its bytes, as lines. */
-export function rowFacts(timeline: Timeline, row: number): string[] {
-  const owner = ownerOfRow(timeline, row);
-  const rounding = at(timeline.rounding_bytes, row);
-  const since = (timeline.start[row] ?? 0) === 0 ? "since before the step" : `since ${sinceText(timeline, row)}`;
-  const until = (timeline.end[row] ?? 0) >= timeline.moments ? "stays after the step" : `until ${untilText(timeline, row)}`;
-  return [
-    `${owner.layer ?? "no layer"}: ${groupLabel(groupOfOwner(owner))}`,
-    whatText(timeline, row),
-    rounding === null ? "rounding not known" : `${formatExact(rounding)} of it rounding`,
-    `${since}, ${until}`,
-    `the trace, step ${timeline.step}`,
-  ];
-}
-
-/** "at 12.3 ms, forward: 1.2 GiB in use; activations 600 MiB; …", largest first: what a screen reader says at the cursor. */
-export function momentSentence(timeline: Timeline, series: readonly Series[], labels: readonly string[], moment: number): string {
-  const parts = series
-    .map(({ bytes }, index) => ({ label: labels[index] ?? "", bytes: bytes[moment] ?? 0 }))
-    .filter(({ bytes }) => bytes > 0)
-    .sort((a, b) => b.bytes - a.bytes);
-  const total = parts.reduce((sum, { bytes }) => sum + bytes, 0);
-  const band = bandOf(timeline, moment);
-  const where = [
-    `at ${timeText(timeline, moment)}`,
-    ...(band ? [bandLabel(band.name)] : []),
-    ...(moment === timeline.peak ? ["the peak"] : []),
-  ];
-  return [`${where.join(", ")}: ${formatBytes(total)} in use`, ...parts.map(({ label, bytes }) => `${label} ${formatBytes(bytes)}`)].join(
-    "; ",
-  );
-}
+export const isCompiled = (timeline: Timeline, moment: number): boolean =>
+  timeline.compiled.some(({ start, end }) => start <= moment && moment < end);
 
 /** Of the timelines of a phase, the one to show: that of the wanted step or the nearest; without one, that of the highest peak. */
 export function chosenTimeline(list: readonly TimelineRef[], step: number | null): TimelineRef | null {

@@ -1,50 +1,52 @@
-/** What each figure is called and what it means, the same in every view. */
+/** Name and meaning of each figure, the same in every view. */
 
-export interface Word {
+import { ROUNDING_MEANING } from "./categories";
+
+interface Word {
   label: string;
   meaning: string;
-  /** Who says it. */
-  learned: string;
+  /** Where the figure comes from. */
+  source: string;
 }
 
 const ALLOCATOR = "the allocator's own figure";
 const DRIVER = "the driver's figure";
 
 export const WORDS = {
-  capacity_bytes: { label: "capacity", meaning: "the allocator's limit in bytes", learned: ALLOCATOR },
-  pool_bytes: { label: "pool", meaning: "bytes the allocator has taken from the device (regions)", learned: ALLOCATOR },
-  in_use_bytes: { label: "in use", meaning: "bytes of the pool handed out to tensors", learned: ALLOCATOR },
-  peak_bytes: { label: "measured peak", meaning: "the maximum of the bytes in use over the step", learned: ALLOCATOR },
-  headroom: { label: "headroom", meaning: "capacity − measured peak", learned: ALLOCATOR },
-  free_bytes: { label: "free in the pool", meaning: "bytes of the pool that are not in use, in all blocks together", learned: ALLOCATOR },
-  idle: { label: "idle pool", meaning: "pool − in use: taken from the device, and used by nobody", learned: ALLOCATOR },
+  capacity_bytes: { label: "capacity", meaning: "the allocator's limit in bytes", source: ALLOCATOR },
+  pool_bytes: { label: "pool", meaning: "bytes that the allocator has reserved on the device, in regions", source: ALLOCATOR },
+  allocated_bytes: { label: "allocated", meaning: "bytes of the pool allocated as chunks", source: ALLOCATOR },
+  in_use_bytes: { label: "in use", meaning: "bytes of the pool allocated to tensors", source: ALLOCATOR },
+  peak_bytes: { label: "measured peak", meaning: "maximum bytes in use during the step", source: ALLOCATOR },
+  headroom: { label: "headroom", meaning: "capacity − measured peak", source: ALLOCATOR },
+  free_bytes: { label: "free in the pool", meaning: "pool − allocated, in all free chunks together", source: ALLOCATOR },
   free_largest: {
-    label: "largest free block",
-    meaning: "the largest free block of the pool: a larger tensor fails unless the pool can grow",
-    learned: ALLOCATOR,
+    label: "free: largest chunk",
+    meaning: "the pool's largest free chunk: a larger tensor does not fit unless the pool can grow",
+    source: ALLOCATOR,
   },
-  free_rest: { label: "rest of the free", meaning: "the pool's other free blocks", learned: ALLOCATOR },
-  unreserved: { label: "not yet in the pool", meaning: "capacity − pool: the allocator may still take it", learned: ALLOCATOR },
+  free_other: { label: "free: other chunks", meaning: "all free chunks of the pool but the largest", source: ALLOCATOR },
+  unreserved: { label: "unreserved", meaning: "capacity − pool: the allocator may still reserve it", source: ALLOCATOR },
   rounding_bytes: {
     label: "rounding",
-    meaning: "allocated minus requested bytes: 256-byte rounding, chunks that were not split",
-    learned: "the trace",
+    meaning: ROUNDING_MEANING,
+    source: "the trace",
   },
-  utilisation: { label: "utilisation", meaning: "in use / pool", learned: ALLOCATOR },
+  utilisation: { label: "utilisation", meaning: "allocated / pool", source: ALLOCATOR },
   fragmentation: {
     label: "fragmentation",
-    meaning: "(free − largest free block) / free, over the pool; 0/0 when the pool is full",
-    learned: ALLOCATOR,
+    meaning: "1 − largest free chunk / free bytes of the pool; 0/0 when nothing is free",
+    source: ALLOCATOR,
   },
-  requested_bytes: { label: "asked for", meaning: "the request that failed", learned: "TensorFlow's error or dump" },
+  requested_bytes: { label: "requested", meaning: "size of the failed allocation", source: "TensorFlow's error or dump" },
   host_resident_bytes: {
-    label: "process in host memory",
-    meaning: "resident memory of the training's process",
-    learned: "the operating system's figure",
+    label: "host RSS",
+    meaning: "resident memory of the training process",
+    source: "the operating system's figure",
   },
-  driver_process_bytes: { label: "process on the card", meaning: "what this process has on the card", learned: DRIVER },
-  driver_used_bytes: { label: "all processes on the card", meaning: "what all processes have on the card", learned: DRIVER },
-  driver_total_bytes: { label: "card", meaning: "the card's memory", learned: DRIVER },
+  driver_process_bytes: { label: "process on device", meaning: "device memory of this process", source: DRIVER },
+  driver_used_bytes: { label: "all processes", meaning: "device memory of all processes", source: DRIVER },
+  driver_total_bytes: { label: "device memory", meaning: "total memory of the device", source: DRIVER },
 } satisfies Record<string, Word>;
 
 export type WordName = keyof typeof WORDS;

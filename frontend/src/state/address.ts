@@ -1,6 +1,6 @@
-/** What the user chose, as one text for the page's address. An unreadable text gives the defaults. */
+/** The user's choices, encoded in the page's address. Unreadable text gives the defaults. */
 
-import { COLOURINGS, type Colouring } from "../model/allocator-map";
+import { COLOURINGS, type Colouring } from "../model/memory-map";
 import { CATEGORIES, type Category } from "../model/categories";
 import { GROUPINGS, SORT_KEYS, type Grouping, type SortKey } from "../model/layer-figures";
 import { PHASES, type Phase } from "../model/run";
@@ -9,13 +9,13 @@ export const VIEWS = ["overview", "layers", "frozen", "step", "fragmentation", "
 export type ViewName = (typeof VIEWS)[number];
 
 export const AXES = ["step", "relative", "wall"] as const;
-export type AxisName = (typeof AXES)[number];
+type AxisName = (typeof AXES)[number];
 
-/** What the stack inside a step is made of, and its x-axis. */
+/** Parts of the stack in a step's timeline, and its x-axis. */
 export const STACKS = ["category", "layer"] as const;
 export type StackName = (typeof STACKS)[number];
-export const INSIDE_AXES = ["time", "order"] as const;
-export type InsideAxis = (typeof INSIDE_AXES)[number];
+export const TIMELINE_AXES = ["time", "event index"] as const;
+export type TimelineAxis = (typeof TIMELINE_AXES)[number];
 
 /** In place of a key to sort by. */
 const MODEL_ORDER = "model";
@@ -24,7 +24,7 @@ export interface Choices {
   view: ViewName;
   /** Runs whose boxes are checked; null: the page chooses. */
   runs: string[] | null;
-  /** The run that is shown as a stack; null: the page chooses. */
+  /** The selected run, shown as a stack; null: the page chooses. */
   primary: string | null;
   device: string | null;
   phase: Phase | null;
@@ -39,12 +39,12 @@ export interface Choices {
   /** The selected category. */
   category: Category | null;
   stack: StackName;
-  insideAxis: InsideAxis;
-  /** The chosen moment inside the step. */
+  timelineAxis: TimelineAxis;
+  /** The chosen moment of the step's timeline. */
   moment: number | null;
-  /** First and last moment of the zoom inside the step. */
+  /** First and last moment of the zoom in the step's timeline. */
   span: readonly [number, number] | null;
-  /** One attempt of several that recorded the same steps; null: of each step the last. */
+  /** One attempt of several that recorded the same steps; null: the last attempt of each step. */
   session: string | null;
   /** Which of the run's failures. */
   oom: number;
@@ -53,16 +53,16 @@ export interface Choices {
   otherStep: number | null;
   /** Whether figures are exact bytes instead of rounded ones. */
   exact: boolean;
-  /** Whether lists and maps show all that they have, not the first of it. */
+  /** Whether lists and maps show all entries instead of the first ones. */
   all: boolean;
-  /** Of the layers: the search, the grouping, and what they are sorted by; null is the model's order. */
+  /** Search, grouping and sort key of the layers; null sorts in the model's order. */
   search: string;
   grouping: Grouping;
   sort: SortKey | null;
-  /** What the chunks of a map are coloured by, and the spans of addresses that it is zoomed to, at most one in a region. */
+  /** Colouring of a memory map, and its zooms: spans of addresses, at most one per region. */
   colouring: Colouring;
   mapZooms: readonly (readonly [number, number])[];
-  /** Size of the tensor that is asked about; null: one that is just too large for the largest free block. */
+  /** Size tested in "would it fit"; null: just larger than the largest free chunk. */
   fitMib: number | null;
 }
 
@@ -79,7 +79,7 @@ export const DEFAULTS: Choices = {
   layer: null,
   category: null,
   stack: "category",
-  insideAxis: "time",
+  timelineAxis: "time",
   moment: null,
   span: null,
   session: null,
@@ -113,7 +113,7 @@ export function encode(choices: Choices): string {
   if (choices.layer !== null) out.set("layer", choices.layer);
   if (choices.category !== null) out.set("category", choices.category);
   if (choices.stack !== DEFAULTS.stack) out.set("stack", choices.stack);
-  if (choices.insideAxis !== DEFAULTS.insideAxis) out.set("inside", choices.insideAxis);
+  if (choices.timelineAxis !== DEFAULTS.timelineAxis) out.set("timeline", choices.timelineAxis);
   if (choices.moment !== null) out.set("moment", String(choices.moment));
   if (choices.span !== null) out.set("span", `${choices.span[0]}-${choices.span[1]}`);
   if (choices.session !== null) out.set("session", choices.session);
@@ -172,7 +172,7 @@ export function decode(text: string): Choices {
     layer: given.get("layer"),
     category: among(CATEGORIES, given.get("category")),
     stack: among(STACKS, given.get("stack")) ?? DEFAULTS.stack,
-    insideAxis: among(INSIDE_AXES, given.get("inside")) ?? DEFAULTS.insideAxis,
+    timelineAxis: among(TIMELINE_AXES, given.get("timeline")) ?? DEFAULTS.timelineAxis,
     moment: whole(given.get("moment")),
     span: span(given.get("span")),
     session: given.get("session"),
@@ -195,7 +195,7 @@ export function decode(text: string): Choices {
 
 const OF_A_STEP = ["primary", "device", "phase", "step"] as const;
 
-/** The choices with some of them changed; a moment belongs to its step, so that another step has none yet. */
+/** The choices with some of them changed; a moment belongs to its step, so another step clears it. */
 export function changedTo(choices: Choices, changed: Partial<Choices>): Choices {
   const next = { ...choices, ...changed };
   const other = OF_A_STEP.some((name) => next[name] !== choices[name]);

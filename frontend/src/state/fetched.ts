@@ -1,10 +1,10 @@
-/** Everything that is fetched because of a choice, by key; and the fetching of what belongs to one run. */
+/** Resources fetched for the current choices, by key; and functions that fetch and read the records of a run. */
 
 import type { Source } from "../api/source";
 import { limiter } from "../lib/limit";
 import type { Activations } from "../model/activations";
-import type { AllocatorMap, MapRef, Place } from "../model/allocator-map";
-import type { Card } from "../model/card";
+import type { MemoryMap, MapRef, Place } from "../model/memory-map";
+import type { DeviceMemory } from "../model/device-memory";
 import type { LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Oom } from "../model/oom";
@@ -30,9 +30,9 @@ export function createFetched() {
     timelineLists: new Resource<TimelineRef[]>(queue),
     timelines: new Resource<Timeline>(queue),
     mapLists: new Resource<MapRef[]>(queue),
-    maps: new Resource<AllocatorMap>(queue),
+    maps: new Resource<MemoryMap>(queue),
     ooms: new Resource<Oom[]>(queue),
-    cards: new Resource<Card>(queue),
+    deviceMemories: new Resource<DeviceMemory>(queue),
   };
 }
 
@@ -40,10 +40,10 @@ export type Fetched = ReturnType<typeof createFetched>;
 
 const key = (...parts: unknown[]): string => JSON.stringify(parts);
 
-/** What a traced step wrote never changes, but a restarted training may record its step anew. */
+/** Version of a traced step's records: they never change, but a restarted training may record the step again. */
 const stable = (run: RunInfo): string => String(run.sessions);
 
-/** A way to read and a way to ask for each thing that belongs to a run and a device. */
+/** Functions that read and fetch each record of a run and a device. */
 export function createRecords(source: Source, fetched: Fetched) {
   return {
     layersIn: (run: RunInfo, step: number): Loaded<LayersAnswer> => fetched.layers.read(key(run.run, step)),
@@ -67,14 +67,15 @@ export function createRecords(source: Source, fetched: Fetched) {
     mapsIn: (run: RunInfo, device: string): Loaded<MapRef[]> => fetched.mapLists.read(key(run.run, device)),
     wantMapsIn: (run: RunInfo, device: string): void =>
       fetched.mapLists.want(key(run.run, device), run.version, (abort) => source.maps(run.run, device, abort)),
-    mapIn: (run: RunInfo, place: Place): Loaded<AllocatorMap> => fetched.maps.read(key(run.run, place)),
+    mapIn: (run: RunInfo, place: Place): Loaded<MemoryMap> => fetched.maps.read(key(run.run, place)),
     wantMapIn: (run: RunInfo, place: Place): void =>
       fetched.maps.want(key(run.run, place), `${run.sessions}/${run.ooms}`, (abort) => source.map(run.run, place, abort)),
     oomsIn: (run: RunInfo): Loaded<Oom[]> => fetched.ooms.read(run.run),
     wantOomsIn: (run: RunInfo): void => fetched.ooms.want(run.run, run.version, (abort) => source.ooms(run.run, abort)),
-    cardIn: (run: RunInfo, device: string, step: number | null): Loaded<Card> => fetched.cards.read(key(run.run, device, step)),
-    wantCardIn: (run: RunInfo, device: string, step: number | null): void =>
-      fetched.cards.want(key(run.run, device, step), run.version, (abort) => source.card(run.run, device, step, abort)),
+    deviceMemoryIn: (run: RunInfo, device: string, step: number | null): Loaded<DeviceMemory> =>
+      fetched.deviceMemories.read(key(run.run, device, step)),
+    wantDeviceMemoryIn: (run: RunInfo, device: string, step: number | null): void =>
+      fetched.deviceMemories.want(key(run.run, device, step), run.version, (abort) => source.deviceMemory(run.run, device, step, abort)),
   };
 }
 

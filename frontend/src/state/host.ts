@@ -1,4 +1,4 @@
-/** TensorBoard around the page. Nothing of it is documented, so each part is tried and has a fallback. */
+/** TensorBoard around the page. Its interface is undocumented, so each use has a fallback. */
 
 const KEY = "p.tb_memplugin.at";
 
@@ -36,7 +36,7 @@ export function writeAddress(text: string): void {
   attempt(() => window.history.replaceState(null, "", `${window.location.pathname}${window.location.search}#${text}`));
 }
 
-/** Calls back when someone else, such as the back button or a pasted link, changed the address. */
+/** Calls `listener` when the address changes from outside, as by the back button or a pasted link. */
 export function onAddress(listener: () => void): void {
   attempt(() => storage()?.addHashListener?.(listener));
   window.addEventListener("hashchange", listener);

@@ -1,4 +1,4 @@
-/** What is known of the pool over the steps of the run that is the stack: the whole, and of a zoom its own with every step that fits. */
+/** The selected run's pool over steps: the whole range, and a zoom at full resolution. */
 
 import { computed, effect } from "@preact/signals";
 
@@ -22,9 +22,9 @@ export function createPools(source: Source, fetched: Fetched, shown: Shown, choi
     const run = shown.primary.value;
     const { view, zoom } = choices.value;
     if (!run || view !== "fragmentation") return;
-    const asked = (zoom === null ? [null] : [null, zoom]).flatMap((span) => query(span) ?? []);
-    for (const one of asked) fetched.pools.want(JSON.stringify(one), run.version, (abort) => source.pool(one, abort));
-    fetched.pools.keep(new Set(asked.map((one) => JSON.stringify(one))));
+    const wanted = (zoom === null ? [null] : [null, zoom]).flatMap((span) => query(span) ?? []);
+    for (const one of wanted) fetched.pools.want(JSON.stringify(one), run.version, (abort) => source.pool(one, abort));
+    fetched.pools.keep(new Set(wanted.map((one) => JSON.stringify(one))));
   });
   const pool = computed((): Loaded<PoolSteps> => {
     const all = query(null);

@@ -1,4 +1,4 @@
-/** What of the run that is the stack is fetched as columns over steps besides its overview. */
+/** Columns over steps of the selected run, besides its overview. */
 
 import { computed, effect } from "@preact/signals";
 
@@ -49,9 +49,9 @@ export function createTotals(source: Source, fetched: Fetched, shown: Shown, cho
     return { run: run.run, device, phase, layer: view === "layer" ? layer : null, session };
   });
   effect(() => {
-    const [asked, run] = [query.value, shown.primary.value];
-    if (!asked || !run?.phases.includes(asked.phase)) return;
-    fetched.ledgerTotals.want(JSON.stringify(asked), run.version, (abort) => source.ledgerTotals(asked, abort));
+    const [wanted, run] = [query.value, shown.primary.value];
+    if (!wanted || !run?.phases.includes(wanted.phase)) return;
+    fetched.ledgerTotals.want(JSON.stringify(wanted), run.version, (abort) => source.ledgerTotals(wanted, abort));
   });
   return { ledgerTotals: computed(() => (query.value ? fetched.ledgerTotals.read(JSON.stringify(query.value)) : NOTHING)) };
 }

@@ -41,10 +41,6 @@ export class Resource<T> {
     void this.fetch(entry);
   }
 
-  retry(key: string): void {
-    void this.fetch(this.entry(key));
-  }
-
   retryFailed(): void {
     for (const entry of this.entries.values()) if (entry.state.peek().error !== null) void this.fetch(entry);
   }
@@ -58,7 +54,7 @@ export class Resource<T> {
     }
   }
 
-  /** While held, new values of keys that have one wait: nothing moves under the pointer. */
+  /** While held, new values of keys that have one wait, so that nothing moves under the pointer. */
   hold(holding: boolean): void {
     this.holding = holding;
     if (holding) return;

@@ -1,12 +1,12 @@
-/** What is shown, derived from what there is and what the user chose. Pure. */
+/** Selection of runs, device and phase from the user's choices. Pure. */
 
 import { preferredDevice, preferredPhase, type Phase, type RunInfo } from "../model/run";
 import type { Choices } from "./address";
 
-/** Runs whose boxes are checked before the user touches any: more lines than this cannot be told apart. */
-export const DEFAULT_RUNS = 7;
+/** Number of runs checked by default: more lines are hard to distinguish. */
+const DEFAULT_RUNS = 7;
 
-export interface Matcher {
+interface Matcher {
   test(name: string): boolean;
   /** A sentence if the filter is not a regular expression. */
   fault: string | null;
@@ -18,7 +18,7 @@ export function matcher(filter: string): Matcher {
     const pattern = new RegExp(filter, "i");
     return { test: (name) => pattern.test(name), fault: null };
   } catch {
-    return { test: () => true, fault: "Not a regular expression; all runs are listed." };
+    return { test: () => true, fault: "Invalid regular expression: showing all." };
   }
 }
 
@@ -33,14 +33,14 @@ export function selectedRuns(runs: readonly RunInfo[], choices: Choices): RunInf
   return runs.filter((run) => newest.has(run) || run.run === choices.primary);
 }
 
-/** The run shown as a stack: the chosen one if it is checked, else the newest with figures of a device. */
+/** The run shown as a stack: the chosen one if it is checked, else the newest with a device. */
 export function primaryRun(selected: readonly RunInfo[], choices: Choices, sticky: string | null): RunInfo | null {
   const named = (name: string | null): RunInfo | undefined => selected.find((run) => run.run === name);
   const newest = [...selected].sort((a, b) => Number(b.devices.length > 0) - Number(a.devices.length > 0) || newestFirst(a, b));
   return named(choices.primary) ?? named(sticky) ?? newest[0] ?? null;
 }
 
-/** The run compared with: the chosen one, else another checked one, else the same run, of which two steps can be compared. */
+/** The run compared with: the chosen one, else another checked one, else the same run, to compare two of its steps. */
 export function otherRun(
   runs: readonly RunInfo[],
   selected: readonly RunInfo[],

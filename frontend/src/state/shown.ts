@@ -1,4 +1,4 @@
-/** What is shown, from what there is and what the user chose. */
+/** The shown runs, device and phase, derived from the list of runs and the user's choices. */
 
 import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 
@@ -7,7 +7,7 @@ import type { Choices } from "./address";
 import type { Loaded } from "./resource";
 import { colourIndex, matcher, otherRun, primaryRun, selectedRuns, shownDevice, shownPhase } from "./selection";
 
-export interface RunsState {
+interface RunsState {
   answer: ReadonlySignal<Loaded<RunsAnswer>>;
   hostRuns: ReadonlySignal<string[]>;
 }

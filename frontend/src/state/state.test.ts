@@ -36,7 +36,7 @@ describe("address", () => {
     layer: "vgg16/block5_conv1",
     category: "activation_gradients",
     stack: "layer",
-    insideAxis: "order",
+    timelineAxis: "event index",
     moment: 77,
     span: [3, 700],
     session: "20260921T131313Z-0a1b2c3d",
@@ -73,7 +73,7 @@ describe("address", () => {
     expect(encode(DEFAULTS)).toBe("");
     expect(
       decode(
-        "view=nothing&step=-4&zoom=9-3&x=%%%&phase=lunch&sort=x&group=y&colour=z&map=5-5&map=a-b&fit=-3&moment=1.5&span=4&stack=x&inside=out",
+        "view=nothing&step=-4&zoom=9-3&x=%%%&phase=lunch&sort=x&group=y&colour=z&map=5-5&map=a-b&fit=-3&moment=1.5&span=4&stack=x&timeline=out",
       ),
     ).toEqual(DEFAULTS);
   });

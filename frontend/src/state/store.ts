@@ -1,4 +1,4 @@
-/** The page's state: what there is, what the user chose, and what is fetched because of both. */
+/** The page's state: runs, the user's choices, and the resources fetched for both. */
 
 import { batch, computed, effect, signal } from "@preact/signals";
 
@@ -38,10 +38,10 @@ function createChoices() {
     choose: (changed: Partial<Choices>): void => {
       choices.value = changedTo(choices.peek(), changed);
     },
-    /** Takes over an address that someone else wrote. */
+    /** Applies an address that changed from outside. */
     follow: (): void => {
       const text = readAddress();
-      // Without any part of ours, TensorBoard went to another tab or forgot it: what is shown stays.
+      // An address without our part means that TensorBoard went to another tab: keep the choices.
       if (text === written || text === "") return;
       written = text;
       choices.value = decode(text);
@@ -70,7 +70,7 @@ function createRuns(source: Source) {
       answer.value = { ...answer.peek(), error: fault instanceof Error ? fault.message : String(fault), loading: false };
     }
   };
-  /** One request at a time: a slow server is not asked again before it has answered. */
+  /** One request at a time, so that a slow server gets no second request before it has answered. */
   const refresh = (): Promise<void> => {
     running ??= busy(once()).finally(() => (running = null));
     return running;
@@ -107,17 +107,17 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
   });
   const every = computed((): OverviewQuery | null => {
     const run = shown.primary.value;
-    const asked = run && run.sessions > 1 ? query(run, null) : null;
-    return asked && { ...asked, session: null };
+    const own = run && run.sessions > 1 ? query(run, null) : null;
+    return own && { ...own, session: null };
   });
   effect(() => {
     const { view, zoom } = choices.value;
     if (view === "step" || view === "activations" || view === "oom") return;
     const wanted = new Set<string>();
-    const want = (asked: OverviewQuery | null, run: RunInfo, now: boolean): void => {
-      if (!asked) return;
-      wanted.add(overviewKey(asked));
-      if (now) fetched.overviews.want(overviewKey(asked), run.version, (abort) => source.overview(asked, abort));
+    const want = (wantedQuery: OverviewQuery | null, run: RunInfo, now: boolean): void => {
+      if (!wantedQuery) return;
+      wanted.add(overviewKey(wantedQuery));
+      if (now) fetched.overviews.want(overviewKey(wantedQuery), run.version, (abort) => source.overview(wantedQuery, abort));
     };
     for (const run of shown.selected.value) {
       for (const span of zoom === null ? [null] : [null, zoom])
@@ -127,14 +127,14 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
     if (shown.other.value) want(otherQuery.value, shown.other.value, view === "compare");
     fetched.overviews.keep(wanted);
   });
-  const read = (asked: OverviewQuery | null): Loaded<Overview> => (asked ? fetched.overviews.read(overviewKey(asked)) : NOTHING);
+  const read = (one: OverviewQuery | null): Loaded<Overview> => (one ? fetched.overviews.read(overviewKey(one)) : NOTHING);
   return {
     overviewOf,
     overview: computed(() => (shown.primary.value ? overviewOf(shown.primary.value) : NOTHING)),
     whole: computed(() => read(shown.primary.value && query(shown.primary.value, null))),
     /** Overview of the run compared with. */
     otherOverview: computed(() => read(otherQuery.value)),
-    /** The attempts that recorded into the run, of which several may hold the same steps. */
+    /** The attempts that recorded into the run; several may have recorded the same steps. */
     attempts: computed((): SessionStart[] => read(every.value).value?.sessions ?? []),
   };
 }
@@ -142,7 +142,7 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
 /** Views that need the list of snapshots. */
 const LISTING: readonly ViewName[] = ["step", "fragmentation", "layer"];
 
-/** Lists of snapshots, snapshots and layer tables of the run that is the stack. */
+/** Lists of snapshots, snapshots and layer tables of the selected run. */
 function createDetails(source: Source, fetched: Fetched, records: Records, shown: Shown, choices: ChoicesSignal) {
   const listKey = computed(() => JSON.stringify([shown.primary.value?.run, shown.device.value]));
   effect(() => {
@@ -157,7 +157,7 @@ function createDetails(source: Source, fetched: Fetched, records: Records, shown
     return run && device !== null ? work(run, device) : otherwise;
   };
   return {
-    /** The layer table that holds at a step. */
+    /** The layer table at a step. */
     layersAt: (step: number): Loaded<LayersAnswer> => shownNow((run) => records.layersIn(run, step), NOTHING),
     wantLayers: (step: number): void => shownNow((run) => records.wantLayersIn(run, step), undefined),
     snapshotList: computed(() => fetched.snapshotLists.read(listKey.value)),
@@ -186,7 +186,7 @@ export function createStore(source: Source) {
     absent: source.absent ?? [],
     /** The step under the pointer or the keyboard's cursor. */
     cursor: signal<number | null>(null),
-    /** The moment inside a step under the pointer or the keyboard's cursor. */
+    /** The moment of a step's timeline under the pointer or the keyboard's cursor. */
     momentCursor: signal<number | null>(null),
     dark: signal(false),
     hold: (holding: boolean): void => resources.forEach((resource) => resource.hold(holding)),

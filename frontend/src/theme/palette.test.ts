@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { CATEGORIES } from "../model/categories";
-import { CATEGORY_COLOURS, INKS, runColour, runDash, type Scheme } from "./palette";
+import { CATEGORY_COLOURS, INKS, fillOf, runColour, runDash, type Scheme } from "./palette";
 
 type Triple = [number, number, number];
 
@@ -84,6 +84,12 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
         expect(difference(colours[a], colours[b], SIGHT[sight] as number[][]), `${a} and ${b}`).toBeGreaterThan(least);
       }
     }
+  });
+
+  it("rounding is dotted and unattributed hatched, frozen or not", () => {
+    expect(fillOf("rounding", false, scheme).pattern).toBe("dotted");
+    expect(fillOf("unattributed", null, scheme).pattern).toBe("hatched");
+    expect(fillOf("held_tensors", null, scheme).pattern).toBe("plain");
   });
 
   it("marks stand out from the background", () => {

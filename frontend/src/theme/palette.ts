@@ -1,5 +1,6 @@
 /**
- * Colours of what is shown. What stays: blues and violets. What moves: oranges and reds. The same in every view.
+ * Colours of what is shown, the same in every view. Persistent memory: blues and violets, held tensors magenta. Transient memory: oranges
+ * and reds. Rounding is dotted, unattributed hatched.
  * palette.test.ts checks them as colour-blind readers see them, and against the background.
  */
 
@@ -7,8 +8,8 @@ import type { Category } from "../model/categories";
 
 export type Scheme = "light" | "dark";
 
-/** How a fill is told apart besides its colour. */
-export type Pattern = "plain" | "diagonal" | "hatched";
+/** Distinguishes fills besides their colour. */
+export type Pattern = "plain" | "diagonal" | "hatched" | "dotted";
 
 export interface Fill {
   colour: string;
@@ -20,22 +21,26 @@ export const CATEGORY_COLOURS: Record<Scheme, Record<Category, string>> = {
     weights: "#2453b8",
     optimizer_state: "#9a7be0",
     other_state: "#7d6a55",
+    held_tensors: "#d24bc1",
     inputs: "#0f9c98",
     activations: "#d68000",
     activation_gradients: "#b23c10",
     weight_gradients: "#6d1030",
     workspace: "#4f9a3c",
+    rounding: "#3b4656",
     unattributed: "#7b7f87",
   },
   dark: {
     weights: "#5684ea",
     optimizer_state: "#c3abf7",
     other_state: "#a5927c",
+    held_tensors: "#e04fc8",
     inputs: "#3fc4c0",
     activations: "#f7b552",
     activation_gradients: "#e0602a",
-    weight_gradients: "#c94f8c",
+    weight_gradients: "#d26e8e",
     workspace: "#74bd5e",
+    rounding: "#c9d6e2",
     unattributed: "#9aa0a8",
   },
 };
@@ -92,6 +97,7 @@ export const runDash = (index: number): number[] => (Math.floor(index / RUN_COLO
 export function fillOf(category: Category, trainable: boolean | null, scheme: Scheme): Fill {
   const colour = CATEGORY_COLOURS[scheme][category];
   if (category === "unattributed") return { colour, pattern: "hatched" };
+  if (category === "rounding") return { colour, pattern: "dotted" };
   return { colour, pattern: trainable === false ? "diagonal" : "plain" };
 }
 

@@ -1,0 +1,163 @@
+// @vitest-environment happy-dom
+import { beforeEach, describe, expect, it, vi } from "vitest";
+
+import type { OverviewQuery, Source } from "../api/source";
+import type { Overview } from "../model/overview";
+import type { RunInfo } from "../model/run";
+import { otherRun } from "./selection";
+import { createStore, showRun, toggleRun } from "./store";
+import { DEFAULTS } from "./address";
+
+const run = (name: string, started: number, changed: Partial<RunInfo> = {}): RunInfo => ({
+  run: name,
+  version: "1",
+  sessions: 1,
+  workers: [""],
+  steps: 100,
+  first_step: 0,
+  last_step: 99,
+  started,
+  phases: ["train"],
+  devices: [{ device: "GPU:0", capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 }],
+  activation_layers: 0,
+  ooms: 0,
+  findings: [],
+  notes: [],
+  damage: [],
+  ...changed,
+});
+
+const settled = async (): Promise<void> => {
+  for (let turn = 0; turn < 5; turn += 1) await new Promise((resume) => setTimeout(resume, 0));
+};
+
+/** A source that answers with what it was asked; `asked` are the overviews, `fails` makes the list of runs fail. */
+function sourceOf(runs: readonly RunInfo[]) {
+  const asked: OverviewQuery[] = [];
+  const state = { runs, fails: false };
+  const overview = (query: OverviewQuery): Promise<Overview> => {
+    asked.push(query);
+    return Promise.resolve({ run: query.run, rows: query.span === null ? 100 : 7, sessions: [] } as unknown as Overview);
+  };
+  const source = {
+    runs: vi.fn(() => (state.fails ? Promise.reject(new Error("gone")) : Promise.resolve({ plugin_version: "1", runs: [...state.runs] }))),
+    hostRuns: () => Promise.resolve([]),
+    overview,
+    pool: () => new Promise(() => undefined),
+    ledgerTotals: () => new Promise(() => undefined),
+  } as unknown as Source;
+  return { source, asked, state };
+}
+
+beforeEach(() => window.history.replaceState(null, "", "#"));
+
+describe("the store", () => {
+  it("fetches the overviews of the checked runs, once for each version", async () => {
+    const { source, asked, state } = sourceOf([run("a", 1), run("b", 2)]);
+    const store = createStore(source);
+    await store.reload();
+    await settled();
+    expect(store.primary.value?.run).toBe("b");
+    expect(asked.map(({ run: name, span }) => [name, span])).toEqual([
+      ["a", null],
+      ["b", null],
+    ]);
+    await store.poll();
+    await settled();
+    expect(asked).toHaveLength(2);
+    state.runs = [run("a", 1), run("b", 2, { version: "2" })];
+    await store.poll();
+    await settled();
+    expect(asked.slice(2).map(({ run: name }) => name)).toEqual(["b"]);
+  });
+
+  it("shows a zoom at its own resolution, and the whole until it has arrived", async () => {
+    const { source, asked } = sourceOf([run("a", 1)]);
+    const store = createStore(source);
+    await store.reload();
+    await settled();
+    store.choose({ zoom: [10, 20] });
+    expect(store.overview.value.value?.rows).toBe(100);
+    await settled();
+    expect(asked.at(-1)).toMatchObject({ run: "a", span: [10, 20] });
+    expect(store.overview.value.value?.rows).toBe(7);
+    expect(store.whole.value.value?.rows).toBe(100);
+  });
+
+  it("asks for nothing that the run does not have", async () => {
+    const { source, asked } = sourceOf([run("a", 1, { devices: [] }), run("b", 0, { phases: ["predict"] })]);
+    const store = createStore(source);
+    await store.reload();
+    await settled();
+    expect(store.primary.value?.run).toBe("b");
+    expect(asked.map(({ run: name, phase }) => [name, phase])).toEqual([["b", "predict"]]);
+  });
+
+  it("keeps the first run that it chose when newer ones appear, and its runs when the server is gone", async () => {
+    const { source, state } = sourceOf([run("a", 1)]);
+    const store = createStore(source);
+    await store.reload();
+    state.runs = [run("a", 1), run("b", 2)];
+    await store.poll();
+    expect([store.primary.value?.run, store.selected.value.length]).toEqual(["a", 2]);
+    state.fails = true;
+    await store.poll();
+    expect([store.answer.value.error, store.runs.value.length]).toEqual(["gone", 2]);
+    state.fails = false;
+    await store.poll();
+    expect(store.answer.value.error).toBeNull();
+  });
+
+  it("writes choices to the address and follows it", async () => {
+    const { source } = sourceOf([run("a", 1)]);
+    const store = createStore(source);
+    store.choose({ step: 7, view: "frozen" });
+    expect(window.location.hash).toBe("#view=frozen&step=7");
+    window.history.replaceState(null, "", "#view=layers");
+    store.follow();
+    expect([store.choices.value.view, store.choices.value.step]).toEqual(["layers", null]);
+    window.history.replaceState(null, "", "#");
+    store.follow();
+    expect(store.choices.value.view).toBe("layers");
+  });
+});
+
+describe("the list of runs", () => {
+  it("is checked and unchecked one by one", async () => {
+    const { source } = sourceOf([run("a", 1), run("b", 2), run("c", 3)]);
+    const store = createStore(source);
+    await store.reload();
+    toggleRun(store, "a");
+    expect(store.choices.value.runs).toEqual(["b", "c"]);
+    toggleRun(store, "a");
+    expect(store.choices.value.runs).toEqual(["b", "c", "a"]);
+    store.choose({ primary: "c" });
+    toggleRun(store, "c");
+    expect([store.choices.value.runs, store.choices.value.primary]).toEqual([["a", "b"], null]);
+  });
+
+  it("selects a run without the step, zoom and attempt of the last one", async () => {
+    const { source } = sourceOf([run("a", 1), run("b", 2)]);
+    const store = createStore(source);
+    await store.reload();
+    store.choose({ runs: ["b"], step: 5, zoom: [1, 9], session: "s", oom: 2, layer: "kept" });
+    showRun(store, "a");
+    expect(store.choices.value).toMatchObject({
+      primary: "a",
+      runs: ["b", "a"],
+      step: null,
+      zoom: null,
+      session: null,
+      oom: 0,
+      layer: "kept",
+    });
+  });
+
+  it("offers another checked run for comparison, otherwise the same run", () => {
+    const [a, b, c] = [run("a", 1), run("b", 2, { devices: [] }), run("c", 3)] as const;
+    expect(otherRun([a, b, c], [a, b, c], a, DEFAULTS)?.run).toBe("c");
+    expect(otherRun([a, b, c], [a, b], a, DEFAULTS)?.run).toBe("a");
+    expect(otherRun([a, b, c], [a], a, { ...DEFAULTS, other: "c" })?.run).toBe("c");
+    expect(otherRun([], [], null, DEFAULTS)).toBeNull();
+  });
+});

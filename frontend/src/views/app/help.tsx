@@ -1,0 +1,98 @@
+/** Keyboard shortcuts of the whole page, and their list. */
+
+import { useEffect, useRef } from "preact/hooks";
+
+import type { Store } from "../../state/store";
+import { goToSearch } from "../shared/search";
+import { tabsOf } from "./toolbar";
+
+const KEYS: readonly (readonly [string, string])[] = [
+  ["?", "show this list"],
+  ["/", "search the view's list, otherwise the runs"],
+  ["1 … 8", "open a tab, in tab order"],
+  ["Esc", "clear, in this order: selected layer, selected category, chosen moment, pinned step, zoom"],
+  ["Tab", "next element"],
+  ["← →", "previous or next step in a chart, moment in a step timeline, chunk in a memory map; ten at once with Shift"],
+  ["Home, End", "first or last of them"],
+  [
+    "Enter",
+    "pin the step in a chart, choose the moment in a step timeline, zoom to the chunk in a memory map, select a category in a table",
+  ],
+  ["↑ ↓", "previous or next row of a table, with its explanation"],
+  ["W S or + −", "zoom in or out around the cursor"],
+  ["A D", "pan left or right"],
+  ["0", "show everything"],
+];
+
+const typing = (target: EventTarget | null): boolean =>
+  target instanceof HTMLElement && target.matches("input:not([type='checkbox']), select, textarea");
+
+/** Escape clears, digits open a tab, a slash searches, a question mark opens the help. */
+export function useKeys(store: Store, help: () => void): void {
+  useEffect(() => {
+    const clear = (): void => {
+      const { step, layer, view, category, moment, span } = store.choices.peek();
+      store.cursor.value = null;
+      store.momentCursor.value = null;
+      if (view === "layer") store.choose({ view: "layers" });
+      else if (layer !== null) store.choose({ layer: null });
+      else if (category !== null) store.choose({ category: null });
+      else if (view === "step" && (moment !== null || span !== null)) store.choose(moment !== null ? { moment: null } : { span: null });
+      else store.choose(step !== null ? { step: null } : { zoom: null, mapZooms: [] });
+    };
+    const listener = (event: KeyboardEvent): void => {
+      if (event.key === "Escape" && !document.querySelector("dialog[open]")) clear();
+      if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+      const place = /^[1-9]$/.test(event.key) ? tabsOf(store)[Number(event.key) - 1] : undefined;
+      if (place) store.choose({ view: place });
+      else if (event.key === "/") goToSearch(store);
+      else if (event.key === "?") help();
+      else return;
+      event.preventDefault();
+    };
+    document.addEventListener("keydown", listener);
+    return () => document.removeEventListener("keydown", listener);
+  }, [store]);
+}
+
+/** The dialog with the shortcuts, and the button that opens it; sets `open.current` to a function that opens it. */
+export function Help({ open }: { open: { current: () => void } }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  open.current = () => dialog.current?.showModal();
+  return (
+    <>
+      <button
+        type="button"
+        class="help-button"
+        aria-label="Keyboard shortcuts"
+        title="Keyboard shortcuts (?)"
+        onClick={() => open.current()}
+      >
+        ?
+      </button>
+      <dialog
+        ref={dialog}
+        class="help"
+        aria-label="Keyboard shortcuts"
+        onClick={(event) => event.target === dialog.current && dialog.current?.close()}
+      >
+        <form method="dialog">
+          <h2>Keyboard shortcuts</h2>
+          <dl>
+            {KEYS.map(([key, what]) => (
+              <div key={key}>
+                <dt>
+                  <kbd>{key}</kbd>
+                </dt>
+                <dd>{what}</dd>
+              </div>
+            ))}
+          </dl>
+          <button type="submit" class="quiet">
+            Close
+          </button>
+        </form>
+      </dialog>
+    </>
+  );
+}

@@ -1,0 +1,78 @@
+/** The list of runs: a box plots a run, a click on its name selects it for the breakdown. */
+
+import { formatBytes } from "../../lib/bytes";
+import { plural } from "../../lib/format";
+import type { RunInfo } from "../../model/run";
+import { showRun, toggleRun } from "../../state/store";
+import { runColour } from "../../theme/palette";
+import { schemeOf, useStore } from "../shared/context";
+
+function describe(run: RunInfo): string {
+  const parts = [plural(run.steps, "step")];
+  if (run.sessions > 1) parts.push(plural(run.sessions, "session"));
+  for (const { device, peak_bytes } of run.devices) if (peak_bytes !== null) parts.push(`${device} peak ${formatBytes(peak_bytes)}`);
+  if (run.activation_layers > 0) parts.push(`activations of ${plural(run.activation_layers, "layer")}`);
+  return [run.run, ...parts, ...run.damage, ...run.notes].join("\n");
+}
+
+function RunRow({ run }: { run: RunInfo }) {
+  const store = useStore();
+  const checked = store.selected.value.some(({ run: name }) => name === run.run);
+  const primary = store.primary.value?.run === run.run;
+  const colour = runColour(store.colours.value.get(run.run) ?? 0, schemeOf(store));
+  return (
+    <li class={primary ? "run primary" : "run"} title={describe(run)}>
+      <input
+        type="checkbox"
+        checked={checked}
+        aria-label={`Plot ${run.run}`}
+        style={{ accentColor: colour }}
+        onChange={() => toggleRun(store, run.run)}
+      />
+      <button type="button" class="run-name" aria-pressed={primary} onClick={() => showRun(store, run.run)}>
+        <span class="dot" style={{ background: colour }} />
+        <span class="name">{run.run}</span>
+        {run.damage.length > 0 && (
+          <span class="flag" role="img" aria-label="some data could not be read" title="Some data could not be read">
+            !
+          </span>
+        )}
+        {primary && <span class="tag">selected</span>}
+      </button>
+    </li>
+  );
+}
+
+export function RunList() {
+  const store = useStore();
+  const { fault } = store.filter.value;
+  const all = store.runs.value;
+  const shown = all.filter(({ run }) => store.filter.value.test(run));
+  return (
+    <nav class="runs" aria-label="Runs">
+      <input
+        type="search"
+        class="filter"
+        placeholder="Filter runs (regex)"
+        aria-label="Filter runs by regular expression"
+        value={store.choices.value.filter}
+        onInput={(event) => store.choose({ filter: event.currentTarget.value })}
+      />
+      {fault && (
+        <p class="small warn" role="status">
+          {fault}
+        </p>
+      )}
+      <ul>
+        {shown.map((run) => (
+          <RunRow key={run.run} run={run} />
+        ))}
+      </ul>
+      <p class="small">
+        {store.selected.value.length} of {plural(all.length, "run")} shown
+        {shown.length < all.length && `, ${all.length - shown.length} filtered out`}
+      </p>
+      <p class="small">Check a run to plot it; click its name for the breakdown.</p>
+    </nav>
+  );
+}

@@ -1,0 +1,124 @@
+/** Tabs, device, phase, attempt, x-axis, and the headline with peak and headroom. */
+
+import { headline } from "../../model/overview";
+import { WORDS } from "../../model/words";
+import { AXES, VIEWS, type ViewName } from "../../state/address";
+import type { Store } from "../../state/store";
+import { useStore } from "../shared/context";
+import { Segments } from "../shared/segments";
+import { tipOf } from "../shared/tips";
+
+type Tabbed = Exclude<ViewName, "layer">;
+
+const TABS: Record<Tabbed, string> = {
+  overview: "Overview",
+  layers: "Layers",
+  frozen: "Frozen vs trainable",
+  step: "Step",
+  fragmentation: "Fragmentation",
+  oom: "Out of memory",
+  compare: "Compare",
+  activations: "Recorded activations",
+};
+
+/** Views that have a tab; a layer's own page belongs to the tab of the layers. */
+const TABBED = VIEWS.filter((name): name is Tabbed => name !== "layer");
+
+const OVER_STEPS: readonly ViewName[] = ["overview", "frozen", "fragmentation", "activations", "compare", "layer"];
+const OF_A_PHASE: readonly ViewName[] = ["overview", "layers", "frozen", "step", "fragmentation", "compare"];
+
+/** The tabs; recorded activations only where a run has some. */
+export function tabsOf(store: Store): Tabbed[] {
+  const recorded = store.selected.value.some((run) => run.activation_layers > 0);
+  return TABBED.filter((name) => name !== "activations" || recorded || store.choices.value.view === name);
+}
+
+export function Tabs() {
+  const store = useStore();
+  const { view } = store.choices.value;
+  const shown = view === "layer" ? "layers" : view;
+  const failures = store.primary.value?.ooms ?? 0;
+  return (
+    <div class="tabs" role="group" aria-label="Views">
+      {tabsOf(store).map((name) => (
+        <button key={name} type="button" class="tab" aria-pressed={shown === name} onClick={() => store.choose({ view: name })}>
+          {TABS[name]}
+          {name === "oom" && failures > 0 && <span class="badge">{failures}</span>}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function Headline() {
+  const store = useStore();
+  const run = store.primary.value;
+  const device = run?.devices.find(({ device: name }) => name === store.device.value);
+  const sentence = device ? headline(device.peak_bytes, device.peak_step, device.capacity_bytes) : null;
+  return (
+    <p
+      class="headline"
+      data-testid="headline"
+      data-bytes={device?.peak_bytes ?? ""}
+      data-tip={device && tipOf(device.peak_bytes, `${WORDS.peak_bytes.meaning}, the highest of the run`, WORDS.peak_bytes.source)}
+      tabIndex={device ? 0 : undefined}
+    >
+      {sentence ?? ""}
+    </p>
+  );
+}
+
+/** A restarted training records some steps twice: shows the last attempt of each step, or one attempt alone. */
+function Attempts() {
+  const store = useStore();
+  const attempts = store.attempts.value;
+  const { session, view } = store.choices.value;
+  if (attempts.length < 2 || !OF_A_PHASE.includes(view)) return null;
+  return (
+    <label class="select">
+      <span>attempt</span>
+      <select
+        value={session ?? ""}
+        onChange={(event) => store.choose({ session: event.currentTarget.value || null, step: null, zoom: null })}
+      >
+        <option value="">last attempt of each step</option>
+        {attempts.map(({ session: name, first_step }, index) => (
+          <option key={name} value={name}>
+            {index + 1} of {attempts.length}, from step {first_step}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+export function Toolbar() {
+  const store = useStore();
+  const run = store.primary.value;
+  if (!run) return null;
+  const { view, axis } = store.choices.value;
+  return (
+    <div class="toolbar">
+      {run.devices.length > 0 && (
+        <label class="select">
+          <span>device</span>
+          <select value={store.device.value ?? ""} onChange={(event) => store.choose({ device: event.currentTarget.value })}>
+            {run.devices.map(({ device }) => (
+              <option key={device} value={device}>
+                {device}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      {run.phases.length > 1 && OF_A_PHASE.includes(view) && (
+        <Segments label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
+      )}
+      <Attempts />
+      {OVER_STEPS.includes(view) && (
+        <Segments label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />
+      )}
+      <Headline />
+    </div>
+  );
+}

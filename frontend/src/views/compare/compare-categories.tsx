@@ -1,0 +1,94 @@
+/** A and B by category, side by side. */
+
+import { formatExact, unitOf, type Unit } from "../../lib/bytes";
+import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
+import type { GroupDelta } from "../../model/compare";
+import { WORDS } from "../../model/words";
+import { fillOf } from "../../theme/palette";
+import { Size, useSigned } from "./compare-table";
+import { schemeOf, useStore } from "../shared/context";
+import { FigureTable, Swatch, UnitButton, rowClasses, rowEvents } from "../shared/figures";
+import { useCategoryRow } from "../shared/focus";
+
+/** Both figures to the byte, then their meaning. */
+const versusTip = (from: number | null, to: number | null, ...lines: string[]): string =>
+  [`A ${from === null ? "unknown" : formatExact(from)}, B ${to === null ? "unknown" : formatExact(to)}`, ...lines].join("\n");
+
+interface CategoriesProps {
+  deltas: readonly GroupDelta[];
+  /** The measured peaks. */
+  a: number | null;
+  b: number | null;
+  hover: (key: string | null) => void;
+}
+
+function Row({ one, unit, events }: { one: GroupDelta; unit: Unit; events: ReturnType<ReturnType<typeof useCategoryRow>> }) {
+  const scheme = schemeOf(useStore());
+  const signed = useSigned(unit);
+  const { group, from, to, delta } = one;
+  return (
+    <tr
+      data-figure={groupKey(group)}
+      data-from={from}
+      data-to={to}
+      data-tip={versusTip(from, to, categoryMeaning(group.category), "at the measured peak of each step")}
+      class={rowClasses({ choosable: true, zero: from === 0 && to === 0, focused: events.chosen })}
+      {...rowEvents(events)}
+    >
+      <th scope="row">
+        <Swatch fill={fillOf(group.category, group.trainable, scheme)} />
+        <span class="label">{groupLabel(group)}</span>
+      </th>
+      <Size bytes={from} unit={unit} />
+      <Size bytes={to} unit={unit} />
+      <td class="number">{signed(delta)}</td>
+    </tr>
+  );
+}
+
+function Peaks({ a, b, unit }: { a: number | null; b: number | null; unit: Unit }) {
+  const signed = useSigned(unit);
+  const { label, meaning, source } = WORDS.peak_bytes;
+  return (
+    <tr class="strong" data-figure="peak_bytes" data-from={a ?? ""} data-to={b ?? ""} data-tip={versusTip(a, b, meaning, source)}>
+      <th scope="row">{label}</th>
+      <Size bytes={a} unit={unit} />
+      <Size bytes={b} unit={unit} />
+      <td class="number">{a === null || b === null ? "–" : signed(b - a)}</td>
+    </tr>
+  );
+}
+
+export function Categories({ deltas, a, b, hover }: CategoriesProps) {
+  const ofCategory = useCategoryRow(hover);
+  const unit = unitOf(Math.max(a ?? 0, b ?? 0));
+  return (
+    <aside class="panel" aria-label="Categories of A and B">
+      <header class="panel-head">
+        <h2>
+          By category
+          <UnitButton unit={unit} />
+        </h2>
+        <p class="small">at the measured peak of each step</p>
+      </header>
+      <FigureTable kind="versus" testid="versus">
+        <thead>
+          <tr>
+            <th scope="col" />
+            <th scope="col">A</th>
+            <th scope="col">B</th>
+            <th scope="col">B − A</th>
+          </tr>
+        </thead>
+        <tbody>
+          {[...deltas].reverse().map((one) => (
+            <Row key={groupKey(one.group)} one={one} unit={unit} events={ofCategory(groupKey(one.group), one.group.category)} />
+          ))}
+        </tbody>
+        <tbody class="totals">
+          <Peaks a={a} b={b} unit={unit} />
+        </tbody>
+      </FigureTable>
+    </aside>
+  );
+}

@@ -1,0 +1,86 @@
+/** The compared sides A and B: run, step, and source of the figures. */
+
+import { at, provenance, type Overview } from "../../model/overview";
+import type { RunInfo } from "../../model/run";
+import type { Choices } from "../../state/address";
+import { useStore } from "../shared/context";
+
+export interface ComparedSide {
+  letter: "A" | "B";
+  run: RunInfo;
+  overview: Overview;
+  /** The row that is compared. */
+  row: number;
+  colour: string;
+  /** The chosen step; null for the step of the highest peak. */
+  step: number | null;
+}
+
+export type Pair = readonly [ComparedSide, ComparedSide];
+
+const stepOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.step, row);
+export const peakOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.peak_bytes, row);
+
+/** The choices that set a side's run or step. */
+const chooseRun = (letter: "A" | "B", run: string): Partial<Choices> =>
+  letter === "A" ? { primary: run, step: null, session: null } : { other: run, otherStep: null };
+const chooseStep = (letter: "A" | "B", step: number | null): Partial<Choices> => (letter === "A" ? { step } : { otherStep: step });
+
+function sourceText({ overview, row }: ComparedSide): string {
+  const source = provenance(overview, row);
+  if (source.kind === "layer table") return "";
+  return source.kind === "traced" ? ", traced" : `, breakdown from step ${source.snapshot.step}`;
+}
+
+function Side({ side }: { side: ComparedSide }) {
+  const store = useStore();
+  const { letter, run, overview, colour, step } = side;
+  const shown = stepOfSide(side);
+  return (
+    <div class="side">
+      <span class="letter" style={{ borderColor: colour }}>
+        {letter}
+      </span>
+      <select aria-label={`Run ${letter}`} value={run.run} onChange={(event) => store.choose(chooseRun(letter, event.currentTarget.value))}>
+        {store.runs.value
+          .filter(({ devices }) => devices.length > 0)
+          .map(({ run: name }) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+      </select>
+      <label>
+        step{" "}
+        <input
+          type="number"
+          min="0"
+          placeholder="peak"
+          aria-label={`Step of ${letter}; empty for the highest peak`}
+          value={step ?? ""}
+          onChange={({ currentTarget: { value } }) => store.choose(chooseStep(letter, value === "" ? null : Number(value)))}
+        />
+      </label>
+      <span class="small" data-testid={`side-${letter}`} data-step={shown ?? ""}>
+        {overview.device}, {step === null ? "highest peak, " : ""}step {shown ?? "?"}
+        {sourceText(side)}
+      </span>
+    </div>
+  );
+}
+
+export function Sides({ pair }: { pair: Pair }) {
+  const store = useStore();
+  const [a, b] = pair;
+  const swap = { primary: b.run.run, other: a.run.run, step: b.step, otherStep: a.step, session: null };
+  return (
+    <div class="sides">
+      {pair.map((side) => (
+        <Side key={side.letter} side={side} />
+      ))}
+      <button type="button" class="quiet" onClick={() => store.choose(swap)}>
+        Swap A and B
+      </button>
+    </div>
+  );
+}

@@ -1,0 +1,150 @@
+/** Compares A and B: two runs, or two steps of one run. */
+
+import { useLayoutEffect, useMemo } from "preact/hooks";
+
+import { formatBytes } from "../../lib/bytes";
+import { unbroken } from "../../lib/format";
+import type { Table } from "../../lib/table";
+import { groupLabel } from "../../model/categories";
+import { groupDeltas, layerDeltas, type GroupDelta, type LayerDelta } from "../../model/compare";
+import { layerFigures, type LayerFigures } from "../../model/layer-figures";
+import { at, breakdown, peakRow, provenance, rowSentence, type Overview } from "../../model/overview";
+import type { RunInfo } from "../../model/run";
+import { runColour } from "../../theme/palette";
+import { Waterfall, WaterfallDrawing } from "./waterfall";
+import { Chart } from "../shared/chart";
+import { compareSpec, rowFor, type Curve } from "./compare-spec";
+import { Sides, peakOfSide, type ComparedSide, type Pair } from "./compare-sides";
+import { Categories } from "./compare-categories";
+import { CompareTable } from "./compare-table";
+import { schemeOf, useStore } from "../shared/context";
+import { useExport } from "../shared/export";
+import { useFocus } from "../shared/focus";
+import { useStepsChart } from "../shared/steps-chart";
+
+/** Bytes of each layer, from the trace that the step's breakdown comes from and the layer table of that step. */
+function useLayers({ run, overview, row }: ComparedSide): readonly LayerFigures[] | null {
+  const store = useStore();
+  const source = provenance(overview, row);
+  const ref = source.kind === "layer table" ? null : source.snapshot;
+  const step = ref?.step ?? at(overview.step, row) ?? 0;
+  useLayoutEffect(() => {
+    if (ref) store.wantSnapshotIn(run, overview.device, ref);
+    store.wantLayersIn(run, step);
+  }, [run, overview.device, ref?.step, ref?.phase, step]);
+  const table = store.layersIn(run, step);
+  const snapshot = ref ? store.snapshotIn(run, overview.device, ref) : null;
+  const ready = (table.value ?? table.error) !== null && (snapshot === null || (snapshot.value ?? snapshot.error) !== null);
+  const ledger = snapshot?.value?.ledger ?? null;
+  return useMemo(() => (ready ? layerFigures(table.value, ledger) : null), [ready, table.value, ledger]);
+}
+
+function deltaTable(layers: readonly LayerDelta[]): Table {
+  return {
+    columns: ["layer_a", "layer_b", "matched", "bytes_a", "bytes_b", "delta_bytes"],
+    rows: layers.map(({ from, to, match, delta }) => [
+      from?.path ?? null,
+      to?.path ?? null,
+      match,
+      from?.total ?? null,
+      to?.total ?? null,
+      delta,
+    ]),
+  };
+}
+
+/** "B needs 180 MiB more than A: activations +98 MiB, …" */
+function summary(deltas: readonly GroupDelta[], a: number | null, b: number | null): string {
+  if (a === null || b === null) return "The peak of A or B is unknown: it was not measured.";
+  const largest = [...deltas].sort((x, y) => Math.abs(y.delta) - Math.abs(x.delta)).filter(({ delta }) => delta !== 0);
+  if (a === b && largest.length === 0) return "A and B use the same memory. Choose another run or step above.";
+  const word = b > a ? "more" : "less";
+  const named = largest
+    .slice(0, 3)
+    .map(({ group, delta }) => `${groupLabel(group)} ${delta > 0 ? "+" : "−"}${formatBytes(Math.abs(delta))}`);
+  const head = a === b ? "A and B have the same peak" : `B needs ${formatBytes(Math.abs(b - a))} ${word} than A`;
+  return `${head}: ${named.join(", ")}.`;
+}
+
+function Curves({ pair }: { pair: Pair }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const choices = store.choices.value;
+  const [a, b] = pair;
+  const same = a.run === b.run;
+  const spec = useMemo(() => {
+    const curve = ({ overview, colour, row }: ComparedSide, dash: readonly number[]): Curve => ({ overview, colour, dash, row });
+    return compareSpec(curve(a, []), curve(b, same ? [4, 3] : []), choices, scheme);
+  }, [a.overview, b.overview, a.row, b.row, a.colour, b.colour, same, choices.axis, choices.zoom, scheme]);
+  const chart = useStepsChart(a.overview.step, spec.x);
+  return (
+    <Chart
+      height="medium"
+      label={`Measured peaks of ${a.run.run} and ${b.run.run} over steps.`}
+      spec={spec}
+      {...chart}
+      pin={null}
+      describe={(index) => rowSentence(a.overview, index)}
+    />
+  );
+}
+
+/** A and B as chosen. */
+function usePair({ a, b, run, other }: CompareProps): Pair {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const { step, otherStep } = store.choices.value;
+  const colour = (name: string): string => runColour(store.colours.value.get(name) ?? 0, scheme);
+  return [
+    { letter: "A", run, overview: a, row: rowFor(a, step, peakRow(a)), colour: colour(run.run), step },
+    { letter: "B", run: other, overview: b, row: rowFor(b, otherStep, peakRow(b)), colour: colour(other.run), step: otherStep },
+  ];
+}
+
+/** Width of a saved waterfall in pixels. */
+const SAVED_WIDTH = 1100;
+
+interface CompareProps {
+  a: Overview;
+  b: Overview;
+  run: RunInfo;
+  other: RunInfo;
+}
+
+export function CompareView(props: CompareProps) {
+  const pair = usePair(props);
+  const [a, b] = pair;
+  const { focus, hover } = useFocus();
+  const deltas = useMemo(
+    () => groupDeltas(breakdown(a.overview, a.row), breakdown(b.overview, b.row)),
+    [a.overview, b.overview, a.row, b.row],
+  );
+  const [ofA, ofB] = [useLayers(a), useLayers(b)];
+  const layers = useMemo(() => (ofA && ofB ? layerDeltas(ofA, ofB) : null), [ofA, ofB]);
+  const named = ({ letter, run, colour }: ComparedSide) => ({ name: `${letter}: ${run.run}`, colour });
+  const drawn = { deltas, from: named(a), to: named(b), focus, scheme: schemeOf(useStore()) };
+  useExport({
+    table: () => deltaTable(layers ?? []),
+    legend: () => pair.map((side) => ({ label: named(side).name, fill: { colour: side.colour, pattern: "plain" } })),
+    drawing: () => <WaterfallDrawing {...drawn} width={SAVED_WIDTH} />,
+  });
+  return (
+    <div class="compare">
+      <Sides pair={pair} />
+      <div class="body">
+        <div class="picture">
+          <h2 class="verdict" data-testid="difference">
+            {unbroken(summary(deltas, peakOfSide(a), peakOfSide(b)))}
+          </h2>
+          <Waterfall {...drawn} />
+          <Curves pair={pair} />
+          <p class="legend">
+            <span>Measured peaks; dotted lines mark the compared steps. Click to set step A.</span>
+          </p>
+        </div>
+        <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} hover={hover} />
+      </div>
+      {layers && <CompareTable deltas={layers} />}
+    </div>
+  );
+}

@@ -1,0 +1,203 @@
+/** The waterfall from A to B by category, on the page and as a saved drawing. */
+
+import { waterfallLayout, type WaterfallLayout } from "../../charts/waterfall-layout";
+import { formatBytes, formatDelta } from "../../lib/bytes";
+import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
+import type { GroupDelta } from "../../model/compare";
+import { WORDS } from "../../model/words";
+import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
+import { isMuted, type Focus } from "../shared/focus";
+import { useSize } from "../shared/size";
+import { Patterns, svgFill } from "../shared/svg";
+import { tipOf } from "../shared/tips";
+
+const HEIGHT = 236;
+const [TOP, BOTTOM] = [22, 44];
+const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
+
+/** A label in at most two lines, broken at the space nearest to its middle. */
+function lines(label: string): string[] {
+  const spaces = [...label.matchAll(/ /g)].map(({ index }) => index);
+  if (label.length < 12 || spaces.length === 0) return [label];
+  const cut = spaces.reduce((best, place) => (Math.abs(place - label.length / 2) < Math.abs(best - label.length / 2) ? place : best));
+  return [label.slice(0, cut), label.slice(cut + 1)];
+}
+
+interface WaterfallProps {
+  deltas: readonly GroupDelta[];
+  from: { name: string; colour: string };
+  to: { name: string; colour: string };
+  focus: Focus;
+  scheme: Scheme;
+}
+
+interface Drawn {
+  key: number;
+  middle: number;
+  low: number;
+  high: number;
+  end: number;
+  label: string;
+  fill: Fill;
+  muted: boolean;
+  figure: string;
+  tip: string;
+}
+
+/** Every bar with its label and colour; `low`, `high` and `end` are levels in bytes. */
+function drawnBars({ deltas, from, to, focus, scheme }: WaterfallProps, layout: WaterfallLayout, slot: number): Drawn[] {
+  return layout.bars.map(({ index, from: start, to: end }, place) => {
+    const one = deltas[index];
+    const side = index === -1 ? from : to;
+    return {
+      key: index,
+      middle: (place + 0.5) * slot,
+      low: Math.max(Math.min(start, end), layout.low),
+      high: Math.max(start, end),
+      end,
+      label: one ? groupLabel(one.group) : side.name,
+      fill: one ? fillOf(one.group.category, one.group.trainable, scheme) : { colour: side.colour, pattern: "plain" },
+      muted: one !== undefined && isMuted(focus, [groupKey(one.group)], one.group.category),
+      figure: one ? formatDelta(one.delta) : formatBytes(end),
+      tip: one ? tipOf(one.delta, `B − A: ${categoryMeaning(one.group.category)}`) : tipOf(end, WORDS.peak_bytes.meaning),
+    };
+  });
+}
+
+function Bar({ bar, width, y, ink }: { bar: Drawn; width: number; y: (value: number) => number; ink: Ink }) {
+  const { middle, low, high, label, fill, muted, figure, tip } = bar;
+  return (
+    <g text-anchor="middle" fill={ink.text} data-tip={tip}>
+      <rect
+        x={middle - width / 2}
+        width={width}
+        y={y(high)}
+        height={Math.max(y(low) - y(high), 1.5)}
+        fill={svgFill(fill)}
+        opacity={muted ? 0.3 : 1}
+        rx="2"
+      />
+      <text x={middle} y={y(high) - 6} font-weight="500">
+        {figure}
+      </text>
+      {lines(label.length > 26 ? `${label.slice(0, 25)}…` : label).map((line, row) => (
+        <text key={row} x={middle} y={HEIGHT - BOTTOM + 16 + 13 * row} fill={ink.faint}>
+          {line}
+        </text>
+      ))}
+    </g>
+  );
+}
+
+interface WaterfallDrawingProps extends WaterfallProps {
+  width: number;
+}
+
+const layoutOf = ({ deltas }: WaterfallProps): WaterfallLayout =>
+  waterfallLayout(
+    deltas.reduce((sum, one) => sum + one.from, 0),
+    deltas.map(({ delta }) => delta),
+  );
+
+/** Narrower than this, bars beside each other have no room for their labels: they lie below each other. */
+const LEAST_SLOT = 62;
+const [ROW, NAMES, FIGURES] = [24, 140, 80];
+
+interface Scaled {
+  /** From levels in bytes to pixels along the bars. */
+  place: (value: number) => number;
+  bars: readonly Drawn[];
+  ink: Ink;
+}
+
+function Upright({ place: y, bars, ink, slot, low }: Scaled & { slot: number; low: number }) {
+  const barWidth = Math.min(slot * 0.7, 90);
+  return (
+    <>
+      <line x1="0" x2={slot * bars.length} y1={y(low)} y2={y(low)} stroke={ink.faint} />
+      {bars.slice(0, -1).map(({ key, middle, end }) => {
+        const [x1, x2] = [middle + barWidth / 2, middle + slot - barWidth / 2];
+        return <line key={key} x1={x1} x2={x2} y1={y(end)} y2={y(end)} stroke={ink.faint} stroke-dasharray="2 3" />;
+      })}
+      {bars.map((bar) => (
+        <Bar key={bar.key} bar={bar} width={barWidth} y={y} ink={ink} />
+      ))}
+    </>
+  );
+}
+
+function Lying({ place: x, bars, ink }: Scaled) {
+  return (
+    <>
+      {bars.map(({ key, low, high, label, fill, muted, figure, tip }, row) => {
+        const top = row * ROW + 3;
+        return (
+          <g key={key} fill={ink.text} data-tip={tip}>
+            <text x={NAMES - 8} y={top + 13} text-anchor="end">
+              {label.length > 22 ? `${label.slice(0, 21)}…` : label}
+            </text>
+            <rect
+              x={x(low)}
+              width={Math.max(x(high) - x(low), 1.5)}
+              y={top}
+              height={ROW - 6}
+              fill={svgFill(fill)}
+              opacity={muted ? 0.3 : 1}
+              rx="2"
+            />
+            <text x={x(high) + 6} y={top + 13} font-weight="500">
+              {figure}
+            </text>
+          </g>
+        );
+      })}
+    </>
+  );
+}
+
+/** The waterfall as SVG, shown and saved. */
+export function WaterfallDrawing(props: WaterfallDrawingProps) {
+  const { from, to, scheme, width } = props;
+  const ink = INKS[scheme];
+  const layout = layoutOf(props);
+  const slot = width / layout.bars.length;
+  const upright = slot >= LEAST_SLOT;
+  const height = upright ? HEIGHT : layout.bars.length * ROW;
+  const share = (value: number): number => (value - layout.low) / (layout.high - layout.low);
+  const place = (value: number): number =>
+    upright ? TOP + (1 - share(value)) * (HEIGHT - TOP - BOTTOM) : NAMES + share(value) * Math.max(width - NAMES - FIGURES, 20);
+  const bars = drawnBars(props, layout, slot);
+  const said = bars.map(({ label, figure }) => `${label} ${figure}`).join(", ");
+  return (
+    <svg
+      xmlns="http://www.w3.org/2000/svg"
+      width={width}
+      height={height}
+      viewBox={`0 0 ${width} ${height}`}
+      font-family={FONT}
+      font-size="11"
+      role="img"
+      aria-label={`From ${from.name} to ${to.name}: ${said}`}
+    >
+      <Patterns fills={bars.map(({ fill }) => fill)} ground={ink.background} />
+      <rect width={width} height={height} fill={ink.background} />
+      {upright ? (
+        <Upright place={place} bars={bars} ink={ink} slot={slot} low={layout.low} />
+      ) : (
+        <Lying place={place} bars={bars} ink={ink} />
+      )}
+    </svg>
+  );
+}
+
+export function Waterfall(props: WaterfallProps) {
+  const { host, width: exact } = useSize();
+  const width = Math.floor(exact);
+  const { low } = layoutOf(props);
+  return (
+    <div class="waterfall" ref={host} data-testid="waterfall">
+      {width > 0 && <WaterfallDrawing {...props} width={width} />}
+      {low > 0 && <p class="small">The axis starts at {formatBytes(low)}.</p>}
+    </div>
+  );
+}

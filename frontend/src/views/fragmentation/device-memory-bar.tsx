@@ -1,0 +1,114 @@
+/** The device's memory as one bar, from the driver's total to the categories. */
+
+import { useLayoutEffect } from "preact/hooks";
+
+import { formatBytes } from "../../lib/bytes";
+import { formatShare, unbroken } from "../../lib/format";
+import {
+  deviceMemorySentence,
+  inPool,
+  segmentKey,
+  segmentLabel,
+  segmentMeaning,
+  type DeviceMemory,
+  type Segment,
+} from "../../model/device-memory";
+import { fillOf, INKS, type Fill, type Scheme } from "../../theme/palette";
+import { schemeOf, useStore } from "../shared/context";
+import { Swatch } from "../shared/figures";
+import { tipOf } from "../shared/tips";
+
+function segmentFill(segment: Segment, scheme: Scheme): Fill {
+  const ink = INKS[scheme];
+  switch (segment.part) {
+    case "in_use":
+      return fillOf(segment.category ?? "unattributed", segment.trainable, scheme);
+    case "free_largest":
+    case "pool_free":
+      return { colour: ink.idle, pattern: "plain" };
+    case "free_other":
+      return { colour: ink.idle, pattern: "diagonal" };
+    case "process_other":
+      return { colour: ink.faint, pattern: "plain" };
+    case "others":
+      return { colour: ink.faint, pattern: "diagonal" };
+    default:
+      return { colour: ink.background, pattern: "plain" };
+  }
+}
+
+function Bar({ memory }: { memory: DeviceMemory }) {
+  const scheme = schemeOf(useStore());
+  const total = memory.segments.reduce((sum, { bytes }) => sum + bytes, 0);
+  return (
+    <>
+      <div class="memory-bar" aria-hidden="true">
+        {memory.segments.map((segment) => {
+          const fill = segmentFill(segment, scheme);
+          const tip = tipOf(segment.bytes, segmentLabel(segment));
+          const style = { "--fill": fill.colour, width: `${(segment.bytes / total) * 100}%` };
+          return (
+            <i key={segmentKey(segment)} class={`fill ${fill.pattern} ${inPool(segment) ? "pool" : ""}`} style={style} data-tip={tip} />
+          );
+        })}
+      </div>
+      <ul class="map-legend" aria-label="Parts of the device's memory" data-testid="device-memory">
+        {memory.segments.map((segment) => (
+          <li
+            key={segmentKey(segment)}
+            data-figure={segmentKey(segment)}
+            data-bytes={segment.bytes}
+            data-tip={tipOf(segment.bytes, segmentMeaning(segment), `step ${memory.step}`)}
+          >
+            <Swatch fill={segmentFill(segment, scheme)} />
+            {segmentLabel(segment)}{" "}
+            <span class="small">
+              {formatBytes(segment.bytes)} · {formatShare(segment.bytes / total)}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function Driver({ memory }: { memory: DeviceMemory }) {
+  const { driver_total_bytes: total, driver_used_bytes: used, driver_process_bytes: process } = memory;
+  if (total === null && used === null && process === null) return null;
+  const figures: [string, number | null][] = [
+    ["this process", process],
+    ["all processes", used],
+    ["device", total],
+  ];
+  const known = figures.filter((figure): figure is [string, number] => figure[1] !== null);
+  return <span class="small">Driver: {known.map(([name, bytes]) => `${name} ${formatBytes(bytes)}`).join(", ")}.</span>;
+}
+
+export function DeviceMemoryBar({ device, step }: { device: string; step: number | null }) {
+  const store = useStore();
+  const run = store.primary.value;
+  useLayoutEffect(() => {
+    if (run) store.wantDeviceMemoryIn(run, device, step);
+  }, [run, device, step]);
+  const memory = run ? store.deviceMemoryIn(run, device, step).value : null;
+  return (
+    <section class="device-memory" aria-label="Device memory">
+      <h2>
+        Memory of {device} {memory && <span class="small">at the peak of step {memory.step}</span>}
+      </h2>
+      {memory && (
+        <>
+          {memory.segments.length > 0 && <Bar memory={memory} />}
+          <p>
+            {unbroken(deviceMemorySentence(memory, formatBytes))} <Driver memory={memory} />
+          </p>
+          {memory.notes.map((note) => (
+            <p key={note} class="small">
+              {note}
+            </p>
+          ))}
+        </>
+      )}
+    </section>
+  );
+}

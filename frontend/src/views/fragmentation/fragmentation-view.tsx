@@ -1,0 +1,228 @@
+/** The allocator's pool over the steps: allocated bytes, free chunks, fragmentation, and how it grew. */
+
+import { useLayoutEffect, useMemo } from "preact/hooks";
+
+import type { PlotSpec } from "../../charts/plot";
+import { unbroken } from "../../lib/format";
+import { nearestIndex } from "../../lib/search";
+import type { Table } from "../../lib/table";
+import { modeLabel } from "../../model/overview";
+import {
+  instantText,
+  poolFacts,
+  poolFinding,
+  poolSentence,
+  usualInstant,
+  type PoolFacts,
+  type PoolSource,
+  type PoolSteps,
+} from "../../model/pool";
+import type { RunInfo } from "../../model/run";
+import type { SnapshotSummary } from "../../model/snapshot";
+import { WORDS } from "../../model/words";
+import { DeviceMemoryBar } from "./device-memory-bar";
+import { Chart, type ChartProps } from "../shared/chart";
+import { schemeOf, useStore } from "../shared/context";
+import { useExport } from "../shared/export";
+import { LegendItem } from "../shared/legend";
+import { MapView } from "../shared/memory-map/memory-map-view";
+import { PoolPanel } from "./pool-panel";
+import { PARTS, RATIOS, ratiosSpec, seriesColour, seriesFill, showsCapacity, sizesSpec } from "./pool-spec";
+import { AboutGrowth, Missing, NoSnapshots, PoolGrowth } from "./pool-words";
+import { Fault, Nothing } from "../shared/states";
+import { useStepsChart } from "../shared/steps-chart";
+
+/** The memory map of a traced step, or why there is none. */
+function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummary }) {
+  const store = useStore();
+  const { device, step, phase } = snapshot;
+  useLayoutEffect(() => store.wantMapsIn(run, device), [run, device]);
+  const { value, error } = store.mapsIn(run, device);
+  if (error !== null) return <Fault sentence={error} retry={() => void store.reload()} />;
+  if (value === null) return null;
+  if (value.some((map) => map.step === step && map.phase === phase)) return <MapView run={run} place={{ device, step, phase }} />;
+  const others = value.flatMap((map) => (map.step === null ? [] : [map.step]));
+  return (
+    <section class="map" aria-label="Memory map">
+      <h2>Memory map</h2>
+      <p class="small" data-testid="no-map">
+        {others.length === 0
+          ? "Unknown: no traced step of this device has a memory map."
+          : `Unknown: the trace of step ${step} has no memory map. Memory maps exist for ${
+              others.length > 8 ? `${others.length} other steps` : `steps ${others.join(", ")}`
+            }.`}
+      </p>
+    </section>
+  );
+}
+
+const FIGURES = [
+  "source",
+  "instant",
+  "allocated_bytes",
+  "pool_bytes",
+  "free_bytes",
+  "free_largest",
+  "free_other",
+  "unreserved",
+  "fragmentation",
+  "utilisation",
+  "rounding_bytes",
+] as const satisfies readonly (keyof PoolFacts)[];
+
+function poolFile(pool: PoolSteps): Table {
+  return {
+    columns: ["step", ...FIGURES],
+    rows: Array.from({ length: pool.rows }, (_, row) => {
+      const facts = poolFacts(pool, row);
+      return [facts.step, ...FIGURES.map((name) => facts[name])];
+    }),
+  };
+}
+
+const hasSource = (pool: PoolSteps, source: PoolSource): boolean => pool.pool_source.includes(pool.sources.indexOf(source));
+
+function SizesLegend({ pool }: { pool: PoolSteps }) {
+  const scheme = schemeOf(useStore());
+  const instant = usualInstant(pool);
+  const known = hasSource(pool, "measured") || hasSource(pool, "traced");
+  return (
+    <p class="legend">
+      <LegendItem kind="line colour" colour={seriesColour("allocated_bytes", scheme)}>
+        allocated {instantText(instant)}, every step
+      </LegendItem>
+      {known && (
+        <>
+          <LegendItem kind="fill" colour={seriesColour("free_largest", scheme)}>
+            {WORDS.free_largest.label}
+          </LegendItem>
+          <LegendItem kind="fill striped" colour={seriesColour("free_other", scheme)}>
+            {WORDS.free_other.label}
+          </LegendItem>
+          {showsCapacity(pool) && (
+            <LegendItem kind="fill" colour={seriesColour("unreserved", scheme)}>
+              {WORDS.unreserved.label}
+            </LegendItem>
+          )}
+          <LegendItem kind="line">pool</LegendItem>
+        </>
+      )}
+      {instant === "step end" && hasSource(pool, "traced") && <span>traced steps: at the peak</span>}
+      {hasSource(pool, "unknown") && <LegendItem kind="hatched">fragmentation unknown</LegendItem>}
+      <span class="hint">Drag to zoom, double-click for all, click to pin a step</span>
+    </p>
+  );
+}
+
+function RatiosLegend() {
+  const scheme = schemeOf(useStore());
+  return (
+    <p class="legend">
+      {RATIOS.map((name) => (
+        <LegendItem key={name} kind="line colour" colour={seriesColour(name, scheme)}>
+          {WORDS[name].label}
+        </LegendItem>
+      ))}
+    </p>
+  );
+}
+
+/** The row to show without a cursor or a pin: the last one with a known pool, else the last. */
+function lastKnownRow(pool: PoolSteps): number {
+  const row = pool.pool_source.findLastIndex((source) => pool.sources[source] !== "unknown");
+  return row < 0 ? pool.rows - 1 : row;
+}
+
+/** The charts of the pool; `shared` is their cursor, pin and zoom. */
+function Charts({ pool, specs, shared }: { pool: PoolSteps; specs: Specs; shared: Omit<ChartProps, "label" | "spec"> }) {
+  const known = pool.pool_source.some((source) => pool.sources[source] !== "unknown");
+  const label = known ? "Pool over steps: allocated bytes and free chunks." : "Allocated bytes over steps.";
+  return (
+    <>
+      <Chart {...shared} height="medium" label={label} spec={specs.sizes} />
+      <SizesLegend pool={pool} />
+      {known && (
+        <>
+          <Chart {...shared} height="small" label="Fragmentation and utilisation of the pool over steps." spec={specs.ratios} />
+          <RatiosLegend />
+        </>
+      )}
+    </>
+  );
+}
+
+interface Specs {
+  sizes: PlotSpec;
+  ratios: PlotSpec;
+}
+
+function useSpecs(pool: PoolSteps, run: RunInfo | null): Specs {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const choices = store.choices.value;
+  const [first, last] = [run?.first_step ?? null, run?.last_step ?? null];
+  return useMemo(() => {
+    const span = first === null || last === null ? null : ([first, last] as const);
+    return { sizes: sizesSpec(pool, choices, scheme, span), ratios: ratiosSpec(pool, choices, scheme, span) };
+  }, [pool, choices.axis, choices.zoom, scheme, first, last]);
+}
+
+export function FragmentationView({ pool, list }: { pool: PoolSteps; list: readonly SnapshotSummary[] }) {
+  const run = useStore().primary.value;
+  const specs = useSpecs(pool, run);
+  const ofPhase = useMemo(() => list.filter(({ phase }) => phase === pool.phase).sort((a, b) => a.step - b.step), [list, pool.phase]);
+  const shared = { ...useStepsChart(pool.step, specs.sizes.x), describe: (row: number) => poolSentence(poolFacts(pool, row)) };
+  const scheme = schemeOf(useStore());
+  useExport({
+    table: () => poolFile(pool),
+    legend: () => [...PARTS, ...RATIOS].map((name) => ({ label: WORDS[name].label, fill: seriesFill(name, scheme) })),
+  });
+  if (!run) return null;
+  if (list.length === 0 && pool.growths.length === 0) return <NoSnapshots run={run} />;
+  if (pool.rows === 0) {
+    return (
+      <Nothing title={`No ${pool.phase} step of ${pool.run} was recorded on ${pool.device}`}>
+        <p>Choose another phase or device above.</p>
+      </Nothing>
+    );
+  }
+  const fixed = shared.pin ?? lastKnownRow(pool);
+  const row = shared.cursor ?? fixed;
+  const nearest =
+    ofPhase[
+      nearestIndex(
+        Float64Array.from(ofPhase, ({ step }) => step),
+        pool.step[fixed] ?? 0,
+      )
+    ];
+  const snapshot = ofPhase.find(({ step }) => step === pool.step[row]);
+  // Of the pinned step, not of each that the pointer passes: below it are more charts.
+  const finding = poolFinding(poolFacts(pool, fixed));
+  return (
+    <>
+      <div class="body">
+        <div class="picture">
+          {nearest && <DeviceMemoryBar device={nearest.device} step={nearest.step} />}
+          <Missing run={run} list={ofPhase} />
+          <Charts pool={pool} specs={specs} shared={shared} />
+          {pool.growths.length > 0 && (
+            <section class="pool-growth-section" aria-label="Pool growth">
+              <h2>Pool growth</h2>
+              <PoolGrowth pool={pool} />
+              <AboutGrowth pool={pool} />
+            </section>
+          )}
+          {finding && (
+            <ul class="findings">
+              <li>
+                <span class="sentence">{unbroken(finding)}</span>
+              </li>
+            </ul>
+          )}
+        </div>
+        <PoolPanel pool={pool} row={row} mode={snapshot ? modeLabel(snapshot.mode) : null} />
+      </div>
+      {nearest && <SnapshotMap run={run} snapshot={nearest} />}
+    </>
+  );
+}

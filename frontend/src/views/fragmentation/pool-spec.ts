@@ -1,0 +1,132 @@
+/** The pool over the steps: allocated bytes, the free chunks where they are known, and the fragmentation. Pure. */
+
+import { byteRange, cellEdges, xValues, type Range } from "../../charts/axis";
+import { barsPainter, betweenPainter } from "../../charts/band-paint";
+import { pointsPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
+import type { PlotSpec } from "../../charts/plot";
+import { capacityPainter } from "../../charts/rules";
+import { formatBytes } from "../../lib/bytes";
+import { poolFacts, unchangedPool, usualInstant, type PoolFacts, type PoolSteps } from "../../model/pool";
+import type { WordName } from "../../model/words";
+import type { Choices } from "../../state/address";
+import { INKS, type Fill, type Scheme } from "../../theme/palette";
+import { AXIS_INKS, highest, lastKnown, rangeOf, rangeOfSome } from "../shared/frame";
+
+export type PoolSeries = keyof PoolFacts & WordName;
+
+/** The parts of the capacity, from the bottom up. */
+export const PARTS = ["allocated_bytes", "free_other", "free_largest", "unreserved"] as const satisfies readonly PoolSeries[];
+export const RATIOS = ["fragmentation", "utilisation"] as const satisfies readonly PoolSeries[];
+
+const COLOURS: Record<Scheme, Partial<Record<keyof PoolFacts, string>>> = {
+  light: { allocated_bytes: "#2453b8", free_largest: "#0f8a60", free_other: "#b9650b", utilisation: "#2453b8", fragmentation: "#b9650b" },
+  dark: { allocated_bytes: "#7ba2f5", free_largest: "#4fd0a0", free_other: "#f7b552", utilisation: "#7ba2f5", fragmentation: "#f7b552" },
+};
+
+export const seriesColour = (name: keyof PoolFacts, scheme: Scheme): string => {
+  const ink = INKS[scheme];
+  return COLOURS[scheme][name] ?? (name === "unreserved" ? ink.idle : ink.line);
+};
+
+export const seriesFill = (name: keyof PoolFacts, scheme: Scheme): Fill => ({
+  colour: seriesColour(name, scheme),
+  pattern: name === "free_other" ? "diagonal" : "plain",
+});
+
+interface Frame {
+  common: Omit<PlotSpec, "yKind" | "yMax" | "painters">;
+  edges: Float64Array;
+  range: Range;
+}
+
+function frameOf(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): Frame {
+  const x = xValues(choices.axis, pool.step, pool.wall_time, pool.wall_time.find((time) => !Number.isNaN(time)) ?? 0);
+  const edges = cellEdges(x);
+  const range = rangeOfSome(pool.step, x, choices, span) ?? rangeOf(edges);
+  return { common: { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] }, edges, range };
+}
+
+const where = (column: Float64Array, keep: (row: number) => boolean): Float64Array => column.map((value, row) => (keep(row) ? value : NaN));
+
+/** Known rows without a neighbour of the same source: their cells may be too narrow to see. */
+const singleRows = (facts: readonly PoolFacts[]): number[] =>
+  Array.from(facts.keys()).filter((row) => {
+    const source = facts[row]?.source;
+    return source !== "unknown" && facts[row - 1]?.source !== source && facts[row + 1]?.source !== source;
+  });
+
+/** One figure of every row; NaN where unknown. */
+const columnOf = (facts: readonly PoolFacts[], name: PoolSeries): Float64Array => Float64Array.from(facts, (one) => one[name] ?? NaN);
+
+/** The part between two heights where both are known, and at least a bar at single rows. */
+function partPainters(
+  edges: Float64Array,
+  single: readonly number[],
+  low: Float64Array,
+  high: Float64Array,
+  fill: Fill,
+  ground: string,
+): Painter[] {
+  const band: BandFill = { ...fill, muted: false };
+  return [betweenPainter(edges, low, high, band, ground, 1), barsPainter(edges, single, low, high, band, ground)];
+}
+
+/** Whether the capacity lies inside the chart, so that unreserved bytes are drawn. */
+export const showsCapacity = (pool: PoolSteps): boolean => {
+  const capacity = lastKnown(pool.capacity_bytes);
+  const most = [pool.peak_bytes, pool.pool_bytes].map((column) => column.reduce((found, value) => (value > found ? value : found), 0));
+  return byteRange(Math.max(...most), capacity).capacityInside;
+};
+
+export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
+  const { common, edges, range } = frameOf(pool, choices, scheme, span);
+  const { background, faint, line, capacity: capacityInk } = INKS[scheme];
+  const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
+  const isKnown = (row: number): boolean => facts[row]?.source !== "unknown";
+  const every = usualInstant(pool) === "peak" ? pool.peak_bytes : pool.in_use_bytes;
+  const allocated = where(columnOf(facts, "allocated_bytes"), isKnown);
+  const split = allocated.map((value, row) => value + (facts[row]?.free_other ?? NaN));
+  const capacity = lastKnown(pool.capacity_bytes);
+  const unchanged = unchangedPool(pool);
+  const top = Math.max(...[every, allocated, pool.pool_bytes].map((column) => highest(column, common.x, range)));
+  const { max, capacityInside } = byteRange(top, capacity);
+  const zero = new Float64Array(pool.rows);
+  const solid = { colour: line, width: 1.5, dash: [] };
+  const single = singleRows(facts);
+  const part = (name: PoolSeries, low: Float64Array, high: Float64Array): Painter[] =>
+    partPainters(edges, single, low, high, seriesFill(name, scheme), background);
+  const painters = [
+    betweenPainter(edges, zero, every, { ...seriesFill("allocated_bytes", scheme), muted: false }, background, 0.3),
+    // The pool is the same on both sides; the split of its free bytes is unknown.
+    betweenPainter(edges, every, unchanged, { colour: faint, pattern: "hatched", muted: false }, background, 0.45),
+    ...(capacityInside ? part("unreserved", pool.pool_bytes, where(pool.capacity_bytes, isKnown)) : []),
+    ...part("allocated_bytes", zero, allocated),
+    ...part("free_other", allocated, split),
+    ...part("free_largest", split, pool.pool_bytes),
+    stepPainter(edges, every, { colour: seriesColour("allocated_bytes", scheme), width: 1.75, dash: [] }),
+    stepPainter(edges, unchanged, { ...solid, colour: faint, width: 1 }),
+    stepPainter(edges, pool.pool_bytes, solid),
+  ];
+  if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, capacityInk));
+  return { ...common, yKind: "bytes", yMax: max, painters };
+}
+
+export function ratiosSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
+  const { common, edges } = frameOf(pool, choices, scheme, span);
+  const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
+  const single = new Set(singleRows(facts));
+  const painters = RATIOS.flatMap((name) => {
+    const column = columnOf(facts, name);
+    const style = { colour: seriesColour(name, scheme), width: 1.75, dash: [] };
+    const lines = (["traced", "measured"] as const).map((source) =>
+      stepPainter(
+        edges,
+        where(column, (row) => facts[row]?.source === source && !single.has(row)),
+        style,
+      ),
+    );
+    const points = where(column, (row) => single.has(row));
+    return [...lines, pointsPainter(common.x, points, style.colour)];
+  });
+  return { ...common, yKind: "share", yMax: 1.04, painters };
+}

@@ -1,0 +1,185 @@
+/** Memory of frozen and trainable layers over steps, and the effect of unfreezing. */
+
+import { useMemo } from "preact/hooks";
+
+import { formatBytes, type Unit } from "../../lib/bytes";
+import { plural, unbroken } from "../../lib/format";
+import { categoryLabel, categoryMeaning } from "../../model/categories";
+import { effectSentence, effects, isFreezing } from "../../model/changes";
+import { SIDES, costSentences, splitBySide, type Side, type SidePart } from "../../model/frozen";
+import type { LedgerTotals } from "../../model/ledger-totals";
+import { at, peakRow, type Overview } from "../../model/overview";
+import { Chart } from "../shared/chart";
+import { schemeOf, useStore } from "../shared/context";
+import { useExport } from "../shared/export";
+import { useCategoryRow, useFocus, type Focus } from "../shared/focus";
+import { startOf } from "../shared/frame";
+import { frozenPicture, sideFill, sideKey } from "./frozen-spec";
+import { Figure, FigureTable } from "../shared/figures";
+import { StackLegend } from "../shared/legend";
+import { useOverviewChart } from "../shared/steps-chart";
+import { PanelHead, Provenance, Totals, sourceOf, panelUnit } from "../shared/step-panel";
+
+const HEADINGS: Record<Side, string> = {
+  frozen: "Frozen layers",
+  trainable: "Trainable layers",
+  other: "Other",
+};
+
+const MEANINGS: Record<Side, string> = {
+  frozen: "memory of layers whose weights are not trained, and frozen weights",
+  trainable: "memory of layers whose weights are trained: weights, gradients, optimizer slots, activations",
+  other: "memory that is not tied to a layer, or whose layer is unknown",
+};
+
+interface PartsProps {
+  parts: readonly SidePart[];
+  row: number;
+  unit: Unit;
+  peak: number | null;
+  focus: Focus;
+  hover: (key: string | null) => void;
+  source: string;
+}
+
+function Parts({ parts, row, unit, peak, focus, hover, source }: PartsProps) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const common = { unit, source };
+  const ofCategory = useCategoryRow(hover);
+  return (
+    <>
+      {[...SIDES].reverse().map((side) => {
+        const own = parts.filter((part) => part.side === side);
+        const total = own.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
+        return (
+          <tbody key={side} class="side">
+            <Figure
+              {...common}
+              strong
+              name={side}
+              label={HEADINGS[side]}
+              hint={MEANINGS[side]}
+              bytes={total}
+              share={peak ? total / peak : null}
+              focused={focus.hovered === side}
+              onFocus={(focused) => hover(focused ? side : null)}
+            />
+            {[...own].reverse().map((part) => {
+              const bytes = part.bytes[row] ?? null;
+              const key = sideKey(part);
+              return (
+                <Figure
+                  {...common}
+                  key={key}
+                  name={key}
+                  label={categoryLabel(part.category)}
+                  hint={categoryMeaning(part.category)}
+                  bytes={bytes}
+                  share={peak && bytes !== null ? bytes / peak : null}
+                  fill={sideFill(part, scheme)}
+                  focused={focus.hovered === key}
+                  {...ofCategory(key, part.category)}
+                />
+              );
+            })}
+          </tbody>
+        );
+      })}
+    </>
+  );
+}
+
+/** Sentences on the cost of both parts and of unfreezing, at the pinned step: they do not change under the pointer. */
+function Costs({ overview, parts, row }: { overview: Overview; parts: readonly SidePart[]; row: number }) {
+  const sentences = useMemo(() => costSentences(overview, parts, row), [overview, parts, row]);
+  return (
+    <ul class="findings" aria-label="Cost of frozen and trainable layers" data-testid="costs" data-step={at(overview.step, row) ?? ""}>
+      {sentences.map((sentence) => (
+        <li key={sentence}>
+          <span class="sentence">{unbroken(sentence)}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Changes({ overview }: { overview: Overview }) {
+  const store = useStore();
+  const whole = store.whole.value.value ?? overview;
+  const all = useMemo(() => effects(whole), [whole]);
+  // Layer tables of the first two steps count as one: the first step builds the optimizer.
+  const first = whole.changes.filter(({ step }) => step <= (whole.changes[0]?.step ?? 0) + 1).at(-1);
+  if (!first) return <p class="legend">Frozen and trainable layers are unknown: no layer table was recorded.</p>;
+  return (
+    <ul class="findings" aria-label="Changes of trainable layers" data-testid="changes">
+      <li>
+        <span class="sentence">
+          From step {whole.changes[0]?.step}: {plural(first.frozen_layers, "frozen layer")} with {formatBytes(first.frozen_weight_bytes)} of
+          weights, {plural(first.trainable_layers, "trainable layer")} with {formatBytes(first.trainable_weight_bytes)}.
+        </span>
+      </li>
+      {all.map((effect) => (
+        <li key={effect.step} class={isFreezing(effect) ? "change" : ""}>
+          <button type="button" title={`Show step ${effect.step}`} onClick={() => store.choose({ step: effect.step })}>
+            {unbroken(effectSentence(effect))}
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** `totals`: sums of the ledgers of traced steps. */
+export function FrozenView({ overview, totals }: { overview: Overview; totals: LedgerTotals }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const choices = store.choices.value;
+  const { focus, hover } = useFocus();
+  const start = startOf(store.whole.value.value ?? overview);
+  const parts = useMemo(() => splitBySide(overview, totals), [overview, totals]);
+  const { spec, places } = useMemo(
+    () => frozenPicture(overview, parts, start, choices, scheme, focus),
+    [overview, parts, start, choices.axis, choices.zoom, scheme, focus],
+  );
+  const { chart, row } = useOverviewChart(overview, places);
+  const pinnedRow = chart.pin ?? Math.max(peakRow(overview), 0);
+  useExport({
+    table: () => ({
+      columns: ["step", ...parts.map(sideKey)],
+      rows: [...overview.step].map((step, index) => [step, ...parts.map(({ bytes }) => bytes[index] ?? null)]),
+    }),
+    legend: () => parts.map((part) => ({ label: `${part.side}: ${categoryLabel(part.category)}`, fill: sideFill(part, scheme) })),
+  });
+  const unit = panelUnit(overview);
+  return (
+    <div class="body">
+      <div class="picture">
+        <Chart
+          label={`Memory of ${overview.run} on ${overview.device} in frozen and trainable layers over steps.`}
+          spec={spec}
+          {...chart}
+        />
+        <StackLegend overview={overview} validation={false} />
+        <Changes overview={overview} />
+        <Costs overview={overview} parts={parts} row={pinnedRow} />
+      </div>
+      <aside class="panel" aria-label="Figures of one step">
+        <PanelHead overview={overview} row={row} unit={unit} />
+        <Provenance overview={overview} row={row} />
+        <FigureTable testid="sides">
+          <Parts
+            parts={parts}
+            row={row}
+            unit={unit}
+            peak={at(overview.peak_bytes, row)}
+            focus={focus}
+            hover={hover}
+            source={sourceOf(overview, row)}
+          />
+          <Totals overview={overview} row={row} unit={unit} />
+        </FigureTable>
+      </aside>
+    </div>
+  );
+}

@@ -1,0 +1,216 @@
+/** A layer's own page: its bytes over traced steps, its shapes, and the formula of each figure. */
+
+import { useLayoutEffect, useMemo } from "preact/hooks";
+
+import type { PlotSpec } from "../../charts/plot";
+import { formatBytes, formatCount, formatExact, unitOf } from "../../lib/bytes";
+import { formatShare } from "../../lib/format";
+import type { Table } from "../../lib/table";
+import { categoryLabel, categoryMeaning, type Category } from "../../model/categories";
+import { formula } from "../../model/formula";
+import { outputFacts, shapeText } from "../../model/layer-figures";
+import type { LayerRow } from "../../model/layers";
+import type { LedgerTotals } from "../../model/ledger-totals";
+import { shortName } from "../../model/names";
+import { at } from "../../model/overview";
+import { fillOf } from "../../theme/palette";
+import { Chart } from "../shared/chart";
+import { schemeOf, useStore } from "../shared/context";
+import { useExport } from "../shared/export";
+import { Figure, FigureTable, UnitButton, useExact } from "../shared/figures";
+import { useCategoryRow, useFocus, type Focus } from "../shared/focus";
+import { layerSpec, layerSteps, totalOf, type LayerSteps } from "./layer-spec";
+import { Nothing } from "../shared/states";
+import { useStepsChart } from "../shared/steps-chart";
+import { tipOf } from "../shared/tips";
+
+/** A traced step, and the layer as it was then. */
+interface Moment {
+  steps: LayerSteps;
+  row: number;
+  table: LayerRow | null;
+  optimizer: string | null;
+}
+
+interface TableProps {
+  /** The step under the pointer. */
+  shown: Moment;
+  /** The pinned one. */
+  fixed: Moment;
+  focus: Focus;
+  hover: (key: string | null) => void;
+}
+
+/** The formula of each figure at the pinned step: the list does not change its length under the pointer. */
+function Formulas({ steps, row, table, optimizer }: Moment) {
+  return (
+    <section>
+      <h3>
+        Formulas <span class="small">step {at(steps.step, row) ?? "?"}</span>
+      </h3>
+      <dl class="facts" data-testid="formulas">
+        {steps.parts
+          .map(({ category, bytes }) => ({ category, bytes: bytes[row] ?? 0 }))
+          .filter(({ bytes }) => bytes > 0)
+          .map(({ category, bytes }) => (
+            <div key={category}>
+              <dt>
+                {categoryLabel(category)} {formatBytes(bytes)}
+              </dt>
+              <dd>{formula(category, table, optimizer, bytes)}</dd>
+            </div>
+          ))}
+      </dl>
+    </section>
+  );
+}
+
+function Figures({ shown, fixed, focus, hover }: TableProps) {
+  const { steps, row, table, optimizer } = shown;
+  const scheme = schemeOf(useStore());
+  const total = totalOf(steps, row);
+  const whole = at(steps.in_use_bytes, row);
+  const unit = unitOf(total);
+  const common = { unit };
+  const ofCategory = useCategoryRow(hover);
+  const traced = `traced at the peak of step ${at(steps.step, row) ?? "?"}`;
+  const source = (category: Category, bytes: number): string =>
+    bytes === 0 ? traced : `${formula(category, table, optimizer, bytes)}\n${traced}`;
+  return (
+    <aside class="panel" aria-label="Figures of the layer at one step">
+      <header class="panel-head">
+        <h2 data-testid="step" data-step={at(steps.step, row) ?? ""}>
+          Step {at(steps.step, row) ?? "?"}
+          <UnitButton unit={unit} />
+        </h2>
+        <p class="small one-line">traced at the peak{whole && total > 0 && ` · ${formatShare(total / whole)} of it`}</p>
+      </header>
+      <FigureTable testid="layer-figures">
+        <tbody>
+          {steps.parts.map(({ category, bytes }) => (
+            <Figure
+              {...common}
+              key={category}
+              name={category}
+              label={categoryLabel(category)}
+              hint={categoryMeaning(category)}
+              source={source(category, bytes[row] ?? 0)}
+              bytes={bytes[row] ?? null}
+              share={total ? (bytes[row] ?? 0) / total : null}
+              fill={fillOf(category, null, scheme)}
+              focused={focus.hovered === category}
+              {...ofCategory(category, category)}
+            />
+          ))}
+        </tbody>
+        <tbody class="totals">
+          <Figure {...common} strong name="total" label="total" hint="sum of all categories" source={traced} bytes={total} />
+        </tbody>
+      </FigureTable>
+      <Formulas {...fixed} />
+    </aside>
+  );
+}
+
+function Output({ of }: { of: LayerRow }) {
+  const { output_bytes: bytes } = of;
+  const text = useExact() ? formatExact : formatBytes;
+  return (
+    <span class="together" data-testid="output" data-bytes={bytes ?? ""} data-tip={tipOf(bytes, ...outputFacts(of))}>
+      {bytes === null ? "size unknown" : `${text(bytes)} per batch`}
+    </span>
+  );
+}
+
+function Head({ layer, table }: { layer: string; table: LayerRow | null }) {
+  const store = useStore();
+  const known = table && [
+    table.type,
+    table.trainable ? "trainable" : "frozen",
+    `${formatCount(table.parameters)} parameters`,
+    `output ${shapeText(table) || "unknown"}`,
+  ];
+  return (
+    <header class="layer-head">
+      <button type="button" class="quiet" onClick={() => store.choose({ view: "layers" })}>
+        ← All layers
+      </button>
+      <h2 title={layer}>{shortName(layer)}</h2>
+      <p class="small">
+        {layer} · {known ? known.join(" · ") : "not in the layer table"}
+        {table && (
+          <>
+            , <Output of={table} />
+          </>
+        )}
+      </p>
+    </header>
+  );
+}
+
+const stepsFile = ({ step, parts }: LayerSteps): Table => ({
+  columns: ["step", ...parts.map(({ category }) => category)],
+  rows: [...step].map((one, index) => [one, ...parts.map(({ bytes }) => bytes[index] ?? null)]),
+});
+
+function useSpec(steps: LayerSteps, focus: Focus): PlotSpec {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const choices = store.choices.value;
+  const [from, to] = [store.primary.value?.first_step ?? null, store.primary.value?.last_step ?? null];
+  return useMemo(() => {
+    const span = from === null || to === null ? null : ([from, to] as const);
+    return layerSpec(steps, { choices, scheme, focus, span });
+  }, [steps, choices.axis, choices.zoom, scheme, focus, from, to]);
+}
+
+function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
+  const store = useStore();
+  const step = at(steps.step, row) ?? store.choices.value.step ?? 0;
+  useLayoutEffect(() => store.wantLayers(step), [step]);
+  const tables = store.layersAt(step).value;
+  const table = tables?.layers.find(({ path }) => path === layer) ?? null;
+  return { steps, row, table, optimizer: tables?.optimizer ?? null };
+}
+
+export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: string }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const { focus, hover } = useFocus();
+  const steps = useMemo(() => layerSteps(totals), [totals]);
+  const spec = useSpec(steps, focus);
+  const chart = useStepsChart(steps.step, spec.x);
+  const pinned = chart.pin ?? steps.step.length - 1;
+  const fixed = useMomentOf(steps, pinned, layer);
+  const shown = useMomentOf(steps, chart.cursor ?? pinned, layer);
+  useExport({
+    table: () => stepsFile(steps),
+    legend: () => steps.parts.map(({ category }) => ({ label: categoryLabel(category), fill: fillOf(category, null, scheme) })),
+  });
+  return (
+    <>
+      <Head layer={layer} table={fixed.table} />
+      {steps.parts.length === 0 ? (
+        <Nothing title={`The memory of ${shortName(layer)} is unknown`}>
+          <p>No traced step of this phase has it as an owner.</p>
+        </Nothing>
+      ) : (
+        <div class="body">
+          <div class="picture">
+            <Chart
+              label={`Bytes of ${layer} by category at traced steps.`}
+              spec={spec}
+              {...chart}
+              describe={(index) => `step ${at(steps.step, index) ?? "?"}: ${formatBytes(totalOf(steps, index))}`}
+            />
+            <p class="legend">
+              <span>Solid lines mark traced steps, where the breakdown is measured; lighter areas are inferred from them.</span>
+              <span class="hint">Drag to zoom, double-click for all, click to pin a step, Esc to clear</span>
+            </p>
+          </div>
+          <Figures shown={shown} fixed={fixed} focus={focus} hover={hover} />
+        </div>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,236 @@
+/** The table of layers. Only visible rows are in the document, so thousands cost no more than dozens. */
+
+import { useEffect, useMemo } from "preact/hooks";
+
+import { formatBytes, type Unit } from "../../lib/bytes";
+import { formatShare, plural } from "../../lib/format";
+import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
+import { outputFacts, shapeText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layer-figures";
+import { NOT_TIED, shortName } from "../../model/names";
+import { fillOf } from "../../theme/palette";
+import { schemeOf, useStore } from "../shared/context";
+import { Swatch, useFigureText } from "../shared/figures";
+import { useScrollWindow } from "../shared/scroll-window";
+import { tipOf } from "../shared/tips";
+
+export const ROW_HEIGHT = 28;
+
+/** Categories that some layer uses; memory not tied to a layer has a row of its own. */
+const shownCategories = (groups: readonly LayerGroup[]): Category[] =>
+  CATEGORIES.filter((category) => groups.some(({ layers }) => layers.some(({ path, bytes }) => path !== null && bytes[category] > 0)));
+
+/** "unattributed 3.0 MiB, inputs 1.5 MiB", largest first. */
+function breakdownText(layer: LayerFigures): string {
+  return CATEGORIES.filter((category) => layer.bytes[category] > 0)
+    .sort((a, b) => layer.bytes[b] - layer.bytes[a])
+    .map((category) => `${categoryLabel(category)} ${formatBytes(layer.bytes[category])}`)
+    .join(", ");
+}
+
+interface Column {
+  key: SortKey;
+  label: string;
+  hint: string;
+}
+
+type Line = { kind: "group"; group: LayerGroup } | { kind: "layer"; layer: LayerFigures };
+
+const isText = (key: SortKey): boolean => key === "path" || key === "type";
+
+function SortButton({ column, sort, choose }: { column: Column; sort: SortKey | null; choose: (key: SortKey | null) => void }) {
+  const scheme = schemeOf(useStore());
+  const { key, label, hint } = column;
+  const category = CATEGORIES.find((name) => name === key);
+  const sorted = sort === key;
+  const [first, ...rest] = label.split(" ");
+  return (
+    <th scope="col" class={isText(key) ? "" : "number"} aria-sort={sorted ? (isText(key) ? "ascending" : "descending") : "none"}>
+      <button type="button" title={hint} onClick={() => choose(sorted ? null : key)}>
+        <span class="together">
+          {category && <Swatch fill={fillOf(category, null, scheme)} />}
+          {first}
+        </span>{" "}
+        {rest.join(" ")}
+        {sorted && (
+          <span class="arrow" aria-hidden="true">
+            {isText(key) ? " ▲" : " ▼"}
+          </span>
+        )}
+      </button>
+    </th>
+  );
+}
+
+function Header({ columns, sort, choose }: { columns: readonly Column[]; sort: SortKey | null; choose: (key: SortKey | null) => void }) {
+  const button = (column: Column) => <SortButton key={column.key} column={column} sort={sort} choose={choose} />;
+  return (
+    <thead>
+      <tr>
+        {columns.slice(0, 3).map(button)}
+        <th scope="col" class="number">
+          share
+        </th>
+        {columns.slice(3).map(button)}
+        <th scope="col">output shape</th>
+      </tr>
+    </thead>
+  );
+}
+
+interface BytesProps {
+  name: Category | "total";
+  bytes: number;
+  unit: Unit;
+  tip: string;
+  chosen?: boolean;
+}
+
+function Bytes({ name, bytes, unit, tip, chosen }: BytesProps) {
+  const text = useFigureText(unit);
+  return (
+    <td class={chosen ? "number chosen" : "number"} data-figure={name} data-bytes={bytes} data-tip={tip}>
+      {bytes !== 0 && text(bytes)}
+    </td>
+  );
+}
+
+/** The size of a layer's output. */
+function Output({ layer, unit }: { layer: LayerFigures; unit: Unit }) {
+  const text = useFigureText(unit);
+  if (layer.path === null) return <td />;
+  const { output_bytes: bytes } = layer;
+  return (
+    <td class="number output" data-bytes={bytes ?? ""} data-tip={tipOf(bytes, ...outputFacts(layer))}>
+      {bytes === null ? "–" : text(bytes)}
+    </td>
+  );
+}
+
+/** The formula and the source of a figure; without a category, of the total. */
+export type Explain = (of: LayerFigures | LayerGroup, category: Category | null) => string;
+
+interface RowProps<T> {
+  of: T;
+  categories: readonly Category[];
+  unit: Unit;
+  total: number;
+  /** The formula and the source of a category's figure. */
+  explain: Explain;
+}
+
+function Cells({ of, categories, unit, total, explain }: RowProps<LayerFigures | LayerGroup>) {
+  const { category: selected } = useStore().choices.value;
+  return (
+    <>
+      <Bytes name="total" bytes={of.total} unit={unit} tip={tipOf(of.total, explain(of, null))} />
+      <td class="number share">{total ? formatShare(of.total / total) : ""}</td>
+      {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
+      {categories.map((category) => (
+        <Bytes
+          key={category}
+          name={category}
+          bytes={of.bytes[category]}
+          unit={unit}
+          tip={tipOf(of.bytes[category], explain(of, category))}
+          chosen={category === selected}
+        />
+      ))}
+    </>
+  );
+}
+
+function GroupRow(props: RowProps<LayerGroup>) {
+  const { title, layers } = props.of;
+  return (
+    <tr class="subtotal" data-group={title}>
+      <th scope="rowgroup" title={title ?? ""}>
+        {title}
+      </th>
+      <td>{plural(layers.length, "layer")}</td>
+      <Cells {...props} />
+      <td />
+    </tr>
+  );
+}
+
+function LayerRow(props: RowProps<LayerFigures>) {
+  const store = useStore();
+  const { path, type, trainable } = props.of;
+  const selected = path !== null && path === store.choices.value.layer;
+  const output = path === null ? breakdownText(props.of) : shapeText(props.of);
+  return (
+    <tr class={selected ? "selected" : ""} data-layer={path ?? ""}>
+      <th scope="row" title={path ?? NOT_TIED}>
+        {path === null ? (
+          NOT_TIED
+        ) : (
+          <button type="button" class="layer-name" aria-pressed={selected} onClick={() => store.choose({ layer: selected ? null : path })}>
+            {shortName(path)}
+          </button>
+        )}
+        {trainable === false && <span class="tag"> frozen</span>}
+      </th>
+      <td title={type ?? ""}>{type ?? ""}</td>
+      <Cells {...props} />
+      <td class="shape" title={output}>
+        {output}
+      </td>
+    </tr>
+  );
+}
+
+interface LayerTableProps {
+  groups: readonly LayerGroup[];
+  unit: Unit;
+  total: number;
+  sort: SortKey | null;
+  onSort: (key: SortKey | null) => void;
+  explain: Explain;
+}
+
+export function LayerTable({ groups, unit, total, sort, onSort, explain }: LayerTableProps) {
+  const store = useStore();
+  const { layer: selected } = store.choices.value;
+  const categories = useMemo(() => shownCategories(groups), [groups]);
+  const lines = useMemo(
+    () =>
+      groups.flatMap((group): Line[] => [
+        ...(group.title === null ? [] : [{ kind: "group" as const, group }]),
+        ...group.layers.map((layer) => ({ kind: "layer" as const, layer })),
+      ]),
+    [groups],
+  );
+  const { host, first, last, reveal, onScroll } = useScrollWindow(lines.length, ROW_HEIGHT);
+  useEffect(() => {
+    if (selected !== null) reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === selected));
+  }, [selected, lines]);
+  const columns: Column[] = [
+    { key: "path", label: "layer", hint: "Sort by name" },
+    { key: "type", label: "type", hint: "Sort by type" },
+    { key: "total", label: "total", hint: "Sum of all categories" },
+    { key: "output_bytes", label: "output", hint: "Output size per batch" },
+    ...categories.map((category) => ({ key: category, label: categoryLabel(category), hint: categoryMeaning(category) })),
+  ];
+  const shared = { categories, unit, total, explain };
+  const filler = (rows: number) => rows > 0 && <tr aria-hidden="true" style={{ height: `${rows * ROW_HEIGHT}px` }} />;
+  return (
+    <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Layers">
+      <table class="layers" data-testid="layers" aria-rowcount={lines.length}>
+        <Header columns={columns} sort={sort} choose={onSort} />
+        <tbody>
+          {filler(first)}
+          {lines
+            .slice(first, last)
+            .map((line, index) =>
+              line.kind === "group" ? (
+                <GroupRow key={`group ${line.group.title ?? ""}`} of={line.group} {...shared} />
+              ) : (
+                <LayerRow key={line.layer.path ?? `none ${index + first}`} of={line.layer} {...shared} />
+              ),
+            )}
+          {filler(lines.length - last)}
+        </tbody>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,147 @@
+/** Bytes of all layers at one step: a treemap and a table. */
+
+import { useEffect, useMemo } from "preact/hooks";
+
+import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
+import { plural } from "../../lib/format";
+import type { Table } from "../../lib/table";
+import { CATEGORIES, categoryMeaning, type Category } from "../../model/categories";
+import { formula } from "../../model/formula";
+import { GROUPINGS, groupLayers, layerFigures, shapeText, type LayerFigures, type LayerGroup } from "../../model/layer-figures";
+import type { LayersAnswer } from "../../model/layers";
+import { NOT_TIED, shortName } from "../../model/names";
+import { at, peakRow, provenance, rowOfStep, type Overview } from "../../model/overview";
+import { matcher } from "../../state/selection";
+import { schemeOf, useStore } from "../shared/context";
+import { useExport } from "../shared/export";
+import { UnitButton } from "../shared/figures";
+import { LayerTable, type Explain } from "./layer-table";
+import { Search } from "../shared/search";
+import { Fault, Nothing, Skeleton } from "../shared/states";
+import { Segments } from "../shared/segments";
+import { Treemap, TreemapDrawing } from "./treemap";
+
+/** The layer table and the ledger of a row: from its own trace, otherwise from the trace of its breakdown. */
+function useFigures(overview: Overview, row: number) {
+  const store = useStore();
+  const source = provenance(overview, row);
+  const ref = source.kind === "layer table" ? null : source.snapshot;
+  const step = ref?.step ?? at(overview.step, row) ?? 0;
+  useEffect(() => {
+    if (ref) store.wantSnapshot(ref);
+    store.wantLayers(step);
+  }, [ref, step]);
+  const table = store.layersAt(step);
+  const snapshot = ref ? store.snapshotOf(ref) : null;
+  const ledger = snapshot?.value?.ledger ?? null;
+  const ready = table.error !== null || (table.value !== null && (snapshot === null || snapshot.value !== null || snapshot.error !== null));
+  const layers = useMemo(() => layerFigures(table.value, ledger), [table.value, ledger]);
+  return { layers, ref, step, ready, error: snapshot?.error ?? table.error, table: table.value };
+}
+
+function Source({ overview, row, step, traced }: { overview: Overview; row: number; step: number; traced: boolean }) {
+  const own = at(overview.step, row);
+  if (!traced) return <p class="small">Step {step}: no step traced yet; only weights and optimizer state are known (layer table).</p>;
+  return (
+    <p class="small" data-testid="layers-step" data-step={step}>
+      Step {own ?? "?"}: {own === step ? "" : `breakdown from step ${step}, `}traced at {own === step ? "its peak" : "that step's peak"}.
+      Pin another step in the overview to show it here.
+    </p>
+  );
+}
+
+/** The formula of a figure, from the layer table's shapes, dtypes and optimizer, and the figure's source. */
+function explainer(table: LayersAnswer | null, traced: boolean, step: number): Explain {
+  const rows = new Map((table?.layers ?? []).map((layer) => [layer.path, layer]));
+  const source = traced ? `traced at the peak of step ${step}` : "from the layer table (Keras)";
+  const madeOf = (of: LayerFigures | LayerGroup, category: Category): string => {
+    if ("title" in of) return "sum of the layers in the group";
+    if (of.path === null || of.bytes[category] === 0) return "";
+    return formula(category, rows.get(of.path) ?? null, table?.optimizer ?? null, of.bytes[category]);
+  };
+  return (of, category) => {
+    if (category === null) return `total of all categories\n${source}`;
+    return [categoryMeaning(category), madeOf(of, category), source].filter(Boolean).join("\n");
+  };
+}
+
+const layerFile = (layers: readonly LayerFigures[]): Table => ({
+  columns: ["layer", "type", "trainable", "parameters", "output", "output_bytes", "total_bytes", ...CATEGORIES],
+  rows: layers.map((layer) => [
+    layer.path,
+    layer.type,
+    layer.trainable,
+    layer.parameters,
+    shapeText(layer),
+    layer.output_bytes,
+    layer.total,
+    ...CATEGORIES.map((category) => layer.bytes[category]),
+  ]),
+});
+
+/** Search and grouping, and the number of layers found. */
+function LayersBar({ said, unit }: { said: string; unit: Unit }) {
+  const store = useStore();
+  const { grouping, layer } = store.choices.value;
+  return (
+    <div class="layers-bar">
+      <Search label="Search layers by regular expression" placeholder="Search layers (regex)" />
+      <Segments label="group by" options={GROUPINGS} chosen={grouping} choose={(chosen) => store.choose({ grouping: chosen })} />
+      <span class="small" role="status">
+        {said}
+      </span>
+      {layer !== null && (
+        <button type="button" class="quiet" onClick={() => store.choose({ view: "layer" })}>
+          Open {shortName(layer)}
+        </button>
+      )}
+      <UnitButton unit={unit} />
+    </div>
+  );
+}
+
+export function LayersView({ overview }: { overview: Overview }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const { step: pinned, search, grouping, sort } = store.choices.value;
+  const row = pinned === null ? Math.max(peakRow(overview), 0) : rowOfStep(overview, pinned);
+  const { layers, ref, step, ready, error, table } = useFigures(overview, row);
+  const explain = useMemo(() => explainer(table, ref !== null, step), [table, ref !== null, step]);
+  const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
+  const match = useMemo(() => matcher(search), [search]);
+  const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? NOT_TIED} ${layer.type ?? ""}`)), [layers, match]);
+  const groups = useMemo(() => groupLayers(shown, grouping, sort), [shown, grouping, sort]);
+  const title = `Memory of ${overview.run} at step ${step} by layer`;
+  useExport({
+    table: () => layerFile(shown),
+    drawing: () => <TreemapDrawing layers={shown} total={total} title={title} scheme={scheme} />,
+  });
+  if (!ready) return <Skeleton />;
+  const fault = error !== null && <Fault sentence={error} retry={() => void store.reload()} />;
+  if (layers.length === 0)
+    return (
+      fault || (
+        <Nothing title="The layers are unknown">
+          <p>Pass the model to the recorder: it then records the layer table.</p>
+        </Nothing>
+      )
+    );
+  const sum = shown.reduce((bytes, layer) => bytes + layer.total, 0);
+  const unit = unitOf(layers.reduce((most, { total: held, output_bytes: output }) => Math.max(most, held, output ?? 0), 0));
+  return (
+    <div class="layers-view">
+      {fault}
+      <LayersBar said={match.fault ?? `${plural(shown.length, "row")}, ${formatBytes(sum)} of ${formatBytes(total)}`} unit={unit} />
+      <Source overview={overview} row={row} step={step} traced={ref !== null} />
+      <Treemap layers={shown} total={total} />
+      <LayerTable
+        groups={groups}
+        unit={unit}
+        total={total}
+        sort={sort}
+        explain={explain}
+        onSort={(chosen) => store.choose({ sort: chosen })}
+      />
+    </div>
+  );
+}

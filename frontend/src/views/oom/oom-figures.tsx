@@ -1,0 +1,183 @@
+/** The parts of a post-mortem: request, figures, memory by category and layer, possible fixes. */
+
+import { useMemo } from "preact/hooks";
+
+import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
+import { formatWallTime, unbroken } from "../../lib/format";
+import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
+import { NOT_TIED, distinctNames } from "../../model/names";
+import type { Oom } from "../../model/oom";
+import { owners } from "../../model/snapshot";
+import { WORDS } from "../../model/words";
+import { INKS, fillOf } from "../../theme/palette";
+import { schemeOf, useStore } from "../shared/context";
+import { Figure, FigureTable, UnitButton, WordFigure } from "../shared/figures";
+import { useCategoryRow } from "../shared/focus";
+import { tipOf } from "../shared/tips";
+
+const LAYERS = 12;
+
+/** The pool at the failure beside the request, all on one scale. */
+export function Request({ oom }: { oom: Oom }) {
+  const scheme = schemeOf(useStore());
+  const { in_use_bytes: used, largest_free_bytes: largest, free_bytes: free, requested_bytes: requested } = oom;
+  if (used === null || largest === null || free === null || requested === null) return null;
+  const total = Math.max(used + free, requested);
+  const width = (bytes: number) => ({ width: `${(bytes / total) * 100}%` });
+  const rest = free - largest;
+  return (
+    <div class="request" aria-hidden="true">
+      <span class="small">pool</span>
+      <div class="memory-bar">
+        <i
+          class="fill plain pool"
+          style={{ ...width(used), "--fill": INKS[scheme].faint }}
+          data-tip={tipOf(used, WORDS.in_use_bytes.meaning)}
+        />
+        <i
+          class="fill plain pool"
+          style={{ ...width(largest), "--fill": INKS[scheme].idle }}
+          data-tip={tipOf(largest, WORDS.free_largest.meaning)}
+        />
+        {rest > 0 && (
+          <i
+            class="fill diagonal pool"
+            style={{ ...width(rest), "--fill": INKS[scheme].idle }}
+            data-tip={tipOf(rest, WORDS.free_other.meaning)}
+          />
+        )}
+      </div>
+      <span class="small">request</span>
+      <div class="memory-bar bare">
+        <i
+          class="fill plain"
+          style={{
+            ...width(requested),
+            "--fill": INKS[scheme].accent,
+            marginLeft: `${(Math.min(used, total - requested) / total) * 100}%`,
+          }}
+        />
+      </div>
+    </div>
+  );
+}
+
+const POOL_WORDS = ["requested_bytes", "in_use_bytes", "free_bytes", "pool_bytes", "capacity_bytes"] as const;
+
+export function Facts({ oom }: { oom: Oom }) {
+  const unit: Unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
+  const when = "at the failure";
+  const words: [string, string | null][] = [
+    ["operation", oom.op],
+    ["layer", oom.layer],
+    ["tensor", oom.shape],
+  ];
+  return (
+    <aside class="panel" aria-label="Figures of the failure">
+      <header class="panel-head">
+        <h2>
+          At the failure
+          <UnitButton unit={unit} />
+        </h2>
+        <p class="small">{formatWallTime(oom.wall_time)}</p>
+      </header>
+      <FigureTable testid="oom-figures">
+        <tbody>
+          {POOL_WORDS.map((word) => (
+            <WordFigure key={word} word={word} bytes={oom[word]} unit={unit} when={when} />
+          ))}
+          <Figure
+            name="largest_free_bytes"
+            label={WORDS.free_largest.label}
+            hint={WORDS.free_largest.meaning}
+            source={`${WORDS.free_largest.source}, ${when}`}
+            bytes={oom.largest_free_bytes}
+            unit={unit}
+          />
+        </tbody>
+      </FigureTable>
+      <dl class="facts">
+        {words.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value ?? "unknown"}</dd>
+          </div>
+        ))}
+      </dl>
+    </aside>
+  );
+}
+
+export function Breakdown({ oom }: { oom: Oom }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const unit = unitOf(oom.in_use_bytes ?? 0);
+  const total = oom.ledger.reduce((sum, { bytes }) => sum + bytes, 0);
+  const sums = new Map<Category, number>();
+  for (const { category, bytes } of oom.ledger) sums.set(category, (sums.get(category) ?? 0) + bytes);
+  const layers = useMemo(() => owners(oom.ledger).slice(0, LAYERS), [oom]);
+  const names = distinctNames(layers.map(({ layer }) => layer ?? NOT_TIED));
+  const common = { unit, source: "from the owners of the chunks, at the failure" };
+  const ofCategory = useCategoryRow();
+  if (oom.ledger.length === 0) return <p class="small">Memory at failure unknown: no chunk has a known owner.</p>;
+  return (
+    <div class="failure-memory">
+      <FigureTable testid="oom-categories">
+        <caption>Memory at failure, by category</caption>
+        <tbody>
+          {CATEGORIES.filter((category) => sums.has(category)).map((category) => {
+            const bytes = sums.get(category) ?? 0;
+            const fill = fillOf(category, null, scheme);
+            return (
+              <Figure
+                {...common}
+                key={category}
+                name={category}
+                label={categoryLabel(category)}
+                hint={categoryMeaning(category)}
+                {...ofCategory(category, category)}
+                bytes={bytes}
+                share={bytes / total}
+                fill={fill}
+              />
+            );
+          })}
+        </tbody>
+      </FigureTable>
+      <FigureTable testid="oom-layers">
+        <caption>Memory at failure, by layer</caption>
+        <tbody>
+          {layers.map(({ layer, bytes }, index) => (
+            <Figure
+              {...common}
+              key={layer}
+              name={`layer:${layer ?? ""}`}
+              label={names[index]}
+              hint={`${layer ?? NOT_TIED}: total of all categories`}
+              bytes={bytes}
+              share={bytes / total}
+            />
+          ))}
+        </tbody>
+      </FigureTable>
+    </div>
+  );
+}
+
+export function Fixes({ oom }: { oom: Oom }) {
+  if (oom.fixes.length === 0) return <p class="small">No fix is known.</p>;
+  return (
+    <>
+      <p class="small">Estimates from the bytes at the failure. Later requests of the step can still fail.</p>
+      <ul class="fixes" data-testid="fixes">
+        {oom.fixes.map(({ kind, sentence, bytes, enough }) => (
+          <li key={kind} data-bytes={bytes} data-tip={tipOf(bytes, sentence, "estimated from the chunks at the failure")} tabIndex={0}>
+            <span class={enough ? "enough" : "short"}>{enough ? "covers this request" : "not enough alone"}</span>
+            <span>{unbroken(sentence)}</span>
+            <span class="figure">{formatBytes(bytes)}</span>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}

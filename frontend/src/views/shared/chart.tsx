@@ -1,0 +1,206 @@
+/** A plot in the page: its size, keyboard cursor, marks above it. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+import { placeMarks, type Mark } from "../../charts/marks-layout";
+import { Plot, type PlotEvents, type PlotSpec } from "../../charts/plot";
+import { touch } from "../../lib/activity";
+
+export interface ChartMark extends Mark {
+  step: number;
+  sentence: string;
+}
+
+export interface ChartProps {
+  label: string;
+  spec: PlotSpec;
+  marks: readonly ChartMark[];
+  /** Rows of the cursor and of the pinned step, null for none. */
+  cursor: number | null;
+  pin: number | null;
+  /** The row that is described, and where the keyboard starts, without a cursor and a pin; by default the first. */
+  rest?: number;
+  /** Text for screen readers at the cursor. */
+  describe: (row: number) => string;
+  /** `value` is where the pointer stands on the y-axis, null for the keyboard. */
+  onCursor: (row: number | null, value: number | null) => void;
+  onPin: (row: number) => void;
+  onMark?: (mark: ChartMark) => void;
+  onZoom: (from: number, to: number) => void;
+  onReset: () => void;
+  onHover: (hovered: boolean) => void;
+  height?: "small" | "medium" | "large" | "timeline";
+  children?: ComponentChildren;
+}
+
+interface Box {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
+const NO_BOX: Box = { left: 0, top: 0, width: 0, height: 0 };
+
+/** Makes the plot, keeps it at the size of its host and up to date. */
+function usePlot(props: ChartProps) {
+  const host = useRef<HTMLDivElement>(null);
+  const plot = useRef<Plot | null>(null);
+  const latest = useRef(props);
+  latest.current = props;
+  const [box, setBox] = useState<Box>(NO_BOX);
+  const { spec } = props;
+
+  useLayoutEffect(() => {
+    if (!host.current) return;
+    if (plot.current?.fits(spec)) plot.current.update(spec);
+    else {
+      plot.current?.destroy();
+      const events: PlotEvents = {
+        cursor: (row, value) => latest.current.onCursor(row, value),
+        pin: (row) => latest.current.onPin(row),
+        zoom: (from, to) => latest.current.onZoom(from, to),
+        reset: () => latest.current.onReset(),
+        painted: (now) => {
+          setBox((before) => (JSON.stringify(before) === JSON.stringify(now) ? before : now));
+          touch();
+        },
+      };
+      plot.current = new Plot(host.current, spec, events);
+    }
+    touch();
+  }, [spec]);
+
+  useEffect(() => {
+    if (!host.current) return undefined;
+    const observer = new ResizeObserver(() => {
+      plot.current?.resize();
+      touch();
+    });
+    observer.observe(host.current);
+    return () => {
+      observer.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, []);
+
+  const place = (row: number | null): number | null => (row === null ? null : (spec.x[row] ?? null));
+  useLayoutEffect(() => {
+    plot.current?.show("cursor", place(props.cursor));
+    plot.current?.show("pin", place(props.pin));
+  }, [props.cursor, props.pin, spec]);
+
+  return { host, box };
+}
+
+/** Arrows move the cursor, Enter pins, plus and minus zoom around it, 0 shows all. Escape is the page's. */
+function useKeys(props: ChartProps) {
+  return (event: KeyboardEvent): void => {
+    const { spec, cursor, pin } = props;
+    const last = spec.x.length - 1;
+    const now = cursor ?? pin ?? props.rest ?? 0;
+    const stride = event.shiftKey ? 10 : 1;
+    const move = (row: number): void => props.onCursor(Math.min(Math.max(row, 0), last), null);
+    const zoom = (factor: number): void => {
+      const [from, to] = spec.range;
+      const middle = spec.x[now] ?? (from + to) / 2;
+      const half = ((to - from) / 2) * factor;
+      props.onZoom(middle - half, middle + half);
+    };
+    const pan = (share: number): void => {
+      const distance = (spec.range[1] - spec.range[0]) * share;
+      props.onZoom(spec.range[0] + distance, spec.range[1] + distance);
+    };
+    const actions: Record<string, () => void> = {
+      ArrowLeft: () => move(cursor === null ? now : now - stride),
+      ArrowRight: () => move(cursor === null ? now : now + stride),
+      Home: () => move(0),
+      End: () => move(last),
+      Enter: () => props.onPin(now),
+      " ": () => props.onPin(now),
+      "+": () => zoom(0.5),
+      "=": () => zoom(0.5),
+      "-": () => zoom(2),
+      "0": () => props.onReset(),
+      w: () => zoom(0.5),
+      s: () => zoom(2),
+      a: () => pan(-0.25),
+      d: () => pan(0.25),
+    };
+    const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
+    if (!action || last < 0) return;
+    event.preventDefault();
+    action();
+  };
+}
+
+let ruler: CanvasRenderingContext2D | null = null;
+function labelWidth(label: string): number {
+  ruler ??= document.createElement("canvas").getContext("2d");
+  if (!ruler) return label.length * 7 + 24;
+  ruler.font = '11px "Roboto", "Helvetica Neue", Arial, sans-serif';
+  return ruler.measureText(label).width + 24;
+}
+
+function Marks({ box, props }: { box: Box; props: ChartProps }) {
+  const [from, to] = props.spec.range;
+  if (box.width === 0 || props.marks.length === 0) return null;
+  const inside = props.marks.filter(({ x }) => x >= from && x <= to);
+  const place = (x: number): number => ((x - from) / (to - from)) * box.width;
+  const placed = placeMarks(
+    inside.map(({ x, label }) => ({ x: place(x), label })),
+    box.width,
+    labelWidth,
+    260,
+  );
+  return (
+    <div class="marks" style={{ left: `${box.left}px`, width: `${box.width}px` }}>
+      {placed.map(({ index, left, width, flipped, bare, label }) => {
+        const mark = inside[index] as ChartMark;
+        return (
+          <button
+            key={`${mark.step} ${mark.label}`}
+            type="button"
+            class={`mark${flipped ? " flipped" : ""}${bare ? " bare" : ""}`}
+            style={{ left: `${left}px`, width: `${width}px` }}
+            title={mark.sentence}
+            aria-label={`${label}. ${mark.sentence}`}
+            onClick={() => props.onMark?.(mark)}
+          >
+            {bare ? "" : label}
+          </button>
+        );
+      })}
+    </div>
+  );
+}
+
+export function Chart(props: ChartProps) {
+  const { host, box } = usePlot(props);
+  const keys = useKeys(props);
+  const { spec, cursor, pin } = props;
+  const row = cursor ?? pin ?? props.rest ?? 0;
+  return (
+    <div class={`chart ${props.height ?? ""}`}>
+      <Marks box={box} props={props} />
+      <div
+        ref={host}
+        class="plot"
+        role="slider"
+        tabIndex={0}
+        aria-label={props.label}
+        aria-valuemin={0}
+        aria-valuemax={Math.max(spec.x.length - 1, 0)}
+        aria-valuenow={row}
+        aria-valuetext={spec.x.length > 0 ? props.describe(row) : "no data"}
+        onKeyDown={keys}
+        onBlur={() => props.onCursor(null, null)}
+        onPointerEnter={() => props.onHover(true)}
+        onPointerLeave={() => props.onHover(false)}
+      />
+      {props.children}
+    </div>
+  );
+}

@@ -1,0 +1,132 @@
+/** Parts that all charts over steps share: x-axis, range, lanes and marks. Pure. */
+
+import { cellEdges, xValues, type Range, type XKind } from "../../charts/axis";
+import type { Painter } from "../../charts/paint";
+import type { PlotSpec } from "../../charts/plot";
+import { LANE_HEIGHT, lanePainter, ruleAcross, type Span } from "../../charts/rules";
+import type { StackLayout } from "../../charts/stack-layout";
+import { lowerBound } from "../../lib/search";
+import { effectSentence, effectTitle, effects, isFreezing } from "../../model/changes";
+import { at, type Overview } from "../../model/overview";
+import type { Choices } from "../../state/address";
+import { INKS, type Ink, type Scheme } from "../../theme/palette";
+import type { ChartMark } from "./chart";
+
+export interface Places {
+  x: Float64Array;
+  edges: Float64Array;
+  range: Range;
+}
+
+export interface Picture {
+  spec: PlotSpec;
+  places: Places;
+  layout: StackLayout;
+}
+
+/** Wall time at which a run's relative time is 0. */
+export const startOf = (overview: Overview): number => overview.wall_time.find((time) => !Number.isNaN(time)) ?? 0;
+
+/** The place of a step on the axis, and of the edge before it. */
+function stepEdge(kind: XKind, places: { edges: Float64Array }, overview: Overview, step: number): number {
+  return kind === "step" ? step - 0.5 : (places.edges[lowerBound(overview.step, step)] ?? 0);
+}
+
+/** Places of an overview's rows; the range is that of the zoom, else of everything drawn. */
+export function placesOf(overview: Overview, start: number, choices: Choices): Places {
+  const { axis, zoom } = choices;
+  const x = xValues(axis, overview.step, overview.wall_time, start);
+  const edges = cellEdges(x);
+  if (zoom === null) return { x, edges, range: rangeOf(edges) };
+  const from = stepEdge(axis, { edges }, overview, zoom[0]);
+  const to = stepEdge(axis, { edges }, overview, zoom[1] + 1);
+  return { x, edges, range: to > from ? [from, to] : rangeOf(edges) };
+}
+
+export function rangeOf(edges: Float64Array): Range {
+  const [first, last] = [edges[0] ?? 0, edges[edges.length - 1] ?? 1];
+  return last > first ? [first, last] : [first - 0.5, first + 0.5];
+}
+
+/**
+ * The range of a chart of some steps only, such as the traced ones: that of the zoom, else from the run's first to its last step; null if
+ * neither is given.
+ */
+export function rangeOfSome(
+  steps: Float64Array,
+  x: Float64Array,
+  { axis, zoom }: Pick<Choices, "axis" | "zoom">,
+  span: readonly [number, number] | null,
+): Range | null {
+  const [first, last] = zoom ?? span ?? [0, 0];
+  if (axis === "step") return zoom === null && span === null ? null : [first - 0.5, last + 0.5];
+  if (zoom === null) return null;
+  const [from, to] = [x[lowerBound(steps, first)], x[lowerBound(steps, last + 1) - 1]];
+  return from !== undefined && to !== undefined && to > from ? [from, to] : null;
+}
+
+/** First and last step of a span of the axis, null if there are fewer than two; `x` are the places of `steps`. */
+export function zoomOf(kind: XKind, steps: Float64Array, x: Float64Array, from: number, to: number): [number, number] | null {
+  const [first, last] =
+    kind === "step" ? [Math.max(Math.ceil(from), 0), Math.floor(to)] : [steps[lowerBound(x, from)], steps[lowerBound(x, to) - 1]];
+  return first === undefined || last === undefined || last <= first ? null : [first, last];
+}
+
+/** The marks of layer-table changes with their sentences. */
+export function changeMarks(overview: Overview, places: Places, kind: XKind): ChartMark[] {
+  return effects(overview).map((effect) => ({
+    x: stepEdge(kind, places, overview, effect.step),
+    step: effect.step,
+    label: effectTitle(effect),
+    sentence: effectSentence(effect),
+  }));
+}
+
+/** Vertical lines under the marks: an unfreezing, any other change, a restart. */
+export function changeRules(overview: Overview, places: Places, kind: XKind, ink: Ink): Painter[] {
+  const changed = effects(overview).map((effect) => {
+    const [colour, dash] = isFreezing(effect) ? [ink.accent, []] : [ink.faint, [3, 3]];
+    return ruleAcross(stepEdge(kind, places, overview, effect.step), colour, dash);
+  });
+  const restarted = overview.sessions
+    .slice(1)
+    .map(({ first_step }) => ruleAcross(stepEdge(kind, places, overview, first_step), ink.faint, [1, 3]));
+  return [...changed, ...restarted];
+}
+
+export function epochLane(overview: Overview, places: Places, kind: XKind, ink: Ink, notch: string): Painter {
+  const spans: Span[] = overview.epochs.map(({ epoch, first_step, last_step }) => ({
+    from: stepEdge(kind, places, overview, first_step),
+    to: stepEdge(kind, places, overview, last_step + 1),
+    name: epoch,
+  }));
+  const notches = overview.validations.map(({ after_step }) => stepEdge(kind, places, overview, after_step + 1));
+  return lanePainter(spans, notches, { ground: ink.panel, shade: ink.idle, text: ink.faint, mark: notch });
+}
+
+/** Room above the plot: a line of marks, then the lane of epochs. */
+export const headroom = (marks: boolean, lane: boolean): number => 8 + (marks ? 26 : 0) + (lane ? LANE_HEIGHT + 4 : 0);
+
+/** The highest value of a column between two places. */
+export function highest(column: Float64Array, x: Float64Array, range: Range): number {
+  let most = 0;
+  for (let row = lowerBound(x, range[0]); row < x.length && (x[row] as number) <= range[1]; row += 1) {
+    const value = column[row] as number;
+    if (value > most) most = value;
+  }
+  return most;
+}
+
+export const lastKnown = (column: Float64Array): number | null => {
+  for (let row = column.length - 1; row >= 0; row -= 1) {
+    const value = at(column, row);
+    if (value !== null) return value;
+  }
+  return null;
+};
+
+/** The same object for every spec of a scheme, so that a plot knows whether its colours changed. */
+export const AXIS_INKS: Record<Scheme, PlotSpec["inks"]> = {
+  light: { text: INKS.light.faint, grid: INKS.light.grid },
+  dark: { text: INKS.dark.faint, grid: INKS.dark.grid },
+};

@@ -1,0 +1,111 @@
+/** The memory map of a traced step or a failed allocation, and whether the next allocation would fit. */
+
+import { useLayoutEffect, useMemo, useState } from "preact/hooks";
+
+import { formatBytes, formatCount } from "../../../lib/bytes";
+import { plural } from "../../../lib/format";
+import { COLOURINGS, chunkFacts, regionStarts, type MemoryMap, type Colouring, type Place } from "../../../model/memory-map";
+import type { RunInfo } from "../../../model/run";
+import { schemeOf, useStore } from "../context";
+import { Swatch } from "../figures";
+import { Bins, Blocking, WouldFit } from "./answers";
+import { mapColours } from "./colours";
+import { Strip } from "./strip";
+import { Fault, NoticeList, Skeleton } from "../states";
+import { tipOf } from "../tips";
+import { Segments } from "../segments";
+
+/** Regions drawn at first. */
+const REGIONS = 16;
+
+function Chunk({ map, chunk }: { map: MemoryMap; chunk: number | null }) {
+  if (chunk === null) {
+    return (
+      <p class="chunk small">
+        Hover a chunk for details. Each strip has its own scale: drag to zoom, double-click for all. Arrow keys move from chunk to chunk.
+      </p>
+    );
+  }
+  const { title, facts } = chunkFacts(map, chunk);
+  return (
+    <p class="chunk" data-testid="chunk">
+      <strong>{title}</strong> {facts.join(" · ")}
+    </p>
+  );
+}
+
+function Strips({ map, colouring }: { map: MemoryMap; colouring: Colouring }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const [marked, mark] = useState<number | null>(null);
+  const { all } = store.choices.value;
+  const { category } = store.choices.value;
+  const colours = useMemo(() => mapColours(map, colouring, scheme, category), [map, colouring, scheme, category]);
+  const starts = useMemo(() => regionStarts(map), [map]);
+  const shown = all ? map.regions.length : Math.min(map.regions.length, REGIONS);
+  return (
+    <>
+      <div class="strips">
+        {map.regions.slice(0, shown).map((region, index) => (
+          <Strip
+            key={region.address}
+            map={map}
+            colours={colours}
+            index={index}
+            first={starts[index] ?? 0}
+            end={starts[index + 1] ?? 0}
+            marked={marked}
+            onMark={mark}
+          />
+        ))}
+      </div>
+      {shown < map.regions.length && (
+        <button type="button" class="quiet" onClick={() => store.choose({ all: true })}>
+          Show {plural(map.regions.length - shown, "more region")}
+        </button>
+      )}
+      <Chunk map={map} chunk={marked} />
+      <ul class="map-legend" aria-label="Legend of the memory map" data-testid="map-legend">
+        {colours.kinds.map(({ name, label, meaning, fill, bytes, chunks }) => (
+          <li key={name} data-figure={name} data-bytes={bytes} data-tip={tipOf(bytes, `in ${plural(chunks, "chunk")}`, meaning)}>
+            <Swatch fill={fill} />
+            {label} <span class="small">{formatBytes(bytes)}</span>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function MapBody({ place, map }: { place: Place; map: MemoryMap }) {
+  const store = useStore();
+  const { colouring } = store.choices.value;
+  return (
+    <section class="map" data-testid="map" data-chunks={map.rows} aria-label="Memory map">
+      <header class="map-head">
+        <h2>Memory map</h2>
+        <span class="small">
+          {"oom" in place ? "at the failure" : `at the peak of step ${place.step}`} · {formatCount(map.rows)} chunks in{" "}
+          {plural(map.regions.length, "region")}
+        </span>
+        <Segments label="colour by" options={COLOURINGS} chosen={colouring} choose={(chosen) => store.choose({ colouring: chosen })} />
+      </header>
+      <NoticeList sentences={map.not_available} />
+      <Strips map={map} colouring={colouring} />
+      <div class="map-answers">
+        <WouldFit map={map} />
+        <Blocking map={map} />
+        <Bins map={map} />
+      </div>
+    </section>
+  );
+}
+
+export function MapView({ run, place }: { run: RunInfo; place: Place }) {
+  const store = useStore();
+  const at = JSON.stringify(place);
+  useLayoutEffect(() => store.wantMapIn(run, place), [run, at]);
+  const { value, error } = store.mapIn(run, place);
+  if (value) return <MapBody key={`${run.run}${at}`} place={place} map={value} />;
+  return error === null ? <Skeleton /> : <Fault sentence={error} retry={() => void store.reload()} />;
+}

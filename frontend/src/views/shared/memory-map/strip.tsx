@@ -1,0 +1,186 @@
+/** One region of a memory map: drag to zoom, arrow keys move from chunk to chunk. */
+
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import type { Range } from "../../../charts/axis";
+import { chunkAt, clamped, panned, stripCells, zoomed } from "../../../charts/map-layout";
+import { paintStrip } from "../../../charts/strip";
+import { formatBytes } from "../../../lib/bytes";
+import { touch } from "../../../lib/activity";
+import { chunkFacts, type MemoryMap } from "../../../model/memory-map";
+import { inkOf, useStore } from "../context";
+import { useSize } from "../size";
+import type { MapColours } from "./colours";
+
+interface StripProps {
+  map: MemoryMap;
+  colours: MapColours;
+  index: number;
+  first: number;
+  end: number;
+  /** Chunk under the pointer or the keyboard's cursor. */
+  marked: number | null;
+  onMark: (chunk: number | null) => void;
+}
+
+/** The shown span of addresses, and functions that change it. */
+function useView({ map, index, first, end }: StripProps) {
+  const region = map.regions[index] ?? { address: 0, bytes: 1 };
+  const whole: Range = [region.address, region.address + region.bytes];
+  const store = useStore();
+  const { mapZooms } = store.choices.value;
+  const isHere = ([from]: Range): boolean => from >= whole[0] && from < whole[1];
+  const chosen = mapZooms.find(isHere) ?? null;
+  const view = chosen === null ? whole : clamped(chosen, whole);
+  const choose = (next: Range | null): void => {
+    const others = store.choices.peek().mapZooms.filter((zoom) => !isHere(zoom));
+    store.choose({ mapZooms: next === null ? others : [...others, [Math.round(next[0]), Math.round(next[1])]] });
+  };
+  return {
+    view,
+    isWhole: chosen === null,
+    zoom: (around: number, factor: number): void => {
+      const next = zoomed(view, whole, around, factor);
+      choose(next[1] - next[0] >= whole[1] - whole[0] ? null : next);
+    },
+    pan: (share: number): void => choose(panned(view, whole, share)),
+    show: (from: number, to: number): void => choose(clamped([from, to], whole)),
+    reset: (): void => choose(null),
+    chunkAt: (address: number): number => Math.min(Math.max(chunkAt(map, first, end, address), first), end - 1),
+  };
+}
+
+type View = ReturnType<typeof useView>;
+
+function useStripKeys({ map, first, end, marked, onMark }: StripProps, view: View) {
+  return (event: KeyboardEvent): void => {
+    const own = marked !== null && marked >= first && marked < end ? marked : null;
+    const now = own ?? view.chunkAt(view.view[0]);
+    const middleOf = (chunk: number): number => (map.address[chunk] ?? 0) + (map.bytes[chunk] ?? 0) / 2;
+    const move = (chunk: number): void => {
+      const next = Math.min(Math.max(chunk, first), end - 1);
+      onMark(next);
+      const [from, to] = view.view;
+      const middle = middleOf(next);
+      if (middle < from || middle > to) view.show(middle - (to - from) / 2, middle + (to - from) / 2);
+    };
+    const stride = event.shiftKey ? 10 : 1;
+    const actions: Record<string, () => void> = {
+      ArrowLeft: () => move(own === null ? now : now - stride),
+      ArrowRight: () => move(own === null ? now : now + stride),
+      Home: () => move(first),
+      End: () => move(end - 1),
+      "+": () => view.zoom(middleOf(now), 0.5),
+      "=": () => view.zoom(middleOf(now), 0.5),
+      w: () => view.zoom(middleOf(now), 0.5),
+      "-": () => view.zoom(middleOf(now), 2),
+      s: () => view.zoom(middleOf(now), 2),
+      a: () => view.pan(-0.25),
+      d: () => view.pan(0.25),
+      "0": view.reset,
+      Enter: () =>
+        view.show((map.address[now] ?? 0) - (map.bytes[now] ?? 0) / 8, (map.address[now] ?? 0) + (9 * (map.bytes[now] ?? 0)) / 8),
+    };
+    const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  };
+}
+
+/** Hover marks a chunk, a drag zooms, double-click shows all; the wheel zooms only with Ctrl, because the page scrolls too. */
+function useStripPointer(props: StripProps, view: View) {
+  const [drag, setDrag] = useState<Range | null>(null);
+  const address = (event: MouseEvent): number => {
+    const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
+    return view.view[0] + ((event.clientX - box.left) / box.width) * (view.view[1] - view.view[0]);
+  };
+  return {
+    drag,
+    events: {
+      onPointerDown: (event: PointerEvent): void => setDrag([address(event), address(event)]),
+      onPointerMove: (event: PointerEvent): void => {
+        props.onMark(view.chunkAt(address(event)));
+        if (drag) setDrag([drag[0], address(event)]);
+      },
+      onPointerUp: (event: PointerEvent): void => {
+        if (!drag) return;
+        const [from, to] = [Math.min(drag[0], address(event)), Math.max(drag[0], address(event))];
+        setDrag(null);
+        if (to - from > (view.view[1] - view.view[0]) / 200) view.show(from, to);
+      },
+      onPointerLeave: (): void => {
+        setDrag(null);
+        props.onMark(null);
+      },
+      onDblClick: view.reset,
+      onWheel: (event: WheelEvent): void => {
+        if (!event.ctrlKey && Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
+        event.preventDefault();
+        if (event.ctrlKey) view.zoom(address(event), event.deltaY > 0 ? 1.25 : 0.8);
+        else view.pan(event.deltaX / 600);
+      },
+    },
+  };
+}
+
+export function Strip(props: StripProps) {
+  const { map, colours, index, first, end, marked } = props;
+  const store = useStore();
+  const ink = inkOf(store);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const { host, width } = useSize();
+  const view = useView(props);
+  const pointer = useStripPointer(props, view);
+  const ratio = window.devicePixelRatio || 1;
+  const chunks = useMemo(() => ({ address: map.address, bytes: map.bytes, key: colours.key }), [map, colours]);
+  const cells = useMemo(
+    () => stripCells(chunks, first, end, view.view, Math.max(Math.round(width * ratio), 1)),
+    [chunks, first, end, view.view[0], view.view[1], width],
+  );
+  const own = marked !== null && marked >= first && marked < end ? marked : null;
+  useLayoutEffect(() => {
+    if (!canvas.current || width === 0) return;
+    const fills = colours.kinds.map(({ fill }) => fill);
+    paintStrip(canvas.current, cells, fills, own, { ground: ink.background, text: ink.text, focus: ink.accent });
+    touch();
+  }, [cells, colours, own, ink, width]);
+  const bytes = map.regions[index]?.bytes ?? 0;
+  const shown = view.isWhole ? "" : `, ${formatBytes(view.view[1] - view.view[0])} shown`;
+  const facts = own === null ? null : chunkFacts(map, own);
+  const place = (address: number): string => `${((address - view.view[0]) / (view.view[1] - view.view[0])) * 100}%`;
+  return (
+    <div class="strip">
+      <span class="strip-label">
+        region {index + 1}
+        <span class="small">
+          {formatBytes(bytes)}
+          {shown}
+        </span>
+      </span>
+      <div
+        ref={host}
+        class="strip-plot"
+        role="slider"
+        tabIndex={0}
+        aria-label={`Region ${index + 1}, ${formatBytes(bytes)}, ${end - first} chunks`}
+        aria-valuemin={0}
+        aria-valuemax={Math.max(end - first - 1, 0)}
+        aria-valuenow={own === null ? 0 : own - first}
+        aria-valuetext={facts ? [facts.title, ...facts.facts].join(", ") : "no chunk chosen"}
+        onKeyDown={useStripKeys(props, view)}
+        onBlur={() => props.onMark(null)}
+        {...pointer.events}
+      >
+        <canvas ref={canvas} width={Math.max(Math.round(width * ratio), 1)} height={Math.round(30 * ratio)} />
+        {pointer.drag && (
+          <i
+            class="strip-drag"
+            style={{ left: place(Math.min(...pointer.drag)), right: `calc(100% - ${place(Math.max(...pointer.drag))})` }}
+            aria-hidden="true"
+          />
+        )}
+      </div>
+    </div>
+  );
+}

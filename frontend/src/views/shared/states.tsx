@@ -1,0 +1,148 @@
+/** Loading, errors, empty states, and notes on missing data. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { plural } from "../../lib/format";
+import type { RunInfo } from "../../model/run";
+import { useStore } from "./context";
+
+const CALLBACK = `import tb_memplugin
+
+model.fit(..., callbacks=[tb_memplugin.MemoryCallback("runs/exp1")])`;
+
+const RECORDER = `import tb_memplugin
+
+with tb_memplugin.MemoryRecorder("runs/exp1", model=model, optimizer=optimizer) as recorder:
+    for step, batch in enumerate(dataset):
+        with recorder.step(step):
+            train_step(batch)`;
+
+const SUMMARY = `import tensorflow as tf
+import tb_memplugin
+
+with tf.summary.create_file_writer("runs/exp1/memory").as_default():
+    tb_memplugin.summary.layer_activations({"block1_conv1": 205_520_896}, step=step)`;
+
+function Code({ children, title }: { children: string; title: string }) {
+  const [said, say] = useState("Copy");
+  const code = useRef<HTMLElement>(null);
+  const copy = async (): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(children);
+      say("Copied");
+    } catch {
+      // A page served over plain http from another machine has no clipboard: mark the text for Ctrl+C instead.
+      if (code.current) window.getSelection()?.selectAllChildren(code.current);
+      say("Press Ctrl+C");
+    }
+    window.setTimeout(() => say("Copy"), 2000);
+  };
+  return (
+    <section class="code">
+      <header>
+        <h3>{title}</h3>
+        <button type="button" onClick={() => void copy()}>
+          {said}
+        </button>
+      </header>
+      <pre tabIndex={0}>
+        <code ref={code}>{children}</code>
+      </pre>
+    </section>
+  );
+}
+
+export function Empty() {
+  return (
+    <div class="empty" data-testid="empty">
+      <h2>No memory data yet</h2>
+      <p>Add one of these to your training script and run it. Data appears here within seconds, while the training runs.</p>
+      <Code title="Keras: one callback">{CALLBACK}</Code>
+      <Code title="Custom training loop">{RECORDER}</Code>
+      <Code title="Your own figures, such as activation bytes by layer">{SUMMARY}</Code>
+      <p class="small">
+        Start TensorBoard on the parent directory: <code>tensorboard --logdir runs</code>
+      </p>
+    </div>
+  );
+}
+
+/** True once `waiting` has lasted 200 ms: a shorter spinner would only flicker. */
+function useSlow(waiting: boolean): boolean {
+  const [slow, setSlow] = useState(false);
+  useEffect(() => {
+    if (!waiting) {
+      setSlow(false);
+      return undefined;
+    }
+    const timer = window.setTimeout(() => setSlow(true), 200);
+    return () => window.clearTimeout(timer);
+  }, [waiting]);
+  return slow;
+}
+
+export function Skeleton() {
+  return <div class={useSlow(true) ? "skeleton shown" : "skeleton"} role="status" aria-label="Loading" />;
+}
+
+export function Fault({ sentence, retry }: { sentence: string; retry: () => void }) {
+  return (
+    <div class="fault" role="alert">
+      <p>{sentence}</p>
+      <button type="button" onClick={retry}>
+        Try again
+      </button>
+    </div>
+  );
+}
+
+export function Nothing({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <div class="nothing" data-testid="nothing">
+      <h2>{title}</h2>
+      {children}
+    </div>
+  );
+}
+
+/** Sentences on missing data. */
+export function NoticeList({ sentences, testid }: { sentences: readonly string[]; testid?: string }) {
+  if (sentences.length === 0) return null;
+  return (
+    <ul class="notices" data-testid={testid}>
+      {sentences.map((sentence) => (
+        <li key={sentence}>{sentence}</li>
+      ))}
+    </ul>
+  );
+}
+
+function Folded({ sentences, about }: { sentences: readonly string[]; about: string }) {
+  if (sentences.length === 0) return null;
+  return (
+    <details class="folded">
+      <summary>
+        {plural(sentences.length, "note")} on {about}
+      </summary>
+      <ul>
+        {sentences.map((sentence) => (
+          <li key={sentence}>{sentence}</li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+/** Notes on data that could not be read or was not recorded, folded. */
+export function Notices({ run }: { run: RunInfo }) {
+  const { absent } = useStore();
+  if (run.damage.length + run.notes.length + absent.length === 0) return null;
+  return (
+    <div class="folds" data-testid="notices">
+      <Folded sentences={absent} about="data not in this report" />
+      <Folded sentences={run.damage} about="unreadable data" />
+      <Folded sentences={run.notes} about="data not recorded" />
+    </div>
+  );
+}

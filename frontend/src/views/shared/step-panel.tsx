@@ -1,0 +1,168 @@
+/** The figures of one step. The rows are always the same, so the panel does not move with the cursor. */
+
+import type { ComponentChildren } from "preact";
+
+import { unitOf, type Unit } from "../../lib/bytes";
+import { formatDuration, formatWallTime } from "../../lib/format";
+import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
+import { at, breakdown, provenance, provenanceSentence, type Overview } from "../../model/overview";
+import { fillOf } from "../../theme/palette";
+import { schemeOf, useStore } from "./context";
+import { startOf } from "./frame";
+import { Figure, FigureTable, UnitButton, WordFigure } from "./figures";
+import { useCategoryRow, type Focus } from "./focus";
+import { LargestLayers } from "./largest-layers";
+import { TracedDetails } from "./traced-details";
+
+export interface PanelProps {
+  overview: Overview;
+  row: number;
+  /** Row of the selected step, which the pointer does not change. */
+  selected: number;
+  focus: Focus;
+  /** Category under the pointer in the chart. */
+  pointed: string | null;
+  hover: (key: string | null) => void;
+  children?: ComponentChildren;
+}
+
+export function PanelHead({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
+  const store = useStore();
+  const pinned = store.choices.value.step;
+  const step = at(overview.step, row);
+  const epoch = at(overview.epoch, row);
+  const time = at(overview.wall_time, row);
+  const hovering = store.cursor.value !== null;
+  const why = hovering ? "" : pinned !== null ? "pinned" : "highest peak";
+  return (
+    <header class="panel-head">
+      <h2 data-testid="step" data-step={step ?? ""}>
+        Step {step ?? "?"}
+        <span class="why">
+          {why}
+          {pinned !== null && !hovering && (
+            <button
+              type="button"
+              class="unpin"
+              aria-label="Unpin the step"
+              title="Unpin (Escape)"
+              onClick={() => store.choose({ step: null })}
+            >
+              ×
+            </button>
+          )}
+        </span>
+        <UnitButton unit={unit} />
+      </h2>
+      <p class="small one-line">
+        {overview.phase}
+        {epoch !== null && ` · epoch ${epoch}`}
+        {time !== null && (
+          <span title={formatWallTime(time)}> · {formatDuration(time - startOf(store.whole.value.value ?? overview))} after start</span>
+        )}
+      </p>
+    </header>
+  );
+}
+
+/** Source of a step's breakdown, for the tooltips of its figures. */
+export const sourceOf = (overview: Overview, row: number): string =>
+  `Step ${at(overview.step, row) ?? "?"}. ${provenanceSentence(provenance(overview, row))}`;
+
+export function Provenance({ overview, row }: { overview: Overview; row: number }) {
+  const store = useStore();
+  const source = provenance(overview, row);
+  const traced = source.kind === "layer table" ? null : source.snapshot.step;
+  return (
+    <p class={`provenance ${source.kind.replace(" ", "-")}`} data-testid="provenance" data-kind={source.kind}>
+      <span class="said" title={provenanceSentence(source)}>
+        {provenanceSentence(source)}
+      </span>
+      {traced !== null && (
+        <button
+          type="button"
+          class="timeline-link"
+          title={`Show the timeline of step ${traced}`}
+          onClick={() => store.choose({ view: "step", step: traced })}
+        >
+          Open step {traced}
+        </button>
+      )}
+    </p>
+  );
+}
+
+function Breakdown({ overview, row, focus, pointed, hover, unit }: PanelProps & { unit: Unit }) {
+  const store = useStore();
+  const ofCategory = useCategoryRow(hover);
+  const source = sourceOf(overview, row);
+  const parts = breakdown(overview, row);
+  return (
+    <tbody>
+      {[...parts].reverse().map(({ group, bytes, share }) => {
+        const key = groupKey(group);
+        return (
+          <Figure
+            key={key}
+            name={key}
+            label={groupLabel(group)}
+            hint={categoryMeaning(group.category)}
+            source={source}
+            bytes={bytes}
+            share={share}
+            unit={unit}
+            fill={fillOf(group.category, group.trainable, schemeOf(store))}
+            focused={(pointed ?? focus.hovered) === key}
+            {...ofCategory(key, group.category)}
+          />
+        );
+      })}
+    </tbody>
+  );
+}
+
+const MORE = ["host_resident_bytes", "driver_process_bytes", "driver_used_bytes", "driver_total_bytes"] as const;
+
+/** Peak, capacity and headroom, then other figures measured at the step. */
+export function Totals({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
+  const peak = at(overview.peak_bytes, row);
+  const capacity = at(overview.capacity_bytes, row);
+  const common = { unit, when: `step ${at(overview.step, row) ?? "?"}` };
+  const share = capacity && peak !== null ? peak / capacity : null;
+  const headroom = peak === null || capacity === null ? null : capacity - peak;
+  const ended = { ...common, when: `when ${common.when} ended` };
+  return (
+    <tbody class="totals">
+      <WordFigure {...common} strong word="peak_bytes" bytes={peak} share={share} />
+      <WordFigure {...ended} word="in_use_bytes" label="in use at step end" bytes={at(overview.in_use_bytes, row)} />
+      <WordFigure {...common} word="capacity_bytes" bytes={capacity} />
+      <WordFigure {...common} word="headroom" bytes={headroom} />
+      {MORE.filter((name) => overview[name].some((value) => !Number.isNaN(value))).map((name) => (
+        <WordFigure key={name} {...common} word={name} bytes={at(overview[name], row)} />
+      ))}
+    </tbody>
+  );
+}
+
+/** One unit for the whole panel: that of the highest figure of the run, so that it does not change from step to step. */
+export function panelUnit(overview: Overview): Unit {
+  return unitOf(overview.peak_bytes.reduce((most, value) => (value > most ? value : most), 0));
+}
+
+export function StepPanel(props: PanelProps) {
+  const { overview, row } = props;
+  const unit = panelUnit(overview);
+  return (
+    <aside class="panel" aria-label="Figures of one step">
+      <PanelHead overview={overview} row={row} unit={unit} />
+      <Provenance overview={overview} row={row} />
+      <FigureTable testid="breakdown">
+        <Breakdown {...props} unit={unit} />
+        <Totals overview={overview} row={row} unit={unit} />
+      </FigureTable>
+      {props.children}
+      <LargestLayers overview={overview} row={row} unit={unit} />
+      <TracedDetails overview={overview} row={props.selected} />
+    </aside>
+  );
+}

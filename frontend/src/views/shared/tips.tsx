@@ -1,0 +1,100 @@
+/** The tooltip of every element with `data-tip`: after a delay under the pointer, at once with the keyboard. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { formatExact } from "../../lib/bytes";
+
+const DELAY_MS = 250;
+const WIDTH = 360;
+const ID = "tip";
+
+/** The lines of a figure's tooltip: exact bytes, meaning, source and step. */
+export const tipOf = (bytes: number | null, ...lines: readonly (string | null | undefined)[]): string =>
+  [bytes === null ? "unknown" : formatExact(bytes), ...lines].filter(Boolean).join("\n");
+
+interface Shown {
+  lines: string[];
+  left: number;
+  /** Of the tooltip's upper edge, or of its lower one if it stands above. */
+  top: number | null;
+  bottom: number | null;
+}
+
+function placed(target: Element): Shown {
+  const box = target.getBoundingClientRect();
+  const lines = (target.getAttribute("data-tip") ?? "").split("\n");
+  const left = Math.max(Math.min(box.left, window.innerWidth - WIDTH - 12), 4);
+  const below = box.bottom + 24 * lines.length + 24 < window.innerHeight;
+  return { lines, left, top: below ? box.bottom + 6 : null, bottom: below ? null : window.innerHeight - box.top + 6 };
+}
+
+const tipped = (target: EventTarget | null): Element | null => (target instanceof Element ? target.closest("[data-tip]") : null);
+
+function useTip(): Shown | null {
+  const [shown, setShown] = useState<Shown | null>(null);
+  const current = useRef<Element | null>(null);
+  useEffect(() => {
+    let timer = 0;
+    const hide = (): void => {
+      window.clearTimeout(timer);
+      current.current?.removeAttribute("aria-describedby");
+      current.current = null;
+      setShown(null);
+    };
+    const show = (target: Element): void => {
+      current.current?.removeAttribute("aria-describedby");
+      current.current = target;
+      target.setAttribute("aria-describedby", ID);
+      setShown(placed(target));
+    };
+    const over = (event: Event): void => {
+      const target = tipped(event.target);
+      if (target === current.current && target !== null) return;
+      hide();
+      if (target) timer = window.setTimeout(() => target.isConnected && show(target), DELAY_MS);
+    };
+    const focus = (event: Event): void => {
+      const target = tipped(event.target);
+      hide();
+      if (target?.matches(":focus-visible, :has(:focus-visible)")) show(target);
+    };
+    const key = (event: KeyboardEvent): void => {
+      if (event.key === "Escape") hide();
+    };
+    const listeners: [string, EventListener][] = [
+      ["pointerover", over],
+      ["pointerdown", hide],
+      ["focusin", focus],
+      ["focusout", hide],
+      ["scroll", hide],
+      ["keydown", key as EventListener],
+    ];
+    for (const [name, listener] of listeners) document.addEventListener(name, listener, true);
+    document.documentElement.addEventListener("pointerleave", hide);
+    return () => {
+      window.clearTimeout(timer);
+      for (const [name, listener] of listeners) document.removeEventListener(name, listener, true);
+      document.documentElement.removeEventListener("pointerleave", hide);
+    };
+  }, []);
+  return shown;
+}
+
+export function Tips() {
+  const shown = useTip();
+  if (!shown) return null;
+  const { lines, left, top, bottom } = shown;
+  const place = {
+    left: `${left}px`,
+    ...(top !== null && { top: `${top}px` }),
+    ...(bottom !== null && { bottom: `${bottom}px` }),
+    maxWidth: `${WIDTH}px`,
+  };
+  return (
+    <div class="tip" id={ID} role="tooltip" style={place}>
+      {lines.map((line, index) => (
+        <span key={index}>{line}</span>
+      ))}
+    </div>
+  );
+}

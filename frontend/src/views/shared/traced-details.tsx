@@ -1,0 +1,97 @@
+/** Held tensors and replay result of the selected step; the step under the pointer does not change them. */
+
+import { useEffect } from "preact/hooks";
+
+import { formatCount, unitOf } from "../../lib/bytes";
+import { categoryMeaning } from "../../model/categories";
+import { provenance, type Overview } from "../../model/overview";
+import type { HeldTensorGroup } from "../../model/snapshot";
+import { heldTensors, replayText, sizesText } from "../../model/traced-details";
+import { useStore } from "./context";
+import { FigureTable, useExact, useFigureText } from "./figures";
+import { tipOf } from "./tips";
+
+const REPLAY_MEANING =
+  "The recorder replays the step with the allocator's rules, starting from the memory map at its start. " +
+  "Counted are allocations at the recorded address, and chunks equal to those of the memory map at its end.";
+
+const Text = ({ of, kind }: { of: string; kind: string }) => (
+  <td class={kind}>
+    <span>{of}</span>
+  </td>
+);
+
+function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; step: number }) {
+  const { groups, more } = heldTensors(held);
+  const exact = useExact();
+  const unit = unitOf(groups[0]?.bytes ?? 0);
+  const size = useFigureText(unit);
+  return (
+    <>
+      <h3>
+        Held tensors <span class="small">step {step}</span>
+      </h3>
+      <FigureTable testid="held-tensors" kind="held">
+        <thead>
+          <tr>
+            <th scope="col">count</th>
+            <th scope="col">shape</th>
+            <th scope="col">dtype</th>
+            <th scope="col">size, {exact ? "B" : unit}</th>
+            <th scope="col">held by</th>
+          </tr>
+        </thead>
+        <tbody>
+          {groups.map(({ shape, dtype, count, bytes, held_by }, index) => (
+            <tr
+              key={index}
+              data-bytes={bytes}
+              data-tip={tipOf(
+                bytes,
+                categoryMeaning("held_tensors"),
+                `${formatCount(count)} × ${sizesText(shape)} ${dtype}`,
+                `held by ${held_by ?? "unknown"}`,
+                `traced at the peak of step ${step}`,
+              )}
+            >
+              <Text kind="count" of={formatCount(count)} />
+              <Text kind="shape" of={sizesText(shape)} />
+              <Text kind="dtype" of={dtype} />
+              <Text kind="size" of={size(bytes)} />
+              <Text kind="held-by" of={held_by ?? "unknown"} />
+            </tr>
+          ))}
+        </tbody>
+      </FigureTable>
+      {more !== null && (
+        <p class="small one-line" data-testid="held-more">
+          {more}
+        </p>
+      )}
+    </>
+  );
+}
+
+/** `row` is that of the selected step. */
+export function TracedDetails({ overview, row }: { overview: Overview; row: number }) {
+  const store = useStore();
+  const source = provenance(overview, row);
+  const ref = source.kind === "layer table" ? null : source.snapshot;
+  useEffect(() => {
+    if (ref !== null) store.wantSnapshot(ref);
+  }, [ref]);
+  const snapshot = ref && store.snapshotOf(ref).value;
+  if (!snapshot) return null;
+  const { held_tensors: held, replay } = snapshot;
+  if (held.length === 0 && replay === null) return null;
+  return (
+    <section class="traced-details">
+      {held.length > 0 && <HeldTensorsTable held={held} step={snapshot.step} />}
+      {replay && (
+        <p class="small one-line" data-testid="replay" title={`${replayText(replay)}\n${REPLAY_MEANING}`}>
+          {replayText(replay)}
+        </p>
+      )}
+    </section>
+  );
+}

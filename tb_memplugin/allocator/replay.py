@@ -1,0 +1,219 @@
+"""Replays a trace of allocations in the simulator, to check it against the memory maps before and after it. Pure.
+
+The recorder reads one map just after the profiler starts and one just before it stops, so both lie within the trace.
+Their places follow from the chunks in use, of which every event adds or removes one. If the chunks match a map in
+several places, the longest part of the trace is taken.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.allocator.simulator import Simulator
+from tb_memplugin.model import FREE, IN_USE, Integers, MemoryMap, Replay
+from tb_memplugin.model.trace import AllocationTrace
+
+_COLUMNS = (
+    *("time_ps", "kind", "address", "allocated", "requested", "op", "region", "shape", "dtype"),
+    *("in_use", "available", "fragmentation", "thread"),
+)
+_MIX_ADDRESS, _MIX_SIZE = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+
+
+def between_maps(trace: AllocationTrace, start: MemoryMap | None, end: MemoryMap | None) -> AllocationTrace:
+    """The trace without the events before `start` and after `end`, with these maps.
+
+    If no part of the trace leads from one map to the other, events are missing: the trace is returned unchanged,
+    without maps.
+    """
+    if start is None or end is None:
+        return trace
+    part = _part(trace, start, end)
+    if part is None:
+        return trace
+    first, last = part
+    return dataclasses.replace(
+        trace,
+        **{name: getattr(trace, name)[first:last] for name in _COLUMNS},
+        start_in_use=start.in_use_bytes or 0,
+        start_map=start,
+        end_map=end,
+    )
+
+
+def _part(trace: AllocationTrace, start: MemoryMap, end: MemoryMap) -> tuple[int, int] | None:
+    """(first, last) so that the events from `first` up to before `last` lead from one map to the other."""
+    change = trace.kind.astype(np.int64).view(np.uint64) * _mixed(trace.address, trace.allocated)
+    sums = np.concatenate([[np.uint64(0)], np.cumsum(change, dtype=np.uint64)])
+    in_use = np.concatenate([[trace.start_in_use], trace.in_use])
+    difference = _chunk_sum(end) - _chunk_sum(start)
+    at_start = np.flatnonzero(in_use == start.in_use_bytes)
+    at_end = np.flatnonzero(in_use == end.in_use_bytes)[::-1]
+    firsts: dict[int, int] = {}
+    for place in at_start[::-1].tolist():
+        firsts[int(sums[place])] = place
+    fallback = None
+    for last in at_end.tolist():
+        first = firsts.get((int(sums[last]) - difference) % (1 << 64))
+        if first is None or first > last or not _leads(trace, first, last, start, end):
+            continue
+        if _possible_before(trace, first, start) and _possible(trace, last, len(trace), _sizes(end)) is not None:
+            return first, last
+        # Outside the maps, the trace may miss events because the profiler is starting or stopping.
+        fallback = fallback or ((first, last) if first < last else None)
+    return fallback
+
+
+def _mixed(address: Integers, size: Integers) -> npt.NDArray[np.uint64]:
+    mixed: npt.NDArray[np.uint64] = address.astype(np.uint64) * _MIX_ADDRESS ^ size.astype(np.uint64) * _MIX_SIZE
+    mixed = (mixed ^ mixed >> np.uint64(29)) * _MIX_ADDRESS
+    return mixed
+
+
+def _chunk_sum(memory_map: MemoryMap) -> int:
+    used = memory_map.state == IN_USE
+    return int(_mixed(memory_map.address[used], memory_map.bytes[used]).sum(dtype=np.uint64))
+
+
+def _sizes(memory_map: MemoryMap) -> dict[int, int]:
+    """Address to bytes of the chunks in use."""
+    used = memory_map.state == IN_USE
+    return dict(zip(memory_map.address[used].tolist(), memory_map.bytes[used].tolist(), strict=True))
+
+
+def _leads(trace: AllocationTrace, first: int, last: int, start: MemoryMap, end: MemoryMap) -> bool:
+    """Whether the part leads from one map's chunks to the other's, with the requests of the second map."""
+    remaining = _possible(trace, first, last, _sizes(start))
+    if remaining is None or remaining != _sizes(end):
+        return False
+    known = dict(zip(end.address.tolist(), end.requested_bytes.tolist(), strict=True))
+    columns = (trace.kind[first:last], trace.address[first:last], trace.requested[first:last])
+    requests = {
+        address: requested if kind == 1 else None
+        for kind, address, requested in zip(*(column.tolist() for column in columns), strict=True)
+    }
+    return all(requested is None or known[address] == requested for address, requested in requests.items())
+
+
+def _possible(trace: AllocationTrace, first: int, last: int, chunks: dict[int, int]) -> dict[int, int] | None:
+    """The chunks in use after a part of the trace; None if it allocates a chunk in use or frees one that is not."""
+    columns = (trace.kind[first:last], trace.address[first:last], trace.allocated[first:last])
+    for kind, address, size in zip(*(column.tolist() for column in columns), strict=True):
+        if kind == 1:
+            if address in chunks:
+                return None
+            chunks[address] = size
+        elif chunks.pop(address, None) != size:
+            return None
+    return chunks
+
+
+def _possible_before(trace: AllocationTrace, first: int, start: MemoryMap) -> bool:
+    """Whether the events before the part can lead to the first map."""
+    undone = dataclasses.replace(trace, **{name: getattr(trace, name)[:first][::-1] for name in _COLUMNS})
+    undone = dataclasses.replace(undone, kind=-undone.kind)
+    return _possible(undone, 0, first, _sizes(start)) is not None
+
+
+class TraceReplay:
+    """The replay of a trace with maps.
+
+    Attributes:
+        check: How much the replay reproduced.
+        map: The memory map after the chosen event.
+    """
+
+    def __init__(self, trace: AllocationTrace, event: int) -> None:
+        """Replay the trace and keep the map after an event.
+
+        Args:
+            trace: Result of `between_maps`, with maps.
+            event: Number of the event, -1 for the map before the first.
+        """
+        assert trace.start_map is not None and trace.end_map is not None
+        start, end = _with_borders(trace.start_map, trace.end_map), trace.end_map
+        self._simulator = simulator = Simulator(start)
+        self._new_regions = _only_in(end, start)
+        self._old_regions = _only_in(start, end)
+        self.map = simulator.map(start) if event < 0 else start
+        same = allocations = 0
+        columns = (trace.kind, trace.address, trace.requested, trace.allocated)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for number, (kind, address, requested, allocated) in enumerate(rows):
+            if kind == 1:
+                allocations += 1
+                same += self._allocate(address, requested, allocated)
+            else:
+                simulator.free(address)
+            if number == event:
+                self.map = simulator.map(start)
+        chunks = simulator.chunks()
+        recorded = _chunks(end)
+        self.check = Replay(
+            addresses=same,
+            of_addresses=allocations,
+            chunks=len(set(chunks) & recorded),
+            of_chunks=len(recorded | set(chunks)),
+            peak_bytes=simulator.peak_bytes,
+        )
+
+    def _allocate(self, address: int, requested: int, allocated: int) -> bool:
+        """Allocate at the recorded address; return whether the rules lead to the same chunk."""
+        simulator = self._simulator
+        chosen = simulator.choose(requested)
+        if chosen is None:
+            self._change_regions(address)
+            chosen = simulator.choose(requested)
+        if chosen == address and simulator.allocate(address, requested):
+            return True
+        simulator.allocate(address, requested, allocated)
+        return False
+
+    def _change_regions(self, address: int) -> None:
+        """Add and remove regions as in the end map, so that an allocation at the address is possible."""
+        for region in [region for region in self._old_regions if self._simulator.remove_region(*region)]:
+            self._old_regions.remove(region)
+        for region in [region for region in self._new_regions if region[0] <= address < region[0] + region[1]]:
+            self._simulator.add_region(*region)
+            self._new_regions.remove(region)
+
+
+def _with_borders(start: MemoryMap, end: MemoryMap) -> MemoryMap:
+    """The first map, with the region borders that only the second one shows.
+
+    A memory map does not list regions. The border between adjacent regions is visible only if free chunks meet there,
+    but it never moves.
+    """
+    borders = np.setdiff1d(np.intersect1d(end.region_address, start.address), start.region_address)
+    if not len(borders):
+        return start
+    address = np.union1d(start.region_address, borders)
+    region = np.searchsorted(address, start.address, side="right") - 1
+    size = np.zeros(len(address), np.int64)
+    np.add.at(size, region, start.bytes)
+    return dataclasses.replace(start, region=region, region_address=address, region_bytes=size)
+
+
+def _only_in(one: MemoryMap, other: MemoryMap) -> list[tuple[int, int]]:
+    """(address, bytes) of stretches that only the regions of the first map cover."""
+    covered = sorted(zip(other.region_address.tolist(), other.region_bytes.tolist(), strict=True))
+    stretches: list[tuple[int, int]] = []
+    for address, size in zip(one.region_address.tolist(), one.region_bytes.tolist(), strict=True):
+        for known, bytes_known in covered:
+            if known < address + size and known + bytes_known > address:
+                if known > address:
+                    stretches.append((address, known - address))
+                size -= known + bytes_known - address
+                address = known + bytes_known
+        if size > 0:
+            stretches.append((address, size))
+    return stretches
+
+
+def _chunks(memory_map: MemoryMap) -> set[tuple[int, int, int]]:
+    columns: Iterable[Integers] = (memory_map.address, memory_map.bytes, memory_map.requested_bytes)
+    rows = set(zip(*(column.tolist() for column in columns), strict=True))
+    assert not (memory_map.state[memory_map.requested_bytes < 0] != FREE).any()
+    return rows

@@ -1,0 +1,166 @@
+"""A simulator of TensorFlow's BFC allocator that starts from a memory map.
+
+Best fit: a request takes the smallest free chunk that is large enough, of equals the one at the lowest address; the
+remainder stays free behind it. A freed chunk is merged with free neighbors in its region, never across regions.
+"""
+
+import bisect
+import dataclasses
+
+import numpy as np
+
+from tb_memplugin.allocator.rules import BINS, bin_index, chunk_after_split, rounded_bytes
+from tb_memplugin.model import FREE, IN_USE, MISSING, MemoryMap
+
+_NONE = -1
+
+
+class Simulator:
+    """The chunks of one allocator, changed by allocations and deallocations.
+
+    Args:
+        start: A complete memory map.
+
+    Attributes:
+        in_use_bytes: Allocated bytes.
+        peak_bytes: Their maximum so far.
+    """
+
+    def __init__(self, start: MemoryMap) -> None:
+        self._size: dict[int, int] = {}
+        self._requested: dict[int, int] = {}  # of chunks in use
+        self._next: dict[int, int] = {}
+        self._previous: dict[int, int] = {}
+        self._bins: list[list[tuple[int, int]]] = [[] for _ in range(BINS)]
+        self._regions: list[tuple[int, int]] = list(
+            zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True)
+        )
+        columns = (start.address, start.bytes, start.requested_bytes, start.state, start.region)
+        previous, previous_region = _NONE, _NONE
+        for address, size, requested, state, region in zip(*(column.tolist() for column in columns), strict=True):
+            self._size[address] = size
+            self._previous[address] = previous if region == previous_region else _NONE
+            self._next[address] = _NONE
+            if region == previous_region:
+                self._next[previous] = address
+            if state == IN_USE:
+                self._requested[address] = requested
+            else:
+                self._bins[bin_index(size)].append((size, address))
+            previous, previous_region = address, region
+        for chunks in self._bins:
+            chunks.sort()
+        self.in_use_bytes = sum(self._size[address] for address in self._requested)
+        self.peak_bytes = self.in_use_bytes
+
+    def choose(self, requested: int) -> int | None:
+        """Address of the chunk that a request would get; None if no free chunk is large enough."""
+        rounded = rounded_bytes(requested)
+        for chunks in self._bins[bin_index(rounded) :]:
+            place = bisect.bisect_left(chunks, (rounded, 0))
+            if place < len(chunks):
+                return chunks[place][1]
+        return None
+
+    def allocate(self, address: int, requested: int, allocated: int | None = None) -> bool:
+        """Allocate the free chunk at an address; return False and change nothing if it is missing or too small.
+
+        Args:
+            address: Address of a free chunk.
+            requested: Requested bytes.
+            allocated: Bytes that a recorded allocation got; None to follow the rules.
+        """
+        size = self._size.get(address)
+        if size is None or address in self._requested:
+            return False
+        given = chunk_after_split(size, rounded_bytes(requested)) if allocated is None else allocated
+        if given > size:
+            return False
+        self._remove_free(size, address)
+        if given < size:
+            behind = address + given
+            self._size[address], self._size[behind] = given, size - given
+            after = self._next[address]
+            self._next[address], self._previous[behind], self._next[behind] = behind, address, after
+            if after != _NONE:
+                self._previous[after] = behind
+            self._add_free(size - given, behind)
+        self._requested[address] = requested
+        self.in_use_bytes += given
+        self.peak_bytes = max(self.peak_bytes, self.in_use_bytes)
+        return True
+
+    def free(self, address: int) -> bool:
+        """Free the chunk at an address; return False if no chunk in use begins there."""
+        if self._requested.pop(address, None) is None:
+            return False
+        self.in_use_bytes -= self._size[address]
+        after, before = self._next[address], self._previous[address]
+        if after != _NONE and after not in self._requested:
+            self._remove_free(self._size[after], after)
+            self._merge(address, after)
+        if before != _NONE and before not in self._requested:
+            self._remove_free(self._size[before], before)
+            self._merge(before, address)
+            address = before
+        self._add_free(self._size[address], address)
+        return True
+
+    def add_region(self, address: int, size: int) -> None:
+        """Grow the pool by a region, which is one free chunk."""
+        bisect.insort(self._regions, (address, size))
+        self._size[address], self._previous[address], self._next[address] = size, _NONE, _NONE
+        self._add_free(size, address)
+
+    def remove_region(self, address: int, size: int) -> bool:
+        """Return a region to the device; return False if it is not entirely free."""
+        if self._size.get(address) != size or address in self._requested:
+            return False
+        self._remove_free(size, address)
+        del self._size[address], self._previous[address], self._next[address]
+        self._regions.remove((address, size))
+        return True
+
+    def _merge(self, first: int, second: int) -> None:
+        self._size[first] += self._size.pop(second)
+        after = self._next.pop(second)
+        del self._previous[second]
+        self._next[first] = after
+        if after != _NONE:
+            self._previous[after] = first
+
+    def _add_free(self, size: int, address: int) -> None:
+        bisect.insort(self._bins[bin_index(size)], (size, address))
+
+    def _remove_free(self, size: int, address: int) -> None:
+        chunks = self._bins[bin_index(size)]
+        del chunks[bisect.bisect_left(chunks, (size, address))]
+
+    def chunks(self) -> list[tuple[int, int, int]]:
+        """(address, bytes, requested bytes) of every chunk by address; `MISSING` requested bytes for free chunks."""
+        requested = self._requested
+        return [(address, size, requested.get(address, MISSING)) for address, size in sorted(self._size.items())]
+
+    def map(self, like: MemoryMap) -> MemoryMap:
+        """The current memory map; everything but its chunks, e.g. the capacity, comes from `like`."""
+        columns = np.asarray(self.chunks(), np.int64).reshape(-1, 3)
+        address, size, requested = (np.ascontiguousarray(column) for column in columns.T)
+        regions = np.asarray(self._regions, np.int64).reshape(-1, 2)
+        region_address, region_bytes = np.ascontiguousarray(regions[:, 0]), np.ascontiguousarray(regions[:, 1])
+        count = len(address)
+        return dataclasses.replace(
+            like,
+            address=address,
+            bytes=size,
+            requested_bytes=requested,
+            state=np.where(np.isin(address, np.asarray(list(self._requested), np.int64)), IN_USE, FREE),
+            owner=np.full(count, -1),
+            source=np.zeros(count, np.int64),
+            since=np.full(count, MISSING),
+            region=np.searchsorted(region_address, address, side="right") - 1,
+            owners=(),
+            region_address=region_address,
+            region_bytes=region_bytes,
+            in_use_bytes=self.in_use_bytes,
+            pool_bytes=int(size.sum()),
+        )

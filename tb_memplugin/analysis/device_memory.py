@@ -1,0 +1,132 @@
+"""A device's memory as one bar, from the driver, the allocator and a ledger. Pure.
+
+The driver reports the device's memory and the use of all processes and of this one; the allocator reports its limit,
+its pool and the bytes in use; the ledger divides the latter by category.
+"""
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tb_memplugin.model import MISSING, Category, Run, Snapshot
+
+Part: TypeAlias = Literal[
+    "in_use", "free_largest", "free_other", "pool_free", "process_other", "others", "unreserved", "device_free"
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """A part of the bar.
+
+    Attributes:
+        part: ``in_use`` (by category); ``free_largest`` and ``free_other`` of the pool, or ``pool_free`` if the largest
+            free chunk is unknown; ``process_other``: this process outside the pool (context, libraries, other
+            allocators); ``others``: other processes, and ``process_other`` if the driver does not report processes;
+            ``device_free``. Without a driver, ``unreserved`` is the capacity outside the pool.
+        category, trainable: Of ``in_use``, else None.
+        bytes: The part's size.
+    """
+
+    part: Part
+    category: Category | None
+    trainable: bool | None
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceMemory:
+    """The bar at one traced step.
+
+    Attributes:
+        snapshot: The snapshot with the ledger.
+        total_bytes: The device's memory, or without a driver the allocator's limit.
+        driver_process_bytes, driver_used_bytes, driver_total_bytes: Reported by the driver, else None.
+        segments: Parts that sum to `total_bytes`; empty if the total is unknown.
+        notes: Sentences on unknown or contradictory values.
+    """
+
+    snapshot: Snapshot
+    total_bytes: int | None
+    driver_process_bytes: int | None
+    driver_used_bytes: int | None
+    driver_total_bytes: int | None
+    segments: tuple[Segment, ...]
+    notes: tuple[str, ...]
+
+
+def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemory | None:
+    """The bar at the last snapshot up to a step (default: the last of all), else at the first; None without any."""
+    snapshots = [snapshot for snapshot in run.snapshots if snapshot.device == device]
+    if not snapshots:
+        return None
+    earlier = [snapshot for snapshot in snapshots if step is None or snapshot.step <= step]
+    snapshot = earlier[-1] if earlier else snapshots[0]
+    process, used, total = _driver(run, device, snapshot.step)
+    notes: list[str] = []
+    segments = _pool_segments(snapshot, notes)
+    pool = sum(segment.bytes for segment in segments)
+    if total is not None and used is not None:
+        segments += _outside_pool(pool, process, used, total, notes)
+        length: int | None = total
+    else:
+        length = snapshot.capacity_bytes
+        notes.append("Memory of other processes is unknown: no driver reported this device.")
+        if length is not None and length >= pool:
+            segments.append(Segment("unreserved", None, None, length - pool))
+    if length is None or sum(segment.bytes for segment in segments) != length:
+        notes.append("Division of device memory unknown: its parts were measured at different times and do not fit.")
+        segments = []
+    kept = tuple(segment for segment in segments if segment.bytes)
+    return DeviceMemory(snapshot, length, process, used, total, kept, tuple(notes))
+
+
+def _driver(run: Run, device: str, step: int) -> tuple[int | None, int | None, int | None]:
+    """(process, used, total) of the driver's last report up to a step, else of its first."""
+    figures = run.samples.devices.get(device)
+    if figures is None:
+        return None, None, None
+    known = np.flatnonzero((figures.driver_used_bytes != MISSING) & (figures.driver_total_bytes != MISSING))
+    if not len(known):
+        return None, None, None
+    before = known[run.samples.step[known] <= step]
+    row = int(before[-1] if len(before) else known[0])
+    columns = (figures.driver_process_bytes, figures.driver_used_bytes, figures.driver_total_bytes)
+    process, used, total = (None if column[row] == MISSING else int(column[row]) for column in columns)
+    return process, used, total
+
+
+def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[Segment]:
+    sums: dict[tuple[Category, bool | None], int] = {}
+    for row in snapshot.ledger:
+        key = (row.category, row.trainable if row.category == "weights" else None)
+        sums[key] = sums.get(key, 0) + row.bytes
+    segments = [Segment("in_use", category, trainable, size) for (category, trainable), size in sums.items()]
+    if snapshot.pool_bytes is None:
+        notes.append("The free part of the pool is unknown: the pool's size was not recorded.")
+        return segments
+    free = max(0, snapshot.pool_bytes - snapshot.in_use_bytes)
+    largest = snapshot.largest_free_bytes
+    if largest is None or largest > free:
+        return [*segments, Segment("pool_free", None, None, free)]
+    return [*segments, Segment("free_largest", None, None, largest), Segment("free_other", None, None, free - largest)]
+
+
+def _outside_pool(pool: int, process: int | None, used: int, total: int, notes: list[str]) -> list[Segment]:
+    if process is not None and process >= pool and used >= process:
+        mine, others = process - pool, used - process
+    else:
+        mine, others = 0, max(0, used - pool)
+        if process is None:
+            notes.append("This process's memory outside the pool is unknown: the driver does not report processes.")
+        else:
+            notes.append(
+                "This process's memory outside the pool is unknown: the driver reported less than the pool, at another "
+                "time."
+            )
+    return [
+        Segment("process_other", None, None, mine),
+        Segment("others", None, None, others),
+        Segment("device_free", None, None, max(0, total - pool - mine - others)),
+    ]

@@ -1,0 +1,110 @@
+"""Gives each chunk of a trace its layer and category, by its maker, its use and its lifetime."""
+
+from tb_memplugin.attribution.compiled_chunks import CompiledChunks
+from tb_memplugin.attribution.eager import EagerExecution, EagerSpans
+from tb_memplugin.attribution.graph import GraphExecution, LayerRun
+from tb_memplugin.attribution.new_chunks import NewChunks
+from tb_memplugin.attribution.older_chunks import OlderChunks
+from tb_memplugin.attribution.saved import SavedForBackward
+from tb_memplugin.attribution.variables import VariableChunks, variable_owner
+from tb_memplugin.attribution.window import Owner, Window
+from tb_memplugin.model import Category, Integers
+from tb_memplugin.model.trace import AllocationTrace, BufferAllocation, Module, TraceFacts
+
+
+class Classifier:
+    """Owners of the chunks of one trace.
+
+    Attributes:
+        events: Number of the trace's events.
+        chunks: The trace's chunks.
+        input_sizes: Requested bytes of what the input pipeline allocated, and of batches that the step was given.
+        plans: Buffer assignments of the compiled modules.
+    """
+
+    def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
+        self._window = window = Window(trace, facts)
+        self._spans = EagerSpans(trace)
+        self._execution = EagerExecution(window, self._spans) if self._spans else GraphExecution(window)
+        self._variables = VariableChunks(window, self._execution)
+        self._saved = SavedForBackward(window, self._execution, self._variables)
+        self._compiled = CompiledChunks(window, self._execution, self._variables)
+        self._older = OlderChunks(window, self._variables)
+        self._new = NewChunks(window, self._execution, self._saved, self._older)
+        self.events, self.chunks = window.events, window.chunks
+        self.input_sizes, self.plans = self._older.input_sizes, self._compiled.plans
+
+    # --- owners ---
+
+    def owners(self, chunk: int, instant: int) -> list[tuple[Owner, int, int]]:
+        """(owner, allocated, requested) of a chunk at an instant (number of an event).
+
+        A compiled module's chunk has several owners.
+        """
+        plan = self.plan(chunk)
+        if plan is not None:
+            return self._compiled.owners(chunk, *plan)
+        return [(self._owner(chunk, instant), self._window.allocated[chunk], self._window.requested[chunk])]
+
+    def owner_spans(self, chunk: int) -> list[tuple[int, int, list[tuple[Owner, int, int]]]]:
+        """(event that begins it, event that ends it, `owners` between them) over a chunk's life.
+
+        A variable's new chunk has two spans: the variable owns it once the old chunk is freed.
+        """
+        birth, death = self._window.birth[chunk], self._window.death[chunk]
+        variable = self._variables.stored_in(chunk) if birth >= 0 and self.plan(chunk) is None else None
+        turn = birth
+        if variable is not None and variable.start_address is not None:
+            freed = self._variables.old_value_freed(variable)
+            turn = min(max(death if freed is None else freed, birth), death)
+        spans = [(begin, end) for begin, end in ((birth, turn), (turn, death)) if begin < end]
+        return [(begin, end, self.owners(chunk, begin)) for begin, end in spans]
+
+    def _owner(self, chunk: int, instant: int) -> Owner:
+        if self._window.birth[chunk] < 0:
+            return self._older.owner(chunk)
+        variable = self._variables.stored_in(chunk)
+        if variable is not None and not self._variables.old_value_lives(variable, instant):
+            return variable_owner(variable)
+        return self._new.owner(chunk)
+
+    def layer_owner(self, layer: str | None, category: Category) -> Owner:
+        """The owner for a layer and a category."""
+        return self._window.layer_owner(layer, category)
+
+    def maker(self, chunk: int) -> str | None:
+        """The layer that made a chunk."""
+        fact = self._execution.maker(chunk)
+        return None if fact is None else fact.layer
+
+    def plan(self, chunk: int) -> tuple[Module, BufferAllocation] | None:
+        """The planned allocation of a compiled module that a chunk is; None for other chunks."""
+        return self._compiled.plan(chunk)
+
+    # --- saved for the backward pass ---
+
+    def saved_at(self, time_ps: int) -> Integers:
+        """Chunks of forward results and inputs in use at a time that an op of the backward pass reads."""
+        return self._saved.at(time_ps)
+
+    def saved_bytes(self, time_ps: int) -> int:
+        """Requested bytes of `saved_at`."""
+        return int(self.chunks.requested[self.saved_at(time_ps)].sum())
+
+    def saved_in_modules(self) -> list[list[tuple[str | None, int]]]:
+        """For each compiled module's chunk, (layer, bytes) of the buffers saved for the backward pass."""
+        return self._compiled.saved()
+
+    # --- passes ---
+
+    def forward_ends(self) -> Integers:
+        """Times in picoseconds at which a forward pass ended."""
+        return self._execution.forward_ends
+
+    def layer_runs(self) -> list[LayerRun]:
+        """Executions of layers' ops, in order; on an accelerator, their allocations."""
+        return self._execution.layer_runs()
+
+    def eager_spans(self, name: str) -> list[tuple[int, int]]:
+        """(start, end) in picoseconds of the eager spans named ``(backward)`` or ``(update)``."""
+        return self._spans.named(name)

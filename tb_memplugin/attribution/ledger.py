@@ -1,0 +1,188 @@
+"""The ledger of one traced step: the owner of each byte at the step's peak, and the bytes saved for the backward pass.
+
+The rows sum to the allocator's figure exactly: bytes without an owner are a row of their own.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from tb_memplugin.allocator.fit import free_sizes
+from tb_memplugin.allocator.replay import TraceReplay
+from tb_memplugin.attribution.classifier import Classifier
+from tb_memplugin.attribution.held_groups import held_tensor_groups
+from tb_memplugin.attribution.lifetimes import Chunks
+from tb_memplugin.attribution.window import Owner
+from tb_memplugin.model import LedgerRow, MemoryMap, Mode, Phase, Replay, SavedRow, Snapshot
+from tb_memplugin.model.rounding import rounding_total, split_rounding
+from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+
+
+def attribute(
+    trace: AllocationTrace,
+    facts: TraceFacts,
+    *,
+    step: int,
+    phase: Phase,
+    wall_time: float,
+    capacity_bytes: int | None,
+    classifier: Classifier | None = None,
+    replay: TraceReplay | None = None,
+) -> Snapshot:
+    """The snapshot of a traced step.
+
+    If the trace contradicts itself, only the bytes in use and the owners of older chunks are known.
+
+    Args:
+        trace: The allocator's events.
+        facts: The recorder's facts about the program.
+        step, phase, wall_time, capacity_bytes: As in the snapshot.
+        classifier: The classifier of this trace with these facts; made if None.
+        replay: The replay of this trace up to its peak; without it, the pool is unknown.
+    """
+    classifier = Classifier(trace, facts) if classifier is None else classifier
+    chunks = classifier.chunks
+    peak = peak_event(trace)
+    in_use = trace.start_in_use if peak < 0 else int(trace.in_use[peak])
+    notes = list(facts.notes)
+    faults = trace.missed + chunks.unmatched_frees
+    if faults:
+        notes.append(
+            "The layers of what the step allocated are unknown: the trace misses events and contradicts itself in "
+            f"{faults} places."
+        )
+    amounts = _amounts(chunks, classifier, peak, only_old=bool(faults))
+    ledger = split_rounding(_closed(amounts, in_use, notes))
+    mode = _mode(trace, facts, _compiled_share(chunks, classifier, peak), notes)
+    if replay is not None:
+        notes.extend(_replay_notes(replay.check))
+    pool, largest, fragmentation = _pool(None if replay is None else replay.map)
+    return Snapshot(
+        step=step,
+        phase=phase,
+        device=trace.device,
+        wall_time=wall_time,
+        mode=mode,
+        in_use_bytes=in_use,
+        pool_bytes=pool,
+        largest_free_bytes=largest,
+        capacity_bytes=_capacity(trace) if capacity_bytes is None else capacity_bytes,
+        fragmentation=_fragmentation(trace, peak) if fragmentation is None else fragmentation,
+        rounding_bytes=rounding_total(ledger),
+        ledger=ledger,
+        saved_for_backward=() if faults else _saved_rows(chunks, classifier),
+        not_available=tuple(notes),
+        replay=None if replay is None else replay.check,
+        held_tensors=() if faults else held_tensor_groups(facts, classifier, peak),
+    )
+
+
+def _replay_notes(check: Replay) -> Iterator[str]:
+    """Sentences on what the replay did not reproduce."""
+    if check.chunks < check.of_chunks:
+        yield (
+            f"The replay reproduces {check.chunks} of {check.of_chunks} chunks at the step's end: the trace misses "
+            "events."
+        )
+    if check.addresses < check.of_addresses:
+        yield (
+            f"The replay reproduces {check.addresses} of {check.of_addresses} addresses: this TensorFlow's allocator "
+            "may follow other rules."
+        )
+
+
+def _pool(memory_map: MemoryMap | None) -> tuple[int | None, int | None, float | None]:
+    """(pool, largest free chunk, fragmentation) of a memory map; each None without one."""
+    if memory_map is None:
+        return None, None, None
+    sizes = free_sizes(memory_map)
+    largest, free = (int(sizes.max()), int(sizes.sum())) if len(sizes) else (0, 0)
+    return memory_map.pool_bytes, largest, (free - largest) / free if free else 0.0
+
+
+def _closed(amounts: dict[Owner, tuple[int, int | None]], in_use: int, notes: list[str]) -> tuple[LedgerRow, ...]:
+    """Rows of allocated bytes that sum to the bytes in use.
+
+    If the amounts are more than that, all bytes are unattributed, and a note says so.
+    """
+    explained = sum(allocated for allocated, _ in amounts.values())
+    if explained > in_use:
+        notes.append(
+            f"The owners are unknown: variables and tensors known to Python have {explained - in_use} bytes more than "
+            "are in use."
+        )
+        amounts, explained = {}, 0
+    rows = (LedgerRow(*owner, allocated, rounding) for owner, (allocated, rounding) in amounts.items())
+    return (*rows, LedgerRow(None, "unattributed", None, in_use - explained, None))
+
+
+def _mode(trace: AllocationTrace, facts: TraceFacts, share: tuple[int, int], notes: list[str]) -> Mode:
+    """How the step ran, by the share of its bytes in compiled modules; a note says if there are any."""
+    compiled, live = share
+    if compiled:
+        notes.append(
+            f"Sizes inside compiled modules are not measured: XLA allocates their {compiled} bytes at once, and the "
+            "breakdown of these is the compiler's plan at its own peak."
+        )
+    if compiled and 2 * compiled > live:
+        return "xla"
+    return facts.mode if facts.mode != "eager" or len(trace.layers) else "graph"
+
+
+def _compiled_share(chunks: Chunks, classifier: Classifier, peak: int) -> tuple[int, int]:
+    """Bytes of compiled modules' chunks, and of all chunks allocated in the window, at the peak."""
+    live = [chunk for chunk in chunks.live(peak).tolist() if chunks.birth[chunk] >= 0]
+    compiled = [chunk for chunk in live if classifier.plan(chunk) is not None]
+    return int(chunks.allocated[compiled].sum()), int(chunks.allocated[live].sum())
+
+
+def _capacity(trace: AllocationTrace) -> int | None:
+    """The allocator's limit: bytes in use plus bytes available; None without events."""
+    return int(trace.in_use[0] + trace.available[0]) if len(trace) else None
+
+
+def _fragmentation(trace: AllocationTrace, peak: int) -> float | None:
+    """The allocator's own figure at the peak; None before the first event and if the event lacks it."""
+    value = float(trace.fragmentation[peak]) if peak >= 0 else math.nan
+    return None if math.isnan(value) else min(1.0, max(0.0, value))
+
+
+def peak_event(trace: AllocationTrace) -> int:
+    """Number of the event after which most bytes are in use, -1 if that is before the first."""
+    peak = int(np.argmax(trace.in_use)) if len(trace) else -1
+    return peak if peak >= 0 and int(trace.in_use[peak]) > trace.start_in_use else -1
+
+
+def _amounts(
+    chunks: Chunks, classifier: Classifier, peak: int, *, only_old: bool
+) -> dict[Owner, tuple[int, int | None]]:
+    """Owner to (allocated, rounding) at the peak; `only_old` limits them to chunks in use throughout the window."""
+    totals: dict[Owner, tuple[int, int | None]] = {}
+    permanent = (chunks.birth == -1) & (chunks.death == classifier.events)
+    live = np.flatnonzero(permanent) if only_old else chunks.live(peak)
+    for chunk in live.tolist():
+        for owner, allocated, requested in classifier.owners(chunk, max(peak, 0)):
+            _add(totals, owner, allocated, allocated - requested)
+    return totals
+
+
+def _add(totals: dict[Owner, tuple[int, int | None]], owner: Owner, allocated: int, rounding: int | None) -> None:
+    """Add to an owner's bytes; if the rounding of a part is unknown, so is that of the sum."""
+    bytes_before, rounding_before = totals.get(owner, (0, 0))
+    both = None if rounding is None or rounding_before is None else rounding_before + rounding
+    totals[owner] = (bytes_before + allocated, both)
+
+
+def _saved_rows(chunks: Chunks, classifier: Classifier) -> tuple[SavedRow, ...]:
+    """Rows at the end of the forward pass that saves most, if the window has several."""
+    ends = classifier.forward_ends().tolist()
+    end = max(ends, key=classifier.saved_bytes, default=None)
+    rows: dict[str | None, int] = defaultdict(int)
+    for chunk in [] if end is None else classifier.saved_at(end).tolist():
+        rows[classifier.maker(chunk)] += int(chunks.requested[chunk])
+    modules = classifier.saved_in_modules()
+    for layer, size in max(modules, key=lambda parts: sum(size for _, size in parts), default=[]):
+        rows[layer] += size
+    return tuple(SavedRow(layer, size) for layer, size in sorted(rows.items(), key=lambda row: (-row[1], row[0] or "")))

@@ -1,0 +1,145 @@
+"""Turns allocator events, and the memory map before them, into chunks with a birth and a death. Pure."""
+
+import dataclasses
+
+import numpy as np
+
+from tb_memplugin.allocator.rules import rounded_bytes
+from tb_memplugin.model import IN_USE, Integers
+from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunks:
+    """Chunks of a window: columns of equal length, first the chunks allocated in it in order, then the older ones.
+
+    With memory maps, these are all chunks in use; without, the chunks that appear in an event and those of variables
+    and tensors that Python knows.
+
+    Attributes:
+        address, allocated: Of the chunk.
+        requested: Requested bytes; -1 for older chunks if the deallocation does not say.
+        birth: Number of the allocating event, -1 for chunks allocated before the window.
+        death: Number of the freeing event, the number of events for chunks that outlive the window.
+        unmatched_frees: Deallocations of a chunk already freed, or with another size than was allocated.
+    """
+
+    address: Integers
+    allocated: Integers
+    requested: Integers
+    birth: Integers
+    death: Integers
+    unmatched_frees: int
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+    def live(self, event: int) -> Integers:
+        """Chunks in use after an event (-1: when the window opened)."""
+        return np.flatnonzero((self.birth <= event) & (self.death > event))
+
+
+def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
+    """The chunks of a trace, with those that stay in use throughout: from the memory map, or else from Python.
+
+    Without a map, a variable or held tensor takes its rounded request; variables or tensors that do not fit into the
+    remaining bytes in use are left out.
+    """
+    in_events = chunks(trace)
+    old = in_events.birth == -1
+    if trace.start_map is None:
+        left = trace.start_in_use - int(in_events.allocated[old].sum())
+        return _with_permanent(in_events, _known_to_python(facts, set(in_events.address[old].tolist()), left), trace)
+    start = trace.start_map
+    used = start.state == IN_USE
+    address, allocated, requested = start.address[used], start.bytes[used], start.requested_bytes[used]
+    place = np.searchsorted(address, in_events.address[old])
+    in_events.requested[old] = requested[place]  # not every deallocation has it
+    permanent = np.ones(len(address), bool)
+    permanent[place] = False
+    return _with_permanent(in_events, np.stack([address, allocated, requested])[:, permanent], trace)
+
+
+def _with_permanent(base: Chunks, permanent: Integers, trace: AllocationTrace) -> Chunks:
+    """The chunks with others that stay in use throughout: rows of address, allocated and requested bytes."""
+    count = permanent.shape[1]
+    return Chunks(
+        address=np.append(base.address, permanent[0]),
+        allocated=np.append(base.allocated, permanent[1]),
+        requested=np.append(base.requested, permanent[2]),
+        birth=np.append(base.birth, np.full(count, -1)),
+        death=np.append(base.death, np.full(count, len(trace))),
+        unmatched_frees=base.unmatched_frees,
+    )
+
+
+def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:
+    """Chunks of variables and held tensors: rows of address, allocated and requested bytes.
+
+    Args:
+        facts: Facts with the variables and tensors.
+        freed: Addresses of older chunks that the window frees.
+        left: Bytes in use that no event accounts for; what does not fit into them is left out.
+    """
+    variables = {fact.start_address: fact.requested_bytes for fact in facts.variables if fact.start_address is not None}
+    tensors = {fact.address: fact.requested_bytes for fact in facts.tensors if fact.address not in variables}
+    rows: list[tuple[int, int, int]] = []
+    for known in (variables, tensors):
+        more = [
+            (address, rounded_bytes(size), size) for address, size in known.items() if address not in freed and size
+        ]
+        if sum(size for _, size, _ in more) <= left:
+            rows += more
+            left -= sum(size for _, size, _ in more)
+    columns: Integers = np.asarray(rows, np.int64).reshape(-1, 3).T
+    return columns
+
+
+def chunks(trace: AllocationTrace) -> Chunks:
+    """The chunks that appear in events: each allocation with the next deallocation of its address."""
+    count = len(trace)
+    events = np.arange(count)
+    by_address = np.lexsort((events, trace.address))
+    address, kind, size = trace.address[by_address], trace.kind[by_address], trace.allocated[by_address]
+    same_as_next = np.zeros(count, bool)
+    same_as_next[:-1] = address[:-1] == address[1:]
+    freed_next = same_as_next & (kind == 1)
+    freed_next[:-1] &= kind[1:] == -1
+    death = np.full(count, count)
+    death[by_address[freed_next]] = by_address[np.flatnonzero(freed_next) + 1]
+    after_alloc = np.zeros(count, bool)
+    after_alloc[1:] = freed_next[:-1]
+    first = np.ones(count, bool)
+    first[1:] = ~same_as_next[:-1]
+    before = (kind == -1) & first
+    unmatched_frees = int(((kind == -1) & ~after_alloc & ~first).sum())
+    unmatched_frees += int((freed_next[:-1] & (size[:-1] != size[1:])).sum())
+    unmatched_frees += int(((kind[:-1] == 1) & same_as_next[:-1] & (kind[1:] == 1)).sum())
+    born, old = np.flatnonzero(trace.kind == 1), np.sort(by_address[before])
+    both = np.concatenate([born, old])
+    return Chunks(
+        address=trace.address[both],
+        allocated=trace.allocated[both],
+        requested=trace.requested[both],
+        birth=np.concatenate([born, np.full(len(old), -1)]),
+        death=np.concatenate([death[born], old]),
+        unmatched_frees=unmatched_frees,
+    )
+
+
+def readers(trace: AllocationTrace) -> Integers:
+    """For each event, the op execution (row of `trace.ops`) that last began on the event's thread, -1 for none.
+
+    For a deallocation this is the chunk's last reader: TensorFlow's executor drops an op's inputs on the op's thread
+    right after the op ran.
+    """
+    reader = np.full(len(trace), -1)
+    ops = trace.ops
+    for thread in distinct(trace.thread):
+        rows = np.flatnonzero(ops.thread == thread)
+        events = np.flatnonzero(trace.thread == thread)
+        if len(rows):
+            place = np.searchsorted(ops.start_ps[rows], trace.time_ps[events], side="right") - 1
+            reader[events] = np.where(place >= 0, rows[np.maximum(place, 0)], -1)
+    return reader

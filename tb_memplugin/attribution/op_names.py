@@ -1,0 +1,182 @@
+"""Finds the recorder's facts for the op names of a trace.
+
+When TensorFlow runs a graph, it inlines functions and loops and prefixes the names of their ops with the calling op
+(``StatefulPartitionedCall/sequential/lstm/while/body/_12/lstm_cell/MatMul``). Its graph optimizer adds ops of its own
+and names them after existing ones.
+"""
+
+import re
+
+from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
+
+GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
+_NUMBER = re.compile(r"_\d+$")
+_INLINED = re.compile(r"(body|cond|then|else)/_\d+/")
+_OPTIMIZED = re.compile(r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$")
+_RELAYOUT = re.compile(r"(?<!-\d)(?<!-\d\d)-(\d+)-(?:Transpose|VecPermute|DimMap)\w*-LayoutOptimizer$")
+_OPTIMIZER_SCOPES = ("ArithmeticOptimizer/", "ConstantFolding/", "LoopOptimizer/", "Remapper/")
+_REWRITES = re.compile(r"^[A-Z]\w+_(?=\w+/)")
+
+
+class OpNames:
+    """Facts of the ops of one trace.
+
+    Attributes:
+        executed: Index of an execution's name to the op's name.
+    """
+
+    def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
+        self._facts = facts
+        self._scopes: dict[int, dict[str, OpFact]] = {}
+        names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}
+        self.executed = {index: op_name(trace.strings[index]) for index in distinct(trace.ops.name).tolist()}
+        names.update(self.executed.values())
+        for module in trace.modules:
+            for allocation in module.allocations:
+                names.update(name for buffer in allocation.buffers for name in buffer.ops[:1])
+        self._roots = self._ranked_roots(trace, names)
+        self._facts_of: dict[str, OpFact | None] = {}
+
+    def _ranked_roots(self, trace: AllocationTrace, names: set[str]) -> list[GraphFacts]:
+        """Root graphs and graphs that XLA compiled: first the one that knows most of the names, of equals the newest.
+
+        Root graphs count only if a function of their name ran in the window, unless no such function ran.
+        """
+        ran = {_function_name(trace.strings[index]) for index in set(trace.calls.name.tolist())}
+        roots = [graph for graph in self._facts.graphs if graph.root]
+        roots = [graph for graph in roots if graph.name in ran] or roots
+        compiled = {module.function for module in trace.modules}
+        roots += [graph for graph in self._facts.graphs if graph.name in compiled and not graph.root]
+        if len(roots) == 1:
+            return roots
+        ranked = []
+        for place, root in enumerate(roots):
+            known = sum(self._exact(root, name) is not None for name in names)
+            if known:
+                ranked.append((known, place, root))
+        return [root for _, _, root in sorted(ranked, key=lambda entry: entry[:2], reverse=True)]
+
+    def fact(self, name: str) -> OpFact | None:
+        """Facts of an op, or of the op that TensorFlow's graph optimizer derived it from; None if unknown."""
+        if name not in self._facts_of:
+            self._facts_of[name] = self._find(name)
+        return self._facts_of[name]
+
+    def _find(self, name: str) -> OpFact | None:
+        for root in self._roots:
+            match = self._exact(root, name)
+            if match is not None:
+                return match[0]
+        variants = _variants(name)
+        for variant in variants[1:]:
+            for root in self._roots:
+                match = self._exact(root, variant)
+                if match is not None:
+                    return _derived(name, match[0])
+        for variant in variants:
+            for root in self._roots:
+                fact = self._by_scope(root, variant)
+                if fact is not None:
+                    return fact
+        return None
+
+    def following(self, name: str) -> list[str]:
+        """Names of the ops that may reuse the buffer of an op of the program."""
+        for root in self._roots:
+            match = self._exact(root, name)
+            if match is not None:
+                fact, local = match
+                return [name[: len(name) - len(local)] + other for other in fact.passes_to]
+        return []
+
+    def _exact(self, graph: GraphFacts, name: str) -> tuple[OpFact, str] | None:
+        """The fact of an op in the graph or in one that it calls, and the op's name in its own graph."""
+        fact = graph.ops.get(name)
+        if fact is not None:
+            return fact, name
+        for callee, rest in self._called(graph, name):
+            match = self._exact(callee, rest)
+            if match is not None:
+                return match
+        return None
+
+    def _called(self, graph: GraphFacts, name: str) -> list[tuple[GraphFacts, str]]:
+        """Graphs called by ops whose names are prefixes of `name`, each with the remainder of the name."""
+        called: list[tuple[GraphFacts, str]] = []
+        if not graph.callees:
+            return called
+        end = name.find("/")
+        while end > 0:
+            for label, index in graph.callees.get(name[:end], ()):
+                rest = name[end + 1 :]
+                if label:
+                    inlined = _INLINED.match(rest)
+                    if not inlined or inlined[1] != label:
+                        continue
+                    rest = rest[inlined.end() :]
+                called.append((self._facts.graphs[index], rest))
+            end = name.find("/", end + 1)
+        return called
+
+    def _by_scope(self, graph: GraphFacts, name: str) -> OpFact | None:
+        """Layer and pass of the innermost known scope around an unknown op."""
+        for callee, rest in self._called(graph, name):
+            fact = self._by_scope(callee, rest)
+            if fact is not None:
+                return fact
+        scopes = self._graph_scopes(graph)
+        scope = name
+        while scope:
+            fact = graph.ops.get(scope) or scopes.get(scope)
+            if fact is not None:
+                pass_name: Pass = "backward" if any(part in name for part in GRADIENT_SCOPES) else fact.pass_name
+                return OpFact(fact.layer, pass_name)
+            scope = scope.rpartition("/")[0]
+        return None
+
+    def _graph_scopes(self, graph: GraphFacts) -> dict[str, OpFact]:
+        scopes = self._scopes.get(id(graph))
+        if scopes is None:
+            scopes = self._scopes[id(graph)] = {}
+            for name, fact in graph.ops.items():
+                scope = name.rpartition("/")[0]
+                if scope and (scope not in scopes or scopes[scope].layer is None):
+                    scopes[scope] = fact
+        return scopes
+
+
+def _derived(name: str, fact: OpFact) -> OpFact:
+    """Facts of an op that TensorFlow's graph optimizer derived from an op with these facts.
+
+    A copy of an op's input in another layout (``Conv2DBackpropFilter-0-TransposeNHWCToNCHW-LayoutOptimizer``) is not
+    the op's result, e.g. not the gradient. Its `saved_for_backward` says that a backward op's input is of the forward
+    pass. Copies of a result have two numbers in their names.
+    """
+    relayout = _RELAYOUT.search(name)
+    if relayout is None:
+        return fact
+    return OpFact(fact.layer, fact.pass_name, saved_for_backward=int(relayout[1]) in fact.forward_inputs, relayout=True)
+
+
+def op_name(execution: str) -> str:
+    """``scope/MatMul`` of the execution name ``scope/MatMul:_FusedMatMul``."""
+    return execution.rpartition(":")[0] or execution
+
+
+def _function_name(called: str) -> str:
+    """``one_step_on_data`` of ``__inference_one_step_on_data_1213``."""
+    return _NUMBER.sub("", called.removeprefix("__inference_").removeprefix("__forward_").removeprefix("__backward_"))
+
+
+def _variants(name: str) -> list[str]:
+    """The name, and the names of ops that TensorFlow's graph optimizer may have derived it from."""
+    variants = [name]
+    stripped = _OPTIMIZED.sub("", name)
+    if stripped != name:
+        variants.append(stripped)
+    for scope in _OPTIMIZER_SCOPES:
+        if scope in stripped:
+            rest = stripped.replace(scope, "", 1)
+            variants.extend([rest, _REWRITES.sub("", rest)])
+    return variants

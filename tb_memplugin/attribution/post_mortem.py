@@ -1,0 +1,105 @@
+"""The post-mortem of a failed allocation: verdict, memory at failure, and fixes. Pure."""
+
+from collections.abc import Sequence
+
+from tb_memplugin.allocator import fit as bfc
+from tb_memplugin.attribution.fixes import possible_fixes
+from tb_memplugin.attribution.memory_map import ledger_of
+from tb_memplugin.attribution.oom_event import OomEvent
+from tb_memplugin.model import Fix, Layer, LedgerRow, MemoryMap, Oom, Verdict
+from tb_memplugin.model.units import format_bytes
+
+
+def post_mortem(
+    event: OomEvent, memory_map: MemoryMap | None, layers: Sequence[Layer] = (), batch_size: int | None = None
+) -> Oom:
+    """The post-mortem.
+
+    Args:
+        event: The failed allocation.
+        memory_map: The chunks at the failure, with known owners; None if unknown.
+        layers: The model's layers in order.
+        batch_size: Examples in a batch, None if unknown.
+    """
+    verdict: Verdict | None = None
+    reason = ""
+    ledger: tuple[LedgerRow, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    if memory_map is not None:
+        ledger = ledger_of(memory_map)
+        verdict, reason = _verdict(memory_map, event)
+        if event.requested_bytes is not None and verdict is not None:
+            fixes = possible_fixes(event, memory_map, verdict, layers, batch_size)
+    free, largest = _free(memory_map)
+    return Oom(
+        identifier=event.identifier,
+        status=event.status,
+        step=event.step,
+        phase=event.phase,
+        device=event.device,
+        wall_time=event.wall_time,
+        requested_bytes=event.requested_bytes,
+        free_bytes=free,
+        largest_free_bytes=largest,
+        in_use_bytes=None if memory_map is None else memory_map.in_use_bytes,
+        pool_bytes=None if memory_map is None else memory_map.pool_bytes,
+        capacity_bytes=None if memory_map is None else memory_map.capacity_bytes,
+        verdict=verdict,
+        reason=reason,
+        op=event.op,
+        layer=event.layer,
+        shape=event.shape,
+        ledger=ledger,
+        fixes=fixes,
+        map=memory_map,
+        not_available=_not_available(event, memory_map),
+    )
+
+
+def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, ...]:
+    """Sentences on what is unknown of the failure."""
+    notes = [*event.notes, *(() if memory_map is None else memory_map.not_available)]
+    if event.compiled:
+        notes.append(
+            "The request's layer and the effect of a smaller batch are unknown: a compiled module requests the memory "
+            "of all its layers in one piece, planned for its batch."
+        )
+    if event.uncertain_bytes:
+        notes.append(
+            "The exact size of the request is unknown: XLA's message rounds it, by at most "
+            f"{format_bytes(event.uncertain_bytes)}."
+        )
+    if event.requested_bytes is None:
+        notes.append("The size of the request is unknown: TensorFlow did not report it.")
+    return tuple(dict.fromkeys(notes))
+
+
+def _free(memory_map: MemoryMap | None) -> tuple[int | None, int | None]:
+    """Free bytes and the largest free chunk; the latter is None if chunks may be missing from the map."""
+    if memory_map is None:
+        return None, None
+    if memory_map.complete:
+        sizes = bfc.free_sizes(memory_map)
+        return int(sizes.sum()), int(sizes.max()) if len(sizes) else 0
+    known = memory_map.pool_bytes is not None and memory_map.in_use_bytes is not None
+    return ((memory_map.pool_bytes or 0) - (memory_map.in_use_bytes or 0) if known else None), None
+
+
+def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, str]:
+    if event.requested_bytes is not None:
+        least, most = (event.requested_bytes + sign * event.uncertain_bytes for sign in (-1, 1))
+        verdict, reason = bfc.verdict(memory_map, event.requested_bytes)
+        if bfc.verdict(memory_map, least)[0] == bfc.verdict(memory_map, most)[0]:
+            return verdict, reason
+        return None, f"The verdict is unknown: the request is not known exactly enough. {reason}"
+    sizes = bfc.free_sizes(memory_map)
+    largest = int(sizes.max()) if len(sizes) else 0
+    if memory_map.complete and largest == int(sizes.sum()) and not bfc.unreserved_bytes(memory_map):
+        return "capacity", (
+            f"The size of the request is unknown, but more than the {format_bytes(largest)} free, which are a single "
+            "chunk."
+        )
+    return None, (
+        "The verdict is unknown: so is the size of the request, but it is more than the largest free chunk of "
+        f"{format_bytes(largest)}, with {format_bytes(int(sizes.sum()))} free in total."
+    )

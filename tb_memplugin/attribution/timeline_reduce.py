@@ -1,0 +1,121 @@
+"""Keeps a timeline small: drops moments and merges small allocations by owner; exact at every kept moment. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_memplugin.model import MISSING, Integers
+from tb_memplugin.model.downsample import extreme_rows
+from tb_memplugin.model.units import format_bytes
+
+MAX_ALLOCATIONS = 6000
+"""Most rows of a timeline; in a larger step, only the largest allocations keep rows of their own, and the others share
+rows by layer and category."""
+MAX_MOMENTS = 8000
+"""About the most moments of a timeline; each allocation begins at one and ends at another."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Columns as in `model.Timeline`."""
+
+    start: Integers
+    end: Integers
+    bytes: Integers
+    rounding_bytes: Integers
+    count: Integers
+    owner: Integers
+    op: Integers
+
+    def take(self, chosen: Integers) -> "Rows":
+        """The chosen rows."""
+        return Rows(*(column[chosen] for column in self.columns()))
+
+    def columns(self) -> list[Integers]:
+        """All columns, in the order of the fields."""
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def reduced(
+    rows: Rows, time_ns: Integers, event: Integers, always: Sequence[int]
+) -> tuple[Rows, Integers, Integers, Integers, list[str]]:
+    """(rows, times, events, kept moments, sentences on the reduction).
+
+    Args:
+        rows: The rows, in terms of the moments of `time_ns` and `event`.
+        time_ns, event: As in `Timeline`, shape [moments].
+        always: Moments that must be kept.
+    """
+    moments = len(time_ns)
+    if len(rows.start) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
+        return _sorted(rows), time_ns, event, np.arange(moments), []
+    largest = np.argsort(-rows.bytes, kind="stable")
+    in_use = level_at(rows.start, rows.end, rows.bytes, moments)
+    limit = MAX_MOMENTS
+    while True:
+        kept = extreme_rows([in_use], limit, always=sorted(set(always))).astype(np.int64)
+        placed = _at_kept(rows, kept)
+        own, small = np.sort(largest[: MAX_ALLOCATIONS // 2]), np.sort(largest[MAX_ALLOCATIONS // 2 :])
+        merged = _merged(placed.take(small), len(kept))
+        if len(own) + len(merged.start) <= MAX_ALLOCATIONS or limit <= 16:
+            break
+        limit //= 2
+    alive = own[placed.start[own] < placed.end[own]]
+    pairs = zip(placed.take(alive).columns(), merged.columns(), strict=True)
+    both = _sorted(Rows(*(np.concatenate(pair) for pair in pairs)))
+    return both, time_ns[kept], event[kept], kept, _sentences(rows, small, moments, len(kept))
+
+
+def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str]:
+    sentences = []
+    if len(small):
+        largest = format_bytes(int(rows.bytes[small].max()))
+        sentences.append(
+            f"Of the step's {len(rows.start)} allocations, the {len(small)} smallest (up to {largest}) are merged by "
+            "layer and category."
+        )
+    if kept < moments:
+        sentences.append(
+            f"Of the step's {moments} moments, {kept} are kept: the highest and lowest of their neighbors."
+        )
+    return sentences
+
+
+def _sorted(rows: Rows) -> Rows:
+    return rows.take(np.lexsort((rows.end, rows.start)))
+
+
+def level_at(start: Integers, end: Integers, amount: Integers, moments: int) -> Integers:
+    """At each moment, the sum of the amounts that are live from `start` up to before `end`."""
+    changes = np.zeros(moments + 1, np.int64)
+    np.add.at(changes, start, amount)
+    np.subtract.at(changes, end, amount)
+    return np.cumsum(changes)[:-1]
+
+
+def _at_kept(rows: Rows, kept: Integers) -> Rows:
+    """The rows in terms of the kept moments; start equals end for rows that are live at none of them."""
+    start, end = np.searchsorted(kept, rows.start), np.searchsorted(kept, rows.end)
+    return dataclasses.replace(rows, start=start.astype(np.int64), end=end.astype(np.int64))
+
+
+def _merged(rows: Rows, moments: int) -> Rows:
+    """One row for each owner and stretch of moments over which the owner's bytes stay the same.
+
+    Allocations of unknown rounding have rows of their own.
+    """
+    parts: list[tuple[int, int, int, int, int, int, int]] = []
+    rows = rows.take(np.flatnonzero(rows.start < rows.end))
+    unknown = rows.rounding_bytes == MISSING
+    for owner, hidden in sorted(set(zip(rows.owner.tolist(), unknown.tolist(), strict=True))):
+        own = rows.take(np.flatnonzero((rows.owner == owner) & (unknown == hidden)))
+        columns = (own.bytes, np.zeros_like(own.bytes) if hidden else own.rounding_bytes, own.count)
+        edges = np.unique(np.concatenate([own.start, own.end]))
+        first, last = np.searchsorted(edges, own.start), np.searchsorted(edges, own.end)
+        levels = [level_at(first, last, column, len(edges) - 1).tolist() for column in columns]
+        for start, end, size, rounding, count in zip(edges[:-1].tolist(), edges[1:].tolist(), *levels, strict=True):
+            if size:
+                parts.append((start, end, size, MISSING if hidden else rounding, count, owner, -1))
+    columns_of = np.asarray(parts, np.int64).reshape(-1, 7).T
+    return Rows(*(np.ascontiguousarray(column) for column in columns_of))

@@ -1,0 +1,180 @@
+"""``tb-memplugin import``: memory dumps, out-of-memory logs and profiles into a run."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_memplugin.attribution.classifier import Classifier
+from tb_memplugin.attribution.ledger import attribute
+from tb_memplugin.attribution.names_only import facts_from_names
+from tb_memplugin.attribution.oom_event import OomEvent
+from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.attribution.timeline import timeline
+from tb_memplugin.errors import FormatError, NotFoundError, RequestError
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.importers.allocator.memory_dump import looks_like_dump, read_dump
+from tb_memplugin.importers.allocator.oom_log import MAX_LOG_BYTES, LoggedFailure, read_log
+from tb_memplugin.importers.profile.xplane import MAX_PROFILE_BYTES, read_traces
+from tb_memplugin.model import MemoryMap, Oom, Snapshot, Timeline
+from tb_memplugin.model.trace import AllocationTrace
+
+SAME_FAILURE_SECONDS = 11.0
+"""TensorFlow writes dumps for ten seconds while it waits for memory: dumps this close belong to one failure."""
+
+_DUMP_NAME = re.compile(r"\.(\d{15,17})$")
+
+
+@dataclasses.dataclass
+class Collected:
+    """Contents of the files."""
+
+    dumps: list[MemoryMap] = dataclasses.field(default_factory=list)
+    failures: list[LoggedFailure] = dataclasses.field(default_factory=list)
+    times: list[float] = dataclasses.field(default_factory=list)
+    snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
+    timelines: list[Timeline] = dataclasses.field(default_factory=list)
+
+
+def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str]:
+    """Import files into one run under `logdir`; return a sentence on each kind of imported data.
+
+    Raises:
+        NotFoundError: A file cannot be read, or the run cannot be written.
+        FormatError: A file is damaged or of an unknown format; nothing is written.
+        RequestError: The run's name is invalid.
+    """
+    name = run if run is not None else _run_name(paths[0])
+    if not name or os.path.isabs(name) or ".." in name.split("/"):
+        raise RequestError(f"--run must be a name relative to LOGDIR, such as exp1. Received: {name!r}")
+    collected = Collected()
+    for path in paths:
+        _collect(path, collected)
+    ooms = _post_mortems(collected)
+    try:
+        writer = RunWriter(os.path.join(logdir, name), producer="import")
+        for snapshot in collected.snapshots:
+            writer.snapshot(snapshot)
+        for one in collected.timelines:
+            writer.timeline(one)
+        for oom in ooms:
+            writer.oom(oom)
+        writer.close()
+    except OSError as error:
+        raise NotFoundError(f"run {name!r} cannot be written to {logdir}: {error.strerror}") from None
+    sentences = [f"{name}: {_counted(len(ooms), 'failed allocation')}"] if ooms else []
+    if collected.snapshots:
+        snapshots = _counted(len(collected.snapshots), "snapshot")
+        sentences.append(
+            f"{name}: {snapshots} from profiles; layers are TensorFlow's name scopes, because profiles do not contain "
+            "Keras layers"
+        )
+    return sentences
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _run_name(path: str) -> str:
+    stem = _DUMP_NAME.sub("", os.path.basename(path))
+    for ending in (".xplane.pb", ".log", ".txt"):
+        stem = stem.removesuffix(ending)
+    return re.sub(r"[^0-9A-Za-z._-]+", "_", stem).strip("._") or "imported"
+
+
+def _collect(path: str, collected: Collected) -> None:
+    try:
+        if os.path.getsize(path) > MAX_PROFILE_BYTES:
+            raise FormatError(f"{path}: the file is larger than the limit of {MAX_PROFILE_BYTES} bytes")
+        with open(path, "rb") as file:
+            data = file.read()
+        changed = os.path.getmtime(path)
+    except OSError as error:
+        raise NotFoundError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        _read(path, data, changed, collected)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def _read(path: str, data: bytes, changed: float, collected: Collected) -> None:
+    if path.endswith(".xplane.pb"):
+        for trace in read_traces(data):
+            step = len({snapshot.wall_time for snapshot in collected.snapshots} - {changed})
+            _add_trace(trace, step, changed, collected)
+    elif looks_like_dump(data):
+        stamp = _DUMP_NAME.search(path)
+        collected.dumps.append(read_dump(data, int(stamp[1]) / 1e6 if stamp else changed))
+    elif b"\0" in data[:4096] or not data:
+        raise FormatError(
+            f"unknown format ({len(data)} bytes); pass a memory dump (TF_BFC_MEMORY_DUMP), a log, or a profile "
+            "(*.xplane.pb)"
+        )
+    else:
+        if len(data) > MAX_LOG_BYTES:
+            raise FormatError(f"the log of {len(data)} bytes is larger than the limit of {MAX_LOG_BYTES}")
+        failures = read_log(data.decode("utf-8", "replace"), changed)
+        collected.failures.extend(failures)
+        collected.times.extend([changed] * len(failures))
+
+
+def _add_trace(trace: AllocationTrace, step: int, wall_time: float, collected: Collected) -> None:
+    """Add a step's ledger and timeline, attributed by op names alone."""
+    facts = facts_from_names(trace)
+    classifier = Classifier(trace, facts)
+    snapshot = attribute(
+        trace, facts, step=step, phase="train", wall_time=wall_time, capacity_bytes=None, classifier=classifier
+    )
+    collected.snapshots.append(snapshot)
+    inside = timeline(trace, facts, classifier, snapshot)
+    if inside is not None:
+        collected.timelines.append(inside)
+
+
+def _post_mortems(collected: Collected) -> list[Oom]:
+    """One failed allocation for each failure; a dump and a log with the same chunks are one failure."""
+    dumps = _one_of_each_failure(collected.dumps)
+    ooms: list[Oom] = []
+    for failure, wall_time in zip(collected.failures, collected.times, strict=True):
+        same = next((dump for dump in dumps if _same_chunks(dump, failure.map)), None)
+        memory_map = failure.map
+        if same is not None and memory_map is not None:
+            dumps.remove(same)
+            capacity = memory_map.capacity_bytes
+            memory_map = dataclasses.replace(same, capacity_bytes=capacity, not_available=memory_map.not_available)
+        event = OomEvent(
+            identifier=f"log {len(ooms)}",
+            status="failed",
+            device=failure.device,
+            wall_time=memory_map.wall_time if memory_map is not None else wall_time,
+            requested_bytes=failure.request.requested_bytes,
+            op=failure.request.op,
+            shape=failure.request.shape,
+            notes=failure.notes,
+        )
+        ooms.append(post_mortem(event, memory_map))
+    for dump in dumps:
+        event = OomEvent(f"dump {len(ooms)}", "failing", dump.device, dump.wall_time)
+        ooms.append(post_mortem(event, dump))
+    return ooms
+
+
+def _one_of_each_failure(dumps: Sequence[MemoryMap]) -> list[MemoryMap]:
+    kept: list[MemoryMap] = []
+    for dump in sorted(dumps, key=lambda dump: (dump.device, dump.wall_time)):
+        if kept and kept[-1].device == dump.device and dump.wall_time - kept[-1].wall_time < SAME_FAILURE_SECONDS:
+            kept.pop()
+        kept.append(dump)
+    return kept
+
+
+def _same_chunks(dump: MemoryMap, logged: MemoryMap | None) -> bool:
+    return (
+        logged is not None
+        and np.array_equal(dump.address, logged.address)
+        and np.array_equal(dump.bytes, logged.bytes)
+        and np.array_equal(dump.state, logged.state)
+    )

@@ -1,0 +1,236 @@
+"""A run as text for the terminal. Pure."""
+
+import unicodedata
+from collections.abc import Sequence
+
+from tb_memplugin.analysis.changes import layer_totals, table_at
+from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
+from tb_memplugin.analysis.facts import DeviceFacts, device_facts, step_range
+from tb_memplugin.analysis.pool_growth import knows_pool
+from tb_memplugin.analysis.pool_spans import pool_history
+from tb_memplugin.commands.inspect_oom import oom_lines
+from tb_memplugin.commands.inspect_pool import pool_lines
+from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
+from tb_memplugin.model.tables import format_table
+from tb_memplugin.model.units import UNKNOWN, format_bytes, format_figure, unit_for
+
+MAX_ROWS = 15
+"""Printed rows of a long table; the others are summed in one row."""
+MAX_NAME_CHARACTERS = 60
+_WORDS = {
+    ("weights", False): "weights, frozen",
+    ("weights", True): "weights, trainable",
+    ("weights", None): "weights, frozen or trainable",
+}
+
+
+def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
+    """Devices, breakdown of each at its peak, pool, layers, failures, findings and missing data of a run."""
+    steps = step_range(run)
+    span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
+    sessions = f", {len(run.sessions)} sessions" if len(run.sessions) > 1 else ""
+    workers = f", {len(run.workers)} workers" if len(run.workers) > 1 else ""
+    parts = [f"{clean(run.name)}: {span}{sessions}{workers}"]
+    devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
+    if devices:
+        parts.append(_devices(devices))
+    for facts in devices:
+        snapshot = _snapshot(run, facts, selection)
+        if snapshot is not None:
+            parts.append(_snapshot_text(snapshot))
+        if selection.step is None and selection.phase in (None, "train"):
+            lines = pool_lines(_name(facts.device), pool_history(run, facts.device))
+            parts.extend(["\n".join(lines)] if lines else [])
+    table = table_at(run.layer_tables, selection.step)
+    if table is not None:
+        parts.append(_layers(table))
+    if len(run.activations):
+        parts.append(_activations(run))
+    for oom in run.ooms:
+        if selection.includes(oom):
+            parts.append("\n".join(clean(line) for line in oom_lines(oom)))
+    parts.extend(f"finding: {clean(sentence)}" for sentence in run.findings)
+    parts.extend(f"note: {clean(note)}" for note in run.notes)
+    parts.extend(f"damaged data: {clean(sentence)}" for sentence in run.damage)
+    return "\n\n".join(parts)
+
+
+def clean(text: str) -> str:
+    """`text` from a run directory with control characters replaced."""
+    return "".join("�" if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") else one for one in text)
+
+
+def _devices(devices: Sequence[DeviceFacts]) -> str:
+    unit = unit_for([size for facts in devices for size in (facts.peak_bytes, facts.capacity_bytes)])
+    rows = []
+    for facts in devices:
+        peak, capacity = facts.peak_bytes, facts.capacity_bytes
+        known = peak is not None and capacity is not None
+        free = capacity - peak if peak is not None and capacity is not None else None
+        share = f"{100 * peak / capacity:.0f} %" if known and capacity and peak is not None else UNKNOWN
+        step = UNKNOWN if facts.peak_step is None else str(facts.peak_step)
+        figures = [format_figure(size, unit) for size in (peak, capacity, free)]
+        rows.append([_name(facts.device), *figures, share, step, str(facts.snapshots)])
+    head = ["device", f"peak {unit}", f"capacity {unit}", f"headroom {unit}", "used", "peak at step", "snapshots"]
+    return format_table(head, rows)
+
+
+def _snapshot(run: Run, facts: DeviceFacts, selection: Selection) -> Snapshot | None:
+    """The selected snapshot with the highest peak."""
+    chosen = [
+        snapshot
+        for snapshot in run.snapshots
+        if snapshot.device == facts.device
+        and selection.step in (None, snapshot.step)
+        and selection.phase in (None, snapshot.phase)
+    ]
+    return max(chosen, key=lambda snapshot: snapshot.in_use_bytes, default=None)
+
+
+def _snapshot_text(snapshot: Snapshot) -> str:
+    title = (
+        f"{_name(snapshot.device)}, traced step {snapshot.step} ({snapshot.phase}, {snapshot.mode}): "
+        f"{format_bytes(snapshot.in_use_bytes)} in use at the peak"
+    )
+    groups: dict[str, int] = {}
+    for row in snapshot.ledger:
+        word = _WORDS.get((row.category, row.trainable), row.category.replace("_", " "))
+        groups[word] = groups.get(word, 0) + row.bytes
+    owners: dict[tuple[str, str], int] = {}
+    for row in snapshot.ledger:
+        key = (_name(row.layer) if row.layer is not None else "not tied to a layer", row.category.replace("_", " "))
+        owners[key] = owners.get(key, 0) + row.bytes
+    parts = [
+        "\n".join([title, *_pool_text(snapshot), *_replay_text(snapshot.replay)]),
+        _shares("by category", [((name,), size) for name, size in groups.items()], snapshot.in_use_bytes),
+        _shares("by layer and category", list(owners.items()), snapshot.in_use_bytes),
+        _held_tensors(snapshot.held_tensors),
+    ]
+    parts.extend(f"  {clean(sentence)}" for sentence in snapshot.not_available)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
+    """Tensors that Python objects keep alive, largest groups first."""
+    if not groups:
+        return ""
+    unit = unit_for([groups[0].bytes])
+    rows = [
+        [
+            f"{clean(group.dtype)} [{', '.join(map(str, group.shape))}]"[:MAX_NAME_CHARACTERS],
+            _name(group.held_by) if group.held_by is not None else UNKNOWN,
+            f"{group.count:,}",
+            format_figure(group.bytes, unit),
+        ]
+        for group in groups[:MAX_ROWS]
+    ]
+    others = groups[MAX_ROWS:]
+    if others:
+        size = format_figure(sum(group.bytes for group in others), unit)
+        rows.append([f"{len(others)} more", "", f"{sum(group.count for group in others):,}", size])
+    return format_table(["held tensors", "held by", "count", unit], rows, left=2)
+
+
+def _pool_text(snapshot: Snapshot) -> list[str]:
+    """The pool at the peak: free bytes, fragmentation and rounding."""
+    pool, largest, rounding = snapshot.pool_bytes, snapshot.largest_free_bytes, snapshot.rounding_bytes
+    lines = []
+    if pool and knows_pool(snapshot):
+        free = pool - snapshot.in_use_bytes
+        share = f"{100 * snapshot.in_use_bytes / pool:.0f} %"
+        lines.append(f"  pool {format_bytes(pool)}, {share} in use, {format_bytes(free)} free")
+        if largest is not None and free:
+            lines[-1] += f": largest chunk {format_bytes(largest)}, other chunks {format_bytes(free - largest)}"
+        lines.append(f"  fragmentation {_fragmentation(snapshot.fragmentation, free)}")
+    if rounding is not None:
+        lines.append(f"  rounding {format_bytes(rounding)} (allocated − requested)")
+    return lines
+
+
+def _replay_text(replay: Replay | None) -> list[str]:
+    """The share of the traced step that the replay reproduced."""
+    if replay is None:
+        return []
+    addresses = f"{replay.addresses:,} of {replay.of_addresses:,} addresses"
+    return [f"  replay: {addresses}, {replay.chunks:,} of {replay.of_chunks:,} chunks"]
+
+
+def _fragmentation(figure: float | None, free: int) -> str:
+    if free == 0:
+        return "undefined: the pool is full"
+    return UNKNOWN if figure is None else f"{100 * figure:.0f} % (free bytes outside the largest free chunk)"
+
+
+def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int) -> str:
+    """The largest of `sizes` with their share of `total`, the others in one row."""
+    ordered = sorted((entry for entry in sizes if entry[1]), key=lambda entry: -entry[1])
+    if not ordered:
+        return ""
+    others = ordered[MAX_ROWS:]
+    width = len(ordered[0][0])
+    shown = ordered[:MAX_ROWS]
+    if others:
+        shown = [*shown, ((f"{len(others)} more", *[""] * (width - 1)), sum(size for _, size in others))]
+    unit = unit_for([ordered[0][1]])
+    rows = [
+        [*names, format_figure(size, unit), f"{100 * size / total:.1f} %" if total else UNKNOWN]
+        for names, size in shown
+    ]
+    head = [title, *[""] * (width - 1), unit, "share"]
+    return format_table(head, rows, left=width)
+
+
+def _layers(table: LayerTable) -> str:
+    totals = layer_totals(table)
+    title = (
+        f"layers from step {table.step} on: "
+        f"{totals.trainable_layers} trainable with {format_bytes(totals.trainable_weight_bytes)}, "
+        f"{totals.frozen_layers} frozen with {format_bytes(totals.frozen_weight_bytes)}, "
+        f"optimizer {clean(table.optimizer) if table.optimizer else 'none'} with {format_bytes(totals.optimizer_bytes)}"
+    )
+    heavy = sorted((layer for layer in table.layers if layer.weight_bytes), key=lambda layer: -layer.weight_bytes)
+    if not heavy:
+        return title
+    unit = unit_for([heavy[0].weight_bytes])
+    rows = [
+        [
+            _name(layer.path),
+            clean(layer.type)[:30],
+            "trainable" if layer.trainable else "frozen",
+            f"{layer.parameters:,}",
+            format_figure(layer.weight_bytes, unit),
+            format_figure(layer.optimizer_bytes, unit),
+        ]
+        for layer in heavy[:MAX_ROWS]
+    ]
+    if len(heavy) > MAX_ROWS:
+        others = heavy[MAX_ROWS:]
+        sums = [sum(layer.weight_bytes for layer in others), sum(layer.optimizer_bytes for layer in others)]
+        parameters = sum(layer.parameters for layer in others)
+        rows.append([f"{len(others)} more", "", "", f"{parameters:,}", *(format_figure(size, unit) for size in sums)])
+    head = ["layer", "type", "", "parameters", f"weights {unit}", f"optimizer {unit}"]
+    return f"{title}\n\n{format_table(head, rows, left=3)}"
+
+
+def _activations(run: Run) -> str:
+    described = sorted(describe_activations(run.activations), key=lambda entry: -int(entry["max_bytes"]))
+    unit = unit_for([entry["max_bytes"] for entry in described])
+    rows = [
+        [
+            _name(entry["layer"]),
+            format_figure(entry["max_bytes"], unit),
+            str(entry["max_step"]),
+            format_figure(entry["last_bytes"], unit),
+            f"{entry['steps']:,}",
+        ]
+        for entry in described[:MAX_ROWS]
+    ]
+    if len(described) > MAX_ROWS:
+        rows.append([f"{len(described) - MAX_ROWS} more", "", "", "", ""])
+    return format_table(["recorded activations", f"highest {unit}", "at step", f"last {unit}", "steps"], rows)
+
+
+def _name(text: str) -> str:
+    """A name that fits its column; a long path is cut at the front."""
+    text = clean(text)
+    return text if len(text) <= MAX_NAME_CHARACTERS else "…" + text[1 - MAX_NAME_CHARACTERS :]

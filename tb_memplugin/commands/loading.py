@@ -1,0 +1,50 @@
+"""Loads runs in Python, without TensorFlow and without a server."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+
+from tb_memplugin.analysis.growth import findings
+from tb_memplugin.model import Run
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.run_reader import Reader
+
+
+class Runs(Mapping[str, Run]):
+    """The runs under a directory by TensorBoard's run name, at the time of opening. Runs are decoded on access.
+
+    Args:
+        path: Log directory: a path, or a URL that TensorBoard can open.
+        all_attempts: Keep steps that a later session repeats.
+
+    Raises:
+        NotFoundError: The directory does not exist.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], all_attempts: bool = False) -> None:
+        self._source = FileSource(path)
+        self._reader = Reader()
+        self._all_attempts = all_attempts
+        self._catalog = self._reader.catalog(self._source)
+
+    def __getitem__(self, name: str) -> Run:
+        tags = self._catalog[name]
+        attempts = self._all_attempts
+        run = self._reader.load(
+            self._source, tags, activations=True, all_attempts=attempts, maps=True, timelines=True
+        ).run
+        return dataclasses.replace(run, findings=tuple(findings(run)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._catalog)
+
+    def __len__(self) -> int:
+        return len(self._catalog)
+
+    def __repr__(self) -> str:
+        return f"<tb_memplugin runs: {', '.join(self._catalog) or 'none'}>"
+
+
+def load(path: str | os.PathLike[str], all_attempts: bool = False) -> Runs:
+    """Load the runs under `path`; see `Runs`."""
+    return Runs(path, all_attempts)

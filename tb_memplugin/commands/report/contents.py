@@ -1,0 +1,87 @@
+"""Contents of a report: the selected runs and their responses."""
+
+import dataclasses
+import os
+from collections.abc import Iterable, Sequence
+
+from tb_memplugin.commands.report.answers import Answer, ChosenRuns, Collected, Question
+from tb_memplugin.commands.report.parts import PARTS, ReportRun
+from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.reader.catalog import RunTags
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.run_reader import Reader
+
+DEFAULT_RUNS = 2
+"""Number of newest runs in a report if none are named."""
+MAX_RUNS = 8
+MAX_DATA_BYTES = 24 << 20
+"""Limit of packed responses in characters: fits into an email."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """Contents of a report.
+
+    Attributes:
+        runs: Names of the runs.
+        answers: Responses in order of their requests; the first is that of ``runs``.
+        refusals: Requests that the page answers with a sentence.
+        absent: Sentences on data left out of the report.
+    """
+
+    runs: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    refusals: tuple[tuple[Question, str], ...]
+    absent: tuple[str, ...]
+
+
+def collect(
+    logdir: str | os.PathLike[str], names: Sequence[str] = (), max_data_bytes: int = MAX_DATA_BYTES
+) -> Contents:
+    """Collect a report on the runs `names` under `logdir`, or on the newest ones.
+
+    Raises:
+        NotFoundError: The directory or a run does not exist, or there are no runs.
+        RequestError: Too many runs, or the list of runs exceeds `max_data_bytes`.
+    """
+    source = FileSource(logdir)
+    catalog = Reader().catalog(source)
+    chosen = _chosen(catalog.values(), os.fspath(logdir), list(dict.fromkeys(names)))
+    collected = Collected(Reader(), ChosenRuns(source, chosen), max_data_bytes)
+    listed = collected.take("runs")
+    if listed is None:
+        raise RequestError(f"the list of runs exceeds the report's limit of {max_data_bytes} bytes; pass fewer --run")
+    runs = [ReportRun(info) for info in listed.fields()["runs"]]
+    absent: list[str] = []
+    others = len(catalog) - len(chosen)
+    if others and not names:
+        subject = "1 other run of the directory is" if others == 1 else f"{others} other runs of the directory are"
+        absent.append(f"{subject} not in this report: without --run it contains the newest {DEFAULT_RUNS}.")
+    for part in PARTS:
+        for run in runs:
+            absent.extend(part(collected, run))
+    absent.extend(_dropped(collected))
+    return Contents(tuple(run.name for run in runs), tuple(collected.answers), tuple(collected.refusals), tuple(absent))
+
+
+def _chosen(catalog: Iterable[RunTags], logdir: str, names: list[str]) -> list[str]:
+    known = {tags.name: tags for tags in catalog}
+    if not known:
+        raise NotFoundError(
+            f"no memory records under {logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
+        )
+    for name in names:
+        if name not in known:
+            raise NotFoundError(f"no run {name!r}; available: {', '.join(known)}")
+    if len(names) > MAX_RUNS:
+        raise RequestError(f"a report contains at most {MAX_RUNS} runs. Received: {len(names)} runs")
+    # Identifiers of sessions sort by start time.
+    newest = sorted(known, key=lambda name: max((entry[2].session for entry in known[name].tags), default=""))
+    return names or newest[-DEFAULT_RUNS:]
+
+
+def _dropped(collected: Collected) -> list[str]:
+    return [
+        f"{count} responses of route “{route}” are not in this report: it reached its size limit."
+        for route, count in collected.dropped.items()
+    ]

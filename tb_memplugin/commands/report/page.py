@@ -1,0 +1,110 @@
+"""``tb-memplugin report``: the tab's page and its data in one standalone HTML file."""
+
+import base64
+import hashlib
+import html
+import json
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tb_memplugin.commands.report.contents import MAX_DATA_BYTES, Contents, collect
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.server.static_files import StaticFiles
+from tb_memplugin.version import __version__
+
+FORMAT = 1
+DATA_ID = "tb-memplugin-report"
+"""Id of the element with the data; if present, the page does not query a server."""
+_ENDS = re.compile(r"<(?=/script|!--)", re.IGNORECASE | re.ASCII)
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="tb_memplugin {version}">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<script type="application/json" id="{data_id}">{data}</script>
+</head>
+<body>
+<noscript>This report needs a browser with JavaScript enabled.</noscript>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+
+
+def write_report(
+    logdir: str, path: str, names: Sequence[str] = (), max_data_bytes: int = MAX_DATA_BYTES
+) -> tuple[Contents, int]:
+    """Write a report; return its contents and its size in bytes.
+
+    Raises:
+        NotFoundError: The directory or a run does not exist, or the file cannot be written.
+        RequestError: Too many runs, or the list of runs exceeds `max_data_bytes`.
+    """
+    contents = collect(logdir, names, max_data_bytes)
+    script, _ = StaticFiles().read("index.js")
+    page = render(contents, script.decode("utf-8")).encode("utf-8", "replace")
+    unfinished = f"{path}.unfinished"
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(page)
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise NotFoundError(f"the report cannot be written to {path}: {error.strerror}") from None
+    return contents, len(page)
+
+
+def render(contents: Contents, script: str) -> str:
+    """The page, with `script` as its only code and `contents` as data."""
+    code = escape_script(script)
+    digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )
+    return _PAGE.format(
+        policy=html.escape(policy, quote=True).replace("&#x27;", "'"),
+        version=html.escape(__version__),
+        title=html.escape(f"Memory of {', '.join(contents.runs)}"),
+        data_id=DATA_ID,
+        data=escape_json(_data(contents)),
+        script=code,
+    )
+
+
+def escape_script(script: str) -> str:
+    """Escape JavaScript for a script element: no end tags and no comment starts.
+
+    Both occur only in strings, templates and regular expressions, where ``\\x3C`` is the same character.
+    """
+    return _ENDS.sub(r"\\x3C", script)
+
+
+def escape_json(data: Any) -> str:
+    """JSON without ``<``, so that it contains no markup."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _data(contents: Contents) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "absent": contents.absent,
+        "answers": [
+            {
+                "route": answer.question.route,
+                "parameters": answer.question.parameters,
+                "status": answer.status,
+                "data": answer.packed,
+            }
+            for answer in contents.answers
+        ],
+        "refusals": [
+            {"route": question.route, "parameters": question.parameters, "why": sentence}
+            for question, sentence in contents.refusals
+        ],
+    }

@@ -1,0 +1,214 @@
+"""The parts of a report on a run: its responses, and sentences on data left out."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from tb_memplugin.commands.report.answers import Collected, Question
+from tb_memplugin.model import MemoryMap, Snapshot, Timeline
+
+POINTS = 5000
+"""Points of step series: all steps of runs with up to twice as many, since zooming cannot request more."""
+ACTIVATION_POINTS = 600
+MAX_SNAPSHOTS = 200
+"""Snapshots per device of a run: the last ones, and that of the highest peak."""
+MAX_MAPS = 10
+"""Memory maps per device of a run: the last ones, and that of the highest peak."""
+MAX_TIMELINES = 6
+"""Timelines per device of a run: the last ones, and that of the highest peak."""
+MAX_TABLES = 50
+MAX_DEVICES = 16
+"""Devices per run: the first ones."""
+MAX_SESSIONS = 8
+MAX_OOMS = 8
+
+Step = tuple[int, str]
+"""Step and phase."""
+_Record: TypeAlias = Snapshot | MemoryMap | Timeline
+
+
+@dataclasses.dataclass
+class ReportRun:
+    """A run in a report.
+
+    Attributes:
+        info: The run's entry in the response of ``runs``.
+        kept: Steps and phases of the snapshots in the report, by device.
+    """
+
+    info: dict[str, Any]
+    kept: dict[str, list[Step]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return str(self.info["run"])
+
+    @property
+    def devices(self) -> list[str]:
+        return [device["device"] for device in self.info["devices"][:MAX_DEVICES]]
+
+
+def _overviews(collected: Collected, run: ReportRun) -> Iterable[str]:
+    if len(run.info["devices"]) > MAX_DEVICES:
+        yield (
+            f"{len(run.info['devices']) - MAX_DEVICES} devices of {run.name} are not in this report: it contains the "
+            f"first {MAX_DEVICES}."
+        )
+    reduced = 0
+    for device in run.devices:
+        for phase in run.info["phases"]:
+            place = {"run": run.name, "device": device, "phase": phase}
+            common = {**place, "points": POINTS}
+            answer = collected.take("overview", **common)
+            if answer is None or answer.status != 200:
+                continue
+            collected.take("ledger_totals", **place)
+            collected.take("pool", **common)
+            head = answer.fields()
+            reduced = max(reduced, head["total_rows"] if head["rows"] < head["total_rows"] else 0)
+            sessions = [span["session"] for span in head["sessions"]]
+            for at, session in enumerate(sessions if len(sessions) > 1 else []):
+                if at >= len(sessions) - MAX_SESSIONS:
+                    collected.take("overview", **common, session=session)
+                    collected.take("ledger_totals", **place, session=session)
+                    collected.take("pool", **common, session=session)
+                else:
+                    why = f"it contains only the last {MAX_SESSIONS} sessions separately"
+                    for route in ("overview", "pool", "ledger_totals"):
+                        collected.refuse(Question(route, {**place, "session": session}), why)
+    if reduced:
+        yield (
+            f"This report contains about {2 * POINTS} of the {reduced} steps of {run.name}, including the extremes; "
+            "zooming shows no more steps."
+        )
+
+
+def _layers(collected: Collected, run: ReportRun) -> Iterable[str]:
+    collected.take("layers", run=run.name)
+    steps = sorted({table.step for table in collected.reader.run(collected.source, run.name).run.layer_tables})
+    for step in steps[-MAX_TABLES:]:
+        collected.take("layers", run=run.name, step=step)
+    for step in steps[:-MAX_TABLES]:
+        question = Question("layers", {"run": run.name, "step": str(step)})
+        collected.refuse(question, f"it contains the last {MAX_TABLES} layer tables")
+    if len(steps) > MAX_TABLES:
+        yield (
+            f"{len(steps) - MAX_TABLES} layer tables of {run.name} are not in this report: it contains the last "
+            f"{MAX_TABLES}."
+        )
+
+
+def _lists(collected: Collected, run: ReportRun) -> Iterable[str]:
+    collected.take("oom", run=run.name)
+    everything = collected.reader.run(collected.source, run.name).run.snapshots
+    for device in run.devices:
+        collected.take("maps", run=run.name, device=device)
+        collected.take("snapshots", run=run.name, device=device)
+        of_device = [one for one in everything if one.device == device]
+        steps, kept = _last_and_peak(of_device, MAX_SNAPSHOTS)
+        run.kept[device] = kept
+        if len(kept) == len(steps):
+            continue
+        why = f"it contains the last {MAX_SNAPSHOTS} snapshots and that of the highest peak"
+        yield (
+            f"{len(steps) - len(kept)} of the {len(steps)} snapshots of {run.name} on {device} are not in this report: "
+            f"{why}."
+        )
+        for step, phase in sorted(set(steps) - set(kept)):
+            common = {"run": run.name, "device": device, "step": str(step)}
+            collected.refuse(Question("snapshot", {**common, "phase": phase}), why)
+            if step not in {step for step, _ in kept}:
+                collected.refuse(Question("device_memory", common), why)
+
+
+def _last_and_peak(records: Sequence[_Record], limit: int) -> tuple[list[Step], list[Step]]:
+    """All steps of the records, and those in the report: the last `limit` and that of the highest peak."""
+    steps = list(dict.fromkeys(map(_step, records)))
+    peak = max(records, key=lambda one: one.in_use_bytes or 0, default=None)
+    last = steps[-limit:]
+    return steps, last if peak is None or _step(peak) in last else [_step(peak), *last]
+
+
+def _step(record: _Record) -> Step:
+    return record.step or 0, str(record.phase)
+
+
+def _snapshots(collected: Collected, run: ReportRun) -> Iterable[str]:
+    for device, steps in run.kept.items():
+        collected.take("device_memory", run=run.name, device=device)
+        for step in sorted({step for step, _ in steps}):
+            collected.take("device_memory", run=run.name, device=device, step=step)
+        for step, phase in steps:
+            collected.take("snapshot", run=run.name, device=device, step=step, phase=phase)
+    return ()
+
+
+def _activations(collected: Collected, run: ReportRun) -> Iterable[str]:
+    if run.info["activation_layers"]:
+        collected.take("activations", run=run.name, points=ACTIVATION_POINTS)
+    return ()
+
+
+def _failures(collected: Collected, run: ReportRun) -> Iterable[str]:
+    ooms = collected.reader.run(collected.source, run.name).run.ooms
+    for at, oom in enumerate(ooms):
+        if oom.map is None:
+            continue
+        if at >= len(ooms) - MAX_OOMS:
+            collected.take("map", run=run.name, oom=at)
+        else:
+            question = Question("map", {"run": run.name, "oom": str(at)})
+            collected.refuse(question, f"it contains the maps of the last {MAX_OOMS} failed allocations")
+    return ()
+
+
+def _maps(collected: Collected, run: ReportRun) -> Iterable[str]:
+    maps = collected.reader.run(collected.source, run.name, maps=True).run.maps
+    for device in run.devices:
+        of_device = [one for one in maps if one.device == device and one.step is not None and one.phase is not None]
+        yield from _each_kept(collected, run, device, of_device, ("map", "memory maps", MAX_MAPS))
+
+
+def _timelines(collected: Collected, run: ReportRun) -> Iterable[str]:
+    timelines = collected.reader.run(collected.source, run.name, timelines=True).run.timelines
+    for device in run.devices:
+        collected.take("timelines", run=run.name, device=device)
+        of_device = [one for one in timelines if one.device == device]
+        yield from _each_kept(collected, run, device, of_device, ("timeline", "timelines", MAX_TIMELINES))
+
+
+def _each_kept(
+    collected: Collected,
+    run: ReportRun,
+    device: str,
+    records: Sequence[_Record],
+    kind: tuple[str, str, int],
+) -> Iterable[str]:
+    """Add the records of a device's traced steps, the last first; `kind` is route, noun and limit."""
+    route, noun, limit = kind
+    steps, kept = _last_and_peak(records, limit)
+    for step, phase in reversed(steps):
+        place = {"run": run.name, "device": device, "step": str(step), "phase": phase}
+        if (step, phase) in kept:
+            collected.take(route, **place)
+        else:
+            why = f"it contains the last {limit} {noun} and that of the highest peak"
+            collected.refuse(Question(route, place), why)
+    if len(kept) < len(steps):
+        yield (
+            f"{len(steps) - len(kept)} of the {len(steps)} {noun} of {run.name} on {device} are not in this report: "
+            f"it contains the last {limit} and that of the highest peak."
+        )
+
+
+PARTS: tuple[Callable[[Collected, ReportRun], Iterable[str]], ...] = (
+    _overviews,
+    _layers,
+    _lists,
+    _snapshots,
+    _failures,
+    _timelines,
+    _maps,
+    _activations,
+)
+"""The parts of a report by priority: the last ones are dropped first at the size limit."""

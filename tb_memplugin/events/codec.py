@@ -1,0 +1,253 @@
+"""Frames: the binary format of all stored data.
+
+A frame is a fixed header and a zlib body. The body holds named tables of named columns, delta-coded and
+byte-transposed, interned strings, and a small JSON object of attributes. Frames are independent, so damage to one
+costs no other. Little-endian:
+
+====== ===== ==================================================================
+offset bytes meaning
+====== ===== ==================================================================
+0      4     magic ``TBMP``
+4      2     format version
+6      2     index of the stream in `metadata.STREAMS`
+8      4     CRC-32 of bytes 4 to 8 and everything from offset 12 to the end
+12     4     sequence number of the frame in its stream and session, from 0
+16     8     first step
+24     8     last step
+32     4     rows of the frame's main table
+36     4     bytes of the inflated body
+40     …     the body, one zlib stream
+====== ===== ==================================================================
+
+The inflated body: four bytes of length, JSON of this length (``attributes``, ``strings``, ``tables``), then the bytes
+of the columns in the order of ``tables``; `column_codec` describes their types. Formats 1 and 2 have the same layout;
+`fields` names the differences between their records.
+"""
+
+import dataclasses
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from tb_memplugin.errors import FormatError, NewerFormatError
+from tb_memplugin.events import column_codec
+from tb_memplugin.events.column_codec import MAX_STRING_CHARACTERS, Column
+
+FORMAT_VERSION = 2
+"""Newest format that is read; `fields` says which streams are written in it."""
+MAGIC = b"TBMP"
+MAX_FRAME_BYTES = 8 << 20
+"""Largest frame that is read; writers aim to stay below 1 MB."""
+MAX_BODY_BYTES = 64 << 20
+"""Largest inflated body."""
+MAX_HEAD_BYTES = 8 << 20
+"""Largest JSON head of a body."""
+
+_HEADER = struct.Struct("<4sHHIIqqII")
+_CRC_FROM = 12
+
+Table: TypeAlias = Mapping[str, Column]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """One decoded frame.
+
+    Attributes:
+        stream: Index of the stream in `metadata.STREAMS`.
+        sequence: Position of the frame in its stream and session, from 0; a gap is a lost frame.
+        first_step, last_step: Range of steps.
+        rows: Rows of the main table.
+        attributes: JSON object.
+        tables: Table name to column name to int64 array, float64 array, or tuple of strings and None.
+        version: Format version.
+    """
+
+    stream: int
+    sequence: int
+    first_step: int
+    last_step: int
+    rows: int
+    attributes: Mapping[str, Any]
+    tables: Mapping[str, Mapping[str, Any]]
+    version: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameHead:
+    """A frame without its columns: fields as in `Frame`, and the strings that the columns use."""
+
+    stream: int
+    sequence: int
+    first_step: int
+    last_step: int
+    rows: int
+    strings: tuple[str, ...]
+
+
+def encode(frame: Frame, level: int = 1) -> bytes:
+    """Encode a frame.
+
+    Raises:
+        FormatError: The columns of a table differ in length, or the result is over a reader's limits.
+    """
+    strings: dict[str, int] = {}
+    described: dict[str, list[list[Any]]] = {}
+    parts: list[bytes] = []
+    for table_name, table in frame.tables.items():
+        lengths = {len(column) for column in table.values()}
+        if len(lengths) > 1:
+            raise FormatError(f"table {table_name!r} has columns of different lengths: {sorted(lengths)}")
+        described[table_name] = []
+        for column_name, column in table.items():
+            kind, data = column_codec.encode_column(column, strings)
+            described[table_name].append([column_name, kind, len(column)])
+            parts.append(data)
+    head = json.dumps(
+        {"attributes": dict(frame.attributes), "strings": list(strings), "tables": described},
+        separators=(",", ":"),
+        allow_nan=False,
+    ).encode()
+    body = b"".join([struct.pack("<I", len(head)), head, *parts])
+    packed = zlib.compress(body, level)
+    if len(body) > MAX_BODY_BYTES or len(packed) + _HEADER.size > MAX_FRAME_BYTES:
+        raise FormatError(
+            f"frame of {len(body)} bytes ({len(packed)} compressed) is over the limit of {MAX_BODY_BYTES} "
+            f"({MAX_FRAME_BYTES} compressed); write fewer rows per frame"
+        )
+    header = _HEADER.pack(
+        MAGIC, frame.version, frame.stream, 0, frame.sequence, frame.first_step, frame.last_step, frame.rows, len(body)
+    )
+    rest = header[_CRC_FROM:] + packed
+    return header[: _CRC_FROM - 4] + struct.pack("<I", _checksum(header, rest)) + rest
+
+
+def decode(data: bytes) -> Frame:
+    """Decode a frame; sizes are checked before memory is allocated.
+
+    Raises:
+        NewerFormatError: A newer version of this package wrote the frame.
+        FormatError: The bytes are damaged, or not a frame.
+    """
+    version, stream, sequence, first_step, last_step, rows, body_bytes = _check_header(data)
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(data[_HEADER.size :], body_bytes + 1)
+    except zlib.error as error:
+        raise FormatError(f"frame's body cannot be inflated: {error}") from None
+    if len(body) != body_bytes or not inflater.eof:
+        raise FormatError(f"frame's body is not the {body_bytes} bytes its header states")
+    head_bytes = _check_head_length(body[:4], body_bytes)
+    attributes, strings, described = _parse_head(body[4 : 4 + head_bytes])
+    tables = _decode_tables(described, strings, memoryview(body)[4 + head_bytes :])
+    return Frame(stream, sequence, first_step, last_step, rows, attributes, tables, version)
+
+
+def decode_head(data: bytes) -> FrameHead:
+    """Decode a frame without its columns, which hold most of its bytes and are not inflated.
+
+    Raises:
+        NewerFormatError: A newer version of this package wrote the frame.
+        FormatError: The bytes are damaged, or not a frame.
+    """
+    _, stream, sequence, first_step, last_step, rows, body_bytes = _check_header(data)
+    inflater = zlib.decompressobj()
+    try:
+        head_bytes = _check_head_length(inflater.decompress(data[_HEADER.size :], 4), body_bytes)
+        # Zero would mean no limit.
+        text = inflater.decompress(inflater.unconsumed_tail, head_bytes) if head_bytes else b""
+    except zlib.error as error:
+        raise FormatError(f"frame's body cannot be inflated: {error}") from None
+    _, strings, _ = _parse_head(text)
+    return FrameHead(stream, sequence, first_step, last_step, rows, tuple(strings))
+
+
+def _check_header(data: bytes) -> tuple[int, int, int, int, int, int, int]:
+    """Check the header; return version, stream, sequence, first and last step, rows, and body bytes."""
+    if len(data) < _HEADER.size:
+        raise FormatError(f"frame of {len(data)} bytes is shorter than its header of {_HEADER.size}")
+    if len(data) > MAX_FRAME_BYTES:
+        raise FormatError(f"frame of {len(data)} bytes is over the limit of {MAX_FRAME_BYTES}")
+    magic, version, stream, crc, sequence, first_step, last_step, rows, body_bytes = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise FormatError(f"not a frame: it starts with {bytes(magic)!r}, expected {MAGIC!r}")
+    if version > FORMAT_VERSION:
+        raise NewerFormatError(
+            f"frame of format {version}; this version reads formats up to {FORMAT_VERSION}: upgrade tb_memplugin"
+        )
+    if version < 1:
+        raise FormatError(f"frame of unknown format {version}")
+    if _checksum(data, data[_CRC_FROM:]) != crc:
+        raise FormatError("frame is damaged: its checksum does not match")
+    if body_bytes > MAX_BODY_BYTES:
+        raise FormatError(f"frame's body of {body_bytes} bytes is over the limit of {MAX_BODY_BYTES}")
+    return version, stream, sequence, first_step, last_step, rows, body_bytes
+
+
+def _checksum(header: bytes, rest: bytes) -> int:
+    return zlib.crc32(rest, zlib.crc32(header[len(MAGIC) : _CRC_FROM - 4]))
+
+
+def _check_head_length(prefix: bytes, body_bytes: int) -> int:
+    head_bytes = int.from_bytes(prefix, "little")
+    if len(prefix) < 4 or 4 + head_bytes > body_bytes or head_bytes > MAX_HEAD_BYTES:
+        raise FormatError(
+            f"frame's head of {head_bytes} bytes is over its body of {body_bytes} bytes or the limit of "
+            f"{MAX_HEAD_BYTES}"
+        )
+    return head_bytes
+
+
+def _parse_head(text: bytes) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
+    try:
+        head = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"frame's head is not JSON: {error}") from None
+    return _check_head(head)
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number")
+
+
+def _check_head(head: Any) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
+    if not isinstance(head, dict):
+        raise FormatError("frame's head is not an object")
+    attributes, strings, described = head.get("attributes"), head.get("strings"), head.get("tables")
+    if not isinstance(attributes, dict) or not isinstance(strings, list) or not isinstance(described, dict):
+        raise FormatError("frame's head lacks attributes, strings or tables")
+    if not {str}.issuperset(map(type, strings)) or max(map(len, strings), default=0) > MAX_STRING_CHARACTERS:
+        raise FormatError(f"frame's strings must be texts of at most {MAX_STRING_CHARACTERS} characters")
+    return attributes, strings, described
+
+
+def _decode_tables(described: dict[str, Any], strings: list[str], rest: memoryview) -> dict[str, dict[str, Any]]:
+    tables: dict[str, dict[str, Any]] = {}
+    at = 0
+    for table_name, columns in described.items():
+        table: dict[str, Any] = {}
+        if not isinstance(columns, list):
+            raise FormatError(f"table {table_name!r} is not a list of columns")
+        lengths = set()
+        for column in columns:
+            if not (
+                isinstance(column, list) and len(column) == 3 and isinstance(column[0], str) and type(column[2]) is int
+            ):
+                raise FormatError(
+                    f"table {table_name!r} needs columns of [name, type, length]. Received: {column!r:.80}"
+                )
+            name, kind, length = column
+            size = length * column_codec.value_bytes(kind)
+            if length < 0 or at + size > len(rest):
+                raise FormatError(f"column {name!r} of {length} values does not fit the frame")
+            table[name] = column_codec.decode_column(kind, rest[at : at + size], strings)
+            at += size
+            lengths.add(length)
+        if len(lengths) > 1:
+            raise FormatError(f"table {table_name!r} has columns of different lengths: {sorted(lengths)}")
+        tables[table_name] = table
+    if at != len(rest):
+        raise FormatError(f"frame has {len(rest) - at} bytes after its last column")
+    return tables

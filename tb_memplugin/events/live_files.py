@@ -1,0 +1,56 @@
+"""Advisory locks on event files, which show whether another process is writing into a directory.
+
+TensorBoard's Python reader follows only one growing event file per directory, so a second process that records into the
+same run needs a directory of its own. A lock ends with its process. Where locks do not exist (remote file systems,
+Windows), no file counts as live.
+"""
+
+import os
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+EVENT_FILE_PART = "tfevents"
+
+
+def hold(path: str) -> int | None:
+    """Lock an event file until the returned descriptor is closed; None if it cannot be locked."""
+    if fcntl is None or "://" in path:
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def release(descriptor: int | None) -> None:
+    """Release a lock of `hold`."""
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def any_live(directory: str) -> bool:
+    """Whether any event file directly in the directory is locked."""
+    if fcntl is None or "://" in directory or not os.path.isdir(directory):
+        return False
+    for entry in os.scandir(directory):
+        if EVENT_FILE_PART in entry.name and entry.is_file():
+            try:
+                descriptor = os.open(entry.path, os.O_RDONLY)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            finally:
+                os.close(descriptor)
+    return False

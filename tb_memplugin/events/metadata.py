@@ -1,0 +1,78 @@
+"""Names, tags and summary metadata of events, shared by writers and readers.
+
+Tags are ``<stream>/<session>/<number>``. At most ``EVENTS_PER_TAG`` events share a tag, because TensorBoard may keep
+only ten randomly sampled events per tag.
+"""
+
+import dataclasses
+import re
+
+from tensorboard.compat.proto import summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
+
+PLUGIN_NAME = "tb_memplugin"
+"""Name of the plugin in event metadata, in URLs and in the page's address."""
+
+DIRECTORY_NAME = "memory"
+"""Subdirectory of a run for the plugin's event files; the run is shown under its parent's name."""
+
+EVENTS_PER_TAG = 8
+"""Events per tag; below 10, the smallest default sample size of any reader."""
+
+STREAMS = ("meta", "samples", "activations", "snapshots", "peak", "maps", "oom", "timelines")
+"""Streams of a session. `meta`: session facts and layer tables; `samples`: per-step allocator figures;
+`activations`: activation bytes by layer over steps; `snapshots`: ledgers of traced steps; `peak`: the sample of the
+highest peak so far; `maps`: memory maps of traced steps; `oom`: failed allocations; `timelines`: live allocations
+inside traced steps. Append new streams: frames store the index."""
+
+_TAG = re.compile(r"(?P<stream>[a-z]+)/(?P<session>[0-9A-Za-z_-]{1,64})/(?P<number>[0-9]{1,9})")
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Tag:
+    """A parsed tag. `session` sorts by start time; `number` counts tags of one stream of one session from 0."""
+
+    session: str
+    stream: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.stream}/{self.session}/{self.number}"
+
+
+def parse_tag(text: str) -> Tag | None:
+    """Parse a tag; None if it is not a tag of this plugin."""
+    match = _TAG.fullmatch(text)
+    if match is None or match["stream"] not in STREAMS:
+        return None
+    return Tag(match["session"], match["stream"], int(match["number"]))
+
+
+def run_name(event_run: str) -> tuple[str, str]:
+    """Split TensorBoard's run name of an event file into (run, worker).
+
+    ``exp1/memory`` is run ``exp1``, worker ``""``; ``exp1/memory/worker_3`` is run ``exp1``, worker ``worker_3``;
+    ``memory`` alone is run ``.``; any other name is a run written through a user's summary writer.
+    """
+    parts = event_run.replace("\\", "/").split("/")
+    for at in range(len(parts) - 1, max(len(parts) - 3, -1), -1):
+        if parts[at] == DIRECTORY_NAME:
+            return "/".join(parts[:at]) or ".", "/".join(parts[at + 1 :])
+    return event_run, ""
+
+
+def summary_metadata() -> summary_pb2.SummaryMetadata:
+    """Metadata of every event: plugin name and tensor data class, which make TensorBoard's readers keep the event."""
+    return summary_pb2.SummaryMetadata(
+        plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name=PLUGIN_NAME),
+        data_class=summary_pb2.DATA_CLASS_TENSOR,
+    )
+
+
+def frame_summary(tag: Tag, frame: bytes) -> summary_pb2.Summary:
+    """The summary of one frame: a scalar string tensor under `tag`."""
+    tensor = tensor_pb2.TensorProto(
+        dtype=types_pb2.DT_STRING, tensor_shape=tensor_shape_pb2.TensorShapeProto(), string_val=[frame]
+    )
+    return summary_pb2.Summary(
+        value=[summary_pb2.Summary.Value(tag=str(tag), metadata=summary_metadata(), tensor=tensor)]
+    )

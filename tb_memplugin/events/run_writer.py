@@ -1,0 +1,211 @@
+"""Writes event files of a run: frames of every stream under rotating tags, in a directory of their own."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+from tensorboard.compat.proto import event_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from tb_memplugin.events import (
+    activation_records,
+    codec,
+    live_files,
+    memory_map_records,
+    oom_records,
+    sample_records,
+    session_records,
+    snapshot_records,
+    timeline_records,
+)
+from tb_memplugin.events.codec import Frame
+from tb_memplugin.events.metadata import DIRECTORY_NAME, Tag, frame_summary
+from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.events.tags import TagRotation, new_session_id
+from tb_memplugin.model import LayerActivations, LayerTable, MemoryMap, Oom, Samples, Snapshot, Timeline
+from tb_memplugin.version import __version__
+
+MAX_SAMPLE_ROWS = 4096
+"""Most samples per frame: keeps it below 1 MB for some 30 devices."""
+MAX_ACTIVATION_VALUES = 1 << 17
+"""Most layer × step values per frame (1 MiB before compression)."""
+
+
+class RecordFile(Protocol):
+    """An open TFRecord file; `tf.io.TFRecordWriter` is one."""
+
+    def write(self, record: bytes, /) -> Any: ...
+
+    def flush(self) -> Any: ...
+
+    def close(self) -> Any: ...
+
+
+def open_record_file(path: str) -> RecordFile:
+    """Open a record file on a local disk, without TensorFlow."""
+    return cast(RecordFile, RecordWriter(open(path, "wb")))
+
+
+class RunWriter:
+    """One session's event files in ``<run_directory>/memory[/<worker>]``. Not thread-safe: one thread owns it.
+
+    Args:
+        run_directory: The run, e.g. ``runs/exp1``; created if missing.
+        producer: The component that records.
+        versions: Package versions to store, in addition to this package's.
+        worker: Name of this process among those that write into the same run; becomes a subdirectory.
+        max_file_bytes: Start a new event file above this size: on remote file systems each flush uploads the whole
+            file.
+        open_file: Function that opens the record file of a path.
+        make_directories: Function that creates a directory and its parents; default: on a local disk.
+
+    Raises:
+        OSError (or an error of `open_file`): The directory cannot be created or written.
+    """
+
+    def __init__(
+        self,
+        run_directory: str | os.PathLike[str],
+        *,
+        producer: Literal["recorder", "summary", "import"] = "recorder",
+        versions: Mapping[str, str] | None = None,
+        worker: str = "",
+        max_file_bytes: int | None = None,
+        open_file: Callable[[str], RecordFile] = open_record_file,
+        make_directories: Callable[[str], Any] | None = None,
+    ) -> None:
+        self.directory = _free_directory(os.fspath(run_directory).rstrip("/"), worker)
+        self._open_file = open_file
+        self._max_file_bytes = max_file_bytes
+        self.session = new_session_id()
+        self._rotations: dict[str, TagRotation] = {}
+        self._peaks: dict[str, int] = {}
+        (make_directories or _make_local_directories)(self.directory)
+        self._files = 0
+        self._mark: int | None = None
+        self._unflushed = False
+        self._file = self._begin_file()
+        self.info = session_records.new_session_info(
+            self.session, producer, {"tb_memplugin": __version__, **(versions or {})}
+        )
+        self._write("meta", 0, session_records.session_frame, self.info)
+
+    def note(self, sentence: str, step: int = 0) -> None:
+        """Add a sentence on missing data to the session's facts."""
+        if sentence in self.info.notes:
+            return
+        self.info = dataclasses.replace(self.info, notes=(*self.info.notes, sentence))
+        self._write("meta", step, session_records.session_frame, self.info)
+
+    def layer_table(self, table: LayerTable) -> None:
+        """Write a layer table, valid from `table.step` on."""
+        self._write("meta", table.step, session_records.layer_table_frame, table)
+
+    def samples(self, samples: Samples) -> None:
+        """Write samples in order, in frames of bounded size; write a sample with a new highest peak a second time."""
+        for start in range(0, len(samples), MAX_SAMPLE_ROWS):
+            part = take_samples(samples, slice(start, start + MAX_SAMPLE_ROWS))
+            self._write("samples", int(part.step.max()), sample_records.samples_frame, part)
+        row = self._new_peak(samples)
+        if row is not None:
+            top = take_samples(samples, slice(row, row + 1))
+            self._write("peak", int(top.step[0]), sample_records.peak_frame, top)
+
+    def activations(self, activations: LayerActivations) -> None:
+        """Write activation bytes in order, in frames of bounded size."""
+        rows = max(1, MAX_ACTIVATION_VALUES // max(1, len(activations.layers)))
+        for start in range(0, len(activations), rows):
+            part = slice(start, start + rows)
+            piece = dataclasses.replace(
+                activations,
+                step=activations.step[part],
+                wall_time=activations.wall_time[part],
+                bytes=activations.bytes[part],
+            )
+            self._write("activations", int(piece.step.max()), activation_records.activations_frame, piece)
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """Write one snapshot."""
+        self._write("snapshots", snapshot.step, snapshot_records.snapshot_frame, snapshot)
+
+    def memory_map(self, memory_map: MemoryMap) -> None:
+        """Write one memory map."""
+        self._write("maps", memory_map.step or 0, memory_map_records.map_frame, memory_map)
+
+    def timeline(self, timeline: Timeline) -> None:
+        """Write one timeline."""
+        self._write("timelines", timeline.step, timeline_records.timeline_frame, timeline)
+
+    def oom(self, oom: Oom) -> None:
+        """Write one failed allocation; it replaces an earlier one with the same identifier."""
+        self._write("oom", oom.step or 0, oom_records.oom_frame, oom)
+
+    def flush(self) -> None:
+        """Flush everything written so far to the operating system or the remote file system."""
+        if not self._unflushed:
+            return
+        self._file.flush()
+        self._unflushed = False
+        if self._max_file_bytes is not None and self._file_bytes >= self._max_file_bytes:
+            self._file.close()
+            self._file = self._begin_file()
+
+    def close(self) -> None:
+        """Flush and close; do not write afterwards."""
+        try:
+            self._file.flush()
+            self._file.close()
+        finally:
+            live_files.release(self._mark)
+            self._mark = None
+
+    def _begin_file(self) -> RecordFile:
+        # TensorBoard's Python reader follows only the last file of a directory, by name.
+        # Unlike the usual name, this one contains neither host nor process.
+        name = f"events.out.tfevents.{int(time.time())}.{self.session}.{self._files:04d}"
+        self._files += 1
+        self._file_bytes = 0
+        path = f"{self.directory}/{name}"
+        file = self._open_file(path)
+        file.write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        file.flush()
+        self._unflushed = False
+        live_files.release(self._mark)
+        self._mark = live_files.hold(path)
+        return file
+
+    def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:
+        rotation = self._rotations.setdefault(stream, TagRotation(self.session, stream))
+        data = codec.encode(make_frame(record, rotation.sequence))
+        self._event(rotation.next(step), step, data)
+
+    def _event(self, tag: Tag, step: int, frame: bytes) -> None:
+        event = event_pb2.Event(wall_time=time.time(), step=step, summary=frame_summary(tag, frame))
+        record = event.SerializeToString()
+        self._file.write(record)
+        self._unflushed = True
+        self._file_bytes += len(record) + 16
+
+    def _new_peak(self, samples: Samples) -> int | None:
+        row = None
+        for device, figures in samples.devices.items():
+            at = int(np.argmax(figures.peak_bytes))
+            if figures.peak_bytes[at] > self._peaks.get(device, -1):
+                self._peaks[device] = int(figures.peak_bytes[at])
+                row = at
+        return row
+
+
+def _free_directory(run: str, worker: str) -> str:
+    """The worker's directory, or the first free ``process_2``, ``process_3``, … if another process writes there."""
+    # Always forward slashes: a run directory may be a URL.
+    names = (worker, *(f"{worker}_process_{number}" if worker else f"process_{number}" for number in range(2, 1000)))
+    directories = ("/".join(filter(None, [run, DIRECTORY_NAME, name])) for name in names)
+    return next(directory for directory in directories if not live_files.any_live(directory))
+
+
+def _make_local_directories(path: str) -> None:
+    os.makedirs(path, exist_ok=True)

@@ -1,0 +1,92 @@
+"""Frames of samples and of peaks."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.errors import FormatError
+from tb_memplugin.events import fields
+from tb_memplugin.events.codec import Frame
+from tb_memplugin.events.column_codec import MAX_STRING_CHARACTERS
+from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Integers, Samples
+
+MAX_DEVICES = 256
+"""Most devices in one session."""
+
+_DEVICE_COLUMNS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
+_SINCE_FORMAT_2 = ("pool_bytes", "largest_free_bytes")
+"""Columns that format 1 lacks."""
+
+
+def samples_frame(samples: Samples, sequence: int) -> Frame:
+    """Frame of one or more samples."""
+    return _samples_frame("samples", samples, sequence)
+
+
+def peak_frame(samples: Samples, sequence: int) -> Frame:
+    """Frame of the sample with a new highest peak."""
+    return _samples_frame("peak", samples, sequence)
+
+
+def _samples_frame(stream: str, samples: Samples, sequence: int) -> Frame:
+    table: dict[str, Any] = {
+        "step": samples.step,
+        "phase": samples.phase,
+        "epoch": samples.epoch,
+        "wall_time": samples.wall_time,
+        "host_resident_bytes": samples.host_resident_bytes,
+    }
+    for device, figures in samples.devices.items():
+        for name in _DEVICE_COLUMNS:
+            table[f"{name}/{device}"] = getattr(figures, name)
+    return fields.make_frame(stream, sequence, samples.step, {"devices": list(samples.devices)}, {"samples": table})
+
+
+def read_samples(frame: Frame) -> Samples:
+    """Read the samples of a frame of stream ``samples`` or ``peak``."""
+    table = fields.table_of(frame, "samples")
+    names = frame.attributes.get("devices")
+    if not isinstance(names, list) or len(names) > MAX_DEVICES:
+        raise FormatError(f"samples must list at most {MAX_DEVICES} devices")
+    if not all(isinstance(name, str) and len(name) <= MAX_STRING_CHARACTERS for name in names):
+        raise FormatError(f"device names must be texts of at most {MAX_STRING_CHARACTERS} characters")
+    devices = {
+        name: DeviceSamples(**{column: _device_column(table, column, name) for column in _DEVICE_COLUMNS})
+        for name in names
+    }
+    phase = fields.integers(table, "phase")
+    if len(phase) and (phase.min() < 0 or phase.max() >= len(PHASES)):
+        raise FormatError(f"samples have a phase other than 0 to {len(PHASES) - 1}: {int(phase.max())}")
+    return Samples(
+        step=fields.steps_of(table),
+        phase=phase,
+        epoch=fields.integers(table, "epoch"),
+        wall_time=fields.floats(table, "wall_time"),
+        host_resident_bytes=fields.byte_column(table, "host_resident_bytes"),
+        devices=devices,
+    )
+
+
+def _device_column(table: Mapping[str, Any], column: str, device: str) -> Integers:
+    name = f"{column}/{device}"
+    if column in _SINCE_FORMAT_2 and name not in table:
+        return np.full(len(fields.integers(table, "step")), MISSING, np.int64)
+    return fields.byte_column(table, name)
+
+
+def take_samples(samples: Samples, rows: slice | Sequence[int] | npt.NDArray[Any]) -> Samples:
+    """The given rows of `samples`."""
+    return Samples(
+        step=samples.step[rows],
+        phase=samples.phase[rows],
+        epoch=samples.epoch[rows],
+        wall_time=samples.wall_time[rows],
+        host_resident_bytes=samples.host_resident_bytes[rows],
+        devices={
+            name: DeviceSamples(**{column: getattr(figures, column)[rows] for column in _DEVICE_COLUMNS})
+            for name, figures in samples.devices.items()
+        },
+    )

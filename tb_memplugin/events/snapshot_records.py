@@ -1,0 +1,129 @@
+"""Frames of snapshots."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.errors import FormatError
+from tb_memplugin.events import fields
+from tb_memplugin.events.codec import Frame
+from tb_memplugin.events.ledger_records import ledger_columns, read_ledger
+from tb_memplugin.model import MODES, PHASES, HeldTensorGroup, Replay, SavedRow, Snapshot
+
+MAX_HELD_GROUPS = 10_000
+"""Most groups of held tensors in one snapshot: the writer keeps the largest, the reader refuses more."""
+
+_STORED_SAVED = "held_for_backward"
+"""Name of the table of `Snapshot.saved_for_backward` in stored frames, which keep their names."""
+
+
+def snapshot_frame(snapshot: Snapshot, sequence: int) -> Frame:
+    """Frame of one snapshot."""
+    attributes = {
+        "phase": snapshot.phase,
+        "device": snapshot.device,
+        "wall_time": snapshot.wall_time,
+        "mode": snapshot.mode,
+        "in_use_bytes": snapshot.in_use_bytes,
+        "pool_bytes": snapshot.pool_bytes,
+        "largest_free_bytes": snapshot.largest_free_bytes,
+        "capacity_bytes": snapshot.capacity_bytes,
+        "fragmentation": snapshot.fragmentation,
+        "rounding_bytes": snapshot.rounding_bytes,
+        "not_available": list(snapshot.not_available),
+        "replay": None if snapshot.replay is None else dataclasses.asdict(snapshot.replay),
+    }
+    ledger, saved = snapshot.ledger, snapshot.saved_for_backward
+    tables: dict[str, dict[str, Any]] = {
+        "ledger": ledger_columns(ledger),
+        _STORED_SAVED: {
+            "layer": [row.layer for row in saved],
+            "bytes": fields.optional_column([row.bytes for row in saved]),
+        },
+        **_held_tensor_tables(snapshot.held_tensors[:MAX_HELD_GROUPS]),
+    }
+    return fields.make_frame("snapshots", sequence, np.asarray([snapshot.step]), attributes, tables)
+
+
+def read_snapshot(frame: Frame) -> Snapshot:
+    """Read the snapshot of a frame of stream ``snapshots``; its ledger sums to `in_use_bytes`."""
+    attributes = frame.attributes
+    phase, mode, notes = attributes.get("phase"), attributes.get("mode"), attributes.get("not_available")
+    if phase not in PHASES or mode not in MODES or not isinstance(notes, list):
+        raise FormatError(f"snapshot with unknown phase {phase!r:.20} or mode {mode!r:.20}")
+    fragmentation = attributes.get("fragmentation")
+    if fragmentation is not None and not 0 <= fields.number(attributes, "fragmentation") <= 1:
+        raise FormatError(f"snapshot's fragmentation {fragmentation!r:.20} is not between 0 and 1")
+    ledger = read_ledger(frame)
+    in_use = fields.size(attributes, "in_use_bytes")
+    if sum(row.bytes for row in ledger) != in_use:
+        raise FormatError(f"snapshot's ledger does not sum to its {in_use} bytes in use")
+    saved = fields.table_of(frame, _STORED_SAVED)
+    return Snapshot(
+        step=frame.first_step,
+        phase=phase,
+        device=fields.text(attributes.get("device")),
+        wall_time=fields.number(attributes, "wall_time"),
+        mode=mode,
+        in_use_bytes=in_use,
+        pool_bytes=fields.optional_size(attributes, "pool_bytes"),
+        largest_free_bytes=fields.optional_size(attributes, "largest_free_bytes"),
+        capacity_bytes=fields.optional_size(attributes, "capacity_bytes"),
+        fragmentation=None if fragmentation is None else float(fragmentation),
+        rounding_bytes=fields.optional_size(attributes, "rounding_bytes"),
+        ledger=ledger,
+        saved_for_backward=tuple(
+            SavedRow(layer, size)
+            for layer, size in zip(fields.strings(saved, "layer"), fields.known_bytes(saved, "bytes"), strict=True)
+        ),
+        not_available=tuple(fields.text(note) for note in notes),
+        replay=_read_replay(attributes.get("replay")),
+        held_tensors=_read_held_tensors(frame),
+    )
+
+
+def _read_replay(value: Any) -> Replay | None:
+    if value is None:  # recorded without memory maps
+        return None
+    if not isinstance(value, dict):
+        raise FormatError("snapshot's replay is not an object")
+    names = [field.name for field in dataclasses.fields(Replay)]
+    replay = Replay(**{name: fields.size(value, name) for name in names})
+    if replay.addresses > replay.of_addresses or replay.chunks > replay.of_chunks:
+        raise FormatError("snapshot's replay reproduced more addresses or chunks than were recorded")
+    return replay
+
+
+def _held_tensor_tables(groups: Sequence[HeldTensorGroup]) -> dict[str, dict[str, Any]]:
+    """Two tables, or none without groups: snapshots of earlier versions have none either."""
+    if not groups:
+        return {}
+    columns = {
+        "dtype": [group.dtype for group in groups],
+        "rank": fields.optional_column([len(group.shape) for group in groups]),
+        "count": fields.optional_column([group.count for group in groups]),
+        "bytes": fields.optional_column([group.bytes for group in groups]),
+        "held_by": [group.held_by for group in groups],
+    }
+    sizes = [size for group in groups for size in group.shape]
+    return {"held_tensors": columns, "held_tensor_shapes": {"size": fields.optional_column(sizes)}}
+
+
+def _read_held_tensors(frame: Frame) -> tuple[HeldTensorGroup, ...]:
+    if "held_tensors" not in frame.tables:
+        return ()
+    table = fields.table_of(frame, "held_tensors")
+    shapes = fields.known_bytes(fields.table_of(frame, "held_tensor_shapes"), "size")
+    dtypes, holders = fields.strings(table, "dtype"), fields.strings(table, "held_by")
+    ranks, counts, sizes = (fields.known_bytes(table, name) for name in ("rank", "count", "bytes"))
+    if len(dtypes) > MAX_HELD_GROUPS or sum(ranks) != len(shapes) or None in dtypes:
+        raise FormatError(
+            f"held tensors need dtypes and shapes, in at most {MAX_HELD_GROUPS} groups. Received: {len(dtypes)} groups"
+        )
+    groups, at = [], 0
+    for dtype, rank, count, size, held_by in zip(dtypes, ranks, counts, sizes, holders, strict=True):
+        groups.append(HeldTensorGroup(tuple(shapes[at : at + rank]), str(dtype), count, size, held_by))
+        at += rank
+    return tuple(groups)

@@ -1,0 +1,182 @@
+"""One allocator dump in a log, read line by line."""
+
+import re
+
+from tb_memplugin.allocator.rules import ROUNDING
+from tb_memplugin.errors import FormatError
+from tb_memplugin.importers.allocator.chunk_list import ListedChunk, ListedRegion, columns_of, make_map, region_of
+from tb_memplugin.model import MemoryMap
+
+MAX_LINES = 1_000_000
+"""Most chunks of one dump."""
+
+_BIN = re.compile(r"Bin \((\d+)\):\s*Total Chunks: (\d+), Chunks in use: (\d+)")
+_REGION = re.compile(r"Next region of size (\d+)")
+_CHUNK = re.compile(
+    r"(?P<state>InUse|Chunk|Free)\s+at (?:0x)?(?P<address>[0-9a-fA-F]+)"
+    r"(?:(?: by op \S+)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next1>\d+))?)? of size (?P<size>\d+)"
+    r"(?: by op \S*)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next2>\d+))?"
+)
+_LAST = 2**64 - 1
+"""Value of "next" in the last chunk of a region."""
+_POOL = re.compile(
+    r"(?:total_region_allocated_bytes_|Total size in pool): (?P<pool>[\d.]+\w*) memory_limit_: (?P<limit>[\d.]+\w*) "
+    r"available (?:bytes|size): (?P<left>[\d.]+\w*)"
+)
+_STAT = re.compile(r"^\s*(Limit|InUse):\s+([\d.]+\w*)\s*$")
+
+
+class LogDump:
+    """Collects the lines of one failed allocation.
+
+    Attributes:
+        name: The allocator's name.
+        rounded_bytes, op: The request's rounded size and op, None if unknown.
+        mixed: Whether another allocator's lines may be among these.
+        ended: Whether the dump's last part has been read.
+    """
+
+    def __init__(self, name: str, rounded_bytes: int | None, op: str | None) -> None:
+        self.name, self.rounded_bytes, self.op = name, rounded_bytes, op
+        self.mixed = self.ended = False
+        self._bins: dict[int, tuple[int, int]] = {}
+        self._regions: list[tuple[int | None, list[tuple[ListedChunk, bool]]]] = []
+        self._stats: dict[str, str] = {}
+        self._pool: re.Match[str] | None = None
+        self._lines = 0
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether any line of the dump itself was read."""
+        return bool(self._bins or self._regions)
+
+    def fits(self, requested: int | None, allocator: str | None) -> bool:
+        """Whether this failure may be that of a request, which an error message describes."""
+        if allocator is not None and allocator != self.name:
+            return False
+        return requested is None or self.rounded_bytes in (None, max(1, -(-requested // ROUNDING)) * ROUNDING)
+
+    def take(self, line: str) -> None:
+        """Read one line; skip it if it is not part of a dump."""
+        region = _REGION.search(line)
+        if region is not None:
+            self._regions.append((int(region[1]), []))
+            return
+        chunk = _CHUNK.search(line)
+        # The free chunks of the requested bin are also listed before the regions, in another form.
+        if chunk is not None and "Chunk State" not in line and not self.ended:
+            self._chunk(chunk)
+            return
+        found = _BIN.search(line)
+        if found is not None:
+            self._bins[int(found[1])] = (int(found[2]), int(found[3]))
+            return
+        if "Summary of in-use Chunks" in line or "Sum Total of in-use chunks" in line:
+            self.ended = True
+        self._pool = self._pool or _POOL.search(line)
+        stat = _STAT.match(line)
+        if stat is not None:
+            self._stats[stat[1]] = stat[2]
+
+    def _chunk(self, match: re.Match[str]) -> None:
+        self._lines += 1
+        if self._lines > MAX_LINES:
+            raise FormatError(f"the log lists more than the supported {MAX_LINES} chunks of one allocator")
+        chunk = ListedChunk(int(match["address"], 16), int(match["size"]), match["state"] != "Free")
+        last = int(match["next1"] or match["next2"] or 0) == _LAST
+        if not self._regions or self._begins_region(chunk):
+            self._regions.append((None, []))
+        self._regions[-1][1].append((chunk, last))
+
+    def _begins_region(self, chunk: ListedChunk) -> bool:
+        """Whether a chunk cannot be in the current region, so that the line that begins its own is missing."""
+        size, chunks = self._regions[-1]
+        if not chunks:
+            return False
+        first, (end_chunk, was_last) = chunks[0][0], chunks[-1]
+        end = end_chunk.address + end_chunk.bytes
+        too_far = size is not None and chunk.address + chunk.bytes > first.address + size
+        return was_last or chunk.address < end or too_far or (size is None and chunk.address != end)
+
+    def map(self, device: str, wall_time: float) -> tuple[MemoryMap | None, list[str]]:
+        """The map of the chunks, None if they are missing or inconsistent; and sentences on what is unknown."""
+        if self.mixed:
+            return None, [
+                "The chunks are unknown: the log mixes the dumps of two allocators, and its lines do not name their "
+                "threads."
+            ]
+        if not any(chunks for _, chunks in self._regions):
+            return None, ["The chunks are unknown: the log lists none for this failure."]
+        notes: list[str] = []
+        regions = [self._region(size, chunks, notes) for size, chunks in self._regions if chunks]
+        listed = sum(len(region.chunks) for region in regions)
+        total = sum(chunks for chunks, _ in self._bins.values())
+        if self._bins and total != listed:
+            missing = f"{total - listed} of {total}" if total > listed else "Some"
+            notes.append(f"{missing} chunks are unknown: the log lacks their lines.")
+        if not self.ended:
+            notes.append("The end of the dump is missing from the log.")
+        empty = sum(1 for _, chunks in self._regions if not chunks)
+        if empty:
+            notes.append(f"The chunks of {empty} regions are unknown: the log lacks their lines.")
+        complete = not notes and bool(self._bins)
+        pool = self._pool_bytes()
+        if complete and pool is None:
+            pool = sum(region.bytes for region in regions)
+        in_use = sum(chunk.bytes for region in regions for chunk in region.chunks if chunk.in_use)
+        capacity, note = self._capacity(pool)
+        if note:
+            notes.append(note)
+        try:
+            memory_map = make_map(
+                columns_of(regions),
+                device=device,
+                wall_time=wall_time,
+                in_use_bytes=in_use if complete else _exact(self._stats.get("InUse")),
+                pool_bytes=pool,
+                capacity_bytes=capacity,
+                complete=complete,
+                not_available=notes,
+            )
+        except FormatError as error:
+            return None, [f"The chunks are unknown: {error}."]
+        return memory_map, notes
+
+    def _region(self, size: int | None, chunks: list[tuple[ListedChunk, bool]], notes: list[str]) -> ListedRegion:
+        """One region; its address follows from its size and its last chunk."""
+        listed = region_of([chunk for chunk, _ in chunks])
+        if size is None:
+            notes.append("The size of a region is unknown: the log lacks the line that begins it.")
+            return listed
+        holes = size - sum(chunk.bytes for chunk in listed.chunks)
+        if not holes:
+            return listed
+        notes.append(f"{holes} of a region's {size} bytes are unknown: the log lacks lines.")
+        if chunks[-1][1]:
+            return ListedRegion(listed.chunks, listed.address + listed.bytes - size, size)
+        return listed
+
+    def _pool_bytes(self) -> int | None:
+        sizes = [size for size, _ in self._regions]
+        if self._pool is not None and _exact(self._pool["pool"]) is not None:
+            return _exact(self._pool["pool"])
+        return None if None in sizes or not self.ended else sum(size for size in sizes if size is not None)
+
+    def _capacity(self, pool: int | None) -> tuple[int | None, str | None]:
+        """(exact limit, note); newer logs round the limit, but mostly give the bytes left of it exactly."""
+        limit = _exact(self._stats.get("Limit")) or _exact(self._pool["limit"] if self._pool else None)
+        left = _exact(self._pool["left"]) if self._pool else None
+        if limit is None and left is not None and pool is not None:
+            limit = pool + left
+        rounded = self._stats.get("Limit") or (self._pool["limit"] if self._pool else None)
+        if limit is None and rounded is not None:
+            return None, f"The exact limit is unknown: the log rounds it to {rounded}."
+        return limit, None
+
+
+def _exact(text: str | None) -> int | None:
+    """An exact size in bytes; None for a rounded one such as ``16.00MiB``."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)B?", text)
+    return int(match[1]) if match else None

@@ -1,0 +1,179 @@
+"""Reads the allocator's memory map in TensorFlow's serialized form, without TensorFlow.
+
+TensorFlow writes such dumps to files when an allocation fails (``TF_BFC_MEMORY_DUMP``); `recorder.native` gets them
+from the running allocator.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tb_memplugin.errors import FormatError
+from tb_memplugin.importers.allocator.chunk_list import ChunkColumns, make_map, split_regions
+from tb_memplugin.importers.profile import wire
+from tb_memplugin.importers.profile.descriptors import memory_dump_class
+from tb_memplugin.importers.profile.xplane import device_name
+from tb_memplugin.model import MemoryMap
+
+MAX_DUMP_BYTES = 256 << 20
+"""Largest supported dump, about five million chunks."""
+
+
+def read_dump(data: bytes, wall_time: float, capacity_bytes: int | None = None) -> MemoryMap:
+    """The memory map of a dump; a truncated dump gives the chunks before its end, and a note.
+
+    Args:
+        data: The dump.
+        wall_time: Time of the map, in seconds since the epoch.
+        capacity_bytes: The allocator's limit, which a dump does not contain.
+
+    Raises:
+        FormatError: The bytes are no dump, or its chunks are inconsistent.
+    """
+    dump, notes = _parse(data)
+    name = dump.allocator_name.decode("utf-8", "replace")
+    chunks = _read_chunks(list(dump.chunk), len(data))
+    in_use = int(chunks.bytes[chunks.in_use].sum())
+    listed = sum(entry.total_chunks_in_bin for entry in dump.bin_summary)
+    complete = not notes and listed == len(dump.chunk)
+    if listed > len(dump.chunk):
+        missing = listed - len(dump.chunk)
+        notes.append(f"{missing} of {listed} chunks are unknown: the dump does not list them.")
+    if dump.HasField("stats") and dump.stats.bytes_in_use != in_use:
+        notes.append(
+            f"The dump is inconsistent: its chunks in use have {in_use} bytes, its statistics say "
+            f"{dump.stats.bytes_in_use}. The chunks are shown."
+        )
+        complete = False
+    pool = sum(entry.total_bytes_in_bin for entry in dump.bin_summary)
+    total_in_use = sum(entry.total_bytes_in_use for entry in dump.bin_summary)
+    return make_map(
+        split_regions(chunks),
+        device=device_name(name),
+        wall_time=wall_time,
+        in_use_bytes=in_use if complete else total_in_use or None,
+        pool_bytes=int(chunks.bytes.sum()) if complete else pool or None,
+        capacity_bytes=capacity_bytes,
+        complete=complete,
+        not_available=notes,
+    )
+
+
+class DumpSummary(NamedTuple):
+    """The figures of a dump.
+
+    Attributes:
+        device: ``GPU:0``, or the allocator's name if it belongs to no device.
+        chunks: Number of chunks, free ones included.
+        in_use_bytes: Sum of the chunks in use.
+        pool_bytes: Sum of all chunks.
+        largest_free_bytes: The largest free chunk, 0 without one.
+    """
+
+    device: str
+    chunks: int
+    in_use_bytes: int
+    pool_bytes: int
+    largest_free_bytes: int
+
+
+def summarize_dump(data: bytes) -> DumpSummary:
+    """The figures of a complete dump, which may have no chunks.
+
+    Raises:
+        FormatError: The bytes are no dump.
+    """
+    dump = _message(data, len(data))
+    chunks = _read_chunks(list(dump.chunk), len(data))
+    name = dump.allocator_name.decode("utf-8", "replace")
+    return DumpSummary(
+        device=device_name(name),
+        chunks=len(dump.chunk),
+        in_use_bytes=int(chunks.bytes[chunks.in_use].sum()),
+        pool_bytes=int(chunks.bytes.sum()),
+        largest_free_bytes=int(chunks.bytes[~chunks.in_use].max(initial=0)),
+    )
+
+
+def looks_like_dump(data: bytes) -> bool:
+    """Whether the bytes begin like a dump: field 1, the allocator's name, then field 2, the first bin."""
+    named = len(data) > 2 and data[0] == 0x0A and data[1] < 0x80
+    return named and data[2 + data[1] : 3 + data[1]] in (b"\x12", b"\x1a")
+
+
+def _parse(data: bytes) -> tuple[Any, list[str]]:
+    if not data:
+        raise FormatError("the memory dump is empty (0 bytes)")
+    if len(data) > MAX_DUMP_BYTES:
+        raise FormatError(f"the memory dump has {len(data)} bytes; at most {MAX_DUMP_BYTES} are supported")
+    whole = len(data)
+    try:
+        dump = _message(data, whole)
+    except FormatError:
+        whole = _complete_length(data)
+        if whole == len(data):
+            raise
+        dump = _message(data, whole)
+    if not dump.allocator_name or not dump.chunk:
+        raise FormatError(f"not a memory dump of TensorFlow's allocator: its {len(data)} bytes contain no chunk")
+    if whole < len(data) or not dump.HasField("stats"):
+        return dump, [f"The remainder of the dump is missing: the file ends early, after {len(dump.chunk)} chunks."]
+    return dump, []
+
+
+def _message(data: bytes, length: int) -> Any:
+    dump = memory_dump_class()()
+    try:
+        dump.ParseFromString(data[:length])
+    except Exception as error:  # protobuf's DecodeError, whose module depends on the installed protobuf
+        raise _not_a_dump(len(data), error) from None
+    return dump
+
+
+def _not_a_dump(length: int, error: Exception) -> FormatError:
+    return FormatError(f"not a memory dump of TensorFlow's allocator: its {length} bytes do not parse ({error})")
+
+
+_ADDRESS, _SIZE, _REQUESTED, _IN_USE = (8 * number + wire.VARINT for number in (1, 2, 3, 8))
+
+
+def _read_chunks(parts: Sequence[bytes], length: int) -> ChunkColumns:
+    """The chunks of a dump of `length` bytes, from their messages."""
+    columns = {tag: np.zeros(len(parts), np.int64) for tag in (_ADDRESS, _SIZE, _REQUESTED, _IN_USE)}
+    try:
+        for read in wire.fields(wire.joined(parts)):
+            for tag, column in columns.items():
+                is_tag = read.tag == tag
+                column[read.message[is_tag]] = read.value[is_tag]
+    except FormatError:
+        raise _not_a_dump(length, ValueError("a chunk is damaged")) from None
+    return ChunkColumns(columns[_ADDRESS], columns[_SIZE], columns[_IN_USE] != 0, np.maximum(columns[_REQUESTED], 0))
+
+
+def _complete_length(data: bytes) -> int:
+    """Length of the complete fields at the beginning of a truncated message."""
+    at = 0
+    while at < len(data):
+        key, start = _varint(data, at)
+        if start < 0 or key & 7 != 2:  # every field of a dump is a text or a message
+            return at
+        length, start = _varint(data, start)
+        if start < 0 or start + length > len(data):
+            return at
+        at = start + length
+    return at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """(value, position after it); (0, -1) if the bytes end within it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            break
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+    return 0, -1

@@ -1,0 +1,74 @@
+"""The contents of a run as plain immutable data, without TensorFlow, TensorBoard or HTTP.
+
+Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero. Steps count training steps from 0.
+"""
+
+from tb_memplugin.model.basics import MISSING, MODES, PHASES, Floats, Integers, Mode, Phase
+from tb_memplugin.model.layers import Layer, LayerTable
+from tb_memplugin.model.memory_map import (
+    FREE,
+    IN_USE,
+    OWNER_SOURCES,
+    UNKNOWN_STATE,
+    ChunkOwner,
+    MemoryMap,
+    OwnerSource,
+)
+from tb_memplugin.model.oom import OOM_STATUSES, VERDICTS, Fix, Oom, OomStatus, Verdict
+from tb_memplugin.model.run import Run, Session, SessionInfo
+from tb_memplugin.model.samples import DeviceSamples, LayerActivations, Samples
+from tb_memplugin.model.snapshot import (
+    CATEGORIES,
+    GRADIENTS,
+    Category,
+    HeldTensorGroup,
+    LedgerRow,
+    Replay,
+    SavedRow,
+    Snapshot,
+)
+from tb_memplugin.model.timeline import BAND_NAMES, Band, BandName, CompiledSpan, Timeline
+
+__all__ = [
+    "BAND_NAMES",
+    "CATEGORIES",
+    "FREE",
+    "GRADIENTS",
+    "IN_USE",
+    "MISSING",
+    "MODES",
+    "OOM_STATUSES",
+    "OWNER_SOURCES",
+    "PHASES",
+    "UNKNOWN_STATE",
+    "VERDICTS",
+    "Band",
+    "BandName",
+    "Category",
+    "ChunkOwner",
+    "CompiledSpan",
+    "DeviceSamples",
+    "Fix",
+    "Floats",
+    "HeldTensorGroup",
+    "Integers",
+    "Layer",
+    "LayerActivations",
+    "LayerTable",
+    "LedgerRow",
+    "MemoryMap",
+    "Mode",
+    "Oom",
+    "OomStatus",
+    "OwnerSource",
+    "Phase",
+    "Replay",
+    "Run",
+    "Samples",
+    "SavedRow",
+    "Session",
+    "SessionInfo",
+    "Snapshot",
+    "Timeline",
+    "Verdict",
+]

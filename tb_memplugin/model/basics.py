@@ -1,0 +1,18 @@
+"""Array types, phases, modes, and the mark for unknown values."""
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+Phase: TypeAlias = Literal["train", "validation", "predict"]
+PHASES: tuple[Phase, ...] = ("train", "validation", "predict")
+
+Mode: TypeAlias = Literal["graph", "eager", "xla"]
+MODES: tuple[Mode, ...] = ("graph", "eager", "xla")
+
+MISSING = -(2**63)
+"""Stands for "unknown" in integer arrays; floating-point arrays have NaN."""

@@ -1,0 +1,55 @@
+"""The layers of a model."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """One layer of a model; its figures exclude those of layers inside it.
+
+    Attributes:
+        path: Place in the model's tree, e.g. ``sequential/vgg16/block1_conv2``.
+        type: Class name, e.g. ``Conv2D``.
+        trainable: Whether it has trainable weights; for a layer without weights, its own flag.
+        parameters: Number of elements of its weights.
+        weight_bytes: Bytes of its weights (elements × size of the dtype), frozen and trainable.
+        trainable_weight_bytes: Bytes of its trainable weights.
+        optimizer_bytes: Bytes of the optimizer's slots for its weights.
+        output_shape: Shape of its (first) output with -1 for unknown dimensions such as the batch; None if not built.
+        output_dtype: Name of the dtype of its output.
+        output_bytes: Bytes of its outputs for one batch, None if a dimension is unknown.
+    """
+
+    path: str
+    type: str
+    trainable: bool
+    parameters: int
+    weight_bytes: int
+    trainable_weight_bytes: int
+    optimizer_bytes: int
+    output_shape: tuple[int, ...] | None
+    output_dtype: str | None
+    output_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerTable:
+    """The model's layers from `step` on, until the next table of the session.
+
+    Attributes:
+        step: First step for which the table is valid.
+        wall_time: Time of the table, in seconds since the epoch.
+        reason: Why the table was made, as a sentence, e.g. "block5_conv1 and 2 more became trainable".
+        layers: In the order of the model.
+        optimizer: Class name of the optimizer, None before it is built.
+        other_optimizer_bytes: Bytes of optimizer variables that belong to no layer (step counter, learning rate).
+        other_state_bytes: Bytes of metrics, seeds and other variables of the model that are not weights.
+    """
+
+    step: int
+    wall_time: float
+    reason: str
+    layers: tuple[Layer, ...]
+    optimizer: str | None
+    other_optimizer_bytes: int
+    other_state_bytes: int

@@ -1,0 +1,74 @@
+"""Post-mortems of failed allocations."""
+
+import dataclasses
+from typing import Literal, TypeAlias, get_args
+
+from tb_memplugin.model.basics import Phase
+from tb_memplugin.model.memory_map import MemoryMap
+from tb_memplugin.model.snapshot import LedgerRow
+
+Verdict: TypeAlias = Literal["fragmentation", "capacity"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+OomStatus: TypeAlias = Literal["failed", "failing", "tolerated"]
+OOM_STATUSES: tuple[OomStatus, ...] = get_args(OomStatus)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fix:
+    """A possible fix for a failed request.
+
+    Attributes:
+        kind: ``one_piece``, ``batch``, ``freezing``, ``limit``.
+        sentence: The fix with its figures.
+        bytes: Bytes that it frees or adds.
+        enough: Whether it alone is enough.
+    """
+
+    kind: Literal["one_piece", "batch", "freezing", "limit"]
+    sentence: str
+    bytes: int
+    enough: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Oom:
+    """The post-mortem of a step that ran out of memory.
+
+    Attributes:
+        identifier: Identifies the failure within its session; a later record of the same failure replaces it.
+        status: ``failing`` while TensorFlow waits for memory, which stays if the process is then killed; ``tolerated``
+            withdraws the failure, as the step continued.
+        step, phase, device, wall_time: The failed step; step and phase are None for an imported file.
+        requested_bytes, op, layer, shape: The failed request, the op and layer that made it, and the tensor's shape.
+        free_bytes, largest_free_bytes: Free bytes of the pool, and its largest free chunk.
+        in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures.
+        verdict: None if a figure for it is missing.
+        reason: The figures behind the verdict, as a sentence.
+        ledger: Memory at failure by owner; sums to `in_use_bytes`; empty if that is unknown.
+        fixes: Possible fixes.
+        map: The chunks at the failure.
+        not_available: Sentences on what is unknown.
+    """
+
+    identifier: str
+    status: OomStatus
+    step: int | None
+    phase: Phase | None
+    device: str
+    wall_time: float
+    requested_bytes: int | None
+    free_bytes: int | None
+    largest_free_bytes: int | None
+    in_use_bytes: int | None
+    pool_bytes: int | None
+    capacity_bytes: int | None
+    verdict: Verdict | None
+    reason: str
+    op: str | None
+    layer: str | None
+    shape: str | None
+    ledger: tuple[LedgerRow, ...]
+    fixes: tuple[Fix, ...]
+    map: MemoryMap | None
+    not_available: tuple[str, ...]

@@ -1,0 +1,79 @@
+"""A run and its sessions."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from tb_memplugin.model.layers import LayerTable
+from tb_memplugin.model.memory_map import MemoryMap
+from tb_memplugin.model.oom import Oom
+from tb_memplugin.model.samples import LayerActivations, Samples
+from tb_memplugin.model.snapshot import Snapshot
+from tb_memplugin.model.timeline import Timeline
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionInfo:
+    """One process's recording into a run.
+
+    Attributes:
+        session: Identifier; sorts by start time.
+        started: Seconds since the epoch.
+        producer: ``recorder``, ``summary`` or ``import``.
+        versions: Package name to version, for tb_memplugin, tensorflow and keras.
+        notes: Sentences on what was not recorded, and why.
+    """
+
+    session: str
+    started: float
+    producer: Literal["recorder", "summary", "import"]
+    versions: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """The records of one session."""
+
+    info: SessionInfo
+    layer_tables: tuple[LayerTable, ...]
+    samples: Samples
+    activations: LayerActivations
+    snapshots: tuple[Snapshot, ...]
+    maps: tuple[MemoryMap, ...] = ()
+    ooms: tuple[Oom, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run: its sessions in order of their start, merged by `reader.merge`.
+
+    Attributes:
+        name: As TensorBoard shows it.
+        sessions: Identifiers, in order.
+        workers: Worker names; ``("",)`` for a run of one process.
+        layer_tables, samples, activations, snapshots: Of all sessions; a later session replaces the steps it repeats.
+        notes: Sentences on what was not recorded.
+        damage: Sentences on what could not be read, with the missing steps.
+        maps: Memory maps, if requested.
+        ooms: Post-mortems in order of time, without withdrawn ones.
+        findings: Sentences on memory that grows over the steps, if requested.
+        session_starts: Starts of the sessions, in seconds since the epoch; each session has a new pool.
+        timelines: Timelines of traced steps, if requested.
+    """
+
+    name: str
+    sessions: tuple[str, ...]
+    workers: tuple[str, ...]
+    layer_tables: tuple[LayerTable, ...]
+    samples: Samples
+    activations: LayerActivations
+    snapshots: tuple[Snapshot, ...]
+    notes: tuple[str, ...]
+    damage: tuple[str, ...]
+    maps: tuple[MemoryMap, ...] = ()
+    ooms: tuple[Oom, ...] = ()
+    findings: tuple[str, ...] = ()
+    session_starts: tuple[float, ...] = ()
+    timelines: tuple[Timeline, ...] = ()

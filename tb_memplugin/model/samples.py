@@ -1,0 +1,75 @@
+"""Samples: the cheap record of every step."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from tb_memplugin.model.basics import Floats, Integers
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceSamples:
+    """Allocator figures of one device, shape [rows] as in their `Samples`; `MISSING` if unknown.
+
+    Attributes:
+        in_use_bytes: Allocated at the end of the step (allocator's `bytes_in_use`).
+        peak_bytes: Maximum of `in_use_bytes` during the step (allocator's peak, reset at the step's start).
+        capacity_bytes: The allocator's limit.
+        driver_process_bytes: Device memory of this process, by the driver.
+        driver_used_bytes: Device memory of all processes, by the driver.
+        driver_total_bytes: Total device memory.
+        pool_bytes: Reserved by the allocator at the end of the step.
+        largest_free_bytes: The pool's largest free chunk at the end of the step.
+    """
+
+    in_use_bytes: Integers
+    peak_bytes: Integers
+    capacity_bytes: Integers
+    driver_process_bytes: Integers
+    driver_used_bytes: Integers
+    driver_total_bytes: Integers
+    pool_bytes: Integers
+    largest_free_bytes: Integers
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """One row for each training step and each validation or prediction batch, in the order of recording.
+
+    Attributes:
+        step: Training step; a validation batch carries the training step it came after.
+        phase: Index into `PHASES`.
+        epoch: Epoch from 0, `MISSING` outside an epoch.
+        wall_time: Time of the step's end, in seconds since the Unix epoch.
+        host_resident_bytes: Resident memory of the process (host RSS), `MISSING` if unknown.
+        devices: Device name (``GPU:0``) to its figures.
+    """
+
+    step: Integers
+    phase: Integers
+    epoch: Integers
+    wall_time: Floats
+    host_resident_bytes: Integers
+    devices: Mapping[str, DeviceSamples]
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerActivations:
+    """Recorded activation bytes of layers over steps.
+
+    Attributes:
+        step: Steps in order of recording, shape [rows].
+        wall_time: Seconds since the epoch, shape [rows].
+        layers: Layer paths, one for each column.
+        bytes: Shape [rows, layers]; `MISSING` if a layer was not recorded at a step.
+    """
+
+    step: Integers
+    wall_time: Floats
+    layers: tuple[str, ...]
+    bytes: Integers
+
+    def __len__(self) -> int:
+        return len(self.step)

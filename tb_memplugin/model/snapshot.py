@@ -1,0 +1,130 @@
+"""The snapshot of one traced step: the ledger at its peak."""
+
+import dataclasses
+from typing import Literal, TypeAlias, get_args
+
+from tb_memplugin.model.basics import Mode, Phase
+
+Category: TypeAlias = Literal[
+    "weights",
+    "optimizer_state",
+    "other_state",
+    "held_tensors",
+    "inputs",
+    "activations",
+    "activation_gradients",
+    "weight_gradients",
+    "workspace",
+    "rounding",
+    "unattributed",
+]
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+"""Every allocated byte has exactly one category. The order is that of the stack: persistent memory at the bottom,
+transient memory above it."""
+
+
+GRADIENTS: tuple[Category, ...] = ("activation_gradients", "weight_gradients")
+"""Categories that only exist from the backward pass on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerRow:
+    """Bytes of one owner at one instant.
+
+    Attributes:
+        layer: None if not tied to a layer.
+        category: ``rounding`` holds allocated − requested bytes; its rows keep the owner's layer and trainable.
+        trainable: None if not applicable, and for unsplit remainders of weight chunks of unknown trainability.
+        bytes: Requested bytes, or rounding; allocated bytes if the request is unknown.
+        rounding_bytes: The part of `bytes` that was not requested: 0, or all bytes in category ``rounding``; None if
+            unknown.
+    """
+
+    layer: str | None
+    category: Category
+    trainable: bool | None
+    bytes: int
+    rounding_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRow:
+    """Requested bytes of a layer's forward results that are saved for the backward pass, at the end of the forward
+    pass."""
+
+    layer: str | None
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """How much of a traced step its replay reproduced, from the memory map at the start by the allocator's rules.
+
+    Attributes:
+        addresses, of_addresses: Allocations at the recorded address, and all allocations.
+        chunks, of_chunks: Chunks of the memory map at the step's end that the replay ends with, and all chunks.
+        peak_bytes: The replay's peak of allocated bytes.
+    """
+
+    addresses: int
+    of_addresses: int
+    chunks: int
+    of_chunks: int
+    peak_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldTensorGroup:
+    """Tensors of one shape and dtype that one holder in Python keeps alive.
+
+    Attributes:
+        shape, dtype: Shape and dtype name of each.
+        count: Number of tensors.
+        bytes: Requested bytes of all of them.
+        held_by: The holder, e.g. "list `history` in module __main__"; None if unknown.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    count: int
+    bytes: int
+    held_by: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """One traced step on one device.
+
+    Attributes:
+        step, phase, device: The traced step.
+        wall_time: Seconds since the epoch.
+        mode: How the step ran; ``xla`` if most bytes are inside compiled modules.
+        in_use_bytes: Allocated at the step's peak; the ledger sums to it exactly.
+        pool_bytes: Reserved by the allocator at the peak.
+        largest_free_bytes: The largest free chunk of the pool at the peak.
+        capacity_bytes: The allocator's limit.
+        fragmentation: The allocator's own figure at the peak: (free - largest free) / free in the pool.
+        rounding_bytes: Total of category ``rounding``, None if unknown.
+        ledger: Rows at the peak, one for each (layer, category, trainable), largest first.
+        saved_for_backward: Rows at the end of the forward pass, largest first.
+        not_available: Sentences on what is unknown.
+        replay: The check of the step by its replay; None without memory maps.
+        held_tensors: The tensors of category ``held_tensors`` at the peak, largest group first.
+    """
+
+    step: int
+    phase: Phase
+    device: str
+    wall_time: float
+    mode: Mode
+    in_use_bytes: int
+    pool_bytes: int | None
+    largest_free_bytes: int | None
+    capacity_bytes: int | None
+    fragmentation: float | None
+    rounding_bytes: int | None
+    ledger: tuple[LedgerRow, ...]
+    saved_for_backward: tuple[SavedRow, ...]
+    not_available: tuple[str, ...]
+    replay: Replay | None = None
+    held_tensors: tuple[HeldTensorGroup, ...] = ()

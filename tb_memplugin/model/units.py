@@ -1,0 +1,61 @@
+"""Formats bytes as KiB, MiB or GiB, with their sign, and optionally in one unit for a whole column.
+
+``tests/golden/bytes.json`` has test cases for this module and the page's formatter.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+UNKNOWN: Final = "–"
+"""Stands for an unknown size."""
+
+
+def unit_for(sizes: Iterable[int | None]) -> str:
+    """The unit in which the largest of `sizes` (in bytes, of either sign) is shown."""
+    largest = max((abs(size) for size in sizes if size is not None), default=0)
+    at = 0
+    while at + 1 < len(UNITS) and _figure(largest / 1024**at, at, forced=False)[1] >= 1024:
+        at += 1
+    return UNITS[at]
+
+
+def format_figure(size: int | None, unit: str) -> str:
+    """The number alone, in `unit`, for a column with the unit in its header."""
+    if size is None:
+        return UNKNOWN
+    at = UNITS.index(unit)
+    text = _figure(abs(size) / 1024**at, at, forced=True)[0]
+    if size >= 0:
+        return text
+    return f">-{text[1:]}" if text.startswith("<") else f"-{text}"
+
+
+def format_bytes(size: int | None, unit: str | None = None) -> str:
+    """A size such as ``14.2 GiB``, in `unit` if that is given."""
+    if size is None:
+        return UNKNOWN
+    if unit is not None:
+        return f"{format_figure(size, unit)} {unit}"
+    chosen = unit_for([size])
+    at = UNITS.index(chosen)
+    return f"{'-' if size < 0 else ''}{_figure(abs(size) / 1024**at, at, forced=False)[0]} {chosen}"
+
+
+def _figure(scaled: float, at: int, forced: bool) -> tuple[str, float]:
+    """(text, its value) of a number in the unit at index `at`; halves are rounded up."""
+    if at == 0 or _round(scaled, 1) >= 100:
+        value = _round(scaled, 0)
+        return f"{value:.0f}", value
+    if not forced or _round(scaled, 2) >= 1:
+        value = _round(scaled, 1)
+        return f"{value:.1f}", value
+    value = _round(scaled, 2)
+    if scaled == 0:
+        return "0", value
+    return (f"{value:.2f}" if value else "<0.01"), value
+
+
+def _round(figure: float, decimals: int) -> float:
+    return math.floor(figure * 10.0**decimals + 0.5) / 10.0**decimals

@@ -1,0 +1,74 @@
+"""Steps that a later session of the same process repeats."""
+
+import bisect
+import dataclasses
+
+import numpy as np
+
+from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.model import MISSING, PHASES, LayerActivations, Samples, Session, Snapshot, Timeline
+from tb_memplugin.reader.columns import take_activations
+
+_TRAIN = PHASES.index("train")
+
+
+class LaterSessions:
+    """Steps, snapshots and activations of the sessions after one, which replace its own."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._snapshots: set[tuple[int, str, str]] = set()
+        self.activations: list[LayerActivations] = []
+
+    def add(self, session: Session) -> None:
+        """Add a session."""
+        trained = session.samples.step[session.samples.phase == _TRAIN]
+        if len(trained):
+            self._add_steps(int(trained.min()), int(trained.max()))
+        self._snapshots.update((snapshot.step, snapshot.phase, snapshot.device) for snapshot in session.snapshots)
+        if len(session.activations):
+            self.activations.append(session.activations)
+
+    def repeats(self, step: int) -> bool:
+        """Whether a later session trained `step` again."""
+        at = bisect.bisect_right(self._firsts, step) - 1
+        return at >= 0 and step <= self._lasts[at]
+
+    def replaces(self, record: Snapshot | Timeline) -> bool:
+        """Whether a later session trained or traced the record's step again."""
+        return self.repeats(record.step) or (record.step, record.phase, record.device) in self._snapshots
+
+    def without_repeated_samples(self, samples: Samples) -> Samples:
+        """`samples` of the steps that were not trained again."""
+        if not self._firsts or not len(samples):
+            return samples
+        at = np.searchsorted(self._firsts, samples.step, side="right") - 1
+        keep = (at < 0) | (samples.step > np.asarray(self._lasts)[at])
+        return samples if keep.all() else take_samples(samples, keep)
+
+    def _add_steps(self, first: int, last: int) -> None:
+        # The ranges stay disjoint and sorted: those that overlap the new one are merged with it.
+        begin = bisect.bisect_left(self._lasts, first)
+        end = bisect.bisect_right(self._firsts, last)
+        if begin < end:
+            first, last = min(first, self._firsts[begin]), max(last, self._lasts[end - 1])
+        self._firsts[begin:end] = [first]
+        self._lasts[begin:end] = [last]
+
+
+def without_repeated_cells(earlier: LayerActivations, later: LayerActivations) -> LayerActivations:
+    """`earlier` without the bytes of layers that `later` has for the same steps."""
+    if not len(earlier) or not len(later):
+        return earlier
+    repeated = (earlier.step >= later.step.min()) & (earlier.step <= later.step.max())
+    common = set(later.layers)
+    columns = [at for at, path in enumerate(earlier.layers) if path in common]
+    if not repeated.any() or not columns:
+        return earlier
+    if len(columns) == len(earlier.layers):
+        return take_activations(earlier, ~repeated)
+    values = earlier.bytes.copy()
+    values[np.ix_(np.flatnonzero(repeated), np.asarray(columns))] = MISSING
+    cleared = dataclasses.replace(earlier, bytes=values)
+    return take_activations(cleared, ~(repeated & (values == MISSING).all(axis=1)))

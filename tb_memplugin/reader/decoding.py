@@ -1,0 +1,176 @@
+"""Frames of one tag to validated model objects; frames that cannot be read become sentences on damage."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
+
+from tb_memplugin.errors import FormatError, NewerFormatError
+from tb_memplugin.events import (
+    activation_records,
+    codec,
+    memory_map_records,
+    oom_records,
+    sample_records,
+    session_records,
+    snapshot_records,
+    timeline_records,
+)
+from tb_memplugin.events.codec import Frame, FrameHead
+from tb_memplugin.events.metadata import STREAMS, Tag
+from tb_memplugin.model import (
+    LayerActivations,
+    LayerTable,
+    MemoryMap,
+    Oom,
+    Samples,
+    SessionInfo,
+    Snapshot,
+    Timeline,
+)
+from tb_memplugin.reader.source import TagContent
+
+Value: TypeAlias = SessionInfo | LayerTable | Samples | LayerActivations | Snapshot | MemoryMap | Oom | Timeline
+
+_Read = TypeVar("_Read")
+_ROW_BYTES = 400
+"""Estimated size of one ledger row or one layer as Python objects."""
+_TEXT_BYTES = 150
+"""Estimated size of the name of an op."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """The content of one frame.
+
+    Attributes:
+        sequence: Position of the frame in its stream and session.
+        first_step, last_step: Range of steps.
+        value: Decoded content.
+        size: Estimated bytes of the content in memory.
+    """
+
+    sequence: int
+    first_step: int
+    last_step: int
+    value: Value
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodedTag:
+    """The content of one tag.
+
+    Attributes:
+        pieces: Its frames, in order of their sequence numbers.
+        damage: Sentences on frames that could not be read.
+        newer: Sentence on the first frame of a newer format, None without any.
+        size: Estimated bytes in memory.
+    """
+
+    pieces: tuple[Piece, ...]
+    damage: tuple[str, ...]
+    newer: str | None
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TagSurvey:
+    """The frames of one tag of activations without their columns; other fields as in `DecodedTag`.
+
+    Attributes:
+        heads: The frames, in order of their sequence numbers.
+        layers: Layer paths.
+    """
+
+    heads: tuple[FrameHead, ...]
+    layers: frozenset[str]
+    damage: tuple[str, ...]
+    newer: str | None
+
+
+def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
+    """Decode one tag of activations without its columns, which is cheap. Never raises for damaged bytes."""
+    heads, damage, newer = _each_frame(content, lambda data: _head(tag, data))
+    heads.sort(key=lambda head: head.sequence)
+    layers = frozenset(text for head in heads for text in head.strings)
+    return TagSurvey(tuple(dataclasses.replace(head, strings=()) for head in heads), layers, tuple(damage), newer)
+
+
+def decode_tag(tag: Tag, content: TagContent) -> DecodedTag:
+    """Decode and validate one tag. Never raises for damaged bytes."""
+    pieces, damage, newer = _each_frame(content, lambda data: _decode(tag, data))
+    pieces.sort(key=lambda piece: piece.sequence)
+    return DecodedTag(tuple(pieces), tuple(damage), newer, 200 + sum(piece.size + 200 for piece in pieces))
+
+
+def _each_frame(content: TagContent, read: Callable[[bytes], _Read]) -> tuple[list[_Read], list[str], str | None]:
+    """The results of `read`, sentences on damaged frames, and a sentence on the first frame of a newer format."""
+    place = f"run {content.event_run}, tag {content.tag}"
+    results: list[_Read] = []
+    damage = [f"{place}: {sentence}" for sentence in content.damage]
+    newer = None
+    for stored in content.frames:
+        try:
+            results.append(read(stored.data))
+        except NewerFormatError as error:
+            newer = newer or f"{place}: {error}"
+        except FormatError as error:
+            damage.append(f"{place}, event of step {stored.step}: {error}")
+    return results, damage, newer
+
+
+def _head(tag: Tag, data: bytes) -> FrameHead:
+    head = codec.decode_head(data)
+    _check_stream(tag, head.stream)
+    return head
+
+
+def _check_stream(tag: Tag, stream: int) -> None:
+    if stream >= len(STREAMS) or STREAMS[stream] != tag.stream:
+        raise FormatError(f"frame of stream {stream} does not belong under this tag")
+
+
+def _decode(tag: Tag, data: bytes) -> Piece:
+    frame = codec.decode(data)
+    _check_stream(tag, frame.stream)
+    value: Value
+    if tag.stream == "meta":
+        value = session_records.read_meta(tag.session, frame)
+        size = _ROW_BYTES * (1 + (len(value.layers) if isinstance(value, LayerTable) else 0))
+    elif tag.stream == "snapshots":
+        value = snapshot_records.read_snapshot(frame)
+        size = _ROW_BYTES * (1 + len(value.ledger) + len(value.saved_for_backward))
+    elif tag.stream == "maps":
+        value = memory_map_records.read_map(frame)
+        size = _map_bytes(value)
+    elif tag.stream == "timelines":
+        value = timeline_records.read_timeline(frame)
+        size = timeline_bytes(value)
+    elif tag.stream == "oom":
+        value = oom_records.read_oom(frame)
+        size = _ROW_BYTES * (1 + len(value.ledger)) + (0 if value.map is None else _map_bytes(value.map))
+    elif tag.stream == "activations":
+        value = activation_records.read_activations(frame)
+        _check_steps(frame, value)
+        size = value.bytes.nbytes + 16 * len(value) + 100 * len(value.layers)
+    else:
+        value = sample_records.read_samples(frame)
+        _check_steps(frame, value)
+        size = len(value) * 8 * (5 + 6 * len(value.devices))
+    return Piece(frame.sequence, frame.first_step, frame.last_step, value, size)
+
+
+def _map_bytes(memory_map: MemoryMap) -> int:
+    return 8 * 8 * len(memory_map) + _ROW_BYTES * (1 + len(memory_map.owners))
+
+
+def timeline_bytes(timeline: Timeline) -> int:
+    """Estimated bytes of a timeline in memory."""
+    columns = 8 * (7 * len(timeline) + 2 * len(timeline.time_ns))
+    return columns + _ROW_BYTES * (1 + len(timeline.owners)) + _TEXT_BYTES * len(timeline.ops)
+
+
+def _check_steps(frame: Frame, value: Samples | LayerActivations) -> None:
+    # The steps of the header name the missing ones when a neighboring frame is lost, so they must be right.
+    if not len(value) or int(value.step.min()) != frame.first_step or int(value.step.max()) != frame.last_step:
+        raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step} does not hold these steps")

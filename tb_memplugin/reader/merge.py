@@ -1,0 +1,194 @@
+"""Sessions of a run to the run. Pure.
+
+A resumed training is a second session that repeats some steps; the later session's data replaces the earlier one's.
+Processes that record at the same time are workers, and the data of all is kept. Each worker has its own subdirectory;
+if two write into the same one, the session identifies them. Devices of workers other than ``""`` are named
+``<worker>/<device>``.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.model import Integers, Run, Samples, Session, Snapshot, Timeline
+from tb_memplugin.reader.attempts import LaterSessions, without_repeated_cells
+from tb_memplugin.reader.columns import join_activations, join_samples, take_activations
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionSpan:
+    """A session of the merged run; `first_step` is None if the session recorded no step."""
+
+    session: str
+    worker: str
+    started: float
+    first_step: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class MergedRun:
+    """A run, merged and by worker.
+
+    Attributes:
+        run: All workers together.
+        by_worker: Worker name to the run of that worker, with devices under their own names.
+        sessions: Sorted by start time.
+    """
+
+    run: Run
+    by_worker: Mapping[str, Run]
+    sessions: tuple[SessionSpan, ...]
+
+
+def merge(
+    name: str, sessions: Sequence[tuple[str, Session]], damage: Sequence[str] = (), all_attempts: bool = False
+) -> MergedRun:
+    """Merge (worker, session) pairs into a run.
+
+    With `all_attempts`, repeated steps are kept, in order of the sessions.
+    """
+    ordered = sorted(sessions, key=lambda pair: (pair[1].info.started, pair[1].info.session))
+    lanes = _lanes(ordered)
+    by_worker = {
+        worker: _merge_sessions(name, worker, of_worker, all_attempts) for worker, of_worker in sorted(lanes.items())
+    }
+    run = by_worker[""] if set(by_worker) == {""} else _merge_workers(name, by_worker)
+    run = dataclasses.replace(run, sessions=tuple(session.info.session for _, session in ordered), damage=tuple(damage))
+    spans = [
+        SessionSpan(session.info.session, worker, session.info.started, _first_step(session))
+        for worker, of_worker in lanes.items()
+        for session in of_worker
+    ]
+    return MergedRun(run, by_worker, tuple(sorted(spans, key=lambda span: (span.started, span.session))))
+
+
+def _lanes(ordered: Sequence[tuple[str, Session]]) -> dict[str, list[Session]]:
+    """Worker to its sessions. A session that starts before the worker's last one ended is a worker of its own."""
+    lanes: dict[str, list[Session]] = {}
+    ends: dict[str, float] = {}
+    for worker, session in ordered:
+        times = session.samples.wall_time
+        lane = worker
+        if len(times):
+            if times.min() < ends.get(worker, -np.inf):
+                lane = f"{worker}/{session.info.session}" if worker else session.info.session
+            ends[lane] = max(float(times.max()), ends.get(lane, -np.inf))
+        lanes.setdefault(lane, []).append(session)
+    return lanes
+
+
+def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_attempts: bool) -> Run:
+    samples = [session.samples for session in sessions]
+    activations = [session.activations for session in sessions]
+    tables = [session.layer_tables for session in sessions]
+    snapshots = [session.snapshots for session in sessions]
+    maps = [session.maps for session in sessions]
+    timelines = [session.timelines for session in sessions]
+    if not all_attempts:
+        later = LaterSessions()
+        # From the last session backward, so that the steps of later sessions are known.
+        for at in range(len(sessions) - 1, -1, -1):
+            samples[at] = later.without_repeated_samples(samples[at])
+            tables[at] = tuple(table for table in tables[at] if not later.repeats(table.step))
+            maps[at] = tuple(
+                memory_map for memory_map in maps[at] if memory_map.step is None or not later.repeats(memory_map.step)
+            )
+            snapshots[at] = tuple(snapshot for snapshot in snapshots[at] if not later.replaces(snapshot))
+            timelines[at] = tuple(timeline for timeline in timelines[at] if not later.replaces(timeline))
+            for of_later in later.activations:
+                activations[at] = without_repeated_cells(activations[at], of_later)
+            later.add(sessions[at])
+    joined, _ = join_samples(samples)
+    table, _ = join_activations(activations)
+    if not all_attempts:
+        joined = take_samples(joined, np.argsort(joined.step, kind="stable")) if _unsorted(joined.step) else joined
+        table = take_activations(table, np.argsort(table.step, kind="stable")) if _unsorted(table.step) else table
+    return Run(
+        name=name,
+        sessions=tuple(session.info.session for session in sessions),
+        workers=(worker,),
+        layer_tables=tuple(sorted(itertools.chain(*tables), key=lambda table: table.step)),
+        samples=joined,
+        activations=table,
+        snapshots=tuple(sorted(itertools.chain(*snapshots), key=_step_and_bytes)),
+        notes=tuple(dict.fromkeys(note for session in sessions for note in session.info.notes)),
+        damage=(),
+        maps=tuple(sorted(itertools.chain(*maps), key=lambda memory_map: memory_map.step or 0)),
+        # Failures stay even if a later session repeats their step: they are why it was started.
+        ooms=tuple(sorted((oom for session in sessions for oom in session.ooms), key=lambda oom: oom.wall_time)),
+        session_starts=tuple(session.info.started for session in sessions),
+        timelines=tuple(sorted(itertools.chain(*timelines), key=_step_and_bytes)),
+    )
+
+
+def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
+    samples, _ = join_samples([_with_named_devices(run.samples, worker) for worker, run in by_worker.items()])
+    activations, _ = join_activations([run.activations for run in by_worker.values()])
+    snapshots = [
+        dataclasses.replace(snapshot, device=device_name(worker, snapshot.device))
+        for worker, run in by_worker.items()
+        for snapshot in run.snapshots
+    ]
+    tables = next((run.layer_tables for run in by_worker.values() if run.layer_tables), ())
+    notes = (f"{worker}: {note}" if worker else note for worker, run in by_worker.items() for note in run.notes)
+    return Run(
+        name=name,
+        sessions=(),
+        workers=tuple(by_worker),
+        layer_tables=tables,
+        samples=take_samples(samples, np.argsort(samples.step, kind="stable")),
+        activations=take_activations(activations, np.argsort(activations.step, kind="stable")),
+        snapshots=tuple(sorted(snapshots, key=_step_and_bytes)),
+        notes=tuple(dict.fromkeys(notes)),
+        damage=(),
+        maps=tuple(
+            dataclasses.replace(memory_map, device=device_name(worker, memory_map.device))
+            for worker, run in by_worker.items()
+            for memory_map in run.maps
+        ),
+        ooms=tuple(
+            sorted(
+                (
+                    dataclasses.replace(oom, device=device_name(worker, oom.device))
+                    for worker, run in by_worker.items()
+                    for oom in run.ooms
+                ),
+                key=lambda oom: oom.wall_time,
+            )
+        ),
+        session_starts=tuple(sorted(start for run in by_worker.values() for start in run.session_starts)),
+        timelines=tuple(
+            dataclasses.replace(timeline, device=device_name(worker, timeline.device))
+            for worker, run in by_worker.items()
+            for timeline in run.timelines
+        ),
+    )
+
+
+def _step_and_bytes(record: Snapshot | Timeline) -> tuple[int, int]:
+    return record.step, record.in_use_bytes
+
+
+def device_name(worker: str, device: str) -> str:
+    """Name of a worker's device in the merged run."""
+    return f"{worker}/{device}" if worker else device
+
+
+def _with_named_devices(samples: Samples, worker: str) -> Samples:
+    return dataclasses.replace(
+        samples, devices={device_name(worker, device): figures for device, figures in samples.devices.items()}
+    )
+
+
+def _unsorted(steps: Integers) -> bool:
+    return bool((np.diff(steps) < 0).any())
+
+
+def _first_step(session: Session) -> int | None:
+    steps = [int(part.step.min()) for part in (session.samples, session.activations) if len(part)]
+    steps += [table.step for table in session.layer_tables] + [snapshot.step for snapshot in session.snapshots]
+    steps += [oom.step for oom in session.ooms if oom.step is not None]
+    return min(steps, default=None)

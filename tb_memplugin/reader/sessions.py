@@ -1,0 +1,150 @@
+"""Sessions from decoded frames, and sentences on the frames that are missing."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tb_memplugin.events.codec import FrameHead
+from tb_memplugin.events.metadata import Tag
+from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.model import (
+    LayerActivations,
+    LayerTable,
+    MemoryMap,
+    Oom,
+    Samples,
+    Session,
+    SessionInfo,
+    Snapshot,
+    Timeline,
+)
+from tb_memplugin.reader.columns import join_activations, join_samples, rows_not_in
+from tb_memplugin.reader.decoding import DecodedTag, Piece
+
+MAX_SENTENCES = 30
+"""Sentences on damage shown per run; further ones are counted."""
+
+_STREAM_WORDS = {
+    "samples": "samples",
+    "activations": "layer activations",
+    "snapshots": "snapshots",
+    "meta": "layer tables",
+    "maps": "memory maps",
+    "oom": "failed allocations",
+    "timelines": "timelines",
+}
+
+
+def make_session(
+    identifier: str,
+    meta: Sequence[SessionInfo | LayerTable],
+    samples: Sequence[Samples],
+    peaks: Sequence[Samples],
+    activations: Sequence[LayerActivations],
+    snapshots: Sequence[Snapshot],
+    maps: Sequence[MemoryMap] = (),
+    ooms: Sequence[Oom] = (),
+    timelines: Sequence[Timeline] = (),
+) -> tuple[Session, list[str]]:
+    """Build a session from the contents of its frames, in order; also sentences on data left out for its size.
+
+    The last facts are used; a session without facts still shows its data. A peak replaces its sample if that was lost.
+    """
+    sentences = []
+    joined, sentence = join_samples(samples)
+    sentences.append(sentence)
+    highest, _ = join_samples(peaks)
+    only_peaks = rows_not_in(highest, joined)
+    if only_peaks.any():
+        joined, sentence = join_samples([joined, take_samples(highest, only_peaks)])
+        sentences.append(sentence)
+        joined = take_samples(joined, np.argsort(joined.wall_time, kind="stable"))
+    table, sentence = join_activations(activations)
+    sentences.append(sentence)
+    facts = [value for value in meta if isinstance(value, SessionInfo)]
+    session = Session(
+        info=facts[-1] if facts else _unknown_session(identifier, joined, table),
+        layer_tables=tuple(value for value in meta if isinstance(value, LayerTable)),
+        samples=joined,
+        activations=table,
+        snapshots=tuple(snapshots),
+        maps=tuple(maps),
+        ooms=_final_records(ooms),
+        timelines=tuple(timelines),
+    )
+    return session, [text for text in sentences if text]
+
+
+def _final_records(ooms: Sequence[Oom]) -> tuple[Oom, ...]:
+    """The last record of each failed allocation, without those that TensorFlow tolerated."""
+    last = {oom.identifier: oom for oom in ooms}
+    return tuple(oom for oom in last.values() if oom.status != "tolerated")
+
+
+def by_session(
+    wanted: Iterable[tuple[str, str, Tag, Hashable]], decoded: Mapping[tuple[str, Tag], DecodedTag]
+) -> dict[tuple[str, str], dict[str, list[Piece]]]:
+    """(worker, session) to stream to its pieces in order, each sequence number once."""
+    sessions: dict[tuple[str, str], dict[str, dict[int, Piece]]] = {}
+    for worker, run, tag, _ in wanted:
+        content = decoded.get((run, tag))
+        if content is not None and content.pieces:
+            stream = sessions.setdefault((worker, tag.session), {}).setdefault(tag.stream, {})
+            stream.update((piece.sequence, piece) for piece in content.pieces)
+    return {
+        key: {name: [pieces[at] for at in sorted(pieces)] for name, pieces in streams.items()}
+        for key, streams in sessions.items()
+    }
+
+
+def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]]) -> tuple[Session, list[str]]:
+    """Build a session from its pieces by stream; also sentences on missing frames and data left out."""
+
+    def values(stream: str, *kinds: type) -> list:  # type: ignore[type-arg]
+        return [piece.value for piece in streams.get(stream, ()) if isinstance(piece.value, kinds)]
+
+    session, sentences = make_session(
+        identifier,
+        meta=values("meta", SessionInfo, LayerTable),
+        samples=values("samples", Samples),
+        peaks=values("peak", Samples),
+        activations=values("activations", LayerActivations),
+        snapshots=values("snapshots", Snapshot),
+        maps=values("maps", MemoryMap),
+        ooms=values("oom", Oom),
+        timelines=values("timelines", Timeline),
+    )
+    for stream in _STREAM_WORDS:
+        sentences.extend(gaps(identifier, stream, streams.get(stream, ())))
+    return session, sentences
+
+
+def gaps(identifier: str, stream: str, pieces: Sequence[Piece | FrameHead]) -> list[str]:
+    """Sentences on frames missing before the last one of a stream."""
+    sentences = []
+    expected, last_step = 0, -1
+    for piece in pieces:
+        lost = piece.sequence - expected
+        if lost > 0:
+            first, last = last_step + 1, piece.first_step - 1
+            if stream in ("samples", "activations") and first <= last:
+                steps = f"steps {first} to {last} are missing" if first < last else f"step {first} is missing"
+            else:
+                steps = f"data between step {max(last_step, 0)} and step {piece.first_step} is missing"
+            records = "1 record" if lost == 1 else f"{lost} records"
+            sentences.append(f"session {identifier}, {_STREAM_WORDS[stream]}: {steps} ({records} lost)")
+        expected, last_step = piece.sequence + 1, max(last_step, piece.last_step)
+    return sentences
+
+
+def limited(sentences: Sequence[str]) -> list[str]:
+    """The first `MAX_SENTENCES` sentences, and one that counts the others."""
+    if len(sentences) <= MAX_SENTENCES:
+        return list(sentences)
+    return [*sentences[:MAX_SENTENCES], f"{len(sentences) - MAX_SENTENCES} more messages on damaged data"]
+
+
+def _unknown_session(identifier: str, samples: Samples, activations: LayerActivations) -> SessionInfo:
+    times = [float(part.wall_time.min()) for part in (samples, activations) if len(part)]
+    note = f"the start time and versions of session {identifier} could not be read; its data is shown"
+    return SessionInfo(identifier, min(times, default=0.0), "recorder", {}, (note,))

@@ -1,0 +1,153 @@
+"""The background thread: it writes files, queries the driver and analyzes traces, so that training does not wait.
+
+All recorders of a process share it. It refers to a recorder only while one of the recorder's jobs is queued or runs, so
+an unused recorder, and its model, can be garbage-collected.
+"""
+
+import collections
+import logging
+import os
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+logger = logging.getLogger("tb_memplugin")
+
+Job = Callable[[], None]
+
+
+class Background:
+    """One recorder's jobs on the background thread: `tick` every `interval` seconds, and submitted jobs in order.
+
+    Any thread may call the methods. A job that a job submits runs right after it, before the jobs of other threads.
+
+    Args:
+        tick: Method to call regularly; referenced weakly.
+        write: The part of `tick` that writes pending records; referenced weakly.
+        interval: Seconds between calls.
+    """
+
+    def __init__(self, tick: Job, write: Job, interval: float) -> None:
+        self._tick = weakref.WeakMethod(tick)
+        self._write = weakref.WeakMethod(write)
+        self.interval = interval
+        self._reference = weakref.ref(self)
+        self.submit(self._ticking(True))
+
+    def submit(self, job: Job) -> None:
+        """Queue a job. Safe to call in a finalizer."""
+        _thread.submit(job)
+
+    def write_soon(self) -> None:
+        """Queue writing of pending records without waiting."""
+        write = self._write()
+        if write is not None:
+            self.submit(write)
+
+    def drain(self, timeout: float = 60.0) -> bool:
+        """Wait until all jobs are done and pending records are written. Return False after `timeout` seconds."""
+        self.write_soon()
+        return wait(timeout)
+
+    def end(self, last: Job) -> None:
+        """Queue a last job and end the ticks after it, without waiting."""
+        self.submit(last)
+        self.submit(self._ticking(False))
+
+    def tick(self) -> None:
+        """Call the recorder's method, if the recorder still exists."""
+        tick = self._tick()
+        if tick is not None:
+            tick()
+
+    def _ticking(self, wanted: bool) -> Job:
+        reference, interval = self._reference, self.interval  # not `self`, which a queued job would keep alive
+
+        def change() -> None:
+            if wanted:
+                _thread.due[reference] = time.monotonic() + interval
+            else:
+                _thread.due.pop(reference, None)
+
+        return change
+
+
+class _Thread:
+    """A daemon thread that starts with the first job.
+
+    Attributes:
+        due: Time of the next tick by recorder; only the thread itself uses it.
+    """
+
+    def __init__(self) -> None:
+        self.due: dict[weakref.ref[Background], float] = {}
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()  # safe to put to in a finalizer
+        self._next: collections.deque[Job] = collections.deque()  # submitted by the running job
+        self._first = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, job: Job) -> None:
+        if threading.current_thread() is self._thread:
+            self._next.append(job)
+            return
+        self._jobs.put(job)
+        if self._thread is None and self._first.acquire(blocking=False):  # only one thread starts it
+            self._thread = threading.Thread(target=self._run, name="tb_memplugin", daemon=True)
+            self._thread.start()
+
+    def wait(self, timeout: float) -> bool:
+        if threading.current_thread() is self._thread:  # a finalizer on this thread
+            self._run_next()
+            return True
+        done = threading.Event()
+        self.submit(done.set)
+        return done.wait(timeout)
+
+    def _run(self) -> None:
+        while True:
+            self._tick_those_due()
+            timeout = max(0.0, min(self.due.values()) - time.monotonic()) if self.due else None
+            try:
+                self._next.append(self._jobs.get(timeout=timeout))
+            except queue.Empty:
+                continue
+            self._run_next()
+
+    def _run_next(self) -> None:
+        while self._next:
+            _run_job(self._next.popleft())
+
+    def _tick_those_due(self) -> None:
+        for reference, due in list(self.due.items()):
+            background = reference()
+            if background is None:
+                del self.due[reference]
+            elif due <= time.monotonic():
+                _run_job(background.tick)
+                self._run_next()
+                self.due[reference] = time.monotonic() + background.interval
+
+
+def wait(timeout: float = 60.0) -> bool:
+    """Wait until all jobs of all recorders are done. Return False after `timeout` seconds."""
+    return _thread.wait(timeout)
+
+
+def _run_job(job: Job) -> None:
+    try:
+        job()
+    except Exception:  # a job handles the errors that it expects; other recorders need the thread
+        logger.warning("a background job of the memory recorder failed", exc_info=True)
+
+
+def _renew() -> None:
+    """Start afresh in a forked child: it has no such thread, and queued jobs are the parent's."""
+    global _thread
+    _thread = _Thread()
+
+
+_thread = _Thread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

@@ -1,0 +1,135 @@
+"""The recorder's settings, checked before training starts."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from tb_memplugin.errors import RecordingError
+
+DEFAULT_LOG_DIR = "logs"
+"""The default of `keras.callbacks.TensorBoard`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Checked arguments of `MemoryCallback` and `MemoryRecorder`.
+
+    Attributes:
+        log_dir: Run directory: a local path or a URL that TensorFlow can write to.
+        overhead: Share of run time that tracing may cost.
+        trace_steps: Training steps to trace, None to choose automatically.
+        devices: Names of the devices to record, None for all GPUs, or the CPU if there is no GPU.
+        keep_profile: Whether to keep raw profiles in the run for TensorBoard's profiler tab.
+        worker: Name of this process if several record into the same run.
+    """
+
+    log_dir: str
+    overhead: float
+    trace_steps: frozenset[int] | None
+    devices: tuple[str, ...] | None
+    keep_profile: bool
+    worker: str
+
+    @property
+    def traces(self) -> bool:
+        """Whether any step may be traced."""
+        return self.overhead > 0 or bool(self.trace_steps)
+
+    @property
+    def remote(self) -> bool:
+        """Whether the run is on a file system that uploads the whole file at each flush."""
+        return "://" in self.log_dir
+
+
+def check(
+    log_dir: Any,
+    overhead: Any,
+    trace_steps: Collection[int] | None,
+    devices: Sequence[str] | None,
+    keep_profile: Any,
+    worker: Any,
+) -> Settings:
+    """Check the arguments and return them as `Settings`.
+
+    Raises:
+        RecordingError: An argument is invalid; the message names it and the received value.
+    """
+    if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= overhead <= 1:
+        raise RecordingError(
+            "overhead must be the share of run time that tracing may cost, from 0 (no tracing) to 1. "
+            f"Received: overhead={overhead!r}"
+        )
+    if not isinstance(keep_profile, bool):
+        raise RecordingError(f"keep_profile must be True or False. Received: keep_profile={keep_profile!r}")
+    worker = _worker_of_cluster() if worker is None else worker
+    if not isinstance(worker, str) or worker.strip("./\\") != worker or "/" in worker or "\\" in worker:
+        raise RecordingError(f"worker must be a plain directory name, such as 'worker_1'. Received: worker={worker!r}")
+    return Settings(
+        _check_log_dir(log_dir),
+        float(overhead),
+        _check_steps(trace_steps),
+        _check_devices(devices),
+        keep_profile,
+        worker,
+    )
+
+
+def _worker_of_cluster() -> str:
+    """``<type>_<index>`` of this process if ``TF_CONFIG`` lists several that train; "" otherwise."""
+    try:
+        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        task, cluster = config.get("task") or {}, config.get("cluster") or {}
+        training = [address for job in ("chief", "worker") for address in cluster.get(job) or ()]
+        kind, index = str(task.get("type", "")), int(task.get("index", 0))
+    except (AttributeError, TypeError, ValueError):  # TensorFlow itself refuses it
+        return ""
+    return f"{kind}_{index}" if len(training) > 1 and kind.isidentifier() else ""
+
+
+def _check_log_dir(log_dir: Any) -> str:
+    try:
+        path = os.fspath(log_dir)
+    except TypeError:
+        path = None
+    if not isinstance(path, str) or not path:
+        raise RecordingError(
+            f"log_dir must be a path or URL of the run directory, such as 'runs/exp1'. Received: log_dir={log_dir!r}"
+        )
+    if "://" in path:
+        return path
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise RecordingError(f"log_dir must be a directory, but it is a file. Received: log_dir={log_dir!r}")
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise RecordingError(f"log_dir cannot be created: {error.strerror}. Received: log_dir={log_dir!r}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise RecordingError(
+            f"log_dir is not writable. Received: log_dir={log_dir!r}. Pass a directory that you can write to."
+        )
+    return path
+
+
+def _check_steps(trace_steps: Any) -> frozenset[int] | None:
+    if trace_steps is None:
+        return None
+    try:
+        steps = list(trace_steps)
+    except TypeError:
+        steps = [None]
+    if any(isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0 for step in steps):
+        raise RecordingError(
+            "trace_steps must be training steps, integers from 0, such as [10, 500]. "
+            f"Received: trace_steps={trace_steps!r}"
+        )
+    return frozenset(int(step) for step in steps)
+
+
+def _check_devices(devices: Any) -> tuple[str, ...] | None:
+    if devices is None:
+        return None
+    if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
+        raise RecordingError(f"devices must be a list of names, such as ['GPU:0']. Received: devices={devices!r}")
+    return tuple(devices)

@@ -1,0 +1,71 @@
+"""The recorders of this process: which one records into which run, and that each is closed before the process ends."""
+
+import atexit
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tb_memplugin.recorder.base.background import wait
+
+Place = tuple[str, str]
+"""Absolute run directory and worker name."""
+
+
+class Closable(Protocol):
+    """A recorder, as far as this module needs to know it."""
+
+    closed: bool
+
+    def close(self) -> None:
+        """End the session."""
+
+
+_by_place: "weakref.WeakValueDictionary[Place, Any]" = weakref.WeakValueDictionary()
+_unclosed: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def take_place(recorder: Closable, log_dir: str, worker: str) -> Any:
+    """Register the recorder of a run and return its open predecessor, if any: a notebook cell may run again."""
+    place = (os.path.abspath(log_dir), worker)
+    predecessor = _by_place.get(place)
+    _by_place[place] = recorder
+    return None if predecessor is None or predecessor.closed else predecessor
+
+
+def close_at_exit(recorder: Closable) -> None:
+    """Close the recorder when the process ends, before what TensorFlow has registered so far is torn down."""
+    _unclosed.add(recorder)
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
+
+
+def weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """A function that calls the method while its object exists.
+
+    A recorder that is dropped should go at once, not when the garbage collector next looks for cycles.
+    """
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> None:
+        method = reference()
+        if method is not None:
+            method(*arguments)
+
+    return call
+
+
+def _close_all() -> None:
+    for recorder in list(_unclosed):
+        recorder.close()
+    wait()  # for recorders that were dropped
+
+
+def _forget_all() -> None:
+    """Mark the recorders as closed in a forked child: they and their files belong to the parent."""
+    for recorder in list(_unclosed):
+        recorder.closed = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,82 @@
+"""Reads this process's memory by address, only if it is mapped."""
+
+import bisect
+import ctypes
+from typing import NamedTuple
+
+
+class UnreadableError(Exception):
+    """The memory map cannot be read; the message is the reason, without a full stop."""
+
+
+class _Mapping(NamedTuple):
+    start: int
+    end: int
+    file: str
+
+
+class MappedMemory:
+    """The readable mappings of this process, from ``/proc/self/maps`` at construction.
+
+    Every pointer into a C++ library is looked up here before it is followed, so that a wrong assumption about the
+    library raises `UnreadableError` instead of crashing the process.
+
+    Args:
+        listing: Contents of ``/proc/self/maps``, None to read it.
+    """
+
+    def __init__(self, listing: str | None = None) -> None:
+        if listing is None:
+            with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+                listing = file.read()
+        # "7f52c0000000-7f52c0021000 r-xp 00000000 08:01 123  /usr/lib/libm.so.6", in ascending order
+        self._mappings = []
+        for line in listing.splitlines():
+            addresses, permissions, _, _, _, *path = line.split(None, 5)
+            if permissions.startswith("r"):
+                start, end = (int(address, 16) for address in addresses.split("-"))
+                self._mappings.append(_Mapping(start, end, path[0] if path else ""))
+
+    def file_of(self, address: int) -> str:
+        """Path of the file mapped at an address, empty for anonymous memory.
+
+        Raises:
+            UnreadableError: No readable memory is mapped there.
+        """
+        return self._at(address).file
+
+    def paths_of(self, name: str) -> list[str]:
+        """Paths of the mapped files with this name."""
+        return sorted({mapping.file for mapping in self._mappings if mapping.file.rpartition("/")[2] == name})
+
+    def pointer(self, address: int) -> int:
+        """The pointer at an address.
+
+        Raises:
+            UnreadableError: The address is unaligned or not mapped.
+        """
+        if address % 8 or address + 8 > self._at(address).end:
+            raise UnreadableError(f"pointer {address:#x} does not point to readable memory")
+        return ctypes.c_uint64.from_address(address).value
+
+    def signed(self, address: int) -> int:
+        """The signed 64-bit integer at an address."""
+        return ctypes.c_int64(self.pointer(address)).value
+
+    def text(self, address: int, longest: int = 200) -> str:
+        """The zero-terminated ASCII text at an address.
+
+        Raises:
+            UnreadableError: There is no such text of less than `longest` characters.
+        """
+        data = ctypes.string_at(address, min(longest, self._at(address).end - address))
+        text, zero, _ = data.partition(b"\0")
+        if not zero or not text.isascii():
+            raise UnreadableError(f"there is no name at {address:#x}")
+        return text.decode("ascii")
+
+    def _at(self, address: int) -> _Mapping:
+        number = bisect.bisect_right(self._mappings, (address, 1 << 64, "")) - 1
+        if number >= 0 and self._mappings[number].start <= address < self._mappings[number].end:
+            return self._mappings[number]
+        raise UnreadableError(f"pointer {address:#x} does not point to readable memory")

@@ -1,0 +1,44 @@
+"""Addresses and sizes of variables and eager tensors in device memory."""
+
+import ctypes
+from typing import Any
+
+
+def tensor_size(tensor: Any) -> int:
+    """Requested bytes of a tensor: elements × size of the dtype; 0 for an unknown shape."""
+    return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
+
+
+def variable_address(variable: Any) -> int | None:
+    """Address of the value of a TensorFlow variable.
+
+    None if unknown: uninitialized, a string, or on an accelerator without DLPack.
+    """
+    try:
+        return tensor_address(variable.value())  # not read_value(), which copies to the default device
+    except Exception:
+        return None
+
+
+def tensor_address(tensor: Any) -> int | None:
+    """Address of an eager tensor's data in device memory, None if unknown.
+
+    Reads the data pointer at the start of the DLManagedTensor in a DLPack capsule. The capsule must be dropped at once:
+    a second reference to a variable's buffer would make the next assignment copy it.
+    """
+    import tensorflow as tf
+
+    try:
+        capsule = tf.experimental.dlpack.to_dlpack(tensor)
+    except Exception:
+        return None
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    managed = pointer(capsule, b"dltensor")
+    return ctypes.c_void_p.from_address(managed).value if managed else None
+
+
+def short_device(name: str) -> str:
+    """``GPU:0`` for ``/job:localhost/replica:0/task:0/device:GPU:0``. All CPUs share the allocator of ``CPU:0``."""
+    short = name.rsplit("device:", 1)[-1]
+    return short if short and not short.startswith("CPU") else "CPU:0"

@@ -1,0 +1,97 @@
+"""Notes on calls of layers, tapes and optimizers, taken while TensorFlow traces functions.
+
+Name scopes do not identify layers, so names are used only where nothing better can be observed. The notes stay with the
+process, weakly keyed by graph, so that a later observer knows functions that were traced before it was installed.
+"""
+
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+CallKind: TypeAlias = Literal["layer", "backward", "update"]
+"""A layer's call, ``GradientTape.gradient`` or ``Optimizer.apply``."""
+
+
+class Span(NamedTuple):
+    """A range of ops of one graph that one call made.
+
+    Attributes:
+        start, end: Op numbers.
+        depth: Number of enclosing calls on the thread.
+        thread: The thread's identifier. Each replica of a distributed step is traced on a thread of its own, while the
+            optimizer calls of the replicas before it wait.
+        kind: The kind of call.
+        layer: Weak reference to the layer; None for other kinds.
+    """
+
+    start: int
+    end: int
+    depth: int
+    thread: int
+    kind: CallKind
+    layer: Any
+
+
+class GraphNotes:
+    """Notes on one function graph.
+
+    Attributes:
+        spans: Calls that made its ops.
+        gradients: (op name, index of the op's output, weak reference to the variable that it is the gradient of).
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.gradients: list[tuple[str, int, Any]] = []
+
+
+class CallNotes:
+    """Process-wide notes. Any thread may trace a function and so take notes.
+
+    Attributes:
+        active: Whether notes are taken.
+        graphs: Function graph to its notes.
+        outermost_layers: Layers that no other layer called.
+        optimizers: Optimizers with a traced update.
+        traced_calls: Number of calls traced into graphs so far.
+        eager_paths: id of a layer to its path while a profiler window is open, else None.
+        eager_gradients: (address, requested bytes, weak reference to the variable) of the gradients of eager backward
+            passes in the window; None if there was no window.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self.graphs: weakref.WeakKeyDictionary[Any, GraphNotes] = weakref.WeakKeyDictionary()
+        self.outermost_layers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.traced_calls = 0
+        self.eager_paths: Mapping[int, str] | None = None
+        self.eager_gradients: list[tuple[int, int, Any]] | None = None
+        self._lock = threading.Lock()
+        self._local = threading.local()
+
+    @property
+    def stack(self) -> list[Any]:
+        """Calls that this thread is in: the layer, or None for another kind of call."""
+        try:
+            stack: list[Any] = self._local.stack
+        except AttributeError:
+            stack = self._local.stack = []
+        return stack
+
+    def notes(self, graph: Any) -> GraphNotes:
+        """The notes of a graph, new ones if there are none."""
+        with self._lock:
+            notes = self.graphs.get(graph)
+            if notes is None:
+                notes = self.graphs[graph] = GraphNotes()
+            return notes
+
+    def forget(self, graph: Any) -> None:
+        """Drop the notes of a graph."""
+        with self._lock:
+            self.graphs.pop(graph, None)
+
+
+call_notes = CallNotes()

@@ -1,0 +1,103 @@
+"""The ops of one function graph by number, and what a called graph inherits from the op that calls it."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tb_memplugin.model.trace import Pass
+
+CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "While": (("body", "body"), ("cond", "cond")),
+    "StatelessWhile": (("body", "body"), ("cond", "cond")),
+    "If": (("then_branch", "then"), ("else_branch", "else")),
+    "StatelessIf": (("then_branch", "then"), ("else_branch", "else")),
+    "PartitionedCall": (("f", ""),),
+    "StatefulPartitionedCall": (("f", ""),),
+}
+"""Type of an op that calls functions to pairs of attribute and label. The attribute names the function; TensorFlow puts
+the label into the names of the ops that it inlines."""
+SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ReadVariableOp", "VariableShape"})
+"""Ops that do not read the values of their inputs."""
+
+VariableOwner = tuple[str, str | None]
+"""Name and layer of a variable."""
+OwnerOf = Callable[[Any], VariableOwner | None]
+"""Maps a variable, or its resource handle, to its owner; None if unknown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """Properties that a graph inherits from the op that calls it.
+
+    Attributes:
+        layer, pass_name: Of the calling op.
+        variables: Name of a placeholder of the caller to the variable that it stands for.
+        saved_for_backward: Indices of the callee's outputs that the backward pass reads.
+        gradients: Index of an output that is a variable's gradient to the variable's layer.
+    """
+
+    layer: str | None = None
+    pass_name: Pass | None = None
+    variables: Mapping[str, VariableOwner] = dataclasses.field(default_factory=dict)
+    saved_for_backward: frozenset[int] = frozenset()
+    gradients: Mapping[int, str | None] = dataclasses.field(default_factory=dict)
+
+
+class GraphOps:
+    """The ops of a graph, numbered in the order in which they were made.
+
+    Attributes:
+        graph: The function graph.
+        ops: Its operations.
+        number: Op name to number.
+        types: Op types.
+        inputs: For each op, its inputs as (number of the producer, index of the producer's output). Looks through
+            IdentityN, which only bundles tensors.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.ops: list[Any] = graph.get_operations()
+        self.number: dict[str, int] = {op.name: number for number, op in enumerate(self.ops)}
+        self.types: list[str] = [op.type for op in self.ops]
+        self.inputs: list[list[tuple[int, int]]] = []
+        for op in self.ops:
+            sources = [(self.number[tensor.op.name], tensor.value_index) for tensor in op.inputs]
+            self.inputs.append([self._through_identity(*source) for source in sources])
+        self._outputs = list(getattr(graph, "outputs", ()) or ())
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def _through_identity(self, number: int, index: int) -> tuple[int, int]:
+        known = number < len(self.inputs)
+        return self.inputs[number][index] if known and self.types[number] == "IdentityN" else (number, index)
+
+    def output(self, index: int) -> tuple[int, int] | None:
+        """Producer of the graph's output: (op number, index of the op's output); None if the graph lacks it."""
+        if index >= len(self._outputs):
+            return None
+        tensor = self._outputs[index]
+        number = self.number.get(tensor.op.name)
+        return None if number is None else (number, tensor.value_index)
+
+    def captured_variables(self, call: Call, owner_of: OwnerOf) -> dict[str, VariableOwner]:
+        """Name of a placeholder to the variable that it stands for."""
+        owners: dict[str, VariableOwner] = {}
+        for external, internal in getattr(self.graph, "captures", ()):
+            owner = owner_of(external)
+            if owner is None and hasattr(external, "graph"):
+                owner = call.variables.get(external.op.name)
+            if owner is not None:
+                owners[internal.op.name] = owner
+        return owners
+
+    def assigned_variable(self, number: int, variables: Mapping[str, VariableOwner]) -> str | None:
+        """Name of the variable that an op writes to."""
+        if not self.inputs[number] or self.types[number] == "ReadVariableOp":
+            return None
+        for source, _ in self.inputs[number]:
+            owner = variables.get(self.ops[source].name)
+            if owner is not None:
+                return owner[0]
+        return None

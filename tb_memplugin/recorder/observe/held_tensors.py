@@ -1,0 +1,176 @@
+"""Tensors that Python holds beside the known variables: input data, constants and held tensors; variables of no model.
+
+Python's objects are searched only if more bytes are in use than variables and remembered tensors explain: the young
+objects first, all of them if some may have grown old since, and at growing intervals if that finds nothing.
+"""
+
+import dataclasses
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Literal
+
+from tb_memplugin.model.trace import TensorFact
+from tb_memplugin.recorder.observe.addresses import short_device, tensor_address, tensor_size, variable_address
+from tb_memplugin.recorder.observe.holder_search import Device, Entry, HolderSearch
+from tb_memplugin.recorder.observe.inputs import input_notes
+from tb_memplugin.recorder.observe.python_objects import YOUNG, PythonObjects
+
+SEARCH_SHARE = 0.004
+"""Share of the bytes in use that may be unexplained before Python's objects are searched."""
+
+TensorCategory = Literal["inputs", "other_state", "held_tensors"]
+_RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
+DeviceFacts = tuple[tuple[Device, TensorFact], ...]
+
+
+class HeldTensors:
+    """Facts about the tensors of one program from window to window; for the training's thread."""
+
+    def __init__(self) -> None:
+        self._objects = PythonObjects()
+        self._holders = HolderSearch()
+        self._known_variables: Container[int] = ()  # ids
+        self._left: Mapping[Device, int] = {}  # bytes that were unexplained after the last search
+        self._windows = 0
+        self._next_full_search = 0  # window
+        self._fruitless = 0  # successive full searches that explained nothing
+        self._in_use: Mapping[Device, int] = {}
+        self._at_start: list[Entry] = []
+        self._variables_at_start: DeviceFacts = ()
+
+    def find(
+        self,
+        in_use: Mapping[Device, int],
+        variables: Mapping[Device, int],
+        variable_addresses: Iterable[int | None],
+        graphs: Iterable[Any] = (),
+        known_variables: Container[int] = (),
+    ) -> DeviceFacts:
+        """Tensors, and variables of no model, that Python holds as a window opens, with their devices.
+
+        Args:
+            in_use: Bytes in use by device.
+            variables: Bytes of the known variables by device.
+            variable_addresses: Their addresses.
+            graphs: Traced function graphs.
+            known_variables: Ids of the known variables.
+        """
+        self._windows += 1
+        self._known_variables = known_variables
+        self._in_use = in_use
+        self._objects.add(input_notes.tensors())
+        if self._must_search(in_use, variables):
+            self._objects.search(YOUNG)
+            if (
+                self._must_search(in_use, variables)
+                and self._objects.promoted
+                and self._windows >= self._next_full_search
+            ):
+                before = self._unexplained(in_use, variables)
+                self._objects.search_all()
+                after = self._unexplained(in_use, variables)
+                explained = any(before[device] - after[device] > SEARCH_SHARE * size for device, size in in_use.items())
+                self._fruitless = 0 if explained else self._fruitless + 1
+                self._next_full_search = self._windows + 2**self._fruitless // 2
+            self._left = self._unexplained(in_use, variables)
+        else:
+            unexplained = self._unexplained(in_use, variables)
+            self._left = {device: min(left, unexplained.get(device, left)) for device, left in self._left.items()}
+        captures = self._objects.captures
+        captures.read([*graphs, *captures.graphs()])
+        addresses = set(variable_addresses)
+        self._at_start = list(self._entries(addresses))
+        self._variables_at_start = tuple(self._variable_facts(addresses))
+        return (*((device, fact) for device, fact, _ in self._at_start), *self._variables_at_start)
+
+    def finish(
+        self, variable_addresses: Iterable[int | None], graphs: Iterable[Any] = ()
+    ) -> tuple[DeviceFacts, DeviceFacts]:
+        """(The tensors of `find` with their holders, the tensors that are new), as the window closes.
+
+        Args:
+            variable_addresses: As for `find`, but now.
+            graphs: As for `find`.
+        """
+        self._objects.search(YOUNG)
+        self._objects.add(input_notes.tensors())
+        self._objects.captures.read(graphs)
+        before = {id(known) for _, _, known in self._at_start}
+        aliases = {fact.address for _, fact, known in self._at_start if known.reference() is not None}
+        new = list(self._entries({*variable_addresses, *aliases}, before))
+        at_start, self._at_start = [self._with_category(entry) for entry in self._at_start], []
+        self._holders.search([*at_start, *new], self._in_use, self._windows)
+        return (*map(_with_holder, at_start), *self._variables_at_start), tuple(map(_with_holder, new))
+
+    def models(self) -> list[Any]:
+        """Models that searches found."""
+        return self._objects.models()
+
+    def _unexplained(self, in_use: Mapping[Device, int], variables: Mapping[Device, int]) -> dict[Device, int]:
+        """Bytes in use that neither variables nor remembered tensors explain, by device."""
+        left = {device: size - variables.get(device, 0) for device, size in in_use.items()}
+        tensors = (tensor for tensor, _ in self._objects.tensors())
+        for value in chain(tensors, self._variables_of_no_model()):
+            device = short_device(value.device)
+            if device in left:
+                left[device] -= tensor_size(value)
+        return left
+
+    def _must_search(self, in_use: Mapping[Device, int], variables: Mapping[Device, int]) -> bool:
+        left = self._unexplained(in_use, variables)
+        return any(left[device] - self._left.get(device, 0) > SEARCH_SHARE * size for device, size in in_use.items())
+
+    def _variables_of_no_model(self) -> list[Any]:
+        return [variable for variable in self._objects.variables() if id(variable) not in self._known_variables]
+
+    def _variable_facts(self, excluded: Container[int | None]) -> Iterator[tuple[Device, TensorFact]]:
+        for variable in self._variables_of_no_model():
+            address = variable_address(variable)
+            if address is not None and address not in excluded:
+                shape = tuple(int(size) for size in variable.shape)
+                fact = TensorFact("other_state", tensor_size(variable), address, shape, variable.dtype.name)
+                yield short_device(variable.device), fact
+
+    def _entries(self, excluded: set[int | None], known_ids: Container[int] = ()) -> Iterator[Entry]:
+        """One fact for each address; of several tensors there, the one with the most certain category.
+
+        Args:
+            excluded: Addresses to leave out.
+            known_ids: Ids of `KnownTensor`s to leave out.
+        """
+        of_datasets = self._objects.dataset_tensors()
+        entries: dict[int, Entry] = {}
+        for tensor, known in self._objects.tensors():
+            if id(known) in known_ids:
+                continue
+            if known.address == 0:
+                known.address = tensor_address(tensor)
+            address = known.address
+            if address is None or address in excluded:
+                continue
+            category = self._category(tensor, of_datasets)
+            if address not in entries or _RANKS[category] < _RANKS[entries[address][1].category]:
+                shape = tuple(int(size) for size in tensor.shape)
+                fact = TensorFact(category, tensor_size(tensor), address, shape, tensor.dtype.name, known.held_by)
+                entries[address] = short_device(tensor.device), fact, known
+        yield from entries.values()
+
+    def _with_category(self, entry: Entry) -> Entry:
+        """A tensor of the window's start with its category now: the step may have been fed with it."""
+        device, fact, known = entry
+        tensor = known.reference()
+        if fact.category != "held_tensors" or tensor is None:
+            return entry
+        return device, dataclasses.replace(fact, category=self._category(tensor, set())), known
+
+    def _category(self, tensor: Any, of_datasets: set[int]) -> TensorCategory:
+        captures = self._objects.captures
+        if id(tensor) in of_datasets or input_notes.is_input(tensor) or captures.is_data(tensor):
+            return "inputs"
+        return "other_state" if captures.is_constant(tensor) else "held_tensors"
+
+
+def _with_holder(entry: Entry) -> tuple[Device, TensorFact]:
+    device, fact, known = entry
+    is_held = fact.category == "held_tensors"
+    return device, dataclasses.replace(fact, held_by=known.held_by if is_held else None)

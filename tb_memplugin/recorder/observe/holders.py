@@ -1,0 +1,134 @@
+"""Finds what keeps tensors alive: a variable, an attribute, or a list or dict and its owner.
+
+Python can list the referrers of an object, but scans every object of the process for it (about 50 ms for the 550,000
+objects of a program with a Keras model), once per level. So the search goes the other way, within a time limit: breadth
+first from the program's own modules and running functions down to the tensors.
+"""
+
+import collections
+import functools
+import gc
+import os
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tb_memplugin.recorder.observe.frames import running_functions
+from tb_memplugin.recorder.observe.holder_names import Node, closure, describe_holder, describe_variable
+
+SEARCH_SECONDS = 0.05
+"""Time that one search may take of the training's thread."""
+MAX_DEPTH = 8
+"""Most references from a module or a function to a tensor; an attribute may count as two."""
+REFERENCES_BETWEEN_CLOCKS = 1024
+_LEAVES = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType)
+_LIBRARIES = frozenset({"tensorflow", "numpy", "google", "ml_dtypes", "jax", "h5py", "tb_memplugin"})
+"""Packages with objects that are not searched."""
+_OF_KERAS = ("keras.src.callbacks", "keras.src.models", "keras.src.layers", "keras.src.utils.tracking")
+"""Modules of Keras with objects that may hold the program's tensors."""
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def find_holders(
+    tensors: Sequence[Any], seconds: float = SEARCH_SECONDS, clock: Callable[[], float] = time.perf_counter
+) -> dict[int, str]:
+    """Id of a tensor to a description of its holder, such as "list `history` in module __main__".
+
+    Tensors without a known holder are missing. Prefers an attribute or a container to a variable.
+    """
+    end = clock() + seconds
+    ids = {id(tensor) for tensor in tensors}
+    holders: dict[int, str] = {}
+    variables: dict[int, str] = {}
+    for count, (node, child) in enumerate(_references({*ids, id(tensors)})):
+        if len(holders) == len(ids) or (count % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end):
+            break
+        key = id(child)
+        if key not in ids or key in holders:
+            continue
+        if node.parent is None:
+            variables.setdefault(key, describe_variable(node, child))
+        else:
+            holders[key] = describe_holder(node, child)
+    return {**variables, **holders}
+
+
+def _references(ends: set[int]) -> Iterator[tuple[Node, Any]]:
+    """(object, object that it refers to), breadth first, not beyond the objects with the ids `ends`."""
+    visited = set(ends)
+    pending: collections.deque[Node] = collections.deque(_roots())
+    while pending:
+        node = pending.popleft()
+        for child in _children(node.value):
+            yield node, child
+            if node.depth < MAX_DEPTH and id(child) not in visited and _may_hold(child):
+                visited.add(id(child))
+                pending.append(Node(child, node, depth=node.depth + 1))
+
+
+def _roots() -> Iterator[Node]:
+    """The program's own modules, then this thread's running functions."""
+    for name in list(sys.modules):
+        if name != "__mp_main__" and _is_program(name):
+            yield Node(dict(getattr(sys.modules.get(name), "__dict__", {})), None, f"module {name}")
+    for frame, variables in running_functions():
+        code = frame.f_code
+        yield Node(variables, None, f"{code.co_name}() in {os.path.basename(code.co_filename)}")
+
+
+def _is_program(name: str) -> bool:
+    """Whether neither a module nor its package is installed or part of Python."""
+    package = _package(name)
+    return not _is_installed(package) and (package == name or not _is_installed(name))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_installed(name: str) -> bool:
+    """Whether a module belongs to a library or is built in."""
+    file = _file(name)
+    if name == "__main__" or name in _LIBRARIES:
+        return name != "__main__"
+    if not file:  # a namespace package: its modules decide
+        return not hasattr(sys.modules.get(name), "__path__")
+    return file.startswith(_PYTHON) or any(folder in file for folder in _INSTALLED)
+
+
+def _file(name: str) -> str:
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file if isinstance(file, str) else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_searched(name: str) -> bool:
+    """Whether objects of the classes of a module may refer to tensors of the program."""
+    package = _package(name)
+    return package not in _LIBRARIES and (package != "keras" or name.startswith(_OF_KERAS))
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _children(value: Any) -> Sequence[Any]:
+    """Objects that an object refers to; for a function, its closure and defaults, but not its module."""
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return value
+    if isinstance(value, type):
+        return list(vars(value).values())
+    if isinstance(value, types.FunctionType):
+        return [*closure(value).values(), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    return gc.get_referents(value)
+
+
+def _may_hold(value: Any) -> bool:
+    """Whether an object may refer to tensors of the program."""
+    if not gc.is_tracked(value) or isinstance(value, _LEAVES):
+        return False
+    if isinstance(value, type):
+        return _is_program(str(value.__module__))
+    return _is_searched(str(type(value).__module__))

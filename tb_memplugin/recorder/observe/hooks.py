@@ -1,0 +1,69 @@
+"""Installs the wrappers while at least one observer needs them."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tb_memplugin.recorder.observe.call_notes import call_notes
+from tb_memplugin.recorder.observe.inputs import input_notes, places
+from tb_memplugin.recorder.observe.layer_calls import layer_call, optimizer_apply, tape_gradient
+
+
+class Hooks:
+    """Counts observers; the first one installs the wrappers and the last one removes them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._originals: list[tuple[Any, str, Any, Any]] = []
+        self._lock = threading.Lock()
+
+    def acquire(self) -> None:
+        """Install the wrappers if they are not; pair it with `release`."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                call_notes.active = True
+                try:
+                    self._install()
+                except Exception:
+                    self._restore()
+                    self._users = 0
+                    raise
+
+    def release(self) -> None:
+        """Remove the wrappers after the last observer."""
+        with self._lock:
+            self._users = max(0, self._users - 1)
+            if not self._users:
+                self._restore()
+
+    def _install(self) -> None:
+        import keras
+        import tensorflow as tf
+
+        self._wrap(keras.layers.Layer, "__call__", layer_call)
+        for optimizer in {keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer}:
+            owner = next(kind for kind in optimizer.__mro__ if "apply" in vars(kind))
+            if not any(owner is kind for kind, *_ in self._originals):
+                self._wrap(owner, "apply", optimizer_apply)
+        self._wrap(tf.GradientTape, "gradient", tape_gradient)
+        for owner, name, wrapper in places():
+            self._wrap(owner, name, wrapper)
+        input_notes.active = True
+
+    def _wrap(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
+        original = vars(owner)[name]
+        replacement = wrapper(original)
+        setattr(owner, name, replacement)
+        self._originals.append((owner, name, original, replacement))
+
+    def _restore(self) -> None:
+        call_notes.active = input_notes.active = False
+        for owner, name, original, replacement in reversed(self._originals):
+            # If somebody else wrapped our wrapper, theirs stays and calls ours, which then only calls the original.
+            if vars(owner).get(name) is replacement:
+                setattr(owner, name, original)
+        self._originals.clear()
+
+
+hooks = Hooks()

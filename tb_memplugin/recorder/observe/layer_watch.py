@@ -1,0 +1,124 @@
+"""`LayerWatch`: the layer table of the model that is trained, and the observer of its calls."""
+
+import threading
+from typing import Any
+
+from tb_memplugin.model import LayerTable
+from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.observe import step_functions
+from tb_memplugin.recorder.observe.layer_table import (
+    Outputs,
+    build_layer_table,
+    outputs_by_layer,
+    signature,
+    with_output_bytes,
+)
+from tb_memplugin.recorder.observe.observer import ModelObserver
+
+TABLE = "the layer table"
+OBSERVING = "attribution to layers"
+
+
+class LayerWatch:
+    """Watches a model and its optimizer, and keeps their last layer table.
+
+    The training's thread calls all methods except `completed_table`, which the background thread calls; that thread
+    also sets `batch_size`, and calls `remove` for a recorder that was dropped without `close`.
+
+    Attributes:
+        observer: Observes the model's calls.
+        last_step: Last training step that ended, -1 for none.
+        batch_size: Examples in a batch, None if unknown.
+    """
+
+    def __init__(self, faults: Faults) -> None:
+        self.observer = ModelObserver()
+        self.last_step = -1
+        self.batch_size: int | None = None
+        self._observing = False
+        self._faults = faults
+        self._model: Any = None
+        self._optimizer: Any = None
+        self._table: LayerTable | None = None
+        self._table_before: LayerTable | None = None
+        self._outputs: dict[str, Outputs] = {}
+        self._signature: Any = None
+        self._lock = threading.Lock()  # for the table
+        self._table_batch_size: int | None = None
+
+    def install(self) -> None:
+        """Start observing layer calls."""
+        self._observing = True
+        self._faults.run(OBSERVING, self.observer.install)
+
+    def remove(self) -> None:
+        """Stop observing; `install` starts it again."""
+        if self._observing and self._model is not None:
+            self._faults.run(OBSERVING, step_functions.note, self._model)
+        self._observing = False
+        self._faults.run(OBSERVING, self.observer.remove)
+
+    def watch(self, model: Any, optimizer: Any = None) -> None:
+        """Watch `model` from now on. Warn once about a model without layers or of another framework."""
+        if not hasattr(model, "_flatten_layers"):
+            self._faults.stop(
+                TABLE, f"layers are known only for a Keras 3 model. Received: model of type {type(model).__name__}"
+            )
+            return
+        self._model, self._optimizer = model, optimizer
+        if not model._flatten_layers(include_self=False, recursive=False):
+            self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
+
+    def forget_unseen_functions(self, model: Any) -> None:
+        """Remake the step functions of the model that were made while it was not observed."""
+        self._faults.run(OBSERVING, self._forget, model)
+
+    def _forget(self, model: Any) -> None:
+        names = step_functions.unnoted(model)
+        if names and (step_functions.any_noted(model) or self.observer.needs_retrace(model)):
+            step_functions.remake(model, names)
+
+    @property
+    def table(self) -> LayerTable | None:
+        """The last layer table."""
+        return self._table
+
+    def changed_table(self, step: int) -> LayerTable | None:
+        """The layer table, if it changed since the last call."""
+        if self._model is None:
+            return None
+        table: LayerTable | None = self._faults.run(TABLE, self._changed_table, step)
+        return table
+
+    def completed_table(self) -> LayerTable | None:
+        """The last layer table with output sizes, if `batch_size` changed since it was returned.
+
+        Reads no layer, so the background thread may call it.
+        """
+        with self._lock:
+            if self._table is None or self.batch_size == self._table_batch_size:
+                return None
+            return self._complete(self._table)
+
+    def _changed_table(self, step: int) -> LayerTable | None:
+        model = self._model
+        optimizer = self._optimizer if self._optimizer is not None else getattr(model, "optimizer", None)
+        now = signature(model, optimizer)
+        if now == self._signature:
+            return None
+        self._signature = now
+        if self._table is not None and self._table.step < step:
+            self._table_before = self._table
+        # A second table of one step replaces the first one, so its reason describes the whole change: the first run of
+        # a step builds the optimizer.
+        table = build_layer_table(model, optimizer, step=step, previous=self._table_before)
+        with self._lock:
+            self._outputs = outputs_by_layer(model)
+            table = self._complete(table)
+        self._faults.run(OBSERVING, self.observer.watch, model, optimizer)
+        return table
+
+    def _complete(self, table: LayerTable) -> LayerTable:
+        self._table_batch_size = self.batch_size
+        self._table = with_output_bytes(table, self._outputs, self.batch_size)
+        return self._table

@@ -1,0 +1,125 @@
+"""`ModelObserver`: observes the program for one recorder, now and from window to window."""
+
+import collections
+import weakref
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tb_memplugin.model import MemoryMap
+from tb_memplugin.model.trace import AllocationTrace, GraphFacts, TraceFacts
+from tb_memplugin.recorder.observe.call_notes import call_notes
+from tb_memplugin.recorder.observe.chunk_history import ChunkHistory
+from tb_memplugin.recorder.observe.graphs import graph_facts
+from tb_memplugin.recorder.observe.held_tensors import HeldTensors
+from tb_memplugin.recorder.observe.hooks import hooks
+from tb_memplugin.recorder.observe.window import Window
+
+
+class ModelObserver:
+    """Knows the owners of the program's ops, variables and tensors.
+
+    The training's thread calls all methods except `first_batches`, `recall` and `remember`, which the background thread
+    calls, for each window in order. (After a failed step the training's thread calls `recall`, once the background
+    thread is idle.)
+    """
+
+    def __init__(self) -> None:
+        self._installed = False
+        self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
+        self._window: Window | None = None
+        self._held = HeldTensors()
+        self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # the key that they depend on, and the facts
+        self._history: dict[str, ChunkHistory] = collections.defaultdict(ChunkHistory)  # by device
+
+    def install(self) -> None:
+        """Start observing functions that are traced from now on. Calling it again does nothing."""
+        if not self._installed:
+            hooks.acquire()
+            self._installed = True
+
+    def remove(self) -> None:
+        """Stop observing and restore the wrapped functions."""
+        if self._installed:
+            self._installed = False
+            window, self._window = self._window, None
+            if window is not None and call_notes.eager_paths is window.paths:  # not another observer's window
+                call_notes.eager_paths = None
+                call_notes.eager_gradients = None
+            hooks.release()
+
+    def watch(self, model: Any, optimizer: Any = None) -> None:
+        """Set the layers' paths from a model that is trained, and its optimizer. Call it for each model."""
+        self._watched = [pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model]
+        self._watched.append((weakref.ref(model), None if optimizer is None else weakref.ref(optimizer)))
+
+    @property
+    def traces(self) -> int:
+        """A number that grows whenever a function is traced: if it grew during a step, that step compiled."""
+        return call_notes.traced_calls
+
+    def needs_retrace(self, model: Any) -> bool:
+        """Whether the model has a training function that was traced while no observer was installed.
+
+        Setting ``model.train_function = None`` makes Keras trace it again.
+        """
+        if getattr(model, "train_function", None) is None:
+            return False
+        return not any(
+            span.layer() is model
+            for notes in list(call_notes.graphs.values())
+            for span in notes.spans
+            if span.layer is not None
+        )
+
+    def begin_window(self) -> None:
+        """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls."""
+        window = Window(self._models(), list(call_notes.optimizers), self._held, list(call_notes.graphs))
+        call_notes.eager_gradients = []
+        call_notes.eager_paths = window.paths
+        self._window = window
+
+    def end_window(self, device: str) -> TraceFacts:
+        """Facts about `device` after the profiler window has closed. Call it for each device."""
+        call_notes.eager_paths = None
+        window, gradients = self._window, call_notes.eager_gradients or ()
+        if window is None:
+            raise RuntimeError("end_window() was called before begin_window()")
+        window.finish(list(call_notes.graphs))
+        spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
+        key = (window.signature(), spans)
+        if self._graphs is None or self._graphs[0] != key:
+            self._graphs = key, graph_facts(window.paths, window.owner_of)
+        return window.facts(device, self._graphs[1], gradients)
+
+    def know_handles(self, device: str, size: int | None) -> None:
+        """Set the chunk size of variables' resource handles on a device; call it before any other method for it."""
+        self._history[device] = ChunkHistory(size)
+
+    def first_batches(self, device: str, before: MemoryMap, after: MemoryMap) -> None:
+        """Note the chunks of a phase's first batches, given the memory maps before and after their allocation."""
+        self._history[device].first_batches(before, after)
+
+    def recall(self, facts: TraceFacts, trace: AllocationTrace) -> TraceFacts:
+        """The facts of a window with the history of its chunks. All earlier windows must be remembered."""
+        return self._history[trace.device].add_to(facts, trace)
+
+    def remember(self, trace: AllocationTrace, input_sizes: Collection[int] = ()) -> None:
+        """Note the chunks that a window left behind and the sizes of its batches, for the ledgers of later windows.
+
+        Most useful for the first step, in which the optimizer makes its slots.
+        """
+        self._history[trace.device].remember(trace, input_sizes)
+
+    def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
+        """Facts about the program now, without a window, and the paths of its layers by their id."""
+        window = Window(self._models(), list(call_notes.optimizers), graphs=list(call_notes.graphs))
+        return window.facts(device, graph_facts(window.paths, window.owner_of), ()), window.paths
+
+    def _models(self) -> list[tuple[Any, Any]]:
+        """Watched models with their optimizers, then other models: called outermost or found among Python's objects."""
+        pairs = [(model(), optimizer() if optimizer is not None else None) for model, optimizer in self._watched]
+        models = [(model, optimizer) for model, optimizer in pairs if model is not None]
+        others = {id(model): model for model in (*call_notes.outermost_layers, *self._held.models())}
+        for model, _ in models:
+            others.pop(id(model), None)
+        return models + [(model, None) for model in others.values()]

@@ -1,0 +1,100 @@
+"""`Window`: facts about the program in one profiler window."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tb_memplugin.model.trace import GraphFacts, TraceFacts
+from tb_memplugin.recorder.observe.addresses import short_device
+from tb_memplugin.recorder.observe.held_tensors import DeviceFacts, HeldTensors
+from tb_memplugin.recorder.observe.variables import Variables
+
+
+class Window:
+    """Variables and held tensors at the start and end of a profiler window; for the training's thread.
+
+    Args:
+        models: Models with their optimizers; kept alive.
+        optimizers: Optimizers of other models.
+        held: Tensors known from earlier windows; without it, all of Python's objects are searched.
+        graphs: Traced function graphs; tensors that they captured are constants.
+    """
+
+    def __init__(
+        self,
+        models: list[tuple[Any, Any]],
+        optimizers: list[Any],
+        held: HeldTensors | None = None,
+        graphs: Iterable[Any] = (),
+    ) -> None:
+        self._variables = variables = Variables(models, optimizers)
+        self._start_in_use = _bytes_in_use()
+        self._held = HeldTensors() if held is None else held
+        self._tensors = self._held.find(
+            self._start_in_use, variables.bytes_by_device(), variables.start_addresses(), graphs, variables.ids()
+        )
+        self._tensors_at_end: DeviceFacts = ()
+        self._finished = False
+
+    @property
+    def paths(self) -> Mapping[int, str]:
+        """id of a layer to its path, for all models."""
+        return self._variables.paths
+
+    def signature(self) -> tuple[Any, ...]:
+        """A key for the facts about function graphs: equal keys give equal facts."""
+        return self._variables.signature()
+
+    def owner_of(self, item: Any) -> tuple[str, str | None] | None:
+        """Name and layer of a variable, given the variable or its resource handle; None if unknown."""
+        return self._variables.owner_of(item)
+
+    def finish(self, graphs: Iterable[Any]) -> None:
+        """Find new held tensors, and the holders of all, after the window has closed. Calling it again does nothing.
+
+        Args:
+            graphs: Traced function graphs.
+        """
+        if self._finished:
+            return
+        self._finished = True
+        self._tensors, self._tensors_at_end = self._held.finish(self._variables.addresses(), graphs)
+
+    def facts(
+        self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]
+    ) -> TraceFacts:
+        """All facts about the window on one device.
+
+        Args:
+            device: The device.
+            graphs: Facts about the program's function graphs.
+            gradients: (address, requested bytes, weak reference to the variable) of eager gradients.
+        """
+        return TraceFacts(
+            mode="eager" if self._variables.eager or not graphs else "graph",
+            trainable=self._variables.trainable,
+            graphs=graphs,
+            variables=self._variables.facts(device),
+            tensors=tuple(fact for tensor_device, fact in self._tensors if tensor_device == device),
+            tensors_at_end=tuple(fact for tensor_device, fact in self._tensors_at_end if tensor_device == device),
+            start_in_use=self._start_in_use.get(device),
+            gradients=tuple(self._gradient_facts(gradients)),
+        )
+
+    def _gradient_facts(self, gradients: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, str | None]]:
+        for address, size, reference in gradients:
+            owner = self.owner_of(reference())
+            yield address, size, owner[1] if owner else None
+
+
+def _bytes_in_use() -> dict[str, int]:
+    """Bytes in use by device, of allocators that keep statistics."""
+    import tensorflow as tf
+
+    in_use: dict[str, int] = {}
+    for device in tf.config.list_logical_devices():
+        name = short_device(device.name)
+        try:
+            in_use[name] = int(tf.config.experimental.get_memory_info(name)["current"])
+        except Exception:  # an allocator without statistics, such as the plain CPU allocator
+            continue
+    return in_use

@@ -1,0 +1,80 @@
+"""`FailureMaps`: the memory map at a failed allocation, from reads during the wait or from TensorFlow's dumps."""
+
+import time
+from collections.abc import Sequence
+
+from tb_memplugin.allocator.fit import would_fit
+from tb_memplugin.importers.allocator.memory_dump import read_dump
+from tb_memplugin.importers.profile.xplane import device_name
+from tb_memplugin.model import MemoryMap
+from tb_memplugin.recorder.oom.dump_files import DumpFile, dump_files, final_dump
+from tb_memplugin.recorder.oom.stalled_maps import StalledMaps
+from tb_memplugin.recorder.sampling.devices import Device
+
+
+class FailureMaps:
+    """Reads dumps and stalled maps of the recorded devices. Any thread may call the methods.
+
+    Args:
+        devices: The recorded devices.
+        stalled: Memory maps of steps that wait for memory.
+    """
+
+    def __init__(self, devices: Sequence[Device], stalled: StalledMaps) -> None:
+        self._capacities = {device.name: device.capacity_bytes for device in devices}
+        self._stalled = stalled
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the recorded devices."""
+        return tuple(self._capacities)
+
+    def clear(self) -> None:
+        """Drop the stalled maps."""
+        self._stalled.clear()
+
+    def dumps(self, since: float, allocator: str | None = None) -> list[DumpFile]:
+        """Dumps of recorded devices since a wall time, in order of time; optionally of one allocator."""
+        return [
+            dump
+            for dump in dump_files.since(since)
+            if allocator in (None, dump.allocator) and self.device_of(dump) is not None
+        ]
+
+    def device_of(self, dump: DumpFile) -> str | None:
+        """The recorded device of the allocator that wrote the dump, None for any other."""
+        name = device_name(dump.allocator)
+        return name if name in self._capacities else None
+
+    def at_failure(self, device: str, requested: int | None, dumps: list[DumpFile]) -> MemoryMap | None:
+        """A map that was read while TensorFlow waited, or else its last dump.
+
+        The step may have several maps: some from before the request and some from after it, when the step's chunks are
+        free already. Takes the newest one in which the request does not fit, or the fullest for an unknown size.
+
+        Args:
+            device: The device with the failed allocation.
+            requested: Requested bytes, None if unknown.
+            dumps: The dumps of the failure.
+        """
+        maps = [
+            read_dump(data, wall_time, self._capacities.get(device))
+            for wall_time, data in self._stalled.newest_first(device)
+        ]
+        if requested is None:
+            stalled = max(maps, key=lambda memory_map: memory_map.in_use_bytes or 0, default=None)
+        else:
+            stalled = next((memory_map for memory_map in maps if would_fit(memory_map, requested).fits is False), None)
+        if stalled is not None:
+            return stalled
+        return self.read(final_dump(dumps), device) if dumps else None
+
+    def read(self, dump: DumpFile, device: str) -> MemoryMap | None:
+        """Read a dump of a device, waiting until TensorFlow has written it; None if it stays empty."""
+        for _ in range(20):
+            with open(dump.path, "rb") as file:
+                data = file.read()
+            if data:  # TensorFlow writes the file in one go after opening it
+                return read_dump(data, dump.wall_time, self._capacities.get(device))
+            time.sleep(0.01)
+        return None

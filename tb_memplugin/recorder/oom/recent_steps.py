@@ -1,0 +1,98 @@
+"""`RecentSteps`: finds the owners of chunks at a failed allocation from the last traced steps."""
+
+from collections.abc import Sequence
+
+from tb_memplugin.attribution.batch import batch_of, observed_batch
+from tb_memplugin.attribution.oom_event import OomEvent
+from tb_memplugin.attribution.owner_matching import OwnerMatching
+from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.attribution.step_chunks import StepChunks, without_gradients
+from tb_memplugin.importers.allocator.oom_log import Request
+from tb_memplugin.model import Layer, MemoryMap, Oom, Phase
+from tb_memplugin.model.trace import TraceFacts
+from tb_memplugin.recorder.oom.failures import pass_of
+
+RECENT_STEPS = 3
+"""Traced steps that are kept per device and phase."""
+
+
+class RecentSteps:
+    """The chunks of the last traced steps. The background thread adds steps; any thread may read."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[str, Phase], list[StepChunks]] = {}
+        self._facts: dict[str, TraceFacts] = {}
+
+    def add(self, device: str, chunks: StepChunks, facts: TraceFacts) -> None:
+        """Add a traced step."""
+        steps = self._steps.get((device, chunks.phase), [])
+        self._steps[device, chunks.phase] = [chunks, *steps[: RECENT_STEPS - 1]]
+        self._facts[device] = facts
+
+    def facts(self, device: str) -> TraceFacts:
+        """Facts about the last traced step on a device; empty if there is none."""
+        return self._facts.get(device, TraceFacts())
+
+    def exact_bytes(self, request: Request, device: str) -> tuple[int | None, int]:
+        """(requested bytes, uncertainty in bytes).
+
+        XLA's message rounds the size; it is exact if traced chunks have only one size within the uncertainty.
+        """
+        about, uncertain = request.requested_bytes, request.uncertain_bytes
+        if about is None or not uncertain:
+            return about, 0
+        sizes = {
+            int(size)
+            for (step_device, _), steps in self._steps.items()
+            for step in steps
+            if step_device == device
+            for size in step.requested[(step.birth >= 0) & (abs(step.requested - about) <= uncertain)]
+        }
+        return (sizes.pop(), 0) if len(sizes) == 1 else (about, uncertain)
+
+    def post_mortem(
+        self,
+        event: OomEvent,
+        memory_map: MemoryMap | None,
+        facts: TraceFacts,
+        layers: Sequence[Layer],
+        traced_batch: int | None,
+    ) -> Oom:
+        """The post-mortem of an untraced step: owners of its chunks by comparison with the recent steps.
+
+        Args:
+            event: The failed allocation.
+            memory_map: The memory map at the failure, if any.
+            facts: Facts about the program now.
+            layers: The model's layers.
+            traced_batch: Batch size of the traced steps, if known.
+        """
+        steps = self._comparable(event, facts)
+        layer = next((layer for layer in layers if layer.path == event.layer), None)
+        request = (event.phase, event.op, event.requested_bytes)
+        if memory_map is None:
+            batch = observed_batch(steps, *request, event.shape, layer, traced_batch, 1.0)
+            return post_mortem(event, None, layers, batch)
+        matching = OwnerMatching(memory_map)
+        matching.variables(facts.variables)
+        # In graph mode, Python holds no results of the step's ops: a tensor that it holds has no other owner.
+        if facts.mode == "eager":
+            matching.same_place(steps, *request)
+        matching.tensors(facts.tensors)
+        matching.same_place(steps, *request)
+        batch = batch_of(event.shape, layer)
+        scale = batch / traced_batch if batch and traced_batch else matching.batch_scale(steps, *request, traced_batch)
+        matching.same_size(steps, *request, scale)
+        batch = observed_batch(steps, *request, event.shape, layer, traced_batch, scale)
+        matching.results(layers, batch, event.phase)
+        return post_mortem(event, matching.result(), layers, batch)
+
+    def _comparable(self, event: OomEvent, facts: TraceFacts) -> list[StepChunks]:
+        """Recent steps of the device, those of the event's phase first; without gradients for a forward op."""
+        phases: list[Phase] = sorted(
+            {phase for device, phase in self._steps if device == event.device}, key=lambda phase: phase != event.phase
+        )
+        steps = [step for phase in phases for step in self._steps[event.device, phase]]
+        if pass_of(event.op, facts.graphs) == "forward":
+            return [without_gradients(step) for step in steps]
+        return steps

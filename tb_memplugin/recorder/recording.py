@@ -1,0 +1,265 @@
+"""`Recording`: the parts of one session, between its start and its end."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.model import MISSING, PHASES, LayerTable, Oom, Phase
+from tb_memplugin.recorder.base.background import Background, Job
+from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.settings import Settings
+from tb_memplugin.recorder.lifetime import weakly
+from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.observe.layer_watch import LayerWatch
+from tb_memplugin.recorder.oom.post_mortems import OomWatch
+from tb_memplugin.recorder.oom.stalled_maps import POLL_SECONDS, StalledMaps
+from tb_memplugin.recorder.run_files import FILES, RunFiles
+from tb_memplugin.recorder.sampling import devices as allocator
+from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, HostMemory
+from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
+from tb_memplugin.recorder.tracing.step_analysis import TracedStep
+from tb_memplugin.recorder.tracing.step_ends import StepEnds
+from tb_memplugin.recorder.tracing.step_tracer import StepTracer
+
+FLUSH_SECONDS = 5.0
+REMOTE_FLUSH_SECONDS = 45.0
+"""On a remote file system each flush uploads the whole file again."""
+
+SAMPLES = "memory samples"
+POOLS = "measuring the pool"
+REPLAYS = "replays of failed steps"
+POST_MORTEMS = "post-mortems of failed allocations"
+
+_NO_FIGURES = DriverFigures()
+
+
+@dataclasses.dataclass
+class _OpenStep:
+    step: int
+    phase: Phase
+    epoch: int
+    began: float
+
+
+class _Sample(NamedTuple):
+    """A sample's row in the buffer, bytes in use by device, and the highest peak of any device."""
+
+    row: int
+    in_use_bytes: Mapping[str, int]
+    peak_bytes: int
+
+
+class Recording:
+    """Samples steps, traces some of them and writes the results.
+
+    The training's thread begins and ends steps; everything that takes time runs on the background thread, which holds
+    a recording only weakly.
+
+    Args:
+        settings: Checked arguments of the recorder.
+        devices: The devices to record.
+        watch: Observer of the model's layers.
+        faults: Where parts that fail are reported.
+    """
+
+    def __init__(
+        self, settings: Settings, devices: Sequence[allocator.Device], watch: LayerWatch, faults: Faults
+    ) -> None:
+        self._settings = settings
+        self._devices = devices
+        self._names = tuple(device.name for device in devices)
+        self._capacities = [MISSING if device.capacity_bytes is None else device.capacity_bytes for device in devices]
+        self._watch = watch
+        self._faults = faults
+        self._buffer = SampleBuffer(self._names)
+        self._files = RunFiles(settings, faults)
+        self._open: _OpenStep | None = None
+        self._next_watch = 0.0
+        self._host = HostMemory()
+        self._driver = Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
+        interval = REMOTE_FLUSH_SECONDS if settings.remote else FLUSH_SECONDS
+        self._background = Background(self._tick, self._write_out, interval)
+        self._polling = Background(self._poll, self._poll, POLL_SECONDS)
+        # Not opened here: by then a dropped recorder of the same run is closed.
+        self._background.submit(self._files.open)
+
+    def begin(self) -> None:
+        """Set up the parts that may report faults: notes are recorded from now on."""
+        self._maps = MemoryMaps(self._names, self._faults.warn)
+        self._stalled = StalledMaps(self._names, self._maps)
+        self._oom = OomWatch(self._devices, self._watch, self._stalled, weakly(self._write_oom))
+        self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults, self._oom, self._maps)
+        overhead, spend = self._settings.overhead, self._tracer.schedule.cost
+        self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
+        self._watch.install()
+        self._faults.run(POST_MORTEMS, self._oom.install)
+        if self._driver.answers:
+            self._driver.read()
+        self.check_layers(0)
+
+    def end(self) -> None:
+        """End the session, without waiting until everything is written."""
+        self._polling.end(self._poll)
+        self._background.end(self._finish)
+
+    def submit(self, job: Job) -> None:
+        """Queue a job for the background thread. Safe in a finalizer."""
+        self._background.submit(job)
+
+    def drain(self) -> None:
+        """Wait until everything recorded so far is written."""
+        self._background.drain()
+
+    def write_soon(self) -> None:
+        """Write what was recorded soon, without waiting."""
+        self._background.write_soon()
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence in the run."""
+        self._background.submit(functools.partial(self._files.write, RunWriter.note, sentence))
+
+    # --- on the training's thread -----------------------------------------------------------------------------------
+
+    @property
+    def step_is_open(self) -> bool:
+        """Whether a step began and did not end."""
+        return self._open is not None
+
+    def before_data(self, phase: Phase) -> None:
+        """A phase begins and no batch was requested yet: nothing in use now is a batch of the phase."""
+        self._tracer.before_data(phase)
+
+    def check_layers(self, step: int | None = None) -> None:
+        """Write the layer table if it changed; by default from the next step on."""
+        self._next_watch = time.monotonic() + FLUSH_SECONDS
+        table = self._watch.changed_table(self._watch.last_step + 1 if step is None else step)
+        if table is not None:
+            self._tracer.schedule.changed()
+            self._background.submit(functools.partial(self._write_table, table))
+
+    def begin_step(self, step: int, phase: Phase, epoch: int) -> None:
+        """Begin a step; none may be open."""
+        if time.monotonic() >= self._next_watch and phase == "train":
+            self.check_layers(step)
+        self._stalled.clear()
+        self._open = _OpenStep(step, phase, epoch, time.perf_counter())
+        batches = self._tracer.first_batches()
+        if batches is not None:
+            self._background.submit(lambda: self._tracer.note_first_batches(*batches))
+        self._tracer.begin(step, phase)
+        for name in self._names:
+            self._faults.run(SAMPLES, allocator.reset_peak, name)
+
+    def end_step(self) -> None:
+        """End the open step, if there is one, and keep its sample."""
+        opened, self._open = self._open, None
+        if opened is None:
+            return
+        self._faults.run(POST_MORTEMS, self._oom.step_ended)
+        wall_time = time.time()
+        sample: _Sample | None = self._faults.run(SAMPLES, self._sample, opened, wall_time)
+        seconds = time.perf_counter() - opened.began
+        if self._tracer.compiled:
+            self.check_layers(opened.step)  # the first step builds the optimizer
+        peak = 0 if sample is None else sample.peak_bytes
+        traced = self._tracer.end(opened.step, opened.phase, wall_time, seconds, peak)
+        if traced is not None and sample is not None:
+            self._background.submit(functools.partial(self._measure, sample, traced.end))
+        if traced is not None:
+            self._background.submit(functools.partial(self._work_through, traced))
+        if opened.phase == "train":
+            self._watch.last_step = max(self._watch.last_step, opened.step)
+
+    def on_error(self, error: BaseException) -> bool:
+        """Write a post-mortem if the exception means that memory ran out, and return whether it does."""
+        opened = self._open
+        if opened is None:
+            return bool(self._faults.run(POST_MORTEMS, self._oom.on_error, error, None, None))
+        traced = replayed = None
+        if self._tracer.tracing and self._faults.run(POST_MORTEMS, self._oom.concerns, error):
+            traced = self._tracer.end(opened.step, opened.phase, time.time(), time.perf_counter() - opened.began, 0)
+            self._background.drain()  # the chunks of earlier steps are known then
+        if traced is not None:
+            replayed = functools.partial(self._faults.run, REPLAYS, self._tracer.failed_step, traced)
+        for_memory = self._faults.run(POST_MORTEMS, self._oom.on_error, error, opened.step, opened.phase, replayed)
+        if traced is not None:
+            self._background.submit(functools.partial(self._work_through, traced))
+        return bool(for_memory)
+
+    def _write_oom(self, oom: Oom, wait: bool) -> None:
+        def write() -> None:
+            self._files.write(RunWriter.oom, oom)
+            self._files.flush()
+
+        self._background.submit(write)
+        if wait:
+            self._background.drain()
+
+    def _sample(self, opened: _OpenStep, wall_time: float) -> _Sample:
+        row = [opened.step, PHASES.index(opened.phase), opened.epoch, self._host.resident_bytes()]
+        highest, in_use = 0, {}
+        for name, capacity in zip(self._names, self._capacities, strict=True):
+            current, peak = allocator.memory_info(name)
+            driver = self._driver.figures.get(name) or _NO_FIGURES
+            row += (current, peak, capacity, driver.process_bytes, driver.used_bytes, driver.total_bytes)
+            row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
+            highest, in_use[name] = max(highest, peak), current
+        sample = _Sample(self._buffer.append(wall_time, tuple(row)), in_use, highest)
+        if self._step_ends.due():
+            dumps = self._step_ends.read()
+            self._background.submit(functools.partial(self._measure, sample, dumps))
+        return sample
+
+    # --- on the background thread -----------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if self._driver.answers:
+            self._faults.run("figures of the GPU driver", self._driver.read)
+        opened = self._open
+        step, phase = (None, None) if opened is None else (opened.step, opened.phase)
+        self._faults.run(POST_MORTEMS, self._oom.tick, step, phase)
+        self._write_out()
+
+    def _poll(self) -> None:
+        opened = self._open
+        if opened is None or time.perf_counter() - opened.began <= POLL_SECONDS:
+            return
+        # An allocator without statistics is a fault of the samples, and is logged as that only.
+        if all(self._faults.run(SAMPLES, allocator.memory_info, name) is not None for name in self._names):
+            self._faults.run(POST_MORTEMS, self._stalled.poll)
+
+    def _measure(self, sample: _Sample, dumps: Mapping[str, bytes | None]) -> None:
+        self._faults.run(POOLS, self._step_ends.measure, sample.row, sample.in_use_bytes, dumps)
+
+    def _write_out(self) -> None:
+        samples = self._buffer.take()
+        if self._faults.stopped(FILES):
+            return
+        if samples is not None:
+            self._files.write(RunWriter.samples, samples)
+        self._files.flush()
+
+    def _work_through(self, traced: TracedStep) -> None:
+        result = self._tracer.work_through(traced)
+        for snapshot in result.snapshots:
+            self._files.write(RunWriter.snapshot, snapshot)
+        for memory_map in result.maps:
+            self._files.write(RunWriter.memory_map, memory_map)
+        for timeline in result.timelines:
+            self._files.write(RunWriter.timeline, timeline)
+        completed = self._watch.completed_table()  # the trace may tell the batch size
+        if completed is not None:
+            self._write_table(completed)
+
+    def _write_table(self, table: LayerTable) -> None:
+        self._files.write(RunWriter.layer_table, table)
+
+    def _finish(self) -> None:
+        self._tick()
+        self._files.close()
+        self._faults.run(POST_MORTEMS, self._oom.remove)
+        self._driver.close()
+        self._host.close()

@@ -1,0 +1,108 @@
+"""Memory figures of the operating system and of NVIDIA's driver."""
+
+import dataclasses
+import os
+from typing import Any
+
+from tb_memplugin.model import MISSING
+
+
+class HostMemory:
+    """Host RSS of this process. A read takes about a microsecond on Linux; other systems give `MISSING`."""
+
+    def __init__(self) -> None:
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+        try:
+            self._statm: int | None = os.open("/proc/self/statm", os.O_RDONLY)
+        except OSError:
+            self._statm = None
+
+    def resident_bytes(self) -> int:
+        """Resident set size in bytes (`/proc/self/statm`, second field)."""
+        if self._statm is None:
+            return MISSING
+        return int(os.pread(self._statm, 128, 0).split()[1]) * self._page_bytes
+
+    def close(self) -> None:
+        """Close the file descriptor."""
+        if self._statm is not None:
+            os.close(self._statm)
+            self._statm = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DriverFigures:
+    """The driver's figures for one GPU, in bytes; `MISSING` if unknown."""
+
+    process_bytes: int = MISSING
+    used_bytes: int = MISSING
+    total_bytes: int = MISSING
+
+
+class Driver:
+    """Queries NVIDIA's management library (NVML), if it is installed and works.
+
+    Create it and read once on the training's thread, before the background thread does all later calls.
+
+    Args:
+        pci_bus_ids: Device name (``GPU:0``) to the GPU's PCI bus id as TensorFlow reports it: TensorFlow and the driver
+            number GPUs differently.
+
+    Attributes:
+        figures: The last figures by device.
+    """
+
+    def __init__(self, pci_bus_ids: dict[str, str]) -> None:
+        self.figures: dict[str, DriverFigures] = {}
+        self._handles: dict[str, Any] = {}
+        self._library: Any = None
+        if pci_bus_ids:
+            self._open(pci_bus_ids)
+
+    def _open(self, pci_bus_ids: dict[str, str]) -> None:
+        try:
+            import pynvml
+        except ImportError:
+            return
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError:
+            return
+        self._library = pynvml
+        for device, bus in pci_bus_ids.items():
+            try:
+                self._handles[device] = pynvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
+            except pynvml.NVMLError:
+                continue
+
+    @property
+    def answers(self) -> bool:
+        """Whether the driver answers for any GPU."""
+        return bool(self._handles)
+
+    def read(self) -> None:
+        """Update `figures`. Takes up to milliseconds per GPU."""
+        for device, handle in self._handles.items():
+            self.figures[device] = self._read_device(handle)
+
+    def _read_device(self, handle: Any) -> DriverFigures:
+        library = self._library
+        try:
+            memory = library.nvmlDeviceGetMemoryInfo(handle)
+        except library.NVMLError:
+            return DriverFigures()
+        process = MISSING
+        try:
+            mine = os.getpid()
+            for entry in library.nvmlDeviceGetComputeRunningProcesses(handle):
+                if entry.pid == mine and entry.usedGpuMemory is not None:
+                    process = int(entry.usedGpuMemory)
+        except library.NVMLError:
+            pass
+        return DriverFigures(process, int(memory.used), int(memory.total))
+
+    def close(self) -> None:
+        """Shut the library down."""
+        if self._library is not None:
+            self._library.nvmlShutdown()
+            self._library, self._handles = None, {}

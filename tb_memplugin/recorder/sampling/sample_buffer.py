@@ -1,0 +1,88 @@
+"""Collects samples on the training's thread at minimal cost: it appends tuples of integers to a list."""
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_memplugin.model import DeviceSamples, Samples
+
+_DEVICE_FIGURES = tuple(field.name for field in dataclasses.fields(DeviceSamples))
+_COMMON_FIGURES = 4
+_POOL = _DEVICE_FIGURES.index("pool_bytes")
+_LARGEST_FREE = _DEVICE_FIGURES.index("largest_free_bytes")
+
+
+class SampleBuffer:
+    """Takes rows of figures from one thread and returns them as columns on another. Every method is thread-safe.
+
+    Args:
+        devices: Device names in the order of their figures in a row.
+    """
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self.devices = tuple(devices)
+        self._rows: list[tuple[int, ...]] = []
+        self._times: list[float] = []
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    def append(self, wall_time: float, row: tuple[int, ...]) -> int:
+        """Add a row and return its number, for `measure`.
+
+        Args:
+            wall_time: Seconds since the epoch.
+            row: (step, phase, epoch, host_resident_bytes), then each device's figures in the order of the fields of
+                `DeviceSamples`; `MISSING` for a figure that is unknown, or not known yet.
+        """
+        with self._lock:
+            self._rows.append(row)
+            self._times.append(wall_time)
+            return self._taken + len(self._rows) - 1
+
+    def measure(self, number: int, device: str, pool_bytes: int, largest_free_bytes: int) -> bool:
+        """Fill in the pool and its largest free chunk at step end.
+
+        Args:
+            number: The row's number, from `append`.
+            device: One of `devices`.
+            pool_bytes, largest_free_bytes: From a memory map read together with the row's `in_use_bytes`.
+
+        Returns:
+            False if the row was already taken; the figures are dropped then.
+
+        Raises:
+            ValueError: There is no such device.
+        """
+        start = _COMMON_FIGURES + self.devices.index(device) * len(_DEVICE_FIGURES)
+        with self._lock:
+            at = number - self._taken
+            if not 0 <= at < len(self._rows):
+                return False
+            row = list(self._rows[at])
+            row[start + _POOL], row[start + _LARGEST_FREE] = pool_bytes, largest_free_bytes
+            self._rows[at] = tuple(row)
+            return True
+
+    def take(self) -> Samples | None:
+        """Remove and return all rows as columns, None if there are none."""
+        with self._lock:
+            rows, self._rows = self._rows, []
+            times, self._times = self._times, []
+            self._taken += len(rows)
+        if not rows:
+            return None
+        columns = np.asarray(rows, np.int64).T
+        devices = {}
+        for at, device in enumerate(self.devices):
+            start = _COMMON_FIGURES + at * len(_DEVICE_FIGURES)
+            devices[device] = DeviceSamples(*columns[start : start + len(_DEVICE_FIGURES)])
+        return Samples(
+            step=columns[0],
+            phase=columns[1],
+            epoch=columns[2],
+            wall_time=np.asarray(times, np.float64),
+            host_resident_bytes=columns[3],
+            devices=devices,
+        )

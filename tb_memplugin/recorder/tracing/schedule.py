@@ -1,0 +1,111 @@
+"""`TraceSchedule`: selects the steps to trace. Pure, so that it can be tested without a profiler."""
+
+import dataclasses
+from collections.abc import Collection
+from typing import Literal, TypeAlias
+
+Wish: TypeAlias = Literal["learn", "trace"]
+"""``learn``: trace the step for the chunks that it leaves behind, such as the optimizer's slots; ``trace``: for its
+ledger."""
+
+PEAK_GROWTH = 1.01
+"""A peak above the last traced one by this factor requests a new trace."""
+FIRST_ESTIMATE_SECONDS = 0.05
+"""Assumed cost of a trace before the first measurement."""
+
+
+@dataclasses.dataclass
+class _PhaseState:
+    steps_since_change: int = 0
+    traced_since_change: bool = False
+    traced_peak_bytes: int = 0
+    highest_peak_bytes: int = 0
+
+
+class TraceSchedule:
+    """Decides at the start of each step whether to trace it.
+
+    After a change (of the layer table, or a new compilation), a phase's first step compiles, autotunes and makes
+    long-lived chunks; it is traced to learn these. The second one is always traced. Further traces must fit into the
+    budget of `overhead` × run time; those after a new highest peak come before those that only spread over the run.
+
+    The training's thread calls all methods except `cost`, which any thread may call.
+
+    Args:
+        overhead: Share of run time that tracing may cost, 0 to trace nothing.
+        trace_steps: If given, exactly these training steps are traced, at any cost, and the first one to learn.
+    """
+
+    def __init__(self, overhead: float, trace_steps: Collection[int] | None = None) -> None:
+        self._overhead = overhead
+        self._trace_steps = None if trace_steps is None else frozenset(trace_steps)
+        self._phases: dict[str, _PhaseState] = {}
+        self._spent_seconds = 0.0
+        self._last_cost_seconds = FIRST_ESTIMATE_SECONDS
+        self._last_traced_at = 0.0
+
+    def changed(self) -> None:
+        """Handle a change of the layer table: earlier traces no longer hold."""
+        for state in self._phases.values():
+            state.steps_since_change = 0
+            state.traced_since_change = False
+
+    def compiled(self, phase: str) -> None:
+        """Handle the end of a step that compiled its function."""
+        state = self._phases.setdefault(phase, _PhaseState())
+        state.steps_since_change = 1
+        state.traced_since_change = False
+
+    def wants(self, phase: str, step: int, elapsed_seconds: float) -> Wish | None:
+        """How to trace the next step, None for not at all; `elapsed_seconds` counts from the recorder's start."""
+        if self._trace_steps is not None:
+            if phase != "train" or not self._trace_steps:
+                return None
+            return "trace" if step in self._trace_steps else self._learning(phase)
+        if self._overhead <= 0:
+            return None
+        return "trace" if self._due(phase, elapsed_seconds) else self._learning(phase)
+
+    def _learning(self, phase: str) -> Wish | None:
+        state = self._phases.setdefault(phase, _PhaseState())
+        return "learn" if not state.traced_since_change and not state.steps_since_change else None
+
+    def _due(self, phase: str, elapsed_seconds: float) -> bool:
+        state = self._phases.setdefault(phase, _PhaseState())
+        if not state.traced_since_change:
+            return state.steps_since_change >= 1
+        if state.highest_peak_bytes > state.traced_peak_bytes * PEAK_GROWTH:
+            return self.affordable(elapsed_seconds)
+        # A trace that only spreads over the run leaves room for one after a new peak.
+        return self.affordable(elapsed_seconds, reserve=1)
+
+    def record_cost(self, phase: str, cost_seconds: float) -> None:
+        """Handle the end of a step that was traced to learn; the next one is traced for its ledger."""
+        self.compiled(phase)
+        self.cost(cost_seconds)
+
+    def step_done(self, phase: str, peak_bytes: int) -> None:
+        """Handle the end of a step that was not traced."""
+        state = self._phases.setdefault(phase, _PhaseState())
+        state.steps_since_change += 1
+        state.highest_peak_bytes = max(state.highest_peak_bytes, peak_bytes)
+
+    def traced(self, phase: str, peak_bytes: int, cost_seconds: float) -> None:
+        """Handle the end of a traced step; `cost_seconds` is the training time that the trace cost."""
+        state = self._phases.setdefault(phase, _PhaseState())
+        state.steps_since_change += 1
+        state.traced_since_change = True
+        # Only a still higher peak requests another trace.
+        state.traced_peak_bytes = max(peak_bytes, state.highest_peak_bytes)
+        state.highest_peak_bytes = state.traced_peak_bytes
+        self.cost(cost_seconds)
+        self._last_cost_seconds = cost_seconds
+
+    def cost(self, seconds: float) -> None:
+        """Add recording time outside of a trace: analysis on the background thread, memory maps."""
+        self._spent_seconds += seconds
+
+    def affordable(self, elapsed_seconds: float, reserve: int = 0) -> bool:
+        """Whether one trace, and `reserve` more, fit into the budget."""
+        after = self._spent_seconds + self._last_cost_seconds * (1 + reserve)
+        return after <= self._overhead * elapsed_seconds

@@ -1,0 +1,233 @@
+"""`StepAnalysis`: turns the profile of a traced step into snapshots, memory maps and timelines."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from tb_memplugin.allocator.fit import would_fit
+from tb_memplugin.allocator.replay import TraceReplay, between_maps
+from tb_memplugin.attribution.batch import Traced, batch_size
+from tb_memplugin.attribution.classifier import Classifier
+from tb_memplugin.attribution.ledger import attribute, peak_event
+from tb_memplugin.attribution.memory_map import Ages, ages_after, owned_map
+from tb_memplugin.attribution.step_chunks import StepChunks, step_chunks
+from tb_memplugin.attribution.timeline import timeline
+from tb_memplugin.importers.allocator.memory_dump import read_dump
+from tb_memplugin.importers.allocator.oom_log import Request
+from tb_memplugin.importers.profile.xplane import read_traces
+from tb_memplugin.model import MemoryMap, Phase, Snapshot, Timeline
+from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.settings import Settings
+from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
+from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
+from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.recorder.tracing.kept_timelines import KeptTimelines
+
+TRACING = "step tracing"
+MAPS = "memory maps of traced steps"
+TIMELINES = "step timelines"
+PROFILES = "keeping raw profiles"
+_MISSED_EVENTS = (
+    "The memory map of this step is unknown: the trace misses events, so it does not lead from the map at step start "
+    "to the map at step end."
+)
+
+Dumps: TypeAlias = Mapping[str, bytes | None]
+"""Device to its serialized memory map, None if it cannot be read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedStep:
+    """A traced step before its analysis.
+
+    Attributes:
+        step, phase, wall_time: Of the step.
+        profile: The serialized XSpace.
+        facts: Facts about the program by device.
+        start, end: Memory maps at the step's start and end.
+        only_learn: Whether the step only updates the history of chunks and gets no snapshot.
+    """
+
+    step: int
+    phase: Phase
+    wall_time: float
+    profile: bytes
+    facts: Mapping[str, TraceFacts]
+    start: Dumps
+    end: Dumps
+    only_learn: bool
+
+
+@dataclasses.dataclass
+class TraceResult:
+    """Results of a traced step, one of each per device; no memory map or timeline if the trace misses events."""
+
+    snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
+    maps: list[MemoryMap] = dataclasses.field(default_factory=list)
+    timelines: list[Timeline] = dataclasses.field(default_factory=list)
+
+
+class StepAnalysis:
+    """Analyzes traced steps in order.
+
+    The background thread calls `note_first_batches` and `analyze`. The training's thread calls `failed_step`, once the
+    background thread has analyzed all earlier steps.
+
+    Args:
+        settings: The recorder's settings.
+        devices: The recorded devices.
+        watch: The model that is trained.
+        faults: Reports faults.
+        oom: Gets the chunks of each step.
+        maps: Reads memory maps.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        devices: Sequence[Device],
+        watch: LayerWatch,
+        faults: Faults,
+        oom: OomWatch,
+        maps: MemoryMaps,
+    ) -> None:
+        self._settings = settings
+        self._capacities = {device.name: device.capacity_bytes for device in devices}
+        self._watch = watch
+        self._faults = faults
+        self._oom = oom
+        self._maps = maps
+        self._ages: dict[str, Ages] = {}
+        self._kept = KeptTimelines()
+
+    def note_first_batches(self, before: Dumps, after: Dumps) -> None:
+        """Note the chunks that only the later maps have as batches."""
+        for device in self._capacities:
+            maps = [self._parse(dumps.get(device), device, time.time()) for dumps in (before, after)]
+            if maps[0] is not None and maps[1] is not None:
+                self._faults.run(OBSERVING, self._watch.observer.first_batches, device, maps[0], maps[1])
+
+    def analyze(self, traced: TracedStep) -> TraceResult:
+        """Snapshots, memory maps and timelines of every recorded device. Takes tens of milliseconds; never raises."""
+        result = TraceResult()
+        self._faults.run(TRACING, self._analyze, traced, result)
+        if self._settings.keep_profile and not traced.only_learn:
+            self._faults.run(PROFILES, self._keep_profile, traced)
+        return result
+
+    def _analyze(self, traced: TracedStep, result: TraceResult) -> None:
+        steps: list[Traced] = []
+        for trace in read_traces(traced.profile):
+            if trace.device in traced.facts:
+                start, end = self._parse_both(traced, trace.device)
+                steps.append(self._analyze_device(traced, between_maps(trace, start, end), result))
+        if traced.phase == "train" and self._watch.table is not None:
+            self._watch.batch_size = batch_size(steps, self._watch.table) or self._watch.batch_size
+
+    def _parse_both(self, traced: TracedStep, device: str) -> tuple[MemoryMap | None, MemoryMap | None]:
+        """A device's memory maps at the step's start and end."""
+        start, end = traced.start.get(device), traced.end.get(device)
+        return self._parse(start, device, traced.wall_time), self._parse(end, device, traced.wall_time)
+
+    def _parse(self, dump: bytes | None, device: str, wall_time: float) -> MemoryMap | None:
+        return None if dump is None else read_dump(dump, wall_time, self._capacities[device])
+
+    def _analyze_device(self, traced: TracedStep, trace: AllocationTrace, result: TraceResult) -> Traced:
+        """Add one device's results; return the owners of its chunks."""
+        observer = self._watch.observer
+        facts = traced.facts[trace.device]
+        if trace.start_map is None and self._maps.available(trace.device):
+            facts = dataclasses.replace(facts, notes=(*facts.notes, _MISSED_EVENTS))
+        facts = self._faults.run(OBSERVING, observer.recall, facts, trace) or facts
+        classifier = Classifier(trace, facts)
+        if not trace.missed:
+            self._faults.run(OBSERVING, observer.remember, trace, classifier.input_sizes)
+        if traced.only_learn:
+            return Traced(trace, None)
+        replay = None if trace.start_map is None else TraceReplay(trace, peak_event(trace))
+        snapshot = attribute(
+            trace,
+            facts,
+            step=traced.step,
+            phase=traced.phase,
+            wall_time=traced.wall_time,
+            capacity_bytes=self._capacities[trace.device],
+            classifier=classifier,
+            replay=replay,
+        )
+        result.snapshots.append(snapshot)
+        chunks = None if trace.missed else step_chunks(trace, classifier, traced.step, traced.phase)
+        if chunks is not None:
+            self._oom.remember(trace.device, chunks, facts)
+            self._faults.run(MAPS, self._add_map, trace, chunks, replay, result)
+        if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
+            kept = self._faults.run(TIMELINES, timeline, trace, facts, classifier, snapshot)
+            if kept is not None:
+                result.timelines.append(kept)
+        return Traced(trace, chunks, classifier.plans)
+
+    def _add_map(
+        self, trace: AllocationTrace, chunks: StepChunks, replay: TraceReplay | None, result: TraceResult
+    ) -> None:
+        """Add the memory map at the step's peak."""
+        ages = self._ages.get(trace.device, {})
+        self._ages[trace.device] = ages_after(ages, chunks)
+        if replay is not None:
+            result.maps.append(owned_map(replay.map, chunks, peak_event(trace), ages))
+
+    def failed_step(
+        self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
+    ) -> OwnedMap | None:
+        """The memory map at a failed allocation with owners from the trace of the same step.
+
+        Args:
+            traced: The step.
+            device: The device with the failed allocation.
+            memory_map: The memory map at the failure. Without it, the failure is assumed at the step's peak.
+            request: The failed allocation; it must fail in the replay as well.
+            now: Facts about the program now: the step may have made variables, such as the optimizer's slots.
+
+        Returns:
+            None if the trace does not lead to the failure.
+        """
+        trace = next((trace for trace in read_traces(traced.profile) if trace.device == device), None)
+        if trace is None:
+            return None
+        start, end = self._parse_both(traced, device)
+        trace = between_maps(trace, start, end if memory_map is None else memory_map)
+        if trace.start_map is None or trace.missed:
+            return None
+        event = peak_event(trace) if memory_map is None else len(trace) - 1
+        at_failure = TraceReplay(trace, event).map
+        if memory_map is None and (not request.requested_bytes or would_fit(at_failure, request.requested_bytes).fits):
+            return None
+        facts = self._watch.observer.recall(_facts_at_failure(traced, device, now), trace)
+        classifier = Classifier(trace, facts)
+        chunks = step_chunks(trace, classifier, traced.step, traced.phase)
+        table = self._watch.table
+        batch = None if table is None else batch_size([Traced(trace, chunks, classifier.plans)], table)
+        return OwnedMap(owned_map(at_failure, chunks, event, self._ages.get(device, {})), batch)
+
+    def _keep_profile(self, traced: TracedStep) -> None:
+        """Write the profile into the run, for TensorBoard's profiler tab."""
+        import tensorflow as tf
+
+        # The usual file name contains this machine's name.
+        directory = os.path.join(
+            self._settings.log_dir, "plugins", "profile", f"memory_{traced.phase}_step_{traced.step:08d}"
+        )
+        tf.io.gfile.makedirs(directory)
+        with tf.io.gfile.GFile(os.path.join(directory, "memory.xplane.pb"), "wb") as file:
+            file.write(traced.profile)
+
+
+def _facts_at_failure(traced: TracedStep, device: str, now: TraceFacts) -> TraceFacts:
+    """The facts of an interrupted step, including the variables that it made."""
+    facts = traced.facts[device]
+    known = {variable.name for variable in facts.variables}
+    made = [dataclasses.replace(one, start_address=None) for one in now.variables if one.name not in known]
+    return dataclasses.replace(facts, variables=(*facts.variables, *made), interrupted=traced.phase == "train")

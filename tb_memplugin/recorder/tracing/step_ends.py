@@ -1,0 +1,73 @@
+"""`StepEnds`: measures the pool and its largest free chunk at step end, as the overhead budget allows."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from tb_memplugin.importers.allocator.memory_dump import summarize_dump
+from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
+
+SHARE = 0.2
+"""Share of the overhead budget that memory maps at step end may cost."""
+
+
+class StepEnds:
+    """Selects the steps after which a map is read, and adds the figures to their samples.
+
+    The training's thread calls `due` and `read`, the background thread `measure`.
+
+    Args:
+        devices: Names of the recorded devices.
+        maps: Reads their maps.
+        buffer: Gets the figures.
+        overhead: Share of run time that recording may cost.
+        spend: Called with the seconds that a map cost, which reduce the budget for traces.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str],
+        maps: MemoryMaps,
+        buffer: SampleBuffer,
+        overhead: float,
+        spend: Callable[[float], None],
+    ) -> None:
+        self._devices = [device for device in devices if maps.available(device)]
+        self._maps = maps
+        self._buffer = buffer
+        self._share = SHARE * overhead
+        self._spend = spend
+        self._began = time.perf_counter()
+        self._spent_seconds = 0.0
+
+    def due(self) -> bool:
+        """Whether all maps so far cost at most their share of the run time."""
+        elapsed = time.perf_counter() - self._began
+        return bool(self._devices) and self._share > 0 and self._spent_seconds <= self._share * elapsed
+
+    def read(self) -> Mapping[str, bytes | None]:
+        """The current memory maps by device."""
+        began = time.perf_counter()
+        dumps = {device: self._maps.read(device) for device in self._devices}
+        self._count(time.perf_counter() - began)
+        return dumps
+
+    def measure(self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None]) -> None:
+        """Add the figures of maps to a step's sample.
+
+        Args:
+            row: The sample's number in the buffer.
+            in_use: Bytes in use of the sample by device. A map with other bytes in use is ignored: it was read at
+                another moment.
+            dumps: The maps from `read`.
+        """
+        began = time.thread_time()
+        for device, dump in dumps.items():
+            summary = None if dump is None else summarize_dump(dump)
+            if summary is not None and summary.in_use_bytes == in_use[device]:
+                self._buffer.measure(row, device, summary.pool_bytes, summary.largest_free_bytes)
+        self._count(time.thread_time() - began)
+
+    def _count(self, seconds: float) -> None:
+        self._spent_seconds += seconds
+        self._spend(seconds)

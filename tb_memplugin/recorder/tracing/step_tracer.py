@@ -1,0 +1,213 @@
+"""`StepTracer`: opens a profiler window for each step that the schedule selects."""
+
+import threading
+import time
+from collections.abc import Sequence
+
+from tb_memplugin.importers.allocator.oom_log import Request
+from tb_memplugin.model import MemoryMap, Phase
+from tb_memplugin.model.trace import TraceFacts
+from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.settings import Settings
+from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
+from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.observe.inputs import note_running_fit
+from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
+from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
+from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
+from tb_memplugin.recorder.tracing.schedule import TraceSchedule
+from tb_memplugin.recorder.tracing.step_analysis import TRACING, Dumps, StepAnalysis, TracedStep, TraceResult
+
+MAX_WAITING = 2
+"""Most profiles that wait for analysis. While so many wait, no step is traced; explicitly requested steps wait."""
+MAX_WAIT_SECONDS = 60.0
+"""Longest time that a requested step waits."""
+
+
+class StepTracer:
+    """Traces steps: the training's thread opens and closes windows, the background thread analyzes them.
+
+    The background thread calls `note_first_batches` and `work_through`, the training's thread all other methods.
+
+    Args:
+        settings: The recorder's settings.
+        devices: The recorded devices.
+        watch: The model that is trained.
+        faults: Reports faults.
+        oom: Gets the chunks of each step.
+        maps: Reads memory maps.
+
+    Attributes:
+        schedule: Selects the steps to trace.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        devices: Sequence[Device],
+        watch: LayerWatch,
+        faults: Faults,
+        oom: OomWatch,
+        maps: MemoryMaps,
+    ) -> None:
+        self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
+        self._analysis = StepAnalysis(settings, devices, watch, faults, oom, maps)
+        self._settings = settings
+        self._devices = tuple(device.name for device in devices)
+        self._watch = watch
+        self._faults = faults
+        self._maps = maps
+        self._window: ProfilerWindow | None = None
+        self._start: Dumps = {}
+        self._before_data: Dumps | None = None
+        self._phases_with_data: set[Phase] = set()
+        self._untraced_seconds: dict[Phase, float] = {}
+        self._began = time.perf_counter()
+        self._only_learn = False
+        self._opening_seconds = 0.0
+        self._room = threading.Semaphore(MAX_WAITING)
+        self._traces_before = 0
+        for device in self._devices:
+            if device.startswith("CPU") and maps.available(device) and settings.traces:
+                size = self._faults.run(OBSERVING, resource_handle_bytes, maps, device)
+                self._watch.observer.know_handles(device, size)
+
+    # --- the first batches of a phase ---------------------------------------------------------------------------------
+
+    def before_data(self, phase: Phase) -> None:
+        """Read the memory maps before a phase requests its first batch.
+
+        Always reads them for the first run of a phase, later as the overhead budget allows.
+        """
+        if not self._settings.traces:
+            return
+        self._faults.run(OBSERVING, note_running_fit)
+        if phase not in self._phases_with_data or self.schedule.affordable(time.perf_counter() - self._began):
+            self._phases_with_data.add(phase)
+            self._before_data = self._read_maps_at_cost()
+
+    def first_batches(self) -> tuple[Dumps, Dumps] | None:
+        """The memory maps before and after the first batches of a phase, once after `before_data`."""
+        before, self._before_data = self._before_data, None
+        return None if before is None else (before, self._read_maps_at_cost())
+
+    def note_first_batches(self, before: Dumps, after: Dumps) -> None:
+        """Note the chunks that only the later maps have as batches."""
+        self._analysis.note_first_batches(before, after)
+
+    def read_maps(self) -> Dumps:
+        """The current memory maps."""
+        return {device: self._maps.read(device) for device in self._devices}
+
+    def _read_maps_at_cost(self) -> Dumps:
+        """The current memory maps; their cost counts as overhead."""
+        began = time.perf_counter()
+        dumps = self.read_maps()
+        self.schedule.cost(time.perf_counter() - began)
+        return dumps
+
+    # --- windows ------------------------------------------------------------------------------------------------------
+
+    @property
+    def tracing(self) -> bool:
+        """Whether the current step is traced."""
+        return self._window is not None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether a function was traced since the step began."""
+        return self._watch.observer.traces != self._traces_before
+
+    def begin(self, step: int, phase: Phase) -> None:
+        """Open a window if the schedule selects this step."""
+        self._traces_before = self._watch.observer.traces
+        if not self._devices or self._faults.stopped(TRACING):
+            return
+        wish = self.schedule.wants(phase, step, time.perf_counter() - self._began)
+        timeout = 0.0 if self._settings.trace_steps is None else MAX_WAIT_SECONDS
+        if wish is None or not self._room.acquire(timeout=timeout):
+            return
+        self._only_learn = wish == "learn"
+        self._faults.run(TRACING, self._open)
+        if self._window is None:
+            self._room.release()
+
+    def _open(self) -> None:
+        began = time.perf_counter()
+        try:
+            self._faults.run(OBSERVING, self._watch.observer.begin_window)
+            self._window = ProfilerWindow()
+            # Read just after the profiler starts and just before it stops, so that no event between them is missed.
+            self._start = self.read_maps()
+            self._opening_seconds = time.perf_counter() - began
+        except ProfilerBusyError:
+            # Not a fault: the user profiles this step. Later steps are traced again.
+            for device in self._devices[:1]:
+                self._faults.run(OBSERVING, self._watch.observer.end_window, device)
+            self._faults.stop(
+                "step tracing while another profiler runs",
+                "only one profiler can run in a process, so these steps are not traced",
+            )
+
+    def end(self, step: int, phase: Phase, wall_time: float, seconds: float, peak_bytes: int) -> TracedStep | None:
+        """Close the window, if one is open, and return the traced step.
+
+        Args:
+            step, phase, wall_time: Of the step.
+            seconds: Its duration.
+            peak_bytes: Its peak.
+        """
+        window, self._window = self._window, None
+        if window is None:
+            self._note_untraced(phase, seconds, peak_bytes)
+            return None
+        began = time.perf_counter()
+        start, end = self._start, self.read_maps()
+        profile = self._close(window)
+        facts = {
+            device: self._faults.run(OBSERVING, self._watch.observer.end_window, device) or TraceFacts()
+            for device in self._devices
+        }
+        cost = self._opening_seconds + time.perf_counter() - began
+        if self._only_learn:
+            self.schedule.record_cost(phase, cost)
+        else:
+            slower = max(0.0, seconds - self._untraced_seconds.get(phase, seconds))
+            self.schedule.traced(phase, peak_bytes, cost + slower)
+        if profile is None:
+            self._room.release()
+            return None
+        return TracedStep(step, phase, wall_time, profile, facts, start, end, self._only_learn)
+
+    def _close(self, window: ProfilerWindow) -> bytes | None:
+        # Without Faults.run: an open window must be closed even if the background thread stopped tracing meanwhile.
+        try:
+            return window.stop()
+        except Exception as error:
+            self._faults.stop(TRACING, f"{type(error).__name__}: {error}")
+            return None
+
+    def _note_untraced(self, phase: Phase, seconds: float, peak_bytes: int) -> None:
+        if self.compiled:
+            self.schedule.compiled(phase)  # its duration says nothing about later steps
+            return
+        before = self._untraced_seconds.get(phase, seconds)
+        self._untraced_seconds[phase] = before + 0.2 * (seconds - before)
+        self.schedule.step_done(phase, peak_bytes)
+
+    # --- analysis -----------------------------------------------------------------------------------------------------
+
+    def work_through(self, traced: TracedStep) -> TraceResult:
+        """Analyze a traced step and count the cost as overhead."""
+        began = time.thread_time()
+        result = self._analysis.analyze(traced)
+        self.schedule.cost(time.thread_time() - began)
+        self._room.release()
+        return result
+
+    def failed_step(
+        self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
+    ) -> OwnedMap | None:
+        """The memory map at a failed allocation with its owners; see `StepAnalysis.failed_step`."""
+        return self._analysis.failed_step(traced, device, memory_map, request, now)

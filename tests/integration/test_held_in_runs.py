@@ -1,0 +1,91 @@
+"""What Python holds in real trainings: tensors that are kept are told from data and constants, and who keeps them; and
+what a persistent tape keeps is saved for the backward pass.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+CHILD = pathlib.Path(__file__).parent / "held_child.py"
+ROOT = CHILD.parent.parent.parent
+RESULT = 256 * 512 * 4
+"""Bytes of one result of the model."""
+SAVED = 4 * 8 * RESULT
+"""Bytes that four layers of a batch eight times as large save."""
+
+
+def run(scenario: str, directory: pathlib.Path) -> Any:
+    done = subprocess.run(
+        [sys.executable, str(CHILD), scenario, str(directory)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("scenario", "holder"),
+    [
+        ("results_in_a_list", "list `history` in module __main__"),
+        ("results_of_a_function", "list in attribute `outputs` of Evaluator"),
+        ("fit_on_tensors", "list in attribute `kept` of Keeper"),
+    ],
+)
+def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(
+    scenario: str, holder: str, tmp_path: pathlib.Path
+) -> None:
+    answer = run(scenario, tmp_path)
+    for snapshot in answer["snapshots"]:
+        kept = [group for group in snapshot["groups"] if group["shape"] == [256, 512]]
+        # A kept tensor of each step before, and perhaps the traced one's.
+        assert snapshot["step"] <= sum(group["count"] for group in kept) <= snapshot["step"] + 1
+        assert sum(group["bytes"] for group in kept) == sum(group["count"] for group in kept) * RESULT
+        assert snapshot["categories"]["held_tensors"] >= sum(group["bytes"] for group in snapshot["groups"])
+    assert max(answer["snapshots"][-1]["groups"], key=lambda group: group["bytes"])["held_by"] == holder
+    (finding,) = answer["findings"]
+    assert "largest growth: held tensors, " in finding and f"kept alive by {holder}" in finding
+    assert answer["notes"] == []
+
+
+def test_data_tensors_of_fit_and_of_its_validation_are_inputs(tmp_path: pathlib.Path) -> None:
+    answer = run("fit_on_tensors", tmp_path)
+    data = 4 * 60 * 32 * 512 * 4
+    for snapshot in answer["snapshots"]:
+        assert snapshot["categories"]["inputs"] >= data
+        assert [1920, 512] not in [group["shape"] for group in snapshot["groups"]]
+
+
+@pytest.mark.parametrize(("scenario", "data"), [("batch_of_a_loop", 61 * RESULT), ("batch_of_tensors", 4 * RESULT)])
+def test_batches_of_a_loop_are_inputs(scenario: str, data: int, tmp_path: pathlib.Path) -> None:
+    answer = run(scenario, tmp_path)
+    last = answer["snapshots"][-1]
+    assert last["categories"]["inputs"] >= data
+    assert last["categories"].get("held_tensors", 0) < RESULT
+    assert answer["findings"] == []
+
+
+def test_a_captured_constant_is_other_state(tmp_path: pathlib.Path) -> None:
+    last = run("captured_constant", tmp_path)["snapshots"][-1]
+    assert last["categories"]["other_state"] >= 4 * RESULT
+    assert last["categories"]["inputs"] >= RESULT
+    assert last["categories"].get("held_tensors", 0) < RESULT
+
+
+@pytest.mark.parametrize(
+    "scenario", ["tape_graph", "persistent_graph", "persistent_inside", "persistent_eager", "persistent_eager_inside"]
+)
+def test_what_a_persistent_tape_keeps_is_saved_for_the_backward_pass(scenario: str, tmp_path: pathlib.Path) -> None:
+    for snapshot in run(scenario, tmp_path)["snapshots"]:
+        assert snapshot["saved"] == SAVED
+        # At the peak, the backward pass of a graph may have used some up; an eager tape that persists keeps all.
+        left = SAVED if scenario.startswith("persistent_eager") else SAVED // 2
+        assert snapshot["categories"]["activations"] >= left

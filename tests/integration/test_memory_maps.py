@@ -1,0 +1,219 @@
+"""The allocator's memory map, read from real TensorFlow: against its statistics, its own dump, and for what it costs.
+
+These are the tests that a version of TensorFlow passes before it is listed in `recorder/native/builds.py`.
+"""
+
+import concurrent.futures
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from child import run_child
+
+from tb_memplugin.importers.allocator.memory_dump import read_dump
+
+START = """
+import gc, os, threading, time
+import tensorflow as tf
+from tb_memplugin.importers.allocator.memory_dump import read_dump, summarize_dump
+from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+tf.config.list_logical_devices()
+said = []
+def in_use(): return tf.config.experimental.get_memory_info("CPU:0")["current"]
+def best(action, times=40):
+    def timed():
+        began = time.perf_counter(); action(); return time.perf_counter() - began
+    return min(timed() for _ in range(times))
+"""
+
+TRAINING = (
+    START
+    + """
+import keras, numpy as np
+maps = MemoryMaps(["CPU:0"], said.append)
+first = maps.read("CPU:0")
+keras.utils.set_random_seed(1)
+layers = [keras.layers.Conv2D(8 * n, 3, padding="same", activation="relu") for n in range(1, 5)]
+model = keras.Sequential([keras.Input((16, 16, 3)), *layers, keras.layers.Flatten(), keras.layers.Dense(10)])
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+data = tf.data.Dataset.from_tensor_slices((np.ones((64, 16, 16, 3), "float32"), np.zeros(64, "int64"))).repeat(20)
+stop = threading.Event()
+def churn():
+    while not stop.is_set():
+        kept = [tf.zeros([n, 100]) for n in range(1, 40)]; del kept[::2]
+counts = {"read": 0, "agreed": 0, "torn": 0, "steps": 0}
+def watch():
+    while not stop.is_set():
+        before = in_use(); data = maps.read("CPU:0"); after = in_use()
+        if data is None: continue
+        counts["read"] += 1
+        counts["torn"] += not read_dump(data, 0.0).complete
+        counts["agreed"] += summarize_dump(data).in_use_bytes in (before, after)
+        time.sleep(0.002)
+threads = [threading.Thread(target=target) for target in (churn, watch, watch)]
+[thread.start() for thread in threads]
+class Steps(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        data = maps.read("CPU:0")
+        counts["torn"] += data is not None and not read_dump(data, 0.0).complete
+        counts["steps"] += data is not None
+model.fit(data.batch(8).prefetch(2), verbose=0, callbacks=[Steps()])
+stop.set(); [thread.join() for thread in threads]
+del data; gc.collect(); time.sleep(0.5)
+quiet, kept = [], []
+for n in range(200):
+    kept.append(tf.zeros([n % 17 + 1, 333])); del kept[::5]
+    data = maps.read("CPU:0")
+    quiet.append(summarize_dump(data).in_use_bytes - in_use())
+pid = os.fork()
+if pid == 0:
+    os._exit(0 if maps.read("CPU:0") is None and not maps.available("CPU:0") else 1)
+child = os.waitpid(pid, 0)[1]
+answer({"said": said, "counts": counts, "quiet": quiet, "child": child,
+        "first_is_none": first is None, "version": tf.__version__})
+"""
+)
+
+COST = (
+    START
+    + """
+import ctypes
+from tb_memplugin.recorder.native import framework
+maps = MemoryMaps(["CPU:0"], said.append)
+held = [tf.zeros([n % 97 + 1, 11]) for n in range(1500)][::2] + [tf.zeros([n % 91 * 3 + 1, 11]) for n in range(300)]
+data = maps.read("CPU:0")
+chunks = summarize_dump(data).chunks
+def resident(): return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+costs = {"read": best(lambda: maps.read("CPU:0")), "read_dump": best(lambda: read_dump(data, 0.0)),
+         "set up": best(lambda: MemoryMaps(["CPU:0"], said.append), 5) * chunks / 1000}
+for _ in range(500): maps.read("CPU:0")
+before = resident()
+for _ in range(20_000): maps.read("CPU:0")
+grown = resident() - before
+# How much of the space for the returned object TensorFlow fills, the rest keeps its pattern.
+space = ctypes.create_string_buffer(b"\\xa5" * framework.OBJECT_BYTES, framework.OBJECT_BYTES)
+library = maps._framework
+library._record(ctypes.addressof(space), maps._allocators["CPU:0"])
+used = len(space.raw.rstrip(b"\\xa5"))
+library._destroy(ctypes.addressof(space))
+answer({"said": said, "chunks": chunks, "bytes": len(data), "grown": grown, "used": used, "version": tf.__version__,
+        "ms_per_1000": {name: seconds * 1e6 / chunks for name, seconds in costs.items()}})
+"""
+)
+
+OOM = """
+import os
+os.environ["TF_BFC_MEMORY_DUMP"] = sys.argv[1] + "/dump"
+""" + (
+    START
+    + """
+maps = MemoryMaps(["CPU:0"], said.append)
+held = [tf.zeros([1000 * n], tf.uint8) for n in range(1, 400)]; del held[3::7]
+shape, value = tf.constant([1 << 40], tf.int64), tf.constant(0, tf.uint8)  # kept: inputs are chunks as well
+def fail():
+    try: tf.raw_ops.Fill(dims=shape, value=value)
+    except tf.errors.ResourceExhaustedError: pass
+def dumps(): return [name for name in os.listdir(sys.argv[1]) if name.startswith("dump_")]
+thread = threading.Thread(target=fail); thread.start()
+while not dumps() and thread.is_alive(): time.sleep(0.005)
+time.sleep(0.2)
+waiting = thread.is_alive()
+during = maps.read("CPU:0")
+thread.join()
+after = maps.read("CPU:0")
+for name, data in (("during", during), ("after", after)): open(sys.argv[1] + "/" + name, "wb").write(data)
+answer({"said": said, "waiting": waiting})
+"""
+)
+
+OFF = (
+    START
+    + """
+os.environ.update(json.loads(sys.argv[1]))
+maps = MemoryMaps(["CPU:0"], said.append)
+answer({"said": said, "none": maps.read("CPU:0") is None, "available": maps.available("CPU:0")})
+"""
+)
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+FALLBACK = "Chunk sizes are rounded requests instead."
+
+
+def test_the_map_agrees_with_the_statistics_during_and_after_training() -> None:
+    told = run_child(TRAINING, environment=NO_GPU)
+    counts = told["counts"]
+    print(f"TensorFlow {told['version']}: {counts}")
+    assert told["said"] == []
+    # WHILE other threads allocate, each map is one instant: its chunks sum to its own statistics
+    assert counts["read"] > 50 and counts["steps"] > 50 and counts["torn"] == 0
+    # and it is the instant of the read
+    assert counts["agreed"] > 0
+    # WHEN nothing else runs, chunks in use and TensorFlow's statistics are equal, every time
+    assert told["quiet"] == [0] * 200
+    # A forked child does not read
+    assert told["child"] == 0
+
+
+def test_reading_costs_little_and_leaks_nothing() -> None:
+    told = run_child(COST, environment=NO_GPU)
+    costs = ", ".join(f"{name} {value:.3f} ms" for name, value in told["ms_per_1000"].items())
+    print(
+        f"TensorFlow {told['version']}: {told['chunks']} chunks in {told['bytes']} bytes; per 1,000 chunks: {costs}; "
+        f"RSS after 20,000 reads {told['grown']:+d} bytes; MemoryDump fills {told['used']} bytes"
+    )
+    assert told["said"] == [] and told["chunks"] > 1000
+    assert told["ms_per_1000"]["read"] <= 1
+    assert told["ms_per_1000"]["read_dump"] <= 2  # 1 on a machine that is not busy
+    # One leaked map would be 40 KB: 800 MB in all
+    assert told["grown"] < 4 << 20
+    assert told["used"] <= 128
+
+
+def test_the_map_is_tensorflows_own_dump_of_a_failed_allocation(tmp_path: pathlib.Path) -> None:
+    told = run_child(OOM, str(tmp_path), environment=NO_GPU)
+    assert told["said"] == [] and told["waiting"]
+    dumps = sorted(path for path in tmp_path.iterdir() if path.name.startswith("dump_"))
+    truth = read_dump(dumps[0].read_bytes(), 0.0)
+    assert truth.complete and len(truth) > 300
+    for name in ("during", "after"):
+        # Nothing is allocated or freed between the failure and the read: every chunk is the same
+        found = read_dump((tmp_path / name).read_bytes(), 0.0)
+        for column in ("address", "bytes", "state", "requested_bytes", "region_address", "region_bytes"):
+            assert np.array_equal(getattr(found, column), getattr(truth, column)), (name, column)
+        assert (found.in_use_bytes, found.pool_bytes) == (truth.in_use_bytes, truth.pool_bytes)
+
+
+@pytest.fixture(scope="module")
+def refusals() -> dict[str, Any]:
+    """What children say whose allocator or environment does not allow reading."""
+    plain = {**NO_GPU, "TF_CPU_ALLOCATOR_USE_BFC": "0"}
+    cases = {
+        "plain": (plain, {}),
+        # The variable came too late: TensorFlow has made another allocator already.
+        "late": (plain, {"TF_CPU_ALLOCATOR_USE_BFC": "1"}),
+        "switch": ({**NO_GPU, "TB_MEMPLUGIN_MEMORY_MAP": "0"}, {}),
+    }
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        answers = {
+            name: pool.submit(run_child, OFF, json.dumps(late), environment=environment)
+            for name, (environment, late) in cases.items()
+        }
+        return {name: answer.result() for name, answer in answers.items()}
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("plain", "the plain CPU allocator has none (TF_CPU_ALLOCATOR_USE_BFC is not set)"),
+        ("late", "not a BFC allocator"),
+        ("switch", "TB_MEMPLUGIN_MEMORY_MAP=0 is set"),
+    ],
+)
+def test_where_it_cannot_be_read_it_is_off_and_says_why_once(refusals: dict[str, Any], case: str, reason: str) -> None:
+    told = refusals[case]
+    assert told["none"] and not told["available"]
+    assert len(told["said"]) == 1 and reason in told["said"][0] and told["said"][0].endswith(FALLBACK)
+    assert told["said"][0].startswith("Not reading the memory map of CPU:0: ")
+    print(told["said"][0])

@@ -1,0 +1,224 @@
+"""How long a recorder holds on to anything: what is readable when, and what is left of it after the training."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+from child import BFC, run_child
+
+import tb_memplugin
+
+MODEL = """
+import gc, os, threading, weakref
+import keras, numpy as np, tensorflow as tf, tb_memplugin
+from tb_memplugin.recorder.base import background
+from tb_memplugin.recorder import recording
+original_call = keras.layers.Layer.__call__
+def make_model():
+    model = keras.Sequential([
+        keras.Input((8,)), keras.layers.Dense(16, name="hidden"), keras.layers.Dense(4, name="logits")
+    ], name="net")
+    model.compile("adam", "mse")
+    return model
+def wrapped(): return keras.layers.Layer.__call__ is not original_call
+x, y = np.zeros((64, 8), "float32"), np.zeros((64, 4), "float32")
+"""
+
+NO_TICKS = "\nrecording.FLUSH_SECONDS = 3600.0\n"
+"""Nothing is written because time passes."""
+
+
+@pytest.mark.parametrize(
+    ("call", "phase", "steps"),
+    [
+        ("model.evaluate(x, y, batch_size=16, verbose=0, callbacks=[callback])", 1, 4),
+        ("model.predict(x, batch_size=16, verbose=0, callbacks=[callback])", 2, 4),
+        ("model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])", 0, 4),
+    ],
+)
+def test_another_process_reads_the_run_as_soon_as_the_call_has_returned(
+    tmp_path: pathlib.Path, call: str, phase: int, steps: int
+) -> None:
+    code = f"""
+import sys
+{MODEL}{NO_TICKS}
+model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1])
+{call}
+print("returned", flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "run")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2"},
+    ) as training:
+        assert training.stdout is not None and training.stdout.readline() == b"returned\n"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            runs = tb_memplugin.load(tmp_path) if (tmp_path / "run" / "memory").exists() else {}
+            if "run" in runs and len(runs["run"].samples) == steps:
+                break
+            time.sleep(0.05)
+        training.kill()
+    assert runs["run"].samples.phase.tolist() == [phase] * steps
+    assert runs["run"].layer_tables[-1].layers[-1].path == "net/logits"
+
+
+def test_no_end_of_a_phase_waits_for_the_background(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + NO_TICKS
+        + """
+waits, wait = [], background._Thread.wait
+def noted(self, timeout):
+    waits.append(timeout)
+    return wait(self, timeout)
+background._Thread.wait = noted
+busy, released = threading.Event(), threading.Event()
+def job(): busy.set(); released.wait()
+background._thread.submit(job)
+busy.wait()
+model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1])
+for _ in range(3):
+    model.fit(x, y, batch_size=16, verbose=0, validation_data=(x, y), callbacks=[callback])
+model.evaluate(x, y, batch_size=16, verbose=0, callbacks=[callback])
+model.predict(x, batch_size=16, verbose=0, callbacks=[callback])
+before = len(waits), os.path.exists(os.path.join(sys.argv[1], "memory"))
+released.set()
+callback._recorder.flush()
+run = tb_memplugin.load(os.path.dirname(sys.argv[1]))["run"]
+answer({"before": before, "flush": len(waits), "samples": len(run.samples),
+        "bytes": [layer.output_bytes for layer in run.layer_tables[-1].layers]})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    # GIVEN a background thread that is busy WHEN five calls of fit, evaluate and predict end THEN none of them waited
+    assert told["before"] == [0, False]
+    # AND `flush` does, after which everything is in the file, also what a trace told of the layers' sizes.
+    assert told["flush"] == 1
+    assert told["samples"] == 3 * (4 + 4) + 4 + 4
+    assert told["bytes"][-1] == 16 * 4 * 4
+
+
+def test_layers_are_observed_while_a_call_runs_and_not_after_it(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 6])
+during, after = [], []
+class Look(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None): during.append(wrapped())
+    def on_test_batch_begin(self, batch, logs=None): during.append(wrapped())
+    def on_predict_batch_begin(self, batch, logs=None): during.append(wrapped())
+callbacks = [callback, Look()]
+model.fit(x, y, batch_size=16, verbose=0, validation_data=(x, y), callbacks=callbacks); after.append(wrapped())
+model.evaluate(x, y, batch_size=16, verbose=0, callbacks=callbacks); after.append(wrapped())
+model.predict(x, batch_size=16, verbose=0, callbacks=callbacks); after.append(wrapped())
+model.compile("sgd", "mse")
+model.fit(x, y, batch_size=16, verbose=0)  # its functions are traced unseen
+model.fit(x, y, batch_size=16, verbose=0, callbacks=callbacks); after.append(wrapped())
+with tb_memplugin.MemoryRecorder(sys.argv[1] + "_own", model) as recorder:
+    with recorder.step(0): model(x[:4])
+    recorder._pause(); after.append(wrapped())
+    with recorder.step(1): during.append(wrapped())
+after.append(wrapped())
+answer({"during": during, "after": after})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    assert all(told["during"]) and len(told["during"]) == 4 + 4 + 4 + 4 + 4 + 1
+    assert not any(told["after"]) and len(told["after"]) == 6
+    snapshots = {snapshot.step: snapshot for snapshot in tb_memplugin.load(tmp_path)["run"].snapshots}
+    for step in (2, 6):
+        saved = {row.layer for row in snapshots[step].saved_for_backward}
+        assert saved & {"net/hidden", "net/logits"}, step
+
+
+def test_an_evaluation_inside_a_training_that_is_not_recorded_leaves_it_its_functions(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1])
+class Evaluate(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.evaluate(x, y, batch_size=16, verbose=0, callbacks=[callback])
+model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[Evaluate()])
+answer({"wrapped": wrapped()})
+"""
+    )
+    assert run_child(code, str(tmp_path / "run"))["wrapped"] is False
+    assert tb_memplugin.load(tmp_path)["run"].samples.phase.tolist() == [1] * 8
+
+
+def test_a_recorder_that_is_dropped_writes_everything_and_makes_way_for_the_next(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + NO_TICKS
+        + """
+model = make_model()
+for _ in range(3):
+    model.fit(x, y, batch_size=16, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])
+def interrupted():
+    recorder = tb_memplugin.MemoryRecorder(sys.argv[1] + "_own", model)
+    recorder.begin_step(0); model(x); recorder.begin_step(1); model(x)
+interrupted()
+gc.collect()
+background.wait()
+answer({"wrapped": wrapped(), "files": sorted(name for name in os.listdir("/proc/self/fd")),
+        "own": tb_memplugin.load(os.path.dirname(sys.argv[1]))["run_own"].samples.step.tolist()})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert len(run.sessions) == 3 and run.workers == ("",)
+    assert run.samples.step.tolist() == list(range(12))
+    assert told["own"] == [0, 1]
+    assert told["wrapped"] is False
+
+
+MANY = (
+    MODEL
+    + """
+count, new_models = int(sys.argv[2]), sys.argv[3] == "new"
+def resident_bytes():
+    with open("/proc/self/statm") as file: return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+models, figures, model = weakref.WeakSet(), [], None if new_models else make_model()
+def once(number):
+    used = make_model() if new_models else model
+    models.add(used)
+    callback = tb_memplugin.MemoryCallback(os.path.join(sys.argv[1], str(number)))
+    used.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+for number in range(count):
+    once(number)
+    if number % (count // 10) == count // 10 - 1:
+        background.wait(); gc.collect()
+        figures.append([resident_bytes(), len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")),
+                        len(models), wrapped()])
+answer(figures)
+"""
+)
+
+
+def test_two_hundred_recordings_in_one_process_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
+    figures = run_child(MANY, str(tmp_path), "200", "same", timeout=280)
+    # Threads and files are the same after 20 recordings and after 200; nothing is wrapped.
+    assert {tuple(row[1:]) for row in figures} == {(figures[0][1], figures[0][2], 1, False)}
+    # Memory does not grow: of the second hundred recordings, none leaves more than TensorFlow's own profiler does.
+    assert (figures[-1][0] - figures[4][0]) / 100 < 150_000, figures
+    # Each of them is a complete run.
+    runs = tb_memplugin.load(tmp_path)
+    assert len(runs) == 200
+    assert {tuple(run.samples.step.tolist())[-4:] for run in runs.values()} == {
+        tuple(range(4 * at, 4 * at + 4)) for at in range(200)
+    }
+
+
+def test_recordings_of_new_models_keep_none_of_them(tmp_path: pathlib.Path) -> None:
+    figures = run_child(MANY, str(tmp_path), "20", "new", timeout=280)
+    assert {tuple(row[1:]) for row in figures} == {(figures[0][1], figures[0][2], 0, False)}

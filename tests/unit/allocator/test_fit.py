@@ -1,0 +1,106 @@
+"""The allocator's rules on hand-made maps, and against a small model of the allocator."""
+
+import dataclasses
+import json
+
+import fit_cases
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from reading_cases import MIB, make_map
+
+from tb_memplugin.allocator import fit as bfc
+from tb_memplugin.model import FREE, IN_USE
+
+MAP = make_map(3, capacity=16 * MIB)
+
+
+def test_bins_are_powers_of_two_times_256() -> None:
+    sizes = {1: 256, 256: 256, 511: 256, 512: 512, 1000: 512, MIB: MIB, 1 << 40: 256 << 20}
+    assert {size: bfc.bin_bytes(size) for size in sizes} == sizes
+    assert [(found.bin_bytes, found.chunks, found.free_bytes) for found in bfc.free_bins(MAP)] == [
+        (2 * MIB, 1, 2 * MIB),
+        (4 * MIB, 1, 6 * MIB),
+    ]
+
+
+def test_smallest_sufficient_chunk_is_taken_and_split_if_twice_as_large() -> None:
+    exact = bfc.would_fit(MAP, 2 * MIB)
+    assert (exact.fits, exact.chunk_bytes, exact.allocated_bytes) == (True, 2 * MIB, 2 * MIB)
+    split = bfc.would_fit(MAP, MIB)
+    assert (split.chunk_bytes, split.allocated_bytes) == (2 * MIB, MIB)
+    whole = bfc.would_fit(MAP, 2 * MIB + 1)
+    assert (whole.rounded_bytes, whole.chunk_bytes, whole.allocated_bytes) == (2 * MIB + 256, 6 * MIB, 2 * MIB + 256)
+    unsplit = bfc.would_fit(MAP, 4 * MIB)
+    assert (unsplit.chunk_bytes, unsplit.allocated_bytes) == (6 * MIB, 6 * MIB)
+    assert "does not split it" in unsplit.reason
+
+
+def test_request_without_a_large_enough_chunk_fits_only_if_the_pool_can_grow() -> None:
+    assert bfc.would_fit(MAP, 6 * MIB + 1).fits is False
+    growing = dataclasses.replace(MAP, capacity_bytes=24 * MIB)
+    assert bfc.would_fit(growing, 8 * MIB).fits is True
+    assert bfc.would_fit(growing, 8 * MIB + 1).fits is False
+    assert bfc.would_fit(dataclasses.replace(MAP, capacity_bytes=None), 7 * MIB).fits is None
+
+
+def test_only_a_gpus_allocator_returns_free_regions_first() -> None:
+    idle = dataclasses.replace(MAP, state=np.asarray([IN_USE, IN_USE, FREE, FREE, FREE]), in_use_bytes=4 * MIB)
+    assert bfc.would_fit(idle, 12 * MIB).fits is False
+    assert bfc.would_fit(dataclasses.replace(idle, device="GPU:0"), 12 * MIB).fits is True
+    assert bfc.would_fit(dataclasses.replace(idle, device="GPU:0"), 12 * MIB + 1).fits is False
+
+
+def test_incomplete_map_never_excludes_a_fit() -> None:
+    partial = dataclasses.replace(MAP, complete=False, in_use_bytes=6 * MIB)
+    assert bfc.would_fit(partial, 6 * MIB).fits is True
+    assert bfc.would_fit(partial, 7 * MIB).fits is None
+    assert bfc.would_fit(partial, 9 * MIB).fits is False
+
+
+def test_verdict_follows_from_the_total_free_bytes() -> None:
+    assert bfc.verdict(MAP, 8 * MIB)[0] == "fragmentation"
+    assert bfc.verdict(MAP, 8 * MIB + 1)[0] == "capacity"
+    grown = dataclasses.replace(MAP, capacity_bytes=20 * MIB)
+    assert bfc.verdict(grown, 12 * MIB)[0] == "fragmentation"
+    # The limit allows it but the device refused: the remainder of the limit is not free.
+    refused, reason = bfc.verdict(dataclasses.replace(MAP, capacity_bytes=64 * MIB), 12 * MIB)
+    assert refused == "capacity" and "another process holds that memory" in reason
+    assert bfc.verdict(dataclasses.replace(MAP, pool_bytes=None), MIB)[0] is None
+
+
+def test_single_chunks_between_free_ones_are_blocking() -> None:
+    (pin,) = bfc.blocking_chunks(MAP)
+    assert (pin.owner, pin.chunks, pin.bytes, pin.joined_bytes) == (1, 1, 4 * MIB, 12 * MIB)
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.booleans()), min_size=1, max_size=20), st.integers(1, 20_000))
+def test_request_fits_if_a_search_through_all_chunks_finds_one(blocks: list[tuple[int, bool]], asked: int) -> None:
+    sizes = np.asarray([256 * units for units, _ in blocks])
+    used = np.asarray([IN_USE if taken else FREE for _, taken in blocks])
+    count, total = len(sizes), int(sizes.sum())
+    taken = dataclasses.replace(
+        MAP,
+        address=np.cumsum(sizes) - sizes,
+        bytes=sizes,
+        state=used,
+        requested_bytes=sizes,
+        owner=np.full(count, -1),
+        source=np.zeros(count, np.int64),
+        since=np.zeros(count, np.int64),
+        region=np.zeros(count, np.int64),
+        pool_bytes=total,
+        capacity_bytes=total,
+        in_use_bytes=int(sizes[used == IN_USE].sum()),
+    )
+    fit = bfc.would_fit(taken, asked)
+    free = [256 * units for units, in_use in blocks if not in_use]
+    assert fit.fits == any(size >= asked for size in free)
+    if fit.fits:
+        assert fit.chunk_bytes == min(size for size in free if size >= asked)
+        assert asked <= fit.allocated_bytes <= fit.chunk_bytes
+
+
+def test_page_gives_the_same_answers() -> None:
+    # GIVEN the answers that frontend/src/model/fit.test.ts compares with the page's
+    assert json.loads(fit_cases.FILE.read_text(encoding="utf-8")) == fit_cases.golden(), "run tests/fit_cases.py"

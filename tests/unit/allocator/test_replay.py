@@ -1,0 +1,291 @@
+"""The part of a trace between two memory maps, and its replay."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from map_cases import PlainAllocator, Region, free_regions
+from trace_cases import Recorder
+
+from tb_memplugin.allocator.replay import TraceReplay, between_maps
+from tb_memplugin.attribution.classifier import Classifier
+from tb_memplugin.attribution.ledger import attribute, peak_event
+from tb_memplugin.attribution.memory_map import owned_map
+from tb_memplugin.attribution.step_chunks import step_chunks
+from tb_memplugin.attribution.timeline import timeline
+from tb_memplugin.model import IN_USE, MemoryMap, Replay
+from tb_memplugin.model.trace import AllocationTrace, TraceFacts, VariableFact
+
+KIB = 1024
+BASE = 0x7F00_0000_0040
+STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 9000), st.integers(0, 1000)), max_size=40)
+"""Whether to allocate, what to request, which chunk to free."""
+
+
+class Traced:
+    """An allocator that records every change as an event."""
+
+    def __init__(self, *regions: Region) -> None:
+        self.allocator = PlainAllocator(*regions)
+        self.events = Recorder()
+        self.live: list[int] = []
+
+    def allocate(self, requested: int) -> int | None:
+        found = self.allocator.allocate(requested)
+        if found is None:
+            return None
+        address, size = found
+        self.events.event(1, address, requested, "op", "output", allocated=size)
+        self.live.append(address)
+        return address
+
+    def free(self, address: int) -> None:
+        self.live.remove(address)
+        self.events.event(-1, address, 0, allocated=self.allocator.free(address))
+
+    def run(self, steps: list[tuple[bool, int, int]]) -> None:
+        for allocates, requested, number in steps:
+            if allocates:
+                self.allocate(requested)
+            elif self.live:
+                self.free(self.live[number % len(self.live)])
+
+    def map(self) -> MemoryMap:
+        return self.allocator.map()
+
+
+def complete(replay: Replay) -> bool:
+    return replay.addresses == replay.of_addresses and replay.chunks == replay.of_chunks
+
+
+def step_with_neighbors() -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
+    """Three events before the first map, four between the maps, two after."""
+    step = Traced((BASE, 64 * KIB))
+    kept, freed = step.allocate(1000), step.allocate(5000)
+    step.allocate(300)
+    start = step.map()
+    assert kept is not None and freed is not None
+    step.allocate(700)
+    step.free(freed)
+    step.allocate(2000)
+    step.allocate(1100)
+    end = step.map()
+    step.free(kept)
+    step.allocate(20_000)
+    return step.events.trace(), start, end
+
+
+def test_events_before_the_first_and_after_the_second_map_are_left_out() -> None:
+    trace, start, end = step_with_neighbors()
+    part = between_maps(trace, start, end)
+    assert part.time_ps.tolist() == trace.time_ps[3:7].tolist()
+    assert part.start_in_use == start.in_use_bytes == int(trace.in_use[2])
+    assert part.start_map is start and part.end_map is end
+    replay = TraceReplay(part, -1).check
+    assert replay == Replay(3, 3, len(end), len(end), int(part.in_use.max()))
+
+
+@pytest.mark.parametrize("missing", range(3, 7))
+def test_a_trace_that_misses_an_event_between_the_maps_has_no_maps(missing: int) -> None:
+    trace, start, end = step_with_neighbors()
+    kept = np.arange(len(trace)) != missing
+    columns = {
+        field.name: getattr(trace, field.name)[kept]
+        for field in dataclasses.fields(trace)
+        if isinstance(getattr(trace, field.name), np.ndarray)
+    }
+    part = between_maps(dataclasses.replace(trace, **columns), start, end)
+    assert len(part) == len(trace) - 1
+    assert part.start_map is None and part.end_map is None
+
+
+def test_without_both_maps_the_trace_stays_as_it_is() -> None:
+    trace, start, end = step_with_neighbors()
+    assert between_maps(trace, start, None) is trace
+    assert between_maps(trace, None, end) is trace
+
+
+def test_maps_of_another_time_do_not_match() -> None:
+    trace, start, end = step_with_neighbors()
+    assert between_maps(trace, end, start) is trace
+    assert between_maps(trace, free_regions((BASE, 64 * KIB)), end).start_map is not None  # before the first event
+    assert between_maps(trace, free_regions((BASE, 64 * KIB)), memory_of_another_step()) is trace
+
+
+def test_a_step_without_events_between_its_maps_has_the_ledger_of_its_start() -> None:
+    # GIVEN events after the end map only, as another thread may make them
+    step = Traced((BASE, 4 * KIB))
+    address = step.allocate(1000)
+    start = end = step.map()
+    step.allocate(300)
+    part = between_maps(step.events.trace(), start, end)
+    assert len(part) == 0 and part.start_in_use == 1024
+    variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", address, address)
+    facts = TraceFacts(variables=(variable,))
+    classifier = Classifier(part, facts)
+    replay = TraceReplay(part, peak_event(part))
+    snapshot = attribute(
+        part,
+        facts,
+        step=1,
+        phase="train",
+        wall_time=0.0,
+        capacity_bytes=None,
+        classifier=classifier,
+        replay=replay,
+    )
+    ledger = [(row.layer, row.category, row.bytes) for row in snapshot.ledger]
+    assert ledger == [("m/a", "weights", 1000), ("m/a", "rounding", 24)]
+    assert (snapshot.in_use_bytes, snapshot.pool_bytes, snapshot.capacity_bytes) == (1024, 4 * KIB, None)
+    seen = step_chunks(part, classifier, 1, "train")
+    assert owned_map(replay.map, seen, -1, {}).owner.tolist() == [0, -1]
+    inside = timeline(part, facts, classifier, snapshot)
+    assert inside is not None and inside.in_use_bytes == 1024
+
+
+def memory_of_another_step() -> MemoryMap:
+    other = Traced((BASE, 64 * KIB))
+    other.allocate(12_345)
+    return other.map()
+
+
+def test_a_chunk_of_the_same_bytes_but_another_request_is_not_the_end() -> None:
+    # GIVEN a chunk that is freed after the end map and allocated again for a smaller request
+    step = Traced((BASE, 4 * KIB))
+    start = step.map()
+    address = step.allocate(1000)
+    end = step.map()
+    assert address is not None
+    step.free(address)
+    assert step.allocate(900) == address
+    part = between_maps(step.events.trace(), start, end)
+    assert len(part) == 1
+    assert complete(TraceReplay(part, 0).check)
+
+
+def test_allocations_at_other_addresses_are_counted() -> None:
+    # GIVEN a step whose second request got the higher of two free chunks of equal size
+    step = Traced((BASE, 512), (BASE + 4096, 512), (BASE + 8192, 512))
+    start = step.map()
+    step.allocate(300)
+    taken = step.allocator.regions[BASE + 8192][0]
+    taken.requested = 400
+    step.events.event(1, BASE + 8192, 400, "op", "output", allocated=512)
+    part = between_maps(step.events.trace(), start, step.map())
+    replay = TraceReplay(part, 1)
+    assert replay.check == Replay(addresses=1, of_addresses=2, chunks=3, of_chunks=3, peak_bytes=1024)
+
+
+def test_chunks_that_differ_at_the_end_are_counted() -> None:
+    trace, start, end = step_with_neighbors()
+    part = between_maps(trace, start, end)
+    size = end.bytes.copy()
+    size[-1] -= 256
+    replay = TraceReplay(dataclasses.replace(part, end_map=dataclasses.replace(end, bytes=size)), 0).check
+    assert replay.addresses == replay.of_addresses
+    assert (replay.chunks, replay.of_chunks) == (len(end) - 1, len(end) + 1)
+
+
+def test_a_pool_that_grows_takes_its_regions_from_the_end_map() -> None:
+    step = Traced((BASE, 2 * KIB))
+    start = step.map()
+    step.allocate(1500)
+    step.allocator.grow(BASE + (1 << 20), 4 * KIB)
+    step.allocate(3000)
+    step.allocator.grow(BASE + (1 << 24), 8 * KIB)
+    step.allocate(8000)
+    end = step.map()
+    part = between_maps(step.events.trace(), start, end)
+    replay = TraceReplay(part, 1)
+    assert complete(replay.check)
+    # AND after the second event, the pool has only the first of them
+    assert replay.map.region_address.tolist() == [BASE, BASE + (1 << 20)]
+    assert replay.map.pool_bytes == 6 * KIB
+
+
+def as_listed(memory_map: MemoryMap) -> MemoryMap:
+    """The map as in a dump, which does not list regions: adjacent ones are one unless free chunks meet."""
+    used = memory_map.state == IN_USE
+    begins = np.ones(len(memory_map), bool)
+    begins[1:] = (memory_map.address[:-1] + memory_map.bytes[:-1] != memory_map.address[1:]) | ~(used[:-1] | used[1:])
+    region = np.cumsum(begins) - 1
+    return dataclasses.replace(
+        memory_map,
+        region=region,
+        region_address=memory_map.address[begins],
+        region_bytes=np.bincount(region, weights=memory_map.bytes).astype(np.int64),
+    )
+
+
+def test_a_pool_that_grows_by_a_neighbor_of_its_region() -> None:
+    step = Traced((BASE, 2 * KIB))
+    step.allocate(1500)
+    start = as_listed(step.map())
+    step.allocator.grow(BASE + 2 * KIB, 4 * KIB)
+    step.allocate(3000)
+    end = as_listed(step.map())
+    assert len(end.region_address) == 1
+    replay = TraceReplay(between_maps(step.events.trace(), start, end), 0)
+    assert complete(replay.check)
+    assert replay.map.pool_bytes == 6 * KIB
+
+
+def test_a_border_that_only_the_end_map_shows_is_one_in_the_step() -> None:
+    # GIVEN two neighboring regions that are full when the step begins
+    step = Traced((BASE, 2 * KIB), (BASE + 2 * KIB, 2 * KIB))
+    addresses = [step.allocate(1500), step.allocate(1500)]
+    start = as_listed(step.map())
+    assert len(start.region_address) == 1
+    # WHEN both become free, then their chunks do not merge
+    for address in addresses:
+        assert address is not None
+        step.free(address)
+    step.allocate(700)
+    step.allocate(200)
+    end = as_listed(step.map())
+    assert len(end.region_address) == 2
+    assert complete(TraceReplay(between_maps(step.events.trace(), start, end), 0).check)
+
+
+def test_returned_region_is_removed_before_the_pool_grows() -> None:
+    step = Traced((BASE, 2 * KIB), (BASE + (1 << 20), 4 * KIB))
+    kept, freed = step.allocate(1500), step.allocate(4000)
+    start = step.map()
+    assert kept is not None and freed is not None
+    step.free(freed)
+    del step.allocator.regions[BASE + (1 << 20)]
+    step.allocator.grow(BASE + (1 << 24), 8 * KIB)
+    step.allocate(8000)
+    end = step.map()
+    part = between_maps(step.events.trace(), start, end)
+    assert len(part) == 2
+    assert complete(TraceReplay(part, 1).check)
+    assert TraceReplay(part, 0).map.region_address.tolist() == [BASE, BASE + (1 << 20)]
+    assert TraceReplay(part, 1).map.region_address.tolist() == [BASE, BASE + (1 << 24)]
+
+
+@given(STEPS, STEPS, STEPS)
+def test_any_step_is_found_and_replays(
+    before: list[tuple[bool, int, int]], inside: list[tuple[bool, int, int]], after: list[tuple[bool, int, int]]
+) -> None:
+    step = Traced((BASE, 24 * KIB), (BASE + (1 << 20), 40 * KIB))
+    step.run(before)
+    start, first = step.map(), len(step.events.rows)
+    step.run(inside)
+    end, last = step.map(), len(step.events.rows)
+    step.run(after)
+    if not step.events.rows:
+        return
+    trace = step.events.trace()
+    part = between_maps(trace, start, end)
+    # THEN it has the step's events, and others only if they lead back to the same chunks
+    assert part.start_map is start
+    assert first == last or (part.time_ps[0] <= trace.time_ps[first] and part.time_ps[-1] >= trace.time_ps[last - 1])
+    if first == last:
+        return
+    replay = TraceReplay(part, len(part) - 1)
+    assert complete(replay.check)
+    assert replay.check.peak_bytes == max(part.start_in_use, int(part.in_use.max()))
+    assert replay.map.bytes.tolist() == end.bytes.tolist()

@@ -1,0 +1,180 @@
+"""Growth over steps: leaks are found with rate, first step and owner; other series give no finding."""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reading_cases import MIB, make_activations, make_samples, make_snapshot, make_table
+
+from tb_memplugin.analysis.growth import find_growth, findings
+from tb_memplugin.analysis.trend import find_trend
+from tb_memplugin.model import MISSING, LedgerRow, Run, Samples, Snapshot
+from tb_memplugin.reader.columns import empty_activations, join_samples
+
+STEPS = np.arange(2000)
+FLAT = np.full(2000, 300 * MIB)
+
+
+def make_run(samples: Samples, **parts: object) -> Run:
+    fields: dict[str, object] = {
+        "name": "r",
+        "sessions": ("s",),
+        "workers": ("",),
+        "layer_tables": (),
+        "samples": samples,
+        "activations": empty_activations(),
+        "snapshots": (),
+        "notes": (),
+        "damage": (),
+        **parts,
+    }
+    return Run(**fields)  # type: ignore[arg-type]
+
+
+def run_of(in_use: npt.NDArray[np.int64], **parts: object) -> Run:
+    return make_run(make_samples(range(len(in_use)), [900 * MIB] * len(in_use), in_use=in_use.tolist()), **parts)
+
+
+@pytest.mark.parametrize("since", [0, 500, 1500])
+@pytest.mark.parametrize("noise", [0, 5 * MIB])
+def test_a_leak_is_found_with_its_rate_and_its_beginning(since: int, noise: int) -> None:
+    # GIVEN 256 KiB more at each step from `since` on, under noise
+    random = np.random.default_rng(since)
+    values = FLAT + np.maximum(0, STEPS - since) * (MIB // 4) + random.integers(0, noise + 1, 2000)
+    trend = find_trend(STEPS, values)
+    assert trend is not None
+    assert trend.bytes_per_step == pytest.approx(MIB // 4, rel=0.05)
+    assert abs(trend.since_step - max(since, 40)) <= 60 and trend.last_step == 1999
+    assert trend.from_bytes == pytest.approx(300 * MIB + max(0, trend.since_step - since) * MIB // 4, rel=0.03)
+    assert trend.to_bytes == pytest.approx(values[-1], rel=0.03)
+
+
+def test_a_leak_that_comes_in_lumps_is_found() -> None:
+    trend = find_trend(STEPS, FLAT + STEPS // 100 * 10 * MIB)
+    assert trend is not None and trend.bytes_per_step == pytest.approx(0.1 * MIB, rel=0.1)
+
+
+def test_single_peaks_and_smaller_batches_hide_no_leak() -> None:
+    values = FLAT + STEPS * 50_000
+    values[::97] += 500 * MIB
+    values[49::50] -= 100 * MIB
+    trend = find_trend(STEPS, values)
+    assert trend is not None and trend.bytes_per_step == pytest.approx(50_000, rel=0.05)
+
+
+def series() -> dict[str, npt.NDArray[np.int64]]:
+    random = np.random.default_rng(11)
+    warm_up = FLAT.copy()
+    warm_up[:30] = np.linspace(0, 300 * MIB, 30)
+    return {
+        "flat": FLAT,
+        "warm-up": warm_up,
+        "one jump": FLAT + (STEPS >= 1000) * 200 * MIB,
+        "a late jump": FLAT + (STEPS >= 1900) * 200 * MIB,
+        "three jumps": FLAT + ((STEPS >= 200) * 50 + (STEPS >= 500) * 50 + (STEPS >= 600) * 50) * MIB,
+        "saturating": (300 * MIB * (1 - np.exp(-STEPS / 100))).astype(np.int64),
+        "falling": FLAT - STEPS * 1000,
+        "sawtooth": FLAT + STEPS % 200 * MIB,
+        "noise": FLAT + random.integers(0, 100 * MIB, 2000),
+        "lone peaks": FLAT + np.where(random.random(2000) < 0.1, np.arange(2000) * MIB, 0),
+        "tiny": FLAT + STEPS * 100,
+        "short": FLAT[:30] + STEPS[:30] * MIB,
+    }
+
+
+@pytest.mark.parametrize("name", sorted(series()))
+def test_other_series_give_no_finding(name: str) -> None:
+    values = series()[name]
+    assert find_trend(STEPS[: len(values)], values) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(36, 3000), st.integers(0, 60))
+def test_noise_around_a_level_is_no_finding(seed: int, steps: int, amplitude: int) -> None:
+    random = np.random.default_rng(seed)
+    values = 300 * MIB + random.integers(0, amplitude * MIB + 1, steps)
+    assert find_trend(np.arange(steps), values) is None
+
+
+def test_an_unfreezing_is_no_growth_and_hides_none() -> None:
+    # GIVEN a jump where a layer was unfrozen
+    tables = (make_table(0, unfrozen=False), make_table(1000, unfrozen=True))
+    jump = (STEPS >= 1000) * 200 * MIB
+    assert findings(run_of(FLAT + jump, layer_tables=tables)) == []
+    # AND a leak under it
+    (growth,) = find_growth(run_of(FLAT + jump + STEPS * 100_000, layer_tables=tables))
+    assert growth.trend.bytes_per_step == pytest.approx(100_000, rel=0.05)
+
+
+def test_validation_and_the_step_after_it_do_not_count() -> None:
+    parts = []
+    for first in range(0, 600, 20):
+        parts.append(make_samples([first], [900 * MIB], in_use=[(300 + first) * MIB]))
+        parts.append(make_samples(range(first + 1, first + 20), [900 * MIB] * 19, in_use=[300 * MIB] * 19))
+        parts.append(make_samples([first + 19], [900 * MIB], phase="validation", in_use=[(300 + first) * MIB]))
+    assert findings(make_run(join_samples(parts)[0])) == []
+
+
+def test_a_growing_peak_is_found_if_memory_at_step_end_does_not_grow() -> None:
+    samples = make_samples(range(2000), (500 * MIB + STEPS * 100_000).tolist(), in_use=FLAT.tolist())
+    (growth,) = find_growth(make_run(samples))
+    assert growth.at_peak and "peak memory of a training step grows" in growth.sentence()
+
+
+def test_the_category_and_layer_that_grow_are_named_from_traced_steps() -> None:
+    # GIVEN a leak that shows in the traced steps as bytes of no layer
+    snapshots = tuple(make_snapshot(step, unattributed=4096 + step * 100_000) for step in (5, 600, 1200, 1900))
+    (sentence,) = findings(run_of(FLAT + STEPS * 100_000, snapshots=snapshots))
+    assert sentence.startswith("CPU:0: memory in use at step end grows by 9.5 MiB every 100 steps since step ")
+    assert "largest growth: unattributed, not tied to a layer, 124 MiB" in sentence
+    assert (
+        sentence.endswith("at this rate the device is full at step 18328.")
+        or "at this rate the device is full" in sentence
+    )
+
+
+def test_small_tensors_whose_rounding_grows_most_are_named_with_it() -> None:
+    # GIVEN a list of losses: each step adds 4 bytes in a chunk of 256
+    def taken(step: int) -> Snapshot:
+        base = make_snapshot(step)
+        leak = (
+            LedgerRow(None, "held_tensors", None, 4 * step, 0),
+            LedgerRow(None, "rounding", None, 252 * step, 252 * step),
+        )
+        return dataclasses.replace(base, ledger=(*base.ledger, *leak), in_use_bytes=base.in_use_bytes + 256 * step)
+
+    steps = np.arange(50_000)
+    samples = make_samples(range(50_000), (900 * MIB + steps).tolist(), in_use=(300 * MIB + steps * 256).tolist())
+    (growth,) = find_growth(make_run(samples, snapshots=(taken(15_000), taken(45_000))))
+    assert growth.owner == (None, "held_tensors")
+    assert (growth.owner_bytes, growth.rounding_bytes) == (4 * 30_000, 252 * 30_000)
+    assert "largest growth: held tensors, 117 KiB and 7.2 MiB of rounding" in growth.sentence()
+
+
+def test_a_layer_that_grows_is_named_from_recorded_activations() -> None:
+    recorded = make_activations(STEPS, ["a", "b", "c"], np.stack([FLAT, FLAT + STEPS * 100_000, FLAT], axis=1))
+    (growth,) = find_growth(run_of(FLAT + STEPS * 100_000, activations=recorded))
+    assert growth.owner == ("b", "activations")
+    assert growth.owner_bytes == pytest.approx(1900 * 100_000, rel=0.1)
+
+
+def test_the_step_at_which_the_device_is_full() -> None:
+    # GIVEN 300 MiB of 2 GiB and a quarter of a MiB more at each step
+    (growth,) = find_growth(run_of(FLAT + STEPS * (MIB // 4)))
+    assert growth.capacity_step == pytest.approx((2048 - 300) * 4, rel=0.02)
+    # AND none where that is far beyond what was seen
+    (growth,) = find_growth(run_of(FLAT + STEPS * (MIB // 200)))
+    assert growth.capacity_step is None
+
+
+def test_unknown_figures_are_no_growth() -> None:
+    samples = make_samples(range(2000), [MISSING] * 2000, in_use=[MISSING] * 2000)
+    assert findings(make_run(samples)) == []
+    half = make_samples(range(2000), [900 * MIB] * 2000, in_use=(FLAT + STEPS * 100_000).tolist())
+    figures = half.devices["CPU:0"]
+    known = np.where(STEPS % 2, figures.in_use_bytes, MISSING)
+    half = dataclasses.replace(half, devices={"CPU:0": dataclasses.replace(figures, in_use_bytes=known)})
+    assert len(findings(make_run(half))) == 1

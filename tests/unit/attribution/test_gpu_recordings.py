@@ -1,0 +1,186 @@
+"""The ledger of steps that were recorded on an NVIDIA H200, against the allocator's figures and Keras's shapes.
+
+``tests/fixtures/make_gpu_recordings.py`` says how recordings and truth were made. They have no memory maps, so chunks
+from before the step count with their rounded requests.
+"""
+
+import collections
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from gpu_cases import GRAPH, NAMES, TRUTH, XLA, recorded, replayed
+
+from tb_memplugin.attribution.classifier import Classifier
+from tb_memplugin.attribution.step_chunks import StepChunks, step_chunks
+from tb_memplugin.model import Snapshot
+
+
+def truth(name: str) -> dict[str, Any]:
+    entry: dict[str, Any] = TRUTH["recordings"][name]
+    return {**entry, **TRUTH["models"][entry["model"]]}
+
+
+def requested(snapshot: Snapshot, category: str) -> dict[str | None, int]:
+    """Bytes by layer, of one category whose rounding is known."""
+    totals: dict[str | None, int] = collections.Counter()
+    for row in snapshot.ledger:
+        if row.category == category:
+            assert row.rounding_bytes == 0
+            totals[row.layer] += row.bytes
+    return totals
+
+
+def total(snapshot: Snapshot, category: str) -> int:
+    return sum(row.bytes for row in snapshot.ledger if row.category == category)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_ledger_closes_exactly(name: str) -> None:
+    snapshot, (trace, facts) = replayed(name), recorded(name)
+    assert trace.missed == 0
+    assert len(trace) == truth(name)["events"]
+    assert trace.start_in_use == facts.start_in_use == truth(name)["start_bytes"]
+    assert snapshot.in_use_bytes == truth(name)["peak_bytes"]
+    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
+    assert snapshot.mode == truth(name)["mode"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_unsplit_remainders_of_older_chunks_are_unattributed(name: str) -> None:
+    trace, facts = recorded(name)
+    freed: dict[int, int] = {}  # chunks from before the step that it frees: their events say their sizes
+    new: set[int] = set()
+    columns = (trace.kind, trace.address, trace.allocated)
+    for kind, address, size in zip(*(column.tolist() for column in columns), strict=True):
+        if kind == 1:
+            new.add(address)
+        elif address not in new:
+            freed[address] = size
+    kept = {fact.start_address: fact.requested_bytes for fact in facts.variables if fact.start_address is not None}
+    kept = {fact.address: fact.requested_bytes for fact in facts.tensors} | kept
+    known = sum(-(-size // 256) * 256 for address, size in kept.items() if address not in freed)
+    assert total(replayed(name), "unattributed") == trace.start_in_use - known - sum(freed.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_and_slots_of_every_layer_are_exact(name: str) -> None:
+    weights, slots = requested(replayed(name), "weights"), requested(replayed(name), "optimizer_state")
+    layers = truth(name)["layers"]
+    assert {path: size for path, size in weights.items() if size} == {
+        path: layer["weights"] for path, layer in layers.items()
+    }
+    assert {path: size for path, size in slots.items() if path is not None} == {
+        path: 2 * layer["trainable"]
+        for path, layer in layers.items()
+        if layer["trainable"]  # Adam keeps two
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_trainable_weights_have_gradients_and_these_are_no_larger(name: str) -> None:
+    layers = truth(name)["layers"]
+    for path, size in requested(replayed(name), "weight_gradients").items():
+        assert path is not None
+        assert 0 < size <= 2 * layers[path]["trainable"], path
+
+
+@pytest.mark.parametrize("name", GRAPH)
+def test_saved_activations_match_keras_shapes(name: str) -> None:
+    held = sum(row.bytes for row in replayed(name).saved_for_backward)
+    assert held == pytest.approx(truth(name)["held_bytes"], rel=0.03)
+
+
+@pytest.mark.parametrize("name", XLA)
+def test_saved_activations_of_compiled_steps_have_a_similar_size(name: str) -> None:
+    # The compiler saves results before and after an activation, and recomputes others.
+    held = sum(row.bytes for row in replayed(name).saved_for_backward)
+    assert 0.9 * truth(name)["held_bytes"] <= held <= 1.5 * truth(name)["held_bytes"]
+
+
+def test_vgg16_saves_its_published_size() -> None:
+    assert truth("VGG16_graph_trainable")["held_bytes"] == TRUTH["batch"] * 60_950_432
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("VGG16") and name.endswith("frozen")])
+def test_frozen_backbone_saves_nothing(name: str) -> None:
+    held = {row.layer: row.bytes for row in replayed(name).saved_for_backward}
+    assert not any(path and "conv" in path for path in held)
+    assert all(row.trainable is not False for row in replayed(name).ledger if row.category == "activations")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_are_inputs(name: str) -> None:
+    batch = TRUTH["batch"] * 224 * 224 * 3 * 4
+    live = 2 if name in XLA else 1  # the data set's, and a compiled module's argument
+    assert live * batch <= sum(requested(replayed(name), "inputs").values()) < live * batch + 65_536
+
+
+@pytest.mark.parametrize("name", GRAPH)
+def test_copies_in_another_layout_are_not_gradients(name: str) -> None:
+    trace, facts = recorded(name)
+    classifier = Classifier(trace, facts)
+    first, seen = {"VGG16": "block1_conv1", "ResNet50": "conv1_conv"}[name.partition("_")[0]], 0
+    for chunk in range(len(classifier.chunks)):
+        birth = int(classifier.chunks.birth[chunk])
+        op = trace.text(int(trace.op[birth])) if birth >= 0 else None
+        if op is not None and "LayoutOptimizer" in op:
+            ((owner, _, _),) = classifier.owners(chunk, birth)
+            assert owner.layer is not None
+            assert owner.category in ("activations", "activation_gradients", "workspace"), op
+            if f"/{first}_1/convolution/Conv2DBackpropFilter-0-" in op:
+                assert owner.category == "activations"
+                seen += 1
+    assert seen == (1 if name.endswith("trainable") else 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pool_is_unknown_without_a_memory_map(name: str) -> None:
+    snapshot = replayed(name)
+    assert (snapshot.pool_bytes, snapshot.largest_free_bytes, snapshot.replay) == (None, None, None)
+    assert snapshot.capacity_bytes == TRUTH["capacity_bytes"]
+    assert snapshot.fragmentation is not None and 0 <= snapshot.fragmentation <= 1  # the allocator's own figure
+
+
+def live_by_layer(chunks: StepChunks, rows: Iterable[int], category: str) -> dict[str | None, int]:
+    """Requested bytes by layer of the chunks of one category."""
+    totals: dict[str | None, int] = collections.Counter()
+    for row in rows:
+        owner = chunks.owners[int(chunks.owner[row])]
+        if owner.category == category:
+            totals[owner.layer] += int(chunks.requested[row])
+    return totals
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_chunks_of_weights_and_slots_match_keras(name: str) -> None:
+    trace, facts = recorded(name)
+    chunks = step_chunks(trace, Classifier(trace, facts), 0, "train")
+    for event in (0, int(trace.in_use.argmax()) + 1, len(trace)):
+        live = chunks.live(event).tolist()
+        weights, slots = (live_by_layer(chunks, live, category) for category in ("weights", "optimizer_state"))
+        for path, layer in truth(name)["layers"].items():
+            assert slots[path] == 2 * layer["trainable"], path  # Adam keeps two
+            if event == 0 or not path.endswith("_bn"):
+                assert weights[path] == layer["weights"], path
+            else:  # half of these are moving statistics, whose new chunks began as workspace
+                assert layer["weights"] // 2 <= weights[path] <= layer["weights"], path
+
+
+@pytest.mark.parametrize("name", GRAPH)
+def test_chunks_of_gradients_and_activations_match_keras(name: str) -> None:
+    trace, facts = recorded(name)
+    chunks = step_chunks(trace, Classifier(trace, facts), 0, "train")
+    born = [row for row, birth in enumerate(chunks.birth.tolist()) if birth >= 0]
+    gradients = live_by_layer(chunks, born, "weight_gradients")
+    for path, layer in truth(name)["layers"].items():
+        # Gradients of normalization weights reuse the buffers of other results.
+        assert gradients[path] == layer["trainable"] or path.endswith("_bn"), path
+    is_activation = [chunks.owners[owner].category == "activations" for owner in chunks.owner.tolist()]
+    changes = [0] * (len(trace) + 1)
+    for row in born:
+        if is_activation[row]:
+            changes[int(chunks.birth[row])] += int(chunks.requested[row])
+            changes[int(chunks.death[row])] -= int(chunks.requested[row])
+    assert max(itertools.accumulate(changes)) == pytest.approx(truth(name)["held_bytes"], rel=0.05)

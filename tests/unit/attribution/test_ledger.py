@@ -1,0 +1,171 @@
+"""The rules of the ledger on small traces made by hand.
+
+Lifetimes, categories, closure, and traces that do not hold together.
+"""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trace_cases import ACTIONS, FACTS, Recorder, any_step, graph, ledger_of, one_step, rows
+
+from tb_memplugin.attribution.lifetimes import chunks
+from tb_memplugin.model.rounding import split_rounding
+from tb_memplugin.model.trace import OpFact, TraceFacts, VariableFact
+
+
+def test_categories_follow_from_role_and_lifetime() -> None:
+    snapshot = ledger_of(one_step().trace(), FACTS)
+    assert snapshot.in_use_bytes == 4096 + 16384 + 1024
+    assert rows(snapshot) == {
+        ("m/a", "activations"): 4096,
+        ("m/a", "activation_gradients"): 16384,
+        ("m/a", "weight_gradients"): 1000,
+        ("m/a", "rounding"): 24,
+    }
+    assert snapshot.rounding_bytes == 24
+    assert [(row.layer, row.bytes) for row in snapshot.saved_for_backward] == [("m/a", 4096)]
+
+
+def test_forward_result_that_is_not_saved_is_workspace() -> None:
+    step = Recorder()
+    step.run("a", [(0x1000, 256)])
+    step.run("b", [(0x9000, 8192)], [(0x9000, 8192)])
+    step.run("da", [(0x20000, 256)])
+    assert rows(ledger_of(step.trace(), FACTS))["m/b", "workspace"] == 8192
+
+
+def test_scratch_space_belongs_to_the_running_op_whatever_its_name() -> None:
+    step = Recorder()
+    step.run("dw", [(0x9000, 8192)], [(0x9000, 8192)], region=None, asker="CollectiveAdapterImpl::TempChunk")
+    assert rows(ledger_of(step.trace(), FACTS)) == {("m/a", "workspace"): 8192}
+
+
+def test_chunk_without_op_is_workspace_if_freed_before_the_next_op() -> None:
+    def found(between: bool) -> str:
+        step = Recorder()
+        step.run("a", [(0x1000, 256)])
+        step.event(1, 0x9000, 8192)
+        step.event(1, 0x20000, 65536, "unknown")  # the peak
+        if between:
+            step.run("b")
+        step.event(-1, 0x9000, 8192)
+        return next(row.category for row in ledger_of(step.trace(), FACTS).ledger if row.bytes == 8192)
+
+    assert found(between=False) == "workspace"
+    assert found(between=True) == "unattributed"
+
+
+def test_suspended_forward_op_does_not_move_the_end_of_the_forward_pass() -> None:
+    # GIVEN a suspended op of a frozen layer, with a result that is not saved, until after the backward pass
+    step = Recorder()
+    step.run("a", [(0x1000, 4096)])
+    step.overlapping("b", [(0x9000, 8192)], lasts=100)
+    step.run("da", [(0x20000, 16384)])
+    step.run("dw", [(0x30000, 1000)], [(0x1000, 4096), (0x20000, 16384), (0x30000, 1000)])
+    step.time += 100
+    step.run("unknown", [], [(0x9000, 8192)])
+    snapshot = ledger_of(step.trace(), FACTS)
+    assert rows(snapshot)["m/a", "activations"] == 4096
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 4096}
+
+
+def test_older_chunks_get_owners_by_address_and_the_remainder_is_unattributed() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", 0x100, 0x100)
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=FACTS.graphs, variables=(variable,))
+    snapshot = ledger_of(one_step(start=500_000).trace(), facts)
+    found = rows(snapshot)
+    assert (found["m/a", "weights"], found["m/a", "rounding"]) == (1000, 24 + 24)
+    assert found[None, "unattributed"] == 500_000 - 1024
+    assert sum(found.values()) == snapshot.in_use_bytes == 500_000 + 21_504
+
+
+def test_older_chunk_that_a_layer_read_last_is_input() -> None:
+    # GIVEN a batch made before the window, which the backward pass reads; and a chunk that an unknown op drops
+    step = Recorder(12288)
+    step.run("a", [(0x1000, 4096)])
+    step.run("da", [(0x20000, 16384)], [(0x90000, 8192), (0x1000, 4096)])
+    step.run("unknown", [], [(0xA0000, 4096)])
+    snapshot = ledger_of(step.trace(), FACTS)
+    assert rows(snapshot)[None, "inputs"] == 8192
+    assert rows(snapshot)[None, "unattributed"] == 4096
+    # THEN it is also saved for the backward pass
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {None: 8192, "m/a": 4096}
+
+
+def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_is_read() -> None:
+    # GIVEN an older batch that the backward pass reads, an older prefetched one, and a new one
+    step = Recorder(3 * 8192)
+    step.run("a", [(0x1000, 4096)])
+    step.event(1, 0xC0000, 8192, "SameWorkerRecvDone")
+    step.run("da", [(0x20000, 16384)], [(0x90000, 8192), (0x1000, 4096)])
+    step.run("unknown", [], [(0xA0000, 8192)])
+    snapshot = ledger_of(step.trace(), FACTS)
+    # THEN all of that size are inputs
+    assert rows(snapshot)[None, "inputs"] == 3 * 8192
+    assert rows(snapshot)[None, "unattributed"] == 8192
+
+
+def test_variables_new_buffer_counts_as_weights_once_the_old_one_is_freed() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 2048, "GPU:0", 0x100, 0x8000)
+    update = OpFact("m/a", "update", assigns="w")
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(assign=update), variables=(variable,))
+    step = Recorder(2048)
+    step.run("assign", [(0x8000, 2048)], [(0x100, 2048)], region="temp")
+    found = rows(ledger_of(step.trace(), facts))
+    assert found == {("m/a", "weights"): 2048, ("m/a", "workspace"): 2048}
+
+
+def test_trace_with_missing_events_only_has_owners_of_older_chunks() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", 0x100, 0x100)
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=FACTS.graphs, variables=(variable,))
+    snapshot = ledger_of(one_step(start=4096).trace(missed=2), facts)
+    assert rows(snapshot).keys() == {("m/a", "weights"), ("m/a", "rounding"), (None, "unattributed")}
+    assert sum(rows(snapshot).values()) == snapshot.in_use_bytes
+    assert snapshot.saved_for_backward == ()
+    assert any("misses events" in sentence for sentence in snapshot.not_available)
+
+
+def test_variables_that_do_not_fit_into_the_bytes_in_use_have_no_rows() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 10_000_000, "GPU:0", 0x100, 0x100)
+    snapshot = ledger_of(one_step(start=4096).trace(), TraceFacts(variables=(variable,)))
+    # The rounding of a new gradient is known although its owner is unknown.
+    assert rows(snapshot) == {(None, "unattributed"): snapshot.in_use_bytes - 24, (None, "rounding"): 24}
+
+
+def test_a_step_that_frees_more_than_was_in_use_has_no_owners() -> None:
+    step = Recorder(4096)
+    step.run("a", [(0x1000, 16384)])
+    step.run("b", [], [(0x90000, 8192)])
+    snapshot = ledger_of(step.trace(), FACTS)
+    assert rows(snapshot) == {(None, "unattributed"): snapshot.in_use_bytes}
+    assert any("owners are unknown" in sentence for sentence in snapshot.not_available)
+
+
+def test_without_any_facts_the_ledger_still_closes() -> None:
+    snapshot = ledger_of(one_step().trace(), TraceFacts())
+    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
+
+
+def test_freeing_a_free_chunk_is_a_contradiction() -> None:
+    step = Recorder()
+    step.run("a", [(0x1000, 4096)], [(0x1000, 4096), (0x1000, 4096)])
+    assert chunks(step.trace()).unmatched_frees == 1
+
+
+def test_older_chunks_are_distinguished_from_new_ones() -> None:
+    step = Recorder(4096)
+    step.run("a", [(0x2000, 512)], [(0x1000, 4096)])
+    found = chunks(step.trace())
+    assert found.birth.tolist() == [0, -1]
+    assert found.death.tolist() == [2, 1]
+
+
+@settings(max_examples=80, deadline=None)
+@given(ACTIONS, st.integers(0, 10**6))
+def test_every_ledger_sums_to_the_bytes_in_use(actions: list[tuple[int, int]], start: int) -> None:
+    trace = any_step(actions, start).trace()
+    snapshot = ledger_of(trace, FACTS)
+    assert snapshot.in_use_bytes == max(start, int(trace.in_use.max()))
+    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
+    assert all(row.bytes > 0 for row in snapshot.ledger)
+    assert snapshot.rounding_bytes == sum(row.bytes for row in snapshot.ledger if row.category == "rounding")
+    assert split_rounding(snapshot.ledger) == snapshot.ledger

@@ -1,0 +1,205 @@
+"""The command line: tables, JSON, and errors in one line."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from reading_cases import HELD_TENSORS, MIB, REPLAY, make_samples, make_snapshot, write_small_run
+
+from tb_memplugin import load
+from tb_memplugin.cli import main
+from tb_memplugin.commands.inspect_table import clean
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.model.units import UNKNOWN
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    directory = tmp_path_factory.mktemp("runs")
+    write_small_run(directory / "frozen")
+    write_small_run(directory / "all_trainable")
+    return directory
+
+
+def inspect(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main(["inspect", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_json_holds_every_run(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = json.loads(inspect(capsys, logdir, "--format", "json"))
+    assert printed["format"] == 2 and sorted(printed["runs"]) == ["all_trainable", "frozen"]
+    assert printed["runs"]["frozen"]["steps"] == 60
+
+
+def test_run_step_device_and_phase_select(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = json.loads(
+        inspect(
+            capsys, logdir, "--run", "frozen", "--step", 3, "--device", "CPU:0", "--phase", "train", "--format", "json"
+        )
+    )
+    assert list(printed["runs"]) == ["frozen"]
+    assert [snapshot["step"] for snapshot in printed["runs"]["frozen"]["snapshots"]] == [3]
+
+
+def test_the_table_shows_the_breakdown_of_the_peak(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = inspect(capsys, logdir, "--run", "frozen").splitlines()
+    assert lines[0] == "frozen: 60 steps (0 to 59)"
+    device = next(line for line in lines if line.startswith("  CPU:0"))
+    assert device.split() == ["CPU:0", "0.68", "2.0", "1.3", "34", "%", "41", "2"]
+    assert any("traced step 41 (train, graph): 604 MiB in use at the peak" in line for line in lines)
+    activations = next(line for line in lines if line.startswith("  activations"))
+    assert activations.split() == ["activations", "600", "99.4", "%"]
+    assert any("2 trainable with 3.8 MiB" in line for line in lines)
+
+
+def test_held_tensors_and_the_replay_of_a_step_are_shown(
+    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = inspect(capsys, logdir, "--run", "frozen", "--step", 3).splitlines()
+    assert "  replay: 3,079 of 3,080 addresses, 658 of 659 chunks" in lines
+    head = next(at for at, line in enumerate(lines) if line.startswith("  held tensors"))
+    assert lines[head].split() == ["held", "tensors", "held", "by", "count", "KiB"]
+    assert lines[head + 1].split() == [
+        *("float32", "[32,", "10]"),
+        *("list", "`history`", "in", "module", "__main__"),
+        *("40", "50.0"),
+    ]
+    assert lines[head + 2].split() == ["float32", "[]", UNKNOWN, "1", "<0.01"]
+    # AND JSON has both, and null for a step without memory maps
+    traced, other = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"]["frozen"][
+        "snapshots"
+    ]
+    assert traced["replay"] == dataclasses.asdict(REPLAY)
+    assert traced["held_tensors"] == [
+        {**dataclasses.asdict(group), "shape": list(group.shape)} for group in HELD_TENSORS
+    ]
+    assert (other["replay"], other["held_tensors"]) == (None, [])
+    assert "replay:" not in inspect(capsys, logdir, "--run", "frozen", "--step", 41)
+
+
+def test_growth_is_shown(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN a run that keeps a mebibyte more after each step
+    writer = RunWriter(tmp_path / "leak")
+    writer.samples(make_samples(range(300), [900 * MIB] * 300, in_use=[(100 + step) * MIB for step in range(300)]))
+    writer.close()
+    # THEN table, JSON and load say it
+    assert "finding: CPU:0: memory in use at step end grows by 100 MiB every 100 steps" in inspect(capsys, tmp_path)
+    (sentence,) = json.loads(inspect(capsys, tmp_path, "--format", "json"))["runs"]["leak"]["findings"]
+    assert load(tmp_path)["leak"].findings == (sentence,) and "grows by 100 MiB" in sentence
+
+
+def test_all_attempts_are_kept_on_request(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        writer = RunWriter(tmp_path / "exp")
+        writer.snapshot(make_snapshot(3))
+        writer.close()
+    counts = [
+        len(json.loads(inspect(capsys, tmp_path, "--format", "json", *more))["runs"]["exp"]["snapshots"])
+        for more in ([], ["--all-attempts"])
+    ]
+    assert counts == [1, 2]
+
+
+def test_figures_are_aligned_to_the_right(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = inspect(capsys, logdir, "--run", "frozen").splitlines()
+    head = next(at for at, line in enumerate(lines) if line.startswith("  device"))
+    assert lines[head].index("peak GiB") + len("peak GiB") == lines[head + 1].index("0.68") + len("0.68")
+    assert max(map(len, lines)) <= 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["missing"], "no directory"),
+        (["--run", "other"], "no run 'other'; available: all_trainable, frozen"),
+        (["--device", "GPU:0"], "no device 'GPU:0'; available: CPU:0"),
+    ],
+)
+def test_a_users_error_is_one_line_and_code_2(
+    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    target = [str(logdir / "missing")] if arguments == ["missing"] else [str(logdir), *arguments]
+    assert main(["inspect", *target]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and sentence in captured.err
+
+
+def test_a_directory_without_records_says_what_to_do(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(tmp_path)]) == 2
+    assert "MemoryCallback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("phase", "failures"), [("train", 1), ("validation", 0)])
+def test_table_and_json_select_the_same_failures(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], phase: str, failures: int
+) -> None:
+    write_small_run(tmp_path / "failed", allocator=True)  # which fails in a training step
+    described = json.loads(inspect(capsys, tmp_path, "--phase", phase, "--format", "json"))["runs"]["failed"]
+    assert len(described["oom"]) == failures
+    assert inspect(capsys, tmp_path, "--phase", phase).count("ran out of memory at step") == failures
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["inspect"], ["inspect", "x", "--step", "-1"], ["inspect", "x", "--phase", "no"], ["other"]]
+)
+def test_wrong_arguments_exit_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        main(arguments)
+    assert exit_info.value.code == 2 and "usage:" in capsys.readouterr().err
+
+
+def test_names_from_a_run_directory_cannot_steer_the_terminal(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a layer, a device and a sentence with escape sequences, line breaks and a name of a megabyte
+    import dataclasses
+
+    taken = make_snapshot(0, device="GPU:\x1b[31m0")
+    rows = (dataclasses.replace(taken.ledger[0], layer="a\x1b]0;title\x07\nb\u202eevil"), *taken.ledger[1:])
+    writer = RunWriter(tmp_path / "exp")
+    writer.snapshot(dataclasses.replace(taken, ledger=rows, not_available=("x\r\x1b[2J",)))
+    writer.samples(make_samples([0], [1], device="d" * 4000))
+    writer.note("y" * 1_000 + "\x9b31m")
+    writer.close()
+    printed = inspect(capsys, tmp_path)
+    assert not any(ord(character) < 32 and character != "\n" for character in printed)
+    assert "\x9b" not in printed and "\u202e" not in printed and "a�]0;title" in printed
+
+
+def test_clean_keeps_what_can_be_read() -> None:
+    assert clean("vgg16/block1 – größe 層\x00") == "vgg16/block1 – größe 層�"
+
+
+def test_the_module_runs_without_tensorflow(logdir: pathlib.Path) -> None:
+    # GIVEN an interpreter in which importing TensorFlow fails
+    code = (
+        "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\n"
+        "from tb_memplugin.cli import main\n"
+        f"sys.exit(main(['inspect', {str(logdir)!r}, '--format', 'json']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(json.loads(done.stdout)["runs"]) == ["all_trainable", "frozen"]
+
+
+def test_python_dash_m_is_the_command(logdir: pathlib.Path) -> None:
+    code = [sys.executable, "-X", "importtime", "-m", "tb_memplugin", "inspect", str(logdir), "--run", "frozen"]
+    done = subprocess.run(code, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("frozen: 60 steps")
+    # AND with TensorFlow installed it is not imported either
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert not {"tensorflow", "keras"} & imported
+
+
+def test_a_reader_that_stops_early_is_no_error(logdir: pathlib.Path) -> None:
+    command = f"{sys.executable} -m tb_memplugin inspect {logdir} | head -n 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == "" and done.returncode == 0

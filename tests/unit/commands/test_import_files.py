@@ -1,0 +1,68 @@
+"""``tb-memplugin import`` of files, shown by ``inspect``."""
+
+import json
+import pathlib
+
+import pytest
+from dump_cases import make_dump
+from log_cases import MESSAGE, make_log
+
+import tb_memplugin
+from tb_memplugin.cli import main
+
+
+def test_a_dump_and_a_log_become_runs_that_inspect_shows(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a dead job's files
+    log, dump = tmp_path / "job 7.log", tmp_path / "p_GPU_0_bfc.1795171972343248"
+    log.write_text("\n".join([*make_log("2.21"), MESSAGE]))
+    dump.write_bytes(make_dump())
+    (tmp_path / "p_GPU_0_bfc.1795171982343248").write_bytes(make_dump())
+    # WHEN they are taken in
+    logdir = str(tmp_path / "runs")
+    assert main(["import", str(log), "--logdir", logdir]) == 0
+    assert main(["import", *map(str, sorted(tmp_path.glob("p_*"))), "--logdir", logdir, "--run", "team/dumps"]) == 0
+    assert "job_7: 1 failed allocation\n" in capsys.readouterr().out
+    # THEN each run holds the one failure, and inspect shows it
+    runs = tb_memplugin.load(logdir)
+    assert sorted(runs) == ["job_7", "team/dumps"]
+    (logged,), (dumped,) = runs["job_7"].ooms, runs["team/dumps"].ooms
+    assert (logged.device, logged.verdict, logged.requested_bytes) == ("GPU:0", "fragmentation", 6040)
+    assert (dumped.status, dumped.verdict, dumped.wall_time) == ("failing", None, 1795171982.343248)
+    assert main(["inspect", logdir, "--run", "job_7", "--format", "json"]) == 0
+    (described,) = json.loads(capsys.readouterr().out)["runs"]["job_7"]["oom"]
+    assert (described["free_bytes"], described["largest_free_bytes"]) == (7 << 10, 4 << 10)
+    assert main(["inspect", logdir, "--run", "job_7"]) == 0
+    assert "verdict: fragmentation" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("empty", b"", "0 bytes"),
+        ("picture.png", b"\x89PNG\0\0\0\0", "unknown format"),
+        ("notes.txt", b"nothing happened", "has no failed allocation"),
+        ("x.xplane.pb", b"\xff\xff\xff", "not a TensorFlow profile"),
+        ("half.bin", make_dump()[:20], "contain no chunk"),
+    ],
+)
+def test_an_unknown_file_is_refused_in_a_sentence_and_nothing_is_written(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, sentence: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert main(["import", str(path), "--logdir", str(tmp_path / "runs")]) == 2
+    printed = capsys.readouterr().err
+    assert sentence in printed and name in printed and printed.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_missing_file_and_a_run_outside_logdir_are_refused(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", str(tmp_path / "none"), "--logdir", str(tmp_path)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    (tmp_path / "a").write_bytes(make_dump())
+    assert main(["import", str(tmp_path / "a"), "--logdir", str(tmp_path), "--run", "../b"]) == 2
+    assert "--run must be a name relative to LOGDIR" in capsys.readouterr().err

@@ -1,0 +1,185 @@
+"""Event files of the run writer, read back record by record."""
+
+import glob
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+from tensorboard.compat.proto import event_pb2
+
+from tb_memplugin.events import activation_records, codec, sample_records
+from tb_memplugin.events.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
+from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
+from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, LayerTable, Samples
+
+
+def events(directory: pathlib.Path) -> list[event_pb2.Event]:
+    """Every event of a directory's files, in the order of their names."""
+    found = []
+    for path in sorted(glob.glob(f"{directory}/**/events.out.tfevents.*", recursive=True)):
+        data, at = pathlib.Path(path).read_bytes(), 0
+        while at < len(data):
+            (length,) = struct.unpack_from("<Q", data, at)
+            found.append(event_pb2.Event.FromString(data[at + 12 : at + 12 + length]))
+            at += length + 16
+    return found
+
+
+def samples(steps: list[int], peaks: list[int]) -> Samples:
+    """Samples of one device with the given peaks."""
+    count = len(steps)
+    unknown = np.full(count, MISSING)
+    peak = np.asarray(peaks)
+    return Samples(
+        step=np.asarray(steps),
+        phase=np.zeros(count, np.int64),
+        epoch=np.zeros(count, np.int64),
+        wall_time=np.arange(count, dtype=np.float64),
+        host_resident_bytes=unknown,
+        devices={"CPU:0": DeviceSamples(peak, peak, *[unknown] * 6)},
+    )
+
+
+def written_tags(directory: pathlib.Path) -> list[str]:
+    return [value.tag for event in events(directory) for value in event.summary.value]
+
+
+def test_files_lie_in_a_directory_of_their_own_and_name_no_machine(tmp_path: pathlib.Path) -> None:
+    import os
+    import socket
+
+    RunWriter(tmp_path / "exp1", worker="worker_1").close()
+    names = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*tfevents*")]
+    assert len(names) == 1
+    assert names[0].startswith("exp1/memory/worker_1/events.out.tfevents.")
+    assert socket.gethostname() not in names[0] and f".{os.getpid()}." not in names[0]
+
+
+def test_tags_have_at_most_as_many_events_as_readers_keep(tmp_path: pathlib.Path) -> None:
+    # GIVEN 50 flushes WHEN they are read back
+    writer = RunWriter(tmp_path)
+    for step in range(50):
+        writer.samples(samples([step], [100]))
+        writer.flush()
+    writer.close()
+    tags = [tag for tag in written_tags(tmp_path) if tag.startswith("samples/")]
+    # THEN each tag has at most eight, and nothing is missing
+    assert len(tags) == 50
+    assert max(tags.count(tag) for tag in tags) == EVENTS_PER_TAG
+    assert all(event.summary.value[0].metadata.plugin_data.plugin_name == PLUGIN_NAME for event in events(tmp_path)[1:])
+
+
+def test_a_step_that_does_not_grow_begins_a_new_tag(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path)
+    for step in (5, 5, 3, 4):
+        writer.samples(samples([step], [100]))
+    writer.close()
+    tags = [tag for tag in written_tags(tmp_path) if tag.startswith("samples/")]
+    assert [parse_tag(tag).number for tag in tags] == [0, 1, 2, 2]
+
+
+def test_frames_are_numbered_without_gaps(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path)
+    writer.samples(samples(list(range(MAX_SAMPLE_ROWS + 1)), [7] * (MAX_SAMPLE_ROWS + 1)))
+    writer.samples(samples([MAX_SAMPLE_ROWS + 1], [7]))
+    writer.close()
+    frames = [
+        codec.decode(value.tensor.string_val[0])
+        for event in events(tmp_path)
+        for value in event.summary.value
+        if value.tag.startswith("samples/")
+    ]
+    assert [frame.sequence for frame in frames] == [0, 1, 2]
+    assert [frame.rows for frame in frames] == [MAX_SAMPLE_ROWS, 1, 1]
+
+
+def test_the_highest_peak_is_written_again_only_when_it_is_new(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path)
+    for step, peak in enumerate([10, 30, 20, 40]):
+        writer.samples(samples([step], [peak]))
+    writer.close()
+    peaks = [
+        sample_records.read_samples(codec.decode(value.tensor.string_val[0]))
+        for event in events(tmp_path)
+        for value in event.summary.value
+        if value.tag.startswith("peak/")
+    ]
+    assert [int(peak.devices["CPU:0"].peak_bytes[0]) for peak in peaks] == [10, 30, 40]
+
+
+def test_a_new_file_begins_past_the_size_that_was_set(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path, max_file_bytes=2000)
+    for step in range(40):
+        writer.samples(samples([step], [step]))
+        writer.flush()
+    writer.close()
+    sizes = [path.stat().st_size for path in tmp_path.rglob("*tfevents*")]
+    assert len(sizes) > 3
+    assert max(sizes) < 4000
+    assert len([tag for tag in written_tags(tmp_path) if tag.startswith("samples/")]) == 40
+
+
+def test_activations_are_split_into_frames_of_bounded_size(tmp_path: pathlib.Path) -> None:
+    layers = tuple(f"layer_{at}" for at in range(300))
+    values = np.arange(2000 * 300).reshape(2000, 300)
+    writer = RunWriter(tmp_path)
+    writer.activations(LayerActivations(np.arange(2000), np.zeros(2000), layers, values))
+    writer.close()
+    frames = [
+        codec.decode(value.tensor.string_val[0])
+        for event in events(tmp_path)
+        for value in event.summary.value
+        if value.tag.startswith("activations/")
+    ]
+    read = np.concatenate([activation_records.read_activations(frame).bytes for frame in frames])
+    assert len(frames) > 1
+    np.testing.assert_array_equal(read, values)
+
+
+def test_a_note_is_written_once(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path)
+    for _ in range(3):
+        writer.note("tracing of steps stopped: no profiler")
+    writer.layer_table(LayerTable(0, 1.0, "recording began", (), None, 0, 0))
+    writer.close()
+    metas = [tag for tag in written_tags(tmp_path) if tag.startswith("meta/")]
+    assert len(metas) == 3
+
+
+def test_an_unwritable_place_is_an_error_at_once(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(OSError):
+        RunWriter(tmp_path / "taken")
+
+
+def test_taking_rows_keeps_every_column_aligned() -> None:
+    taken = take_samples(samples([1, 2, 3], [10, 20, 30]), slice(1, 3))
+    assert taken.step.tolist() == [2, 3]
+    assert taken.devices["CPU:0"].peak_bytes.tolist() == [20, 30]
+    assert len(taken) == 2
+
+
+def test_a_second_living_writer_gets_its_own_directory_and_a_closed_one_does_not_count(tmp_path: pathlib.Path) -> None:
+    # GIVEN a writer that lives WHEN another one writes into the same run
+    first = RunWriter(tmp_path)
+    second = RunWriter(tmp_path)
+    third = RunWriter(tmp_path, worker="worker_1")
+    # THEN each has a directory of its own
+    assert [pathlib.Path(writer.directory).relative_to(tmp_path).as_posix() for writer in (first, second, third)] == [
+        "memory",
+        "memory/process_2",
+        "memory/worker_1",
+    ]
+    # AND a later session of the same run goes where the first one was
+    first.close()
+    assert RunWriter(tmp_path).directory == first.directory
+
+
+def test_a_new_file_of_a_writer_is_locked_like_its_first(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path, max_file_bytes=1)
+    writer.samples(samples([0], [1]))
+    writer.flush()
+    assert len(list(tmp_path.rglob("*tfevents*"))) == 2
+    assert RunWriter(tmp_path).directory != writer.directory

@@ -1,0 +1,24 @@
+"""Byte sizes as text; the cases are shared with the page's formatter."""
+
+import json
+import pathlib
+
+import pytest
+
+from tb_memplugin.model.units import format_bytes, format_figure, unit_for
+
+GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "bytes.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["text"])
+def test_sizes_read_as_on_the_page(case: dict[str, object]) -> None:
+    assert format_bytes(case["bytes"], case["unit"]) == case["text"]  # type: ignore[arg-type]
+
+
+def test_unknown_size_is_a_dash() -> None:
+    assert format_bytes(None) == format_figure(None, "MiB") == "–"
+
+
+def test_one_unit_fits_a_column() -> None:
+    assert unit_for([3, None, 5 << 20, -(7 << 30)]) == "GiB"
+    assert unit_for([]) == unit_for([None]) == "B"

@@ -1,0 +1,48 @@
+"""Runs of earlier versions in ``tests/fixtures/runs`` are read completely."""
+
+import dataclasses
+import pathlib
+
+from reading_cases import DEVICE, equal, write_small_run
+
+from tb_memplugin import load
+from tb_memplugin.model import MISSING, Run
+from tb_memplugin.model.rounding import split_rounding
+
+RUNS = pathlib.Path(__file__).parents[2] / "fixtures" / "runs"
+
+
+def as_format_1(run: Run) -> Run:
+    """The run without what format 1 does not have: measured pools, replays, held tensors, and rows of no bytes."""
+    for figures in run.samples.devices.values():
+        figures.pool_bytes[:] = MISSING
+        figures.largest_free_bytes[:] = MISSING
+    snapshots = [
+        dataclasses.replace(snapshot, ledger=split_rounding(snapshot.ledger), replay=None, held_tensors=())
+        for snapshot in run.snapshots
+    ]
+    return dataclasses.replace(run, snapshots=tuple(snapshots))
+
+
+def without_sentences(run: Run) -> Run:
+    """The run without the sentences of its failures, whose wording changes."""
+    ooms = [
+        dataclasses.replace(
+            oom, reason="", not_available=(), fixes=tuple(dataclasses.replace(fix, sentence="") for fix in oom.fixes)
+        )
+        for oom in run.ooms
+    ]
+    return dataclasses.replace(run, ooms=tuple(ooms))
+
+
+def test_format_1_is_read_without_measured_pools(tmp_path: pathlib.Path) -> None:
+    # GIVEN the run as version 0.1.0 wrote it, and the same as it is written now
+    old = without_sentences(load(RUNS)["format_1"])
+    write_small_run(tmp_path / "format_1", allocator=True)
+    now = without_sentences(load(tmp_path)["format_1"])
+    # THEN they differ in nothing but what only the new one has
+    assert (now.samples.devices[DEVICE].pool_bytes != MISSING).sum() == 3
+    assert (old.samples.devices[DEVICE].pool_bytes == MISSING).all() and old.damage == ()
+    for field in dataclasses.fields(Run):
+        if field.name not in ("sessions", "session_starts"):
+            assert equal(getattr(old, field.name), getattr(as_format_1(now), field.name)), field.name

@@ -1,0 +1,87 @@
+"""Responses: round trips of columns, no NaN in JSON, explicit content types."""
+
+import gzip
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from werkzeug.test import EnvironBuilder
+from werkzeug.wrappers import Request, Response
+
+from tb_memplugin.model import MISSING
+from tb_memplugin.server import responses
+from tb_memplugin.server.columns import Columns
+
+
+def request(**headers: str) -> Request:
+    return Request(EnvironBuilder(headers=list(headers.items())).get_environ())
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """The page's own way to read columns, from their description."""
+    (length,) = struct.unpack_from("<I", data)
+    head = json.loads(data[4 : 4 + length])
+    at = (4 + length + 7) // 8 * 8
+    assert len(data) == at + 8 * head["rows"] * len(head["columns"])
+    columns = {}
+    for name in head["columns"]:
+        columns[name] = list(struct.unpack_from(f"<{head['rows']}d", data, at))
+        at += 8 * head["rows"]
+    return head, columns
+
+
+def headers_are_safe(response: Response) -> bool:
+    return response.headers["X-Content-Type-Options"] == "nosniff" and "no-cache" in response.headers["Cache-Control"]
+
+
+def test_columns_are_read_back_as_they_were_given() -> None:
+    for name in ("run", "run12", "run123456"):  # other lengths, other padding
+        head, columns = unpack(
+            responses.pack_columns({"run": name}, {"step": np.asarray([1, 2**53 - 1]), "time": np.asarray([0.5, -1.0])})
+        )
+        assert head == {"rows": 2, "columns": ["step", "time"], "run": name}
+        assert columns == {"step": [1.0, float(2**53 - 1)], "time": [0.5, -1.0]}
+
+
+def test_missing_values_are_nan() -> None:
+    _, columns = unpack(responses.pack_columns({}, {"a": np.asarray([MISSING, 3])}))
+    assert np.isnan(columns["a"][0]) and columns["a"][1] == 3
+
+
+def test_no_rows_and_no_columns_are_possible() -> None:
+    assert unpack(responses.pack_columns({}, {"a": np.empty(0, np.int64)})) == (
+        {"rows": 0, "columns": ["a"]},
+        {"a": []},
+    )
+    assert unpack(responses.pack_columns({}, {})) == ({"rows": 0, "columns": []}, {})
+
+
+def test_columns_of_different_lengths_are_a_bug() -> None:
+    with pytest.raises(ValueError, match="different lengths"):
+        responses.pack_columns({}, {"a": np.arange(2), "b": np.arange(3)})
+
+
+def test_json_contains_finite_numbers_only() -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        responses.data_response(request(), {"x": float("nan")})
+    response = responses.data_response(request(), {"x": None, "name": "<b>é</b>"})
+    assert json.loads(response.data) == {"x": None, "name": "<b>é</b>"}
+    assert response.content_type == "application/json" and headers_are_safe(response)
+
+
+def test_large_responses_are_compressed_for_clients_that_accept_it() -> None:
+    columns = {"a": np.zeros(1000)}
+    plain = responses.data_response(request(), Columns({}, columns))
+    packed = responses.data_response(request(**{"Accept-Encoding": "gzip, br"}), Columns({}, columns))
+    assert plain.headers.get("Content-Encoding") is None and headers_are_safe(plain)
+    assert packed.headers["Content-Encoding"] == "gzip" and headers_are_safe(packed)
+    assert gzip.decompress(packed.data) == plain.data
+    assert packed.content_type == "application/x-tb-memplugin-columns"
+
+
+def test_errors_are_sentences_as_plain_text() -> None:
+    response = responses.error_response(request(), 404, "there is no run '\ud800<script>'")
+    assert response.status_code == 404 and response.content_type == "text/plain; charset=utf-8"
+    assert "there is no run" in response.get_data(as_text=True) and headers_are_safe(response)
