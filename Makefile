@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 LOGDIR ?= runs
+# Test files that run at the same time: most of their time is TensorFlow starting, on one core.
+JOBS ?= 2
 BIN := $(VENV)/bin
 # With an NVIDIA card the CUDA libraries come along, as TensorFlow's own packages.
 RECORD := ".[record]"$(if $(shell command -v nvidia-smi 2>/dev/null), "tensorflow[and-cuda]")
@@ -20,7 +22,7 @@ demo: $(VENV)/.record ## train for real, then start TensorBoard with the Memory 
 test: install browser test-python test-typescript test-browser ## install what the tests need and run all of them
 
 test-python: $(VENV)/.test
-	$(BIN)/python -m pytest tests/unit tests/integration
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/unit tests/integration
 
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test

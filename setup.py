@@ -31,6 +31,7 @@ setup(
             "playwright",
             "pytest",
             "pytest-timeout",
+            "pytest-xdist",
             "ruff",
             "types-protobuf",
             "xprof; python_version < '3.14'",

@@ -1,7 +1,7 @@
 """Tensors that Python holds beside the known variables: input data, constants and held tensors; variables of no model.
 
-Python's objects are searched only if more bytes are in use than variables and remembered tensors explain: the young
-objects first, all of them if some may have grown old since, and at growing intervals if that finds nothing.
+Python's new objects are searched at every window, all of them at most once: if more bytes are in use than variables and
+the known tensors explain.
 """
 
 import dataclasses
@@ -13,10 +13,10 @@ from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.addresses import short_device, tensor_address, tensor_size, variable_address
 from tb_memplugin.recorder.observe.holder_search import Device, Entry, HolderSearch
 from tb_memplugin.recorder.observe.inputs import input_notes
-from tb_memplugin.recorder.observe.python_objects import YOUNG, PythonObjects
+from tb_memplugin.recorder.observe.python_objects import PythonObjects
 
 SEARCH_SHARE = 0.004
-"""Share of the bytes in use that may be unexplained before Python's objects are searched."""
+"""Share of the bytes in use that may be unexplained before all of Python's objects are searched."""
 
 TensorCategory = Literal["inputs", "other_state", "held_tensors"]
 _RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
@@ -30,13 +30,18 @@ class HeldTensors:
         self._objects = PythonObjects()
         self._holders = HolderSearch()
         self._known_variables: Container[int] = ()  # ids
-        self._left: Mapping[Device, int] = {}  # bytes that were unexplained after the last search
         self._windows = 0
-        self._next_full_search = 0  # window
-        self._fruitless = 0  # successive full searches that explained nothing
         self._in_use: Mapping[Device, int] = {}
         self._at_start: list[Entry] = []
         self._variables_at_start: DeviceFacts = ()
+
+    def watch(self) -> None:
+        """Know every tensor that Python holds from now on, however old it gets."""
+        self._objects.watch()
+
+    def unwatch(self) -> None:
+        """Stop `watch`."""
+        self._objects.unwatch()
 
     def find(
         self,
@@ -59,23 +64,9 @@ class HeldTensors:
         self._known_variables = known_variables
         self._in_use = in_use
         self._objects.add(input_notes.tensors())
+        self._objects.search_new()
         if self._must_search(in_use, variables):
-            self._objects.search(YOUNG)
-            if (
-                self._must_search(in_use, variables)
-                and self._objects.promoted
-                and self._windows >= self._next_full_search
-            ):
-                before = self._unexplained(in_use, variables)
-                self._objects.search_all()
-                after = self._unexplained(in_use, variables)
-                explained = any(before[device] - after[device] > SEARCH_SHARE * size for device, size in in_use.items())
-                self._fruitless = 0 if explained else self._fruitless + 1
-                self._next_full_search = self._windows + 2**self._fruitless // 2
-            self._left = self._unexplained(in_use, variables)
-        else:
-            unexplained = self._unexplained(in_use, variables)
-            self._left = {device: min(left, unexplained.get(device, left)) for device, left in self._left.items()}
+            self._objects.search_all_once()
         captures = self._objects.captures
         captures.read([*graphs, *captures.graphs()])
         addresses = set(variable_addresses)
@@ -92,7 +83,7 @@ class HeldTensors:
             variable_addresses: As for `find`, but now.
             graphs: As for `find`.
         """
-        self._objects.search(YOUNG)
+        self._objects.search_new()
         self._objects.add(input_notes.tensors())
         self._objects.captures.read(graphs)
         before = {id(known) for _, _, known in self._at_start}
@@ -118,7 +109,7 @@ class HeldTensors:
 
     def _must_search(self, in_use: Mapping[Device, int], variables: Mapping[Device, int]) -> bool:
         left = self._unexplained(in_use, variables)
-        return any(left[device] - self._left.get(device, 0) > SEARCH_SHARE * size for device, size in in_use.items())
+        return any(left[device] > SEARCH_SHARE * size for device, size in in_use.items())
 
     def _variables_of_no_model(self) -> list[Any]:
         return [variable for variable in self._objects.variables() if id(variable) not in self._known_variables]

@@ -46,6 +46,7 @@ class ModelObserver:
                 call_notes.eager_paths = None
                 call_notes.eager_gradients = None
             hooks.release()
+        self._held.unwatch()
 
     def watch(self, model: Any, optimizer: Any = None) -> None:
         """Set the layers' paths from a model that is trained, and its optimizer. Call it for each model."""
@@ -73,6 +74,7 @@ class ModelObserver:
 
     def begin_window(self) -> None:
         """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls."""
+        self._held.watch()
         window = Window(self._models(), list(call_notes.optimizers), self._held, list(call_notes.graphs))
         call_notes.eager_gradients = []
         call_notes.eager_paths = window.paths

@@ -1,10 +1,9 @@
 """Finds eager tensors, variables, models and input pipelines among Python's objects, and remembers them weakly.
 
 Only Python's garbage collector knows them all, and listing all objects takes 0.1 to 0.2 s on the training's thread. So
-the objects that were found are remembered; `HeldTensors` decides when to search again.
+all objects are searched once at most; later ones are found while they are young, or just before they grow old.
 """
 
-import gc
 import weakref
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -12,11 +11,7 @@ from typing import Any
 
 from tb_memplugin.recorder.observe.captures import Captures
 from tb_memplugin.recorder.observe.heap import objects_of
-
-YOUNG = (0, 1)
-"""Generations of the garbage collector that hold objects made recently."""
-ALL = (None,)
-"""All generations."""
+from tb_memplugin.recorder.observe.promotions import YOUNG, Promotions
 
 
 class KnownTensor:
@@ -45,48 +40,53 @@ class PythonObjects:
 
     def __init__(self) -> None:
         self.captures = Captures()
-        self._promotions = -1
+        self._promotions = Promotions(_kinds)
+        self._searched_all = False
         self._tensors: dict[int, KnownTensor] = {}  # by id, as all below; to weak references
         self._variables: dict[int, Any] = {}
         self._models: dict[int, Any] = {}
         self._datasets: dict[int, Any] = {}
 
-    @property
-    def promoted(self) -> bool:
-        """Whether objects made since `search_all` may have left the young generations."""
-        return _promotions() != self._promotions
+    def watch(self) -> None:
+        """Catch objects that leave the young generations from now on."""
+        self._promotions.start()
 
-    def search(self, generations: Iterable[int | None]) -> None:
-        """Search generations of the garbage collector: `YOUNG` or `ALL`."""
+    def unwatch(self) -> None:
+        """Stop `watch`."""
+        self._promotions.stop()
+
+    def search_new(self) -> None:
+        """Find the young objects and those that grew old since `watch` or the last call."""
+        kinds = _kinds()
+        self._remember(chain(self._promotions.take(), *(objects_of(kinds, generation) for generation in YOUNG)))
+
+    def search_all_once(self) -> None:
+        """Search all objects, unless that was done before."""
+        if not self._searched_all:
+            self._searched_all = True
+            self._remember(objects_of(_kinds()))
+
+    def _remember(self, objects: Iterable[Any]) -> None:
         import keras
         import tensorflow as tf
 
-        eager_tensor, graph_kinds = tf.__internal__.EagerTensor, _subclasses(tf.__internal__.FuncGraph)
-        dataset_kinds, model_kinds = _subclasses(tf.data.Dataset), _subclasses(keras.Model)
-        variable_kinds = _subclasses(tf.Variable)
-        kinds = {eager_tensor, *graph_kinds, *dataset_kinds, *model_kinds, *variable_kinds}
         tensors: list[Any] = []
         graphs: list[Any] = []
-        for item in chain.from_iterable(objects_of(kinds, generation) for generation in generations):
-            if type(item) is eager_tensor:
+        for item in objects:
+            if type(item) is tf.__internal__.EagerTensor:
                 tensors.append(item)
-            elif type(item) in dataset_kinds:
+            elif isinstance(item, tf.data.Dataset):
                 if getattr(item, "_tensors", ()):
                     self._datasets[id(item)] = weakref.ref(item)
-            elif type(item) in variable_kinds:
+            elif isinstance(item, tf.Variable):
                 if hasattr(item, "handle") and tf.executing_eagerly():
                     self._variables[id(item)] = weakref.ref(item)
-            elif type(item) in model_kinds:
+            elif isinstance(item, keras.Model):
                 self._models[id(item)] = weakref.ref(item)
             else:
                 graphs.append(item)
         self.add(tensors)
         self.captures.read(graphs)
-
-    def search_all(self) -> None:
-        """Search all generations."""
-        self._promotions = _promotions()
-        self.search(ALL)
 
     def add(self, tensors: Iterable[Any]) -> None:
         """Remember tensors, except those without plain bytes."""
@@ -123,9 +123,13 @@ class PythonObjects:
         return {id(tensor) for dataset in _alive(self._datasets) for tensor in dataset._tensors}
 
 
-def _promotions() -> int:
-    """Collections so far that moved objects to the oldest generation."""
-    return sum(int(of_generation["collections"]) for of_generation in gc.get_stats()[1:])
+def _kinds() -> set[type]:
+    """The classes whose objects are remembered."""
+    import keras
+    import tensorflow as tf
+
+    bases = (tf.__internal__.FuncGraph, tf.data.Dataset, tf.Variable, keras.Model)
+    return {tf.__internal__.EagerTensor}.union(*map(_subclasses, bases))
 
 
 def _alive(references: dict[int, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""`FailureMaps`: the memory map at a failed allocation, from reads during the wait or from TensorFlow's dumps."""
+"""`FailureMaps`: the memory map at a failed allocation, from TensorFlow's dump or from reads during the wait."""
 
 import time
 from collections.abc import Sequence
@@ -47,27 +47,28 @@ class FailureMaps:
         return name if name in self._capacities else None
 
     def at_failure(self, device: str, requested: int | None, dumps: list[DumpFile]) -> MemoryMap | None:
-        """A map that was read while TensorFlow waited, or else its last dump.
+        """The map that TensorFlow wrote as it gave up, or else one that was read while it waited.
 
-        The step may have several maps: some from before the request and some from after it, when the step's chunks are
-        free already. Takes the newest one in which the request does not fit, or the fullest for an unknown size.
+        Other ops may still free a chunk during the wait, so TensorFlow's dump is the more exact one. Without it, the
+        step may have several maps: some from before the request and some from after it, when the step's chunks are
+        free already. The newest one in which the request does not fit is taken, or the fullest for an unknown size.
 
         Args:
             device: The device with the failed allocation.
             requested: Requested bytes, None if unknown.
             dumps: The dumps of the failure.
         """
+        written = self.read(final_dump(dumps), device) if dumps else None
+        if written is not None and (requested is None or would_fit(written, requested).fits is False):
+            return written
         maps = [
             read_dump(data, wall_time, self._capacities.get(device))
             for wall_time, data in self._stalled.newest_first(device)
         ]
         if requested is None:
-            stalled = max(maps, key=lambda memory_map: memory_map.in_use_bytes or 0, default=None)
-        else:
-            stalled = next((memory_map for memory_map in maps if would_fit(memory_map, requested).fits is False), None)
-        if stalled is not None:
-            return stalled
-        return self.read(final_dump(dumps), device) if dumps else None
+            return max(maps, key=lambda memory_map: memory_map.in_use_bytes or 0, default=None)
+        stalled = next((memory_map for memory_map in maps if would_fit(memory_map, requested).fits is False), None)
+        return written if stalled is None else stalled
 
     def read(self, dump: DumpFile, device: str) -> MemoryMap | None:
         """Read a dump of a device, waiting until TensorFlow has written it; None if it stays empty."""
