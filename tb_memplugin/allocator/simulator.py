@@ -9,7 +9,8 @@ import dataclasses
 
 import numpy as np
 
-from tb_memplugin.allocator.rules import BINS, bin_index, chunk_after_split, rounded_bytes
+from tb_memplugin.allocator.growth import PoolRules, next_region_bytes, region_for
+from tb_memplugin.allocator.rules import BINS, ROUNDING, bin_index, chunk_after_split, rounded_bytes
 from tb_memplugin.model import FREE, IN_USE, MISSING, MemoryMap
 
 _NONE = -1
@@ -20,13 +21,15 @@ class Simulator:
 
     Args:
         start: A complete memory map.
+        rules: How the pool grows; None if it does not.
 
     Attributes:
         in_use_bytes: Allocated bytes.
         peak_bytes: Their maximum so far.
+        pool_bytes: Bytes of all regions.
     """
 
-    def __init__(self, start: MemoryMap) -> None:
+    def __init__(self, start: MemoryMap, rules: PoolRules | None = None) -> None:
         self._size: dict[int, int] = {}
         self._requested: dict[int, int] = {}  # of chunks in use
         self._next: dict[int, int] = {}
@@ -52,6 +55,49 @@ class Simulator:
             chunks.sort()
         self.in_use_bytes = sum(self._size[address] for address in self._requested)
         self.peak_bytes = self.in_use_bytes
+        self.pool_bytes = sum(size for _, size in self._regions)
+        self._rules = rules
+        self._wanted = 0 if rules is None else next_region_bytes(rules, (size for _, size in self._regions))
+
+    def request(self, requested: int) -> int | None:
+        """Allocate by the rules, with growth; return the address, or None if the request fails."""
+        address = self.choose(requested)
+        if address is None:
+            rounded = rounded_bytes(requested)
+            if not self._extend(rounded) and not (self._return_regions(rounded) and self._extend(rounded)):
+                return None
+            address = self.choose(requested)
+        if address is None or not self.allocate(address, requested):
+            return None
+        return address
+
+    def _extend(self, rounded: int) -> bool:
+        """Grow the pool by a region for a rounded request; return whether it could."""
+        region = None if self._rules is None else region_for(self._rules, self.pool_bytes, self._wanted, rounded)
+        if region is None:
+            return False
+        size, self._wanted = region
+        self.add_region(self._free_address(), size)
+        return True
+
+    def _return_regions(self, rounded: int) -> bool:
+        """Return all free regions to the device if that makes room for a rounded request; return whether it did."""
+        if self._rules is None or not self._rules.returns_regions:
+            return False
+        free = [region for region in self._regions if self._is_free(*region)]
+        left = self._rules.capacity_bytes - self.pool_bytes + sum(size for _, size in free)
+        if not free or rounded > left:
+            return False
+        for region in free:
+            self.remove_region(*region)
+        return True
+
+    def _free_address(self) -> int:
+        """An address behind all regions, not adjacent to one."""
+        return max((address + size for address, size in self._regions), default=0) + ROUNDING
+
+    def _is_free(self, address: int, size: int) -> bool:
+        return self._size.get(address) == size and address not in self._requested
 
     def choose(self, requested: int) -> int | None:
         """Address of the chunk that a request would get; None if no free chunk is large enough."""
@@ -109,13 +155,15 @@ class Simulator:
     def add_region(self, address: int, size: int) -> None:
         """Grow the pool by a region, which is one free chunk."""
         bisect.insort(self._regions, (address, size))
+        self.pool_bytes += size
         self._size[address], self._previous[address], self._next[address] = size, _NONE, _NONE
         self._add_free(size, address)
 
     def remove_region(self, address: int, size: int) -> bool:
         """Return a region to the device; return False if it is not entirely free."""
-        if self._size.get(address) != size or address in self._requested:
+        if not self._is_free(address, size):
             return False
+        self.pool_bytes -= size
         self._remove_free(size, address)
         del self._size[address], self._previous[address], self._next[address]
         self._regions.remove((address, size))

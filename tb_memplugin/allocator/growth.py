@@ -1,0 +1,75 @@
+"""How the pool of TensorFlow's BFC allocator grows by regions, and returns them. Pure.
+
+Source: ``BFCAllocator::Extend`` and ``DeallocateFreeRegions`` in ``tsl/framework/bfc_allocator.cc`` of TensorFlow 2.21;
+these rules are the same since 2.16.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+from tb_memplugin.allocator.rules import ROUNDING
+from tb_memplugin.model import MemoryMap
+
+FIRST_REGION_BYTES = 2 << 20
+"""The first region of a pool that grows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolRules:
+    """The limits of a pool.
+
+    Attributes:
+        capacity_bytes: Most bytes of all regions together.
+        grows: Whether the pool starts small. Otherwise its first region has all of the capacity.
+        returns_regions: Whether regions that are entirely free are returned to the device before a request fails: on
+            a GPU by default, on the CPU never.
+    """
+
+    capacity_bytes: int
+    grows: bool = True
+    returns_regions: bool = False
+
+    @property
+    def first_region_bytes(self) -> int:
+        """Size of the first region, if no request is larger."""
+        whole = self.capacity_bytes // ROUNDING * ROUNDING
+        return min(whole, FIRST_REGION_BYTES) if self.grows else whole
+
+
+def next_region_bytes(rules: PoolRules, regions: Iterable[int]) -> int:
+    """Size that the allocator wants for its next region, given the sizes of its present ones.
+
+    A region has the wanted size, which then doubles, or for a larger request the next power of two times it.
+    """
+    wanted = rules.first_region_bytes
+    for size in sorted(regions):
+        if size == wanted:
+            wanted *= 2
+        elif size > wanted:
+            wanted = size
+    return wanted
+
+
+def region_for(rules: PoolRules, pool_bytes: int, wanted: int, rounded: int) -> tuple[int, int] | None:
+    """(bytes of the new region, size wanted for the one after it) for a rounded request; None at the limit."""
+    available = max(0, rules.capacity_bytes - pool_bytes) // ROUNDING * ROUNDING
+    if rounded > available or wanted <= 0:
+        return None
+    enough = wanted
+    while rounded > enough:
+        enough *= 2
+    return min(enough, available), (enough if enough > wanted else 2 * wanted)
+
+
+def rules_of(memory_map: MemoryMap) -> PoolRules | None:
+    """The rules of the allocator of a map; None if its capacity is unknown.
+
+    A pool whose first region has all of the capacity does not grow.
+    """
+    capacity = memory_map.capacity_bytes
+    if capacity is None:
+        return None
+    is_gpu = memory_map.device.rsplit("/", 1)[-1].startswith("GPU")
+    whole = capacity // ROUNDING * ROUNDING
+    grows = not (len(memory_map.region_bytes) == 1 and int(memory_map.region_bytes[0]) >= whole > FIRST_REGION_BYTES)
+    return PoolRules(capacity, grows, returns_regions=is_gpu)
