@@ -88,6 +88,19 @@ def test_watching_keeps_nothing_alive_and_ends_with_its_owner() -> None:
     assert gc.callbacks == before
 
 
+def test_a_model_that_grew_old_is_found_though_its_young_variables_explain_the_bytes() -> None:
+    import keras
+
+    model = keras.Sequential([keras.Input((100,)), keras.layers.Dense(100)])
+    gc.collect(1)
+    gc.collect(1)
+    for variable in model.variables:
+        variable._value = tf.Variable(variable._value)  # younger than their model
+    held = HeldTensors()
+    held.find({"CPU:0": 40_400}, {}, [])
+    assert any(found is model for found in held.models())
+
+
 def test_not_all_is_searched_where_variables_explain_all(searched: list[int | None]) -> None:
     HeldTensors().find({"CPU:0": 1_000_000}, {"CPU:0": 999_000}, [])
     assert searched == [0, 1]

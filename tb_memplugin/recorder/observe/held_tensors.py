@@ -6,7 +6,6 @@ the known tensors explain.
 
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Any, Literal
 
 from tb_memplugin.model.trace import TensorFact
@@ -97,18 +96,16 @@ class HeldTensors:
         """Models that searches found."""
         return self._objects.models()
 
-    def _unexplained(self, in_use: Mapping[Device, int], variables: Mapping[Device, int]) -> dict[Device, int]:
-        """Bytes in use that neither variables nor remembered tensors explain, by device."""
-        left = {device: size - variables.get(device, 0) for device, size in in_use.items()}
-        tensors = (tensor for tensor, _ in self._objects.tensors())
-        for value in chain(tensors, self._variables_of_no_model()):
-            device = short_device(value.device)
-            if device in left:
-                left[device] -= tensor_size(value)
-        return left
-
     def _must_search(self, in_use: Mapping[Device, int], variables: Mapping[Device, int]) -> bool:
-        left = self._unexplained(in_use, variables)
+        """Whether more bytes are in use than known variables and remembered tensors explain.
+
+        Variables of no model do not count: their model may be among the objects that were not searched.
+        """
+        left = {device: size - variables.get(device, 0) for device, size in in_use.items()}
+        for tensor, _ in self._objects.tensors():
+            device = short_device(tensor.device)
+            if device in left:
+                left[device] -= tensor_size(tensor)
         return any(left[device] > SEARCH_SHARE * size for device, size in in_use.items())
 
     def _variables_of_no_model(self) -> list[Any]:
