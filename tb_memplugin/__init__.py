@@ -11,7 +11,9 @@ from tb_memplugin.version import __version__
 
 if TYPE_CHECKING:
     from tb_memplugin import summary
+    from tb_memplugin.analysis.what_if import WhatIf
     from tb_memplugin.commands.loading import load
+    from tb_memplugin.commands.what_if import what_if
     from tb_memplugin.errors import (
         FormatError,
         MemoryPluginError,
@@ -36,10 +38,12 @@ __all__ = [
     "RequestError",
     "Run",
     "Snapshot",
+    "WhatIf",
     "__version__",
     "load",
     "memory_summary",
     "summary",
+    "what_if",
 ]
 
 _MODULES = {
@@ -53,8 +57,10 @@ _MODULES = {
     "RequestError": "errors",
     "Run": "model",
     "Snapshot": "model",
+    "WhatIf": "analysis.what_if",
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",
+    "what_if": "commands.what_if",
 }
 
 

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
 from tb_memplugin.analysis.facts import device_facts
+from tb_memplugin.analysis.what_if import RunPredictor, describe_what_if
 from tb_memplugin.commands.import_files import import_files
 from tb_memplugin.commands.inspect_table import clean, format_run
 from tb_memplugin.commands.loading import load
-from tb_memplugin.errors import MemoryPluginError, NotFoundError
+from tb_memplugin.commands.what_if import checked_conditions, device_of, format_what_if
+from tb_memplugin.errors import MemoryPluginError, NotFoundError, RequestError
 from tb_memplugin.model import PHASES, Run
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.version import __version__
@@ -43,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_inspect(commands)
+    _add_what_if(commands)
     _add_report(commands)
     _add_import(commands)
     return parser
@@ -62,6 +65,26 @@ def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     inspect.add_argument("--all-attempts", action="store_true", help="keep steps that a later session repeats")
     inspect.set_defaults(command=_inspect)
+
+
+def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    asking = commands.add_parser(
+        "what-if",
+        help="predict what a run would need under other conditions",
+        description="Replays the recorded steps of a run, and predicts the peak for another batch size, capacity, "
+        "optimizer or precision, or with other layers frozen.",
+    )
+    asking.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    asking.add_argument("--run", metavar="R", help="the run (default: the only one)")
+    asking.add_argument("--device", metavar="D", help="the device (default: the first with recorded requests)")
+    asking.add_argument("--batch-size", metavar="N", type=int, help="examples in a batch")
+    asking.add_argument("--capacity", metavar="SIZE", help="the allocator's limit, e.g. 24GiB")
+    asking.add_argument("--freeze", metavar="REGEX", help="freeze the layers whose path matches")
+    asking.add_argument("--unfreeze", metavar="REGEX", help="unfreeze the layers whose path matches")
+    asking.add_argument("--optimizer", metavar="NAME", help="another optimizer, e.g. sgd, momentum, adam")
+    asking.add_argument("--precision", metavar="P", help="float32, mixed_float16 or mixed_bfloat16")
+    asking.add_argument("--format", choices=("table", "json"), default="table", help="text (default), or a JSON object")
+    asking.set_defaults(command=_what_if)
 
 
 def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -92,6 +115,25 @@ def _add_import(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     importing.add_argument("--logdir", metavar="LOGDIR", required=True, help="log directory; created if missing")
     importing.add_argument("--run", metavar="NAME", help="name of the run (default: from the first file's name)")
     importing.set_defaults(command=_import)
+
+
+def _what_if(options: argparse.Namespace) -> int:
+    conditions = checked_conditions(
+        options.batch_size, options.capacity, options.freeze, options.unfreeze, options.optimizer, options.precision
+    )
+    runs = load(options.logdir)
+    if options.run is None and len(runs) > 1:
+        raise RequestError(f"several runs: choose one with --run. Available: {', '.join(runs)}")
+    name = options.run or next(iter(runs), None)
+    if name is None or name not in runs:
+        raise NotFoundError(f"no run {name!r}; available: {', '.join(runs) or 'none'}")
+    run = runs[name]
+    answer = RunPredictor(run, device_of(run, options.device)).what_if(conditions)
+    if options.format == "json":
+        print(json.dumps({"format": FORMAT, "run": name, **describe_what_if(answer)}, allow_nan=False))
+    else:
+        print(f"{clean(name)}\n{format_what_if(answer)}")
+    return 0
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -135,8 +135,8 @@ class TraceReplay:
         assert trace.start_map is not None and trace.end_map is not None
         start, end = _with_borders(trace.start_map, trace.end_map), trace.end_map
         self._simulator = simulator = Simulator(start)
-        self._new_regions = _only_in(end, start)
-        self._old_regions = _only_in(start, end)
+        self._new_regions = added_regions(start, end)
+        self._old_regions = added_regions(end, start)
         self.map = simulator.map(start) if event < 0 else start
         same = allocations = 0
         columns = (trace.kind, trace.address, trace.requested, trace.allocated)
@@ -196,11 +196,11 @@ def _with_borders(start: MemoryMap, end: MemoryMap) -> MemoryMap:
     return dataclasses.replace(start, region=region, region_address=address, region_bytes=size)
 
 
-def _only_in(one: MemoryMap, other: MemoryMap) -> list[tuple[int, int]]:
-    """(address, bytes) of stretches that only the regions of the first map cover."""
-    covered = sorted(zip(other.region_address.tolist(), other.region_bytes.tolist(), strict=True))
+def added_regions(start: MemoryMap, end: MemoryMap) -> list[tuple[int, int]]:
+    """(address, bytes) of stretches that only the regions of the second map cover."""
+    covered = sorted(zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True))
     stretches: list[tuple[int, int]] = []
-    for address, size in zip(one.region_address.tolist(), one.region_bytes.tolist(), strict=True):
+    for address, size in zip(end.region_address.tolist(), end.region_bytes.tolist(), strict=True):
         for known, bytes_known in covered:
             if known < address + size and known + bytes_known > address:
                 if known > address:

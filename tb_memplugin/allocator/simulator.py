@@ -5,6 +5,7 @@ remainder stays free behind it. A freed chunk is merged with free neighbors in i
 """
 
 import bisect
+import copy
 import dataclasses
 
 import numpy as np
@@ -58,6 +59,14 @@ class Simulator:
         self.pool_bytes = sum(size for _, size in self._regions)
         self._rules = rules
         self._wanted = 0 if rules is None else next_region_bytes(rules, (size for _, size in self._regions))
+
+    def copy(self) -> "Simulator":
+        """A copy that goes on independently."""
+        other = copy.copy(self)
+        other._size, other._requested = dict(self._size), dict(self._requested)
+        other._next, other._previous = dict(self._next), dict(self._previous)
+        other._bins, other._regions = [list(chunks) for chunks in self._bins], list(self._regions)
+        return other
 
     def request(self, requested: int) -> int | None:
         """Allocate by the rules, with growth; return the address, or None if the request fails."""

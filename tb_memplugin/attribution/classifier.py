@@ -9,7 +9,7 @@ from tb_memplugin.attribution.saved import SavedForBackward
 from tb_memplugin.attribution.variables import VariableChunks, variable_owner
 from tb_memplugin.attribution.window import Owner, Window
 from tb_memplugin.model import Category, Integers
-from tb_memplugin.model.trace import AllocationTrace, BufferAllocation, Module, TraceFacts
+from tb_memplugin.model.trace import AllocationTrace, BufferAllocation, Module, OpFact, TraceFacts
 
 
 class Classifier:
@@ -76,6 +76,10 @@ class Classifier:
         """The layer that made a chunk."""
         fact = self._execution.maker(chunk)
         return None if fact is None else fact.layer
+
+    def op_fact(self, chunk: int) -> OpFact | None:
+        """Facts of the op that made a chunk; None if unknown."""
+        return self._execution.maker(chunk)
 
     def plan(self, chunk: int) -> tuple[Module, BufferAllocation] | None:
         """The planned allocation of a compiled module that a chunk is; None for other chunks."""

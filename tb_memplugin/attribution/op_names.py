@@ -156,7 +156,8 @@ def _derived(name: str, fact: OpFact) -> OpFact:
     relayout = _RELAYOUT.search(name)
     if relayout is None:
         return fact
-    return OpFact(fact.layer, fact.pass_name, saved_for_backward=int(relayout[1]) in fact.forward_inputs, relayout=True)
+    saved = int(relayout[1]) in fact.forward_inputs
+    return OpFact(fact.layer, fact.pass_name, saved_for_backward=saved, relayout=True)
 
 
 def op_name(execution: str) -> str:

@@ -31,7 +31,7 @@ class Runs(Mapping[str, Run]):
         tags = self._catalog[name]
         attempts = self._all_attempts
         run = self._reader.load(
-            self._source, tags, activations=True, all_attempts=attempts, maps=True, timelines=True
+            self._source, tags, activations=True, all_attempts=attempts, maps=True, timelines=True, requests=True
         ).run
         return dataclasses.replace(run, findings=tuple(findings(run)))
 

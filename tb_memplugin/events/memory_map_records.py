@@ -60,13 +60,13 @@ def read_map_parts(frame: Frame, attributes: Mapping[str, Any]) -> MemoryMap:
     chunks, owners = fields.table_of(frame, "chunks"), read_owners(fields.table_of(frame, "owners"))
     regions = fields.table_of(frame, "regions")
     columns = {name: fields.integers(chunks, name) for name in _CHUNK_COLUMNS}
-    region_address = _addresses(regions, "address")
+    region_address = addresses(regions, "address")
     if len(columns["address"]) > MAX_CHUNKS or len(region_address) > MAX_REGIONS:
         raise FormatError(
             f"memory map of {len(columns['address'])} chunks in {len(region_address)} regions is over the limit of "
             f"{MAX_CHUNKS} chunks or {MAX_REGIONS} regions"
         )
-    columns["address"] = _addresses(chunks, "address")
+    columns["address"] = addresses(chunks, "address")
     fields.known_bytes(chunks, "bytes")
     fields.byte_column(chunks, "requested_bytes")
     fields.check_range("state", columns["state"], 0, UNKNOWN_STATE)
@@ -92,7 +92,8 @@ def read_map_parts(frame: Frame, attributes: Mapping[str, Any]) -> MemoryMap:
     )
 
 
-def _addresses(table: Mapping[str, Any], name: str) -> Integers:
+def addresses(table: Mapping[str, Any], name: str) -> Integers:
+    """A column of addresses."""
     column = fields.integers(table, name)
     if len(column) and (column.min() < 0 or column.max() > MAX_ADDRESS):
         raise FormatError(f"addresses must be 0 to {MAX_ADDRESS}. Received: {int(column.min())} to {int(column.max())}")

@@ -16,6 +16,7 @@ from tb_memplugin.events import (
     live_files,
     memory_map_records,
     oom_records,
+    request_records,
     sample_records,
     session_records,
     snapshot_records,
@@ -25,7 +26,7 @@ from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.metadata import DIRECTORY_NAME, Tag, frame_summary
 from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import TagRotation, new_session_id
-from tb_memplugin.model import LayerActivations, LayerTable, MemoryMap, Oom, Samples, Snapshot, Timeline
+from tb_memplugin.model import LayerActivations, LayerTable, MemoryMap, Oom, Samples, Snapshot, StepRequests, Timeline
 from tb_memplugin.version import __version__
 
 MAX_SAMPLE_ROWS = 4096
@@ -138,6 +139,10 @@ class RunWriter:
     def timeline(self, timeline: Timeline) -> None:
         """Write one timeline."""
         self._write("timelines", timeline.step, timeline_records.timeline_frame, timeline)
+
+    def requests(self, requests: StepRequests) -> None:
+        """Write the requests of one step."""
+        self._write("requests", requests.step, request_records.requests_frame, requests)
 
     def oom(self, oom: Oom) -> None:
         """Write one failed allocation; it replaces an earlier one with the same identifier."""

@@ -15,6 +15,7 @@ from tb_memplugin.model.memory_map import (
     OwnerSource,
 )
 from tb_memplugin.model.oom import OOM_STATUSES, VERDICTS, Fix, Oom, OomStatus, Verdict
+from tb_memplugin.model.requests import UNKNOWN_POWER, StepRequests
 from tb_memplugin.model.run import Run, Session, SessionInfo
 from tb_memplugin.model.samples import DeviceSamples, LayerActivations, Samples
 from tb_memplugin.model.snapshot import (
@@ -40,6 +41,7 @@ __all__ = [
     "OOM_STATUSES",
     "OWNER_SOURCES",
     "PHASES",
+    "UNKNOWN_POWER",
     "UNKNOWN_STATE",
     "VERDICTS",
     "Band",
@@ -69,6 +71,7 @@ __all__ = [
     "Session",
     "SessionInfo",
     "Snapshot",
+    "StepRequests",
     "Timeline",
     "Verdict",
 ]

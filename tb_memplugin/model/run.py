@@ -7,6 +7,7 @@ from typing import Literal
 from tb_memplugin.model.layers import LayerTable
 from tb_memplugin.model.memory_map import MemoryMap
 from tb_memplugin.model.oom import Oom
+from tb_memplugin.model.requests import StepRequests
 from tb_memplugin.model.samples import LayerActivations, Samples
 from tb_memplugin.model.snapshot import Snapshot
 from tb_memplugin.model.timeline import Timeline
@@ -43,6 +44,7 @@ class Session:
     maps: tuple[MemoryMap, ...] = ()
     ooms: tuple[Oom, ...] = ()
     timelines: tuple[Timeline, ...] = ()
+    requests: tuple[StepRequests, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Run:
         findings: Sentences on memory that grows over the steps, if requested.
         session_starts: Starts of the sessions, in seconds since the epoch; each session has a new pool.
         timelines: Timelines of traced steps, if requested.
+        requests: Requests of traced steps for replay, if requested.
     """
 
     name: str
@@ -77,3 +80,4 @@ class Run:
     findings: tuple[str, ...] = ()
     session_starts: tuple[float, ...] = ()
     timelines: tuple[Timeline, ...] = ()
+    requests: tuple[StepRequests, ...] = ()

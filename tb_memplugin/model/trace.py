@@ -170,6 +170,8 @@ class OpFact:
         forward_inputs: Indices of a backward op's inputs that are of the forward pass.
         early: Whether a backward op's result depends on no gradient. TensorFlow may run such ops during the forward
             pass.
+        output_shapes: Shapes of its outputs as far as they were known when the function was traced: -1 for open
+            dimensions, such as the batch; None for an unknown rank.
     """
 
     layer: str | None
@@ -182,6 +184,7 @@ class OpFact:
     relayout: bool = False
     forward_inputs: tuple[int, ...] = ()
     early: bool = False
+    output_shapes: tuple[tuple[int, ...] | None, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 
 from tb_memplugin.events.sample_records import take_samples
-from tb_memplugin.model import MISSING, PHASES, LayerActivations, Samples, Session, Snapshot, Timeline
+from tb_memplugin.model import MISSING, PHASES, LayerActivations, Samples, Session, Snapshot, StepRequests, Timeline
 from tb_memplugin.reader.columns import take_activations
 
 _TRAIN = PHASES.index("train")
@@ -35,7 +35,7 @@ class LaterSessions:
         at = bisect.bisect_right(self._firsts, step) - 1
         return at >= 0 and step <= self._lasts[at]
 
-    def replaces(self, record: Snapshot | Timeline) -> bool:
+    def replaces(self, record: Snapshot | Timeline | StepRequests) -> bool:
         """Whether a later session trained or traced the record's step again."""
         return self.repeats(record.step) or (record.step, record.phase, record.device) in self._snapshots
 

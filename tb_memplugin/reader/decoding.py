@@ -10,6 +10,7 @@ from tb_memplugin.events import (
     codec,
     memory_map_records,
     oom_records,
+    request_records,
     sample_records,
     session_records,
     snapshot_records,
@@ -25,11 +26,14 @@ from tb_memplugin.model import (
     Samples,
     SessionInfo,
     Snapshot,
+    StepRequests,
     Timeline,
 )
 from tb_memplugin.reader.source import TagContent
 
-Value: TypeAlias = SessionInfo | LayerTable | Samples | LayerActivations | Snapshot | MemoryMap | Oom | Timeline
+Value: TypeAlias = (
+    SessionInfo | LayerTable | Samples | LayerActivations | Snapshot | MemoryMap | Oom | Timeline | StepRequests
+)
 
 _Read = TypeVar("_Read")
 _ROW_BYTES = 400
@@ -146,6 +150,9 @@ def _decode(tag: Tag, data: bytes) -> Piece:
     elif tag.stream == "timelines":
         value = timeline_records.read_timeline(frame)
         size = timeline_bytes(value)
+    elif tag.stream == "requests":
+        value = request_records.read_requests(frame)
+        size = requests_bytes(value)
     elif tag.stream == "oom":
         value = oom_records.read_oom(frame)
         size = _ROW_BYTES * (1 + len(value.ledger)) + (0 if value.map is None else _map_bytes(value.map))
@@ -168,6 +175,11 @@ def timeline_bytes(timeline: Timeline) -> int:
     """Estimated bytes of a timeline in memory."""
     columns = 8 * (7 * len(timeline) + 2 * len(timeline.time_ns))
     return columns + _ROW_BYTES * (1 + len(timeline.owners)) + _TEXT_BYTES * len(timeline.ops)
+
+
+def requests_bytes(requests: StepRequests) -> int:
+    """Estimated bytes of a step's requests in memory."""
+    return 8 * 8 * len(requests) + _ROW_BYTES * (1 + len(requests.owners)) + _TEXT_BYTES * len(requests.ops)
 
 
 def _check_steps(frame: Frame, value: Samples | LayerActivations) -> None:

@@ -87,6 +87,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
     snapshots = [session.snapshots for session in sessions]
     maps = [session.maps for session in sessions]
     timelines = [session.timelines for session in sessions]
+    requests = [session.requests for session in sessions]
     if not all_attempts:
         later = LaterSessions()
         # From the last session backward, so that the steps of later sessions are known.
@@ -98,6 +99,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
             )
             snapshots[at] = tuple(snapshot for snapshot in snapshots[at] if not later.replaces(snapshot))
             timelines[at] = tuple(timeline for timeline in timelines[at] if not later.replaces(timeline))
+            requests[at] = tuple(one for one in requests[at] if not later.replaces(one))
             for of_later in later.activations:
                 activations[at] = without_repeated_cells(activations[at], of_later)
             later.add(sessions[at])
@@ -121,6 +123,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         ooms=tuple(sorted((oom for session in sessions for oom in session.ooms), key=lambda oom: oom.wall_time)),
         session_starts=tuple(session.info.started for session in sessions),
         timelines=tuple(sorted(itertools.chain(*timelines), key=_step_and_bytes)),
+        requests=tuple(sorted(itertools.chain(*requests), key=lambda one: (one.step, one.wall_time))),
     )
 
 
@@ -164,6 +167,11 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
             dataclasses.replace(timeline, device=device_name(worker, timeline.device))
             for worker, run in by_worker.items()
             for timeline in run.timelines
+        ),
+        requests=tuple(
+            dataclasses.replace(one, device=device_name(worker, one.device))
+            for worker, run in by_worker.items()
+            for one in run.requests
         ),
     )
 

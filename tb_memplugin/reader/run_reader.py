@@ -19,7 +19,7 @@ from tb_memplugin.model import (
 from tb_memplugin.reader.activation_rows import ActivationRows
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_session, of_stream
-from tb_memplugin.reader.decoding import DecodedTag, TagSurvey, decode_tag, survey_tag, timeline_bytes
+from tb_memplugin.reader.decoding import DecodedTag, TagSurvey, decode_tag, requests_bytes, survey_tag, timeline_bytes
 from tb_memplugin.reader.merge import MergedRun, merge
 from tb_memplugin.reader.sessions import by_session, gaps, limited, session_from_pieces
 from tb_memplugin.reader.source import Source
@@ -84,8 +84,9 @@ class Reader:
         maps: bool = False,
         session: str | None = None,
         timelines: bool = False,
+        requests: bool = False,
     ) -> LoadedRun:
-        """The run called `name`; activations, memory maps and timelines only if requested.
+        """The run called `name`; activations, memory maps, timelines and requests of steps only if wanted.
 
         With `session`, only that session's data, including steps that a later one repeats.
 
@@ -93,7 +94,8 @@ class Reader:
             NotFoundError: There is no such run, or no such session in it.
             SourceError: The source cannot be read now.
         """
-        return self.load(source, self._tags_of(source, name), activations, all_attempts, maps, session, timelines)
+        tags = self._tags_of(source, name)
+        return self.load(source, tags, activations, all_attempts, maps, session, timelines, requests)
 
     def load(
         self,
@@ -104,6 +106,7 @@ class Reader:
         maps: bool = False,
         session: str | None = None,
         timelines: bool = False,
+        requests: bool = False,
     ) -> LoadedRun:
         """The run with these tags; other arguments as for `run`.
 
@@ -111,7 +114,7 @@ class Reader:
             NotFoundError: There is no such session in it.
             SourceError: The source cannot be read now.
         """
-        optional = {"activations": activations, "maps": maps, "timelines": timelines}
+        optional = {"activations": activations, "maps": maps, "timelines": timelines, "requests": requests}
         streams = (*_ALWAYS, *(stream for stream, wanted in optional.items() if wanted))
         if session is not None:
             tags = of_session(tags, session)
@@ -249,5 +252,5 @@ def _run_bytes(run: Run) -> int:
     chunks = sum(len(memory_map) for memory_map in run.maps) + sum(
         len(oom.map) for oom in run.ooms if oom.map is not None
     )
-    samples += 64 * chunks + sum(map(timeline_bytes, run.timelines))
+    samples += 64 * chunks + sum(map(timeline_bytes, run.timelines)) + sum(map(requests_bytes, run.requests))
     return samples + run.activations.bytes.nbytes + 16 * len(run.activations) + 100 * rows + 1000

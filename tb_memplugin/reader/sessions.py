@@ -16,6 +16,7 @@ from tb_memplugin.model import (
     Session,
     SessionInfo,
     Snapshot,
+    StepRequests,
     Timeline,
 )
 from tb_memplugin.reader.columns import join_activations, join_samples, rows_not_in
@@ -32,6 +33,7 @@ _STREAM_WORDS = {
     "maps": "memory maps",
     "oom": "failed allocations",
     "timelines": "timelines",
+    "requests": "requests of steps",
 }
 
 
@@ -45,6 +47,7 @@ def make_session(
     maps: Sequence[MemoryMap] = (),
     ooms: Sequence[Oom] = (),
     timelines: Sequence[Timeline] = (),
+    requests: Sequence[StepRequests] = (),
 ) -> tuple[Session, list[str]]:
     """Build a session from the contents of its frames, in order; also sentences on data left out for its size.
 
@@ -71,6 +74,7 @@ def make_session(
         maps=tuple(maps),
         ooms=_final_records(ooms),
         timelines=tuple(timelines),
+        requests=tuple(requests),
     )
     return session, [text for text in sentences if text]
 
@@ -113,6 +117,7 @@ def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]])
         maps=values("maps", MemoryMap),
         ooms=values("oom", Oom),
         timelines=values("timelines", Timeline),
+        requests=values("requests", StepRequests),
     )
     for stream in _STREAM_WORDS:
         sentences.extend(gaps(identifier, stream, streams.get(stream, ())))

@@ -250,6 +250,8 @@ class Recording:
             self._files.write(RunWriter.memory_map, memory_map)
         for timeline in result.timelines:
             self._files.write(RunWriter.timeline, timeline)
+        for requests in result.requests:
+            self._files.write(RunWriter.requests, requests)
         completed = self._watch.completed_table()  # the trace may tell the batch size
         if completed is not None:
             self._write_table(completed)

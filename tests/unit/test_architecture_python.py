@@ -17,6 +17,8 @@ ROOMS: dict[str, set[str]] = {
     "importers.allocator": {"allocator", "errors", "importers.profile", "model"},
     # From a trace and what is known of the program to a ledger.
     "attribution": {"allocator", "model"},
+    # From recorded steps to what they would need under other conditions.
+    "prediction": {"allocator", "model"},
     # The stored format.
     "events": {"errors", "model", "version"},
     # Recording: the only rooms that import TensorFlow.
@@ -63,7 +65,7 @@ ROOMS: dict[str, set[str]] = {
     "summary": {"errors", "events", "model", "recorder"},
     # Reading: the reader knows no analysis, the analysis knows no files.
     "reader": {"errors", "events", "model"},
-    "analysis": {"model"},
+    "analysis": {"model", "prediction"},
     "server": {"allocator", "analysis", "errors", "model", "reader", "version"},
     "plugin": {"events", "server"},
     "plugin_loader": {"plugin"},
@@ -77,11 +79,12 @@ ROOMS: dict[str, set[str]] = {
         "importers.allocator",
         "importers.profile",
         "model",
+        "prediction",
         "reader",
     },
     "cli": {"analysis", "commands", "commands.report", "errors", "model", "version"},
     "__main__": {"cli"},
-    "": {"commands", "errors", "model", "recorder", "summary", "version"},
+    "": {"analysis", "commands", "errors", "model", "recorder", "summary", "version"},
 }
 """Room (a package, or a module of the top) -> the rooms that it may import, each of them above it in this list."""
 

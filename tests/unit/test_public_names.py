@@ -19,10 +19,12 @@ def test_the_public_names_are_exactly_these() -> None:
         "RequestError",
         "Run",
         "Snapshot",
+        "WhatIf",
         "__version__",
         "load",
         "memory_summary",
         "summary",
+        "what_if",
     ]
     assert dir(tb_memplugin) == tb_memplugin.__all__
     assert tb_memplugin.summary.__all__ == ["allocator_snapshot", "layer_activations"]

@@ -81,6 +81,10 @@ class GraphOps:
         number = self.number.get(tensor.op.name)
         return None if number is None else (number, tensor.value_index)
 
+    def output_shapes(self, number: int) -> tuple[tuple[int, ...] | None, ...]:
+        """The shapes of an op's outputs, -1 for open dimensions; None for an unknown rank."""
+        return tuple(_shape_of(tensor) for tensor in self.ops[number].outputs)
+
     def captured_variables(self, call: Call, owner_of: OwnerOf) -> dict[str, VariableOwner]:
         """Name of a placeholder to the variable that it stands for."""
         owners: dict[str, VariableOwner] = {}
@@ -101,3 +105,8 @@ class GraphOps:
             if owner is not None:
                 return owner[0]
         return None
+
+
+def _shape_of(tensor: Any) -> tuple[int, ...] | None:
+    shape = tensor.shape
+    return None if shape.rank is None else tuple(-1 if size is None else size for size in shape.as_list())

@@ -162,6 +162,7 @@ class _Graph:
                 passes_to=tuple(reusers.get(number, ())),
                 forward_inputs=forward_inputs(self.graph, self._layers, number),
                 early=number in self._early,
+                output_shapes=() if self._layers.pass_name[number] == "update" else self.graph.output_shapes(number),
             )
             for number, op in enumerate(self.graph.ops)
         }

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tb_memplugin.allocator.fit import would_fit
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
@@ -13,11 +13,12 @@ from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.attribution.ledger import attribute, peak_event
 from tb_memplugin.attribution.memory_map import Ages, ages_after, owned_map
 from tb_memplugin.attribution.step_chunks import StepChunks, step_chunks
+from tb_memplugin.attribution.step_requests import step_requests
 from tb_memplugin.attribution.timeline import timeline
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.importers.profile.xplane import read_traces
-from tb_memplugin.model import MemoryMap, Phase, Snapshot, Timeline
+from tb_memplugin.model import MemoryMap, Phase, Snapshot, StepRequests, Timeline
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
@@ -25,11 +26,13 @@ from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.recorder.tracing.kept_requests import KeptRequests
 from tb_memplugin.recorder.tracing.kept_timelines import KeptTimelines
 
 TRACING = "step tracing"
 MAPS = "memory maps of traced steps"
 TIMELINES = "step timelines"
+REQUESTS = "requests of traced steps"
 PROFILES = "keeping raw profiles"
 _MISSED_EVENTS = (
     "The memory map of this step is unknown: the trace misses events, so it does not lead from the map at step start "
@@ -64,11 +67,21 @@ class TracedStep:
 
 @dataclasses.dataclass
 class TraceResult:
-    """Results of a traced step, one of each per device; no memory map or timeline if the trace misses events."""
+    """Results of a traced step, one of each per device; only a snapshot if the trace misses events."""
 
     snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
     maps: list[MemoryMap] = dataclasses.field(default_factory=list)
     timelines: list[Timeline] = dataclasses.field(default_factory=list)
+    requests: list[StepRequests] = dataclasses.field(default_factory=list)
+
+
+class _Analyzed(NamedTuple):
+    """The trace of one device's step with the owners of its chunks, None if it misses events."""
+
+    trace: AllocationTrace
+    facts: TraceFacts
+    classifier: Classifier
+    chunks: StepChunks | None
 
 
 class StepAnalysis:
@@ -103,6 +116,7 @@ class StepAnalysis:
         self._maps = maps
         self._ages: dict[str, Ages] = {}
         self._kept = KeptTimelines()
+        self._kept_requests = KeptRequests()
 
     def note_first_batches(self, before: Dumps, after: Dumps) -> None:
         """Note the chunks that only the later maps have as batches."""
@@ -120,13 +134,17 @@ class StepAnalysis:
         return result
 
     def _analyze(self, traced: TracedStep, result: TraceResult) -> None:
-        steps: list[Traced] = []
+        analyzed: list[_Analyzed] = []
         for trace in read_traces(traced.profile):
             if trace.device in traced.facts:
                 start, end = self._parse_both(traced, trace.device)
-                steps.append(self._analyze_device(traced, between_maps(trace, start, end), result))
-        if traced.phase == "train" and self._watch.table is not None:
-            self._watch.batch_size = batch_size(steps, self._watch.table) or self._watch.batch_size
+                analyzed.append(self._analyze_device(traced, between_maps(trace, start, end), result))
+        steps = [Traced(one.trace, one.chunks, one.classifier.plans) for one in analyzed]
+        batch = None if self._watch.table is None else batch_size(steps, self._watch.table)
+        if traced.phase == "train":
+            self._watch.batch_size = batch or self._watch.batch_size
+        for one in analyzed:
+            self._faults.run(REQUESTS, self._add_requests, traced, one, batch, result)
 
     def _parse_both(self, traced: TracedStep, device: str) -> tuple[MemoryMap | None, MemoryMap | None]:
         """A device's memory maps at the step's start and end."""
@@ -136,7 +154,7 @@ class StepAnalysis:
     def _parse(self, dump: bytes | None, device: str, wall_time: float) -> MemoryMap | None:
         return None if dump is None else read_dump(dump, wall_time, self._capacities[device])
 
-    def _analyze_device(self, traced: TracedStep, trace: AllocationTrace, result: TraceResult) -> Traced:
+    def _analyze_device(self, traced: TracedStep, trace: AllocationTrace, result: TraceResult) -> "_Analyzed":
         """Add one device's results; return the owners of its chunks."""
         observer = self._watch.observer
         facts = traced.facts[trace.device]
@@ -146,8 +164,9 @@ class StepAnalysis:
         classifier = Classifier(trace, facts)
         if not trace.missed:
             self._faults.run(OBSERVING, observer.remember, trace, classifier.input_sizes)
+        chunks = None if trace.missed else step_chunks(trace, classifier, traced.step, traced.phase)
         if traced.only_learn:
-            return Traced(trace, None)
+            return _Analyzed(trace, facts, classifier, chunks)
         replay = None if trace.start_map is None else TraceReplay(trace, peak_event(trace))
         snapshot = attribute(
             trace,
@@ -160,7 +179,6 @@ class StepAnalysis:
             replay=replay,
         )
         result.snapshots.append(snapshot)
-        chunks = None if trace.missed else step_chunks(trace, classifier, traced.step, traced.phase)
         if chunks is not None:
             self._oom.remember(trace.device, chunks, facts)
             self._faults.run(MAPS, self._add_map, trace, chunks, replay, result)
@@ -168,7 +186,25 @@ class StepAnalysis:
             kept = self._faults.run(TIMELINES, timeline, trace, facts, classifier, snapshot)
             if kept is not None:
                 result.timelines.append(kept)
-        return Traced(trace, chunks, classifier.plans)
+        return _Analyzed(trace, facts, classifier, chunks)
+
+    def _add_requests(self, traced: TracedStep, analyzed: "_Analyzed", batch: int | None, result: TraceResult) -> None:
+        """Add the requests of one device's step, if they are to be kept."""
+        trace, facts, classifier, chunks = analyzed
+        if chunks is None or not self._kept_requests.wants(trace.device, traced.phase, batch, traced.only_learn):
+            return
+        requests = step_requests(
+            trace,
+            facts,
+            classifier,
+            chunks,
+            wall_time=traced.wall_time,
+            first=traced.only_learn,
+            batch_size=batch,
+            capacity_bytes=self._capacities[trace.device],
+        )
+        if requests is not None:
+            result.requests.append(requests)
 
     def _add_map(
         self, trace: AllocationTrace, chunks: StepChunks, replay: TraceReplay | None, result: TraceResult

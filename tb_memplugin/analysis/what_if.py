@@ -1,0 +1,168 @@
+"""What a recorded run would need under other conditions. Pure."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.analysis.facts import device_facts
+from tb_memplugin.model import PHASES, LayerTable, Phase, Run, StepRequests
+from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Prediction, Predictor, recorded_program
+
+CURVE_POINTS = 24
+"""Batch sizes of a curve."""
+_TRAIN: Phase = "train"
+
+
+@dataclasses.dataclass(frozen=True)
+class CurvePoint:
+    """Predicted peak for a batch size, with its range."""
+
+    batch_size: int
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class WhatIf:
+    """What a run would need under some conditions.
+
+    Attributes:
+        device: The device.
+        conditions: The conditions.
+        prediction: The prediction.
+        largest_batch_size: The largest batch size of which every simulated step passes within the capacity; None if it
+            is unknown or no batch size passes.
+        recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
+        recorded_steps: The recorded steps that the prediction comes from.
+        measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
+    """
+
+    device: str
+    conditions: Conditions
+    prediction: Prediction
+    largest_batch_size: int | None
+    recorded_batch_sizes: tuple[int, ...]
+    recorded_steps: tuple[int, ...]
+    measured_peak_bytes: int | None
+
+
+def devices_of(run: Run) -> list[str]:
+    """Devices with recorded requests, then all others; accelerators first."""
+    known = {one.device for one in run.requests}
+    return sorted((facts.device for facts in device_facts(run)), key=lambda device: device not in known)
+
+
+class RunPredictor:
+    """Answers questions about one device of a run.
+
+    Args:
+        run: A run with its requests.
+        device: One of its devices.
+    """
+
+    def __init__(self, run: Run, device: str) -> None:
+        self._device = device
+        self._steps = recorded_program(run.requests, device, _TRAIN)
+        self._measured_bytes = _measured_peak(run, device, self._steps)
+        table = _table(run, self._steps)
+        self._predictor = Predictor(self._steps, () if table is None else table.layers, self._measured_bytes)
+
+    def what_if(self, conditions: Conditions) -> WhatIf:
+        """The prediction under some conditions, and the largest batch size that passes."""
+        prediction = self._predictor.predict(conditions)
+        capacity, largest = prediction.capacity_bytes, None
+        if prediction.method != "unknown" and capacity is not None:
+            largest = self._predictor.largest_batch_size(capacity, conditions)
+        return WhatIf(
+            device=self._device,
+            conditions=conditions,
+            prediction=prediction,
+            largest_batch_size=largest,
+            recorded_batch_sizes=self._predictor.batch_sizes,
+            recorded_steps=tuple(one.step for one in self._steps),
+            measured_peak_bytes=self._measured_bytes,
+        )
+
+    def curve(self, conditions: Conditions, largest: int | None) -> list[CurvePoint]:
+        """Predicted peaks over batch sizes: from an eighth of the recorded one to beyond the largest that passes."""
+        recorded = self._predictor.batch_size
+        if recorded is None:
+            return []
+        low = max(1, recorded // 8)
+        high = min(MAX_BATCH_SIZE, max(recorded * 4, round((largest or 0) * 1.25), conditions.batch_size or 0))
+        sizes = {recorded, *np.unique(np.geomspace(low, high, CURVE_POINTS).round().astype(int)).tolist()}
+        sizes |= {size for size in (conditions.batch_size, largest) if size}
+        points = []
+        for size in sorted(sizes):
+            found = self._predictor.range_at(size, conditions)
+            if found is not None:
+                points.append(CurvePoint(size, found[1], found[0], found[2]))
+        return points
+
+
+def describe_what_if(answer: WhatIf) -> dict[str, Any]:
+    """The answer as a JSON object."""
+    prediction = answer.prediction
+    failed = prediction.fails_at
+    return {
+        "device": answer.device,
+        "conditions": dataclasses.asdict(answer.conditions),
+        "batch_size": prediction.batch_size,
+        "capacity_bytes": prediction.capacity_bytes,
+        "peak_bytes": prediction.peak_bytes,
+        "low_bytes": prediction.low_bytes,
+        "high_bytes": prediction.high_bytes,
+        "fits": prediction.fits,
+        "fails_at": None
+        if failed is None
+        else {"op": failed.op, "layer": failed.layer, "requested_bytes": failed.requested_bytes},
+        "largest_batch_size": answer.largest_batch_size,
+        "method": prediction.method,
+        "reproduced": dataclasses.asdict(prediction.reproduced),
+        "assumptions": list(prediction.assumptions),
+        "recorded": {
+            "batch_sizes": list(answer.recorded_batch_sizes),
+            "steps": list(answer.recorded_steps),
+            "peak_bytes": answer.measured_peak_bytes,
+        },
+        "ledger": [
+            {"layer": row.layer, "category": row.category, "trainable": row.trainable, "bytes": row.bytes}
+            for row in prediction.ledger
+        ],
+    }
+
+
+def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, int]]:
+    """The points of a curve as JSON objects."""
+    return [dataclasses.asdict(point) for point in points]
+
+
+def _measured_peak(run: Run, device: str, steps: tuple[StepRequests, ...]) -> int | None:
+    """Median peak of the steps from the first recorded one with the latest batch size on."""
+    later = [one for one in steps if not one.first and one.batch_size == steps[-1].batch_size]
+    figures = run.samples.devices.get(device)
+    if figures is None or not later:
+        return None
+    rows = (run.samples.phase == PHASES.index(_TRAIN)) & (run.samples.step >= later[0].step)
+    if later[-1].step == steps[-1].step:
+        rows &= run.samples.step <= max(later[-1].step, _last_step(run))
+    peaks = figures.peak_bytes[rows & (figures.peak_bytes > 0)]
+    return int(np.median(peaks)) if len(peaks) else None
+
+
+def _last_step(run: Run) -> int:
+    """The last step before memory ran out, or of the run."""
+    failed = [oom.step for oom in run.ooms if oom.step is not None]
+    return min(failed) - 1 if failed else int(run.samples.step.max())
+
+
+def _table(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:
+    """The layer table of the recorded steps."""
+    if not steps:
+        return run.layer_tables[-1] if run.layer_tables else None
+    tables = [table for table in run.layer_tables if table.step <= steps[-1].step]
+    return tables[-1] if tables else None

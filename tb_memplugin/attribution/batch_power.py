@@ -1,0 +1,90 @@
+"""How the sizes of a step's chunks follow from its batch size. Pure.
+
+The shapes of a traced function say it: Keras leaves the batch dimension open, so an output whose open dimensions hold
+the batch grows with it, and an output without open dimensions does not. Where the function was traced for one batch
+size only, the leading dimension must do, unless the size is also that of a weight.
+"""
+
+import math
+
+from tb_memplugin.attribution.batch import dimensions
+from tb_memplugin.attribution.classifier import Classifier
+from tb_memplugin.model import UNKNOWN_POWER, Category
+from tb_memplugin.model.trace import AllocationTrace, OpFact, TraceFacts
+
+SMALL_BYTES = 1024
+"""Chunks up to this size count as independent of the batch if nothing says otherwise: most are scalars."""
+_FIXED: tuple[Category, ...] = ("weights", "optimizer_state", "weight_gradients", "other_state", "held_tensors")
+_WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
+
+
+class BatchPowers:
+    """Tells of each chunk of a trace how its size follows from the batch size.
+
+    Args:
+        trace, facts: The trace and the facts about its program.
+        classifier: Their classifier.
+        batch: Examples in the step's batch.
+    """
+
+    def __init__(self, trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, batch: int) -> None:
+        self._trace, self._classifier, self._batch = trace, classifier, batch
+        self._weights = {variable.requested_bytes for variable in facts.variables if variable.role == "weights"}
+        self._is_open = any(
+            fact.pass_name == "forward" and any(shape is not None and -1 in shape for shape in fact.output_shapes)
+            for graph in facts.graphs
+            for fact in graph.ops.values()
+        )
+
+    def of(self, chunk: int, category: Category) -> int:
+        """The power of the batch size that a chunk's size is proportional to, or `UNKNOWN_POWER`."""
+        birth, requested = int(self._classifier.chunks.birth[chunk]), int(self._classifier.chunks.requested[chunk])
+        if category == "inputs":
+            return 1 if requested % self._batch == 0 else 0
+        if birth < 0 or category in _FIXED:
+            return 0
+        if self._classifier.plan(chunk) is not None:
+            return UNKNOWN_POWER
+        fact = self._classifier.op_fact(chunk)
+        if fact is not None and fact.pass_name == "update":
+            return 0
+        trace = self._trace
+        sizes = dimensions(trace.text(int(trace.shape[birth]))) or ()
+        if not sizes or min(sizes) < 0:
+            return 0 if requested <= SMALL_BYTES else UNKNOWN_POWER
+        is_output = trace.text(int(trace.region[birth])) == "output"
+        if self._is_open and fact is not None and fact.output_shapes:
+            power = self._by_symbolic(fact, sizes, is_output)
+            if power is not None:
+                return power
+        return self._by_leading(sizes, requested, category, is_output)
+
+    def _by_symbolic(self, fact: OpFact, sizes: tuple[int, ...], is_output: bool) -> int | None:
+        """By the shapes of the op's outputs when it was traced; None if they do not tell."""
+        matching = [shape for shape in fact.output_shapes if shape is not None and _matches(shape, sizes)]
+        if any(-1 not in shape for shape in matching):
+            return 0
+        if matching:
+            opened = [size for size, known in zip(sizes, matching[0], strict=True) if known == -1]
+            if opened[:2] == [self._batch, self._batch] and len(sizes) == 2:
+                return 2
+            return 1 if math.prod(opened) % self._batch == 0 else 0
+        known = [shape for shape in fact.output_shapes if shape]
+        grows = bool(known) and all(shape is not None and -1 in shape for shape in fact.output_shapes)
+        # An output that the graph does not know, such as a kernel's own one, or one in another layout.
+        return 1 if is_output and grows and math.prod(sizes) % self._batch == 0 else None
+
+    def _by_leading(self, sizes: tuple[int, ...], requested: int, category: Category, is_output: bool) -> int:
+        """By the leading dimension."""
+        if len(sizes) > 1 and sizes[0] == self._batch:
+            return 1
+        if sizes[0] % self._batch or (len(sizes) == 1 and not is_output):
+            return 0 if sizes[0] % self._batch or requested <= SMALL_BYTES else UNKNOWN_POWER
+        if category in _WITH_THE_BATCH and requested not in self._weights and not self._is_open:
+            return 1
+        return 0 if requested <= SMALL_BYTES or requested in self._weights else UNKNOWN_POWER
+
+
+def _matches(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """Whether a tensor of these dimensions can be an output of that shape."""
+    return len(shape) == len(sizes) and all(known in (-1, size) for known, size in zip(shape, sizes, strict=True))

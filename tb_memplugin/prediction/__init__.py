@@ -1,0 +1,1 @@
+"""What a training would need under other conditions, by simulating its recorded steps. Pure."""

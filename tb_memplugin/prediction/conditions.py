@@ -1,0 +1,57 @@
+"""The conditions of a prediction. Pure."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from tb_memplugin.model import Layer
+
+SLOTS = {
+    "sgd": 0,
+    "momentum": 1,
+    "rmsprop": 1,
+    "adagrad": 1,
+    "lion": 1,
+    "adam": 2,
+    "adamw": 2,
+    "adamax": 2,
+    "nadam": 2,
+    "adadelta": 2,
+    "ftrl": 2,
+}
+"""Slots that Keras's optimizers keep for each weight; ``momentum`` is SGD with momentum."""
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Conditions:
+    """What is different from the recorded run; None for no difference.
+
+    Attributes:
+        batch_size: Examples in a batch.
+        capacity_bytes: The allocator's limit.
+        freeze, unfreeze: Regular expressions for paths of layers.
+        optimizer: One of `SLOTS`.
+        precision: One of `PRECISIONS`.
+    """
+
+    batch_size: int | None = None
+    capacity_bytes: int | None = None
+    freeze: str | None = None
+    unfreeze: str | None = None
+    optimizer: str | None = None
+    precision: str | None = None
+
+
+RECORDED = Conditions()
+"""As in the recorded run."""
+
+
+def matching(layers: Sequence[Layer], pattern: str) -> list[Layer]:
+    """The layers with weights whose path matches a regular expression anywhere.
+
+    Raises:
+        re.error: The pattern is no regular expression.
+    """
+    wanted = re.compile(pattern)
+    return [layer for layer in layers if layer.parameters and wanted.search(layer.path)]

@@ -1,0 +1,168 @@
+"""Simulates a training from its first step on. Pure.
+
+Which chunks the allocator splits depends on the chunks that earlier steps left behind, so a step is simulated with
+what came before it: the recorded memory map when the first step began (or an empty pool, if that map needs more than
+the capacity), the first step itself, which makes the optimizer's slots, and then the recorded steps in turn.
+"""
+
+import collections
+import copy
+import dataclasses
+from collections.abc import Sequence
+
+from tb_memplugin.allocator.growth import PoolRules
+from tb_memplugin.allocator.simulator import Simulator
+from tb_memplugin.prediction.sized_steps import (
+    LEFT_OUT,
+    SizedStep,
+    empty_map,
+    event_order,
+    lasting_order,
+    older_rows,
+    start_map,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedRequest:
+    """A request that fails in a simulation.
+
+    Attributes:
+        op, layer: The op that makes it and its layer, None if unknown.
+        requested_bytes: Its size.
+        step: Number of the simulated step, from 0.
+    """
+
+    op: str | None
+    layer: str | None
+    requested_bytes: int
+    step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class StepPeak:
+    """The peak of bytes in use in one simulated step.
+
+    Attributes:
+        bytes: The peak.
+        index: Index of the step among the given ones.
+        event: Number of its event at the peak, -1 for its start.
+    """
+
+    bytes: int
+    index: int
+    event: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The result of a simulation.
+
+    Attributes:
+        peaks: The peak of each step that passed, in order.
+        pool_bytes: The pool at the end.
+        failed: The request that failed, None if all steps passed.
+    """
+
+    peaks: tuple[StepPeak, ...]
+    pool_bytes: int
+    failed: FailedRequest | None
+
+
+class History:
+    """A training in simulation. Copies of it go on independently.
+
+    Args:
+        steps: The steps that it can run, all of one device.
+        rules: The allocator's pool.
+        extra: Sizes of long-lived chunks to allocate first, in addition to the recorded ones.
+    """
+
+    def __init__(self, steps: Sequence[SizedStep], rules: PoolRules, extra: Sequence[int] = ()) -> None:
+        self._steps = steps
+        self._events = [
+            lasting_order(step.requests) if step.requests.first else event_order(step.requests) for step in steps
+        ]
+        first = steps[0]
+        self._alive: dict[int, list[int]] = collections.defaultdict(list)  # addresses between steps, by size
+        self._peaks: list[StepPeak] = []
+        self._failed: FailedRequest | None = None
+        if int(first.requests.region_bytes.sum()) <= rules.capacity_bytes:
+            self._simulator = Simulator(start_map(first.requests), rules)
+            for row in older_rows(first.requests):
+                address = int(first.requests.address[row])
+                if first.sizes[row] == first.requests.requested[row]:
+                    self._alive[int(first.sizes[row])].append(address)
+                else:
+                    self._simulator.free(address)
+        else:
+            self._simulator = Simulator(empty_map(first.requests), rules)
+        for size in extra:
+            if self._simulator.request(size) is None:
+                self._failed = FailedRequest(None, None, size, 0)
+
+    def copy(self) -> "History":
+        """A copy."""
+        other = copy.copy(self)
+        other._simulator = self._simulator.copy()
+        other._alive = {size: list(addresses) for size, addresses in self._alive.items()}
+        other._peaks = list(self._peaks)
+        return other
+
+    def run(self, order: Sequence[int]) -> Outcome:
+        """Run steps, given by their indices, until one fails."""
+        for index in order:
+            if self._failed is not None:
+                break
+            row = self._run_step(index)
+            if row is not None:
+                self._failed = self._failure(index, row)
+        return Outcome(tuple(self._peaks), self._simulator.pool_bytes, self._failed)
+
+    def _run_step(self, index: int) -> int | None:
+        """Run a step; return the row of the chunk whose request failed, None if it passed."""
+        step, simulator = self._steps[index], self._simulator
+        sizes: list[int] = step.sizes.tolist()
+        place: dict[int, int] = {}
+        missing = []
+        address: int | None
+        for row in older_rows(step.requests):
+            known = self._alive.get(sizes[row])
+            if known:
+                place[row] = known.pop()
+            elif sizes[row] != LEFT_OUT:
+                missing.append(row)
+        for addresses in self._alive.values():
+            for address in addresses:
+                simulator.free(address)
+        for row in missing:
+            address = simulator.request(sizes[row])
+            if address is None:
+                return row
+            place[row] = address
+        request, free = simulator.request, simulator.free
+        peak, at = simulator.in_use_bytes, -1
+        for event, entry in enumerate(self._events[index]):
+            if entry < 0:
+                if -1 - entry in place:
+                    free(place.pop(-1 - entry))
+            elif sizes[entry] != LEFT_OUT:
+                address = request(sizes[entry])
+                if address is None:
+                    return entry
+                place[entry] = address
+                if simulator.in_use_bytes > peak:
+                    peak, at = simulator.in_use_bytes, event
+        alive: dict[int, list[int]] = collections.defaultdict(list)
+        for row in sorted(place, reverse=True):
+            alive[sizes[row]].append(place[row])
+        self._alive = alive
+        self._peaks.append(StepPeak(peak, index, at))
+        return None
+
+    def _failure(self, index: int, row: int) -> FailedRequest:
+        step = self._steps[index]
+        requests, op = step.requests, int(step.requests.op[row])
+        owner = requests.owners[int(requests.owner[row])]
+        name = None if op < 0 else requests.ops[op]
+        return FailedRequest(name, owner.layer, int(step.sizes[row]), len(self._peaks))

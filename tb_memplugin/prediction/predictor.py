@@ -1,0 +1,397 @@
+"""Predicts the peak of a training under other conditions from its recorded steps. Pure.
+
+Only steps that their replay reproduces predict anything. The prediction simulates a training from its first step on;
+its range holds the lowest and the highest peak of the simulated steps, with the least and the most bytes of sizes that
+are not known exactly.
+"""
+
+import dataclasses
+import math
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tb_memplugin.allocator.growth import PoolRules, rules_of
+from tb_memplugin.model import Layer, LedgerRow, Phase, StepRequests
+from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.batch_sizes import sizes_for
+from tb_memplugin.prediction.changes import Change, change_of
+from tb_memplugin.prediction.conditions import RECORDED, Conditions
+from tb_memplugin.prediction.history import FailedRequest, History, Outcome, StepPeak
+from tb_memplugin.prediction.reproduction import Reproduced, reproduce
+from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep, empty_map
+
+Method: TypeAlias = Literal["replay", "two_sizes", "estimate", "unknown"]
+
+SIMULATED_STEPS = 6
+"""Simulated steps after the first one: the pool's pieces settle within a few."""
+VARIANTS = 3
+"""Simulations of a prediction, each with the recorded steps in another order."""
+NO_LIMIT = 1 << 60
+SETTLED = 2
+"""Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next settles."""
+MARGIN = 0.04
+"""Share by which the range is wider than the simulated peaks: real steps run their ops in other orders."""
+SPARE = 0.02
+"""Share of the capacity that a batch size must leave at the simulated peak to pass, for the same reason."""
+MOST_DEVIATION = 0.1
+"""Largest deviation of the simulated from the measured peak of the recorded steps with which anything is predicted."""
+UNCERTAIN_SHARE = 0.01
+"""Share of the peak up to which sizes that are not known exactly are left to the range."""
+MAX_BATCH_SIZE = 1 << 24
+"""Largest batch size of a prediction."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What a training would need under some conditions.
+
+    Attributes:
+        batch_size, capacity_bytes: The conditions' batch size and capacity, or the recorded ones; None if unknown.
+        peak_bytes, low_bytes, high_bytes: Predicted peak of bytes in use and its range; None if unknown.
+        fits: Whether the training runs within the capacity; None if unknown.
+        fails_at: The request that fails, None if none does or it is unknown.
+        method: ``replay``: all sizes are exact; ``two_sizes``: some follow from two recorded batch sizes; ``estimate``:
+            some have a range; ``unknown``: no prediction.
+        reproduced: How much of the recorded steps their replay reproduced.
+        assumptions: What the prediction assumes or why there is none, as sentences.
+        ledger: Predicted bytes at the peak by owner; sums to the highest simulated peak.
+    """
+
+    batch_size: int | None
+    capacity_bytes: int | None
+    peak_bytes: int | None
+    low_bytes: int | None
+    high_bytes: int | None
+    fits: bool | None
+    fails_at: FailedRequest | None
+    method: Method
+    reproduced: Reproduced
+    assumptions: tuple[str, ...]
+    ledger: tuple[LedgerRow, ...] = ()
+
+
+def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase = "train") -> tuple[StepRequests, ...]:
+    """The recorded steps of a device since the program last changed, without changes of which no later step is known.
+
+    The first one may be the step that made the long-lived chunks.
+    """
+    groups: list[list[StepRequests]] = [[]]
+    for one in requests:
+        if one.device == device and one.phase == phase:
+            if one.first:
+                groups.append([])
+            groups[-1].append(one)
+    complete = [group for group in groups if any(not one.first for one in group)]
+    return tuple(complete[-1]) if complete else ()
+
+
+class Predictor:
+    """Predictions for one device of one run.
+
+    Args:
+        steps: Result of `recorded_program`.
+        layers: The model's layers.
+        measured_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
+    """
+
+    def __init__(
+        self, steps: Sequence[StepRequests], layers: Sequence[Layer] = (), measured_bytes: int | None = None
+    ) -> None:
+        self._measured_bytes = measured_bytes
+        self._first = [one for one in steps if one.first][:1]
+        self._steps = [one for one in steps if not one.first]
+        self._layers = layers
+
+    # --- what was recorded --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def reproduced(self) -> Reproduced:
+        """The replays of all recorded steps together."""
+        replays = [reproduce(one) for one in (*self._first, *self._steps)]
+        return Reproduced(sum(one.addresses for one in replays), sum(one.of for one in replays))
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The recorded batch sizes, the latest one last."""
+        return tuple(dict.fromkeys(one.batch_size for one in reversed(self._steps) if one.batch_size))[::-1]
+
+    @property
+    def batch_size(self) -> int | None:
+        """The latest recorded batch size."""
+        return self.batch_sizes[-1] if self.batch_sizes else None
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """The recorded capacity."""
+        return self._steps[-1].capacity_bytes if self._steps else None
+
+    @cached_property
+    def deviation(self) -> float | None:
+        """By which share the simulated peak of the recorded steps exceeds the measured one; None if unknown."""
+        if not self._measured_bytes:
+            return None
+        case = self._case(RECORDED, change_of(RECORDED, self._layers, self._steps[-1]))
+        outcomes = self._simulate(case.most, None, change_of(RECORDED, self._layers, self._steps[-1]), VARIANTS)
+        return _Limits(outcomes, outcomes).peak / self._measured_bytes - 1
+
+    # --- predictions --------------------------------------------------------------------------------------------------
+
+    def predict(self, conditions: Conditions) -> Prediction:
+        """Predict the peak, and whether it fits."""
+        reason = self._reason_against(conditions)
+        batch = conditions.batch_size or self.batch_size
+        capacity = conditions.capacity_bytes or self.capacity_bytes
+        if reason is not None:
+            return Prediction(batch, capacity, None, None, None, None, None, "unknown", self._checked(), (reason,), ())
+        change = change_of(conditions, self._layers, self._steps[-1])
+        case = self._case(conditions, change)
+        assumptions = [*change.sentences, *case.sentences]
+        if not self._first:
+            assumptions.append("The run's first step was not traced, so its long-lived chunks are simulated in one go.")
+        unlimited = self._limits(case, None, change, VARIANTS)
+        least, most = change.transient_bytes
+        low, high, peak = unlimited.low + least, unlimited.high + most, unlimited.peak + (least + most) // 2
+        fits, failed = (None, None) if capacity is None else self._fits(case, capacity, change, unlimited, high)
+        return Prediction(
+            batch_size=batch,
+            capacity_bytes=capacity,
+            peak_bytes=peak,
+            low_bytes=min(low, peak),
+            high_bytes=max(high, peak),
+            fits=fits,
+            fails_at=failed,
+            method=case.method,
+            reproduced=self.reproduced,
+            assumptions=tuple(assumptions),
+            ledger=_ledger(case.most, unlimited.highest),
+        )
+
+    def range_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
+        """(low, typical, high) peak for a batch size, from one simulation instead of several; None if unknown."""
+        wanted = dataclasses.replace(conditions, batch_size=batch_size)
+        if self._reason_against(wanted) is not None:
+            return None
+        change = change_of(wanted, self._layers, self._steps[-1])
+        case = self._case(wanted, change)
+        limits = self._limits(case, None, change, 1)
+        low, high = (end + more for end, more in zip((limits.low, limits.high), change.transient_bytes, strict=True))
+        return low, limits.peak + sum(change.transient_bytes) // 2, high
+
+    def passes(self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED) -> bool:
+        """Whether every simulated step passes within a capacity, with the most bytes of sizes that are not exact."""
+        wanted = dataclasses.replace(conditions, batch_size=batch_size)
+        change = change_of(wanted, self._layers, self._steps[-1])
+        case = self._case(wanted, change)
+        left = capacity_bytes - change.transient_bytes[1]
+        (outcome,) = self._simulate(case.most, left, change)
+        return outcome.failed is None and max(_settled(outcome)) * (1 + SPARE) <= left
+
+    def largest_batch_size(self, capacity_bytes: int, conditions: Conditions = RECORDED) -> int | None:
+        """The largest batch size of which every simulated step passes; None if no batch does, or it is unknown."""
+        if self._reason_against(dataclasses.replace(conditions, batch_size=None)) is not None:
+            return None
+        if self._steps[-1].mode == "xla" and len(self.batch_sizes) < 2:
+            return None
+        least, most = 0, 1
+        while most <= MAX_BATCH_SIZE and self.passes(most, capacity_bytes, conditions):
+            least, most = most, most * 2
+        while most - least > 1 and least * 1.005 < most:
+            middle = (least + most) // 2
+            if self.passes(middle, capacity_bytes, conditions):
+                least = middle
+            else:
+                most = middle
+        return least or None
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _checked(self) -> Reproduced:
+        return self.reproduced if self._steps else Reproduced(0, 0)
+
+    def _reason_against(self, conditions: Conditions) -> str | None:
+        """Why there is no prediction, as a sentence."""
+        if not self._steps:
+            return (
+                "Unknown: the run has no traced training step with its requests. Runs recorded with earlier versions "
+                "have none, nor have imported profiles and runs without memory maps."
+            )
+        if not self.reproduced.whole:
+            return (
+                f"Unknown: the replay reproduced {self.reproduced.addresses:,} of {self.reproduced.of:,} addresses, so "
+                "the simulation does not follow this allocator."
+            )
+        if rules_of(empty_map(self._steps[-1])) is None:
+            return "Unknown: the allocator's capacity is unknown."
+        if self.deviation is not None and abs(self.deviation) > MOST_DEVIATION:
+            return (
+                f"Unknown: simulated, the recorded steps need {100 * abs(self.deviation):.0f} % "
+                f"{'more' if self.deviation > 0 else 'less'} than the median of the run's steps. The traced steps are "
+                "not typical of this run, for example because its ops run in very different orders."
+            )
+        if conditions.batch_size is None or conditions.batch_size == self.batch_size:
+            return None
+        if not self.batch_size:
+            return "Unknown: the batch size of the recorded steps is unknown."
+        if conditions.batch_size < 1 or conditions.batch_size > MAX_BATCH_SIZE:
+            return f"Unknown: a batch size is 1 to {MAX_BATCH_SIZE:,}. Received: {conditions.batch_size:,}."
+        if self._steps[-1].mode == "xla" and len(self.batch_sizes) < 2 and conditions.batch_size != self.batch_size:
+            return (
+                "Unknown: the step is compiled, and only one batch size was recorded. Record a second one, for example "
+                "with tb_memplugin.probe."
+            )
+        return None
+
+    def _case(self, conditions: Conditions, change: Change) -> "_Case":
+        """The recorded steps of the batch size closest to the wanted one, with their sizes."""
+        batch = conditions.batch_size or self.batch_size
+        chosen = self._steps if not batch else self._closest(batch)
+        recorded = [*self._first, *chosen]
+        least, most, uncertain, measured = [], [], 0, False
+        for one in recorded:
+            low, high = one.requested, one.requested
+            if batch and one.batch_size and batch != one.batch_size:
+                sizes = sizes_for(one, batch, [other for other in self._steps if other.first == one.first])
+                low, high = sizes.least, sizes.most
+                measured = measured or sizes.measured
+                if not one.first:
+                    uncertain = max(uncertain, int((sizes.most - sizes.least).sum()))
+            least.append(SizedStep(one, change.least(one, low)))
+            most.append(SizedStep(one, change.most(one, high)))
+        sentences = []
+        total = max(int(one.requested.sum()) for one in chosen)
+        method: Method = "two_sizes" if measured else "replay"
+        if change.is_estimate:
+            method = "estimate"
+        if uncertain > UNCERTAIN_SHARE * total:
+            method = "estimate"
+            sentences.append(
+                f"How {format_bytes(uncertain)} of requests follow from the batch size is unknown; the range holds "
+                "both ends. A second recorded batch size would tell."
+            )
+        return _Case(least, most, method, tuple(sentences))
+
+    def _closest(self, batch: int) -> list[StepRequests]:
+        known = [one for one in self._steps if one.batch_size]
+        if not known:
+            return self._steps
+        nearest = min({one.batch_size or 1 for one in known}, key=lambda size: abs(math.log(size / batch)))
+        return [one for one in known if one.batch_size == nearest]
+
+    def _simulate(
+        self, steps: Sequence[SizedStep], capacity: int | None, change: Change, variants: int = 1
+    ) -> list[Outcome]:
+        """Simulate a training, with the steps in several orders; without a capacity, the pool has no limit."""
+        recorded = rules_of(empty_map(self._steps[-1]))
+        assert recorded is not None
+        rules = PoolRules(NO_LIMIT)
+        if capacity is not None:
+            rules = dataclasses.replace(recorded, capacity_bytes=capacity, grows=self._grows)
+        first = len(self._first)
+        history = History(steps, rules, change.extra)
+        history.run(range(first))
+        count = len(steps) - first
+        orders = [[first + (turn + start) % count for turn in range(SIMULATED_STEPS)] for start in range(variants)]
+        return [history.copy().run(order) for order in orders]
+
+    @cached_property
+    def _grows(self) -> bool:
+        """Whether the recorded pool grows, by its regions when the latest step began."""
+        one = self._steps[-1]
+        return not (len(one.region_bytes) == 1 and int(one.region_bytes[0]) >= (one.capacity_bytes or 0) // 256 * 256)
+
+    def _limits(self, case: "_Case", capacity: int | None, change: Change, variants: int) -> "_Limits":
+        """The simulations of the least and of the most bytes."""
+        most = self._simulate(case.most, capacity, change, variants)
+        return _Limits(most if case.exact else self._simulate(case.least, capacity, change, variants), most)
+
+    def _fits(
+        self, case: "_Case", capacity: int, change: Change, unlimited: "_Limits", high: int
+    ) -> tuple[bool | None, FailedRequest | None]:
+        """Whether a training fits into a capacity, and where it fails."""
+        left = capacity - change.transient_bytes[1]
+        limited = unlimited
+        if not self._grows or max(one.pool_bytes for one in (*unlimited.least, *unlimited.most)) > left:
+            limited = self._limits(case, left, change, VARIANTS)
+        failures = [outcome.failed for outcome in limited.least if outcome.failed is not None]
+        if high <= capacity and all(outcome.failed is None for outcome in limited.most):
+            return True, None
+        return (False, failures[0]) if len(failures) == len(limited.least) else (None, None)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    """The steps of a prediction with their least and most bytes."""
+
+    least: list[SizedStep]
+    most: list[SizedStep]
+    method: Method
+    sentences: tuple[str, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the least and the most bytes are the same."""
+        return all((one.sizes == other.sizes).all() for one, other in zip(self.least, self.most, strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Limits:
+    """The simulations of the least and of the most bytes."""
+
+    least: Sequence[Outcome]
+    most: Sequence[Outcome]
+
+    @property
+    def low(self) -> int:
+        return round(min(size for one in self.least for size in _settled(one)) * (1 - MARGIN))
+
+    @property
+    def high(self) -> int:
+        return round(max(size for one in self.most for size in _settled(one)) * (1 + MARGIN))
+
+    @property
+    def peak(self) -> int:
+        ends = [statistics.median(size for one in end for size in _settled(one)) for end in (self.least, self.most)]
+        return round(sum(ends) / 2)
+
+    @property
+    def highest(self) -> StepPeak:
+        return max((peak for one in self.most for peak in one.peaks[SETTLED:]), key=lambda peak: peak.bytes)
+
+
+def _settled(outcome: Outcome) -> list[int]:
+    """The peaks of the steps after the pool settled."""
+    return [peak.bytes for peak in outcome.peaks[SETTLED:] or outcome.peaks]
+
+
+def _ledger(steps: Sequence[SizedStep], peak: StepPeak) -> tuple[LedgerRow, ...]:
+    """The ledger of a simulated peak."""
+    step = steps[peak.index]
+    requests = step.requests
+    live = (requests.birth <= peak.event) & (requests.death > peak.event) & (step.sizes != LEFT_OUT)
+    totals = np.zeros(len(requests.owners), np.int64)
+    np.add.at(totals, requests.owner[live], step.sizes[live])
+    rows = [
+        LedgerRow(owner.layer, owner.category, owner.trainable, size, 0)
+        for owner, size in zip(requests.owners, totals.tolist(), strict=True)
+        if size
+    ]
+    rest = peak.bytes - int(totals.sum())
+    if rest > 0:
+        rows.append(LedgerRow(None, "rounding", None, rest, rest))
+    return tuple(sorted(rows, key=lambda row: -row.bytes))
+
+
+def pattern_error(conditions: Conditions) -> str | None:
+    """What is wrong with the conditions' regular expressions, as a sentence; None if nothing is."""
+    for name in ("freeze", "unfreeze"):
+        pattern = getattr(conditions, name)
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            return f"{name} is not a regular expression ({error}). Received: {pattern!r:.80}"
+    return None

@@ -1,0 +1,135 @@
+"""Recorded steps with sizes, which may differ from the recorded ones: the input of a simulation. Pure."""
+
+import dataclasses
+
+import numpy as np
+
+from tb_memplugin.model import IN_USE, MISSING, Integers, MemoryMap, StepRequests
+
+LEFT_OUT = -1
+"""Size of a chunk that does not exist under the conditions of a simulation."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SizedStep:
+    """A recorded step with the sizes of a simulation.
+
+    Attributes:
+        requests: The recorded step.
+        sizes: Requested bytes of each chunk, `LEFT_OUT` for chunks that do not exist; shape [chunks].
+    """
+
+    requests: StepRequests
+    sizes: Integers
+
+
+def as_recorded(requests: StepRequests) -> SizedStep:
+    """The step as it was recorded."""
+    return SizedStep(requests, requests.requested)
+
+
+def event_order(requests: StepRequests) -> list[int]:
+    """For each event of the step the row of its chunk, as -1 - row where the event frees it."""
+    order = np.zeros(requests.events, np.int64)
+    rows = np.arange(len(requests))
+    born, freed = requests.birth >= 0, requests.death < requests.events
+    order[requests.birth[born]] = rows[born]
+    order[requests.death[freed]] = -1 - rows[freed]
+    events: list[int] = order.tolist()
+    return events
+
+
+def lasting_order(requests: StepRequests) -> list[int]:
+    """`event_order` without chunks that are freed before any older chunk is.
+
+    They leave the pool's pieces as they were. A first step has many: it runs ops one by one to make variables.
+    """
+    kept: list[int] = []
+    for entry in event_order(requests):
+        if entry < 0 and kept and kept[-1] == -1 - entry:
+            kept.pop()
+        else:
+            kept.append(entry)
+    return kept
+
+
+def older_rows(requests: StepRequests) -> list[int]:
+    """Rows of the chunks that are older than the step, in address order."""
+    rows = np.flatnonzero(requests.birth < 0)
+    ordered: list[int] = rows[np.argsort(requests.address[rows], kind="stable")].tolist()
+    return ordered
+
+
+def start_map(requests: StepRequests) -> MemoryMap:
+    """The memory map when the step began, without owners."""
+    address: list[int] = []
+    size: list[int] = []
+    asked: list[int] = []
+    region: list[int] = []
+    old = older_rows(requests)
+    columns = (requests.address[old], requests.allocated[old], requests.requested[old])
+    chunks = list(zip(*(column.tolist() for column in columns), strict=True))
+    order = np.argsort(requests.region_address, kind="stable")
+    at = 0
+    for number, row in enumerate(order.tolist()):
+        begin, end = int(requests.region_address[row]), int(requests.region_address[row] + requests.region_bytes[row])
+        free_from = begin
+        while at < len(chunks) and chunks[at][0] < end:
+            place, allocated, requested = chunks[at]
+            for entry in ((free_from, place - free_from, MISSING), (place, allocated, requested)):
+                if entry[1] > 0:
+                    address.append(entry[0])
+                    size.append(entry[1])
+                    asked.append(entry[2])
+                    region.append(number)
+            free_from = place + allocated
+            at += 1
+        if free_from < end:
+            address.append(free_from)
+            size.append(end - free_from)
+            asked.append(MISSING)
+            region.append(number)
+    requested_bytes = np.asarray(asked, np.int64)
+    count = len(address)
+    return MemoryMap(
+        step=requests.step,
+        phase=requests.phase,
+        device=requests.device,
+        wall_time=requests.wall_time,
+        address=np.asarray(address, np.int64),
+        bytes=np.asarray(size, np.int64),
+        requested_bytes=requested_bytes,
+        state=np.where(requested_bytes == MISSING, 0, IN_USE).astype(np.int64),
+        owner=np.full(count, -1),
+        source=np.zeros(count, np.int64),
+        since=np.full(count, MISSING),
+        region=np.asarray(region, np.int64),
+        owners=(),
+        region_address=requests.region_address[order],
+        region_bytes=requests.region_bytes[order],
+        in_use_bytes=int(requests.allocated[old].sum()),
+        pool_bytes=int(requests.region_bytes.sum()),
+        capacity_bytes=requests.capacity_bytes,
+        complete=True,
+        not_available=(),
+    )
+
+
+def empty_map(requests: StepRequests) -> MemoryMap:
+    """The memory map of the step's allocator before it took any memory."""
+    nothing = np.empty(0, np.int64)
+    return dataclasses.replace(
+        start_map(requests),
+        address=nothing,
+        bytes=nothing,
+        requested_bytes=nothing,
+        state=nothing,
+        owner=nothing,
+        source=nothing,
+        since=nothing,
+        region=nothing,
+        region_address=nothing,
+        region_bytes=nothing,
+        in_use_bytes=0,
+        pool_bytes=0,
+    )
