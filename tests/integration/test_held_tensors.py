@@ -101,6 +101,18 @@ def test_a_model_that_grew_old_is_found_though_its_young_variables_explain_the_b
     assert any(found is model for found in held.models())
 
 
+def test_models_inside_another_model_are_not_models_of_their_own() -> None:
+    import keras
+
+    tower = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5)], name="tower")
+    whole = keras.Sequential([keras.Input((7,)), tower, keras.layers.Dense(3)], name="whole")
+    whole(tf.zeros([2, 7]))
+    held = HeldTensors()
+    held.find({"CPU:0": 10**6}, {}, [])
+    names = [found.name for found in held.models() if found in (whole, tower, whole._functional, tower._functional)]
+    assert names == ["whole"]
+
+
 def test_not_all_is_searched_where_variables_explain_all(searched: list[int | None]) -> None:
     HeldTensors().find({"CPU:0": 1_000_000}, {"CPU:0": 999_000}, [])
     assert searched == [0, 1]

@@ -115,8 +115,10 @@ class PythonObjects:
         return _alive(self._variables)
 
     def models(self) -> list[Any]:
-        """Remembered models that are alive."""
-        return _alive(self._models)
+        """Remembered models that are alive, without those that are part of another one."""
+        models = _alive(self._models)
+        parts = {id(part) for model in models for part in _parts(model)}
+        return [model for model in models if id(model) not in parts]
 
     def dataset_tensors(self) -> set[int]:
         """Ids of the tensors that datasets were made from."""
@@ -130,6 +132,12 @@ def _kinds() -> set[type]:
 
     bases = (tf.__internal__.FuncGraph, tf.data.Dataset, tf.Variable, keras.Model)
     return {tf.__internal__.EagerTensor}.union(*map(_subclasses, bases))
+
+
+def _parts(model: Any) -> list[Any]:
+    """The layers of a model, and the functional model inside a sequential one, which has the same layers."""
+    inner = getattr(model, "_functional", None)
+    return [*model._flatten_layers(include_self=False), *([] if inner is None else [inner])]
 
 
 def _alive(references: dict[int, Any]) -> list[Any]:
