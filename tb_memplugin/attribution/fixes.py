@@ -1,4 +1,8 @@
-"""Fixes for a failed allocation, with the bytes that each would free or add. Pure."""
+"""Estimates of fixes for a failed allocation: the bytes that each would free or add at the failure. Pure.
+
+Later requests of the step may fail all the same, so whether a fix is enough is unknown. `prediction.fixes` simulates
+whole steps, if they were recorded.
+"""
 
 import math
 from collections.abc import Sequence
@@ -39,7 +43,7 @@ def possible_fixes(
     fixes.append(_smaller_batch(event, memory_map, short, batch_size, layers))
     fixes.append(_freezing(memory_map, layers, short))
     if verdict == "capacity":
-        fixes.append(Fix("limit", f"{format_bytes(short)} more memory, with all else unchanged.", short, enough=True))
+        fixes.append(Fix("limit", f"{format_bytes(short)} more memory, with all else unchanged.", short))
     return tuple(fix for fix in fixes if fix is not None)
 
 
@@ -50,7 +54,7 @@ def _one_piece(usable: int, largest: int, chunks: int, rounded: int, is_gpu: boo
     )
     if is_gpu:
         sentence += " TF_GPU_ALLOCATOR=cuda_malloc_async joins pieces."
-    return Fix("one_piece", sentence, usable - largest, usable >= rounded)
+    return Fix("one_piece", sentence, usable - largest)
 
 
 def _of_weights(event: OomEvent, layers: Sequence[Layer]) -> bool:
@@ -80,9 +84,9 @@ def _smaller_batch(
     if fewer >= batch_size:
         freed = int(each * (batch_size - 1))
         sentence = f"{measured}: even a batch of 1 instead of {batch_size} would only free {format_bytes(freed)}."
-        return Fix("batch", sentence, freed, enough=False)
+        return Fix("batch", sentence, freed)
     sentence = f"A batch of {batch_size - fewer} instead of {batch_size}. {measured}."
-    return Fix("batch", sentence, int(each * fewer), enough=True)
+    return Fix("batch", sentence, int(each * fewer))
 
 
 def _freezing(memory_map: MemoryMap, layers: Sequence[Layer], short: int) -> Fix | None:
@@ -107,10 +111,6 @@ def _freezing(memory_map: MemoryMap, layers: Sequence[Layer], short: int) -> Fix
             break
     if not frozen or not freed:
         return None
-    enough = freed >= short
     which = f"the first {len(frozen)} trainable layers (to {frozen[-1]})" if len(frozen) > 1 else frozen[0]
-    sentence = (
-        f"Freezing {which} would free {format_bytes(freed)}{'' if enough else ', which is not enough'}: gradients, "
-        "optimizer state and saved activations."
-    )
-    return Fix("freezing", sentence, freed, enough)
+    sentence = f"Freezing {which} would free {format_bytes(freed)}: gradients, optimizer state and saved activations."
+    return Fix("freezing", sentence, freed)

@@ -35,8 +35,9 @@ def oom_lines(oom: Oom) -> list[str]:
     if others:
         lines.append(f"    {format_bytes(sum(row.bytes for row in others)):>10}  {len(others)} more")
     if oom.fixes:
-        lines.append("  possible fixes, estimated for this request (later requests of the step can still fail):")
+        lines.append("  possible fixes:")
     for fix in oom.fixes:
-        lines.append(f"    {format_bytes(fix.bytes):>10}  {fix.sentence}")
+        word = {True: "passes", False: "fails", None: "estimate"}[fix.enough if fix.simulated else None]
+        lines.append(f"    {word:>10}  {fix.sentence}")
     lines.extend(f"  {sentence}" for sentence in oom.not_available)
     return lines

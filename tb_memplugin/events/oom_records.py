@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.ledger_records import ledger_columns, read_ledger
 from tb_memplugin.events.memory_map_records import map_parts, read_map_parts
-from tb_memplugin.model import OOM_STATUSES, VERDICTS, Fix, Oom
+from tb_memplugin.model import FIX_KINDS, MISSING, OOM_STATUSES, VERDICTS, Fix, Oom
 
 _STORED_FIXES = "remedies"
 _STORED_STATUS = {"failed": "died"}
@@ -40,8 +40,11 @@ def oom_frame(oom: Oom, sequence: int) -> Frame:
     tables[_STORED_FIXES] = {
         "kind": [fix.kind for fix in oom.fixes],
         "sentence": [fix.sentence for fix in oom.fixes],
-        "bytes": np.asarray([fix.bytes for fix in oom.fixes], np.int64),
-        "enough": np.asarray([int(fix.enough) for fix in oom.fixes], np.int64),
+        "bytes": fields.optional_column([fix.bytes for fix in oom.fixes]),
+        "enough": fields.optional_column([None if fix.enough is None else int(fix.enough) for fix in oom.fixes]),
+        "simulated": np.asarray([int(fix.simulated) for fix in oom.fixes], np.int64),
+        "batch_size": fields.optional_column([fix.batch_size for fix in oom.fixes]),
+        "capacity_bytes": fields.optional_column([fix.capacity_bytes for fix in oom.fixes]),
     }
     return fields.make_frame("oom", sequence, [oom.step or 0], attributes, tables)
 
@@ -81,12 +84,27 @@ def read_oom(frame: Frame) -> Oom:
 
 
 def _read_fixes(table: Mapping[str, Any]) -> tuple[Fix, ...]:
+    """Read fixes. Earlier versions added up bytes and simulated nothing, so whether theirs are enough is unknown."""
     kinds, sentences = fields.strings(table, "kind"), fields.strings(table, "sentence")
-    sizes, enough = fields.known_bytes(table, "bytes"), fields.integers(table, "enough")
-    accepted = get_args(Fix.__annotations__["kind"])
-    if not set(kinds) <= set(accepted) or None in sentences:
-        raise FormatError(f"fixes of a failed allocation need a sentence and a kind of {accepted}")
+    if not set(kinds) <= set(FIX_KINDS) or None in sentences:
+        raise FormatError(f"fixes of a failed allocation need a sentence and a kind of {FIX_KINDS}")
+    sizes = fields.byte_column(table, "bytes")
+    if "simulated" not in table:
+        return tuple(
+            Fix(kind, str(sentence), fields.maybe(size))  # type: ignore[arg-type]  # checked above
+            for kind, sentence, size in zip(kinds, sentences, sizes, strict=True)
+        )
+    enough, simulated = fields.integers(table, "enough"), fields.integers(table, "simulated")
+    batches, capacities = fields.byte_column(table, "batch_size"), fields.byte_column(table, "capacity_bytes")
     return tuple(
-        Fix(kind, str(sentence), size, bool(flag))  # type: ignore[arg-type]  # checked above
-        for kind, sentence, size, flag in zip(kinds, sentences, sizes, enough.tolist(), strict=True)
+        Fix(
+            kind,  # type: ignore[arg-type]  # checked above
+            str(sentence),
+            fields.maybe(sizes[row]),
+            None if enough[row] == MISSING else bool(enough[row]),
+            bool(simulated[row]),
+            fields.maybe(batches[row]),
+            fields.maybe(capacities[row]),
+        )
+        for row, (kind, sentence) in enumerate(zip(kinds, sentences, strict=True))
     )

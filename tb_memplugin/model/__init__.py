@@ -14,7 +14,7 @@ from tb_memplugin.model.memory_map import (
     MemoryMap,
     OwnerSource,
 )
-from tb_memplugin.model.oom import OOM_STATUSES, VERDICTS, Fix, Oom, OomStatus, Verdict
+from tb_memplugin.model.oom import FIX_KINDS, OOM_STATUSES, VERDICTS, Fix, FixKind, Oom, OomStatus, Verdict
 from tb_memplugin.model.requests import UNKNOWN_POWER, StepRequests
 from tb_memplugin.model.run import Run, Session, SessionInfo
 from tb_memplugin.model.samples import DeviceSamples, LayerActivations, Samples
@@ -33,6 +33,7 @@ from tb_memplugin.model.timeline import BAND_NAMES, Band, BandName, CompiledSpan
 __all__ = [
     "BAND_NAMES",
     "CATEGORIES",
+    "FIX_KINDS",
     "FREE",
     "GRADIENTS",
     "IN_USE",
@@ -51,6 +52,7 @@ __all__ = [
     "CompiledSpan",
     "DeviceSamples",
     "Fix",
+    "FixKind",
     "Floats",
     "HeldTensorGroup",
     "Integers",

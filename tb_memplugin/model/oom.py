@@ -14,21 +14,31 @@ OomStatus: TypeAlias = Literal["failed", "failing", "tolerated"]
 OOM_STATUSES: tuple[OomStatus, ...] = get_args(OomStatus)
 
 
+FixKind: TypeAlias = Literal["batch", "accumulation", "freezing", "one_piece", "limit", "precision"]
+FIX_KINDS: tuple[FixKind, ...] = get_args(FixKind)
+
+
 @dataclasses.dataclass(frozen=True)
 class Fix:
     """A possible fix for a failed request.
 
     Attributes:
-        kind: ``one_piece``, ``batch``, ``freezing``, ``limit``.
+        kind: ``batch``: a smaller batch; ``accumulation``: gradient accumulation; ``freezing``: frozen layers;
+            ``one_piece``: no fragmentation; ``limit``: a larger capacity; ``precision``: mixed precision.
         sentence: The fix with its figures.
-        bytes: Bytes that it frees or adds.
-        enough: Whether it alone is enough.
+        bytes: Bytes that it frees or adds, None if that is not one number.
+        enough: Whether it alone is enough; None if unknown, as for every fix that was not simulated.
+        simulated: Whether whole steps were simulated with it.
+        batch_size, capacity_bytes: The advised batch size and capacity, None for other fixes.
     """
 
-    kind: Literal["one_piece", "batch", "freezing", "limit"]
+    kind: FixKind
     sentence: str
-    bytes: int
-    enough: bool
+    bytes: int | None
+    enough: bool | None = None
+    simulated: bool = False
+    batch_size: int | None = None
+    capacity_bytes: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

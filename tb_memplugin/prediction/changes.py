@@ -103,6 +103,9 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
         kept = [layer for layer in layers if layer.trainable_weight_bytes and layer.path not in frozen]
         extra += [layer.trainable_weight_bytes for layer in kept for _ in range(slots)]
         sentences.append(f"{conditions.optimizer} keeps {slots} slots for each trainable weight.")
+    if conditions.accumulate:
+        extra += [layer.trainable_weight_bytes for layer in layers if layer.trainable_weight_bytes]
+        sentences.append("The sums of the gradients take as many bytes as the trainable weights.")
     if conditions.unfreeze:
         weights = [layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed]
         extra += [size for size in weights for _ in range(slots)]

@@ -33,6 +33,7 @@ class Conditions:
         freeze, unfreeze: Regular expressions for paths of layers.
         optimizer: One of `SLOTS`.
         precision: One of `PRECISIONS`.
+        accumulate: Whether the optimizer sums gradients over several batches.
     """
 
     batch_size: int | None = None
@@ -41,6 +42,7 @@ class Conditions:
     unfreeze: str | None = None
     optimizer: str | None = None
     precision: str | None = None
+    accumulate: bool = False
 
 
 RECORDED = Conditions()

@@ -19,8 +19,13 @@ from tb_memplugin.prediction.sized_steps import (
     event_order,
     lasting_order,
     older_rows,
+    shuffled_order,
     start_map,
 )
+
+
+DISTANCE = 8
+"""Most places by which an event moves in a simulation with another order."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,17 +114,24 @@ class History:
         other._peaks = list(self._peaks)
         return other
 
-    def run(self, order: Sequence[int]) -> Outcome:
-        """Run steps, given by their indices, until one fails."""
+    def run(self, order: Sequence[int], seed: int = 0) -> Outcome:
+        """Run steps until one fails.
+
+        Args:
+            order: The indices of the steps.
+            seed: 0 for the recorded order of events. Others move events a little, each in another way: real steps run
+                their ops in slightly different orders.
+        """
         for index in order:
             if self._failed is not None:
                 break
-            row = self._run_step(index)
+            turn = len(self._peaks)
+            row = self._run_step(index, seed and 1000 * seed + turn)
             if row is not None:
                 self._failed = self._failure(index, row)
         return Outcome(tuple(self._peaks), self._simulator.pool_bytes, self._failed)
 
-    def _run_step(self, index: int) -> int | None:
+    def _run_step(self, index: int, seed: int) -> int | None:
         """Run a step; return the row of the chunk whose request failed, None if it passed."""
         step, simulator = self._steps[index], self._simulator
         sizes: list[int] = step.sizes.tolist()
@@ -142,7 +154,10 @@ class History:
             place[row] = address
         request, free = simulator.request, simulator.free
         peak, at = simulator.in_use_bytes, -1
-        for event, entry in enumerate(self._events[index]):
+        events = self._events[index]
+        if seed:
+            events = shuffled_order(step.requests, events, DISTANCE, seed)
+        for event, entry in enumerate(events):
             if entry < 0:
                 if -1 - entry in place:
                     free(place.pop(-1 - entry))

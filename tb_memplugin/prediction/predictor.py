@@ -23,7 +23,7 @@ from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
 from tb_memplugin.prediction.history import FailedRequest, History, Outcome, StepPeak
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
-from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep, empty_map
+from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep, empty_map, peak_in_one_piece
 
 Method: TypeAlias = Literal["replay", "two_sizes", "estimate", "unknown"]
 
@@ -188,8 +188,14 @@ class Predictor:
         change = change_of(wanted, self._layers, self._steps[-1])
         case = self._case(wanted, change)
         left = capacity_bytes - change.transient_bytes[1]
-        (outcome,) = self._simulate(case.most, left, change)
-        return outcome.failed is None and max(_settled(outcome)) * (1 + SPARE) <= left
+        outcomes = self._simulate(case.most, left, change, VARIANTS)
+        return all(one.failed is None and max(_settled(one)) * (1 + SPARE) <= left for one in outcomes)
+
+    def peak_in_one_piece(self, batch_size: int) -> int:
+        """Peak for a batch size as if free memory were always in one piece."""
+        wanted = Conditions(batch_size=batch_size)
+        case = self._case(wanted, change_of(wanted, self._layers, self._steps[-1]))
+        return max(peak_in_one_piece(step) for step in case.most)
 
     def largest_batch_size(self, capacity_bytes: int, conditions: Conditions = RECORDED) -> int | None:
         """The largest batch size of which every simulated step passes; None if no batch does, or it is unknown."""
@@ -296,7 +302,7 @@ class Predictor:
         history.run(range(first))
         count = len(steps) - first
         orders = [[first + (turn + start) % count for turn in range(SIMULATED_STEPS)] for start in range(variants)]
-        return [history.copy().run(order) for order in orders]
+        return [history.copy().run(order, seed) for seed, order in enumerate(orders)]
 
     @cached_property
     def _grows(self) -> bool:

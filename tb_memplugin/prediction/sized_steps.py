@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from tb_memplugin.allocator.rules import rounded_bytes
 from tb_memplugin.model import IN_USE, MISSING, Integers, MemoryMap, StepRequests
 
 LEFT_OUT = -1
@@ -37,6 +38,27 @@ def event_order(requests: StepRequests) -> list[int]:
     order[requests.death[freed]] = -1 - rows[freed]
     events: list[int] = order.tolist()
     return events
+
+
+def shuffled_order(requests: StepRequests, order: list[int], distance: int, seed: int) -> list[int]:
+    """An order of events in which each may have moved by some places, as when ops run in parallel.
+
+    Args:
+        requests: The recorded step.
+        order: Its events, as from `event_order`.
+        distance: Most places that an event moves.
+        seed: Equal seeds give equal orders.
+    """
+    random = np.random.default_rng(seed)
+    entries = np.asarray(order, np.int64)
+    place = np.arange(len(entries)) + random.uniform(-distance, distance, len(entries))
+    rows = np.where(entries < 0, -1 - entries, entries)
+    born = np.full(len(requests), -np.inf)
+    born[rows[entries >= 0]] = place[entries >= 0]
+    freed = entries < 0
+    place[freed] = np.maximum(place[freed], born[rows[freed]] + 0.5)  # a chunk is freed after its allocation
+    moved: list[int] = entries[np.argsort(place, kind="stable")].tolist()
+    return moved
 
 
 def lasting_order(requests: StepRequests) -> list[int]:
@@ -133,3 +155,13 @@ def empty_map(requests: StepRequests) -> MemoryMap:
         in_use_bytes=0,
         pool_bytes=0,
     )
+
+
+def peak_in_one_piece(step: SizedStep) -> int:
+    """Peak of a step's rounded requests, as if every request got exactly what it asks for."""
+    requests = step.requests
+    rounded = [rounded_bytes(size) if size != LEFT_OUT else 0 for size in step.sizes.tolist()]
+    changes = np.zeros(requests.events + 2, np.int64)
+    np.add.at(changes, requests.birth + 1, rounded)
+    np.subtract.at(changes, requests.death + 1, rounded)
+    return int(np.cumsum(changes)[: requests.events + 1].max())

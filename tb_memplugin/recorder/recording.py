@@ -32,6 +32,7 @@ SAMPLES = "memory samples"
 POOLS = "measuring the pool"
 REPLAYS = "replays of failed steps"
 POST_MORTEMS = "post-mortems of failed allocations"
+FIXES = "simulations of fixes"
 
 _NO_FIGURES = DriverFigures()
 
@@ -187,6 +188,8 @@ class Recording:
         for_memory = self._faults.run(POST_MORTEMS, self._oom.on_error, error, opened.step, opened.phase, replayed)
         if traced is not None:
             self._background.submit(functools.partial(self._work_through, traced))
+        if for_memory:
+            self._background.submit(functools.partial(self._faults.run, FIXES, self._oom.simulate_fixes))
         return bool(for_memory)
 
     def _write_oom(self, oom: Oom, wait: bool) -> None:
@@ -251,6 +254,7 @@ class Recording:
         for timeline in result.timelines:
             self._files.write(RunWriter.timeline, timeline)
         for requests in result.requests:
+            self._oom.remember_requests(requests)
             self._files.write(RunWriter.requests, requests)
         completed = self._watch.completed_table()  # the trace may tell the batch size
         if completed is not None:

@@ -320,7 +320,7 @@ def test_free_memory_in_pieces_is_fragmentation(deaths: dict) -> None:
     assert (oom.step, oom.phase, oom.device, oom.op) == (7, "train", "CPU:0", "Fill")
     assert (oom.requested_bytes, oom.free_bytes, oom.largest_free_bytes) == (2 << 20, 4 << 20, 1 << 20)
     assert oom.verdict == "fragmentation"
-    assert [(remedy.kind, remedy.bytes, remedy.enough) for remedy in oom.fixes] == [("one_piece", 3 << 20, True)]
+    assert [(remedy.kind, remedy.bytes, remedy.enough) for remedy in oom.fixes] == [("one_piece", 3 << 20, None)]
 
 
 def test_a_plain_death_in_fit_at_a_late_step_is_capacity_and_names_who_held_the_memory(deaths: dict) -> None:

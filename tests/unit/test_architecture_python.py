@@ -32,6 +32,7 @@ ROOMS: dict[str, set[str]] = {
         "importers.allocator",
         "importers.profile",
         "model",
+        "prediction",
         "recorder.native",
         "recorder.observe",
         "recorder.sampling",

@@ -75,7 +75,7 @@ const oomsAnswer = object<{ ooms: Oom[] }>({
       shape: maybe(text),
       chunks: maybe(number),
       ledger: list(ledgerRow),
-      fixes: list(object<Fix>({ kind: text, sentence: text, bytes: number, enough: flag })),
+      fixes: list(object<Fix>({ kind: text, sentence: text, bytes: maybe(number), enough: maybe(flag), simulated: flag })),
       not_available: list(text),
     }),
   ),

@@ -116,7 +116,7 @@ describe("the names on the wire", () => {
     verdict: "capacity",
     reason: "",
     ledger: [],
-    fixes: [{ kind: "limit", sentence: "More memory.", bytes: 5, enough: true }],
+    fixes: [{ kind: "limit", sentence: "More memory.", bytes: 5, enough: true, simulated: true }],
     not_available: [],
   };
 

@@ -10,8 +10,17 @@ export type Verdict = (typeof VERDICTS)[number];
 export interface Fix {
   kind: string;
   sentence: string;
-  bytes: number;
-  enough: boolean;
+  /** Bytes that it frees or adds, null if that is not one number. */
+  bytes: number | null;
+  /** Null if unknown, as for every fix that was not simulated. */
+  enough: boolean | null;
+  simulated: boolean;
+}
+
+/** How a fix is known, in one word. */
+export function fixWord({ enough, simulated }: Fix): "passes" | "fails" | "estimate" {
+  if (!simulated || enough === null) return "estimate";
+  return enough ? "passes" : "fails";
 }
 
 export interface Oom {

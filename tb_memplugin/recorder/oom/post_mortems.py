@@ -1,5 +1,6 @@
 """`OomWatch`: writes a post-mortem when a step runs out of memory. Costs nothing while no allocation fails."""
 
+import collections
 import threading
 import time
 import weakref
@@ -11,7 +12,7 @@ from tb_memplugin.attribution.oom_event import OomEvent
 from tb_memplugin.attribution.post_mortem import post_mortem
 from tb_memplugin.attribution.step_chunks import StepChunks
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import Layer, MemoryMap, Oom, Phase
+from tb_memplugin.model import Layer, MemoryMap, Oom, Phase, StepRequests
 from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.observe.graphs import output_bytes
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
@@ -19,8 +20,12 @@ from tb_memplugin.recorder.oom.dump_files import DumpFile, dump_files
 from tb_memplugin.recorder.oom.failure_maps import FailureMaps
 from tb_memplugin.recorder.oom.failures import layer_in, layer_of, memory_request, pass_of
 from tb_memplugin.recorder.oom.recent_steps import RecentSteps
+from tb_memplugin.recorder.oom.simulated_fixes import with_simulated_fixes
 from tb_memplugin.recorder.oom.stalled_maps import StalledMaps
 from tb_memplugin.recorder.sampling.devices import Device
+
+MAX_REQUESTS = 24
+"""Most steps whose requests are kept to simulate fixes."""
 
 
 class OwnedMap(NamedTuple):
@@ -38,7 +43,7 @@ class OomWatch:
     """Makes the post-mortems of one recorder.
 
     The training's thread calls `install`, `concerns`, `on_error` and `step_ended`; the background thread calls
-    `remember`, `tick` and `remove`.
+    `remember`, `remember_requests`, `simulate_fixes`, `tick` and `remove`.
 
     Args:
         devices: The recorded devices.
@@ -58,6 +63,8 @@ class OomWatch:
         self._recent = RecentSteps()
         self._watch = watch
         self._write = write
+        self._requests: collections.deque[StepRequests] = collections.deque(maxlen=MAX_REQUESTS)
+        self._unsolved: tuple[Oom, int | None] | None = None
         self._pending: Oom | None = None
         self._idle_since = time.time()  # when the last step ended
         self._failures = 0
@@ -77,6 +84,10 @@ class OomWatch:
         """Keep the chunks of a traced step, for the owners of chunks at a later failure."""
         self._recent.add(device, chunks, facts)
 
+    def remember_requests(self, requests: StepRequests) -> None:
+        """Keep the requests of a traced step, to simulate fixes of a later failure."""
+        self._requests.append(requests)
+
     # --- a failure that TensorFlow may tolerate -----------------------------------------------------------------------
 
     def tick(self, step: int | None, phase: Phase | None) -> None:
@@ -92,7 +103,7 @@ class OomWatch:
             memory_map = self._maps.read(dumps[-1], device)
             if memory_map is not None:
                 event = OomEvent(self._next_identifier(), "failing", device, dumps[-1].wall_time, step, phase)
-                self._pending = self._of_untraced_step(event, memory_map, self._recent.facts(device))
+                self._pending, _ = self._of_untraced_step(event, memory_map, self._recent.facts(device))
                 self._write(self._pending, False)
 
     def step_ended(self) -> None:
@@ -159,11 +170,19 @@ class OomWatch:
             notes=tuple(notes),
         )
         if owned is not None:
-            oom = self._of_traced_step(event, owned)
+            oom, batch = self._of_traced_step(event, owned)
         else:
-            oom = self._of_untraced_step(event, memory_map, facts)
+            oom, batch = self._of_untraced_step(event, memory_map, facts)
         self._write(oom, True)
+        self._unsolved = oom, batch
         return True
+
+    def simulate_fixes(self) -> None:
+        """Write the last post-mortem again with fixes that were simulated. Takes seconds."""
+        unsolved, self._unsolved = self._unsolved, None
+        if unsolved is not None:
+            oom, batch = unsolved
+            self._write(with_simulated_fixes(oom, batch, self._requests, self._layers()), False)
 
     def _device(self, request: Request, dumps: list[DumpFile], pending: Oom | None) -> str:
         """The device with the failed allocation, by the surest source."""
@@ -181,10 +200,13 @@ class OomWatch:
             notes.append(f"Addresses of variables are unknown: reading them raised {type(error).__name__}.")
             return self._recent.facts(device), {}
 
-    def _of_traced_step(self, event: OomEvent, owned: OwnedMap) -> Oom:
-        return post_mortem(event, owned.map, self._layers(), owned.batch_size or self._watch.batch_size)
+    def _of_traced_step(self, event: OomEvent, owned: OwnedMap) -> tuple[Oom, int | None]:
+        batch = owned.batch_size or self._watch.batch_size
+        return post_mortem(event, owned.map, self._layers(), batch), batch
 
-    def _of_untraced_step(self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts) -> Oom:
+    def _of_untraced_step(
+        self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts
+    ) -> tuple[Oom, int | None]:
         return self._recent.post_mortem(event, memory_map, facts, self._layers(), self._watch.batch_size)
 
     def _layers(self) -> tuple[Layer, ...]:

@@ -57,8 +57,8 @@ class RecentSteps:
         facts: TraceFacts,
         layers: Sequence[Layer],
         traced_batch: int | None,
-    ) -> Oom:
-        """The post-mortem of an untraced step: owners of its chunks by comparison with the recent steps.
+    ) -> tuple[Oom, int | None]:
+        """The post-mortem of an untraced step, and its batch size: owners by comparison with the recent steps.
 
         Args:
             event: The failed allocation.
@@ -72,7 +72,7 @@ class RecentSteps:
         request = (event.phase, event.op, event.requested_bytes)
         if memory_map is None:
             batch = observed_batch(steps, *request, event.shape, layer, traced_batch, 1.0)
-            return post_mortem(event, None, layers, batch)
+            return post_mortem(event, None, layers, batch), batch
         matching = OwnerMatching(memory_map)
         matching.variables(facts.variables)
         # In graph mode, Python holds no results of the step's ops: a tensor that it holds has no other owner.
@@ -85,7 +85,7 @@ class RecentSteps:
         matching.same_size(steps, *request, scale)
         batch = observed_batch(steps, *request, event.shape, layer, traced_batch, scale)
         matching.results(layers, batch, event.phase)
-        return post_mortem(event, matching.result(), layers, batch)
+        return post_mortem(event, matching.result(), layers, batch), batch
 
     def _comparable(self, event: OomEvent, facts: TraceFacts) -> list[StepChunks]:
         """Recent steps of the device, those of the event's phase first; without gradients for a forward op."""

@@ -16,6 +16,8 @@ RENAMED = {"held_for_backward": "saved_for_backward", "remedies": "fixes"}
 def renamed(value: Any) -> Any:
     """The object with today's keys, without the sentences that are made while reading."""
     if isinstance(value, dict):
+        if {"kind", "sentence", "enough"} <= set(value):  # whether a fix is enough was a sum, and is unknown now
+            return {key: value[key] for key in ("kind", "sentence", "bytes")}
         return {
             RENAMED.get(key, key): "failed" if (key, one) == ("status", "died") else renamed(one)
             for key, one in value.items()

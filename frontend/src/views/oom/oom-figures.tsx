@@ -6,7 +6,7 @@ import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
 import { formatWallTime, unbroken } from "../../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { NOT_TIED, distinctNames } from "../../model/names";
-import type { Oom } from "../../model/oom";
+import { fixWord, type Oom } from "../../model/oom";
 import { owners } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
 import { INKS, fillOf } from "../../theme/palette";
@@ -168,13 +168,17 @@ export function Fixes({ oom }: { oom: Oom }) {
   if (oom.fixes.length === 0) return <p class="small">No fix is known.</p>;
   return (
     <>
-      <p class="small">Estimates from the bytes at the failure. Later requests of the step can still fail.</p>
+      <p class="small">
+        {oom.fixes.some((fix) => fix.simulated)
+          ? "Each simulated fix ran through whole training steps, with this allocator's rules."
+          : "Estimates from the bytes at the failure. Later requests of the step can still fail."}
+      </p>
       <ul class="fixes" data-testid="fixes">
-        {oom.fixes.map(({ kind, sentence, bytes, enough }) => (
-          <li key={kind} data-bytes={bytes} data-tip={tipOf(bytes, sentence, "estimated from the chunks at the failure")} tabIndex={0}>
-            <span class={enough ? "enough" : "short"}>{enough ? "covers this request" : "not enough alone"}</span>
-            <span>{unbroken(sentence)}</span>
-            <span class="figure">{formatBytes(bytes)}</span>
+        {oom.fixes.map((fix) => (
+          <li key={fix.kind} data-bytes={fix.bytes ?? ""}>
+            <span class={fixWord(fix)}>{fixWord(fix)}</span>
+            <span>{unbroken(fix.sentence)}</span>
+            <span class="figure">{fix.bytes === null ? "" : formatBytes(fix.bytes)}</span>
           </li>
         ))}
       </ul>

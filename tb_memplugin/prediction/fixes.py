@@ -1,0 +1,198 @@
+"""Fixes for a training that ran out of memory, each simulated through whole steps. Pure.
+
+A fix counts only if the simulation of the failed training fails as well, and if every step of the changed training
+passes in the simulation.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from tb_memplugin.model import Fix, Layer, Verdict
+from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.predictor import SPARE, Predictor
+
+MAX_CAPACITY_FACTOR = 64
+"""Capacities up to this many times the failed one are tried."""
+CAPACITY_STEP = 0.01
+"""Precision of the smallest capacity."""
+MOST_ACCUMULATED = 1024
+"""Most batches that gradients are accumulated over."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedTraining:
+    """The training to fix.
+
+    Attributes:
+        batch_size: Examples in the batch of the failed step.
+        capacity_bytes: The allocator's limit.
+        verdict: Verdict on the failure.
+        is_gpu: Whether the device is a GPU.
+        is_training: Whether the failed step trained, rather than validated or predicted.
+    """
+
+    batch_size: int
+    capacity_bytes: int
+    verdict: Verdict | None
+    is_gpu: bool
+    is_training: bool = True
+
+
+def simulated_fixes(
+    predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining
+) -> tuple[tuple[Fix, ...], str | None]:
+    """The fixes, and a sentence if none can be simulated.
+
+    Args:
+        predictor: Predicts for the program that failed.
+        layers: The model's layers, in order.
+        failed: The training that failed.
+    """
+    here = predictor.predict(Conditions(batch_size=failed.batch_size, capacity_bytes=failed.capacity_bytes))
+    if here.method == "unknown":
+        return (), "No fix could be simulated. " + " ".join(here.assumptions)
+    if here.fits is not False:
+        return (), (
+            "No fix could be simulated: in the simulation, the failed step "
+            f"{'passes' if here.fits else 'may pass'}, so the simulation does not reproduce the failure."
+        )
+    finder = _Finder(predictor, layers, failed)
+    return tuple(finder.fixes()), None
+
+
+class _Finder:
+    """Finds the fixes of one failure."""
+
+    def __init__(self, predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining) -> None:
+        self._predictor, self._layers, self._failed = predictor, layers, failed
+
+    def fixes(self) -> Iterator[Fix]:
+        """The fixes, those that cost least first."""
+        failed = self._failed
+        largest = self._predictor.largest_batch_size(failed.capacity_bytes)
+        yield self._batch(largest)
+        if failed.is_training:
+            accumulated = self._accumulation(largest)
+            if accumulated is not None:
+                yield accumulated
+            frozen = self._freezing()
+            if frozen is not None:
+                yield frozen
+        if failed.verdict == "fragmentation":
+            yield self._one_piece()
+        yield self._capacity()
+        if failed.is_training:
+            precision = self._precision()
+            if precision is not None:
+                yield precision
+
+    def _passes(self, conditions: Conditions) -> bool:
+        batch = conditions.batch_size or self._failed.batch_size
+        return self._predictor.passes(batch, conditions.capacity_bytes or self._failed.capacity_bytes, conditions)
+
+    def _simulated(self, conditions: Conditions) -> str:
+        """The label of a fix whose simulation passes."""
+        capacity = conditions.capacity_bytes or self._failed.capacity_bytes
+        batch = conditions.batch_size or self._failed.batch_size
+        prediction = self._predictor.predict(dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity))
+        return f"Simulated: whole steps pass, peak {format_bytes(prediction.peak_bytes)} of {format_bytes(capacity)}."
+
+    def _batch(self, largest: int | None) -> Fix:
+        before = self._failed.batch_size
+        if largest is None or largest >= before:
+            sentence = f"Simulated: even a batch size of 1 instead of {before} fails."
+            return Fix("batch", sentence, None, enough=False, simulated=True)
+        sentence = f"Batch size {largest} instead of {before}. {self._simulated(Conditions(batch_size=largest))}"
+        return Fix("batch", sentence, None, enough=True, simulated=True, batch_size=largest)
+
+    def _accumulation(self, largest: int | None) -> Fix | None:
+        """The same effective batch in fewest parts; the sums of the gradients take as much as the weights."""
+        before = self._failed.batch_size
+        if largest is None:
+            return None
+        for parts in range(2, min(before, MOST_ACCUMULATED) + 1):
+            size = before // parts
+            if before % parts or size > largest:
+                continue
+            conditions = Conditions(batch_size=size, accumulate=True)
+            if self._passes(conditions):
+                sentence = (
+                    f"Gradient accumulation over {parts} batches of {size} (gradient_accumulation_steps={parts}). "
+                    f"{self._simulated(conditions)}"
+                )
+                return Fix("accumulation", sentence, None, enough=True, simulated=True, batch_size=size)
+        return None
+
+    def _freezing(self) -> Fix | None:
+        """Freezing as few layers as needed, from the model's first on."""
+        trained = [layer.path for layer in self._layers if layer.trainable_weight_bytes]
+        least, most = 0, len(trained)
+        if most < 2 or not self._passes(self._frozen(trained[: most - 1])):
+            return None
+        most -= 1  # the last layer stays trainable
+        while most - least > 1:
+            middle = (least + most) // 2
+            if self._passes(self._frozen(trained[:middle])):
+                most = middle
+            else:
+                least = middle
+        which = f"the first {most} trainable layers (to {trained[most - 1]})" if most > 1 else trained[0]
+        sentence = f"Freeze {which}. {self._simulated(self._frozen(trained[:most]))}"
+        return Fix("freezing", sentence, None, enough=True, simulated=True)
+
+    @staticmethod
+    def _frozen(paths: Sequence[str]) -> Conditions:
+        return Conditions(freeze="^(" + "|".join(map(re.escape, paths)) + ")$")
+
+    def _capacity(self) -> Fix:
+        """The smallest capacity at which the failed batch passes."""
+        failed = self._failed
+        least, most = failed.capacity_bytes, 2 * failed.capacity_bytes
+        while not self._passes(Conditions(capacity_bytes=most)):
+            least, most = most, 2 * most
+            if most > MAX_CAPACITY_FACTOR * failed.capacity_bytes:
+                sentence = f"Simulated: a capacity of {format_bytes(least)} is not enough."
+                return Fix("limit", sentence, None, enough=False, simulated=True)
+        while most > least * (1 + CAPACITY_STEP):
+            middle = (least + most) // 2
+            if self._passes(Conditions(capacity_bytes=middle)):
+                most = middle
+            else:
+                least = middle
+        most = math.ceil(most / (1 << 20)) << 20
+        conditions = Conditions(capacity_bytes=most)
+        sentence = (
+            f"A capacity of {format_bytes(most)} instead of {format_bytes(failed.capacity_bytes)}. "
+            f"{self._simulated(conditions)}"
+        )
+        added = most - failed.capacity_bytes
+        return Fix("limit", sentence, added, enough=True, simulated=True, capacity_bytes=most)
+
+    def _one_piece(self) -> Fix:
+        """The same training in a pool whose free memory is always in one piece."""
+        needed = self._predictor.peak_in_one_piece(self._failed.batch_size)
+        capacity = self._failed.capacity_bytes
+        enough = needed * (1 + SPARE) <= capacity
+        how = "TF_GPU_ALLOCATOR=cuda_malloc_async joins free pieces. " if self._failed.is_gpu else ""
+        sentence = (
+            f"The same free memory in one piece. {how}Simulated without fragmentation: peak {format_bytes(needed)} of "
+            f"{format_bytes(capacity)}, which is {'enough' if enough else 'not enough'}."
+        )
+        return Fix("one_piece", sentence, None, enough=enough, simulated=True)
+
+    def _precision(self) -> Fix | None:
+        """Mixed precision, as an estimate."""
+        failed = self._failed
+        conditions = Conditions(failed.batch_size, failed.capacity_bytes, precision="mixed_float16")
+        prediction = self._predictor.predict(conditions)
+        if prediction.low_bytes is None or prediction.low_bytes > failed.capacity_bytes:
+            return None
+        sentence = (
+            f"Mixed precision (mixed_float16, on a device that supports it). Estimate: peak "
+            f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)} of "
+            f"{format_bytes(failed.capacity_bytes)}."
+        )
+        return Fix("precision", sentence, None, enough=None, simulated=False)

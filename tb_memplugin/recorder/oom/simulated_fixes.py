@@ -1,0 +1,42 @@
+"""Adds fixes that were simulated to a post-mortem."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from tb_memplugin.model import Layer, Oom, StepRequests
+from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
+from tb_memplugin.prediction.predictor import Predictor, recorded_program
+
+
+def with_simulated_fixes(
+    oom: Oom, batch_size: int | None, requests: Iterable[StepRequests], layers: Sequence[Layer]
+) -> Oom:
+    """The post-mortem with simulated fixes instead of estimates, or with a sentence on why there are none.
+
+    Args:
+        oom: The post-mortem.
+        batch_size: Examples in the batch of the failed step, None if unknown.
+        requests: Requests of recorded steps, in order.
+        layers: The model's layers, in order.
+    """
+    if oom.phase is None or oom.capacity_bytes is None:
+        return oom
+    steps = recorded_program(requests, oom.device, oom.phase)
+    if not steps or not batch_size:
+        missing = "no whole step was traced before" if not steps else "the batch size of the failed step is unknown"
+        return _with_note(oom, f"No fix could be simulated: {missing}. What is listed is estimated for this request.")
+    failed = FailedTraining(
+        batch_size=batch_size,
+        capacity_bytes=oom.capacity_bytes,
+        verdict=oom.verdict,
+        is_gpu=oom.device.startswith("GPU"),
+        is_training=oom.phase == "train",
+    )
+    fixes, reason = simulated_fixes(Predictor(steps, layers), layers, failed)
+    if reason is not None:
+        return _with_note(oom, reason)
+    return dataclasses.replace(oom, fixes=fixes)
+
+
+def _with_note(oom: Oom, sentence: str) -> Oom:
+    return dataclasses.replace(oom, not_available=(*oom.not_available, sentence))
