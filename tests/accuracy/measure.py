@@ -1,0 +1,125 @@
+"""Compares predictions with real trainings on the CPU's BFC allocator, and writes docs/accuracy.md.
+
+Each model trains at several batch sizes. Every recorded training predicts the peaks of the others, which are measured
+with the allocator's own statistics. Takes about half an hour on two cores.
+
+usage: python tests/accuracy/measure.py [--cache DIR] [--write docs/accuracy.md]
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from typing import Any
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
+
+from report import written  # noqa: E402
+from train import MODELS, Training  # noqa: E402
+
+import tb_memplugin  # noqa: E402
+
+SIZES = (4, 8, 16, 32)
+SETTLED = 2
+DEVICE = "CPU:0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One prediction and its truth."""
+
+    model: str
+    kind: str
+    recorded: tuple[int, ...]
+    batch: int
+    method: str
+    predicted: int | None
+    low: int | None
+    high: int | None
+    measured: int
+
+    @property
+    def error(self) -> float | None:
+        return None if self.predicted is None else self.predicted / self.measured - 1
+
+
+class Trainings:
+    """Runs trainings once and keeps their answers in a directory."""
+
+    def __init__(self, cache: pathlib.Path) -> None:
+        self._cache = cache
+
+    def run(self, training: Training, records: bool) -> tuple[dict[str, Any], pathlib.Path]:
+        """The answer of a training, and the directory of its run."""
+        key = hashlib.sha256(json.dumps([dataclasses.asdict(training), records]).encode()).hexdigest()[:16]
+        directory = self._cache / f"{training.model}-{'-'.join(map(str, training.batches))}-{key}"
+        answer = directory / "answer.json"
+        if not answer.exists():
+            directory.mkdir(parents=True, exist_ok=True)
+            asked = dataclasses.replace(training, run=str(directory / "run") if records else "")
+            done = subprocess.run(
+                [sys.executable, str(HERE / "train.py"), json.dumps(dataclasses.asdict(asked))],
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(HERE.parent.parent)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+            if not lines:
+                raise SystemExit(f"{training} failed:\n{done.stderr[-3000:]}")
+            answer.write_text(lines[-1].removeprefix("ANSWER "))
+            print(f"trained {training.model} {training.batches}", flush=True)
+        return json.loads(answer.read_text()), directory / "run"
+
+
+def predictions(trainings: Trainings, kind: str, models: Iterable[str], common: dict[str, Any]) -> list[Cell]:
+    """Every batch size predicts every other one; compiled steps need two recorded batch sizes."""
+    cells = []
+    for model in models:
+        truth = {size: _measured(trainings, Training(model, (size,), **common)) for size in SIZES}
+        sources = [(size,) for size in SIZES]
+        if common.get("compiled"):
+            sources = [(4, 8), (16, 32)]
+        for source in sources:
+            _, directory = trainings.run(Training(model, source, **common), records=True)
+            (run,) = tb_memplugin.load(directory).values()
+            for size in SIZES:
+                if size not in source:
+                    answer = tb_memplugin.what_if(run, batch_size=size).prediction
+                    figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
+                    cells.append(Cell(model, kind, source, size, *figures, truth[size]))
+    return cells
+
+
+def _measured(trainings: Trainings, training: Training) -> int:
+    answer, _ = trainings.run(training, records=True)
+    return int(statistics.median(answer["peaks"][SETTLED:]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "accuracy")
+    parser.add_argument("--write", type=pathlib.Path)
+    options = parser.parse_args()
+    trainings = Trainings(options.cache)
+    few = ("MobileNetV2", "Transformer", "U-Net")
+    cells = predictions(trainings, "graph, Adam", MODELS, {})
+    cells += predictions(trainings, "graph, SGD", few, {"optimizer": "sgd"})
+    cells += predictions(trainings, "graph, Adam, first half frozen", few, {"frozen": 0.5})
+    cells += predictions(trainings, "XLA, Adam, two recorded sizes", few, {"compiled": True})
+    text = written(cells)
+    print(text)
+    if options.write:
+        options.write.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

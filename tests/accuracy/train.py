@@ -1,0 +1,195 @@
+"""Trains one model for a few steps, in a process of its own, and prints what became of it as JSON.
+
+usage: python train.py '{"model": "MobileNetV2", "batch": 8, ...}'
+"""
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """One training.
+
+    Attributes:
+        model: Name of a model below.
+        batches: Batch sizes, one ``fit`` for each, in order.
+        capacity_mib: Capacity of the allocator.
+        optimizer: ``adam``, ``sgd`` or ``momentum``.
+        frozen: Share of the layers that are frozen, from the first on.
+        freeze: Paths of further layers to freeze, below the model's name.
+        compiled: Whether XLA compiles the step.
+        accumulate: Batches over which the optimizer sums gradients.
+        steps: Steps of each ``fit``.
+        run: Directory to record into; empty to record nothing.
+    """
+
+    model: str
+    batches: tuple[int, ...]
+    capacity_mib: int = 8192
+    optimizer: str = "adam"
+    frozen: float = 0.0
+    freeze: tuple[str, ...] = ()
+    compiled: bool = False
+    accumulate: int = 1
+    steps: int = 12
+    run: str = ""
+
+
+def main() -> None:
+    training = Training(**json.loads(sys.argv[1]))
+    os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+    os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(training.capacity_mib)
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import keras
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(0)
+    model = build(training)
+    recorders = []
+    if training.run:
+        import tb_memplugin
+
+        recorders.append(tb_memplugin.MemoryCallback(training.run, trace_steps=range(1, 4)))
+    watch = _peaks()
+    passed = True
+    for batch in training.batches:
+        try:
+            model.fit(data(model, batch), steps_per_epoch=training.steps, verbose=0, callbacks=[watch, *recorders])
+        except tf.errors.ResourceExhaustedError:
+            passed = False
+            break
+    for recorder in recorders:
+        recorder.close()
+    print("ANSWER " + json.dumps({"passed": passed, "peaks": watch.peaks}), flush=True)
+
+
+def _peaks() -> Any:
+    """A callback that keeps the peak of every step."""
+    import keras
+    import tensorflow as tf
+
+    class Peaks(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.peaks: list[int] = []
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            tf.config.experimental.reset_memory_stats("CPU:0")
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+
+    return Peaks()
+
+
+def data(model: Any, batch: int) -> Any:
+    """Batches without end that the model can train on, made one by one."""
+    import numpy as np
+    import tensorflow as tf
+
+    shape, words = model.input_shape[1:], model.inputs[0].dtype == "int32"
+    random = np.random.default_rng(0)
+
+    def batches() -> Iterator[Any]:
+        while True:
+            x = random.integers(0, 1000, (batch, *shape)) if words else random.random((batch, *shape))
+            yield x.astype("int32" if words else "float32"), random.integers(0, 10, (batch,))
+
+    kind = tf.int32 if words else tf.float32
+    signature = (tf.TensorSpec((None, *shape), kind), tf.TensorSpec((None,), tf.int64))
+    return tf.data.Dataset.from_generator(batches, output_signature=signature)
+
+
+def build(training: Training) -> Any:
+    """The compiled model."""
+    import keras
+
+    model = MODELS[training.model]()
+    layers = model.layers
+    for layer in layers[: round(len(layers) * training.frozen)]:
+        layer.trainable = False
+    for layer in layers:
+        if f"{model.name}/{layer.name}" in training.freeze:
+            layer.trainable = False
+    more: dict[str, Any] = {"gradient_accumulation_steps": training.accumulate} if training.accumulate > 1 else {}
+    optimizers: dict[str, Callable[[], Any]] = {
+        "adam": lambda: keras.optimizers.Adam(**more),
+        "sgd": lambda: keras.optimizers.SGD(**more),
+        "momentum": lambda: keras.optimizers.SGD(momentum=0.9, **more),
+    }
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizers[training.optimizer](), loss, jit_compile=training.compiled)
+    return model
+
+
+def _application(name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        import keras
+
+        kind = getattr(keras.applications, name)
+        if name == "VGG16":  # without its fully connected layers, which hold nearly all of its weights
+            return kind(weights=None, include_top=False, pooling="avg", input_shape=(96, 96, 3))
+        return kind(weights=None, input_shape=(96, 96, 3), classes=10, classifier_activation=None)
+
+    return make
+
+
+def _unet() -> Any:
+    import keras
+    from keras import layers as L  # noqa: N812
+
+    def twice(x: Any, filters: int) -> Any:
+        for _ in range(2):
+            x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
+        return x
+
+    inputs = x = keras.Input((96, 96, 3))
+    skipped = []
+    for filters in (16, 32, 64):
+        x = twice(x, filters)
+        skipped.append(x)
+        x = L.MaxPooling2D()(x)
+    x = twice(x, 128)
+    for filters in (64, 32, 16):
+        x = L.Concatenate()([L.Conv2DTranspose(filters, 2, 2)(x), skipped.pop()])
+        x = twice(x, filters)
+    return keras.Model(inputs, L.GlobalAveragePooling2D()(L.Conv2D(10, 1)(x)), name="unet")
+
+
+def _lstm() -> Any:
+    import keras
+    from keras import layers as L  # noqa: N812
+
+    inputs = keras.Input((64,), dtype="int32")
+    x = L.LSTM(128, return_sequences=True)(L.Embedding(1000, 128)(inputs))
+    return keras.Model(inputs, L.Dense(10)(L.LSTM(128)(x)), name="lstm")
+
+
+def _transformer() -> Any:
+    import keras
+    from keras import layers as L  # noqa: N812
+
+    inputs = keras.Input((128,), dtype="int32")
+    x = L.Embedding(1000, 128)(inputs)
+    for _ in range(2):
+        x = L.LayerNormalization()(x + L.Dropout(0.1)(L.MultiHeadAttention(4, 32)(x, x)))
+        x = L.LayerNormalization()(x + L.Dense(128)(L.Dense(512, activation="gelu")(x)))
+    return keras.Model(inputs, L.Dense(10)(L.GlobalAveragePooling1D()(x)), name="transformer")
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "MobileNetV2": _application("MobileNetV2"),
+    "ResNet50": _application("ResNet50"),
+    "VGG16": _application("VGG16"),
+    "U-Net": _unet,
+    "LSTM": _lstm,
+    "Transformer": _transformer,
+}
+
+if __name__ == "__main__":
+    main()
