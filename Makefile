@@ -10,7 +10,7 @@ RECORD := ".[record]"$(if $(shell command -v nvidia-smi 2>/dev/null), "tensorflo
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test install check build bench format fresh clean test-python test-typescript test-browser screenshots
+.PHONY: help demo test install check build bench format fresh clean test-python test-typescript test-browser screenshots accuracy
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -49,6 +49,9 @@ fresh: build ## fail if the committed page is not what its sources give
 
 bench: install ## benchmarks of recording, reading and serving; prints ratios measured in one run
 	for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+accuracy: install ## compare predictions with real trainings, into docs/accuracy.md; takes half an hour
+	$(BIN)/python tests/accuracy/measure.py --write docs/accuracy.md
 
 screenshots: browser ## pictures of the tab on the demos' runs, into docs/screenshots
 	test -d $(LOGDIR)/frozen || $(BIN)/python demo/frozen_backbone.py --logdir $(LOGDIR)

@@ -23,7 +23,6 @@ from tb_memplugin.prediction.sized_steps import (
     start_map,
 )
 
-
 DISTANCE = 8
 """Most places by which an event moves in a simulation with another order."""
 

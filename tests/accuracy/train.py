@@ -21,7 +21,7 @@ class Training:
         capacity_mib: Capacity of the allocator.
         optimizer: ``adam``, ``sgd`` or ``momentum``.
         frozen: Share of the layers that are frozen, from the first on.
-        freeze: Paths of further layers to freeze, below the model's name.
+        freeze: Layers with weights that are frozen, from the first on.
         compiled: Whether XLA compiles the step.
         accumulate: Batches over which the optimizer sums gradients.
         steps: Steps of each ``fit``.
@@ -33,7 +33,7 @@ class Training:
     capacity_mib: int = 8192
     optimizer: str = "adam"
     frozen: float = 0.0
-    freeze: tuple[str, ...] = ()
+    freeze: int = 0
     compiled: bool = False
     accumulate: int = 1
     steps: int = 12
@@ -113,9 +113,8 @@ def build(training: Training) -> Any:
     layers = model.layers
     for layer in layers[: round(len(layers) * training.frozen)]:
         layer.trainable = False
-    for layer in layers:
-        if f"{model.name}/{layer.name}" in training.freeze:
-            layer.trainable = False
+    for layer in [layer for layer in layers if layer.trainable_weights][: training.freeze]:
+        layer.trainable = False
     more: dict[str, Any] = {"gradient_accumulation_steps": training.accumulate} if training.accumulate > 1 else {}
     optimizers: dict[str, Callable[[], Any]] = {
         "adam": lambda: keras.optimizers.Adam(**more),
