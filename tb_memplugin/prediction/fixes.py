@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tb_memplugin.model import Fix, Layer, Verdict
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.predictor import SPARE, Predictor
+from tb_memplugin.prediction.predictor import SMALLER, SPARE, Predictor
 
 MAX_CAPACITY_FACTOR = 64
 """Capacities up to this many times the failed one are tried."""
@@ -89,9 +89,10 @@ class _Finder:
             if precision is not None:
                 yield precision
 
-    def _passes(self, conditions: Conditions) -> bool:
+    def _passes(self, conditions: Conditions, quick: bool = False) -> bool:
         batch = conditions.batch_size or self._failed.batch_size
-        return self._predictor.passes(batch, conditions.capacity_bytes or self._failed.capacity_bytes, conditions)
+        capacity = conditions.capacity_bytes or self._failed.capacity_bytes
+        return self._predictor.passes(batch, capacity, conditions, quick)
 
     def _simulated(self, conditions: Conditions) -> str:
         """The label of a fix whose simulation passes."""
@@ -135,10 +136,12 @@ class _Finder:
         most -= 1  # the last layer stays trainable
         while most - least > 1:
             middle = (least + most) // 2
-            if self._passes(self._frozen(trained[:middle])):
+            if self._passes(self._frozen(trained[:middle]), quick=True):
                 most = middle
             else:
                 least = middle
+        while most < len(trained) - 1 and not self._passes(self._frozen(trained[:most])):
+            most += 1
         which = f"the first {most} trainable layers (to {trained[most - 1]})" if most > 1 else trained[0]
         sentence = f"Freeze {which}. {self._simulated(self._frozen(trained[:most]))}"
         return Fix("freezing", sentence, None, enough=True, simulated=True)
@@ -151,17 +154,19 @@ class _Finder:
         """The smallest capacity at which the failed batch passes."""
         failed = self._failed
         least, most = failed.capacity_bytes, 2 * failed.capacity_bytes
-        while not self._passes(Conditions(capacity_bytes=most)):
+        while not self._passes(Conditions(capacity_bytes=most), quick=True):
             least, most = most, 2 * most
             if most > MAX_CAPACITY_FACTOR * failed.capacity_bytes:
                 sentence = f"Simulated: a capacity of {format_bytes(least)} is not enough."
                 return Fix("limit", sentence, None, enough=False, simulated=True)
         while most > least * (1 + CAPACITY_STEP):
             middle = (least + most) // 2
-            if self._passes(Conditions(capacity_bytes=middle)):
+            if self._passes(Conditions(capacity_bytes=middle), quick=True):
                 most = middle
             else:
                 least = middle
+        while not self._passes(Conditions(capacity_bytes=most)):
+            most = round(most / SMALLER)
         most = math.ceil(most / (1 << 20)) << 20
         conditions = Conditions(capacity_bytes=most)
         sentence = (

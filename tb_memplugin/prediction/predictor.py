@@ -9,7 +9,7 @@ import dataclasses
 import math
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -27,8 +27,11 @@ from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep, empty_map, 
 
 Method: TypeAlias = Literal["replay", "two_sizes", "estimate", "unknown"]
 
-SIMULATED_STEPS = 6
+SIMULATED_STEPS = 10
 """Simulated steps after the first one: the pool's pieces settle within a few."""
+LASTING_STEPS = 24
+"""Simulated steps after the first one that must all pass for a training to pass: pieces that earlier steps leave behind
+can make a step fail that passed many times."""
 VARIANTS = 3
 """Simulations of a prediction, each with the recorded steps in another order."""
 NO_LIMIT = 1 << 60
@@ -36,8 +39,10 @@ SETTLED = 2
 """Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next settles."""
 MARGIN = 0.04
 """Share by which the range is wider than the simulated peaks: real steps run their ops in other orders."""
-SPARE = 0.02
-"""Share of the capacity that a batch size must leave at the simulated peak to pass, for the same reason."""
+SPARE = 0.01
+"""Share of the capacity that must be left at the simulated peak of a training that passes, for the same reason."""
+SMALLER = 0.98
+"""Factor by which a size that passed a short simulation is reduced until it passes a long one."""
 MOST_DEVIATION = 0.1
 """Largest deviation of the simulated from the measured peak of the recorded steps with which anything is predicted."""
 UNCERTAIN_SHARE = 0.01
@@ -182,14 +187,25 @@ class Predictor:
         low, high = (end + more for end, more in zip((limits.low, limits.high), change.transient_bytes, strict=True))
         return low, limits.peak + sum(change.transient_bytes) // 2, high
 
-    def passes(self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED) -> bool:
-        """Whether every simulated step passes within a capacity, with the most bytes of sizes that are not exact."""
+    def passes(
+        self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED, quick: bool = False
+    ) -> bool:
+        """Whether every simulated step passes within a capacity, with the most bytes of sizes that are not exact.
+
+        Args:
+            batch_size, capacity_bytes: The batch size and the capacity.
+            conditions: The other conditions.
+            quick: Simulate one short training only, to find a size to start from.
+        """
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
         change = change_of(wanted, self._layers, self._steps[-1])
         case = self._case(wanted, change)
         left = capacity_bytes - change.transient_bytes[1]
-        outcomes = self._simulate(case.most, left, change, VARIANTS)
-        return all(one.failed is None and max(_settled(one)) * (1 + SPARE) <= left for one in outcomes)
+        variants, steps = (1, SIMULATED_STEPS) if quick else (VARIANTS, LASTING_STEPS)
+        return all(
+            one.failed is None and max(_settled(one)) * (1 + SPARE) <= left
+            for one in self._simulations(case.most, left, change, variants, steps)
+        )
 
     def peak_in_one_piece(self, batch_size: int) -> int:
         """Peak for a batch size as if free memory were always in one piece."""
@@ -204,14 +220,16 @@ class Predictor:
         if self._steps[-1].mode == "xla" and len(self.batch_sizes) < 2:
             return None
         least, most = 0, 1
-        while most <= MAX_BATCH_SIZE and self.passes(most, capacity_bytes, conditions):
+        while most <= MAX_BATCH_SIZE and self.passes(most, capacity_bytes, conditions, quick=True):
             least, most = most, most * 2
         while most - least > 1 and least * 1.005 < most:
             middle = (least + most) // 2
-            if self.passes(middle, capacity_bytes, conditions):
+            if self.passes(middle, capacity_bytes, conditions, quick=True):
                 least = middle
             else:
                 most = middle
+        while least and not self.passes(least, capacity_bytes, conditions):
+            least = min(least - 1, int(least * SMALLER))
         return least or None
 
     # --- parts --------------------------------------------------------------------------------------------------------
@@ -291,7 +309,13 @@ class Predictor:
     def _simulate(
         self, steps: Sequence[SizedStep], capacity: int | None, change: Change, variants: int = 1
     ) -> list[Outcome]:
-        """Simulate a training, with the steps in several orders; without a capacity, the pool has no limit."""
+        """Short simulations; see `_simulations`."""
+        return list(self._simulations(steps, capacity, change, variants, SIMULATED_STEPS))
+
+    def _simulations(
+        self, steps: Sequence[SizedStep], capacity: int | None, change: Change, variants: int, count: int
+    ) -> Iterator[Outcome]:
+        """Simulate trainings of some steps after the first, each in other orders; without a capacity there is no limit."""
         recorded = rules_of(empty_map(self._steps[-1]))
         assert recorded is not None
         rules = PoolRules(NO_LIMIT)
@@ -300,9 +324,9 @@ class Predictor:
         first = len(self._first)
         history = History(steps, rules, change.extra)
         history.run(range(first))
-        count = len(steps) - first
-        orders = [[first + (turn + start) % count for turn in range(SIMULATED_STEPS)] for start in range(variants)]
-        return [history.copy().run(order, seed) for seed, order in enumerate(orders)]
+        later = len(steps) - first
+        for seed in range(variants):
+            yield history.copy().run([first + (turn + seed) % later for turn in range(count)], seed)
 
     @cached_property
     def _grows(self) -> bool:
@@ -322,7 +346,12 @@ class Predictor:
         left = capacity - change.transient_bytes[1]
         limited = unlimited
         if not self._grows or max(one.pool_bytes for one in (*unlimited.least, *unlimited.most)) > left:
-            limited = self._limits(case, left, change, VARIANTS)
+            limited = _Limits(
+                *(
+                    list(self._simulations(end, left, change, VARIANTS, LASTING_STEPS))
+                    for end in (case.least, case.most)
+                )
+            )
         failures = [outcome.failed for outcome in limited.least if outcome.failed is not None]
         if high <= capacity and all(outcome.failed is None for outcome in limited.most):
             return True, None

@@ -23,39 +23,36 @@ from train import Training  # noqa: E402
 import tb_memplugin  # noqa: E402
 from tb_memplugin.model import Fix  # noqa: E402
 
-SMALL, LARGE, STEPS = 4, 48, 8
-DEATHS = (
-    *(
-        ("MobileNetV2", mib, optimizer)
-        for mib, optimizer in ((300, "adam"), (400, "sgd"), (520, "adam"), (450, "momentum"))
-    ),
-    *(
-        ("ResNet50", mib, optimizer)
-        for mib, optimizer in ((700, "adam"), (900, "adam"), (700, "sgd"), (800, "momentum"))
-    ),
-    *(("VGG16", mib, optimizer) for mib, optimizer in ((500, "adam"), (700, "adam"), (500, "sgd"), (600, "momentum"))),
-    *(("U-Net", mib, optimizer) for mib, optimizer in ((200, "adam"), (300, "adam"), (250, "sgd"), (400, "adam"))),
-    *(
-        ("Transformer", mib, optimizer)
-        for mib, optimizer in ((100, "adam"), (150, "adam"), (120, "sgd"), (200, "adam"))
-    ),
-)
-"""Model, capacity in MiB and optimizer of each death."""
+STEPS = 8
+SIZES = {"Transformer": (4, 64), "Decoder": (2, 32), "MLP": (256, 8192), "Mixer": (4, 96), "LSTM": (8, 512)}
+"""A small and a large batch size for each model. TensorFlow's convolutions crash on the CPU without memory."""
+SHARES = (0.35, 0.5, 0.65, 0.8)
+"""Capacities as shares of the predicted peak of the large batch."""
 
 
 def applied(training: Training, fix: Fix) -> Training | None:
     """The training with a fix; None for a fix that is not applied here."""
-    changed = dataclasses.replace(training, batches=(LARGE,))
+    changed = dataclasses.replace(training, batches=training.batches[1:])
     if fix.kind == "batch" and fix.batch_size:
         return dataclasses.replace(changed, batches=(fix.batch_size,))
     if fix.kind == "accumulation" and fix.batch_size:
-        return dataclasses.replace(changed, batches=(fix.batch_size,), accumulate=LARGE // fix.batch_size)
+        return dataclasses.replace(changed, batches=(fix.batch_size,), accumulate=training.batches[1] // fix.batch_size)
     if fix.kind == "limit" and fix.capacity_bytes:
         return dataclasses.replace(changed, capacity_mib=fix.capacity_bytes >> 20)
     if fix.kind == "freezing":
         found = re.search(r"the first (\d+) trainable layers", fix.sentence)
         return dataclasses.replace(changed, freeze=int(found[1]) if found else 1)
     return None
+
+
+def peak_mib(trainings: Trainings, training: Training) -> float:
+    """Predicted peak of the large batch in MiB."""
+    small, large = training.batches
+    _, directory = trainings.run(dataclasses.replace(training, batches=(small,)), records=True)
+    (run,) = tb_memplugin.load(directory).values()
+    peak = tb_memplugin.what_if(run, batch_size=large).prediction.peak_bytes
+    assert peak is not None, f"nothing is predicted for {training}"
+    return peak / (1 << 20)
 
 
 def follow(trainings: Trainings, training: Training) -> Iterator[tuple[str, bool]]:
@@ -65,6 +62,8 @@ def follow(trainings: Trainings, training: Training) -> Iterator[tuple[str, bool
         print(f"{training.model} {training.capacity_mib} MiB: did not fail", flush=True)
         return
     (run,) = tb_memplugin.load(directory).values()
+    if answer.get("crashed"):
+        print("  TensorFlow crashed", flush=True)
     for oom in run.ooms:
         for sentence in oom.not_available:
             print(f"  note: {sentence}", flush=True)
@@ -82,7 +81,7 @@ def largest(trainings: Trainings, training: Training, advised: int) -> int:
     def passes(size: int) -> bool:
         return bool(trainings.run(dataclasses.replace(training, batches=(size,)), records=False)[0]["passed"])
 
-    least, most = 0, LARGE
+    least, most = 0, training.batches[1]
     guess = advised
     while most - least > max(1, round(0.02 * most)):
         if passes(guess):
@@ -101,9 +100,10 @@ def main() -> None:
     options = parser.parse_args()
     trainings = Trainings(options.cache)
     results: list[tuple[str, bool]] = []
-    for model, mib, optimizer in DEATHS:
-        training = Training(model, (SMALL, LARGE), capacity_mib=mib, optimizer=optimizer, steps=STEPS)
-        print(f"{model}, {optimizer}, {mib} MiB, batch size {LARGE}", flush=True)
+    for model, share in ((model, share) for model in SIZES for share in SHARES):
+        training = Training(model, SIZES[model], steps=STEPS, optimizer="sgd" if share == SHARES[1] else "adam")
+        training = dataclasses.replace(training, capacity_mib=round(share * peak_mib(trainings, training)))
+        print(f"{model}, {training.optimizer}, {training.capacity_mib} MiB, {training.batches}", flush=True)
         results += follow(trainings, training)
         if options.bisect:
             (run,) = tb_memplugin.load(trainings.run(training, records=True)[1]).values()

@@ -181,6 +181,44 @@ def _transformer() -> Any:
     return keras.Model(inputs, L.Dense(10)(L.GlobalAveragePooling1D()(x)), name="transformer")
 
 
+def _decoder() -> Any:
+    """A causal Transformer that predicts the class from the last token, with a wide vocabulary."""
+    import keras
+    from keras import layers as L  # noqa: N812
+
+    inputs = keras.Input((96,), dtype="int32")
+    x = L.Embedding(4000, 192)(inputs)
+    for _ in range(3):
+        x = x + L.MultiHeadAttention(6, 32)(L.LayerNormalization()(x), x, use_causal_mask=True)
+        x = x + L.Dense(192)(L.Dense(768, activation="relu")(L.LayerNormalization()(x)))
+    return keras.Model(inputs, L.Dense(10)(L.Dense(4000)(x)[:, -1]), name="decoder")
+
+
+def _mlp() -> Any:
+    import keras
+    from keras import layers as L  # noqa: N812
+
+    inputs = x = keras.Input((256,))
+    for width in (1024, 1024, 512, 2048):
+        x = L.Dropout(0.1)(L.BatchNormalization()(L.Dense(width, activation="relu")(x)))
+    return keras.Model(inputs, L.Dense(10)(x), name="mlp")
+
+
+def _mixer() -> Any:
+    """An MLP-Mixer: layers over tokens and over features in turn."""
+    import keras
+    from keras import layers as L  # noqa: N812
+
+    inputs = keras.Input((64, 48))
+    x = L.Dense(128)(inputs)
+    for _ in range(3):
+        across = L.Permute((2, 1))(L.LayerNormalization()(x))
+        across = L.Dense(64)(L.Dense(128, activation="gelu")(across))
+        x = x + L.Permute((2, 1))(across)
+        x = x + L.Dense(128)(L.Dense(256, activation="gelu")(L.LayerNormalization()(x)))
+    return keras.Model(inputs, L.Dense(10)(L.GlobalAveragePooling1D()(x)), name="mixer")
+
+
 MODELS: dict[str, Callable[[], Any]] = {
     "MobileNetV2": _application("MobileNetV2"),
     "ResNet50": _application("ResNet50"),
@@ -188,6 +226,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "U-Net": _unet,
     "LSTM": _lstm,
     "Transformer": _transformer,
+    "Decoder": _decoder,
+    "MLP": _mlp,
+    "Mixer": _mixer,
 }
 
 if __name__ == "__main__":
