@@ -16,6 +16,8 @@ from tb_memplugin.prediction.predictor import SMALLER, SPARE, Predictor
 
 MAX_CAPACITY_FACTOR = 64
 """Capacities up to this many times the failed one are tried."""
+RESERVE = 0.05
+"""Share that is added to the smallest capacity that passes."""
 CAPACITY_STEP = 0.01
 """Precision of the smallest capacity."""
 MOST_ACCUMULATED = 1024
@@ -167,7 +169,7 @@ class _Finder:
                 least = middle
         while not self._passes(Conditions(capacity_bytes=most)):
             most = round(most / SMALLER)
-        most = math.ceil(most / (1 << 20)) << 20
+        most = math.ceil(most * (1 + RESERVE) / (1 << 20)) << 20
         conditions = Conditions(capacity_bytes=most)
         sentence = (
             f"A capacity of {format_bytes(most)} instead of {format_bytes(failed.capacity_bytes)}. "

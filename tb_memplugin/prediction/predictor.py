@@ -315,7 +315,7 @@ class Predictor:
     def _simulations(
         self, steps: Sequence[SizedStep], capacity: int | None, change: Change, variants: int, count: int
     ) -> Iterator[Outcome]:
-        """Simulate trainings of some steps after the first, each in other orders; without a capacity there is no limit."""
+        """Simulate trainings of `count` steps after the first, each in other orders; without a capacity, no limit holds."""
         recorded = rules_of(empty_map(self._steps[-1]))
         assert recorded is not None
         rules = PoolRules(NO_LIMIT)
@@ -346,12 +346,8 @@ class Predictor:
         left = capacity - change.transient_bytes[1]
         limited = unlimited
         if not self._grows or max(one.pool_bytes for one in (*unlimited.least, *unlimited.most)) > left:
-            limited = _Limits(
-                *(
-                    list(self._simulations(end, left, change, VARIANTS, LASTING_STEPS))
-                    for end in (case.least, case.most)
-                )
-            )
+            ends = (case.least, case.most)
+            limited = _Limits(*(list(self._simulations(end, left, change, VARIANTS, LASTING_STEPS)) for end in ends))
         failures = [outcome.failed for outcome in limited.least if outcome.failed is not None]
         if high <= capacity and all(outcome.failed is None for outcome in limited.most):
             return True, None

@@ -88,23 +88,21 @@ def predictions(trainings: Trainings, kind: str, models: Iterable[str], common: 
     cells = []
     for model in models:
         truth = {size: _measured(trainings, Training(model, (size,), **common)) for size in SIZES}
-        sources = [(size,) for size in SIZES]
-        if common.get("compiled"):
-            sources = [(4, 8), (16, 32)]
+        sources = [(4, 8), (16, 32)] if common.get("compiled") else [(size,) for size in SIZES]
         for source in sources:
             _, directory = trainings.run(Training(model, source, **common), records=True)
             (run,) = tb_memplugin.load(directory).values()
-            for size in SIZES:
-                if size not in source:
-                    answer = tb_memplugin.what_if(run, batch_size=size).prediction
-                    figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
-                    cells.append(Cell(model, kind, source, size, *figures, truth[size]))
+            for size in sorted({*SIZES} - {*source}):
+                answer = tb_memplugin.what_if(run, batch_size=size).prediction
+                figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
+                cells.append(Cell(model, kind, source, size, *figures, truth[size]))
     return cells
 
 
 def _measured(trainings: Trainings, training: Training) -> int:
-    answer, _ = trainings.run(training, records=True)
-    return int(statistics.median(answer["peaks"][SETTLED:]))
+    _, directory = trainings.run(training, records=True)
+    (run,) = tb_memplugin.load(directory).values()
+    return int(statistics.median(run.samples.devices[DEVICE].peak_bytes[SETTLED:].tolist()))
 
 
 def main() -> None:
