@@ -25,6 +25,8 @@ from tb_memplugin.prediction.sized_steps import (
 
 DISTANCE = 8
 """Most places by which an event moves in a simulation with another order."""
+DISTANCE_SHARE = 100
+"""An event moves by at most this part of the step's events."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +157,7 @@ class History:
         peak, at = simulator.in_use_bytes, -1
         events = self._events[index]
         if seed:
-            events = shuffled_order(step.requests, events, DISTANCE, seed)
+            events = shuffled_order(step.requests, events, min(DISTANCE, len(events) // DISTANCE_SHARE), seed)
         for event, entry in enumerate(events):
             if entry < 0:
                 if -1 - entry in place:

@@ -315,7 +315,7 @@ class Predictor:
     def _simulations(
         self, steps: Sequence[SizedStep], capacity: int | None, change: Change, variants: int, count: int
     ) -> Iterator[Outcome]:
-        """Simulate trainings of `count` steps after the first, each in other orders; without a capacity, no limit holds."""
+        """Simulate trainings of `count` steps after the first, each in other orders; by default without a limit."""
         recorded = rules_of(empty_map(self._steps[-1]))
         assert recorded is not None
         rules = PoolRules(NO_LIMIT)

@@ -1,0 +1,85 @@
+"""Simulated fixes of a failed training, each tried in the program itself."""
+
+import dataclasses
+
+import pytest
+from reading_cases import DEVICE, MIB
+from requests_cases import CAPACITY, LAYERS, Program, make_table, make_traced
+
+from tb_memplugin.model import FIX_KINDS, Fix
+from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
+from tb_memplugin.prediction.predictor import Predictor, recorded_program
+
+STEPS = tuple(one.requests for one in make_traced().values())
+TABLE = make_table()
+FAILED = FailedTraining(batch_size=48, capacity_bytes=100 * MIB, verdict="capacity", is_gpu=False)
+
+
+def fixes(failed: FailedTraining = FAILED) -> dict[str, Fix]:
+    predictor = Predictor(recorded_program(STEPS, DEVICE), TABLE.layers)
+    found, reason = simulated_fixes(predictor, TABLE.layers, failed)
+    assert reason is None and {fix.kind for fix in found} <= set(FIX_KINDS)
+    return {fix.kind: fix for fix in found}
+
+
+def passes(batch: int, capacity: int) -> bool:
+    program = Program(capacity, batch)
+    try:
+        for step in range(12):
+            program.step(step, first=not step)
+    except AssertionError:
+        return False
+    return True
+
+
+def test_the_failed_training_fails_and_every_simulated_fix_passes() -> None:
+    assert not passes(FAILED.batch_size, FAILED.capacity_bytes)
+    found = fixes()
+    assert next(iter(found)) == "batch" and "precision" in found and "one_piece" not in found
+    batch, accumulated, limit = found["batch"], found["accumulation"], found["limit"]
+    assert batch.simulated and batch.enough and batch.batch_size is not None
+    assert passes(batch.batch_size, FAILED.capacity_bytes)
+    assert not passes(round(1.12 * batch.batch_size), FAILED.capacity_bytes)
+    assert batch.sentence.startswith(f"Batch size {batch.batch_size} instead of 48. Simulated: whole steps pass, peak ")
+    assert accumulated.batch_size is not None and 48 % accumulated.batch_size == 0
+    assert accumulated.batch_size <= batch.batch_size and accumulated.enough
+    assert limit.capacity_bytes is not None and limit.bytes == limit.capacity_bytes - FAILED.capacity_bytes
+    assert passes(48, limit.capacity_bytes) and not passes(48, round(0.8 * limit.capacity_bytes))
+
+
+def test_mixed_precision_is_an_estimate() -> None:
+    precision = fixes()["precision"]
+    assert not precision.simulated and precision.enough is None and "Estimate" in precision.sentence
+
+
+def test_after_fragmentation_the_same_memory_in_one_piece_is_tried() -> None:
+    found = fixes(dataclasses.replace(FAILED, verdict="fragmentation", is_gpu=True))
+    assert found["one_piece"].enough is False and "cuda_malloc_async" in found["one_piece"].sentence
+
+
+def test_validation_has_fixes_without_training() -> None:
+    steps = [dataclasses.replace(one, phase="validation") for one in STEPS]
+    predictor = Predictor(recorded_program(steps, DEVICE, "validation"), TABLE.layers)
+    found, _ = simulated_fixes(predictor, TABLE.layers, dataclasses.replace(FAILED, is_training=False))
+    assert {fix.kind for fix in found} == {"batch", "limit"}
+
+
+def test_where_even_one_example_is_too_much_that_is_said() -> None:
+    weights = 4 * sum(parameters for _, _, parameters, _ in LAYERS)
+    found = fixes(dataclasses.replace(FAILED, capacity_bytes=2 * weights))
+    assert found["batch"].enough is False and "even a batch size of 1" in found["batch"].sentence
+
+
+@pytest.mark.parametrize(
+    ("steps", "failed", "sentence"),
+    [
+        ((), FAILED, "No fix could be simulated"),
+        (STEPS, dataclasses.replace(FAILED, capacity_bytes=CAPACITY, batch_size=4), "does not reproduce the failure"),
+    ],
+)
+def test_without_a_simulation_that_fails_there_are_no_fixes(
+    steps: tuple, failed: FailedTraining, sentence: str
+) -> None:
+    predictor = Predictor(recorded_program(steps, DEVICE), TABLE.layers)
+    found, reason = simulated_fixes(predictor, TABLE.layers, failed)
+    assert found == () and reason is not None and sentence in reason

@@ -1,0 +1,209 @@
+"""Predictions from a small recorded training, whose other sizes are made by the same program."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reading_cases import DEVICE, MIB
+from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced
+
+from tb_memplugin.model import UNKNOWN_POWER, StepRequests
+from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.history import History
+from tb_memplugin.prediction.predictor import Predictor, recorded_program
+from tb_memplugin.prediction.reproduction import Reproduced, reproduce
+from tb_memplugin.prediction.sized_steps import as_recorded, peak_in_one_piece, start_map
+
+TRACED = make_traced()
+STEPS = tuple(one.requests for one in TRACED.values())
+TABLE = make_table()
+LAST = STEPS[-1]
+
+
+def predictor(steps: tuple[StepRequests, ...] = STEPS, measured: int | None = None) -> Predictor:
+    return Predictor(recorded_program(steps, DEVICE), TABLE.layers, measured)
+
+
+def real_peak(batch: int, capacity: int = 64 * CAPACITY) -> int:
+    """Peak of the settled steps of the program at a batch size."""
+    program = Program(capacity, batch)
+    return [program.step(step, first=not step).snapshot.in_use_bytes for step in range(4)][-1]
+
+
+def real_passes(batch: int, capacity: int) -> bool:
+    program = Program(capacity, batch)
+    try:
+        for step in range(6):
+            program.step(step, first=not step)
+    except AssertionError:
+        return False
+    return True
+
+
+def moved(requests: StepRequests) -> StepRequests:
+    """The step with its last allocation at an address that the rules would not choose."""
+    row = int(np.argmax(requests.birth))
+    address = requests.address.copy()
+    address[row] += 256
+    return dataclasses.replace(requests, address=address)
+
+
+# --- replays --------------------------------------------------------------------------------------------------------
+
+
+def test_the_replay_of_a_recorded_step_reproduces_every_address() -> None:
+    for requests in STEPS:
+        replay = reproduce(requests)
+        assert replay.whole and replay.of == int((requests.birth >= 0).sum()) > 5
+    assert reproduce(moved(LAST)) == Reproduced(reproduce(LAST).of - 1, reproduce(LAST).of)
+
+
+def test_the_start_map_is_that_of_the_allocator() -> None:
+    taken = start_map(LAST)
+    assert taken.in_use_bytes == int(LAST.allocated[LAST.birth < 0].sum())
+    assert taken.pool_bytes == int(taken.bytes.sum()) == int(LAST.region_bytes.sum())
+    ends = taken.address + taken.bytes
+    inside = taken.region[1:] == taken.region[:-1]
+    assert (ends[:-1][inside] == taken.address[1:][inside]).all()
+
+
+def test_a_history_of_the_recorded_steps_has_their_peaks() -> None:
+    from tb_memplugin.allocator.growth import PoolRules
+
+    outcome = History([as_recorded(one) for one in STEPS], PoolRules(CAPACITY)).run([0, 1, 2])
+    assert outcome.failed is None
+    assert [peak.bytes for peak in outcome.peaks] == [one.snapshot.in_use_bytes for one in TRACED.values()]
+
+
+# --- predictions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 8, 16, 32])
+def test_another_batch_size_has_the_peak_of_a_training_with_it(batch: int) -> None:
+    prediction = predictor().predict(Conditions(batch_size=batch))
+    assert prediction.method == "replay" and prediction.reproduced.whole
+    assert prediction.peak_bytes == pytest.approx(real_peak(batch), rel=0.02)
+    assert prediction.low_bytes <= real_peak(batch) <= prediction.high_bytes
+    assert sum(row.bytes for row in prediction.ledger) <= prediction.high_bytes
+    held = {(row.layer, row.category): row.bytes for row in prediction.ledger}
+    for path, trainable, parameters, _ in LAYERS:
+        assert held[path, "weights"] == 4 * parameters
+        assert held.get((path, "optimizer_state"), 0) == (8 * parameters if trainable else 0)
+    assert held[None, "inputs"] == 12_288 * batch
+
+
+def test_the_recorded_conditions_are_predicted_as_they_were() -> None:
+    prediction = predictor().predict(Conditions())
+    assert (prediction.batch_size, prediction.capacity_bytes, prediction.fits) == (BATCH, CAPACITY, True)
+    assert prediction.peak_bytes == pytest.approx(TRACED[3].snapshot.in_use_bytes, rel=0.01)
+
+
+@pytest.mark.parametrize("mib", [24, 32, 48, 64, 96, 160])
+def test_a_training_fits_or_fails_as_it_really_does(mib: int) -> None:
+    for batch in (2, 4, 8, 16, 24, 40):
+        prediction = predictor().predict(Conditions(batch_size=batch, capacity_bytes=mib * MIB))
+        if prediction.fits is not None:
+            assert prediction.fits == real_passes(batch, mib * MIB), (batch, prediction)
+        assert (prediction.fails_at is not None) == (prediction.fits is False)
+
+
+@pytest.mark.parametrize("mib", [40, 64, 100, 200])
+def test_the_largest_batch_size_passes_and_is_close_to_the_real_one(mib: int) -> None:
+    advised = predictor().largest_batch_size(mib * MIB)
+    assert advised is not None and real_passes(advised, mib * MIB)
+    largest = max(size for size in range(1, 400) if real_passes(size, mib * MIB))
+    assert advised >= 0.93 * largest - 1
+
+
+def test_no_batch_size_passes_where_the_weights_alone_do_not_fit() -> None:
+    assert predictor().largest_batch_size(2 * MIB) is None
+    prediction = predictor().predict(Conditions(batch_size=1, capacity_bytes=2 * MIB))
+    assert prediction.fits is False and prediction.fails_at is not None
+
+
+def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> None:
+    def state(conditions: Conditions) -> int:
+        return sum(row.bytes for row in predictor().predict(conditions).ledger if row.category == "optimizer_state")
+
+    trained = {path: parameters for path, trainable, parameters, _ in LAYERS if trainable}
+    assert state(Conditions()) == 8 * sum(trained.values())
+    assert state(Conditions(freeze="conv2")) == 8 * trained["net/head"]
+    assert state(Conditions(optimizer="sgd")) == 0
+    before, after = (predictor().predict(one) for one in (Conditions(), Conditions(freeze="conv2")))
+    assert after.method == "estimate" and any("1 layers are frozen" in one for one in after.assumptions)
+    assert before.peak_bytes - after.peak_bytes >= 8 * trained["net/conv2"]
+    # A third of Adam's bytes on top: momentum has one slot.
+    momentum = predictor().predict(Conditions(optimizer="momentum"))
+    assert momentum.peak_bytes == pytest.approx(before.peak_bytes - 4 * sum(trained.values()), rel=0.05)
+    thawed = predictor().predict(Conditions(unfreeze="conv1"))
+    assert thawed.low_bytes < before.peak_bytes + 3 * 4 * LAYERS[0][2] <= thawed.high_bytes
+    nothing = predictor().predict(Conditions(freeze="nothing like it"))
+    assert any("nothing is frozen" in one for one in nothing.assumptions)
+
+
+def test_half_precision_is_an_estimate_with_a_range() -> None:
+    before, after = (predictor().predict(one) for one in (Conditions(), Conditions(precision="mixed_float16")))
+    assert after.method == "estimate" and after.low_bytes < before.low_bytes < after.high_bytes
+
+
+# --- what is not known ----------------------------------------------------------------------------------------------
+
+
+def test_sizes_that_do_not_follow_from_the_batch_have_a_range_or_come_from_a_second_size() -> None:
+    def blurred(requests: StepRequests) -> StepRequests:
+        scratch = np.asarray([bool(op.endswith("forward")) for op in (*requests.ops, "")])[requests.op]
+        return dataclasses.replace(requests, batch_power=np.where(scratch, UNKNOWN_POWER, requests.batch_power))
+
+    one_size = tuple(map(blurred, STEPS))
+    estimate = predictor(one_size).predict(Conditions(batch_size=16))
+    assert estimate.method == "estimate" and estimate.low_bytes < 0.8 * real_peak(16)
+    assert estimate.low_bytes <= real_peak(16) <= estimate.high_bytes
+    assert any("A second recorded batch size" in one for one in estimate.assumptions)
+    program = Program(CAPACITY, 8)
+    program.step(0, first=True)
+    second = blurred(dataclasses.replace(program.step(1).requests, step=9))
+    known = predictor((*one_size, second)).predict(Conditions(batch_size=16))
+    assert known.method == "two_sizes" and known.peak_bytes == pytest.approx(real_peak(16), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("steps", "conditions", "sentence"),
+    [
+        ((), Conditions(), "no traced training step"),
+        ((*STEPS[:-1], moved(LAST)), Conditions(), "addresses"),
+        (tuple(dataclasses.replace(one, batch_size=None) for one in STEPS), Conditions(batch_size=8), "batch size of"),
+        (tuple(dataclasses.replace(one, mode="xla") for one in STEPS), Conditions(batch_size=8), "compiled"),
+        (tuple(dataclasses.replace(one, capacity_bytes=None) for one in STEPS), Conditions(), "capacity is unknown"),
+        (STEPS, Conditions(batch_size=0), "a batch size is"),
+        (STEPS, Conditions(batch_size=-3), "a batch size is"),
+        (STEPS, Conditions(batch_size=1 << 40), "a batch size is"),
+    ],
+)
+def test_without_what_a_prediction_needs_there_is_a_sentence(
+    steps: tuple[StepRequests, ...], conditions: Conditions, sentence: str
+) -> None:
+    prediction = predictor(steps).predict(conditions)
+    assert (prediction.method, prediction.peak_bytes, prediction.fits, prediction.ledger) == ("unknown", None, None, ())
+    assert sentence in prediction.assumptions[0]
+
+
+def test_a_simulation_that_misses_the_measured_peak_predicts_nothing() -> None:
+    peak = TRACED[3].snapshot.in_use_bytes
+    assert predictor(measured=peak).predict(Conditions(batch_size=8)).method == "replay"
+    prediction = predictor(measured=round(0.8 * peak)).predict(Conditions(batch_size=8))
+    assert prediction.method == "unknown" and "25 % more" in prediction.assumptions[0]
+
+
+def test_only_steps_since_the_last_change_count_and_only_of_the_device_and_phase() -> None:
+    later = tuple(dataclasses.replace(one, step=one.step + 10) for one in STEPS)
+    validation = dataclasses.replace(LAST, phase="validation", step=4)
+    other = dataclasses.replace(LAST, device="GPU:7", step=5)
+    assert recorded_program((*STEPS, validation, other, *later), DEVICE) == later
+    assert recorded_program((*STEPS, later[0]), DEVICE) == STEPS  # no whole step is known since the change
+    assert recorded_program((), DEVICE) == ()
+    assert recorded_program((validation,), DEVICE, "validation") == (validation,)
+
+
+def test_requests_in_one_piece_need_no_more_than_the_allocator() -> None:
+    for one in TRACED.values():
+        assert peak_in_one_piece(as_recorded(one.requests)) <= one.snapshot.in_use_bytes
