@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tb_memplugin.model import Integers, Layer, StepRequests
+from tb_memplugin.model import ChunkOwner, Integers, Layer, StepRequests
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
 from tb_memplugin.prediction.sized_steps import LEFT_OUT
@@ -23,7 +23,7 @@ class Change:
     """What conditions other than batch size and capacity change.
 
     Attributes:
-        extra: Sizes of additional long-lived chunks.
+        extra: Additional long-lived chunks: owner and size of each.
         transient_bytes: Least and most additional bytes at the peak.
         frozen: Layers that are frozen in addition.
         unsaved: Layers that save no activations any more, as no layer before them is trained.
@@ -33,7 +33,7 @@ class Change:
         sentences: What is assumed.
     """
 
-    extra: tuple[int, ...] = ()
+    extra: tuple[tuple[ChunkOwner, int], ...] = ()
     transient_bytes: tuple[int, int] = (0, 0)
     frozen: frozenset[str] = frozenset()
     unsaved: frozenset[str] = frozenset()
@@ -86,7 +86,7 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
         else []
     )
     sentences: list[str] = []
-    extra: list[int] = []
+    extra: list[tuple[ChunkOwner, int]] = []
     transient = (0, 0)
     slots = _slots(requests, layers)
     unsaved: set[str] = set()
@@ -101,14 +101,15 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
     if conditions.optimizer is not None:
         slots = SLOTS[conditions.optimizer]
         kept = [layer for layer in layers if layer.trainable_weight_bytes and layer.path not in frozen]
-        extra += [layer.trainable_weight_bytes for layer in kept for _ in range(slots)]
+        extra += [(_slot(layer), layer.trainable_weight_bytes) for layer in kept for _ in range(slots)]
         sentences.append(f"{conditions.optimizer} keeps {slots} slots for each trainable weight.")
     if conditions.accumulate:
-        extra += [layer.trainable_weight_bytes for layer in layers if layer.trainable_weight_bytes]
+        sums = [layer for layer in layers if layer.trainable_weight_bytes]
+        extra += [(ChunkOwner(layer.path, "other_state", None), layer.trainable_weight_bytes) for layer in sums]
         sentences.append("The sums of the gradients take as many bytes as the trainable weights.")
     if conditions.unfreeze:
         weights = [layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed]
-        extra += [size for size in weights for _ in range(slots)]
+        extra += [(_slot(layer), size) for layer, size in zip(thawed, weights, strict=True) for _ in range(slots)]
         saved = _saved_after(layers, thawed, requests.batch_size)
         transient = (max(weights, default=0), sum(weights) + 2 * saved)
         sentences.append(
@@ -135,6 +136,10 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
         is_estimate=bool(frozen or thawed or halved),
         sentences=tuple(sentences),
     )
+
+
+def _slot(layer: Layer) -> ChunkOwner:
+    return ChunkOwner(layer.path, "optimizer_state", True)
 
 
 def _slots(requests: StepRequests, layers: Sequence[Layer]) -> int:

@@ -5,6 +5,7 @@ its range holds the lowest and the highest peak of the simulated steps, with the
 are not known exactly.
 """
 
+import collections
 import dataclasses
 import math
 import re
@@ -13,10 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-import numpy as np
-
 from tb_memplugin.allocator.growth import PoolRules, rules_of
-from tb_memplugin.model import Layer, LedgerRow, Phase, StepRequests
+from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, Phase, StepRequests
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.changes import Change, change_of
@@ -173,7 +172,7 @@ class Predictor:
             method=case.method,
             reproduced=self.reproduced,
             assumptions=tuple(assumptions),
-            ledger=_ledger(case.most, unlimited.highest),
+            ledger=_ledger(case.most, unlimited.highest, change),
         )
 
     def range_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
@@ -322,7 +321,7 @@ class Predictor:
         if capacity is not None:
             rules = dataclasses.replace(recorded, capacity_bytes=capacity, grows=self._grows)
         first = len(self._first)
-        history = History(steps, rules, change.extra)
+        history = History(steps, rules, [size for _, size in change.extra])
         history.run(range(first))
         later = len(steps) - first
         for seed in range(variants):
@@ -399,19 +398,18 @@ def _settled(outcome: Outcome) -> list[int]:
     return [peak.bytes for peak in outcome.peaks[SETTLED:] or outcome.peaks]
 
 
-def _ledger(steps: Sequence[SizedStep], peak: StepPeak) -> tuple[LedgerRow, ...]:
+def _ledger(steps: Sequence[SizedStep], peak: StepPeak, change: Change) -> tuple[LedgerRow, ...]:
     """The ledger of a simulated peak."""
     step = steps[peak.index]
     requests = step.requests
     live = (requests.birth <= peak.event) & (requests.death > peak.event) & (step.sizes != LEFT_OUT)
-    totals = np.zeros(len(requests.owners), np.int64)
-    np.add.at(totals, requests.owner[live], step.sizes[live])
-    rows = [
-        LedgerRow(owner.layer, owner.category, owner.trainable, size, 0)
-        for owner, size in zip(requests.owners, totals.tolist(), strict=True)
-        if size
-    ]
-    rest = peak.bytes - int(totals.sum())
+    totals: collections.Counter[ChunkOwner] = collections.Counter()
+    for number, size in zip(requests.owner[live].tolist(), step.sizes[live].tolist(), strict=True):
+        totals[requests.owners[number]] += size
+    for owner, size in change.extra:
+        totals[owner] += size
+    rows = [LedgerRow(owner.layer, owner.category, owner.trainable, size, 0) for owner, size in totals.items() if size]
+    rest = peak.bytes - sum(totals.values())
     if rest > 0:
         rows.append(LedgerRow(None, "rounding", None, rest, rest))
     return tuple(sorted(rows, key=lambda row: -row.bytes))
