@@ -18,8 +18,6 @@ MAX_CAPACITY_FACTOR = 64
 """Capacities up to this many times the failed one are tried."""
 RESERVE = 0.05
 """Share that is added to the smallest capacity that passes."""
-CAPACITY_STEP = 0.01
-"""Precision of the smallest capacity."""
 MOST_ACCUMULATED = 1024
 """Most batches that gradients are accumulated over."""
 
@@ -155,20 +153,12 @@ class _Finder:
     def _capacity(self) -> Fix:
         """The smallest capacity at which the failed batch passes."""
         failed = self._failed
-        least, most = failed.capacity_bytes, 2 * failed.capacity_bytes
-        while not self._passes(Conditions(capacity_bytes=most), quick=True):
-            least, most = most, 2 * most
-            if most > MAX_CAPACITY_FACTOR * failed.capacity_bytes:
-                sentence = f"Simulated: a capacity of {format_bytes(least)} is not enough."
-                return Fix("limit", sentence, None, enough=False, simulated=True)
-        while most > least * (1 + CAPACITY_STEP):
-            middle = (least + most) // 2
-            if self._passes(Conditions(capacity_bytes=middle), quick=True):
-                most = middle
-            else:
-                least = middle
+        most = max(failed.capacity_bytes, self._predictor.peak_in_one_piece(failed.batch_size))
         while not self._passes(Conditions(capacity_bytes=most)):
             most = round(most / SMALLER)
+            if most > MAX_CAPACITY_FACTOR * failed.capacity_bytes:
+                sentence = f"Simulated: a capacity of {format_bytes(most)} is not enough."
+                return Fix("limit", sentence, None, enough=False, simulated=True)
         most = math.ceil(most * (1 + RESERVE) / (1 << 20)) << 20
         conditions = Conditions(capacity_bytes=most)
         sentence = (

@@ -41,7 +41,7 @@ MARGIN = 0.04
 SPARE = 0.01
 """Share of the capacity that must be left at the simulated peak of a training that passes, for the same reason."""
 SMALLER = 0.98
-"""Factor by which a size that passed a short simulation is reduced until it passes a long one."""
+"""Factor between the batch sizes, or the capacities, that are tried one after the other."""
 MOST_DEVIATION = 0.1
 """Largest deviation of the simulated from the measured peak of the recorded steps with which anything is predicted."""
 UNCERTAIN_SHARE = 0.01
@@ -206,24 +206,27 @@ class Predictor:
             for one in self._simulations(case.most, left, change, variants, steps)
         )
 
-    def peak_in_one_piece(self, batch_size: int) -> int:
-        """Peak for a batch size as if free memory were always in one piece."""
-        wanted = Conditions(batch_size=batch_size)
-        case = self._case(wanted, change_of(wanted, self._layers, self._steps[-1]))
-        return max(peak_in_one_piece(step) for step in case.most)
+    def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
+        """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
+        wanted = dataclasses.replace(conditions, batch_size=batch_size)
+        change = change_of(wanted, self._layers, self._steps[-1])
+        extra = sum(size for _, size in change.extra) + change.transient_bytes[1]
+        return extra + max(peak_in_one_piece(step) for step in self._case(wanted, change).most)
 
     def largest_batch_size(self, capacity_bytes: int, conditions: Conditions = RECORDED) -> int | None:
         """The largest batch size of which every simulated step passes; None if no batch does, or it is unknown."""
         if self._reason_against(dataclasses.replace(conditions, batch_size=None)) is not None:
             return None
-        if self._steps[-1].mode == "xla" and len(self.batch_sizes) < 2:
+        if not self.batch_size or (self._steps[-1].mode == "xla" and len(self.batch_sizes) < 2):
             return None
+        # Whether a size passes is not monotonic: a larger batch may leave better pieces. So the search goes down from
+        # the first size that no allocator could serve.
         least, most = 0, 1
-        while most <= MAX_BATCH_SIZE and self.passes(most, capacity_bytes, conditions, quick=True):
+        while most <= MAX_BATCH_SIZE and self.peak_in_one_piece(most, conditions) <= capacity_bytes:
             least, most = most, most * 2
         while most - least > 1 and least * 1.005 < most:
             middle = (least + most) // 2
-            if self.passes(middle, capacity_bytes, conditions, quick=True):
+            if self.peak_in_one_piece(middle, conditions) <= capacity_bytes:
                 least = middle
             else:
                 most = middle

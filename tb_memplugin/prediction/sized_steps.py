@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from tb_memplugin.allocator.rules import rounded_bytes
+from tb_memplugin.allocator.rules import ROUNDING
 from tb_memplugin.model import IN_USE, MISSING, Integers, MemoryMap, StepRequests
 
 LEFT_OUT = -1
@@ -160,7 +160,7 @@ def empty_map(requests: StepRequests) -> MemoryMap:
 def peak_in_one_piece(step: SizedStep) -> int:
     """Peak of a step's rounded requests, as if every request got exactly what it asks for."""
     requests = step.requests
-    rounded = [rounded_bytes(size) if size != LEFT_OUT else 0 for size in step.sizes.tolist()]
+    rounded = np.where(step.sizes == LEFT_OUT, 0, np.maximum(-(-step.sizes // ROUNDING) * ROUNDING, ROUNDING))
     changes = np.zeros(requests.events + 2, np.int64)
     np.add.at(changes, requests.birth + 1, rounded)
     np.subtract.at(changes, requests.death + 1, rounded)

@@ -101,13 +101,21 @@ def test_tensorboard_shows_it_and_the_address_comes_last(logdir: pathlib.Path) -
     assert done.stdout.splitlines()[-1].endswith("/#tb_memplugin")
 
 
-def test_running_out_of_memory_leaves_who_held_it_and_what_would_have_passed(tmp_path: pathlib.Path) -> None:
-    command = [sys.executable, str(ROOT / "demo/out_of_memory.py"), "--logdir", str(tmp_path / "runs")]
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict]:
+    """The demo that runs out of memory: its run, and the post-mortem as `inspect` tells it."""
+    logdir = tmp_path_factory.mktemp("failed") / "runs"
+    command = [sys.executable, str(ROOT / "demo/out_of_memory.py"), "--logdir", str(logdir)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=240)
     assert "ran out of memory, as it should" in done.stdout
-    command = [sys.executable, "-m", "tb_memplugin", "inspect", str(tmp_path / "runs"), "--format", "json"]
+    command = [sys.executable, "-m", "tb_memplugin", "inspect", str(logdir), "--format", "json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     (oom,) = json.loads(done.stdout)["runs"]["out_of_memory"]["oom"]
+    return logdir / "out_of_memory", oom
+
+
+def test_running_out_of_memory_leaves_who_held_it(failed: tuple[pathlib.Path, dict]) -> None:
+    _, oom = failed
     assert oom["step"] == 12
     assert oom["verdict"] == ("fragmentation" if oom["free_bytes"] >= oom["requested_bytes"] else "capacity")
     held = {row["category"]: 0 for row in oom["ledger"]}
@@ -118,3 +126,57 @@ def test_running_out_of_memory_leaves_who_held_it_and_what_would_have_passed(tmp
         assert not held.keys() & set(GRADIENTS)
     # One score for each pair of 256 words, of 4 heads and 96 texts, float32: attention keeps at least one such tensor.
     assert held["activations"] >= 256 * 256 * 4 * 96 * 4
+
+
+ADVISED = """
+import sys
+batch, capacity, accumulated = map(int, sys.argv[1:])
+import os
+os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_CPU_BFC_MEM_LIMIT_IN_MB=str(capacity >> 20))
+import out_of_memory as demo
+import keras
+model = demo.make_model()
+if accumulated > 1:
+    adam = keras.optimizers.Adam(gradient_accumulation_steps=accumulated)
+    model.compile(adam, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+model.fit(demo.make_batches(2 * accumulated + 6, batch), verbose=0)
+"""
+
+
+def trains(batch: int, capacity: int, accumulated: int = 1) -> bool:
+    """Whether a training of the demo's model passes."""
+    done = subprocess.run(
+        [sys.executable, "-c", ADVISED, str(batch), str(capacity), str(accumulated)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}/demo:{ROOT}", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0 or "ResourceExhaustedError" in done.stderr, done.stderr[-3000:]
+    return done.returncode == 0
+
+
+def test_the_advice_after_running_out_of_memory_works(failed: tuple[pathlib.Path, dict]) -> None:
+    _, oom = failed
+    fixes = {fix["kind"]: fix for fix in oom["fixes"]}
+    assert {"batch", "accumulation", "limit"} <= set(fixes)
+    assert all(fix["simulated"] and fix["enough"] for fix in oom["fixes"] if fix["kind"] != "precision")
+    capacity = oom["capacity_bytes"]
+    # WHEN the advice is followed in a real training, THEN it passes
+    batch = fixes["batch"]["batch_size"]
+    assert trains(batch, capacity)
+    parts = fixes["accumulation"]["batch_size"]
+    assert trains(parts, capacity, 96 // parts)
+    assert trains(96, fixes["limit"]["capacity_bytes"])
+    # AND it is not far from the largest batch size that passes: 48 does, and 64 does not
+    assert 36 <= batch < 64
+
+
+def test_what_if_agrees_with_the_failure(failed: tuple[pathlib.Path, dict]) -> None:
+    run_directory, oom = failed
+    (run,) = tb_memplugin.load(run_directory).values()
+    before, after = (tb_memplugin.what_if(run, batch_size=size) for size in (4, 96))
+    assert before.prediction.fits and before.prediction.reproduced.whole
+    assert after.prediction.fits is False and after.prediction.fails_at is not None
+    assert after.largest_batch_size == next(fix["batch_size"] for fix in oom["fixes"] if fix["kind"] == "batch")
