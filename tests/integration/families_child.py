@@ -22,6 +22,9 @@ import tensorflow as tf
 from random_model import RandomModel
 
 import tb_memplugin
+from tb_memplugin.prediction.conditions import RECORDED
+from tb_memplugin.prediction.predictor import Predictor, recorded_program
+from tb_memplugin.prediction.reproduction import reproduce
 from tb_memplugin.recorder.observe.layers import own_variables, walk
 
 L = keras.layers
@@ -99,8 +102,14 @@ def main() -> None:
     answer = {
         "layers": truth(model),
         "optimizer": type(optimizer).__name__,
+        "batch": batch,
         "peaks": dict(zip(samples.step.tolist(), samples.devices["CPU:0"].peak_bytes.tolist(), strict=True)),
         "notes": run.notes,
+        "requests": [
+            {"step": one.step, "first": one.first, "batch": one.batch_size, **dataclasses.asdict(reproduce(one))}
+            for one in run.requests
+        ],
+        "as_recorded": dataclasses.asdict(Predictor(recorded_program(run.requests, "CPU:0")).predict(RECORDED)),
         "snapshots": [dataclasses.asdict(snapshot) for snapshot in run.snapshots],
     }
     print("ANSWER " + json.dumps(answer))

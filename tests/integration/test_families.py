@@ -100,6 +100,25 @@ def test_replay_ends_in_the_allocators_memory_map(answer: Any) -> None:
         assert replay["peak_bytes"] == snapshot["in_use_bytes"]
 
 
+def test_stored_requests_replay_at_every_recorded_address_the_first_step_too(answer: Any) -> None:
+    requests = answer["requests"]
+    assert [one["step"] for one in requests] == [0, *STEPS] and [one["first"] for one in requests] == [
+        True,
+        False,
+        False,
+    ]
+    for one in requests:
+        assert one["addresses"] == one["of"] > 0
+        assert one["batch"] == answer["batch"]
+
+
+def test_a_training_simulated_from_its_first_step_has_the_measured_peak(answer: Any) -> None:
+    prediction = answer["as_recorded"]
+    assert prediction["method"] == "replay" and prediction["fits"]
+    for snapshot in answer["snapshots"]:
+        assert prediction["low_bytes"] <= snapshot["in_use_bytes"] <= prediction["high_bytes"]
+
+
 def test_almost_every_byte_has_an_owner(answer: Any) -> None:
     for snapshot in answer["snapshots"]:
         rows = snapshot["ledger"]
