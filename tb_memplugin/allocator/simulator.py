@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from tb_memplugin.allocator.growth import PoolRules, next_region_bytes, region_for
-from tb_memplugin.allocator.rules import BINS, ROUNDING, bin_index, chunk_after_split, rounded_bytes
+from tb_memplugin.allocator.rules import ROUNDING, chunk_after_split, rounded_bytes
 from tb_memplugin.model import FREE, IN_USE, MISSING, MemoryMap
 
 _NONE = -1
@@ -35,7 +35,7 @@ class Simulator:
         self._requested: dict[int, int] = {}  # of chunks in use
         self._next: dict[int, int] = {}
         self._previous: dict[int, int] = {}
-        self._bins: list[list[tuple[int, int]]] = [[] for _ in range(BINS)]
+        self._free: list[tuple[int, int]] = []  # (bytes, address) of the free chunks, sorted
         self._regions: list[tuple[int, int]] = list(
             zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True)
         )
@@ -50,10 +50,9 @@ class Simulator:
             if state == IN_USE:
                 self._requested[address] = requested
             else:
-                self._bins[bin_index(size)].append((size, address))
+                self._free.append((size, address))
             previous, previous_region = address, region
-        for chunks in self._bins:
-            chunks.sort()
+        self._free.sort()
         self.in_use_bytes = sum(self._size[address] for address in self._requested)
         self.peak_bytes = self.in_use_bytes
         self.pool_bytes = sum(size for _, size in self._regions)
@@ -65,19 +64,20 @@ class Simulator:
         other = copy.copy(self)
         other._size, other._requested = dict(self._size), dict(self._requested)
         other._next, other._previous = dict(self._next), dict(self._previous)
-        other._bins, other._regions = [list(chunks) for chunks in self._bins], list(self._regions)
+        other._free, other._regions = list(self._free), list(self._regions)
         return other
 
     def request(self, requested: int) -> int | None:
         """Allocate by the rules, with growth; return the address, or None if the request fails."""
-        address = self.choose(requested)
-        if address is None:
-            rounded = rounded_bytes(requested)
+        rounded = rounded_bytes(requested)
+        free = self._free
+        place = bisect.bisect_left(free, (rounded, 0))
+        if place == len(free):
             if not self._extend(rounded) and not (self._return_regions(rounded) and self._extend(rounded)):
                 return None
-            address = self.choose(requested)
-        if address is None or not self.allocate(address, requested):
-            return None
+            place = bisect.bisect_left(free, (rounded, 0))
+        size, address = free.pop(place)
+        self._take(address, size, requested, chunk_after_split(size, rounded))
         return address
 
     def _extend(self, rounded: int) -> bool:
@@ -109,13 +109,13 @@ class Simulator:
         return self._size.get(address) == size and address not in self._requested
 
     def choose(self, requested: int) -> int | None:
-        """Address of the chunk that a request would get; None if no free chunk is large enough."""
-        rounded = rounded_bytes(requested)
-        for chunks in self._bins[bin_index(rounded) :]:
-            place = bisect.bisect_left(chunks, (rounded, 0))
-            if place < len(chunks):
-                return chunks[place][1]
-        return None
+        """Address of the chunk that a request would get; None if no free chunk is large enough.
+
+        TensorFlow goes through bins of sizes, each in order of (size, address): the first chunk that is large enough is
+        the smallest one that is.
+        """
+        place = bisect.bisect_left(self._free, (rounded_bytes(requested), 0))
+        return self._free[place][1] if place < len(self._free) else None
 
     def allocate(self, address: int, requested: int, allocated: int | None = None) -> bool:
         """Allocate the free chunk at an address; return False and change nothing if it is missing or too small.
@@ -132,6 +132,11 @@ class Simulator:
         if given > size:
             return False
         self._remove_free(size, address)
+        self._take(address, size, requested, given)
+        return True
+
+    def _take(self, address: int, size: int, requested: int, given: int) -> None:
+        """Put a chunk of `size` bytes, which is no longer in the list of free chunks, in use, and split it."""
         if given < size:
             behind = address + given
             self._size[address], self._size[behind] = given, size - given
@@ -139,11 +144,11 @@ class Simulator:
             self._next[address], self._previous[behind], self._next[behind] = behind, address, after
             if after != _NONE:
                 self._previous[after] = behind
-            self._add_free(size - given, behind)
+            bisect.insort(self._free, (size - given, behind))
         self._requested[address] = requested
         self.in_use_bytes += given
-        self.peak_bytes = max(self.peak_bytes, self.in_use_bytes)
-        return True
+        if self.in_use_bytes > self.peak_bytes:
+            self.peak_bytes = self.in_use_bytes
 
     def free(self, address: int) -> bool:
         """Free the chunk at an address; return False if no chunk in use begins there."""
@@ -187,11 +192,10 @@ class Simulator:
             self._previous[after] = first
 
     def _add_free(self, size: int, address: int) -> None:
-        bisect.insort(self._bins[bin_index(size)], (size, address))
+        bisect.insort(self._free, (size, address))
 
     def _remove_free(self, size: int, address: int) -> None:
-        chunks = self._bins[bin_index(size)]
-        del chunks[bisect.bisect_left(chunks, (size, address))]
+        del self._free[bisect.bisect_left(self._free, (size, address))]
 
     def chunks(self) -> list[tuple[int, int, int]]:
         """(address, bytes, requested bytes) of every chunk by address; `MISSING` requested bytes for free chunks."""

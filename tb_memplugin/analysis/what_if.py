@@ -11,7 +11,7 @@ from tb_memplugin.model import PHASES, LayerTable, Phase, Run, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Prediction, Predictor, recorded_program
 
-CURVE_POINTS = 24
+CURVE_POINTS = 16
 """Batch sizes of a curve."""
 _TRAIN: Phase = "train"
 

@@ -9,7 +9,7 @@ UNKNOWN_POWER = -1
 """Stands in `StepRequests.batch_power` for sizes of which it is unknown how they follow from the batch."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # columns do not compare; a step is a key by its identity
 class StepRequests:
     """The chunks of one traced step on one device, with all that its replay needs.
 

@@ -8,10 +8,12 @@ the capacity), the first step itself, which makes the optimizer's slots, and the
 import collections
 import copy
 import dataclasses
+import weakref
 from collections.abc import Sequence
 
 from tb_memplugin.allocator.growth import PoolRules
 from tb_memplugin.allocator.simulator import Simulator
+from tb_memplugin.model import StepRequests
 from tb_memplugin.prediction.sized_steps import (
     LEFT_OUT,
     SizedStep,
@@ -27,6 +29,26 @@ DISTANCE = 8
 """Most places by which an event moves in a simulation with another order."""
 DISTANCE_SHARE = 100
 """An event moves by at most this part of the step's events."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Order:
+    """The events of a step as a simulation runs them, and the rows of its older chunks."""
+
+    events: list[int]
+    older: list[int]
+
+
+_orders: "weakref.WeakKeyDictionary[StepRequests, _Order]" = weakref.WeakKeyDictionary()
+
+
+def _order(requests: StepRequests) -> _Order:
+    """The order of a step, made once."""
+    order = _orders.get(requests)
+    if order is None:
+        events = lasting_order(requests) if requests.first else event_order(requests)
+        order = _orders[requests] = _Order(events, older_rows(requests))
+    return order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +108,7 @@ class History:
 
     def __init__(self, steps: Sequence[SizedStep], rules: PoolRules, extra: Sequence[int] = ()) -> None:
         self._steps = steps
-        self._events = [
-            lasting_order(step.requests) if step.requests.first else event_order(step.requests) for step in steps
-        ]
+        self._orders = [_order(step.requests) for step in steps]
         first = steps[0]
         self._alive: dict[int, list[int]] = collections.defaultdict(list)  # addresses between steps, by size
         self._peaks: list[StepPeak] = []
@@ -139,7 +159,7 @@ class History:
         place: dict[int, int] = {}
         missing = []
         address: int | None
-        for row in older_rows(step.requests):
+        for row in self._orders[index].older:
             known = self._alive.get(sizes[row])
             if known:
                 place[row] = known.pop()
@@ -155,7 +175,7 @@ class History:
             place[row] = address
         request, free = simulator.request, simulator.free
         peak, at = simulator.in_use_bytes, -1
-        events = self._events[index]
+        events = self._orders[index].events
         if seed:
             events = shuffled_order(step.requests, events, min(DISTANCE, len(events) // DISTANCE_SHARE), seed)
         for event, entry in enumerate(events):

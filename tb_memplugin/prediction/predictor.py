@@ -34,6 +34,10 @@ can make a step fail that passed many times."""
 VARIANTS = 3
 """Simulations of a prediction, each with the recorded steps in another order."""
 NO_LIMIT = 1 << 60
+NEGLIGIBLE_SHARE = 0.002
+"""Share of a step's requests up to which the least and the most sizes are simulated as one."""
+CURVE_STEPS = 4
+"""Simulated steps after the first one for a point of a curve."""
 SETTLED = 2
 """Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next settles."""
 MARGIN = 0.04
@@ -182,7 +186,7 @@ class Predictor:
             return None
         change = change_of(wanted, self._layers, self._steps[-1])
         case = self._case(wanted, change)
-        limits = self._limits(case, None, change, 1)
+        limits = self._limits(case, None, change, 1, CURVE_STEPS)
         low, high = (end + more for end, more in zip((limits.low, limits.high), change.transient_bytes, strict=True))
         return low, limits.peak + sum(change.transient_bytes) // 2, high
 
@@ -336,10 +340,14 @@ class Predictor:
         one = self._steps[-1]
         return not (len(one.region_bytes) == 1 and int(one.region_bytes[0]) >= (one.capacity_bytes or 0) // 256 * 256)
 
-    def _limits(self, case: "_Case", capacity: int | None, change: Change, variants: int) -> "_Limits":
+    def _limits(
+        self, case: "_Case", capacity: int | None, change: Change, variants: int, count: int = SIMULATED_STEPS
+    ) -> "_Limits":
         """The simulations of the least and of the most bytes."""
-        most = self._simulate(case.most, capacity, change, variants)
-        return _Limits(most if case.exact else self._simulate(case.least, capacity, change, variants), most)
+        most = list(self._simulations(case.most, capacity, change, variants, count))
+        if case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes:
+            return _Limits(most, most, case.uncertain_bytes)
+        return _Limits(list(self._simulations(case.least, capacity, change, variants, count)), most)
 
     def _fits(
         self, case: "_Case", capacity: int, change: Change, unlimited: "_Limits", high: int
@@ -366,21 +374,31 @@ class _Case:
     sentences: tuple[str, ...]
 
     @property
-    def exact(self) -> bool:
-        """Whether the least and the most bytes are the same."""
-        return all((one.sizes == other.sizes).all() for one, other in zip(self.least, self.most, strict=True))
+    def total_bytes(self) -> int:
+        """Most bytes of all requests of a step together."""
+        return max(int(step.requests.requested.sum()) for step in self.most)
+
+    @property
+    def uncertain_bytes(self) -> int:
+        """Bytes between the least and the most sizes of a step together."""
+        return max(
+            int((other.sizes - one.sizes).sum())
+            for one, other in zip(self.least, self.most, strict=True)
+            if not one.requests.first
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Limits:
-    """The simulations of the least and of the most bytes."""
+    """The simulations of the least and of the most bytes; or one that stands for both, with the bytes between them."""
 
     least: Sequence[Outcome]
     most: Sequence[Outcome]
+    uncertain_bytes: int = 0
 
     @property
     def low(self) -> int:
-        return round(min(size for one in self.least for size in _settled(one)) * (1 - MARGIN))
+        return round(min(size for one in self.least for size in _settled(one)) * (1 - MARGIN)) - self.uncertain_bytes
 
     @property
     def high(self) -> int:
