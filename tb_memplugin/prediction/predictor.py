@@ -356,8 +356,10 @@ class Predictor:
         left = capacity - change.transient_bytes[1]
         limited = unlimited
         if not self._grows or max(one.pool_bytes for one in (*unlimited.least, *unlimited.most)) > left:
-            ends = (case.least, case.most)
-            limited = _Limits(*(list(self._simulations(end, left, change, VARIANTS, LASTING_STEPS)) for end in ends))
+            least, most = (
+                list(self._simulations(end, left, change, VARIANTS, LASTING_STEPS)) for end in (case.least, case.most)
+            )
+            limited = _Limits(least, most)
         failures = [outcome.failed for outcome in limited.least if outcome.failed is not None]
         if high <= capacity and all(outcome.failed is None for outcome in limited.most):
             return True, None

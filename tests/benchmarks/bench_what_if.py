@@ -1,0 +1,75 @@
+"""A what-if curve of 32 batch sizes over a step of 5,000 events, and the largest batch size.
+
+Run as ``PYTHONPATH=.:tests python tests/benchmarks/bench_what_if.py``; needs neither TensorFlow nor a GPU. Prints
+seconds of CPU time (it is one thread) and the limit.
+"""
+
+import dataclasses
+import time
+
+import numpy as np
+from bench_replay import step
+from requests_cases import make_traced
+
+from tb_memplugin.attribution.lifetimes import chunks
+from tb_memplugin.model import StepRequests
+from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.prediction.reproduction import reproduce
+
+SIZES = 32
+LIMIT_SECONDS = 2.0
+
+
+def recorded() -> StepRequests:
+    """The requests of a synthetic step of 10,000 events, of which half the sizes grow with the batch."""
+    trace, start, _ = step()
+    found = chunks(trace)
+    used = start.requested_bytes >= 0
+    old = ~np.isin(start.address[used], found.address[found.birth < 0])
+    columns = {
+        "address": np.append(found.address, start.address[used][old]),
+        "allocated": np.append(found.allocated, start.bytes[used][old]),
+        "birth": np.append(found.birth, np.full(int(old.sum()), -1)),
+        "death": np.append(found.death, np.full(int(old.sum()), len(trace))),
+    }
+    by_address = dict(zip(start.address.tolist(), start.requested_bytes.tolist(), strict=True))
+    requested = np.append(found.requested, start.requested_bytes[used][old])
+    for row in np.flatnonzero(columns["birth"] < 0).tolist():
+        requested[row] = by_address[int(columns["address"][row])]
+    count = len(requested)
+    template = make_traced()[3].requests
+    return dataclasses.replace(
+        template,
+        events=len(trace),
+        capacity_bytes=16 << 30,
+        requested=requested,
+        batch_power=np.where((columns["birth"] >= 0) & (np.arange(count) % 2 == 0), 1, 0),
+        owner=np.zeros(count, np.int64),
+        op=np.full(count, -1),
+        region_address=start.region_address,
+        region_bytes=start.region_bytes,
+        added_address=np.empty(0, np.int64),
+        added_bytes=np.empty(0, np.int64),
+        **columns,
+    )
+
+
+def main() -> None:
+    requests = recorded()
+    began = time.process_time()
+    replay = reproduce(requests)
+    print(f"{requests.events} events; replay {time.process_time() - began:.3f} s, {replay.addresses} of {replay.of}")
+    assert replay.whole
+    predictor = Predictor((requests,))
+    assert predictor.reproduced.whole
+    began = time.process_time()
+    points = [predictor.range_at(round(size)) for size in np.geomspace(1, 32, SIZES)]
+    assert None not in points
+    print(f"curve of {SIZES} batch sizes {time.process_time() - began:.2f} s, at most {LIMIT_SECONDS} s")
+    began = time.process_time()
+    largest = predictor.largest_batch_size(16 << 30)
+    print(f"largest batch size {largest}: {time.process_time() - began:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
