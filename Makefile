@@ -48,7 +48,7 @@ fresh: build ## fail if the committed page is not what its sources give
 	  || { echo "tb_memplugin/static differs from a fresh build: run 'make build' and commit it"; exit 1; }
 
 bench: install ## benchmarks of recording, reading and serving; prints ratios measured in one run
-	for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	for file in tests/benchmarks/bench_*.py; do echo "== $$file"; PYTHONPATH=.:tests $(BIN)/python $$file || exit 1; done
 
 accuracy: install ## compare predictions with real trainings, into docs/accuracy.md; takes half an hour
 	$(BIN)/python tests/accuracy/measure.py --write docs/accuracy.md

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tb_memplugin.model import Fix, Layer, Verdict
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.predictor import SMALLER, SPARE, Predictor
+from tb_memplugin.prediction.predictor import SMALLER, SPARE, Prediction, Predictor
 
 MAX_CAPACITY_FACTOR = 64
 """Capacities up to this many times the failed one are tried."""
@@ -32,6 +32,7 @@ class FailedTraining:
         verdict: Verdict on the failure.
         is_gpu: Whether the device is a GPU.
         is_training: Whether the failed step trained, rather than validated or predicted.
+        op: The op that made the failed request, None if unknown.
     """
 
     batch_size: int
@@ -39,12 +40,13 @@ class FailedTraining:
     verdict: Verdict | None
     is_gpu: bool
     is_training: bool = True
+    op: str | None = None
 
 
 def simulated_fixes(
     predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining
 ) -> tuple[tuple[Fix, ...], str | None]:
-    """The fixes, and a sentence if none can be simulated.
+    """The fixes, and a sentence if none can be simulated, or if the simulation fails at another request.
 
     Args:
         predictor: Predicts for the program that failed.
@@ -60,7 +62,19 @@ def simulated_fixes(
             f"{'passes' if here.fits else 'may pass'}, so the simulation does not reproduce the failure."
         )
     finder = _Finder(predictor, layers, failed)
-    return tuple(finder.fixes()), None
+    return tuple(finder.fixes()), _other_request(here, failed)
+
+
+def _other_request(here: Prediction, failed: FailedTraining) -> str | None:
+    """A sentence if the simulation fails at another request than the step did."""
+    simulated = here.fails_at
+    if simulated is None or simulated.op is None or failed.op is None or simulated.op.endswith(failed.op):
+        return None
+    size = format_bytes(simulated.requested_bytes)
+    return (
+        f"The simulation of the failed step runs out of memory at another request, {size} by {simulated.op}: operations "
+        "that run in parallel ask in another order each time."
+    )
 
 
 class _Finder:

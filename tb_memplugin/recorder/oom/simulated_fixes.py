@@ -31,11 +31,11 @@ def with_simulated_fixes(
         verdict=oom.verdict,
         is_gpu=oom.device.startswith("GPU"),
         is_training=oom.phase == "train",
+        op=oom.op,
     )
     fixes, reason = simulated_fixes(Predictor(steps, layers), layers, failed)
-    if reason is not None:
-        return _with_note(oom, reason)
-    return dataclasses.replace(oom, fixes=fixes)
+    oom = oom if reason is None else _with_note(oom, reason)
+    return dataclasses.replace(oom, fixes=fixes) if fixes else oom
 
 
 def _with_note(oom: Oom, sentence: str) -> Oom:
