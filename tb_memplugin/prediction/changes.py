@@ -103,10 +103,6 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
         kept = [layer for layer in layers if layer.trainable_weight_bytes and layer.path not in frozen]
         extra += [(_slot(layer), layer.trainable_weight_bytes) for layer in kept for _ in range(slots)]
         sentences.append(f"{conditions.optimizer} keeps {slots} slots for each trainable weight.")
-    if conditions.accumulate:
-        sums = [layer for layer in layers if layer.trainable_weight_bytes]
-        extra += [(ChunkOwner(layer.path, "other_state", None), layer.trainable_weight_bytes) for layer in sums]
-        sentences.append("The sums of the gradients take as many bytes as the trainable weights.")
     if conditions.unfreeze:
         weights = [layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed]
         extra += [(_slot(layer), size) for layer, size in zip(thawed, weights, strict=True) for _ in range(slots)]
@@ -117,6 +113,15 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
             f"at most {format_bytes(transient[1])}, are left to the range."
             if thawed
             else f"No frozen layer matches {conditions.unfreeze!r:.80}, so nothing is unfrozen."
+        )
+    if conditions.accumulate:
+        sums = [layer for layer in layers if layer.trainable_weight_bytes]
+        extra += [(ChunkOwner(layer.path, "other_state", None), layer.trainable_weight_bytes) for layer in sums]
+        total = sum(layer.trainable_weight_bytes for layer in sums)
+        transient = (transient[0], transient[1] + 2 * total)
+        sentences.append(
+            "The sums of the gradients take as many bytes as the trainable weights, and up to twice as many more while "
+            "their means are computed and applied."
         )
     halved = conditions.precision not in (None, "float32")
     if halved:

@@ -72,8 +72,8 @@ def _other_request(here: Prediction, failed: FailedTraining) -> str | None:
         return None
     size = format_bytes(simulated.requested_bytes)
     return (
-        f"The simulation of the failed step runs out of memory at another request, {size} by {simulated.op}: operations "
-        "that run in parallel ask in another order each time."
+        f"The simulation of the failed step runs out of memory at another request, {size} by {simulated.op}: "
+        "operations that run in parallel ask in another order each time."
     )
 
 
