@@ -71,6 +71,10 @@ class RunPredictor:
         table = _table(run, self._steps)
         self._predictor = Predictor(self._steps, () if table is None else table.layers, self._measured_bytes)
 
+    def predict(self, conditions: Conditions) -> Prediction:
+        """The prediction alone, without the search for the largest batch size."""
+        return self._predictor.predict(conditions)
+
     def what_if(self, conditions: Conditions) -> WhatIf:
         """The prediction under some conditions, and the largest batch size that passes."""
         prediction = self._predictor.predict(conditions)

@@ -26,6 +26,8 @@ from report import written  # noqa: E402
 from train import MODELS, Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
+from tb_memplugin.analysis.what_if import RunPredictor  # noqa: E402
+from tb_memplugin.prediction.conditions import Conditions  # noqa: E402
 
 SIZES = (4, 8, 16, 32)
 SETTLED = 2
@@ -92,8 +94,9 @@ def predictions(trainings: Trainings, kind: str, models: Iterable[str], common: 
         for source in sources:
             _, directory = trainings.run(Training(model, source, **common), records=True)
             (run,) = tb_memplugin.load(directory).values()
+            predictor = RunPredictor(run, DEVICE)
             for size in sorted({*SIZES} - {*source}):
-                answer = tb_memplugin.what_if(run, batch_size=size).prediction
+                answer = predictor.predict(Conditions(batch_size=size))
                 figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
                 cells.append(Cell(model, kind, source, size, *figures, truth[size]))
     return cells
