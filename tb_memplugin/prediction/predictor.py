@@ -255,9 +255,9 @@ class Predictor:
         for one in recorded:
             low, high = one.requested, one.requested
             if batch and one.batch_size and batch != one.batch_size:
-                sizes = sizes_for(one, batch, [other for other in self._steps if other.first == one.first])
+                sizes = sizes_for(one, batch, self._steps)
                 low, high = sizes.least, sizes.most
-                measured = measured or sizes.measured
+                measured = measured or (sizes.measured and not one.first)
                 if not one.first:
                     uncertain = max(uncertain, int((sizes.most - sizes.least).sum()))
             least.append(SizedStep(one, change.least(one, low)))

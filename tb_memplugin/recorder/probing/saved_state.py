@@ -12,6 +12,16 @@ from tb_memplugin.recorder.probing.random_state import global_generators, save_r
 _OF_COMPILE = ("_compile_metrics", "_compile_loss", "_loss_tracker")
 _STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
 
+_OF_PROXIES = (
+    "_self_non_string_key",
+    "_self_external_modification",
+    "_self_last_wrapped_dict_snapshot",
+    "_self_unconditional_checkpoint_dependencies",
+    "_self_unconditional_dependency_names",
+    "_self_unconditional_deferred_dependencies",
+)
+"""What TensorFlow knows of a tracked dictionary."""
+
 
 class SavedState:
     """The state of a compiled model, its optimizer and the process's random generators.
@@ -58,28 +68,40 @@ def _assign(variable: Any, value: Any) -> None:
 
 
 class _Attributes:
-    """The attributes of an object, with the contents of its lists, dictionaries and sets."""
+    """The attributes of an object, with the contents of its lists, dictionaries and sets at any depth."""
 
     def __init__(self, owner: Any) -> None:
-        self._owner = owner
-        self._attributes = dict(vars(owner))
-        self._contents: list[tuple[Any, Any]] = []
-        for value in self._attributes.values():
-            self._save(value)
+        self._contents: dict[int, tuple[Any, Any]] = {}
+        self._proxies: list[tuple[Any, dict[str, Any]]] = []
+        self._save(vars(owner))
 
     def _save(self, value: Any) -> None:
-        if _is_container(value) and not any(value is known for known, _ in self._contents):
-            contents = _plain(value)
-            self._contents.append((value, contents))
-            for inner in contents.values() if isinstance(contents, dict) else contents:
-                self._save(inner)
+        if hasattr(value, "__wrapped__") and isinstance(value, dict):
+            self._save_proxy(value)
+            value = value.__wrapped__
+        kind = next((kind for kind in (list, dict, set) if issubclass(type(value), kind)), None)
+        if kind is None or id(value) in self._contents:
+            return
+        # Methods of the base classes: those of Keras and TensorFlow track each change.
+        contents: Any = kind.copy(value)
+        self._contents[id(value)] = (value, contents)
+        for inner in contents.values() if kind is dict else contents:
+            self._save(inner)
+        if hasattr(value, "__dict__"):
+            self._save(vars(value))  # TensorFlow's lists keep their items there
+
+    def _save_proxy(self, proxy: Any) -> None:
+        """Save the attributes of a proxy that TensorFlow puts a dictionary into; they are not in its `__dict__`."""
+        values = {name: getattr(proxy, name) for name in _OF_PROXIES if hasattr(proxy, name)}
+        self._proxies.append((proxy, values))
+        for value in values.values():
+            self._save(value)
 
     def restore(self) -> None:
-        attributes = vars(self._owner)
-        attributes.clear()
-        attributes.update(self._attributes)
-        for value, contents in self._contents:
-            # Methods of the base classes: Keras's own ones would track what is put back as if it were new.
+        for proxy, values in self._proxies:
+            for name, value in values.items():
+                setattr(proxy, name, value)
+        for value, contents in self._contents.values():
             if isinstance(value, list):
                 list.__setitem__(value, slice(None), contents)
             elif isinstance(value, dict):
@@ -88,19 +110,6 @@ class _Attributes:
             else:
                 set.clear(value)
                 set.update(value, contents)
-
-
-def _is_container(value: Any) -> bool:
-    """Whether a value is a list, dictionary or set of Python or Keras, not one that TensorFlow wraps."""
-    kind = type(value)
-    return issubclass(kind, (list, dict, set)) and kind.__module__.startswith(("builtins", "collections", "keras."))
-
-
-def _plain(value: Any) -> Any:
-    """A shallow copy without Keras's tracking."""
-    if isinstance(value, list):
-        return list(value)
-    return dict(value) if isinstance(value, dict) else set(value)
 
 
 def _optimizers(model: Any) -> Iterator[Any]:
