@@ -52,6 +52,10 @@ class SavedState:
 
     def restore(self) -> None:
         """Restore the state. May be called several times."""
+        known = {id(variable) for variable, _ in self._values}
+        for variable in _variables(self._model):
+            if id(variable) not in known:
+                _empty(variable)
         for variable, value in self._values:
             _assign(variable, value)
         for attributes in (*self._attributes, *self._trackers):
@@ -65,6 +69,16 @@ def _assign(variable: Any, value: Any) -> None:
         saved = tf.constant(value, variable.dtype)
         # On a CPU the variable would use NumPy's memory, not the allocator's.
         variable.assign(tf.raw_ops.DeepCopy(x=saved) if "CPU" in variable.device else saved)
+
+
+def _empty(variable: Any) -> None:
+    """Free the memory of a variable that nothing uses any more.
+
+    TensorFlow keeps graphs with custom gradients, and with them the variables, until the process ends.
+    """
+    with tf.device(variable.device):
+        nothing = tf.zeros([0], variable.dtype)
+        tf.raw_ops.AssignVariableOp(resource=variable.handle, value=nothing, validate_shape=False)
 
 
 class _Attributes:
