@@ -71,22 +71,23 @@ def sizes_for(requests: StepRequests, batch_size: int, others: Sequence[StepRequ
 def _slopes(requests: StepRequests, others: Sequence[StepRequests], rows: Integers, batch_size: int) -> dict[int, float]:
     """Bytes per example of the chunks that a step with another batch size has as well.
 
-    Of several batch sizes, the one closest to the wanted one tells.
+    Of several batch sizes, the one closest to the wanted one tells, of its steps the latest.
     """
     if requests.first:
         return _slopes_of_first(requests, others, rows, batch_size)
-    comparable = [one for one in others if one.batch_size and one.batch_size != requests.batch_size]
-    if not comparable or not len(rows):
-        return {}
-    other = min(comparable, key=lambda one: abs(math.log((one.batch_size or 1) / batch_size)))
-    theirs = _by_op(other)
-    mine = {row: key for key, row in _by_op(requests).items()}
-    examples = (other.batch_size or 0) - (requests.batch_size or 0)
-    return {
-        row: (int(other.requested[theirs[mine[row]]]) - int(requests.requested[row])) / examples
-        for row in rows.tolist()
-        if row in mine and mine[row] in theirs
-    }
+    comparable = [one for one in reversed(others) if one.batch_size and one.batch_size != requests.batch_size]
+    mine = {row: key for key, row in _by_op(requests).items()} if comparable and len(rows) else {}
+    for other in sorted(comparable, key=lambda one: abs(math.log((one.batch_size or 1) / batch_size))):
+        theirs = _by_op(other)
+        examples = (other.batch_size or 0) - (requests.batch_size or 0)
+        slopes = {
+            row: (int(other.requested[theirs[mine[row]]]) - int(requests.requested[row])) / examples
+            for row in rows.tolist()
+            if row in mine and mine[row] in theirs
+        }
+        if slopes:
+            return slopes
+    return {}
 
 
 def _slopes_of_first(
