@@ -68,7 +68,9 @@ def sizes_for(requests: StepRequests, batch_size: int, others: Sequence[StepRequ
     )
 
 
-def _slopes(requests: StepRequests, others: Sequence[StepRequests], rows: Integers, batch_size: int) -> dict[int, float]:
+def _slopes(
+    requests: StepRequests, others: Sequence[StepRequests], rows: Integers, batch_size: int
+) -> dict[int, float]:
     """Bytes per example of the chunks that a step with another batch size has as well.
 
     Of several batch sizes, the one closest to the wanted one tells, of its steps the latest.

@@ -45,7 +45,11 @@ def _detach(nodes: Iterable[Any]) -> None:
         own = _OWN_RESOURCES.get(node.op)
         for name in node.input if own else ():
             source = named.get(name.partition(":")[0])
-            if source is not None and source.op == "Const" and source.attr["dtype"].type == tf.resource.as_datatype_enum:
+            if (
+                source is not None
+                and source.op == "Const"
+                and source.attr["dtype"].type == tf.resource.as_datatype_enum
+            ):
                 source.op = own
                 source.attr.clear()
                 source.ClearField("input")

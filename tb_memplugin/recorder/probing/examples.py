@@ -1,6 +1,6 @@
 """Batches of any size from a few examples of the user's data."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class Examples:
         for batch in batches:
             leaves = [_as_array(leaf) for leaf in tf.nest.flatten(batch)]
             size = _size(leaves)
-            self._structure = batch
+            self._structure = tf.nest.map_structure(lambda _: None, batch)
             if size:
                 parts.append([leaf[: count - taken] for leaf in leaves])
                 taken += min(size, count - taken)
@@ -53,17 +53,15 @@ class Examples:
 
 def _batches_of(dataset: Any) -> Iterator[Any]:
     try:
-        return iter(_fetched(copied(dataset)))
+        copy = copied(dataset)
+        with tf.device("/CPU:0"):
+            batches: Iterator[Any] = iter(copy)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise RecordingError(
             f"data cannot be copied, and iterating over it would change what it yields later ({error!s:.200}). Pass a "
             "batch of arrays instead."
         ) from error
-
-
-def _fetched(dataset: Any) -> Iterable[Any]:
-    with tf.device("/CPU:0"):
-        return iter(dataset)
+    return batches
 
 
 def _single(data: Any) -> Any:
@@ -82,10 +80,10 @@ def _single(data: Any) -> Any:
 def _as_array(leaf: Any) -> Any:
     """A copy of a dense tensor in host memory, of shape [examples, ...]."""
     try:
-        array = np.array(leaf.numpy() if tf.is_tensor(leaf) and hasattr(leaf, "numpy") else leaf)
-    except (AttributeError, TypeError, ValueError):
+        array = np.array(leaf.numpy() if tf.is_tensor(leaf) else leaf)
+    except (AttributeError, TypeError, ValueError):  # sparse, ragged, or no tensor at all
         array = np.array(None)
-    if array.ndim == 0 or (array.dtype == object and not isinstance(array.ravel()[:1].tolist(), list)):
+    if array.ndim == 0 or (array.dtype == object and not all(isinstance(one, (bytes, str)) for one in array.flat)):
         raise RecordingError(f"{_KINDS}, each with the examples as its first dimension. Received: {leaf!r:.120}")
     return array
 

@@ -76,7 +76,9 @@ def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
         given = []
     valid = all(hasattr(one, "__index__") and not isinstance(one, bool) and int(one) > 0 for one in given)
     if not given or not valid or len({int(one) for one in given}) < len(given):
-        raise RecordingError(f"batch_sizes must be distinct positive integers, such as (4, 8). Received: {batch_sizes!r:.80}")
+        raise RecordingError(
+            f"batch_sizes must be distinct positive integers, such as (4, 8). Received: {batch_sizes!r:.80}"
+        )
     return tuple(sorted(int(one) for one in given))
 
 

@@ -90,9 +90,10 @@ class _Attributes:
         self._save(vars(owner))
 
     def _save(self, value: Any) -> None:
-        if hasattr(value, "__wrapped__") and isinstance(value, dict):
+        wrapped = getattr(value, "__wrapped__", None)
+        if isinstance(wrapped, dict):
             self._save_proxy(value)
-            value = value.__wrapped__
+            value = wrapped
         kind = next((kind for kind in (list, dict, set) if issubclass(type(value), kind)), None)
         if kind is None or id(value) in self._contents:
             return
