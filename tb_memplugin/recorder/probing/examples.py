@@ -43,6 +43,10 @@ class Examples:
             raise RecordingError("data is empty. Pass at least one batch with one example.")
         self._leaves = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
+    def batch(self, size: int) -> Any:
+        """A batch of at most a size, as arrays."""
+        return tf.nest.pack_sequence_as(self._structure, [leaf[:size] for leaf in self._leaves])
+
     def batches(self, size: int) -> Any:
         """An endless dataset of batches of a size; examples repeat if there are too few."""
         options = tf.data.Options()

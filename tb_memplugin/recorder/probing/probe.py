@@ -19,6 +19,7 @@ from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.oom.failures import memory_request
 from tb_memplugin.recorder.probing.examples import Examples
 from tb_memplugin.recorder.probing.saved_state import SavedState
+from tb_memplugin.recorder.probing.shared_values import SharedValues
 from tb_memplugin.recorder.sampling.devices import Device, choose_devices
 
 TRACED_STEPS = 3
@@ -159,11 +160,10 @@ def train(model: Any, examples: Examples, size: int, steps: int, callback: Any) 
     Raises:
         OutOfMemoryError: Memory ran out.
     """
-    executions = steps * model.steps_per_execution
+    batches, executions = examples.batches(size), steps * model.steps_per_execution
+    callbacks = [callback, SharedValues(examples.batch(1))]
     try:
-        model.fit(
-            examples.batches(size), steps_per_epoch=executions, epochs=1, verbose=0, shuffle=False, callbacks=[callback]
-        )
+        model.fit(batches, steps_per_epoch=executions, epochs=1, verbose=0, shuffle=False, callbacks=callbacks)
     except tf.errors.OpError as error:
         if memory_request(error) is None:
             raise
@@ -171,5 +171,6 @@ def train(model: Any, examples: Examples, size: int, steps: int, callback: Any) 
     else:
         return
     # Raised here, without the first exception: its frames hold the step's tensors.
+    callbacks.clear()
     gc.collect()
     raise OutOfMemoryError(message)

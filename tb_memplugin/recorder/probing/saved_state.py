@@ -36,7 +36,7 @@ class SavedState:
     def __init__(self, model: Any) -> None:
         self._random = save_random_state()
         self._model = model
-        self._values = [(variable, np.array(variable.numpy())) for variable in _variables(model)]
+        self._values = [(variable, np.array(variable.numpy())) for variable in variables_of(model)]
         objects = [model, *_optimizers(model), *(getattr(model, name, None) for name in _OF_COMPILE)]
         self._attributes = [_Attributes(one) for one in objects if hasattr(one, "__dict__")]
         self._trackers = [
@@ -53,7 +53,7 @@ class SavedState:
     def restore(self) -> None:
         """Restore the state. May be called several times."""
         known = {id(variable) for variable, _ in self._values}
-        for variable in _variables(self._model):
+        for variable in variables_of(self._model):
             if id(variable) not in known:
                 _empty(variable)
         for variable, value in self._values:
@@ -135,7 +135,7 @@ def _optimizers(model: Any) -> Iterator[Any]:
         optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
-def _variables(model: Any) -> list[Any]:
+def variables_of(model: Any) -> list[Any]:
     """TensorFlow's variables of a model, its metrics, its optimizer and the random generators, each once."""
     known = [*model.variables, *model.metrics_variables]
     for optimizer in _optimizers(model):
