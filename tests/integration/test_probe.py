@@ -90,7 +90,7 @@ def test_a_training_after_a_probe_is_the_one_without_it(tmp_path: pathlib.Path, 
 COMPILED = (
     MODEL
     + """
-model = network(width=48, blocks=2)
+model = network(width=48, blocks=1)
 if sys.argv[2] == "probe":
     in_use = tf.config.experimental.get_memory_info("CPU:0")["current"]
     run = tb_memplugin.probe(model, (x, y), batch_sizes=(8, 16))
@@ -198,10 +198,9 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla"])
-def test_a_probe_that_cannot_run_says_why_and_changes_nothing(mode: str) -> None:
+def test_a_probe_that_cannot_run_says_why_and_changes_nothing() -> None:
     # GIVEN kernels that report a failed allocation; oneDNN's ones end the process
-    found = run_child(ERRORS, mode, environment={"CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"})
+    found = run_child(ERRORS, "xla", environment={"CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"})
     for name, sentence in SENTENCES.items():
         assert sentence in found[name], name
     assert found["passes"] is None
