@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from tb_memplugin.model import Run, Snapshot
     from tb_memplugin.recorder.callback import MemoryCallback
     from tb_memplugin.recorder.memory_summary import memory_summary
+    from tb_memplugin.recorder.probing.largest import BatchSizeAnswer, largest_batch_size
+    from tb_memplugin.recorder.probing.probe import probe
     from tb_memplugin.recorder.session import MemoryRecorder
 
 __all__ = [
+    "BatchSizeAnswer",
     "FormatError",
     "MemoryCallback",
     "MemoryPluginError",
@@ -40,13 +43,16 @@ __all__ = [
     "Snapshot",
     "WhatIf",
     "__version__",
+    "largest_batch_size",
     "load",
     "memory_summary",
+    "probe",
     "summary",
     "what_if",
 ]
 
 _MODULES = {
+    "BatchSizeAnswer": "recorder.probing.largest",
     "FormatError": "errors",
     "MemoryCallback": "recorder.callback",
     "MemoryPluginError": "errors",
@@ -58,8 +64,10 @@ _MODULES = {
     "Run": "model",
     "Snapshot": "model",
     "WhatIf": "analysis.what_if",
+    "largest_batch_size": "recorder.probing.largest",
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",
+    "probe": "recorder.probing.probe",
     "what_if": "commands.what_if",
 }
 

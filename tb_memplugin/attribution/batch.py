@@ -10,7 +10,7 @@ import numpy as np
 from tb_memplugin.attribution.step_chunks import StepChunks
 from tb_memplugin.attribution.xla import BufferAssignments
 from tb_memplugin.model import Layer, LayerTable, Phase
-from tb_memplugin.model.trace import AllocationTrace
+from tb_memplugin.model.trace import AllocationTrace, Module
 
 _DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
 
@@ -68,7 +68,7 @@ def _planned(steps: Iterable[Traced], table: LayerTable) -> list[int]:
     for trace, _, plans in steps:
         if plans is None:
             continue
-        for module in trace.modules:
+        for module in _run_modules(trace):
             end = plans.forward_end(module)
             for buffer in (buffer for allocation in module.allocations for buffer in allocation.buffers):
                 layer, category = plans.role(buffer, end)
@@ -76,6 +76,20 @@ def _planned(steps: Iterable[Traced], table: LayerTable) -> list[int]:
                 if category == "activations" and buffer.named and each and buffer.bytes % each == 0 and buffer.bytes:
                     sizes.append(buffer.bytes // each)
     return sizes
+
+
+def _run_modules(trace: AllocationTrace) -> list[Module]:
+    """The modules that ran, by the size of their largest allocation; all of them if none did.
+
+    A profile contains the process's earlier modules as well, such as those for other batch sizes.
+    """
+    requested = set(trace.requested[trace.kind > 0].tolist())
+    ran = [
+        module
+        for module in trace.modules
+        if max((allocation.bytes for allocation in module.allocations), default=-1) in requested
+    ]
+    return ran or list(trace.modules)
 
 
 def _inputs(steps: Iterable[Traced]) -> list[int]:

@@ -38,7 +38,7 @@ def module_runs(classifier: Classifier) -> list[ModuleRun]:
     """The executions of compiled modules in a trace, in order."""
     runs: list[ModuleRun] = []
     chunks = classifier.chunks
-    positions: dict[str, SchedulePositions] = {}
+    positions: dict[int, SchedulePositions] = {}
     for chunk in np.argsort(chunks.birth, kind="stable").tolist():
         plan = classifier.plan(chunk)
         if plan is None:
@@ -50,9 +50,9 @@ def module_runs(classifier: Classifier) -> list[ModuleRun]:
             last.allocations[chunk] = allocation
             last.begin, last.end = birth, min(last.end, death)
             continue
-        if module.name not in positions:
-            positions[module.name] = schedule_positions(classifier.plans, module)
-        runs.append(ModuleRun(module, positions[module.name], birth, death, {chunk: allocation}))
+        if id(module) not in positions:
+            positions[id(module)] = schedule_positions(classifier.plans, module)
+        runs.append(ModuleRun(module, positions[id(module)], birth, death, {chunk: allocation}))
     return runs
 
 

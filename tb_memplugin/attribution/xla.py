@@ -43,8 +43,9 @@ class BufferAssignments:
         for module in modules:
             for allocation in module.allocations:
                 self._allocations.setdefault(allocation.bytes, (module, allocation))
-        self._forward_ends: dict[str, int] = {}
-        self._one_layer: dict[str, bool] = {}
+        # By identity: modules of one function for other shapes have the same name.
+        self._forward_ends: dict[int, int] = {}
+        self._one_layer: dict[int, bool] = {}
 
     def planned(self, requested: int, function: str | None) -> tuple[Module, BufferAllocation] | None:
         """The module and its allocation of a size; None if no module requests that size."""
@@ -75,11 +76,11 @@ class BufferAssignments:
         Such a module is not a step but the inside of an op, e.g. a grouped convolution of Keras on the CPU; unknown
         buffers in its temporary allocations are workspace.
         """
-        if module.name not in self._one_layer:
+        if id(module) not in self._one_layer:
             buffers = (buffer for allocation in module.allocations for buffer in allocation.buffers)
             facts = (self.fact(buffer.ops) for buffer in buffers)
-            self._one_layer[module.name] = len({fact.layer for fact in facts if fact is not None}) <= 1
-        return self._one_layer[module.name]
+            self._one_layer[id(module)] = len({fact.layer for fact in facts if fact is not None}) <= 1
+        return self._one_layer[id(module)]
 
     def fact(self, ops: tuple[str, ...]) -> OpFact | None:
         """Facts of the first known op of several."""
@@ -94,7 +95,7 @@ class BufferAssignments:
         The compiler recomputes some forward results in the backward pass and fuses backward ops into forward
         instructions. The end is therefore the position with the fewest instructions on the wrong side.
         """
-        if module.name not in self._forward_ends:
+        if id(module) not in self._forward_ends:
             starts: dict[str, set[int]] = {"forward": set(), "backward": set()}
             for allocation in module.allocations:
                 for buffer in allocation.buffers:
@@ -102,8 +103,8 @@ class BufferAssignments:
                     counts = fact is not None and fact.layer is not None and not fact.early and not buffer.constant
                     if fact is not None and counts and fact.pass_name in starts:
                         starts[fact.pass_name].add(buffer.start)
-            self._forward_ends[module.name] = _fewest_misplaced(starts["forward"], starts["backward"])
-        return self._forward_ends[module.name]
+            self._forward_ends[id(module)] = _fewest_misplaced(starts["forward"], starts["backward"])
+        return self._forward_ends[id(module)]
 
     def role(self, buffer: Buffer, forward_end: int) -> tuple[str | None, Category]:
         """Layer and category of a buffer, given the position at which the forward pass ends."""

@@ -6,11 +6,16 @@ from the recorded size to the one in proportion.
 """
 
 import dataclasses
+import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from tb_memplugin.model import UNKNOWN_POWER, Integers, StepRequests
+
+_COMPILATION = re.compile(r"(?<=cluster)_\d+(_\d+)*|(?<=_XlaRun)_\d+|(?<=__inference_one_step_on_data)_\d+")
+"""Numbers in the names of compiled clusters and functions, which differ from compilation to compilation."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +53,7 @@ def sizes_for(requests: StepRequests, batch_size: int, others: Sequence[StepRequ
     scaled = np.where(power > 0, asked * ratio ** np.maximum(power, 0), asked)
     least, most = scaled.copy(), scaled.copy()
     unknown = np.flatnonzero(power == UNKNOWN_POWER) if ratio != 1 else np.empty(0, np.int64)
-    slopes = _slopes(requests, others, unknown)
+    slopes = _slopes(requests, others, unknown, batch_size)
     known = np.asarray([row in slopes for row in unknown.tolist()], bool)
     for row, slope in slopes.items():
         least[row] = most[row] = max(0.0, asked[row] + slope * (batch_size - requests.batch_size))
@@ -63,33 +68,71 @@ def sizes_for(requests: StepRequests, batch_size: int, others: Sequence[StepRequ
     )
 
 
-def _slopes(requests: StepRequests, others: Sequence[StepRequests], rows: Integers) -> dict[int, float]:
+def _slopes(
+    requests: StepRequests, others: Sequence[StepRequests], rows: Integers, batch_size: int
+) -> dict[int, float]:
     """Bytes per example of the chunks that a step with another batch size has as well.
 
-    Chunks are the same if the same op requests them, as the n-th of its chunks.
+    Of several batch sizes, the one closest to the wanted one tells, of its steps the latest.
     """
-    for other in others:
-        if other.batch_size and other.batch_size != requests.batch_size and len(rows):
-            theirs = _by_op(other)
-            mine = {row: key for key, row in _by_op(requests).items()}
-            examples = other.batch_size - (requests.batch_size or 0)
-            return {
-                row: (int(other.requested[theirs[mine[row]]]) - int(requests.requested[row])) / examples
-                for row in rows.tolist()
-                if row in mine and mine[row] in theirs
-            }
+    if requests.first:
+        return _slopes_of_first(requests, others, rows, batch_size)
+    comparable = [one for one in reversed(others) if one.batch_size and one.batch_size != requests.batch_size]
+    mine = {row: key for key, row in _by_op(requests).items()} if comparable and len(rows) else {}
+    for other in sorted(comparable, key=lambda one: abs(math.log((one.batch_size or 1) / batch_size))):
+        theirs = _by_op(other)
+        examples = (other.batch_size or 0) - (requests.batch_size or 0)
+        slopes = {
+            row: (int(other.requested[theirs[mine[row]]]) - int(requests.requested[row])) / examples
+            for row in rows.tolist()
+            if row in mine and mine[row] in theirs
+        }
+        if slopes:
+            return slopes
     return {}
 
 
-def _by_op(requests: StepRequests) -> dict[tuple[str, int], int]:
-    """(op, number among its chunks) to row, of the chunks that the step allocated; modules' names without a number."""
+def _slopes_of_first(
+    requests: StepRequests, others: Sequence[StepRequests], rows: Integers, batch_size: int
+) -> dict[int, float]:
+    """`_slopes` of a first step, which has many chunks that no other step has.
+
+    Its chunks are those of a later step with the same batch size that the same op requests with the same size.
+    """
+    same = next((one for one in others if one.batch_size == requests.batch_size), None)
+    if same is None:
+        return {}
+    unknown = np.flatnonzero(same.batch_power == UNKNOWN_POWER)
+    known = {_kind(same, row): slope for row, slope in _slopes(same, others, unknown, batch_size).items()}
+    return {row: known[key] for row in rows.tolist() if (key := _kind(requests, row)) in known}
+
+
+def _kind(requests: StepRequests, row: int) -> tuple[str, int]:
+    """The op and the size of a chunk."""
+    return _op(requests, row), int(requests.requested[row])
+
+
+def _op(requests: StepRequests, row: int) -> str:
+    op = int(requests.op[row])
+    return "" if op < 0 else _COMPILATION.sub("", requests.ops[op])
+
+
+def _by_op(requests: StepRequests) -> dict[tuple[str, int, int], int]:
+    """(op, number among its chunks, count or 0) to row, of the chunks that the step allocated.
+
+    Compiled modules run in no named op. Their chunks, which are the ones of unknown size among the unnamed ones, keep
+    their order from batch size to batch size if their count is the same; other unnamed chunks come in any order.
+    """
+    keys: dict[tuple[str, int, int], int] = {}
     counts: dict[str, int] = {}
-    keys: dict[tuple[str, int], int] = {}
     born = np.flatnonzero(requests.birth >= 0)
-    for row in born[np.argsort(requests.birth[born], kind="stable")].tolist():
-        op = int(requests.op[row])
-        name = "" if op < 0 else requests.ops[op]
+    unnamed = born[(requests.op[born] < 0) & (requests.batch_power[born] == UNKNOWN_POWER)]
+    for number, row in enumerate(unnamed[np.argsort(requests.birth[unnamed], kind="stable")].tolist()):
+        keys["", number, len(unnamed)] = row
+    named = born[requests.op[born] >= 0]
+    for row in named[np.argsort(requests.birth[named], kind="stable")].tolist():
+        name = _op(requests, row)
         number = counts.get(name, 0)
         counts[name] = number + 1
-        keys[name, number] = row
+        keys[name, number, 0] = row
     return keys

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from tb_memplugin.allocator.growth import PoolRules, rules_of
 from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, Phase, StepRequests
 from tb_memplugin.model.units import format_bytes
@@ -86,7 +88,8 @@ class Prediction:
 def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase = "train") -> tuple[StepRequests, ...]:
     """The recorded steps of a device since the program last changed, without changes of which no later step is known.
 
-    The first one may be the step that made the long-lived chunks.
+    The first one may be the step that made the long-lived chunks. Steps before it with other batch sizes count as well
+    if they have the same weights and optimizer state, for example those of an earlier session.
     """
     groups: list[list[StepRequests]] = [[]]
     for one in requests:
@@ -95,7 +98,27 @@ def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase
                 groups.append([])
             groups[-1].append(one)
     complete = [group for group in groups if any(not one.first for one in group)]
-    return tuple(complete[-1]) if complete else ()
+    if not complete:
+        return ()
+    latest = complete[-1]
+    first, later = [one for one in latest if one.first], [one for one in latest if not one.first]
+    earlier: list[StepRequests] = []
+    for group in reversed(complete[:-1]):
+        if _program(group[-1]) != _program(latest[-1]):
+            break
+        known = {one.batch_size for one in (*earlier, *later)}
+        earlier = [one for one in group if not one.first and one.batch_size not in known] + earlier
+    return (*first, *earlier, *later)
+
+
+def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str | None, str, int]]]:
+    """What tells a step's program from others: its mode, and the weights and optimizer state that it starts with."""
+    lasting: collections.Counter[tuple[str | None, str, int]] = collections.Counter()
+    for row in np.flatnonzero(requests.birth < 0).tolist():
+        owner = requests.owners[int(requests.owner[row])]
+        if owner.category in ("weights", "optimizer_state"):
+            lasting[owner.layer, owner.category, int(requests.requested[row])] += 1
+    return requests.mode, lasting
 
 
 class Predictor:
@@ -285,9 +308,9 @@ class Predictor:
         for one in recorded:
             low, high = one.requested, one.requested
             if batch and one.batch_size and batch != one.batch_size:
-                sizes = sizes_for(one, batch, [other for other in self._steps if other.first == one.first])
+                sizes = sizes_for(one, batch, self._steps)
                 low, high = sizes.least, sizes.most
-                measured = measured or sizes.measured
+                measured = measured or (sizes.measured and not one.first)
                 if not one.first:
                     uncertain = max(uncertain, int((sizes.most - sizes.least).sum()))
             least.append(SizedStep(one, change.least(one, low)))

@@ -83,9 +83,21 @@ ROOMS: dict[str, set[str]] = {
         "prediction",
         "reader",
     },
+    # Records, loads what it recorded and predicts from it, so it comes after these.
+    "recorder.probing": {
+        "analysis",
+        "commands",
+        "errors",
+        "model",
+        "prediction",
+        "recorder",
+        "recorder.native",
+        "recorder.oom",
+        "recorder.sampling",
+    },
     "cli": {"analysis", "commands", "commands.report", "errors", "model", "version"},
     "__main__": {"cli"},
-    "": {"analysis", "commands", "errors", "model", "recorder", "summary", "version"},
+    "": {"analysis", "commands", "errors", "model", "recorder", "recorder.probing", "summary", "version"},
 }
 """Room (a package, or a module of the top) -> the rooms that it may import, each of them above it in this list."""
 

@@ -9,6 +9,7 @@ import tb_memplugin.summary
 
 def test_the_public_names_are_exactly_these() -> None:
     assert tb_memplugin.__all__ == [
+        "BatchSizeAnswer",
         "FormatError",
         "MemoryCallback",
         "MemoryPluginError",
@@ -21,8 +22,10 @@ def test_the_public_names_are_exactly_these() -> None:
         "Snapshot",
         "WhatIf",
         "__version__",
+        "largest_batch_size",
         "load",
         "memory_summary",
+        "probe",
         "summary",
         "what_if",
     ]

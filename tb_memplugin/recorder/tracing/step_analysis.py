@@ -53,6 +53,7 @@ class TracedStep:
         facts: Facts about the program by device.
         start, end: Memory maps at the step's start and end.
         only_learn: Whether the step only updates the history of chunks and gets no snapshot.
+        compiled: Whether the step traced a function.
     """
 
     step: int
@@ -63,6 +64,7 @@ class TracedStep:
     start: Dumps
     end: Dumps
     only_learn: bool
+    compiled: bool = False
 
 
 @dataclasses.dataclass
@@ -191,6 +193,8 @@ class StepAnalysis:
     def _add_requests(self, traced: TracedStep, analyzed: "_Analyzed", batch: int | None, result: TraceResult) -> None:
         """Add the requests of one device's step, if they are to be kept."""
         trace, facts, classifier, chunks = analyzed
+        if traced.compiled and not traced.only_learn:
+            return  # a compilation for another batch size: its own chunks are those of no other step
         if chunks is None or not self._kept_requests.wants(trace.device, traced.phase, batch, traced.only_learn):
             return
         requests = step_requests(

@@ -178,7 +178,7 @@ class StepTracer:
         if profile is None:
             self._room.release()
             return None
-        return TracedStep(step, phase, wall_time, profile, facts, start, end, self._only_learn)
+        return TracedStep(step, phase, wall_time, profile, facts, start, end, self._only_learn, self.compiled)
 
     def _close(self, window: ProfilerWindow) -> bytes | None:
         # Without Faults.run: an open window must be closed even if the background thread stopped tracing meanwhile.

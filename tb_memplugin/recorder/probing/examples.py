@@ -1,0 +1,103 @@
+"""Batches of any size from a few examples of the user's data."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tb_memplugin.errors import RecordingError
+from tb_memplugin.recorder.probing.dataset_copy import copied
+
+_KINDS = (
+    "data must be a tf.data.Dataset of batches, a tuple (x, y) or (x, y, sample_weight) of arrays, or a batch of inputs"
+)
+
+
+class Examples:
+    """Examples of the user's data, held in host memory outside of TensorFlow's allocators.
+
+    Args:
+        data: A `tf.data.Dataset` of batches, a tuple (x, y[, sample_weight]) of arrays or tensors, or a batch.
+        count: Most examples to take. Reads no more batches of a dataset than these need, and does not change what
+            later iterations of it yield.
+
+    Raises:
+        RecordingError: The data is empty or of another kind.
+    """
+
+    def __init__(self, data: Any, count: int) -> None:
+        batches = _batches_of(data) if isinstance(data, tf.data.Dataset) else iter([_single(data)])
+        parts: list[list[Any]] = []
+        taken = 0
+        for batch in batches:
+            leaves = [_as_array(leaf) for leaf in tf.nest.flatten(batch)]
+            size = _size(leaves)
+            self._structure = tf.nest.map_structure(lambda _: None, batch)
+            if size:
+                parts.append([leaf[: count - taken] for leaf in leaves])
+                taken += min(size, count - taken)
+            if taken >= count:
+                break
+        if not parts:
+            raise RecordingError("data is empty. Pass at least one batch with one example.")
+        self._leaves = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+
+    def batch(self, size: int) -> Any:
+        """A batch of at most a size, as arrays."""
+        return tf.nest.pack_sequence_as(self._structure, [leaf[:size] for leaf in self._leaves])
+
+    def batches(self, size: int) -> Any:
+        """An endless dataset of batches of a size; examples repeat if there are too few."""
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        examples = tf.nest.pack_sequence_as(self._structure, self._leaves)
+        return tf.data.Dataset.from_tensor_slices(examples).repeat().batch(size).with_options(options)
+
+
+def _batches_of(dataset: Any) -> Iterator[Any]:
+    try:
+        copy = copied(dataset)
+        with tf.device("/CPU:0"):
+            batches: Iterator[Any] = iter(copy)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise RecordingError(
+            f"data cannot be copied, and iterating over it would change what it yields later ({error!s:.200}). Pass a "
+            "batch of arrays instead."
+        ) from error
+    return batches
+
+
+def _single(data: Any) -> Any:
+    """A batch in the form of a dataset's element."""
+    if data is None or isinstance(data, (str, bytes)) or callable(data) or hasattr(data, "__next__"):
+        raise RecordingError(f"{_KINDS}. Received: {type(data).__name__}")
+    if isinstance(data, tuple):
+        if not 1 <= len(data) <= 3:
+            raise RecordingError(f"{_KINDS}. Received: a tuple of {len(data)}")
+        while len(data) > 1 and data[-1] is None:
+            data = data[:-1]
+        return data
+    return (data,)
+
+
+def _as_array(leaf: Any) -> Any:
+    """A copy of a dense tensor in host memory, of shape [examples, ...]."""
+    try:
+        array = np.array(leaf.numpy() if tf.is_tensor(leaf) else leaf)
+    except (AttributeError, TypeError, ValueError):  # sparse, ragged, or no tensor at all
+        array = np.array(None)
+    if array.ndim == 0 or (array.dtype == object and not all(isinstance(one, (bytes, str)) for one in array.flat)):
+        raise RecordingError(f"{_KINDS}, each with the examples as its first dimension. Received: {leaf!r:.120}")
+    return array
+
+
+def _size(leaves: list[Any]) -> int:
+    sizes = {len(leaf) for leaf in leaves}
+    if len(sizes) != 1:
+        raise RecordingError(
+            f"all arrays of data must have the same number of examples. Received: {sorted(sizes)}"
+            if sizes
+            else f"{_KINDS}. Received: no array"
+        )
+    return sizes.pop()

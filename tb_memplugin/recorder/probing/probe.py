@@ -1,0 +1,176 @@
+"""`probe`: records a few training steps with small batches on a model that is restored afterwards."""
+
+import gc
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tb_memplugin.commands.loading import load
+from tb_memplugin.errors import RecordingError
+from tb_memplugin.model import Run
+from tb_memplugin.recorder.callback import MemoryCallback
+from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.oom.failures import memory_request
+from tb_memplugin.recorder.probing.examples import Examples
+from tb_memplugin.recorder.probing.saved_state import SavedState
+from tb_memplugin.recorder.probing.shared_values import SharedValues
+from tb_memplugin.recorder.sampling.devices import Device, choose_devices
+
+TRACED_STEPS = 3
+"""Traced steps of each batch size, after one that compiles: ops run in another order in each."""
+
+
+class OutOfMemoryError(Exception):
+    """Memory ran out in a step."""
+
+
+def probe(
+    model: Any, data: Any, batch_sizes: Sequence[int] = (4, 8), log_dir: str | os.PathLike[str] | None = None
+) -> Run:
+    """Record a few training steps with small batches, to predict what others need.
+
+    ```python
+    run = tb_memplugin.probe(model, dataset)
+    print(tb_memplugin.what_if(run, batch_size=256).prediction)
+    ```
+
+    Each batch size takes four steps of `model.fit`: one that compiles and three traced ones. The model, its optimizer
+    and metrics, and the random generators of Python, NumPy, TensorFlow and Keras are restored bit for bit: a following
+    training has the same losses as without the probe.
+
+    Args:
+        model: Compiled Keras model with weights.
+        data: A `tf.data.Dataset` of batches, a tuple (x, y) or (x, y, sample_weight) of arrays or tensors, or a batch
+            of inputs. Examples repeat if there are too few.
+        batch_sizes: Distinct batch sizes. Two are enough for compiled steps; one is enough for others.
+        log_dir: Directory that keeps the run; by default a temporary one, which is removed.
+
+    Returns:
+        The recorded run, for `tb_memplugin.what_if`.
+
+    Raises:
+        RecordingError: An argument is invalid, the model is not compiled or has no weights, the allocator cannot be
+            read, nothing could be recorded, or memory ran out. Everything is restored then as well.
+    """
+    sizes = checked_sizes(batch_sizes)
+    (device, *_) = checked_devices(model)
+    examples = Examples(data, max(sizes))
+    with restored(model):
+        return record(model, examples, sizes, device, log_dir)
+
+
+def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
+    """The batch sizes, in ascending order.
+
+    Raises:
+        RecordingError: They are not distinct positive integers.
+    """
+    try:
+        given = list(batch_sizes)
+    except TypeError:
+        given = []
+    valid = all(hasattr(one, "__index__") and not isinstance(one, bool) and int(one) > 0 for one in given)
+    if not given or not valid or len({int(one) for one in given}) < len(given):
+        raise RecordingError(
+            f"batch_sizes must be distinct positive integers, such as (4, 8). Received: {batch_sizes!r:.80}"
+        )
+    return tuple(sorted(int(one) for one in given))
+
+
+def checked_devices(model: Any) -> list[Device]:
+    """The devices to record, if the model can be probed on them.
+
+    Raises:
+        RecordingError: It cannot.
+    """
+    if not isinstance(model, keras.Model):
+        raise RecordingError(f"model must be a Keras model. Received: {type(model).__name__}")
+    if not model.compiled or model.optimizer is None:
+        raise RecordingError(f"model {model.name!r} is not compiled. Call model.compile with an optimizer first.")
+    if not model.built:
+        raise RecordingError(f"model {model.name!r} has no weights yet. Call it once, or model.build, first.")
+    devices, sentences = choose_devices(None)
+    if devices:
+        maps = MemoryMaps([device.name for device in devices], sentences.append)
+        readable = [device for device in devices if maps.available(device.name)]
+        if readable:
+            return readable
+    raise RecordingError(" ".join(["The probe needs an allocator that can be read.", *sentences]))
+
+
+@contextmanager
+def restored(model: Any) -> Iterator[None]:
+    """Restore the model and the random generators at the end of the block."""
+    state = SavedState(model)
+    try:
+        state.forget_step_functions()
+        yield
+    finally:
+        state.restore()
+        gc.collect()  # functions that the steps were traced to refer to each other in cycles
+
+
+def record(
+    model: Any, examples: Examples, sizes: Sequence[int], device: Device, log_dir: str | os.PathLike[str] | None
+) -> Run:
+    """Record steps of each batch size. Changes the model.
+
+    Raises:
+        RecordingError: Nothing could be recorded, or memory ran out.
+    """
+    directory = tempfile.mkdtemp(prefix="tb_memplugin_probe_") if log_dir is None else os.fspath(log_dir)
+    try:
+        return _record(model, examples, sizes, device, directory)
+    finally:
+        if log_dir is None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _record(model: Any, examples: Examples, sizes: Sequence[int], device: Device, directory: str) -> Run:
+    each = 1 + TRACED_STEPS
+    start = int(model.optimizer.iterations)
+    traced = [start + number * each + step for number in range(len(sizes)) for step in range(1, each)]
+    callback = MemoryCallback(directory, trace_steps=traced, devices=[device.name])
+    try:
+        for size in sizes:
+            try:
+                train(model, examples, size, each, callback)
+            except OutOfMemoryError as error:
+                raise RecordingError(
+                    f"Memory ran out in the probe's steps with batch size {size}. Pass smaller batch_sizes than "
+                    f"{tuple(sizes)}, or free memory first. The model is as before."
+                ) from error
+    finally:
+        callback.close()
+    run = load(directory)["."]
+    if not any(not one.first for one in run.requests):
+        raise RecordingError(" ".join(["The probe's steps could not be recorded.", *run.notes]))
+    return run
+
+
+def train(model: Any, examples: Examples, size: int, steps: int, callback: Any) -> None:
+    """Train steps with batches of a size. Changes the model.
+
+    Raises:
+        OutOfMemoryError: Memory ran out.
+    """
+    batches, executions = examples.batches(size), steps * model.steps_per_execution
+    callbacks = [callback, SharedValues(examples.batch(1))]
+    try:
+        model.fit(batches, steps_per_epoch=executions, epochs=1, verbose=0, shuffle=False, callbacks=callbacks)
+    except tf.errors.OpError as error:
+        if memory_request(error) is None:
+            raise
+        message = str(error)
+    else:
+        return
+    # Raised here, without the first exception: its frames hold the step's tensors.
+    callbacks.clear()
+    gc.collect()
+    raise OutOfMemoryError(message)

@@ -1,0 +1,165 @@
+"""Saves a model's and its optimizer's state before training steps and restores it bit for bit."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tb_memplugin.recorder.probing.random_state import global_generators, save_random_state
+
+_OF_COMPILE = ("_compile_metrics", "_compile_loss", "_loss_tracker")
+_STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
+
+_OF_PROXIES = (
+    "_self_non_string_key",
+    "_self_external_modification",
+    "_self_last_wrapped_dict_snapshot",
+    "_self_unconditional_checkpoint_dependencies",
+    "_self_unconditional_dependency_names",
+    "_self_unconditional_deferred_dependencies",
+)
+"""What TensorFlow knows of a tracked dictionary."""
+
+
+class SavedState:
+    """The state of a compiled model, its optimizer and the process's random generators.
+
+    Restoring also takes back what training made: the slots of an optimizer that was not built, metrics, step functions
+    and the history.
+
+    Args:
+        model: A compiled and built Keras model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._random = save_random_state()
+        self._model = model
+        self._values = [(variable, np.array(variable.numpy())) for variable in variables_of(model)]
+        objects = [model, *_optimizers(model), *(getattr(model, name, None) for name in _OF_COMPILE)]
+        self._attributes = [_Attributes(one) for one in objects if hasattr(one, "__dict__")]
+        self._trackers = [
+            _Attributes(tracker)
+            for one in objects
+            if (tracker := getattr(one, "_tracker", None)) is not None and hasattr(tracker, "__dict__")
+        ]
+
+    def forget_step_functions(self) -> None:
+        """Let Keras make step functions anew: the model's own ones must not be traced for other batches."""
+        for name in _STEP_FUNCTIONS:
+            setattr(self._model, name, None)
+
+    def restore(self) -> None:
+        """Restore the state. May be called several times."""
+        known = {id(variable) for variable, _ in self._values}
+        for variable in variables_of(self._model):
+            if id(variable) not in known:
+                _empty(variable)
+        for variable, value in self._values:
+            _assign(variable, value)
+        for attributes in (*self._attributes, *self._trackers):
+            attributes.restore()
+        for restore in self._random:
+            restore()
+
+
+def _assign(variable: Any, value: Any) -> None:
+    with tf.device(variable.device):
+        saved = tf.constant(value, variable.dtype)
+        # On a CPU the variable would use NumPy's memory, not the allocator's.
+        variable.assign(tf.raw_ops.DeepCopy(x=saved) if "CPU" in variable.device else saved)
+
+
+def _empty(variable: Any) -> None:
+    """Free the memory of a variable that nothing uses any more.
+
+    TensorFlow keeps graphs with custom gradients, and with them the variables, until the process ends.
+    """
+    with tf.device(variable.device):
+        nothing = tf.zeros([0], variable.dtype)
+        tf.raw_ops.AssignVariableOp(resource=variable.handle, value=nothing, validate_shape=False)
+
+
+class _Attributes:
+    """The attributes of an object, with the contents of its lists, dictionaries and sets at any depth."""
+
+    def __init__(self, owner: Any) -> None:
+        self._contents: dict[int, tuple[Any, Any]] = {}
+        self._proxies: list[tuple[Any, dict[str, Any]]] = []
+        self._save(vars(owner))
+
+    def _save(self, value: Any) -> None:
+        wrapped = getattr(value, "__wrapped__", None)
+        if isinstance(wrapped, dict):
+            self._save_proxy(value)
+            value = wrapped
+        kind = next((kind for kind in (list, dict, set) if issubclass(type(value), kind)), None)
+        if kind is None or id(value) in self._contents:
+            return
+        # Methods of the base classes: those of Keras and TensorFlow track each change.
+        contents: Any = kind.copy(value)
+        self._contents[id(value)] = (value, contents)
+        for inner in contents.values() if kind is dict else contents:
+            self._save(inner)
+        if hasattr(value, "__dict__"):
+            self._save(vars(value))  # TensorFlow's lists keep their items there
+
+    def _save_proxy(self, proxy: Any) -> None:
+        """Save the attributes of a proxy that TensorFlow puts a dictionary into; they are not in its `__dict__`."""
+        values = {name: getattr(proxy, name) for name in _OF_PROXIES if hasattr(proxy, name)}
+        self._proxies.append((proxy, values))
+        for value in values.values():
+            self._save(value)
+
+    def restore(self) -> None:
+        for proxy, values in self._proxies:
+            for name, value in values.items():
+                setattr(proxy, name, value)
+        for value, contents in self._contents.values():
+            if isinstance(value, list):
+                list.__setitem__(value, slice(None), contents)
+            elif isinstance(value, dict):
+                dict.clear(value)
+                dict.update(value, contents)
+            else:
+                set.clear(value)
+                set.update(value, contents)
+
+
+def _optimizers(model: Any) -> Iterator[Any]:
+    """The optimizer and the one that it wraps for loss scaling."""
+    optimizer = model.optimizer
+    while optimizer is not None:
+        yield optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def variables_of(model: Any) -> list[Any]:
+    """TensorFlow's variables of a model, its metrics, its optimizer and the random generators, each once."""
+    known = [*model.variables, *model.metrics_variables]
+    for optimizer in _optimizers(model):
+        known += optimizer.variables
+    for metric in _metrics(model):
+        known += metric.variables
+    # Variables that are no weights, such as those of a tf.Module in a layer.
+    known += [one for one in tf.train.TrackableView(model).descendants() if isinstance(one, tf.Variable)]
+    plain = [_of_tensorflow(variable) for variable in (*known, *global_generators())]
+    return list({id(part): part for variable in plain for part in _replicas(variable)}.values())
+
+
+def _metrics(model: Any) -> Iterable[Any]:
+    """Metrics that the model was compiled with; Keras lists them as the model's only once it has built them."""
+    compiled = getattr(model, "_compile_metrics", None)
+    given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
+    return [one for one in tf.nest.flatten(given) if isinstance(one, keras.metrics.Metric)]
+
+
+def _of_tensorflow(variable: Any) -> Any:
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def _replicas(variable: Any) -> Iterable[Any]:
+    """The variables of all replicas of a distributed variable."""
+    parts = getattr(variable, "values", None)
+    return parts if isinstance(parts, tuple) else (variable,)

@@ -1,0 +1,284 @@
+"""The probe: what it records, that it leaves no trace in the training, and the batch size that follows."""
+
+import pathlib
+from typing import Any
+
+import pytest
+from child import run_child
+
+MODEL = """
+import hashlib, random, keras, numpy as np, tensorflow as tf, tb_memplugin
+mode = sys.argv[1]
+if mode == "mixed":
+    keras.mixed_precision.set_global_policy("mixed_float16")
+keras.utils.set_random_seed(7)
+tf.random.set_global_generator(tf.random.Generator.from_seed(3))
+def network(width=32, blocks=1):
+    layers = [keras.Input((32, 32, 3))]
+    for _ in range(blocks):
+        layers += [keras.layers.Conv2D(width, 3, padding="same"), keras.layers.BatchNormalization(),
+                   keras.layers.ReLU()]
+    layers += [keras.layers.MaxPool2D(4), keras.layers.Flatten(), keras.layers.Dropout(0.5),
+               keras.layers.Dense(10, dtype="float32", kernel_regularizer="l2")]
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.01, 3, 0.9)),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
+        jit_compile=mode == "xla")
+    return model
+x = np.random.default_rng(0).random((48, 32, 32, 3), dtype="float32")
+y = np.random.default_rng(1).integers(0, 10, 48)
+"""
+
+TRAINING = (
+    MODEL
+    + """
+model = network()
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(48).cache().shuffle(48).batch(16)
+found, runs = [], []
+def state():
+    digest = hashlib.sha256()
+    for variable in [*model.variables, *model.optimizer.variables, *model.metrics_variables]:
+        digest.update(np.asarray(variable.value.numpy()).tobytes())
+    return (digest.hexdigest(), len(model.optimizer.variables), model.optimizer.built, model.stop_training,
+        repr(getattr(model, "history", None)), [m.name for m in model.metrics],
+        str(random.getstate()), str(np.random.get_state()), tf.random.get_global_generator().state.numpy().tolist())
+def probe():
+    if sys.argv[2] == "probe":
+        before, functions = state(), (model.train_function, model.test_function, model.predict_function)
+        gone = set(model.__dict__)
+        runs.append(tb_memplugin.probe(model, data, batch_sizes=(4, 8)))
+        assert state() == before
+        assert (model.train_function, model.test_function, model.predict_function) == functions
+        assert set(model.__dict__) == gone
+def fitted(history):
+    found.append([float(loss).hex() for loss in history.history["loss"]] + history.history["accuracy"])
+probe()
+tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(sys.argv[3] + "/checkpoint")
+fitted(model.fit(data, epochs=2, verbose=0))
+probe()
+fitted(model.fit(x, y, batch_size=16, epochs=2, verbose=0))
+found.append([random.random(), float(np.random.random()), float(tf.random.uniform(())),
+    float(keras.random.uniform(())), float(tf.random.get_global_generator().uniform(()))])
+recorded = [[(one.step, one.first, one.batch_size, one.mode) for one in run.requests] for run in runs]
+answers = [tb_memplugin.what_if(run, batch_size=32).prediction for run in runs]
+answer({"found": found, "recorded": recorded, "methods": [one.method for one in answers],
+    "whole": [one.reproduced.whole and one.reproduced.of > 0 for one in answers]})
+"""
+)
+
+
+@pytest.mark.parametrize("mode", ["graph", "xla", "mixed"])
+def test_a_training_after_a_probe_is_the_one_without_it(tmp_path: pathlib.Path, mode: str) -> None:
+    # GIVEN trainings whose optimizer is built after the first probe and before the second one
+    without = run_child(TRAINING, mode, "none", str(tmp_path), environment={"CUDA_VISIBLE_DEVICES": ""})
+    probed = run_child(TRAINING, mode, "probe", str(tmp_path), environment={"CUDA_VISIBLE_DEVICES": ""})
+    # THEN losses and random numbers are the same to the bit
+    assert probed["found"] == without["found"]
+    # AND the probes recorded a step that compiles and three others of each batch size
+    recorded_mode = "xla" if mode == "xla" else "graph"
+    for start, run in zip((0, 6), probed["recorded"], strict=True):
+        steps = [
+            (start, True, 4),
+            *((start + n, False, 4) for n in (1, 2, 3)),
+            *((start + n, False, 8) for n in (5, 6, 7)),
+        ]
+        assert [tuple(one) for one in run] == [(*step, recorded_mode) for step in steps]
+    assert probed["whole"] == [True, True]
+    assert mode != "xla" or probed["methods"] == ["two_sizes", "two_sizes"]
+
+
+COMPILED = (
+    MODEL
+    + """
+model = network(width=48, blocks=1)
+if sys.argv[2] == "probe":
+    in_use = tf.config.experimental.get_memory_info("CPU:0")["current"]
+    run = tb_memplugin.probe(model, (x, y), batch_sizes=(8, 16))
+    left = tf.config.experimental.get_memory_info("CPU:0")["current"] - in_use
+    answers = {size: tb_memplugin.what_if(run, batch_size=size).prediction for size in (32, 64)}
+    answer({"left": left, "weights": 4 * model.count_params(),
+        "predicted": {size: (one.peak_bytes, one.method) for size, one in answers.items()}})
+else:
+    peaks = []
+    for size in (32, 64):
+        batches = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(size)
+        model.fit(batches, steps_per_epoch=2, verbose=0)
+        tf.config.experimental.reset_memory_stats("CPU:0")
+        model.fit(batches, steps_per_epoch=2, verbose=0)
+        peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+    answer(peaks)
+"""
+)
+
+
+def test_a_compiled_step_is_predicted_from_two_small_batch_sizes() -> None:
+    # GIVEN a probe of a compiled model, and trainings with two and four times its larger batch
+    environment = {"CUDA_VISIBLE_DEVICES": "", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "2048"}
+    probed = run_child(COMPILED, "xla", "probe", environment=environment)
+    measured = run_child(COMPILED, "xla", "none", environment=environment)
+    # THEN the prediction is within 3 %
+    for (predicted, method), peak in zip(probed["predicted"].values(), measured, strict=True):
+        assert method == "two_sizes"
+        assert predicted == pytest.approx(peak, rel=0.03)
+    # AND the probe's slots, two for each weight, are gone
+    assert probed["left"] < probed["weights"]
+
+
+PARTIAL = (
+    MODEL
+    + """
+model = network()
+data = tf.data.Dataset.from_tensor_slices((x[:44], y[:44])).batch(16)
+callback = tb_memplugin.MemoryCallback(sys.argv[2], trace_steps=[1, 4, 5, 7, 8])
+model.fit(data, epochs=3, verbose=0, callbacks=[callback])
+callback.close()
+prediction = tb_memplugin.what_if(tb_memplugin.load(sys.argv[2])["."], batch_size=48).prediction
+answer([prediction.method, prediction.peak_bytes])
+"""
+)
+
+
+def test_a_partial_last_batch_serves_as_second_batch_size(tmp_path: pathlib.Path) -> None:
+    # GIVEN a compiled training of which steps with full and with partial batches were traced
+    method, peak = run_child(PARTIAL, "xla", str(tmp_path / "run"), environment={"CUDA_VISIBLE_DEVICES": ""})
+    # THEN they tell what another batch size needs
+    assert method == "two_sizes"
+    assert peak > 0
+
+
+ERRORS = (
+    MODEL
+    + """
+from tb_memplugin import RecordingError, probe
+model, batch = network(), (x[:8], y[:8])
+wide = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.AveragePooling2D(8), keras.layers.Flatten(),
+    keras.layers.Dense(16384)])
+wide.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=mode == "xla",
+    metrics=["accuracy"])
+def refused(model, *arguments, **named):
+    before = [np.array(one.value.numpy()) for one in getattr(model, "variables", [])]
+    try:
+        probe(model, *arguments, **named)
+    except RecordingError as error:
+        same = all((one.value.numpy() == old).all() for one, old in zip(getattr(model, "variables", []), before))
+        optimizer = getattr(model, "optimizer", None)
+        return str(error) if same and not (optimizer and optimizer.built) else "changed"
+    return None
+plain = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+unbuilt = keras.Sequential([keras.layers.Dense(1)])
+unbuilt.compile("adam", "mse")
+answer({
+    "no model": refused("model", batch), "not compiled": refused(plain, batch), "no weights": refused(unbuilt, batch),
+    "twice": refused(model, batch, batch_sizes=(4, 4)), "zero": refused(model, batch, batch_sizes=(0, 4)),
+    "none": refused(model, batch, batch_sizes=()), "fraction": refused(model, batch, batch_sizes=(2.5,)),
+    "empty arrays": refused(model, (x[:0], y[:0])),
+    "empty dataset": refused(model, tf.data.Dataset.from_tensor_slices(batch).batch(4).take(0)),
+    "no batches": refused(model, tf.data.Dataset.from_tensor_slices(y)),
+    "unequal": refused(model, (x[:8], y[:4])), "generator": refused(model, (one for one in [batch])),
+    "memory": refused(wide, batch, batch_sizes=(4, 20_000)),
+    "passes": refused(wide, batch, batch_sizes=(4,)),
+})
+"""
+)
+
+SENTENCES = {
+    "no model": "model must be a Keras model. Received: str",
+    "not compiled": "is not compiled. Call model.compile",
+    "no weights": "has no weights yet. Call it once, or model.build",
+    "twice": "distinct positive integers",
+    "zero": "distinct positive integers",
+    "none": "distinct positive integers",
+    "fraction": "distinct positive integers",
+    "empty arrays": "data is empty. Pass at least one batch",
+    "empty dataset": "data is empty. Pass at least one batch",
+    "no batches": "data must be a tf.data.Dataset of batches",
+    "unequal": "same number of examples. Received: [4, 8]",
+    "generator": "data must be a tf.data.Dataset of batches",
+    "memory": "Memory ran out in the probe's steps with batch size 20000. Pass smaller batch_sizes",
+}
+
+
+def test_a_probe_that_cannot_run_says_why_and_changes_nothing() -> None:
+    # GIVEN kernels that report a failed allocation; oneDNN's ones end the process
+    found = run_child(ERRORS, "xla", environment={"CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"})
+    for name, sentence in SENTENCES.items():
+        assert sentence in found[name], name
+    assert found["passes"] is None
+
+
+UNREADABLE = (
+    MODEL
+    + """
+try:
+    tb_memplugin.probe(network(), (x, y))
+except tb_memplugin.RecordingError as error:
+    answer(str(error))
+"""
+)
+
+
+def test_without_an_allocator_that_can_be_read_a_probe_says_what_to_set() -> None:
+    environment = {"CUDA_VISIBLE_DEVICES": "", "TF_CPU_ALLOCATOR_USE_BFC": "0"}
+    assert "Set TF_CPU_ALLOCATOR_USE_BFC=1" in run_child(UNREADABLE, "graph", environment=environment)
+
+
+LARGEST = (
+    MODEL
+    + """
+import tb_memplugin.recorder.probing.largest as largest
+model = network(width=48, blocks=2)
+def told(one):
+    return {"batch_size": one.batch_size, "verified": one.verified, "peak": one.peak_bytes,
+        "predicted": one.predicted.prediction.peak_bytes, "sentences": one.sentences,
+        "restored": not model.optimizer.built and model.train_function is None}
+def search(*arguments):
+    return told(tb_memplugin.largest_batch_size(model, (x, y), *arguments, batch_sizes=(8, 16)))
+found = {"own": search()}
+runs, record = [], largest.record
+def recorded_once(*arguments):  # all searches predict from the same steps
+    runs.append(runs[0] if runs else record(*arguments))
+    return runs[-1]
+largest.record = recorded_once
+found |= {"smaller": search("200MiB"), "larger": search("4GiB"), "none": search("2MiB")}
+train, failures = largest.train, 0
+def failing(*arguments):
+    global failures
+    if failures:
+        failures -= 1
+        raise largest.OutOfMemoryError("refused")
+    train(*arguments)
+largest.train = failing
+failures = 1
+found["second"] = search("200MiB")
+failures = 3
+found["refused"] = search("200MiB")
+answer(found)
+"""
+)
+
+
+def test_the_largest_batch_size_is_predicted_and_verified() -> None:
+    # GIVEN a model on a device with 512 MiB
+    found: dict[str, Any] = run_child(
+        LARGEST, "xla", environment={"CUDA_VISIBLE_DEVICES": "", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "512"}
+    )
+    # THEN the largest batch runs within the device, or within a smaller capacity, and needs most of it
+    for name, capacity in (("own", 512 << 20), ("smaller", 200 << 20)):
+        one = found[name]
+        assert one["verified"] is True and 0.6 * capacity < one["peak"] <= capacity
+        assert any("is predicted to need" in sentence for sentence in one["sentences"])
+        assert any("Verified: two steps ran" in sentence for sentence in one["sentences"])
+    assert found["own"]["batch_size"] > found["smaller"]["batch_size"] > 16
+    # AND a capacity that the device does not have is predicted only
+    assert found["larger"]["verified"] is None and found["larger"]["peak"] is None
+    assert found["larger"]["batch_size"] > found["own"]["batch_size"]
+    # AND if no batch fits, it says so
+    assert found["none"]["batch_size"] is None and found["none"]["verified"] is None
+    # AND a batch that runs out of memory is followed by a smaller one
+    second = found["second"]
+    assert second["verified"] is True and second["batch_size"] < found["smaller"]["batch_size"]
+    assert f"Memory ran out in the steps with batch size {found['smaller']['batch_size']:,}." in second["sentences"]
+    assert found["refused"]["batch_size"] is None and found["refused"]["verified"] is False
+    assert sum("Memory ran out" in sentence for sentence in found["refused"]["sentences"]) == 3
+    # AND everything is as before
+    assert all(found[name]["restored"] for name in ("own", "smaller", "larger", "none", "second", "refused"))

@@ -1,0 +1,138 @@
+"""Sizes of chunks for other batch sizes, and which recorded steps tell them."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tb_memplugin.model import UNKNOWN_POWER, ChunkOwner, StepRequests
+from tb_memplugin.prediction.batch_sizes import sizes_for
+from tb_memplugin.prediction.predictor import recorded_program
+
+WEIGHTS = ChunkOwner("dense", "weights", True)
+WORKSPACE = ChunkOwner(None, "workspace", None)
+Row = tuple[str | None, int, int]
+"""Op, size and power of a chunk; power None for a weight, which is older than the step."""
+
+
+def step(rows: Sequence[Row], batch: int, *, first: bool = False, weight: int = 400, mode: str = "xla") -> StepRequests:
+    """A step with a weight and these new chunks in order, each freed at once."""
+    ops = tuple(sorted({op for op, _, _ in rows if op is not None}))
+    count = len(rows) + 1
+    requested = np.asarray([weight, *(size for _, size, _ in rows)], np.int64)
+    birth = np.asarray([-1, *range(0, 2 * len(rows), 2)], np.int64)
+    nothing = np.empty(0, np.int64)
+    return StepRequests(
+        step=0,
+        phase="train",
+        device="CPU:0",
+        wall_time=0.0,
+        mode="xla" if mode == "xla" else "graph",
+        first=first,
+        batch_size=batch,
+        capacity_bytes=1 << 20,
+        events=2 * len(rows),
+        address=np.arange(count, dtype=np.int64) * (1 << 16),
+        allocated=(requested + 255) // 256 * 256,
+        requested=requested,
+        birth=birth,
+        death=np.where(birth < 0, 2 * len(rows), birth + 1),
+        batch_power=np.asarray([0, *(power for _, _, power in rows)], np.int64),
+        owner=np.asarray([0] + [1] * len(rows), np.int64),
+        op=np.asarray([-1, *(-1 if op is None else ops.index(op) for op, _, _ in rows)], np.int64),
+        owners=(WEIGHTS, WORKSPACE),
+        ops=ops,
+        region_address=nothing,
+        region_bytes=nothing,
+        added_address=nothing,
+        added_bytes=nothing,
+    )
+
+
+U = UNKNOWN_POWER
+
+
+def test_the_chunk_of_a_compiled_module_pairs_wherever_its_inputs_come() -> None:
+    # GIVEN unnamed inputs before the module in one step and after it in the other
+    small = step([(None, 64, 1), (None, 424, U), (None, 10_000, U)], 4)
+    large = step([(None, 424, U), (None, 18_000, U), (None, 128, 1)], 8)
+    # THEN the module grows by 2,000 bytes per example, and its constants do not grow
+    sizes = sizes_for(small, 16, [small, large])
+    assert sizes.least.tolist() == sizes.most.tolist() == [400, 256, 424, 34_000]
+    assert sizes.measured and sizes.uncertain_bytes == 0
+
+
+def test_unnamed_chunks_of_another_number_do_not_pair() -> None:
+    small = step([(None, 10_000, U)], 4)
+    large = step([(None, 500, U), (None, 18_000, U)], 8)
+    sizes = sizes_for(small, 16, [large])
+    assert (sizes.least[1], sizes.most[1]) == (10_000, 40_000)
+    assert not sizes.measured and sizes.uncertain_bytes == 10_000
+
+
+@pytest.mark.parametrize(
+    ("of_small", "of_large"),
+    [
+        ("cluster_1_1/xla_run", "cluster_7_2/xla_run"),
+        ("while/body/_12/__inference_one_step_on_data_812", "while/body/_12/__inference_one_step_on_data_2044"),
+    ],
+)
+def test_names_of_compilations_pair_without_their_numbers(of_small: str, of_large: str) -> None:
+    sizes = sizes_for(step([(of_small, 10_000, U)], 4), 16, [step([(of_large, 18_000, U)], 8)])
+    assert sizes.least[1] == sizes.most[1] == 34_000
+
+
+def test_named_ops_pair_by_their_own_number() -> None:
+    # GIVEN two convolutions whose names differ in a number only, in another order
+    small = step([("conv_1/Conv2D", 1_000, U), ("conv_2/Conv2D", 2_000, U)], 4, mode="graph")
+    large = step([("conv_2/Conv2D", 4_000, U), ("conv_1/Conv2D", 1_400, U)], 8, mode="graph")
+    assert sizes_for(small, 12, [large]).most.tolist() == [400, 1_800, 6_000]
+
+
+def test_the_recorded_batch_size_closest_to_the_wanted_one_tells() -> None:
+    # GIVEN three batch sizes that do not lie on a line
+    recorded = [step([(None, size, U)], batch) for batch, size in ((4, 10_000), (8, 20_000), (16, 36_000))]
+    # THEN the two larger ones tell the larger batch, and the two smaller ones the smaller
+    assert sizes_for(recorded[2], 32, recorded).most[1] == 68_000
+    assert sizes_for(recorded[0], 2, recorded).most[1] == 5_000
+
+
+def test_a_step_that_pairs_with_nothing_leaves_it_to_the_next() -> None:
+    compiling = step([(None, 99, U), (None, 77_000, U)], 8)
+    later = step([(None, 18_000, U)], 8)
+    for others in ([compiling, later], [later, compiling]):
+        assert sizes_for(step([(None, 10_000, U)], 4), 16, others).most[1] == 34_000
+
+
+def test_a_first_step_has_the_module_of_the_later_ones() -> None:
+    # GIVEN a first step with chunks that no other step has, and the same module
+    first = step([(None, 512, U), ("init", 4_000, 0), (None, 10_000, U), (None, 600, U)], 4, first=True)
+    others = [step([(None, 10_000, U)], 4), step([(None, 18_000, U)], 8)]
+    sizes = sizes_for(first, 16, others)
+    # THEN the module's size is known and the others keep their range
+    assert sizes.least.tolist() == [400, 512, 4_000, 34_000, 600]
+    assert sizes.most.tolist() == [400, 2_048, 4_000, 34_000, 2_400]
+
+
+def program(rows: Sequence[StepRequests]) -> list[tuple[int | None, bool]]:
+    return [(one.batch_size, one.first) for one in recorded_program(rows, "CPU:0")]
+
+
+def test_steps_before_a_new_first_one_count_if_they_have_the_same_weights_and_another_batch() -> None:
+    module = [(None, 10_000, U)]
+    four = [step(module, 4, first=True), step(module, 4), step(module, 4)]
+    eight = [step(module, 8, first=True), step(module, 8), step(module, 8)]
+    assert program([*four, *eight]) == [(8, True), (4, False), (4, False), (8, False), (8, False)]
+    assert program([*eight, *four, *eight])[0] == (8, True)
+    assert program([*eight, *four, *eight]) == [(8, True), (4, False), (4, False), (8, False), (8, False)]
+
+
+def test_steps_of_another_program_do_not_count() -> None:
+    module = [(None, 10_000, U)]
+    latest = [step(module, 8, first=True), step(module, 8)]
+    for other in (step(module, 4, weight=800), step(module, 4, mode="graph")):
+        before = [dataclasses.replace(other, first=True), other]
+        assert program([*before, *latest]) == [(8, True), (8, False)]
+        # not even if the same program was recorded before it
+        assert program([*[step(module, 2, first=True), step(module, 2)], *before, *latest]) == [(8, True), (8, False)]
