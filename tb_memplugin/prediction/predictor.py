@@ -7,7 +7,6 @@ are not known exactly.
 
 import dataclasses
 import math
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -22,6 +21,7 @@ from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
 from tb_memplugin.prediction.history import FailedRequest, History, Outcome, StepPeak
+from tb_memplugin.prediction.patterns import PatternError, layer_pattern
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
 from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep, empty_map
 
@@ -391,7 +391,7 @@ def pattern_error(conditions: Conditions) -> str | None:
     for name in ("freeze", "unfreeze"):
         pattern = getattr(conditions, name)
         try:
-            re.compile(pattern or "")
-        except re.error as error:
-            return f"{name} is not a regular expression ({error}). Received: {pattern!r:.80}"
+            layer_pattern(pattern or "")
+        except PatternError as error:
+            return f"{name} {error}. Received: {pattern!r:.80}"
     return None
