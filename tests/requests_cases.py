@@ -1,0 +1,259 @@
+"""A small training with the requests of its steps, made by running a program on the simulator of the allocator."""
+
+import dataclasses
+import os
+
+import numpy as np
+from reading_cases import DEVICE, MIB, START, make_samples
+
+from tb_memplugin.allocator.growth import PoolRules
+from tb_memplugin.allocator.simulator import Simulator
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.model import (
+    MISSING,
+    Category,
+    ChunkOwner,
+    Layer,
+    LayerTable,
+    LedgerRow,
+    MemoryMap,
+    Snapshot,
+    StepRequests,
+)
+from tb_memplugin.model.rounding import rounding_total, split_rounding
+
+CAPACITY = 256 * MIB
+BATCH = 4
+LAYERS = (
+    ("net/conv1", False, 90_000, 1_500_000),
+    ("net/conv2", True, 500_000, 900_000),
+    ("net/head", True, 40_000, 400),
+)
+"""Path, whether it is trained, weights, and bytes of its output for one example."""
+TRACED = (0, 1, 3)
+"""Steps whose requests are recorded; the first one makes Adam's slots."""
+
+
+@dataclasses.dataclass
+class _Chunk:
+    address: int
+    allocated: int
+    requested: int
+    owner: ChunkOwner
+    birth: int
+    death: int
+    power: int = 0
+    op: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A traced step: its requests, its snapshot, and its bytes in use when it ended."""
+
+    requests: StepRequests
+    snapshot: Snapshot
+    in_use_bytes: int
+
+
+class Program:
+    """A training of `LAYERS` with Adam in a pool that grows.
+
+    Args:
+        capacity: The allocator's limit.
+        batch: Examples in a batch.
+    """
+
+    def __init__(self, capacity: int = CAPACITY, batch: int = BATCH) -> None:
+        self._capacity, self._batch = capacity, batch
+        self._simulator = Simulator(_empty(capacity), PoolRules(capacity))
+        self._alive: list[_Chunk] = []
+        self._events = 0
+        for path, trainable, parameters, _ in LAYERS:
+            self._request(4 * parameters, ChunkOwner(path, "weights", trainable))
+
+    def step(self, step: int, *, first: bool = False) -> Traced:
+        """Run a step."""
+        started = self._simulator.map(_empty(self._capacity))
+        for chunk in self._alive:
+            chunk.birth, chunk.op = -1, None
+        self._events = 0
+        chunks = list(self._alive)
+        temporary: list[_Chunk] = []
+        peak, at_peak = 0, list(chunks)
+
+        def add(size: int, path: str | None, category: Category, power: int, op: str) -> _Chunk:
+            nonlocal peak, at_peak
+            trainable = next((layer[1] for layer in LAYERS if layer[0] == path), None)
+            chunk = self._request(size, ChunkOwner(path, category, trainable), power, op)
+            chunks.append(chunk)
+            temporary.append(chunk)
+            if self._simulator.in_use_bytes > peak:
+                peak, at_peak = self._simulator.in_use_bytes, list(self._alive)
+            return chunk
+
+        if first:
+            for path, trainable, parameters, _ in LAYERS:
+                for slot in ("m", "v") if trainable else ():
+                    temporary.remove(add(4 * parameters, path, "optimizer_state", 0, f"adam/{path}/{slot}"))
+        add(12_288 * self._batch, None, "inputs", 1, "input")
+        for path, trainable, _, output in LAYERS:
+            add(output * self._batch, path, "activations" if trainable else "workspace", 1, f"{path}/forward")
+        for path, _, parameters, output in [layer for layer in LAYERS if layer[1]][::-1]:
+            add(output * self._batch, path, "activation_gradients", 1, f"gradients/{path}/inputs")
+            self._free(add(65_536 + 1000, path, "workspace", 0, f"gradients/{path}/scratch"))
+            add(4 * parameters, path, "weight_gradients", 0, f"gradients/{path}/weights")
+        for chunk in temporary:
+            if chunk in self._alive:
+                self._free(chunk)
+        requests = self._requests(step, first, chunks, started, self._simulator.map(started))
+        return Traced(requests, self._snapshot(step, peak, at_peak), self._simulator.in_use_bytes)
+
+    def _request(self, size: int, owner: ChunkOwner, power: int = 0, op: str | None = None) -> _Chunk:
+        address = self._simulator.request(size)
+        assert address is not None, "the program does not fit"
+        allocated = {place: given for place, given, _ in self._simulator.chunks()}[address]
+        chunk = _Chunk(address, allocated, size, owner, self._events, MISSING, power, op)
+        self._events += 1
+        self._alive.append(chunk)
+        return chunk
+
+    def _free(self, chunk: _Chunk) -> None:
+        self._simulator.free(chunk.address)
+        chunk.death = self._events
+        self._events += 1
+        self._alive.remove(chunk)
+
+    def _requests(
+        self, step: int, first: bool, chunks: list[_Chunk], started: MemoryMap, ended: MemoryMap
+    ) -> StepRequests:
+        owners = tuple(dict.fromkeys(chunk.owner for chunk in chunks))
+        ops = tuple(sorted({chunk.op for chunk in chunks if chunk.op is not None}))
+        added = ~np.isin(ended.region_address, started.region_address)
+
+        def column(values: list[int]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+            return np.asarray(values, np.int64)
+
+        return StepRequests(
+            step=step,
+            phase="train",
+            device=DEVICE,
+            wall_time=START + step / 2,
+            mode="graph",
+            first=first,
+            batch_size=self._batch,
+            capacity_bytes=self._capacity,
+            events=self._events,
+            address=column([chunk.address for chunk in chunks]),
+            allocated=column([chunk.allocated for chunk in chunks]),
+            requested=column([chunk.requested for chunk in chunks]),
+            birth=column([chunk.birth for chunk in chunks]),
+            death=column([self._events if chunk.death == MISSING else chunk.death for chunk in chunks]),
+            batch_power=column([chunk.power for chunk in chunks]),
+            owner=column([owners.index(chunk.owner) for chunk in chunks]),
+            op=column([-1 if chunk.op is None else ops.index(chunk.op) for chunk in chunks]),
+            owners=owners,
+            ops=ops,
+            region_address=started.region_address,
+            region_bytes=started.region_bytes,
+            added_address=ended.region_address[added],
+            added_bytes=ended.region_bytes[added],
+        )
+
+    def _snapshot(self, step: int, peak: int, at_peak: list[_Chunk]) -> Snapshot:
+        rows = [
+            LedgerRow(
+                chunk.owner.layer,
+                chunk.owner.category,
+                chunk.owner.trainable,
+                chunk.allocated,
+                chunk.allocated - chunk.requested,
+            )
+            for chunk in at_peak
+        ]
+        ledger = split_rounding(sorted(rows, key=lambda row: -row.bytes))
+        return Snapshot(
+            step=step,
+            phase="train",
+            device=DEVICE,
+            wall_time=START + step / 2,
+            mode="graph",
+            in_use_bytes=peak,
+            pool_bytes=None,
+            largest_free_bytes=None,
+            capacity_bytes=self._capacity,
+            fragmentation=None,
+            rounding_bytes=rounding_total(ledger),
+            ledger=ledger,
+            saved_for_backward=(),
+            not_available=(),
+        )
+
+
+def make_table() -> LayerTable:
+    """The layer table of the training."""
+    layers = tuple(
+        Layer(
+            path=path,
+            type="Dense",
+            trainable=trainable,
+            parameters=parameters,
+            weight_bytes=4 * parameters,
+            trainable_weight_bytes=4 * parameters if trainable else 0,
+            optimizer_bytes=8 * parameters if trainable else 0,
+            output_shape=(-1, output // 4),
+            output_dtype="float32",
+            output_bytes=output * BATCH,
+        )
+        for path, trainable, parameters, output in LAYERS
+    )
+    return LayerTable(0, START, "recording began", layers, "Adam", 12, 16)
+
+
+def make_traced(capacity: int = CAPACITY) -> dict[int, Traced]:
+    """The traced steps of a training."""
+    program = Program(capacity)
+    return {step: program.step(step, first=step == TRACED[0]) for step in TRACED}
+
+
+def write_run(directory: str | os.PathLike[str], steps: int = 20, capacity: int = CAPACITY) -> None:
+    """A run of the training, with the requests of its traced steps."""
+    traced = make_traced(capacity)
+    last = traced[TRACED[-1]]
+    writer = RunWriter(directory, versions={"tensorflow": "2.21.0"})
+    writer.layer_table(make_table())
+    shown = [traced.get(step, last) for step in range(steps)]
+    samples = make_samples(
+        range(steps), [one.snapshot.in_use_bytes for one in shown], in_use=[one.in_use_bytes for one in shown]
+    )
+    writer.samples(samples)
+    for one in traced.values():
+        writer.snapshot(one.snapshot)
+        writer.requests(one.requests)
+    writer.close()
+
+
+def _empty(capacity: int) -> MemoryMap:
+    """The map of a pool that has no memory yet."""
+    nothing = np.empty(0, np.int64)
+    return MemoryMap(
+        step=0,
+        phase="train",
+        device=DEVICE,
+        wall_time=START,
+        address=nothing,
+        bytes=nothing,
+        requested_bytes=nothing,
+        state=nothing,
+        owner=nothing,
+        source=nothing,
+        since=nothing,
+        region=nothing,
+        owners=(),
+        region_address=nothing,
+        region_bytes=nothing,
+        in_use_bytes=0,
+        pool_bytes=0,
+        capacity_bytes=capacity,
+        complete=True,
+        not_available=(),
+    )
