@@ -30,8 +30,15 @@ export function readAddress(): string {
   return kept ?? window.location.hash.replace(/^#/, "");
 }
 
-export function writeAddress(text: string): void {
+/** With `remember`, the browser's Back button returns to the address before this one. */
+export function writeAddress(text: string, remember = false): void {
   const host = storage();
+  if (remember) {
+    attempt(() => {
+      const { history, location } = host ? window.parent : window;
+      history.pushState(history.state, "", location.href);
+    });
+  }
   if (host && attempt(() => (host.setString(KEY, text, { defaultValue: "", useLocationReplace: true }), true))) return;
   attempt(() => window.history.replaceState(null, "", `${window.location.pathname}${window.location.search}#${text}`));
 }

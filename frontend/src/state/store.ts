@@ -27,11 +27,15 @@ const overviewKey = ({ run, device, phase, points, span, session }: OverviewQuer
 function createChoices() {
   const choices = signal<Choices>(decode(readAddress()));
   let written = encode(choices.peek());
+  // Back undoes a change of the view or of a question's conditions.
+  let before = choices.peek();
   effect(() => {
     const text = encode(choices.value);
     if (text === written) return;
     written = text;
-    writeAddress(text);
+    const { view, conditions } = choices.value;
+    writeAddress(text, view !== before.view || conditions !== before.conditions);
+    before = choices.value;
   });
   return {
     choices,
@@ -44,7 +48,8 @@ function createChoices() {
       // An address without our part means that TensorBoard went to another tab: keep the choices.
       if (text === written || text === "") return;
       written = text;
-      choices.value = decode(text);
+      before = decode(text);
+      choices.value = before;
     },
   };
 }
@@ -112,7 +117,7 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
   });
   effect(() => {
     const { view, zoom } = choices.value;
-    if (view === "step" || view === "activations" || view === "oom") return;
+    if (view === "step" || view === "activations" || view === "oom" || view === "what-if") return;
     const wanted = new Set<string>();
     const want = (wantedQuery: OverviewQuery | null, run: RunInfo, now: boolean): void => {
       if (!wantedQuery) return;
@@ -184,6 +189,7 @@ export function createStore(source: Source) {
     ...createPools(source, fetched, shown, chosen.choices),
     answer: runs.answer,
     absent: source.absent ?? [],
+    recordedOnly: source.recordedOnly ?? false,
     /** The step under the pointer or the keyboard's cursor. */
     cursor: signal<number | null>(null),
     /** The moment of a step's timeline under the pointer or the keyboard's cursor. */
