@@ -60,7 +60,7 @@ class WhatIfHandlers:
         return {
             "run": loaded.run.name,
             **describe_what_if(answer),
-            "curve": describe_curve(predictor.curve(conditions, answer.largest_batch_size)),
+            "curve": describe_curve(predictor.curve(answer)),
             "measured": describe_measured(measured_snapshot(loaded.run, device, answer.recorded_steps)),
         }
 

@@ -94,10 +94,14 @@ export function recordedText({ recorded: { batch_sizes, peak_bytes } }: WhatIf):
   return `batch size ${sizes}${peak_bytes === null ? "" : `, median peak ${formatBytes(peak_bytes)}`}`;
 }
 
-/** Every category of either ledger in stack order: measured, predicted, and the difference. */
+/** Every category of either ledger in stack order, weights by trainability as well: measured, predicted, and the difference. */
 export const categoriesOf = ({ measured, ledger }: WhatIf): GroupDelta[] => {
   const parts = (rows: readonly PlainRow[]) =>
-    rows.map(({ category, trainable, bytes }) => ({ group: { category, trainable }, bytes, share: null }));
+    rows.map(({ category, trainable, bytes }) => ({
+      group: { category, trainable: category === "weights" ? trainable : null },
+      bytes,
+      share: null,
+    }));
   return groupDeltas(parts(measured?.ledger ?? []), parts(ledger));
 };
 

@@ -30,17 +30,21 @@ export function readAddress(): string {
   return kept ?? window.location.hash.replace(/^#/, "");
 }
 
-/** With `remember`, the browser's Back button returns to the address before this one. */
-export function writeAddress(text: string, remember = false): void {
+export function writeAddress(text: string): void {
   const host = storage();
-  if (remember) {
-    attempt(() => {
-      const { history, location } = host ? window.parent : window;
-      history.pushState(history.state, "", location.href);
-    });
-  }
   if (host && attempt(() => (host.setString(KEY, text, { defaultValue: "", useLocationReplace: true }), true))) return;
   attempt(() => window.history.replaceState(null, "", `${window.location.pathname}${window.location.search}#${text}`));
+}
+
+/** Writes an address so that the browser's Back button returns to the one before it. */
+export function writeNextAddress(leaving: string, text: string): void {
+  // An empty text would be read as another tab's address.
+  writeAddress(leaving);
+  attempt(() => {
+    const { history, location } = storage() ? window.parent : window;
+    history.pushState(history.state, "", location.href);
+  });
+  writeAddress(text);
 }
 
 /** Calls `listener` when the address changes from outside, as by the back button or a pasted link. */

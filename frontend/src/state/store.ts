@@ -10,7 +10,7 @@ import { preferredDevice, type RunInfo, type RunsAnswer } from "../model/run";
 import type { Snapshot } from "../model/snapshot";
 import { changedTo, decode, encode, type Choices, type ViewName } from "./address";
 import { createFetched, createRecords, type Fetched, type Records } from "./fetched";
-import { readAddress, writeAddress } from "./host";
+import { readAddress, writeAddress, writeNextAddress } from "./host";
 import { createPools } from "./pools";
 import { createActivations, createTotals } from "./recorded";
 import { NOTHING, type Loaded } from "./resource";
@@ -32,9 +32,10 @@ function createChoices() {
   effect(() => {
     const text = encode(choices.value);
     if (text === written) return;
-    written = text;
     const { view, conditions } = choices.value;
-    writeAddress(text, view !== before.view || conditions !== before.conditions);
+    if (view !== before.view || conditions !== before.conditions) writeNextAddress(written || `view=${before.view}`, text);
+    else writeAddress(text);
+    written = text;
     before = choices.value;
   });
   return {
@@ -47,8 +48,8 @@ function createChoices() {
       const text = readAddress();
       // An address without our part means that TensorBoard went to another tab: keep the choices.
       if (text === written || text === "") return;
-      written = text;
       before = decode(text);
+      written = encode(before);
       choices.value = before;
     },
   };

@@ -60,6 +60,8 @@ def test_the_recorded_conditions(handlers: Handlers, logdir: pathlib.Path) -> No
     assert sum(row["bytes"] for row in answer["measured"]["ledger"]) == answer["measured"]["in_use_bytes"]
     sizes = [point["batch_size"] for point in answer["curve"]]
     assert sizes == sorted(set(sizes)) and {4, answer["largest_batch_size"]} <= set(sizes)
+    (own,) = [point for point in answer["curve"] if point["batch_size"] == 4]
+    assert all(own[name] == answer[name] for name in ("peak_bytes", "low_bytes", "high_bytes"))
     assert all(point["low_bytes"] <= point["peak_bytes"] <= point["high_bytes"] for point in answer["curve"])
 
 

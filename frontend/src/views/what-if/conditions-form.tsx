@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { later } from "../../lib/activity";
-import { AS_RECORDED, OPTIMIZERS, PRECISIONS, isAsRecorded, type ConditionName } from "../../model/conditions";
+import { AS_RECORDED, OPTIMIZERS, PRECISIONS, isAsRecorded, type ConditionName, type Conditions } from "../../model/conditions";
 import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
 
@@ -13,6 +13,9 @@ const set = (store: Store, name: ConditionName, value: string): void => {
   const { conditions } = store.choices.peek();
   if (conditions[name] !== value) store.choose({ conditions: { ...conditions, [name]: value } });
 };
+
+/** The conditions of the shown answer; a report has the recorded ones only. */
+const appliedOf = (store: Store): Conditions => (store.recordedOnly ? AS_RECORDED : store.choices.value.conditions);
 
 interface FieldProps {
   name: ConditionName;
@@ -25,7 +28,7 @@ interface FieldProps {
 /** A field with a text of its own until it applies. */
 function Field({ name, label, hint, placeholder = "as recorded", type = "text" }: FieldProps) {
   const store = useStore();
-  const applied = store.choices.value.conditions[name];
+  const applied = appliedOf(store)[name];
   const [draft, setDraft] = useState(applied);
   const cancel = useRef(() => {});
   useEffect(() => setDraft(applied), [applied]);
@@ -61,7 +64,7 @@ function Field({ name, label, hint, placeholder = "as recorded", type = "text" }
 
 function Choice({ name, label, options }: { name: ConditionName; label: string; options: readonly string[] }) {
   const store = useStore();
-  const value = store.choices.value.conditions[name];
+  const value = appliedOf(store)[name];
   // An address may hold another value; the server says what is wrong with it.
   const shown = value === "" || options.includes(value) ? options : [value, ...options];
   return (

@@ -13,7 +13,8 @@ import { curveColour, curveSpec, largestMark, measuredPoint, wholeRange } from "
 function useZoom(answer: WhatIf) {
   const [zoom, setZoom] = useState<Range | null>(null);
   const whole = useMemo(() => wholeRange(answer), [answer]);
-  const range = zoom ?? whole;
+  // Another answer may end before the zoom begins.
+  const range = zoom !== null && zoom[0] < whole[1] ? zoom : whole;
   const onZoom = (from: number, to: number): void => {
     const [least, most] = [Math.max(from, whole[0]), Math.min(to, whole[1])];
     if (most - least >= 1) setZoom([least, most]);
