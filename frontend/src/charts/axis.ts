@@ -4,11 +4,8 @@ import { UNITS, formatCount, unitOf, type Unit } from "../lib/bytes";
 
 import { formatDuration, formatMilliseconds, formatWallTime } from "../lib/format";
 
-/**
- * Steps, seconds since a start, times of day; in a step's timeline: milliseconds or the index of a moment; the logarithm to base 2 of a
- * batch size.
- */
-export type XKind = "step" | "relative" | "wall" | "milliseconds" | "event index" | "batch size";
+/** Steps, seconds since a start, times of day; in a step's timeline: milliseconds or the index of a moment. */
+export type XKind = "step" | "relative" | "wall" | "milliseconds" | "event index";
 export type YKind = "bytes" | "share";
 export type Range = readonly [number, number];
 
@@ -86,7 +83,6 @@ const UNITS_OF_TIME = [
 /** Distances that ticks of an axis may have. */
 export function tickSteps(kind: XKind): number[] {
   if (kind === "relative") return UNITS_OF_TIME;
-  if (kind === "batch size") return [1, 2, 3, 4, 6, 8];
   const steps: number[] = [];
   for (let power = kind === "milliseconds" ? 1e-6 : 1; power < 1e13; power *= 10) steps.push(power, 2 * power, 5 * power);
   return steps;
@@ -109,6 +105,5 @@ export function wallLabels(times: readonly number[], distance: number): string[]
 
 export function xLabel(kind: XKind, value: number): string {
   if (kind === "milliseconds") return formatMilliseconds(Number(value.toPrecision(9)));
-  if (kind === "batch size") return formatCount(2 ** value);
   return kind === "relative" ? formatDuration(value) : formatCount(value);
 }

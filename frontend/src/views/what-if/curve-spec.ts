@@ -13,21 +13,16 @@ import { AXIS_INKS } from "../shared/frame";
 
 const COLOUR: Record<Scheme, string> = { light: "#2453b8", dark: "#7ba2f5" };
 const BAND = 0.22;
-/** Beside the curve, in doublings of the batch size. */
-const ROOM = 0.15;
 
 export const curveColour = (scheme: Scheme): string => COLOUR[scheme];
 
-/** The places of all batch sizes of the curve, with some room at both ends. */
-export const wholeRange = ({ curve }: WhatIf): Range => [
-  Math.log2(curve[0]?.batch_size ?? 1) - ROOM,
-  Math.log2(curve.at(-1)?.batch_size ?? 1) + ROOM,
-];
+/** All batch sizes of the curve, from 0. */
+export const wholeRange = ({ curve }: WhatIf): Range => [0, Math.max(curve.at(-1)?.batch_size ?? 1, 1) * 1.02];
 
 /** The batch size that was measured and its peak; null if either is unknown. */
-export function measuredPoint({ recorded: { batch_sizes, peak_bytes } }: WhatIf): { batchSize: number; peak: number } | null {
-  const batchSize = batch_sizes.at(-1);
-  return batchSize === undefined || peak_bytes === null ? null : { batchSize, peak: peak_bytes };
+export function measuredPoint({ recorded: { batch_sizes, peak_bytes } }: WhatIf): { x: number; y: number } | null {
+  const x = batch_sizes.at(-1);
+  return x === undefined || peak_bytes === null ? null : { x, y: peak_bytes };
 }
 
 /** The largest batch size that passes. */
@@ -35,25 +30,25 @@ export function largestMark({ largest_batch_size: largest, capacity_bytes: capac
   if (largest === null) return [];
   const room = capacity === null ? "" : ` in ${formatBytes(capacity)}`;
   const sentence = `${formatCount(largest)} is the largest batch size of which every simulated step passes${room}.`;
-  return [{ x: Math.log2(largest), step: largest, label: `largest: ${formatCount(largest)}`, sentence }];
+  return [{ x: largest, step: largest, label: `largest: ${formatCount(largest)}`, sentence }];
 }
 
 export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpec {
   const { curve, capacity_bytes: capacity, largest_batch_size: largest } = answer;
   const ink = INKS[scheme];
-  const x = Float64Array.from(curve, ({ batch_size }) => Math.log2(batch_size));
+  const x = Float64Array.from(curve, ({ batch_size }) => batch_size);
   const [low, peak, high] = (["low_bytes", "peak_bytes", "high_bytes"] as const).map((name) =>
     Float64Array.from(curve, (one) => one[name]),
   ) as [Float64Array, Float64Array, Float64Array];
   const measured = measuredPoint(answer);
   // The first point right of the range counts: the curve leads up to it.
-  const end = x.findIndex((place) => place >= range[1]);
+  const end = curve.findIndex(({ batch_size }) => batch_size >= range[1]);
   const seen = curve.slice(0, end < 0 ? undefined : end + 1);
-  const top = Math.max(measured?.peak ?? 0, ...seen.map(({ high_bytes }) => high_bytes));
+  const top = Math.max(measured?.y ?? 0, ...seen.map(({ high_bytes }) => high_bytes));
   const { max, capacityInside } = byteRange(top, capacity);
   return {
     x,
-    xKind: "batch size",
+    xKind: "step",
     range,
     yKind: "bytes",
     yMax: max,
@@ -61,11 +56,11 @@ export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpe
     inks: AXIS_INKS[scheme],
     painters: [
       bandPainter(x, low, high, COLOUR[scheme], BAND),
-      ...(largest === null ? [] : [ruleAcross(Math.log2(largest), ink.accent, [3, 3])]),
+      ...(largest === null ? [] : [ruleAcross(largest, ink.accent, [3, 3])]),
       ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity)]),
       linePainter(x, peak, COLOUR[scheme], 1.75),
       pointsPainter(x, peak, COLOUR[scheme]),
     ],
-    lanes: measured ? [diamondsPainter([{ x: Math.log2(measured.batchSize), y: measured.peak }], ink.line, ink.background)] : [],
+    lanes: measured && measured.x <= range[1] && measured.x >= range[0] ? [diamondsPainter([measured], ink.line, ink.background)] : [],
   };
 }

@@ -34,7 +34,7 @@ function Legend({ answer }: { answer: WhatIf }) {
       <LegendItem kind="fill range" colour={colour}>
         range
       </LegendItem>
-      {measured && <LegendItem kind="diamond measured">measured at batch size {formatCount(measured.batchSize)}</LegendItem>}
+      {measured && <LegendItem kind="diamond measured">measured at batch size {formatCount(measured.x)}</LegendItem>}
       {answer.capacity_bytes !== null && <LegendItem kind="capacity">capacity</LegendItem>}
       {!store.recordedOnly && <span class="hint">Click to set the batch size</span>}
     </p>

@@ -68,23 +68,23 @@ describe("the stacked bars", () => {
 });
 
 describe("the curve", () => {
-  it("has a place for every batch size, at its logarithm", () => {
+  it("has a place for every batch size, from 0", () => {
     const spec = curveSpec(answer, wholeRange(answer), "light");
-    expect([...spec.x].slice(0, 4)).toEqual([1, 2, 3, 4]);
-    expect(spec.range[0]).toBeLessThan(1);
-    expect(spec.range[1]).toBeGreaterThan(Math.log2(20));
+    expect([...spec.x]).toEqual([2, 4, 8, 16, 20]);
+    expect(spec.range).toEqual([0, 20 * 1.02]);
     expect(spec.yMax).toBeCloseTo(484 * 1.08 * MIB, 0);
   });
 
   it("fits its height to the zoom", () => {
-    expect(curveSpec(answer, [0.5, 1.9], "dark").yMax).toBeCloseTo(Math.max(114 * 1.08 * 1.08, 0) * MIB, 0);
+    expect(curveSpec(answer, [1, 5], "dark").yMax).toBeCloseTo(Math.max(204 * 1.08, 400 * 1.06) * MIB, 0);
   });
 
-  it("marks the measured point and the largest batch size", () => {
-    expect(measuredPoint(answer)).toEqual({ batchSize: 4, peak: 110 * MIB });
+  it("marks the measured point, where it is in sight, and the largest batch size", () => {
+    expect(measuredPoint(answer)).toEqual({ x: 4, y: 110 * MIB });
     expect(curveSpec(answer, wholeRange(answer), "light").lanes).toHaveLength(1);
+    expect(curveSpec(answer, [6, 20], "light").lanes).toHaveLength(0);
     expect(measuredPoint({ ...answer, recorded: { batch_sizes: [], steps: [], peak_bytes: 1 } })).toBeNull();
-    expect(largestMark(answer)).toMatchObject([{ x: 4, label: "largest: 16" }]);
+    expect(largestMark(answer)).toMatchObject([{ x: 16, label: "largest: 16" }]);
     expect(largestMark(answer)[0]?.sentence).toContain("in 400 MiB");
     expect(largestMark({ ...answer, largest_batch_size: null })).toEqual([]);
   });
