@@ -6,26 +6,14 @@ and the meaning that `re.search` gives it; look-around, back-references, possess
 
 import dataclasses
 import functools
-import re
-from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Literal
 
-MAX_INSTRUCTIONS = 600
+from tb_memplugin.prediction.pattern_syntax import UNLIMITED, Node, PatternError, Test, parse
+
+MAX_INSTRUCTIONS = 300
 """Most instructions of a compiled pattern: `x{1000}` has 1,000."""
-_UNLIMITED = -1
-
-_Test: TypeAlias = Callable[[str, int], bool]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Node:
-    """A part of a pattern: a test of a character or of a place, or other parts, repeated `least` to `most` times."""
-
-    kind: Literal["test", "assert", "sequence", "either", "repeat"]
-    test: _Test | None = None
-    parts: "tuple[_Node, ...]" = ()
-    least: int = 1
-    most: int = 1
+MAX_EMITTED = 10 * MAX_INSTRUCTIONS
+"""Most parts of a pattern, repetitions included."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,24 +21,8 @@ class _Instruction:
     """``split`` and ``jump`` go to `target`, ``split`` to the next instruction as well."""
 
     kind: Literal["test", "assert", "split", "jump", "found"]
-    test: _Test | None = None
+    test: Test | None = None
     target: int = 0
-
-
-_GROUP = re.compile(r"\((?:\?:|\?P<\w+>|(?!\?))")
-_ASSERTION = re.compile(r"[\^$]|\\[AZbB]")
-_LITERAL_BRACE = re.compile(r"\{(?!\d*,?\d*\})|\{\}")
-_QUANTIFIER = re.compile(r"([*+?]|\{(\d*)(,?)(\d*)\})\??(\+?)")
-_ATOM = re.compile(
-    r"\[\^?\]?(?:\\.|[^\]\\])*\]"  # a set
-    r"|\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|0[0-7]{0,2}|[^1-9A-Zbx0u]|[DSW])"
-    r"|[^\\()|*+?\[^$]",
-    re.DOTALL,
-)
-
-
-class PatternError(ValueError):
-    """A pattern is no regular expression, or uses what is not supported; the message says which."""
 
 
 class LayerPattern:
@@ -64,12 +36,9 @@ class LayerPattern:
     """
 
     def __init__(self, pattern: str) -> None:
-        try:
-            re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise PatternError(f"is not a regular expression ({error})") from None
         self._program: list[_Instruction] = []
-        self._emit(_Parser(pattern).parsed())
+        self._emitted = 0
+        self._emit(parse(pattern))
         self._add(_Instruction("found"))
         self._known: dict[str, bool] = {}
 
@@ -110,7 +79,7 @@ class LayerPattern:
 
     def _add(self, instruction: _Instruction) -> int:
         if len(self._program) >= MAX_INSTRUCTIONS:
-            raise PatternError("repeats too much: use smaller numbers in {}")
+            raise _too_much()
         self._program.append(instruction)
         return len(self._program) - 1
 
@@ -119,7 +88,11 @@ class LayerPattern:
         for at in places:
             self._program[at] = dataclasses.replace(self._program[at], target=len(self._program))
 
-    def _emit(self, node: _Node) -> None:
+    def _emit(self, node: Node) -> None:
+        # Empty groups have no instructions, however often they are repeated.
+        self._emitted += 1
+        if self._emitted > MAX_EMITTED:
+            raise _too_much()
         if node.kind == "sequence":
             for part in node.parts:
                 self._emit(part)
@@ -137,11 +110,11 @@ class LayerPattern:
         else:
             self._add(_Instruction(node.kind, node.test))
 
-    def _emit_repeat(self, node: _Node) -> None:
+    def _emit_repeat(self, node: Node) -> None:
         (part,) = node.parts
         for _ in range(node.least):
             self._emit(part)
-        if node.most == _UNLIMITED:
+        if node.most == UNLIMITED:
             split = self._add(_Instruction("split"))
             self._emit(part)
             self._add(_Instruction("jump", target=split))
@@ -154,94 +127,8 @@ class LayerPattern:
         self._end_here(*splits)
 
 
-class _Parser:
-    """Parses a pattern that `re` accepts."""
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-        self._at = 0
-
-    def parsed(self) -> _Node:
-        node = self._either()
-        if self._at < len(self._pattern):
-            raise self._unsupported()
-        return node
-
-    def _either(self) -> _Node:
-        branches = [self._sequence()]
-        while self._pattern.startswith("|", self._at):
-            self._at += 1
-            branches.append(self._sequence())
-        return branches[0] if len(branches) == 1 else _Node("either", parts=tuple(branches))
-
-    def _sequence(self) -> _Node:
-        parts = []
-        while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
-            parts.append(self._quantified(self._atom()))
-        return _Node("sequence", parts=tuple(parts))
-
-    def _take(self, wanted: "re.Pattern[str]") -> "re.Match[str] | None":
-        match = wanted.match(self._pattern, self._at)
-        if match is not None:
-            self._at = match.end()
-        return match
-
-    def _atom(self) -> _Node:
-        if self._take(_GROUP):
-            node = self._either()
-            if not self._pattern.startswith(")", self._at):
-                raise self._unsupported()
-            self._at += 1
-            return node
-        assertion = self._take(_ASSERTION)
-        if assertion is not None:
-            return _Node("assert", _ASSERTIONS[assertion[0]])
-        atom = self._take(_LITERAL_BRACE) if self._pattern.startswith("{", self._at) else self._take(_ATOM)
-        if atom is None:
-            raise self._unsupported()
-        if atom[0] == "{}":
-            self._at -= 1
-        return _Node("test", _one_of(re.compile(atom[0].replace("{}", "{"))))
-
-    def _quantified(self, node: _Node) -> _Node:
-        if _LITERAL_BRACE.match(self._pattern, self._at):
-            return node
-        quantifier = self._take(_QUANTIFIER)
-        if quantifier is None:
-            return node
-        if quantifier[5]:
-            raise self._unsupported()
-        least, most = {"*": (0, _UNLIMITED), "+": (1, _UNLIMITED), "?": (0, 1)}.get(quantifier[1], (-1, -1))
-        if least < 0:
-            least = int(quantifier[2] or 0)
-            most = int(quantifier[4]) if quantifier[4] else _UNLIMITED if quantifier[3] else least
-        return _Node("repeat", parts=(node,), least=least, most=most)
-
-    def _unsupported(self) -> PatternError:
-        rest = self._pattern[self._at : self._at + 12]
-        return PatternError(
-            f"uses something that is not supported here, at {rest!r}: use groups, sets and | * + ? {{}}"
-        )
-
-
-def _one_of(atom: "re.Pattern[str]") -> _Test:
-    """A test for one character; the atom of a pattern cannot backtrack."""
-    return lambda text, place: atom.fullmatch(text[place]) is not None
-
-
-def _is_boundary(text: str, place: int) -> bool:
-    sides = [0 <= at < len(text) and (text[at].isalnum() or text[at] == "_") for at in (place - 1, place)]
-    return sides[0] != sides[1]
-
-
-_ASSERTIONS: dict[str, _Test] = {
-    "^": lambda text, place: place == 0,
-    "\\A": lambda text, place: place == 0,
-    "$": lambda text, place: place == len(text) or text[place:] == "\n",
-    "\\Z": lambda text, place: place == len(text),
-    "\\b": _is_boundary,
-    "\\B": lambda text, place: not _is_boundary(text, place),
-}
+def _too_much() -> PatternError:
+    return PatternError("repeats too much: use smaller numbers in {}")
 
 
 @functools.lru_cache(maxsize=32)

@@ -21,7 +21,8 @@ from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
 from tb_memplugin.prediction.history import FailedRequest, History, Outcome, StepPeak
-from tb_memplugin.prediction.patterns import PatternError, layer_pattern
+from tb_memplugin.prediction.pattern_syntax import PatternError
+from tb_memplugin.prediction.patterns import layer_pattern
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
 from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep, empty_map
 

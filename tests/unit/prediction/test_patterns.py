@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tb_memplugin.prediction.patterns import LayerPattern, PatternError
+from tb_memplugin.prediction.pattern_syntax import PatternError
+from tb_memplugin.prediction.patterns import LayerPattern
 
 PATHS = (
     "",
@@ -57,6 +58,8 @@ PATTERNS = (
     "a.b",
     ".*.*.*/",
     "x\\]y\\-",
+    "(" * 99 + "a" + ")" * 99,
+    "(){50}a",
 )
 
 
@@ -105,6 +108,11 @@ def test_no_pattern_takes_long(pattern: str) -> None:
         ("(?<!a)b", "not supported"),
         ("x{1000}", "repeats too much"),
         ("((x{99}){99}){99}", "repeats too much"),
+        ("(){4000000000}", "repeats too much"),
+        ("((((){600}){600}){600}){600}", "repeats too much"),
+        ("(){0,4000000000}", "repeats too much"),
+        ("x{99999999999}", "is not a regular expression"),
+        ("(" * 100 + ")" * 99, "is not a regular expression"),
     ],
 )
 def test_other_patterns_are_refused(pattern: str, sentence: str) -> None:
