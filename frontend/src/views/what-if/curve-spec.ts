@@ -42,9 +42,11 @@ export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpe
   ) as [Float64Array, Float64Array, Float64Array];
   const measured = measuredPoint(answer);
   // The first point right of the range counts: the curve leads up to it.
-  const end = curve.findIndex(({ batch_size }) => batch_size >= range[1]);
-  const seen = curve.slice(0, end < 0 ? undefined : end + 1);
+  const beyond = curve.findIndex(({ batch_size }) => batch_size >= range[1]);
+  const seen = curve.slice(0, beyond < 0 ? undefined : beyond + 1);
   const top = Math.max(measured?.y ?? 0, ...seen.map(({ high_bytes }) => high_bytes));
+  // The label stands away from where the curve meets the line.
+  const end = largest !== null && 2 * largest > range[0] + range[1] ? "left" : "right";
   const { max, capacityInside } = byteRange(top, capacity);
   return {
     x,
@@ -57,7 +59,7 @@ export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpe
     painters: [
       bandPainter(x, low, high, COLOUR[scheme], BAND),
       ...(largest === null ? [] : [ruleAcross(largest, ink.accent, [3, 3])]),
-      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity)]),
+      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity, end)]),
       linePainter(x, peak, COLOUR[scheme], 1.75),
       pointsPainter(x, peak, COLOUR[scheme]),
     ],
