@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.analysis.what_if import RunPredictor, describe_what_if
+from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
 from tb_memplugin.commands.import_files import import_files
 from tb_memplugin.commands.inspect_table import clean, format_run
 from tb_memplugin.commands.loading import load
-from tb_memplugin.commands.what_if import checked_conditions, device_of, format_what_if
+from tb_memplugin.commands.what_if import format_what_if
 from tb_memplugin.errors import MemoryPluginError, NotFoundError, RequestError
 from tb_memplugin.model import PHASES, Run
 from tb_memplugin.model.units import format_bytes

@@ -91,8 +91,12 @@ class RunPredictor:
             measured_peak_bytes=self._measured_bytes,
         )
 
-    def curve(self, conditions: Conditions, largest: int | None) -> list[CurvePoint]:
-        """Predicted peaks over batch sizes: from an eighth of the recorded one to beyond the largest that passes."""
+    def curve(self, answer: WhatIf) -> list[CurvePoint]:
+        """Predicted peaks over batch sizes: from an eighth of the recorded one to beyond the largest that passes.
+
+        At the answer's own batch size they are the answer's. Each of the others comes from one simulation only.
+        """
+        conditions, largest, known = answer.conditions, answer.largest_batch_size, answer.prediction
         recorded = self._predictor.batch_size
         if recorded is None:
             return []
@@ -102,7 +106,7 @@ class RunPredictor:
         sizes |= {size for size in (conditions.batch_size, largest) if size}
         points = []
         for size in sorted(sizes):
-            found = self._predictor.range_at(size, conditions)
+            found = self._predictor.range_at(size, conditions) if size != known.batch_size else _range(known)
             if found is not None:
                 points.append(CurvePoint(size, found[1], found[0], found[2]))
         return points
@@ -143,6 +147,12 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
 def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, int]]:
     """The points of a curve as JSON objects."""
     return [dataclasses.asdict(point) for point in points]
+
+
+def _range(prediction: Prediction) -> tuple[int, int, int] | None:
+    """(low, typical, high) peak of a prediction, None if unknown."""
+    low, peak, high = prediction.low_bytes, prediction.peak_bytes, prediction.high_bytes
+    return None if low is None or peak is None or high is None else (low, peak, high)
 
 
 def _measured_peak(run: Run, device: str, steps: tuple[StepRequests, ...]) -> int | None:

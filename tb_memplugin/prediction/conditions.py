@@ -1,10 +1,10 @@
 """The conditions of a prediction. Pure."""
 
 import dataclasses
-import re
 from collections.abc import Sequence
 
 from tb_memplugin.model import Layer
+from tb_memplugin.prediction.patterns import layer_pattern
 
 SLOTS = {
     "sgd": 0,
@@ -53,7 +53,7 @@ def matching(layers: Sequence[Layer], pattern: str) -> list[Layer]:
     """The layers with weights whose path matches a regular expression anywhere.
 
     Raises:
-        re.error: The pattern is no regular expression.
+        PatternError: The pattern is no supported regular expression.
     """
-    wanted = re.compile(pattern)
-    return [layer for layer in layers if layer.parameters and wanted.search(layer.path)]
+    wanted = layer_pattern(pattern)
+    return [layer for layer in layers if layer.parameters and wanted.found_in(layer.path)]

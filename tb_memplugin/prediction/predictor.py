@@ -8,7 +8,6 @@ are not known exactly.
 import collections
 import dataclasses
 import math
-import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -23,6 +22,8 @@ from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
 from tb_memplugin.prediction.history import FailedRequest, History, Outcome, StepPeak
+from tb_memplugin.prediction.pattern_syntax import PatternError
+from tb_memplugin.prediction.patterns import layer_pattern
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
 from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep, empty_map, peak_in_one_piece
 
@@ -466,7 +467,7 @@ def pattern_error(conditions: Conditions) -> str | None:
     for name in ("freeze", "unfreeze"):
         pattern = getattr(conditions, name)
         try:
-            re.compile(pattern or "")
-        except re.error as error:
-            return f"{name} is not a regular expression ({error}). Received: {pattern!r:.80}"
+            layer_pattern(pattern or "")
+        except PatternError as error:
+            return f"{name} {error}. Received: {pattern!r:.80}"
     return None

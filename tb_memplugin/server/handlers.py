@@ -24,6 +24,7 @@ from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.lookup import at_step, some
 from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.server.timeline_handlers import TimelineHandlers
+from tb_memplugin.server.what_if_handlers import WhatIfHandlers
 from tb_memplugin.version import __version__
 
 
@@ -56,6 +57,7 @@ class Handlers:
     def __init__(self, reader: Reader) -> None:
         self.allocator = AllocatorHandlers(reader)
         self.timelines = TimelineHandlers(reader)
+        self.questions = WhatIfHandlers(reader)
         self._reader = reader
         self._lock = threading.Lock()
         self._facts: dict[str, tuple[str, dict[str, Any]]] = {}

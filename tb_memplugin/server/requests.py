@@ -10,6 +10,8 @@ MAX_TEXT_CHARACTERS = 4096
 """Longest accepted name of a run or a device."""
 MAX_STEP = 2**53 - 1
 """Largest accepted step: the largest integer that JavaScript represents exactly."""
+MAX_BATCH_SIZE = 1 << 24
+"""Largest accepted batch size."""
 DEFAULT_POINTS = 1500
 MIN_POINTS = 10
 MAX_POINTS = 10_000
@@ -106,6 +108,15 @@ def points(values: Mapping[str, str]) -> int:
     if "points" not in values:
         return DEFAULT_POINTS
     return _integer("points", values["points"], MIN_POINTS, MAX_POINTS)
+
+
+def batch_size(values: Mapping[str, str]) -> int | None:
+    """An optional batch size, None if not given.
+
+    Raises:
+        RequestError: It is not an integer from 1 to `MAX_BATCH_SIZE`.
+    """
+    return _integer("batch_size", values["batch_size"], 1, MAX_BATCH_SIZE) if "batch_size" in values else None
 
 
 def phase(values: Mapping[str, str]) -> Phase:

@@ -196,5 +196,11 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
             requests.optional_step(values, "step"),
         ),
     ),
+    "what_if": (
+        ("run", "device", "batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"),
+        lambda handlers, source, values: handlers.questions.what_if(
+            source, requests.text(values, "run"), requests.optional_text(values, "device"), values
+        ),
+    ),
 }
 """Route to accepted parameters and handler."""

@@ -298,6 +298,10 @@ def write_all(logdir: pathlib.Path) -> None:
     import sample_allocator as allocator  # these build on this module
     import sample_timelines as inside
 
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+    import requests_cases
+
+    requests_cases.write_run(logdir / "requests")
     write_run(
         logdir / "all_trainable",
         ALL_TRAINABLE,

@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
 
-VIEWS = ("overview", "layers", "layer", "frozen", "step", "fragmentation", "oom", "compare")
+VIEWS = ("overview", "layers", "layer", "frozen", "step", "fragmentation", "oom", "what-if", "compare")
 SIZES = {"wide": {"width": 1440, "height": 900}, "narrow": {"width": 820, "height": 1180}}
 
 

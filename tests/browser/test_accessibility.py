@@ -27,6 +27,8 @@ PLACES = {
     "fragmentation": {"step": 3},
     "oom": {"run": "died_fragmentation"},
     "no failure": {"view": "oom"},
+    "what-if": {"run": "requests", "batch_size": 64},
+    "no requests": {"view": "what-if"},
     "compare": {"other": "all_trainable"},
     "activations": {"run": "activations_only"},
 }

@@ -138,6 +138,7 @@ PICTURES = {
     "step": {"PNG", "SVG"},
     "fragmentation": {"PNG"},
     "oom": {"PNG", "SVG"},
+    "what-if": {"PNG", "SVG"},
     "compare": {"PNG", "SVG"},
     "layer": {"PNG"},
     "activations": {"PNG"},
@@ -146,7 +147,7 @@ PICTURES = {
 
 @pytest.mark.parametrize("view", PICTURES)
 def test_every_view_can_be_saved(page: Page, address: str, view: str) -> None:
-    run = {"oom": "died_capacity", "activations": "activations_only"}.get(view, "frozen")
+    run = {"oom": "died_capacity", "activations": "activations_only", "what-if": "requests"}.get(view, "frozen")
     place = urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"})
     frame = harness.open_tab(page, address, place)
     lines = download(page, frame, "CSV").read_text().splitlines()

@@ -17,6 +17,7 @@ VIEWS = {
     "step": "frozen",
     "fragmentation": "frozen",
     "oom": "died_fragmentation",
+    "what-if": "requests",
     "compare": "frozen",
     "activations": "activations_only",
 }

@@ -14,7 +14,7 @@ from playwright.sync_api import FrameLocator, Page, expect
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.events.sample_records import take_samples
 
-VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "oom", "compare", "layer", "activations")
+VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "oom", "what-if", "compare", "layer", "activations")
 
 
 def step_shown(frame: FrameLocator) -> int:
@@ -43,7 +43,7 @@ def test_dark_mode_follows_tensorboard(page: Page, address: str) -> None:
 @pytest.mark.parametrize("width", [600, 820, 900, 1440, 2560])
 def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
-    runs = {"activations": "activations_only", "oom": "died_fragmentation"}
+    runs = {"activations": "activations_only", "oom": "died_fragmentation", "what-if": "requests"}
     places = [(view, runs.get(view, "frozen")) for view in VIEWS]
     hostile = [(view, sample_runs.HOSTILE_RUN) for view in ("overview", "frozen", "step", "compare")]
     for view, run in [*places, *hostile]:

@@ -75,9 +75,11 @@ def boxes(frame: FrameLocator) -> Any:
     return frame.locator("body").evaluate(BOXES)
 
 
-@pytest.mark.parametrize("view", ["overview", "layers", "frozen", "step", "fragmentation", "layer", "compare", "oom"])
+@pytest.mark.parametrize(
+    "view", ["overview", "layers", "frozen", "step", "fragmentation", "layer", "compare", "oom", "what-if"]
+)
 def test_reload_moves_nothing(page: Page, address: str, view: str) -> None:
-    run = "died_capacity" if view == "oom" else "frozen"
+    run = {"oom": "died_capacity", "what-if": "requests"}.get(view, "frozen")
     frame = harness.open_tab(page, address, urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"}))
     before = boxes(frame)
     assert len(before) > 5
@@ -98,10 +100,10 @@ def test_reload_moves_nothing(page: Page, address: str, view: str) -> None:
 
 
 @pytest.mark.parametrize("width", [1440, 1120])
-@pytest.mark.parametrize("view", ["overview", "frozen", "layer", "step", "fragmentation", "oom"])
+@pytest.mark.parametrize("view", ["overview", "frozen", "layer", "step", "fragmentation", "oom", "what-if"])
 def test_the_pointer_moves_nothing_in_any_font(page: Page, address: str, view: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 2400})
-    run = "died_fragmentation" if view == "oom" else "frozen"
+    run = {"oom": "died_fragmentation", "what-if": "requests"}.get(view, "frozen")
     frame = harness.open_tab(page, address, urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"}))
     frame.locator("body").evaluate(WIDE_LETTERS)
     harness.idle(frame)

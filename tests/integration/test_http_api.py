@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import requests_cases
 from reading_cases import DEVICE, MEASURED, MIB, make_activations, make_samples, make_snapshot, write_small_run
 from tensorboard.backend import application
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
@@ -55,6 +56,7 @@ REQUESTS = {
     "map": f"map?run=frozen&device={DEVICE}&step=3",
     "oom": "oom?run=frozen",
     "device_memory": f"device_memory?run=frozen&device={DEVICE}",
+    "what_if": "what_if?run=requests&batch_size=64",
 }
 
 
@@ -75,6 +77,7 @@ def client_over(provider: Any) -> Client:
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("runs")
     write_small_run(directory / "frozen", allocator=True)
+    requests_cases.write_run(directory / "requests")
     return directory
 
 
@@ -146,6 +149,7 @@ DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "map": lambda handlers, source: handlers.allocator.map(source, "frozen", Place(None, DEVICE, 3)),
     "oom": lambda handlers, source: handlers.allocator.oom(source, "frozen"),
     "device_memory": lambda handlers, source: handlers.allocator.device_memory(source, "frozen", DEVICE, None),
+    "what_if": lambda handlers, source: handlers.questions.what_if(source, "requests", None, {"batch_size": "64"}),
 }
 
 
@@ -164,7 +168,7 @@ def test_event_files_read_directly_give_the_same_answers(client: Client, logdir:
 
 def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) -> None:
     described = describe_run(tb_memplugin.load(logdir)["frozen"])
-    (run,) = answer(client, "runs")["runs"]
+    run = answer(client, "runs")["runs"][0]
     assert [run[name] for name in ("sessions", "steps", "first_step", "last_step")] == [
         described[name] for name in ("sessions", "steps", "first_step", "last_step")
     ]
@@ -392,6 +396,24 @@ BAD = [
         ],
     ),
     (
+        "what_if",
+        [
+            "",
+            "run=requests&device=",
+            "run=requests&batch_size=",
+            "run=requests&batch_size=4.5",
+            "run=requests&batch_size=4&batch_size=4",
+            "run=requests&capacity=",
+            "run=requests&capacity=-1",
+            "run=requests&freeze=(",
+            f"run=requests&freeze={'(a*)' * 60}",
+            "run=requests&unfreeze=(?%3Da)b",
+            "run=requests&optimizer=none",
+            "run=requests&precision=float8",
+            "run=requests&step=3",
+        ],
+    ),
+    (
         "ledger_totals",
         [
             "",
@@ -434,6 +456,8 @@ def test_a_wrong_parameter_is_a_400_with_a_sentence(client: Client, route: str, 
         "ledger_totals?run=frozen&device=GPU:9",
         f"ledger_totals?run=frozen&device={DEVICE}&session=none",
         "activations?run=..%2F..%2Fetc",
+        "what_if?run=no",
+        "what_if?run=requests&device=GPU:9",
         "static/no.js",
         "static/../plugin.py",
         "static/%2e%2e/plugin.py",

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+import requests_cases
 from reading_cases import make_activations, write_small_run
 from tensorboard.backend.event_processing import data_provider
 from test_http_api import BASE, client_over, multiplexer
@@ -49,6 +50,7 @@ def read_report(file: pathlib.Path) -> dict[str, Any]:
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("runs")
     write_small_run(directory / "frozen", allocator=True)
+    requests_cases.write_run(directory / "requests")
     for attempt in (0, 3600):
         write_small_run(directory / HOSTILE, start=1_790_000_000.0 + attempt)
     write_small_run(directory / "two", worker="worker_0")
@@ -69,7 +71,7 @@ def report(logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> di
     """The data of a report that the command line wrote."""
     file = tmp_path_factory.mktemp("report") / "memory.html"
     command = [sys.executable, "-m", "tb_memplugin", "report", str(logdir), "-o", str(file)]
-    for run in ("frozen", HOSTILE, "two", "activations"):
+    for run in ("frozen", HOSTILE, "two", "activations", "requests"):
         command += ["--run", run]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     return read_report(file)
@@ -90,8 +92,10 @@ def test_every_answer_is_the_routes_own(report: dict[str, Any], client: Client) 
         routes.add(answer["route"])
     assert routes == {
         *("runs", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
-        *("timelines", "timeline", "maps", "map", "oom", "device_memory"),
+        *("timelines", "timeline", "maps", "map", "oom", "device_memory", "what_if"),
     }
+    predicted = [answer["parameters"] for answer in report["answers"] if answer["route"] == "what_if"]
+    assert {"run": "requests", "device": "CPU:0"} in predicted and all(len(place) == 2 for place in predicted)
 
 
 def without_version(data: bytes) -> list[dict[str, Any]]:

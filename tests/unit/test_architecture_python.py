@@ -66,8 +66,8 @@ ROOMS: dict[str, set[str]] = {
     "summary": {"errors", "events", "model", "recorder"},
     # Reading: the reader knows no analysis, the analysis knows no files.
     "reader": {"errors", "events", "model"},
-    "analysis": {"model", "prediction"},
-    "server": {"allocator", "analysis", "errors", "model", "reader", "version"},
+    "analysis": {"errors", "model", "prediction"},
+    "server": {"allocator", "analysis", "errors", "model", "prediction", "reader", "version"},
     "plugin": {"events", "server"},
     "plugin_loader": {"plugin"},
     # A file in place of the server: its routes, asked for the directory's own files.
@@ -80,7 +80,6 @@ ROOMS: dict[str, set[str]] = {
         "importers.allocator",
         "importers.profile",
         "model",
-        "prediction",
         "reader",
     },
     # Records, loads what it recorded and predicts from it, so it comes after these.

@@ -2,6 +2,7 @@ import { gzipSync } from "node:zlib";
 
 import { describe, expect, it } from "vitest";
 
+import { AS_RECORDED } from "../model/conditions";
 import { embeddedSource } from "./embedded";
 
 type Given = Record<string, string>;
@@ -44,6 +45,32 @@ describe("a saved report", () => {
     expect((await source.layers("a", null, never)).step).toBe(20);
     const later = embeddedSource(reportOf([answer("layers", { run: "a", step: "5" }, table(5))]));
     expect((await later.layers("a", 1, never)).step).toBe(5);
+  });
+
+  it("answers what-if questions for the recorded conditions only", async () => {
+    const recorded = {
+      run: "a",
+      device: "CPU:0",
+      batch_size: 4,
+      capacity_bytes: null,
+      peak_bytes: null,
+      low_bytes: null,
+      high_bytes: null,
+      fits: null,
+      fails_at: null,
+      largest_batch_size: null,
+      method: "unknown",
+      reproduced: { addresses: 0, of: 0 },
+      assumptions: ["Unknown."],
+      recorded: { batch_sizes: [], steps: [], peak_bytes: null },
+      ledger: [],
+      curve: [],
+      measured: null,
+    };
+    const source = embeddedSource(reportOf([answer("what_if", { run: "a", device: "CPU:0" }, recorded)]));
+    expect(source.recordedOnly).toBe(true);
+    expect(await source.whatIf("a", "CPU:0", { ...AS_RECORDED, batch_size: "64" }, never)).toEqual(recorded);
+    await expect(source.whatIf("b", "CPU:0", AS_RECORDED, never)).rejects.toThrow("Not in this report");
   });
 
   it("says why something is not in it", async () => {

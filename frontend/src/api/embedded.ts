@@ -8,6 +8,7 @@ import { parsePool } from "./pool-answer";
 import { totalsOf, type LedgerTotals } from "../model/ledger-totals";
 import type { Source, TotalsQuery } from "./source";
 import { parseTimeline, parseTimelines } from "./timeline-answers";
+import { parseWhatIf } from "./what-if-answer";
 
 /** Id of the element with the answers. */
 export const REPORT_ID = "tb-memplugin-report";
@@ -139,6 +140,7 @@ export function embeddedSource(content: string): Source {
   const answers = new Answers(stored);
   return {
     absent: stored.absent,
+    recordedOnly: true,
     runs: async () => parseRuns(await json(answers.exact("runs", {}))),
     // A zoom has no answer of its own: it shows a part of the whole range's.
     overview: async ({ run, device, phase, session }) => parseOverview(await answers.exact("overview", { run, device, phase, session })),
@@ -154,6 +156,7 @@ export function embeddedSource(content: string): Source {
     map: async (run, place) => parseMap(await answers.exact("map", { run, ...place })),
     ooms: async (run) => parseOoms(await json(answers.exact("oom", { run }))),
     deviceMemory: async (run, device, step) => parseDeviceMemory(await json(answers.at("device_memory", { run, device }, step))),
+    whatIf: async (run, device) => parseWhatIf(await json(answers.exact("what_if", { run, device }))),
     hostRuns: () => Promise.resolve([]),
   };
 }

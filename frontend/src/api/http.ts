@@ -2,10 +2,12 @@
 
 import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { list, text } from "./check";
+import { changedConditions } from "../model/conditions";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { parsePool } from "./pool-answer";
 import type { OverviewQuery, Source } from "./source";
 import { parseTimeline, parseTimelines } from "./timeline-answers";
+import { parseWhatIf } from "./what-if-answer";
 
 /** An error with the server's own sentence. */
 export class Refused extends Error {
@@ -70,5 +72,7 @@ export const httpSource: Source = {
   map: async (run, place, signal) => parseMap(await binary("./map", { run, ...place }, signal)),
   ooms: async (run, signal) => parseOoms(await json("./oom", { run }, signal)),
   deviceMemory: async (run, device, step, signal) => parseDeviceMemory(await json("./device_memory", { run, device, step }, signal)),
+  whatIf: async (run, device, conditions, signal) =>
+    parseWhatIf(await json("./what_if", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal)),
   hostRuns: async (signal) => list(text)(await json("../../runs", {}, signal), "runs"),
 };

@@ -1,6 +1,7 @@
 /** Where the page gets its data. The server is one source; a saved report can be another. */
 
 import type { Activations } from "../model/activations";
+import type { Conditions } from "../model/conditions";
 import type { MemoryMap, MapRef, Place } from "../model/memory-map";
 import type { DeviceMemory } from "../model/device-memory";
 import type { LayersAnswer } from "../model/layers";
@@ -11,6 +12,7 @@ import type { PoolSteps } from "../model/pool";
 import type { Phase, RunsAnswer } from "../model/run";
 import type { Snapshot, SnapshotSummary } from "../model/snapshot";
 import type { Timeline, TimelineRef } from "../model/timeline";
+import type { WhatIf } from "../model/what-if";
 
 export interface OverviewQuery {
   run: string;
@@ -35,6 +37,8 @@ export interface TotalsQuery {
 export interface Source {
   /** Sentences on data that a saved report does not contain; a server has none. */
   absent?: readonly string[];
+  /** Whether it answers what-if questions for the recorded conditions only, as a saved report does. */
+  recordedOnly?: boolean;
   runs(signal: AbortSignal): Promise<RunsAnswer>;
   overview(query: OverviewQuery, signal: AbortSignal): Promise<Overview>;
   pool(query: OverviewQuery, signal: AbortSignal): Promise<PoolSteps>;
@@ -50,6 +54,7 @@ export interface Source {
   map(run: string, place: Place, signal: AbortSignal): Promise<MemoryMap>;
   ooms(run: string, signal: AbortSignal): Promise<Oom[]>;
   deviceMemory(run: string, device: string, step: number | null, signal: AbortSignal): Promise<DeviceMemory>;
+  whatIf(run: string, device: string, conditions: Conditions, signal: AbortSignal): Promise<WhatIf>;
   /** TensorBoard's own list of runs, in the order that gives them their colours. */
   hostRuns(signal: AbortSignal): Promise<string[]>;
 }

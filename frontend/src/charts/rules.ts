@@ -5,14 +5,14 @@ import type { Painter } from "./paint";
 
 export const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
 
-/** A dashed line across the plot with its label at the right end; an arrow at the top if it is above the range. */
-export function capacityPainter(value: number, label: string, inside: boolean, colour: string): Painter {
+/** A dashed line across the plot with its label at one end; an arrow at the top if it is above the range. */
+export function capacityPainter(value: number, label: string, inside: boolean, colour: string, end: "left" | "right" = "right"): Painter {
   return (context, scale) => {
     context.save();
     context.font = `${11 * scale.ratio}px ${FONT}`;
     context.fillStyle = colour;
-    context.textAlign = "right";
-    const right = scale.left + scale.width - 6 * scale.ratio;
+    context.textAlign = end;
+    const place = end === "left" ? scale.left + 6 * scale.ratio : scale.left + scale.width - 6 * scale.ratio;
     if (inside) {
       const y = Math.round(scale.y(value)) + 0.5;
       context.strokeStyle = colour;
@@ -23,10 +23,10 @@ export function capacityPainter(value: number, label: string, inside: boolean, c
       context.lineTo(scale.left + scale.width, y);
       context.stroke();
       context.textBaseline = "top";
-      context.fillText(label, right, y + 4 * scale.ratio);
+      context.fillText(label, place, y + 4 * scale.ratio);
     } else {
       context.textBaseline = "top";
-      context.fillText(`↑ ${label}`, right, scale.top + 4 * scale.ratio);
+      context.fillText(`↑ ${label}`, place, scale.top + 4 * scale.ratio);
     }
     context.restore();
   };

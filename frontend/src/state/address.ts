@@ -2,10 +2,22 @@
 
 import { COLOURINGS, type Colouring } from "../model/memory-map";
 import { CATEGORIES, type Category } from "../model/categories";
+import { AS_RECORDED, CONDITIONS, changedConditions, type ConditionName, type Conditions } from "../model/conditions";
 import { GROUPINGS, SORT_KEYS, type Grouping, type SortKey } from "../model/layer-figures";
 import { PHASES, type Phase } from "../model/run";
 
-export const VIEWS = ["overview", "layers", "frozen", "step", "fragmentation", "oom", "compare", "activations", "layer"] as const;
+export const VIEWS = [
+  "overview",
+  "layers",
+  "frozen",
+  "step",
+  "fragmentation",
+  "oom",
+  "what-if",
+  "compare",
+  "activations",
+  "layer",
+] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 export const AXES = ["step", "relative", "wall"] as const;
@@ -64,6 +76,8 @@ export interface Choices {
   mapZooms: readonly (readonly [number, number])[];
   /** Size tested in "would it fit"; null: just larger than the largest free chunk. */
   fitMib: number | null;
+  /** The conditions of the what-if question. */
+  conditions: Conditions;
 }
 
 export const DEFAULTS: Choices = {
@@ -94,6 +108,7 @@ export const DEFAULTS: Choices = {
   colouring: "category",
   mapZooms: [],
   fitMib: null,
+  conditions: AS_RECORDED,
 };
 
 export function encode(choices: Choices): string {
@@ -122,6 +137,7 @@ export function encode(choices: Choices): string {
   if (choices.otherStep !== null) out.set("other_step", String(choices.otherStep));
   encodeLayers(choices, out);
   encodeMap(choices, out);
+  for (const [name, value] of changedConditions(choices.conditions)) out.set(name, value);
   if (choices.exact) out.set("exact", "1");
   if (choices.all) out.set("all", "1");
   return out.toString();
@@ -190,6 +206,7 @@ export function decode(text: string): Choices {
       return found && found[1] > found[0] ? [found] : [];
     }),
     fitMib: size(given.get("fit")),
+    conditions: Object.fromEntries(CONDITIONS.map((name) => [name, given.get(name) ?? ""])) as Record<ConditionName, string>,
   };
 }
 

@@ -3,6 +3,7 @@
 import type { Source } from "../api/source";
 import { limiter } from "../lib/limit";
 import type { Activations } from "../model/activations";
+import type { Conditions } from "../model/conditions";
 import type { MemoryMap, MapRef, Place } from "../model/memory-map";
 import type { DeviceMemory } from "../model/device-memory";
 import type { LayersAnswer } from "../model/layers";
@@ -13,6 +14,7 @@ import type { PoolSteps } from "../model/pool";
 import type { Phase, RunInfo } from "../model/run";
 import type { Snapshot, SnapshotSummary } from "../model/snapshot";
 import type { Timeline, TimelineRef } from "../model/timeline";
+import type { WhatIf } from "../model/what-if";
 import { Resource, type Loaded } from "./resource";
 
 const AT_ONCE = 4;
@@ -33,6 +35,8 @@ export function createFetched() {
     maps: new Resource<MemoryMap>(queue),
     ooms: new Resource<Oom[]>(queue),
     deviceMemories: new Resource<DeviceMemory>(queue),
+    // These answers may take seconds: the others do not wait for them.
+    whatIfs: new Resource<WhatIf>(limiter(AT_ONCE)),
   };
 }
 
@@ -42,6 +46,9 @@ const key = (...parts: unknown[]): string => JSON.stringify(parts);
 
 /** Version of a traced step's records: they never change, but a restarted training may record the step again. */
 const stable = (run: RunInfo): string => String(run.sessions);
+
+/** Version of the run's traced steps together. */
+const traced = (run: RunInfo): string => JSON.stringify([run.sessions, run.ooms, run.devices.map(({ snapshots }) => snapshots)]);
 
 /** Functions that read and fetch each record of a run and a device. */
 export function createRecords(source: Source, fetched: Fetched) {
@@ -76,6 +83,13 @@ export function createRecords(source: Source, fetched: Fetched) {
       fetched.deviceMemories.read(key(run.run, device, step)),
     wantDeviceMemoryIn: (run: RunInfo, device: string, step: number | null): void =>
       fetched.deviceMemories.want(key(run.run, device, step), run.version, (abort) => source.deviceMemory(run.run, device, step, abort)),
+    whatIfIn: (run: RunInfo, device: string, conditions: Conditions): Loaded<WhatIf> =>
+      fetched.whatIfs.read(key(run.run, device, conditions)),
+    wantWhatIfIn: (run: RunInfo, device: string, conditions: Conditions): void => {
+      const wanted = key(run.run, device, conditions);
+      fetched.whatIfs.only(wanted);
+      fetched.whatIfs.want(wanted, traced(run), (abort) => source.whatIf(run.run, device, conditions, abort));
+    },
   };
 }
 

@@ -36,6 +36,17 @@ export function writeAddress(text: string): void {
   attempt(() => window.history.replaceState(null, "", `${window.location.pathname}${window.location.search}#${text}`));
 }
 
+/** Writes an address so that the browser's Back button returns to the one before it. */
+export function writeNextAddress(leaving: string, text: string): void {
+  // An empty text would be read as another tab's address.
+  writeAddress(leaving);
+  attempt(() => {
+    const { history, location } = storage() ? window.parent : window;
+    history.pushState(history.state, "", location.href);
+  });
+  writeAddress(text);
+}
+
 /** Calls `listener` when the address changes from outside, as by the back button or a pasted link. */
 export function onAddress(listener: () => void): void {
   attempt(() => storage()?.addHashListener?.(listener));

@@ -54,6 +54,23 @@ describe("Resource", () => {
     expect(resource.read("k").value).toBe(2);
   });
 
+  it("stops fetching what nobody waits for any more, and fetches it again when wanted", async () => {
+    const resource = new Resource<number>(direct);
+    const aborted: boolean[] = [];
+    const load = vi.fn((signal: AbortSignal) => {
+      signal.addEventListener("abort", () => aborted.push(true));
+      return new Promise<number>(() => undefined);
+    });
+    resource.want("slow", "v1", load);
+    resource.want("done", "v1", () => Promise.resolve(1));
+    await settled();
+    resource.only("next");
+    expect([aborted.length, resource.read("slow").loading, resource.read("done").value]).toEqual([1, false, 1]);
+    resource.want("slow", "v1", () => Promise.resolve(2));
+    await settled();
+    expect(resource.read("slow").value).toBe(2);
+  });
+
   it("drops an answer that a newer question overtook", async () => {
     const resource = new Resource<number>(direct);
     let answer: (value: number) => void = () => undefined;

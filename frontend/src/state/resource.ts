@@ -54,6 +54,16 @@ export class Resource<T> {
     }
   }
 
+  /** Stops fetching all but the given key: nobody waits for the other answers any more. */
+  only(key: string): void {
+    for (const [other, entry] of this.entries) {
+      if (other === key || !entry.state.peek().loading) continue;
+      entry.abort?.abort();
+      entry.version = "";
+      entry.state.value = { ...entry.state.peek(), loading: false };
+    }
+  }
+
   /** While held, new values of keys that have one wait, so that nothing moves under the pointer. */
   hold(holding: boolean): void {
     this.holding = holding;

@@ -54,6 +54,14 @@ describe("address", () => {
       [140125745934336, 140125745934592],
     ],
     fitMib: 12.5,
+    conditions: {
+      batch_size: "64",
+      capacity: "24 GiB",
+      freeze: "block[45]&x=1",
+      unfreeze: "a|b+",
+      optimizer: "sgd",
+      precision: "mixed_float16",
+    },
   };
 
   it("comes back as it was", () => {

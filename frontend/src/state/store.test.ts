@@ -108,6 +108,36 @@ describe("the store", () => {
     expect(store.answer.value.error).toBeNull();
   });
 
+  it("lets Back undo a change of the view or of conditions, and nothing else", async () => {
+    const { source } = sourceOf([run("a", 1)]);
+    const store = createStore(source);
+    const left: string[] = [];
+    const push = vi.spyOn(window.history, "pushState").mockImplementation((_, __, url) => void left.push(String(url).replace(/.*#/, "")));
+    store.choose({ step: 7 });
+    store.choose({ view: "what-if" });
+    store.choose({ step: 8 });
+    store.choose({ conditions: { ...DEFAULTS.conditions, batch_size: "64" } });
+    push.mockRestore();
+    expect(left).toEqual(["step=7", "view=what-if&step=8"]);
+    expect(window.location.hash).toBe("#view=what-if&step=8&batch_size=64");
+    window.history.replaceState(null, "", "#view=what-if&step=8");
+    store.follow();
+    expect(store.choices.value.conditions).toEqual(DEFAULTS.conditions);
+    expect(window.location.hash).toBe("#view=what-if&step=8");
+  });
+
+  it("can be left for the first address by Back", () => {
+    const { source } = sourceOf([run("a", 1)]);
+    const store = createStore(source);
+    const push = vi.spyOn(window.history, "pushState");
+    store.choose({ view: "layers" });
+    expect(push.mock.calls.map(([, , url]) => String(url).replace(/.*#/, ""))).toEqual(["view=overview"]);
+    push.mockRestore();
+    window.history.replaceState(null, "", "#view=overview");
+    store.follow();
+    expect(store.choices.value).toEqual(DEFAULTS);
+  });
+
   it("writes choices to the address and follows it", async () => {
     const { source } = sourceOf([run("a", 1)]);
     const store = createStore(source);

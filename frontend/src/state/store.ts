@@ -10,7 +10,7 @@ import { preferredDevice, type RunInfo, type RunsAnswer } from "../model/run";
 import type { Snapshot } from "../model/snapshot";
 import { changedTo, decode, encode, type Choices, type ViewName } from "./address";
 import { createFetched, createRecords, type Fetched, type Records } from "./fetched";
-import { readAddress, writeAddress } from "./host";
+import { readAddress, writeAddress, writeNextAddress } from "./host";
 import { createPools } from "./pools";
 import { createActivations, createTotals } from "./recorded";
 import { NOTHING, type Loaded } from "./resource";
@@ -27,11 +27,16 @@ const overviewKey = ({ run, device, phase, points, span, session }: OverviewQuer
 function createChoices() {
   const choices = signal<Choices>(decode(readAddress()));
   let written = encode(choices.peek());
+  // Back undoes a change of the view or of a question's conditions.
+  let before = choices.peek();
   effect(() => {
     const text = encode(choices.value);
     if (text === written) return;
+    const { view, conditions } = choices.value;
+    if (view !== before.view || conditions !== before.conditions) writeNextAddress(written || `view=${before.view}`, text);
+    else writeAddress(text);
     written = text;
-    writeAddress(text);
+    before = choices.value;
   });
   return {
     choices,
@@ -43,8 +48,9 @@ function createChoices() {
       const text = readAddress();
       // An address without our part means that TensorBoard went to another tab: keep the choices.
       if (text === written || text === "") return;
-      written = text;
-      choices.value = decode(text);
+      before = decode(text);
+      written = encode(before);
+      choices.value = before;
     },
   };
 }
@@ -112,7 +118,7 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
   });
   effect(() => {
     const { view, zoom } = choices.value;
-    if (view === "step" || view === "activations" || view === "oom") return;
+    if (view === "step" || view === "activations" || view === "oom" || view === "what-if") return;
     const wanted = new Set<string>();
     const want = (wantedQuery: OverviewQuery | null, run: RunInfo, now: boolean): void => {
       if (!wantedQuery) return;
@@ -184,6 +190,7 @@ export function createStore(source: Source) {
     ...createPools(source, fetched, shown, chosen.choices),
     answer: runs.answer,
     absent: source.absent ?? [],
+    recordedOnly: source.recordedOnly ?? false,
     /** The step under the pointer or the keyboard's cursor. */
     cursor: signal<number | null>(null),
     /** The moment of a step's timeline under the pointer or the keyboard's cursor. */

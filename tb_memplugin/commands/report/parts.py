@@ -143,6 +143,13 @@ def _snapshots(collected: Collected, run: ReportRun) -> Iterable[str]:
     return ()
 
 
+def _what_ifs(collected: Collected, run: ReportRun) -> Iterable[str]:
+    # Other conditions need the server; the page says so.
+    for device in run.devices:
+        collected.take("what_if", run=run.name, device=device)
+    return ()
+
+
 def _activations(collected: Collected, run: ReportRun) -> Iterable[str]:
     if run.info["activation_layers"]:
         collected.take("activations", run=run.name, points=ACTIVATION_POINTS)
@@ -207,6 +214,7 @@ PARTS: tuple[Callable[[Collected, ReportRun], Iterable[str]], ...] = (
     _lists,
     _snapshots,
     _failures,
+    _what_ifs,
     _timelines,
     _maps,
     _activations,

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tb_memplugin.analysis.what_if import RunPredictor, WhatIf
-from tb_memplugin.commands.what_if import checked_conditions
+from tb_memplugin.analysis.what_if_questions import checked_conditions
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions

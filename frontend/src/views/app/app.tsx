@@ -21,6 +21,7 @@ import { RunList } from "./run-list";
 import { Empty, Fault, Nothing, Notices, Skeleton } from "../shared/states";
 import { Tips } from "../shared/tips";
 import { Tabs, Toolbar } from "./toolbar";
+import { WhatIfView } from "../what-if/what-if-view";
 
 /** A view once its data has arrived; before that a skeleton or the error. */
 function Await<T>({ loaded, children }: { loaded: Loaded<T>; children: (value: T) => preact.ComponentChildren }) {
@@ -74,6 +75,11 @@ function Compared({ run }: { run: RunInfo }) {
   );
 }
 
+function OfDevice({ view, run, device }: { view: "step" | "what-if"; run: RunInfo; device: string }) {
+  if (view === "step") return <StepView run={run} device={device} />;
+  return <WhatIfView key={`${run.run}/${device}`} run={run} device={device} />;
+}
+
 function View() {
   const store = useStore();
   const run = store.primary.value;
@@ -98,7 +104,7 @@ function View() {
     );
   }
   const device = store.device.value;
-  if (view === "step" && device !== null) return <StepView run={run} device={device} />;
+  if (device !== null && (view === "step" || view === "what-if")) return <OfDevice view={view} run={run} device={device} />;
   if (view === "fragmentation") {
     return (
       <Await loaded={store.pool.value}>

@@ -9,7 +9,7 @@ import { tabsOf } from "./toolbar";
 const KEYS: readonly (readonly [string, string])[] = [
   ["?", "show this list"],
   ["/", "search the view's list, otherwise the runs"],
-  ["1 … 8", "open a tab, in tab order"],
+  ["1 … 9", "open a tab, in tab order"],
   ["Esc", "clear, in this order: selected layer, selected category, chosen moment, pinned step, zoom"],
   ["Tab", "next element"],
   ["← →", "previous or next step in a chart, moment in a step timeline, chunk in a memory map; ten at once with Shift"],

@@ -17,6 +17,7 @@ const TABS: Record<Tabbed, string> = {
   step: "Step",
   fragmentation: "Fragmentation",
   oom: "Out of memory",
+  "what-if": "What if",
   compare: "Compare",
   activations: "Recorded activations",
 };

@@ -1,0 +1,138 @@
+/** What a run would need under other conditions, beside what was measured. */
+
+import { formatBytes, formatCount } from "../lib/bytes";
+import type { Table } from "../lib/table";
+import { groupDeltas, type GroupDelta } from "./compare";
+import type { LedgerRow } from "./snapshot";
+
+export const METHODS = ["replay", "two_sizes", "estimate", "unknown"] as const;
+export type Method = (typeof METHODS)[number];
+
+export type PlainRow = Omit<LedgerRow, "rounding_bytes">;
+
+export interface CurvePoint {
+  batch_size: number;
+  peak_bytes: number;
+  low_bytes: number;
+  high_bytes: number;
+}
+
+export interface FailedRequest {
+  op: string | null;
+  layer: string | null;
+  requested_bytes: number;
+}
+
+export interface WhatIf {
+  run: string;
+  device: string;
+  batch_size: number | null;
+  capacity_bytes: number | null;
+  peak_bytes: number | null;
+  low_bytes: number | null;
+  high_bytes: number | null;
+  fits: boolean | null;
+  fails_at: FailedRequest | null;
+  largest_batch_size: number | null;
+  method: Method;
+  reproduced: { addresses: number; of: number };
+  assumptions: string[];
+  recorded: { batch_sizes: number[]; steps: number[]; peak_bytes: number | null };
+  /** At the highest simulated peak. */
+  ledger: PlainRow[];
+  curve: CurvePoint[];
+  measured: { step: number; in_use_bytes: number; ledger: PlainRow[] } | null;
+}
+
+/** How a prediction is known, in few words. */
+export const METHOD_WORDS: Record<Method, string> = {
+  replay: "all sizes are exact",
+  two_sizes: "some sizes follow from two recorded batch sizes",
+  estimate: "some sizes are known as a range only",
+  unknown: "no prediction",
+};
+
+export const METHOD_NAMES: Record<Method, string> = { replay: "replay", two_sizes: "two sizes", estimate: "estimate", unknown: "unknown" };
+
+export type Verdict = "fits" | "fails" | "unknown";
+
+export const verdictOf = ({ fits }: WhatIf): Verdict => (fits === null ? "unknown" : fits ? "fits" : "fails");
+
+/** "158 MiB to 172 MiB" */
+export const rangeText = (low: number | null, high: number | null): string =>
+  low === null || high === null ? "" : `${formatBytes(low)} to ${formatBytes(high)}`;
+
+/** " by Relu, layer net/conv1" */
+function requester({ op, layer }: FailedRequest): string {
+  const known = [...(op === null ? [] : [op]), ...(layer === null ? [] : [`layer ${layer}`])];
+  return known.length > 0 ? ` by ${known.join(", ")}` : "";
+}
+
+/** The answer as a sentence: whether the training fits, or why that is unknown. */
+export function verdictSentence(answer: WhatIf): string {
+  const { fits, fails_at: failed, peak_bytes: peak, capacity_bytes: capacity } = answer;
+  if (peak === null) return answer.assumptions[0] ?? "Unknown: there is no prediction.";
+  if (fits === true) return `Fits: ${formatBytes(peak)}${capacity === null ? "" : ` of ${formatBytes(capacity)}`}`;
+  if (fits === false) {
+    if (failed) return `Does not fit: fails at a request of ${formatBytes(failed.requested_bytes)}${requester(failed)}`;
+    return `Does not fit: ${formatBytes(peak)} needed${capacity === null ? "" : `, ${formatBytes(capacity)} available`}`;
+  }
+  const limit = capacity === null ? "the capacity is unknown" : `${formatBytes(capacity)} may not be enough`;
+  return `Unknown: ${limit}; predicted peak ${rangeText(answer.low_bytes, answer.high_bytes)}`;
+}
+
+/** What is left to say below the headline: the reason of an unknown answer is the headline itself. */
+export const assumptionsOf = ({ peak_bytes, assumptions }: WhatIf): string[] => (peak_bytes === null ? assumptions.slice(1) : assumptions);
+
+/** "14,518 of 14,518 addresses" */
+export const replayText = ({ reproduced: { addresses, of } }: WhatIf): string =>
+  `${formatCount(addresses)} of ${formatCount(of)} addresses`;
+
+/** "batch size 4, peak 28 MiB" */
+export function recordedText({ recorded: { batch_sizes, peak_bytes } }: WhatIf): string {
+  const sizes = batch_sizes.length > 0 ? batch_sizes.map(formatCount).join(", ") : "unknown";
+  return `batch size ${sizes}${peak_bytes === null ? "" : `, median peak ${formatBytes(peak_bytes)}`}`;
+}
+
+/** Every category of either ledger in stack order, weights by trainability as well: measured, predicted, and the difference. */
+export const categoriesOf = ({ measured, ledger }: WhatIf): GroupDelta[] => {
+  const parts = (rows: readonly PlainRow[]) =>
+    rows.map(({ category, trainable, bytes }) => ({
+      group: { category, trainable: category === "weights" ? trainable : null },
+      bytes,
+      share: null,
+    }));
+  return groupDeltas(parts(measured?.ledger ?? []), parts(ledger));
+};
+
+export const totalOf = (rows: readonly PlainRow[]): number => rows.reduce((sum, { bytes }) => sum + bytes, 0);
+
+/** "batch size 16: 96 MiB (92 MiB to 99 MiB)" */
+export const pointText = ({ batch_size, peak_bytes, low_bytes, high_bytes }: CurvePoint): string =>
+  `batch size ${formatCount(batch_size)}: ${formatBytes(peak_bytes)} (${rangeText(low_bytes, high_bytes)})`;
+
+/** Index of the point of a batch size; null if there is none. */
+export function pointOf(curve: readonly CurvePoint[], batchSize: number | null): number | null {
+  const found = curve.findIndex(({ batch_size }) => batch_size === batchSize);
+  return found < 0 ? null : found;
+}
+
+/** Both ledgers by layer and category, for downloads. */
+export function ledgerTable({ measured, ledger }: WhatIf): Table {
+  const keyOf = ({ layer, category, trainable }: PlainRow): string => JSON.stringify([layer, category, trainable]);
+  const sides = [measured?.ledger ?? [], ledger].map((rows) => {
+    const sums = new Map<string, number>();
+    for (const row of rows) sums.set(keyOf(row), (sums.get(keyOf(row)) ?? 0) + row.bytes);
+    return sums;
+  });
+  const rows = new Map([...ledger, ...(measured?.ledger ?? [])].map((row) => [keyOf(row), row]));
+  return {
+    columns: ["layer", "category", "trainable", "measured_bytes", "predicted_bytes"],
+    rows: [...rows].map(([key, { layer, category, trainable }]) => [
+      layer,
+      category,
+      trainable,
+      ...sides.map((sums) => sums.get(key) ?? (sums.size > 0 ? 0 : null)),
+    ]),
+  };
+}

@@ -1,0 +1,123 @@
+/** The answer: the verdict, its figures, and the pictures. */
+
+import { useMemo } from "preact/hooks";
+
+import { formatBytes, formatCount } from "../../lib/bytes";
+import { unbroken } from "../../lib/format";
+import { groupKey, groupLabel } from "../../model/categories";
+import {
+  METHOD_NAMES,
+  METHOD_WORDS,
+  assumptionsOf,
+  categoriesOf,
+  ledgerTable,
+  rangeText,
+  recordedText,
+  replayText,
+  verdictOf,
+  verdictSentence,
+  type WhatIf,
+} from "../../model/what-if";
+import { fillOf } from "../../theme/palette";
+import { schemeOf, useStore } from "../shared/context";
+import { useExport } from "../shared/export";
+import { useFocus } from "../shared/focus";
+import { NoticeList } from "../shared/states";
+import { tipOf } from "../shared/tips";
+import { CategoryPanel } from "./category-panel";
+import { PeakBarsDrawing } from "./bars-drawing";
+import { PeakBars } from "./peak-bars";
+import { PeakCurve } from "./peak-curve";
+
+/** Size of the saved bars in pixels. */
+const SAVED = { width: 560, height: 420 };
+
+interface FactProps {
+  name: string;
+  label: string;
+  value: string;
+  note?: string;
+  figure?: number | null;
+  tip?: string;
+}
+
+function Fact({ name, label, value, note = "", figure, tip }: FactProps) {
+  return (
+    <div data-figure={name} data-value={figure ?? ""} {...(tip !== undefined && { "data-tip": tip, tabIndex: 0 })}>
+      <dt>{label}</dt>
+      <dd>
+        {value} {note !== "" && <span class="small">{note}</span>}
+      </dd>
+    </div>
+  );
+}
+
+function Facts({ answer }: { answer: WhatIf }) {
+  const { peak_bytes: peak, low_bytes: low, high_bytes: high, largest_batch_size: largest, method, capacity_bytes: capacity } = answer;
+  return (
+    <dl class="prediction">
+      {peak !== null && (
+        <>
+          <Fact
+            name="peak_bytes"
+            label="predicted peak"
+            value={formatBytes(peak)}
+            note={rangeText(low, high)}
+            figure={peak}
+            tip={tipOf(peak, `range: ${rangeText(low, high)}`, "of the simulated steps")}
+          />
+          <Fact
+            name="largest_batch_size"
+            label="largest batch size that passes"
+            value={largest === null ? "unknown" : formatCount(largest)}
+            note={capacity === null ? "" : `in ${formatBytes(capacity)}`}
+            figure={largest}
+          />
+        </>
+      )}
+      <Fact name="method" label="method" value={METHOD_NAMES[method]} note={METHOD_WORDS[method]} />
+      <Fact name="reproduced" label="replay" value={replayText(answer)} />
+      <Fact name="recorded" label="recorded" value={recordedText(answer)} />
+    </dl>
+  );
+}
+
+export function Answer({ answer }: { answer: WhatIf }) {
+  const scheme = schemeOf(useStore());
+  const { focus, hover } = useFocus();
+  const deltas = useMemo(() => categoriesOf(answer), [answer]);
+  const drawn = { answer, deltas, focus, scheme };
+  const isKnown = answer.peak_bytes !== null;
+  useExport({
+    table: () => ledgerTable(answer),
+    ...(isKnown && {
+      legend: () =>
+        deltas.map(({ group }) => ({
+          label: groupLabel(group),
+          fill: fillOf(group.category, group.trainable, scheme),
+          key: groupKey(group),
+        })),
+      drawing: () => <PeakBarsDrawing {...drawn} {...SAVED} />,
+    }),
+  });
+  return (
+    <div class="answer">
+      <div class="answer-head">
+        <h2 class="verdict" data-testid="verdict" data-verdict={verdictOf(answer)} aria-live="polite">
+          {unbroken(verdictSentence(answer))}
+        </h2>
+        <Facts answer={answer} />
+        <NoticeList sentences={assumptionsOf(answer)} testid="assumptions" />
+      </div>
+      {isKnown && (
+        <div class="body">
+          <div class="picture what-if-pictures">
+            <PeakBars {...drawn} />
+            <PeakCurve answer={answer} />
+          </div>
+          <CategoryPanel answer={answer} deltas={deltas} hover={hover} />
+        </div>
+      )}
+    </div>
+  );
+}

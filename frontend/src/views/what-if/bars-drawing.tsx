@@ -1,0 +1,130 @@
+/** Drawing of the measured and the predicted peak as stacked bars, with the range of the prediction and the capacity. */
+
+import { byteTicks } from "../../charts/axis";
+import { formatBytes } from "../../lib/bytes";
+import { groupLabel } from "../../model/categories";
+import type { GroupDelta } from "../../model/compare";
+import { rangeText, type WhatIf } from "../../model/what-if";
+import { INKS, fillOf, type Ink, type Scheme } from "../../theme/palette";
+import { isMuted, type Focus } from "../shared/focus";
+import { Patterns, svgFill } from "../shared/svg";
+import { tipOf } from "../shared/tips";
+import { barsLayout, type StackedBar } from "./bars-layout";
+
+const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
+const [LEFT, RIGHT, TOP, BOTTOM] = [76, 12, 22, 44];
+const [WIDEST, CAP] = [150, 9];
+
+export interface PeakBarsProps {
+  answer: WhatIf;
+  deltas: readonly GroupDelta[];
+  focus: Focus;
+  scheme: Scheme;
+}
+
+type Drawing = PeakBarsProps & { width: number; height: number };
+type Level = (bytes: number) => number;
+
+function Axis({ top, width, height, y, ink }: { top: number; width: number; height: number; y: Level; ink: Ink }) {
+  const { values, labels } = byteTicks(top, Math.max((height - TOP - BOTTOM) / 64, 2));
+  return (
+    <>
+      {values.map((value, index) => (
+        <g key={value}>
+          <line x1={LEFT} x2={width - RIGHT} y1={y(value)} y2={y(value)} stroke={ink.grid} />
+          <text x={LEFT - 8} y={y(value) + 4} text-anchor="end" fill={ink.faint}>
+            {labels[index]}
+          </text>
+        </g>
+      ))}
+    </>
+  );
+}
+
+interface StackProps {
+  bar: StackedBar;
+  middle: number;
+  breadth: number;
+  y: Level;
+  focus: Focus;
+  scheme: Scheme;
+  height: number;
+}
+
+function Stack({ bar: { name, bytes, note, segments }, middle, breadth, y, focus, scheme, height }: StackProps) {
+  const ink = INKS[scheme];
+  return (
+    <g data-bar={name}>
+      {segments.map(({ key, group, bytes: size, low, high }) => (
+        <rect
+          key={key}
+          x={middle - breadth / 2}
+          width={breadth}
+          y={y(high)}
+          height={Math.max(y(low) - y(high), 0.5)}
+          fill={svgFill(fillOf(group.category, group.trainable, scheme))}
+          opacity={isMuted(focus, [key], group.category) ? 0.3 : 1}
+          data-tip={tipOf(size, `${groupLabel(group)}, ${name}`)}
+        />
+      ))}
+      <text x={middle} y={height - BOTTOM + 18} text-anchor="middle" fill={ink.text} font-weight="500">
+        {name} {bytes === null ? "" : formatBytes(bytes)}
+      </text>
+      <text x={middle} y={height - BOTTOM + 35} text-anchor="middle" fill={ink.faint}>
+        {note}
+      </text>
+    </g>
+  );
+}
+
+/** From the lower to the upper end of the range, with a tick at the predicted peak. */
+function ErrorBar({ answer, x, y, ink }: { answer: WhatIf; x: number; y: Level; ink: Ink }) {
+  const { low_bytes: low, high_bytes: high, peak_bytes: peak } = answer;
+  if (low === null || high === null || peak === null) return null;
+  const path = `M${x} ${y(low)}V${y(high)}M${x - CAP} ${y(low)}H${x + CAP}M${x - CAP} ${y(high)}H${x + CAP}M${x - CAP / 2} ${y(peak)}H${x + CAP / 2}`;
+  return (
+    <g fill="none" data-tip={tipOf(peak, `range: ${rangeText(low, high)}`)}>
+      <path d={path} stroke={ink.background} stroke-width="4.5" />
+      <path d={path} stroke={ink.line} stroke-width="1.75" />
+    </g>
+  );
+}
+
+function Capacity({ bytes, inside, width, y, ink }: { bytes: number; inside: boolean; width: number; y: Level; ink: Ink }) {
+  return (
+    <>
+      {inside && (
+        <line x1={LEFT} x2={width - RIGHT} y1={y(bytes)} y2={y(bytes)} stroke={ink.capacity} stroke-width="1.25" stroke-dasharray="6 4" />
+      )}
+      <text x={width - RIGHT - 2} y={inside ? y(bytes) - 5 : TOP - 8} text-anchor="end" fill={ink.capacity} font-size="11">
+        {inside ? "" : "↑ "}capacity {formatBytes(bytes)}
+      </text>
+    </>
+  );
+}
+
+/** The bars as SVG, shown and saved. */
+export function PeakBarsDrawing({ answer, deltas, focus, scheme, width, height }: Drawing) {
+  const ink = INKS[scheme];
+  const { bars, top, capacityInside } = barsLayout(answer, deltas);
+  const y: Level = (bytes) => TOP + (1 - bytes / top) * (height - TOP - BOTTOM);
+  const slot = (width - LEFT - RIGHT) / bars.length;
+  const breadth = Math.min(slot * 0.6, WIDEST);
+  const middle = (index: number): number => LEFT + slot * (index + 0.5);
+  const range = rangeText(answer.low_bytes, answer.high_bytes);
+  const noted = bars.map((bar) => (bar.name === "predicted" ? { ...bar, note: range } : bar));
+  const said = noted.map(({ name, bytes, note }) => `${name} ${bytes === null ? "unknown" : formatBytes(bytes)}, ${note}`).join("; ");
+  const box = { width, height, viewBox: `0 0 ${width} ${height}` };
+  return (
+    <svg xmlns="http://www.w3.org/2000/svg" {...box} font-family={FONT} font-size="12" role="img" aria-label={`Peak: ${said}`}>
+      <Patterns fills={deltas.map(({ group }) => fillOf(group.category, group.trainable, scheme))} ground={ink.background} />
+      <rect width={width} height={height} fill={ink.background} />
+      <Axis {...{ top, width, height, y, ink }} />
+      {noted.map((bar, index) => (
+        <Stack key={bar.name} bar={bar} middle={middle(index)} {...{ breadth, y, focus, scheme, height }} />
+      ))}
+      <ErrorBar answer={answer} x={middle(bars.length - 1)} y={y} ink={ink} />
+      {answer.capacity_bytes !== null && <Capacity bytes={answer.capacity_bytes} inside={capacityInside} {...{ width, y, ink }} />}
+    </svg>
+  );
+}

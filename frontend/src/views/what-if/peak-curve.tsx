@@ -1,0 +1,85 @@
+/** The predicted peak over the batch size; a click sets the batch size. */
+
+import { useMemo, useState } from "preact/hooks";
+
+import type { Range } from "../../charts/axis";
+import { formatCount } from "../../lib/bytes";
+import { pointOf, pointText, type WhatIf } from "../../model/what-if";
+import { Chart, type ChartMark } from "../shared/chart";
+import { schemeOf, useStore } from "../shared/context";
+import { LegendItem } from "../shared/legend";
+import { curveColour, curveSpec, largestMark, measuredPoint, wholeRange } from "./curve-spec";
+
+function useZoom(answer: WhatIf) {
+  const [zoom, setZoom] = useState<Range | null>(null);
+  const whole = useMemo(() => wholeRange(answer), [answer]);
+  // Another answer may end before the zoom begins.
+  const range = zoom !== null && zoom[0] < whole[1] ? zoom : whole;
+  const onZoom = (from: number, to: number): void => {
+    const [least, most] = [Math.max(from, whole[0]), Math.min(to, whole[1])];
+    if (most - least >= 1) setZoom([least, most]);
+  };
+  return { range, onZoom, onReset: () => setZoom(null) };
+}
+
+function Legend({ answer }: { answer: WhatIf }) {
+  const store = useStore();
+  const colour = curveColour(schemeOf(store));
+  const measured = measuredPoint(answer);
+  return (
+    <p class="legend">
+      <LegendItem kind="line colour" colour={colour}>
+        predicted peak
+      </LegendItem>
+      <LegendItem kind="fill range" colour={colour}>
+        range
+      </LegendItem>
+      {measured && <LegendItem kind="diamond measured">measured at batch size {formatCount(measured.x)}</LegendItem>}
+      {answer.capacity_bytes !== null && <LegendItem kind="capacity">capacity</LegendItem>}
+      {!store.recordedOnly && <span class="hint">Click to set the batch size</span>}
+    </p>
+  );
+}
+
+export function PeakCurve({ answer }: { answer: WhatIf }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const { curve } = answer;
+  const [cursor, setCursor] = useState<number | null>(null);
+  const { range, onZoom, onReset } = useZoom(answer);
+  const spec = useMemo(() => curveSpec(answer, range, scheme), [answer, range, scheme]);
+  const marks = useMemo(() => largestMark(answer), [answer]);
+  if (curve.length < 2) return null;
+  const choose = (batchSize: number | undefined): void => {
+    if (batchSize === undefined || store.recordedOnly) return;
+    store.choose({ conditions: { ...store.choices.peek().conditions, batch_size: String(batchSize) } });
+  };
+  const pin = pointOf(curve, answer.batch_size);
+  const inside = (row: number | null): number | null => (row === null || row >= curve.length ? null : row);
+  const point = curve[inside(cursor) ?? pin ?? 0];
+  const describe = (row: number): string => (curve[row] ? pointText(curve[row]) : "");
+  return (
+    <section aria-label="Peak over batch size">
+      <h3>Peak over batch size</h3>
+      <Chart
+        height="medium"
+        label="Predicted peak over batch size."
+        spec={spec}
+        marks={marks}
+        cursor={inside(cursor)}
+        pin={pin}
+        describe={describe}
+        onCursor={(row) => setCursor(row)}
+        onPin={(row) => choose(curve[row]?.batch_size)}
+        onMark={({ step }: ChartMark) => choose(step)}
+        onZoom={onZoom}
+        onReset={onReset}
+        onHover={store.hold}
+      />
+      <p class="one-line curve-point" data-testid="curve-point">
+        {point ? pointText(point) : ""}
+      </p>
+      <Legend answer={answer} />
+    </section>
+  );
+}

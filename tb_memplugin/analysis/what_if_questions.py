@@ -1,0 +1,82 @@
+"""Questions to `what_if`, from the terminal or a request: their conditions and device. Pure."""
+
+import re
+
+from tb_memplugin.analysis.what_if import devices_of
+from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.model import Run
+from tb_memplugin.model.units import UNITS
+from tb_memplugin.prediction.conditions import PRECISIONS, SLOTS, Conditions
+from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, pattern_error
+
+MAX_CAPACITY_BYTES = 1 << 50
+MAX_PATTERN_CHARACTERS = 200
+_CAPACITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGTP]i?B|B)?", re.IGNORECASE | re.ASCII)
+
+
+def checked_conditions(
+    batch_size: int | None,
+    capacity: int | str | None,
+    freeze: str | None,
+    unfreeze: str | None,
+    optimizer: str | None,
+    precision: str | None,
+) -> Conditions:
+    """The conditions of a question.
+
+    Raises:
+        RequestError: One is malformed.
+    """
+    if batch_size is not None and not 1 <= batch_size <= MAX_BATCH_SIZE:
+        raise RequestError(f"a batch size is an integer from 1 to {MAX_BATCH_SIZE:,}. Received: {batch_size}")
+    for name, value, known in (("optimizer", optimizer, tuple(SLOTS)), ("precision", precision, PRECISIONS)):
+        if value is not None and value.lower() not in known:
+            raise RequestError(f"{name} is one of {', '.join(known)}. Received: {value!r:.80}")
+    for name, pattern in (("freeze", freeze), ("unfreeze", unfreeze)):
+        if pattern is not None and len(pattern) > MAX_PATTERN_CHARACTERS:
+            raise RequestError(f"{name} has at most {MAX_PATTERN_CHARACTERS} characters. Received: {len(pattern)}")
+    conditions = Conditions(
+        batch_size=batch_size,
+        capacity_bytes=None if capacity is None else capacity_bytes(capacity),
+        freeze=freeze or None,
+        unfreeze=unfreeze or None,
+        optimizer=None if optimizer is None else optimizer.lower(),
+        precision=None if precision is None else precision.lower(),
+    )
+    error = pattern_error(conditions)
+    if error is not None:
+        raise RequestError(error)
+    return conditions
+
+
+def capacity_bytes(capacity: int | str) -> int:
+    """Bytes of a capacity such as ``"24GiB"``.
+
+    Raises:
+        RequestError: It is no size from 1 B to 1 PiB.
+    """
+    match = _CAPACITY.fullmatch(str(capacity).strip())
+    size: int | None = None
+    if match is not None:
+        unit = (match[2] or "B").upper().replace("IB", "B")
+        power = [name.upper().replace("IB", "B") for name in UNITS].index(unit)
+        size = round(float(match[1]) * float(1024**power))
+    if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
+        raise RequestError(f"a capacity is a size such as 24GiB, at most 1 PiB. Received: {capacity!r:.80}")
+    return size
+
+
+def device_of(run: Run, device: str | None) -> str:
+    """The device of a question.
+
+    Raises:
+        NotFoundError: The run has no such device.
+    """
+    devices = devices_of(run)
+    if not devices or (device is not None and device not in devices):
+        raise NotFoundError(
+            f"no device {device!r:.80} in this run; available: {', '.join(devices) or 'none'}"
+            if device is not None
+            else "this run has no records of a device's memory"
+        )
+    return device or devices[0]

@@ -1,0 +1,231 @@
+"""The view What if: figures are those of the terminal, conditions stand in the address, errors are sentences."""
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+from urllib.parse import urlencode
+
+import harness
+import pytest
+import requests_cases
+from playwright.sync_api import Browser, FrameLocator, Page, expect
+
+from tb_memplugin.model.units import format_bytes
+
+RUN = "requests"
+
+
+def asked(logdir: pathlib.Path, *options: str) -> dict[str, Any]:
+    """What ``what-if --format json`` says."""
+    command = [sys.executable, "-m", "tb_memplugin", "what-if", str(logdir), "--run", RUN, "--format", "json", *options]
+    result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return result
+
+
+def open_view(page: Page, address: str, **conditions: Any) -> FrameLocator:
+    return harness.open_tab(page, address, urlencode({"view": "what-if", "run": RUN, **conditions}))
+
+
+def figure(frame: FrameLocator, name: str) -> int:
+    return int(frame.locator(f".prediction [data-figure='{name}']").get_attribute("data-value") or -1)
+
+
+def columns(frame: FrameLocator) -> dict[str, tuple[str, str]]:
+    """Measured and predicted bytes by category, as the panel has them."""
+    rows = frame.locator("[data-testid='predicted'] tr[data-figure]").evaluate_all(
+        "rows => rows.map(row => [row.dataset.figure, row.dataset.from, row.dataset.to])"
+    )
+    return {name: (measured, predicted) for name, measured, predicted in rows}
+
+
+def by_category(ledger: list[dict[str, Any]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for row in ledger:
+        side = (
+            {None: "", True: ":trainable", False: ":frozen"}[row["trainable"]] if row["category"] == "weights" else ""
+        )
+        sums[row["category"] + side] = sums.get(row["category"] + side, 0) + row["bytes"]
+    return sums
+
+
+def check(frame: FrameLocator, answer: dict[str, Any]) -> None:
+    """The figures of the view are those of the terminal's answer."""
+    assert figure(frame, "peak_bytes") == answer["peak_bytes"]
+    assert figure(frame, "largest_batch_size") == answer["largest_batch_size"]
+    expect(frame.locator(".prediction [data-figure='peak_bytes']")).to_contain_text(
+        f"{format_bytes(answer['low_bytes'])} to {format_bytes(answer['high_bytes'])}"
+    )
+    reproduced = answer["reproduced"]
+    expect(frame.locator(".prediction [data-figure='reproduced']")).to_contain_text(
+        f"{reproduced['addresses']:,} of {reproduced['of']:,} addresses"
+    )
+    verdict = {True: "fits", False: "fails", None: "unknown"}[answer["fits"]]
+    expect(frame.get_by_test_id("verdict")).to_have_attribute("data-verdict", verdict)
+    assert frame.get_by_test_id("assumptions").locator("li").all_inner_texts() == answer["assumptions"]
+    shown = columns(frame)
+    expected = by_category(answer["ledger"])
+    assert {name: int(shown[name][1]) for name in expected} == expected
+    assert int(shown["total"][1]) == sum(expected.values())
+
+
+@pytest.mark.parametrize(
+    ("conditions", "options"),
+    [
+        ({}, ()),
+        ({"batch_size": 16}, ("--batch-size", "16")),
+        ({"capacity": "16 MiB"}, ("--capacity", "16 MiB")),
+        (
+            {"freeze": "conv2$", "optimizer": "sgd", "precision": "mixed_float16"},
+            ("--freeze", "conv2$", "--optimizer", "sgd", "--precision", "mixed_float16"),
+        ),
+        ({"unfreeze": "conv1"}, ("--unfreeze", "conv1")),
+    ],
+)
+def test_figures_are_those_of_the_terminal(
+    page: Page, each_reader: str, logdir: pathlib.Path, conditions: dict[str, Any], options: tuple[str, ...]
+) -> None:
+    frame = open_view(page, each_reader, **conditions)
+    check(frame, asked(logdir, *options))
+    traced = requests_cases.make_traced().values()
+    highest = max((one.snapshot for one in traced), key=lambda snapshot: snapshot.in_use_bytes)
+    assert columns(frame)["total"][0] == str(highest.in_use_bytes)
+    measured = by_category([{**vars(row)} for row in highest.ledger])
+    assert {name: int(columns(frame)[name][0]) for name in measured} == measured
+    expect(frame.locator("[data-testid='peak-bars'] [data-bar]")).to_have_count(2)
+
+
+def test_what_fails_is_named(page: Page, address: str, logdir: pathlib.Path) -> None:
+    failed = asked(logdir, "--capacity", "16MiB")["fails_at"]
+    frame = open_view(page, address, capacity="16MiB")
+    expect(frame.get_by_test_id("verdict")).to_have_text(
+        f"Does not fit: fails at a request of {format_bytes(failed['requested_bytes'])} by {failed['op']}, "
+        f"layer {failed['layer']}"
+    )
+
+
+def test_a_condition_changes_the_address_and_the_figures_and_back_undoes_it(
+    page: Page, address: str, logdir: pathlib.Path
+) -> None:
+    frame = open_view(page, address)
+    recorded = figure(frame, "peak_bytes")
+    field = frame.get_by_label("batch size", exact=True)
+    field.fill("32")
+    field.press("Enter")
+    harness.idle(frame)
+    check(frame, asked(logdir, "--batch-size", "32"))
+    assert "batch_size%3D32" in page.url
+    # A text applies by itself after a pause.
+    frame.get_by_label("capacity", exact=True).fill("64MiB")
+    harness.idle(frame)
+    check(frame, asked(logdir, "--batch-size", "32", "--capacity", "64MiB"))
+    frame.get_by_role("combobox", name="optimizer").select_option("sgd")
+    harness.idle(frame)
+    check(frame, asked(logdir, "--batch-size", "32", "--capacity", "64MiB", "--optimizer", "sgd"))
+    for _ in range(2):
+        page.go_back()
+        harness.idle(frame)
+    check(frame, asked(logdir, "--batch-size", "32"))
+    expect(frame.get_by_role("combobox", name="optimizer")).to_have_value("")
+    page.go_forward()
+    expect(frame.get_by_label("capacity", exact=True)).to_have_value("64MiB")
+    frame.get_by_role("button", name="Reset").click()
+    harness.idle(frame)
+    assert figure(frame, "peak_bytes") == recorded and "batch_size" not in page.url
+    expect(frame.get_by_role("button", name="Reset")).to_be_disabled()
+
+
+def test_back_undoes_a_change_of_the_view(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address)
+    for name in ("Layers", "What if"):
+        frame.get_by_role("button", name=name, exact=True).click()
+        harness.idle(frame)
+    page.go_back()
+    expect(frame.get_by_role("button", name="Layers", exact=True)).to_have_attribute("aria-pressed", "true")
+    page.go_back()
+    expect(frame.get_by_role("button", name="Overview", exact=True)).to_have_attribute("aria-pressed", "true")
+
+
+def test_the_curve_sets_the_batch_size(page: Page, address: str, logdir: pathlib.Path) -> None:
+    frame = open_view(page, address)
+    chart = frame.get_by_role("slider", name="Predicted peak over batch size.")
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    said = chart.get_attribute("aria-valuetext") or ""
+    expect(frame.get_by_test_id("curve-point")).to_have_text(said)
+    batch = said.removeprefix("batch size ").partition(":")[0]
+    page.keyboard.press("Enter")
+    harness.idle(frame)
+    check(frame, asked(logdir, "--batch-size", batch))
+    expect(frame.get_by_label("batch size", exact=True)).to_have_value(batch)
+    largest = figure(frame, "largest_batch_size")
+    frame.get_by_role("button", name=f"largest: {largest}").click()
+    harness.idle(frame)
+    expect(frame.get_by_label("batch size", exact=True)).to_have_value(str(largest))
+
+
+def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, address: str) -> None:
+    # A page of its own: Chromium logs every answer that is an error.
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    frame = open_view(page, address)
+    for label, text, sentence in (
+        ("unfreeze layers", "(", "unfreeze is not a regular expression"),
+        ("freeze layers", "(a+)+(?=b)", "freeze uses something that is not supported"),
+        ("capacity", "much", "a capacity is a size such as 24GiB"),
+        ("batch size", "0", "batch_size"),
+    ):
+        field = frame.get_by_label(label, exact=True)
+        field.fill(text)
+        field.press("Enter")
+        expect(frame.get_by_role("alert")).to_contain_text(sentence)
+        expect(frame.get_by_test_id("verdict")).to_have_count(0)
+        field.fill("")
+        field.press("Enter")
+        expect(frame.get_by_test_id("verdict")).to_be_visible()
+        expect(frame.get_by_role("alert")).to_have_count(0)
+    page.close()
+    assert errors and all("status of 400" in error or "/favicon.ico" in error for error in errors)
+
+
+def test_a_run_without_requests_says_so(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "what-if", "run": "frozen"}))
+    expect(frame.get_by_test_id("nothing")).to_contain_text("No recorded requests of frozen on CPU:0")
+    expect(frame.get_by_role("form", name="Conditions")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [900, 1200, 1440, 2560])
+def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    frame = open_view(page, address, batch_size=32, freeze="conv2")
+    clipped = frame.locator("main").evaluate(
+        """main => [main, ...main.querySelectorAll(".what-if :is(label, th, td, dd, p, h2)")]
+            .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 100))"""
+    )
+    assert clipped == []
+    outside = frame.locator("[data-testid='peak-bars'] svg").evaluate(
+        """svg => [...svg.querySelectorAll("text")].map(t => [t.textContent, t.getBBox()])
+            .filter(([, box]) => box.x < 0 || box.x + box.width > svg.clientWidth).map(([text]) => text)"""
+    )
+    assert outside == []
+
+
+def test_a_report_has_the_recorded_answer_only(browser: Browser, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "report.html"
+    command = [sys.executable, "-m", "tb_memplugin", "report", str(logdir), "-o", str(file), "--run", RUN]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    page: Any = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(f"{file.as_uri()}#{urlencode({'view': 'what-if', 'run': RUN, 'batch_size': 64})}")
+    harness.idle(page)
+    check(page, asked(logdir))
+    expect(page.get_by_text("A report contains the recorded conditions only.")).to_be_visible()
+    fields = page.get_by_role("form", name="Conditions").locator("input, select")
+    assert fields.count() == 6
+    for field in fields.all():
+        expect(field).to_be_disabled()
+        expect(field).to_have_value("")
+    page.close()
