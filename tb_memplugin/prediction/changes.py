@@ -69,85 +69,118 @@ class Change:
         return kept
 
 
-def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepRequests) -> Change:
-    """The change that conditions make to the program of a recorded step.
+def change_of(conditions: Conditions, layers: Sequence[Layer]) -> Change:
+    """The change that conditions make to a recorded program.
 
     Args:
         conditions: The conditions; their patterns are valid.
         layers: The model's layers, in order.
-        requests: The recorded step.
     """
-    frozen = (
-        {layer.path for layer in matching(layers, conditions.freeze) if layer.trainable} if conditions.freeze else set()
-    )
-    thawed = (
-        [layer for layer in matching(layers, conditions.unfreeze) if layer.trainable_weight_bytes < layer.weight_bytes]
-        if conditions.unfreeze
-        else []
-    )
-    sentences: list[str] = []
-    extra: list[tuple[ChunkOwner, int]] = []
-    transient = (0, 0)
-    slots = _slots(requests, layers)
-    unsaved: set[str] = set()
-    if conditions.freeze:
-        unsaved = _before_first_trained(layers, frozen)
-        sentences.append(
-            f"{len(frozen)} layers are frozen: their optimizer state and weight gradients go. Whether their "
-            "activations are saved is left to the range."
-            if frozen
-            else f"No trainable layer matches {conditions.freeze!r:.80}, so nothing is frozen."
-        )
+    change = _freezing(Change(), conditions, layers)
+    slots = _slots(layers)
     if conditions.optimizer is not None:
         slots = SLOTS[conditions.optimizer]
-        kept = [layer for layer in layers if layer.trainable_weight_bytes and layer.path not in frozen]
-        extra += [(_slot(layer), layer.trainable_weight_bytes) for layer in kept for _ in range(slots)]
-        sentences.append(f"{conditions.optimizer} keeps {slots} slots for each trainable weight.")
-    if conditions.unfreeze:
-        weights = [layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed]
-        extra += [(_slot(layer), size) for layer, size in zip(thawed, weights, strict=True) for _ in range(slots)]
-        saved = _saved_after(layers, thawed, requests.batch_size)
-        transient = (max(weights, default=0), sum(weights) + 2 * saved)
-        sentences.append(
-            f"{len(thawed)} layers are unfrozen: {slots} slots for each weight. Their gradients and saved activations, "
-            f"at most {format_bytes(transient[1])}, are left to the range."
-            if thawed
-            else f"No frozen layer matches {conditions.unfreeze!r:.80}, so nothing is unfrozen."
-        )
+        change = _other_optimizer(change, conditions.optimizer, layers)
+    if conditions.unfreeze is not None:
+        change = _unfreezing(change, conditions.unfreeze, layers, slots)
     if conditions.accumulate:
-        sums = [layer for layer in layers if layer.trainable_weight_bytes]
-        extra += [(ChunkOwner(layer.path, "other_state", None), layer.trainable_weight_bytes) for layer in sums]
-        total = sum(layer.trainable_weight_bytes for layer in sums)
-        transient = (transient[0], transient[1] + 2 * total)
-        sentences.append(
-            "The sums of the gradients take as many bytes as the trainable weights, and up to twice as many more while "
-            "their means are computed and applied."
-        )
-    halved = conditions.precision not in (None, "float32")
-    if halved:
-        copies = sum(layer.weight_bytes for layer in layers) // 2
-        transient = (transient[0], transient[1] + copies)
-        sentences.append(
-            f"{conditions.precision}: activations, their gradients and workspace have between half and all of their "
-            "bytes, and copies of weights may come on top. Weights and optimizer state stay in float32."
-        )
-    return Change(
-        extra=tuple(extra),
-        transient_bytes=transient,
-        frozen=frozenset(frozen),
-        unsaved=frozenset(unsaved),
-        without_slots=conditions.optimizer is not None,
-        halved=halved,
-        is_estimate=bool(frozen or thawed or halved),
-        sentences=tuple(sentences),
+        change = _accumulating(change, layers)
+    if conditions.precision not in (None, "float32"):
+        change = _half_precision(change, str(conditions.precision), layers)
+    return change
+
+
+def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer]) -> Change:
+    pattern, named = conditions.freeze, set(conditions.frozen)
+    if pattern is None and not named:
+        return change
+    matched = {layer.path for layer in matching(layers, pattern)} if pattern is not None else set()
+    frozen = {layer.path for layer in layers if layer.trainable_weight_bytes and layer.path in matched | named}
+    sentence = (
+        f"{len(frozen)} layers are frozen: their optimizer state and weight gradients go. Whether their activations "
+        "are saved is left to the range."
+        if frozen
+        else f"No trainable layer matches {pattern!r:.80}, so nothing is frozen."
     )
+    return dataclasses.replace(
+        change,
+        frozen=frozenset(frozen),
+        unsaved=frozenset(_before_first_trained(layers, frozen)),
+        is_estimate=bool(frozen),
+        sentences=(*change.sentences, sentence),
+    )
+
+
+def _other_optimizer(change: Change, optimizer: str, layers: Sequence[Layer]) -> Change:
+    slots = SLOTS[optimizer]
+    kept = [layer for layer in layers if layer.trainable_weight_bytes and layer.path not in change.frozen]
+    return dataclasses.replace(
+        change,
+        extra=(*change.extra, *((_slot(layer), layer.trainable_weight_bytes) for layer in kept for _ in range(slots))),
+        without_slots=True,
+        sentences=(*change.sentences, f"{optimizer} keeps {slots} slots for each trainable weight."),
+    )
+
+
+def _unfreezing(change: Change, pattern: str, layers: Sequence[Layer], slots: int) -> Change:
+    thawed = [layer for layer in matching(layers, pattern) if layer.trainable_weight_bytes < layer.weight_bytes]
+    if not thawed:
+        sentence = f"No frozen layer matches {pattern!r:.80}, so nothing is unfrozen."
+        return dataclasses.replace(change, sentences=(*change.sentences, sentence))
+    weights = [layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed]
+    most = sum(weights) + 2 * _saved_after(layers, thawed)
+    sentence = (
+        f"{len(thawed)} layers are unfrozen: {slots} slots for each weight. Their gradients and saved activations, at "
+        f"most {format_bytes(most)}, are left to the range."
+    )
+    added = ((_slot(layer), size) for layer, size in zip(thawed, weights, strict=True) for _ in range(slots))
+    return dataclasses.replace(
+        change,
+        extra=(*change.extra, *added),
+        transient_bytes=_plus(change.transient_bytes, (max(weights), most)),
+        is_estimate=True,
+        sentences=(*change.sentences, sentence),
+    )
+
+
+def _accumulating(change: Change, layers: Sequence[Layer]) -> Change:
+    sums = [layer for layer in layers if layer.trainable_weight_bytes]
+    added = ((ChunkOwner(layer.path, "other_state", None), layer.trainable_weight_bytes) for layer in sums)
+    sentence = (
+        "The sums of the gradients take as many bytes as the trainable weights, and up to twice as many more while "
+        "their means are computed and applied."
+    )
+    return dataclasses.replace(
+        change,
+        extra=(*change.extra, *added),
+        transient_bytes=_plus(change.transient_bytes, (0, 2 * sum(layer.trainable_weight_bytes for layer in sums))),
+        sentences=(*change.sentences, sentence),
+    )
+
+
+def _half_precision(change: Change, precision: str, layers: Sequence[Layer]) -> Change:
+    sentence = (
+        f"{precision}: activations, their gradients and workspace have between half and all of their bytes, and copies "
+        "of weights may come on top. Weights and optimizer state stay in float32."
+    )
+    return dataclasses.replace(
+        change,
+        transient_bytes=_plus(change.transient_bytes, (0, sum(layer.weight_bytes for layer in layers) // 2)),
+        halved=True,
+        is_estimate=True,
+        sentences=(*change.sentences, sentence),
+    )
+
+
+def _plus(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]
 
 
 def _slot(layer: Layer) -> ChunkOwner:
     return ChunkOwner(layer.path, "optimizer_state", True)
 
 
-def _slots(requests: StepRequests, layers: Sequence[Layer]) -> int:
+def _slots(layers: Sequence[Layer]) -> int:
     """Slots that the recorded optimizer keeps for each weight."""
     state = sum(layer.optimizer_bytes for layer in layers)
     weights = sum(layer.trainable_weight_bytes for layer in layers)
@@ -164,7 +197,7 @@ def _before_first_trained(layers: Sequence[Layer], frozen: set[str]) -> set[str]
     return before
 
 
-def _saved_after(layers: Sequence[Layer], thawed: Sequence[Layer], batch_size: int | None) -> int:
+def _saved_after(layers: Sequence[Layer], thawed: Sequence[Layer]) -> int:
     """Bytes of the outputs from the first unfrozen layer up to the first one that is trained already."""
     first = {layer.path for layer in thawed[:1]}
     total, counts = 0, False

@@ -33,6 +33,7 @@ class Conditions:
         freeze, unfreeze: Regular expressions for paths of layers.
         optimizer: One of `SLOTS`.
         precision: One of `PRECISIONS`.
+        frozen: Paths of layers to freeze, in addition to those that match `freeze`.
         accumulate: Whether the optimizer sums gradients over several batches.
     """
 
@@ -42,6 +43,7 @@ class Conditions:
     unfreeze: str | None = None
     optimizer: str | None = None
     precision: str | None = None
+    frozen: tuple[str, ...] = ()
     accumulate: bool = False
 
 

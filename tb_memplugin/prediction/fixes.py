@@ -6,7 +6,6 @@ passes in the simulation.
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterator, Sequence
 
 from tb_memplugin.model import Fix, Layer, Verdict
@@ -162,7 +161,7 @@ class _Finder:
 
     @staticmethod
     def _frozen(paths: Sequence[str]) -> Conditions:
-        return Conditions(freeze="^(" + "|".join(map(re.escape, paths)) + ")$")
+        return Conditions(frozen=tuple(paths))
 
     def _capacity(self) -> Fix:
         """The smallest capacity at which the failed batch passes."""

@@ -167,8 +167,8 @@ class Predictor:
         """By which share the simulated peak of the recorded steps exceeds the measured one; None if unknown."""
         if not self._measured_bytes:
             return None
-        case = self._case(RECORDED, change_of(RECORDED, self._layers, self._steps[-1]))
-        outcomes = self._simulate(case.most, None, change_of(RECORDED, self._layers, self._steps[-1]), VARIANTS)
+        case = self._case(RECORDED, change_of(RECORDED, self._layers))
+        outcomes = self._simulate(case.most, None, change_of(RECORDED, self._layers), VARIANTS)
         return _Limits(outcomes, outcomes).peak / self._measured_bytes - 1
 
     # --- predictions --------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Predictor:
         capacity = conditions.capacity_bytes or self.capacity_bytes
         if reason is not None:
             return Prediction(batch, capacity, None, None, None, None, None, "unknown", self._checked(), (reason,), ())
-        change = change_of(conditions, self._layers, self._steps[-1])
+        change = change_of(conditions, self._layers)
         case = self._case(conditions, change)
         assumptions = [*change.sentences, *case.sentences]
         if not self._first:
@@ -208,7 +208,7 @@ class Predictor:
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
         if self._reason_against(wanted) is not None:
             return None
-        change = change_of(wanted, self._layers, self._steps[-1])
+        change = change_of(wanted, self._layers)
         case = self._case(wanted, change)
         limits = self._limits(case, None, change, 1, CURVE_STEPS)
         low, high = (end + more for end, more in zip((limits.low, limits.high), change.transient_bytes, strict=True))
@@ -225,7 +225,7 @@ class Predictor:
             quick: Simulate one short training only, to find a size to start from.
         """
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
-        change = change_of(wanted, self._layers, self._steps[-1])
+        change = change_of(wanted, self._layers)
         case = self._case(wanted, change)
         left = capacity_bytes - change.transient_bytes[1]
         variants, steps = (1, SIMULATED_STEPS) if quick else (VARIANTS, LASTING_STEPS)
@@ -237,7 +237,7 @@ class Predictor:
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
-        change = change_of(wanted, self._layers, self._steps[-1])
+        change = change_of(wanted, self._layers)
         extra = sum(size for _, size in change.extra) + change.transient_bytes[1]
         return extra + max(peak_in_one_piece(step) for step in self._case(wanted, change).most)
 
