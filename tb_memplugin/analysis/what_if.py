@@ -9,7 +9,9 @@ import numpy as np
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.model import PHASES, LayerTable, Phase, Run, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Prediction, Predictor, recorded_program
+from tb_memplugin.prediction.prediction import Prediction
+from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
+from tb_memplugin.prediction.program import recorded_program
 
 CURVE_POINTS = 16
 """Batch sizes of a curve."""

@@ -6,8 +6,8 @@ from tb_memplugin.analysis.what_if import devices_of
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import UNITS
-from tb_memplugin.prediction.conditions import PRECISIONS, SLOTS, Conditions
-from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, pattern_error
+from tb_memplugin.prediction.conditions import PRECISIONS, SLOTS, Conditions, pattern_error
+from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE
 
 MAX_CAPACITY_BYTES = 1 << 50
 MAX_PATTERN_CHARACTERS = 200

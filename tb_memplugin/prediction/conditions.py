@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from tb_memplugin.model import Layer
+from tb_memplugin.prediction.pattern_syntax import PatternError
 from tb_memplugin.prediction.patterns import layer_pattern
 
 SLOTS = {
@@ -59,3 +60,14 @@ def matching(layers: Sequence[Layer], pattern: str) -> list[Layer]:
     """
     wanted = layer_pattern(pattern)
     return [layer for layer in layers if layer.parameters and wanted.found_in(layer.path)]
+
+
+def pattern_error(conditions: Conditions) -> str | None:
+    """What is wrong with the conditions' regular expressions, as a sentence; None if nothing is."""
+    for name in ("freeze", "unfreeze"):
+        pattern = getattr(conditions, name)
+        try:
+            layer_pattern(pattern or "")
+        except PatternError as error:
+            return f"{name} {error}. Received: {pattern!r:.80}"
+    return None

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from tb_memplugin.model import Fix, Layer, Verdict
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.predictor import SMALLER, SPARE, Prediction, Predictor
+from tb_memplugin.prediction.prediction import Prediction
+from tb_memplugin.prediction.predictor import SMALLER, SPARE, Predictor
 
 MAX_CAPACITY_FACTOR = 64
 """Capacities up to this many times the failed one are tried."""

@@ -5,29 +5,20 @@ its range holds the lowest and the highest peak of the simulated steps, with the
 are not known exactly.
 """
 
-import collections
 import dataclasses
-import math
-import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Literal, TypeAlias
-
-import numpy as np
 
 from tb_memplugin.allocator.growth import PoolRules, rules_of
-from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, Phase, StepRequests
-from tb_memplugin.model.units import format_bytes
-from tb_memplugin.prediction.batch_sizes import sizes_for
+from tb_memplugin.model import Layer, StepRequests
+from tb_memplugin.prediction.cases import Case, make_case
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
-from tb_memplugin.prediction.history import FailedRequest, History, Outcome, StepPeak
-from tb_memplugin.prediction.pattern_syntax import PatternError
-from tb_memplugin.prediction.patterns import layer_pattern
+from tb_memplugin.prediction.history import FailedRequest, History, Outcome
+from tb_memplugin.prediction.limits import Limits, ledger_at, settled
+from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
-from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep, empty_map, peak_in_one_piece
-
-Method: TypeAlias = Literal["replay", "two_sizes", "estimate", "unknown"]
+from tb_memplugin.prediction.sized_steps import SizedStep, empty_map, peak_in_one_piece
 
 SIMULATED_STEPS = 10
 """Simulated steps after the first one: the pool's pieces settle within a few."""
@@ -41,85 +32,14 @@ NEGLIGIBLE_SHARE = 0.002
 """Share of a step's requests up to which the least and the most sizes are simulated as one."""
 CURVE_STEPS = 4
 """Simulated steps after the first one for a point of a curve."""
-SETTLED = 2
-"""Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next settles."""
-MARGIN = 0.04
-"""Share by which the range is wider than the simulated peaks: real steps run their ops in other orders."""
 SPARE = 0.01
 """Share of the capacity that must be left at the simulated peak of a training that passes, for the same reason."""
 SMALLER = 0.98
 """Factor between the batch sizes, or the capacities, that are tried one after the other."""
 MOST_DEVIATION = 0.1
 """Largest deviation of the simulated from the measured peak of the recorded steps with which anything is predicted."""
-UNCERTAIN_SHARE = 0.01
-"""Share of the peak up to which sizes that are not known exactly are left to the range."""
 MAX_BATCH_SIZE = 1 << 24
 """Largest batch size of a prediction."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Prediction:
-    """What a training would need under some conditions.
-
-    Attributes:
-        batch_size, capacity_bytes: The conditions' batch size and capacity, or the recorded ones; None if unknown.
-        peak_bytes, low_bytes, high_bytes: Predicted peak of bytes in use and its range; None if unknown.
-        fits: Whether the training runs within the capacity; None if unknown.
-        fails_at: The request that fails, None if none does or it is unknown.
-        method: ``replay``: all sizes are exact; ``two_sizes``: some follow from two recorded batch sizes; ``estimate``:
-            some have a range; ``unknown``: no prediction.
-        reproduced: How much of the recorded steps their replay reproduced.
-        assumptions: What the prediction assumes or why there is none, as sentences.
-        ledger: Predicted bytes at the peak by owner; sums to the highest simulated peak.
-    """
-
-    batch_size: int | None
-    capacity_bytes: int | None
-    peak_bytes: int | None
-    low_bytes: int | None
-    high_bytes: int | None
-    fits: bool | None
-    fails_at: FailedRequest | None
-    method: Method
-    reproduced: Reproduced
-    assumptions: tuple[str, ...]
-    ledger: tuple[LedgerRow, ...] = ()
-
-
-def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase = "train") -> tuple[StepRequests, ...]:
-    """The recorded steps of a device since the program last changed, without changes of which no later step is known.
-
-    The first one may be the step that made the long-lived chunks. Steps before it with other batch sizes count as well
-    if they have the same weights and optimizer state, for example those of an earlier session.
-    """
-    groups: list[list[StepRequests]] = [[]]
-    for one in requests:
-        if one.device == device and one.phase == phase:
-            if one.first:
-                groups.append([])
-            groups[-1].append(one)
-    complete = [group for group in groups if any(not one.first for one in group)]
-    if not complete:
-        return ()
-    latest = complete[-1]
-    first, later = [one for one in latest if one.first], [one for one in latest if not one.first]
-    earlier: list[StepRequests] = []
-    for group in reversed(complete[:-1]):
-        if _program(group[-1]) != _program(latest[-1]):
-            break
-        known = {one.batch_size for one in (*earlier, *later)}
-        earlier = [one for one in group if not one.first and one.batch_size not in known] + earlier
-    return (*first, *earlier, *later)
-
-
-def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str | None, str, int]]]:
-    """What tells a step's program from others: its mode, and the weights and optimizer state that it starts with."""
-    lasting: collections.Counter[tuple[str | None, str, int]] = collections.Counter()
-    for row in np.flatnonzero(requests.birth < 0).tolist():
-        owner = requests.owners[int(requests.owner[row])]
-        if owner.category in ("weights", "optimizer_state"):
-            lasting[owner.layer, owner.category, int(requests.requested[row])] += 1
-    return requests.mode, lasting
 
 
 class Predictor:
@@ -167,9 +87,9 @@ class Predictor:
         """By which share the simulated peak of the recorded steps exceeds the measured one; None if unknown."""
         if not self._measured_bytes:
             return None
-        case = self._case(RECORDED, change_of(RECORDED, self._layers))
-        outcomes = self._simulate(case.most, None, change_of(RECORDED, self._layers), VARIANTS)
-        return _Limits(outcomes, outcomes).peak / self._measured_bytes - 1
+        case = self._case(RECORDED, Change())
+        outcomes = self._simulate(case.most, None, Change(), VARIANTS)
+        return Limits(outcomes, outcomes).peak / self._measured_bytes - 1
 
     # --- predictions --------------------------------------------------------------------------------------------------
 
@@ -200,7 +120,7 @@ class Predictor:
             method=case.method,
             reproduced=self.reproduced,
             assumptions=tuple(assumptions),
-            ledger=_ledger(case.most, unlimited.highest, change),
+            ledger=ledger_at(case.most, unlimited.highest, change),
         )
 
     def range_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
@@ -230,7 +150,7 @@ class Predictor:
         left = capacity_bytes - change.transient_bytes[1]
         variants, steps = (1, SIMULATED_STEPS) if quick else (VARIANTS, LASTING_STEPS)
         return all(
-            one.failed is None and max(_settled(one)) * (1 + SPARE) <= left
+            one.failed is None and max(settled(one)) * (1 + SPARE) <= left
             for one in self._simulations(case.most, left, change, variants, steps)
         )
 
@@ -300,41 +220,8 @@ class Predictor:
             )
         return None
 
-    def _case(self, conditions: Conditions, change: Change) -> "_Case":
-        """The recorded steps of the batch size closest to the wanted one, with their sizes."""
-        batch = conditions.batch_size or self.batch_size
-        chosen = self._steps if not batch else self._closest(batch)
-        recorded = [*self._first, *chosen]
-        least, most, uncertain, measured = [], [], 0, False
-        for one in recorded:
-            low, high = one.requested, one.requested
-            if batch and one.batch_size and batch != one.batch_size:
-                sizes = sizes_for(one, batch, self._steps)
-                low, high = sizes.least, sizes.most
-                measured = measured or (sizes.measured and not one.first)
-                if not one.first:
-                    uncertain = max(uncertain, int((sizes.most - sizes.least).sum()))
-            least.append(SizedStep(one, change.least(one, low)))
-            most.append(SizedStep(one, change.most(one, high)))
-        sentences = []
-        total = max(int(one.requested.sum()) for one in chosen)
-        method: Method = "two_sizes" if measured else "replay"
-        if change.is_estimate:
-            method = "estimate"
-        if uncertain > UNCERTAIN_SHARE * total:
-            method = "estimate"
-            sentences.append(
-                f"How {format_bytes(uncertain)} of requests follow from the batch size is unknown; the range holds "
-                "both ends. A second recorded batch size would tell."
-            )
-        return _Case(least, most, method, tuple(sentences))
-
-    def _closest(self, batch: int) -> list[StepRequests]:
-        known = [one for one in self._steps if one.batch_size]
-        if not known:
-            return self._steps
-        nearest = min({one.batch_size or 1 for one in known}, key=lambda size: abs(math.log(size / batch)))
-        return [one for one in known if one.batch_size == nearest]
+    def _case(self, conditions: Conditions, change: Change) -> Case:
+        return make_case(self._first, self._steps, conditions.batch_size or self.batch_size, change)
 
     def _simulate(
         self, steps: Sequence[SizedStep], capacity: int | None, change: Change, variants: int = 1
@@ -365,16 +252,16 @@ class Predictor:
         return not (len(one.region_bytes) == 1 and int(one.region_bytes[0]) >= (one.capacity_bytes or 0) // 256 * 256)
 
     def _limits(
-        self, case: "_Case", capacity: int | None, change: Change, variants: int, count: int = SIMULATED_STEPS
-    ) -> "_Limits":
+        self, case: Case, capacity: int | None, change: Change, variants: int, count: int = SIMULATED_STEPS
+    ) -> Limits:
         """The simulations of the least and of the most bytes."""
         most = list(self._simulations(case.most, capacity, change, variants, count))
         if case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes:
-            return _Limits(most, most, case.uncertain_bytes)
-        return _Limits(list(self._simulations(case.least, capacity, change, variants, count)), most)
+            return Limits(most, most, case.uncertain_bytes)
+        return Limits(list(self._simulations(case.least, capacity, change, variants, count)), most)
 
     def _fits(
-        self, case: "_Case", capacity: int, change: Change, unlimited: "_Limits", high: int
+        self, case: Case, capacity: int, change: Change, unlimited: Limits, high: int
     ) -> tuple[bool | None, FailedRequest | None]:
         """Whether a training fits into a capacity, and where it fails."""
         left = capacity - change.transient_bytes[1]
@@ -383,91 +270,8 @@ class Predictor:
             least, most = (
                 list(self._simulations(end, left, change, VARIANTS, LASTING_STEPS)) for end in (case.least, case.most)
             )
-            limited = _Limits(least, most)
+            limited = Limits(least, most)
         failures = [outcome.failed for outcome in limited.least if outcome.failed is not None]
         if high <= capacity and all(outcome.failed is None for outcome in limited.most):
             return True, None
         return (False, failures[0]) if len(failures) == len(limited.least) else (None, None)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Case:
-    """The steps of a prediction with their least and most bytes."""
-
-    least: list[SizedStep]
-    most: list[SizedStep]
-    method: Method
-    sentences: tuple[str, ...]
-
-    @property
-    def total_bytes(self) -> int:
-        """Most bytes of all requests of a step together."""
-        return max(int(step.requests.requested.sum()) for step in self.most)
-
-    @property
-    def uncertain_bytes(self) -> int:
-        """Bytes between the least and the most sizes of a step together."""
-        return max(
-            int((other.sizes - one.sizes).sum())
-            for one, other in zip(self.least, self.most, strict=True)
-            if not one.requests.first
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Limits:
-    """The simulations of the least and of the most bytes; or one that stands for both, with the bytes between them."""
-
-    least: Sequence[Outcome]
-    most: Sequence[Outcome]
-    uncertain_bytes: int = 0
-
-    @property
-    def low(self) -> int:
-        return round(min(size for one in self.least for size in _settled(one)) * (1 - MARGIN)) - self.uncertain_bytes
-
-    @property
-    def high(self) -> int:
-        return round(max(size for one in self.most for size in _settled(one)) * (1 + MARGIN))
-
-    @property
-    def peak(self) -> int:
-        ends = [statistics.median(size for one in end for size in _settled(one)) for end in (self.least, self.most)]
-        return round(sum(ends) / 2)
-
-    @property
-    def highest(self) -> StepPeak:
-        return max((peak for one in self.most for peak in one.peaks[SETTLED:]), key=lambda peak: peak.bytes)
-
-
-def _settled(outcome: Outcome) -> list[int]:
-    """The peaks of the steps after the pool settled."""
-    return [peak.bytes for peak in outcome.peaks[SETTLED:] or outcome.peaks]
-
-
-def _ledger(steps: Sequence[SizedStep], peak: StepPeak, change: Change) -> tuple[LedgerRow, ...]:
-    """The ledger of a simulated peak."""
-    step = steps[peak.index]
-    requests = step.requests
-    live = (requests.birth <= peak.event) & (requests.death > peak.event) & (step.sizes != LEFT_OUT)
-    totals: collections.Counter[ChunkOwner] = collections.Counter()
-    for number, size in zip(requests.owner[live].tolist(), step.sizes[live].tolist(), strict=True):
-        totals[requests.owners[number]] += size
-    for owner, size in change.extra:
-        totals[owner] += size
-    rows = [LedgerRow(owner.layer, owner.category, owner.trainable, size, 0) for owner, size in totals.items() if size]
-    rest = peak.bytes - sum(totals.values())
-    if rest > 0:
-        rows.append(LedgerRow(None, "rounding", None, rest, rest))
-    return tuple(sorted(rows, key=lambda row: -row.bytes))
-
-
-def pattern_error(conditions: Conditions) -> str | None:
-    """What is wrong with the conditions' regular expressions, as a sentence; None if nothing is."""
-    for name in ("freeze", "unfreeze"):
-        pattern = getattr(conditions, name)
-        try:
-            layer_pattern(pattern or "")
-        except PatternError as error:
-            return f"{name} {error}. Received: {pattern!r:.80}"
-    return None

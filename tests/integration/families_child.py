@@ -23,7 +23,8 @@ from random_model import RandomModel
 
 import tb_memplugin
 from tb_memplugin.prediction.conditions import RECORDED
-from tb_memplugin.prediction.predictor import Predictor, recorded_program
+from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.prediction.program import recorded_program
 from tb_memplugin.prediction.reproduction import reproduce
 from tb_memplugin.recorder.observe.layers import own_variables, walk
 

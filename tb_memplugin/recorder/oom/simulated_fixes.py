@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from tb_memplugin.model import Layer, Oom, StepRequests
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
-from tb_memplugin.prediction.predictor import Predictor, recorded_program
+from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.prediction.program import recorded_program
 
 
 def with_simulated_fixes(

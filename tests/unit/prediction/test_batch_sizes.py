@@ -8,7 +8,7 @@ import pytest
 
 from tb_memplugin.model import UNKNOWN_POWER, ChunkOwner, StepRequests
 from tb_memplugin.prediction.batch_sizes import sizes_for
-from tb_memplugin.prediction.predictor import recorded_program
+from tb_memplugin.prediction.program import recorded_program
 
 WEIGHTS = ChunkOwner("dense", "weights", True)
 WORKSPACE = ChunkOwner(None, "workspace", None)

@@ -8,7 +8,8 @@ from requests_cases import CAPACITY, LAYERS, Program, make_table, make_traced
 
 from tb_memplugin.model import FIX_KINDS, Fix
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
-from tb_memplugin.prediction.predictor import Predictor, recorded_program
+from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.prediction.program import recorded_program
 
 STEPS = tuple(one.requests for one in make_traced().values())
 TABLE = make_table()

@@ -10,7 +10,8 @@ from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_tr
 from tb_memplugin.model import UNKNOWN_POWER, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import History
-from tb_memplugin.prediction.predictor import Predictor, recorded_program
+from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.prediction.program import recorded_program
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
 from tb_memplugin.prediction.sized_steps import as_recorded, peak_in_one_piece, start_map
 

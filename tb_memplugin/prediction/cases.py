@@ -1,0 +1,83 @@
+"""The steps that a prediction simulates, with the least and the most bytes of their sizes. Pure."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from tb_memplugin.model import StepRequests
+from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.batch_sizes import sizes_for
+from tb_memplugin.prediction.changes import Change
+from tb_memplugin.prediction.prediction import Method
+from tb_memplugin.prediction.sized_steps import SizedStep
+
+UNCERTAIN_SHARE = 0.01
+"""Share of the peak up to which sizes that are not known exactly are left to the range."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """The steps of a prediction with their least and most bytes."""
+
+    least: list[SizedStep]
+    most: list[SizedStep]
+    method: Method
+    sentences: tuple[str, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Most bytes of all requests of a step together."""
+        return max(int(step.requests.requested.sum()) for step in self.most)
+
+    @property
+    def uncertain_bytes(self) -> int:
+        """Bytes between the least and the most sizes of a step together."""
+        return max(
+            int((other.sizes - one.sizes).sum())
+            for one, other in zip(self.least, self.most, strict=True)
+            if not one.requests.first
+        )
+
+
+def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batch: int | None, change: Change) -> Case:
+    """The recorded steps of the batch size closest to the wanted one, with their sizes.
+
+    Args:
+        first: The recorded first step, if any.
+        steps: The other recorded steps.
+        batch: The wanted batch size, None if unknown.
+        change: What other conditions change.
+    """
+    chosen = steps if not batch else _closest(steps, batch)
+    recorded = [*first, *chosen]
+    least, most, uncertain, measured = [], [], 0, False
+    for one in recorded:
+        low, high = one.requested, one.requested
+        if batch and one.batch_size and batch != one.batch_size:
+            sizes = sizes_for(one, batch, steps)
+            low, high = sizes.least, sizes.most
+            measured = measured or (sizes.measured and not one.first)
+            if not one.first:
+                uncertain = max(uncertain, int((sizes.most - sizes.least).sum()))
+        least.append(SizedStep(one, change.least(one, low)))
+        most.append(SizedStep(one, change.most(one, high)))
+    sentences = []
+    total = max(int(one.requested.sum()) for one in chosen)
+    method: Method = "two_sizes" if measured else "replay"
+    if change.is_estimate:
+        method = "estimate"
+    if uncertain > UNCERTAIN_SHARE * total:
+        method = "estimate"
+        sentences.append(
+            f"How {format_bytes(uncertain)} of requests follow from the batch size is unknown; the range holds "
+            "both ends. A second recorded batch size would tell."
+        )
+    return Case(least, most, method, tuple(sentences))
+
+
+def _closest(steps: Sequence[StepRequests], batch: int) -> Sequence[StepRequests]:
+    known = [one for one in steps if one.batch_size]
+    if not known:
+        return steps
+    nearest = min({one.batch_size or 1 for one in known}, key=lambda size: abs(math.log(size / batch)))
+    return [one for one in known if one.batch_size == nearest]

@@ -1,0 +1,39 @@
+"""The answer to a question about other conditions."""
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+from tb_memplugin.model import LedgerRow
+from tb_memplugin.prediction.history import FailedRequest
+from tb_memplugin.prediction.reproduction import Reproduced
+
+Method: TypeAlias = Literal["replay", "two_sizes", "estimate", "unknown"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What a training would need under some conditions.
+
+    Attributes:
+        batch_size, capacity_bytes: The conditions' batch size and capacity, or the recorded ones; None if unknown.
+        peak_bytes, low_bytes, high_bytes: Predicted peak of bytes in use and its range; None if unknown.
+        fits: Whether the training runs within the capacity; None if unknown.
+        fails_at: The request that fails, None if none does or it is unknown.
+        method: ``replay``: all sizes are exact; ``two_sizes``: some follow from two recorded batch sizes; ``estimate``:
+            some have a range; ``unknown``: no prediction.
+        reproduced: How much of the recorded steps their replay reproduced.
+        assumptions: What the prediction assumes or why there is none, as sentences.
+        ledger: Predicted bytes at the peak by owner; sums to the highest simulated peak.
+    """
+
+    batch_size: int | None
+    capacity_bytes: int | None
+    peak_bytes: int | None
+    low_bytes: int | None
+    high_bytes: int | None
+    fits: bool | None
+    fails_at: FailedRequest | None
+    method: Method
+    reproduced: Reproduced
+    assumptions: tuple[str, ...]
+    ledger: tuple[LedgerRow, ...] = ()
