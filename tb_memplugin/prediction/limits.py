@@ -41,9 +41,10 @@ class Limits:
         return round(sum(ends) / 2)
 
     @property
-    def highest(self) -> StepPeak:
-        """The highest peak of the most bytes."""
-        return max((peak for one in self.most for peak in one.peaks[SETTLED:]), key=lambda peak: peak.bytes)
+    def typical(self) -> StepPeak:
+        """The simulated peak closest to the typical one, with the recorded order of events."""
+        recorded = self.most[0].peaks
+        return min(recorded[SETTLED:] or recorded, key=lambda peak: abs(peak.bytes - self.peak))
 
 
 def settled(outcome: Outcome) -> list[int]:

@@ -120,7 +120,7 @@ class Predictor:
             method=case.method,
             reproduced=self.reproduced,
             assumptions=tuple(assumptions),
-            ledger=ledger_at(case.most, unlimited.highest, change),
+            ledger=ledger_at(case.most, unlimited.typical, change),
         )
 
     def range_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:

@@ -96,7 +96,7 @@ function Capacity({ bytes, inside, width, y, ink }: { bytes: number; inside: boo
       {inside && (
         <line x1={LEFT} x2={width - RIGHT} y1={y(bytes)} y2={y(bytes)} stroke={ink.capacity} stroke-width="1.25" stroke-dasharray="6 4" />
       )}
-      <text x={width - RIGHT - 2} y={inside ? y(bytes) - 5 : TOP - 8} text-anchor="end" fill={ink.capacity} font-size="11">
+      <text x={LEFT + 2} y={inside ? y(bytes) - 5 : TOP - 8} fill={ink.capacity} font-size="11">
         {inside ? "" : "↑ "}capacity {formatBytes(bytes)}
       </text>
     </>

@@ -67,7 +67,7 @@ export function CategoryPanel({ answer: { measured, ledger }, deltas, hover }: C
         </h2>
         <p class="small">
           {measured && `measured: peak of step ${measured.step}; `}
-          predicted: highest simulated peak
+          predicted: simulated peak
         </p>
       </header>
       <FigureTable kind="versus" testid="predicted">
