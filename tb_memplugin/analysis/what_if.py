@@ -15,6 +15,8 @@ from tb_memplugin.prediction.program import recorded_program
 
 CURVE_POINTS = 16
 """Batch sizes of a curve."""
+ASKED = ("batch_size", "capacity_bytes", "freeze", "unfreeze", "optimizer", "precision")
+"""Conditions that can be asked for."""
 _TRAIN: Phase = "train"
 
 
@@ -120,7 +122,7 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
     failed = prediction.fails_at
     return {
         "device": answer.device,
-        "conditions": dataclasses.asdict(answer.conditions),
+        "conditions": {name: getattr(answer.conditions, name) for name in ASKED},
         "batch_size": prediction.batch_size,
         "capacity_bytes": prediction.capacity_bytes,
         "peak_bytes": prediction.peak_bytes,

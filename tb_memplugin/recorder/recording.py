@@ -189,7 +189,7 @@ class Recording:
         if traced is not None:
             self._background.submit(functools.partial(self._work_through, traced))
         if for_memory:
-            self._background.submit(functools.partial(self._faults.run, FIXES, self._oom.simulate_fixes))
+            self._background.submit(self._simulate_fixes)
         return bool(for_memory)
 
     def _write_oom(self, oom: Oom, wait: bool) -> None:
@@ -233,6 +233,12 @@ class Recording:
         # An allocator without statistics is a fault of the samples, and is logged as that only.
         if all(self._faults.run(SAMPLES, allocator.memory_info, name) is not None for name in self._names):
             self._faults.run(POST_MORTEMS, self._stalled.poll)
+
+    def _simulate_fixes(self) -> None:
+        oom = self._faults.run(FIXES, self._oom.simulated)
+        if oom is not None:
+            self._files.write(RunWriter.oom, oom)
+            self._files.flush()
 
     def _measure(self, sample: _Sample, dumps: Mapping[str, bytes | None]) -> None:
         self._faults.run(POOLS, self._step_ends.measure, sample.row, sample.in_use_bytes, dumps)

@@ -160,7 +160,7 @@ def trains(batch: int, capacity: int, accumulated: int = 1) -> bool:
 def test_the_advice_after_running_out_of_memory_works(failed: tuple[pathlib.Path, dict]) -> None:
     _, oom = failed
     fixes = {fix["kind"]: fix for fix in oom["fixes"]}
-    assert {"batch", "accumulation", "limit"} <= set(fixes)
+    assert {"batch", "accumulation", "limit"} <= set(fixes), oom["fixes"]
     assert all(fix["simulated"] and fix["enough"] for fix in oom["fixes"] if fix["kind"] != "precision")
     capacity = oom["capacity_bytes"]
     # WHEN the advice is followed in a real training, THEN it passes

@@ -43,7 +43,7 @@ class OomWatch:
     """Makes the post-mortems of one recorder.
 
     The training's thread calls `install`, `concerns`, `on_error` and `step_ended`; the background thread calls
-    `remember`, `remember_requests`, `simulate_fixes`, `tick` and `remove`.
+    `remember`, `remember_requests`, `simulated`, `tick` and `remove`.
 
     Args:
         devices: The recorded devices.
@@ -177,12 +177,10 @@ class OomWatch:
         self._unsolved = oom, batch
         return True
 
-    def simulate_fixes(self) -> None:
-        """Write the last post-mortem again with fixes that were simulated. Takes seconds."""
+    def simulated(self) -> Oom | None:
+        """The last post-mortem with fixes that were simulated, once; None if there is none. Takes seconds."""
         unsolved, self._unsolved = self._unsolved, None
-        if unsolved is not None:
-            oom, batch = unsolved
-            self._write(with_simulated_fixes(oom, batch, self._requests, self._layers()), False)
+        return None if unsolved is None else with_simulated_fixes(*unsolved, self._requests, self._layers())
 
     def _device(self, request: Request, dumps: list[DumpFile], pending: Oom | None) -> str:
         """The device with the failed allocation, by the surest source."""
