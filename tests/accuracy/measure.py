@@ -36,7 +36,7 @@ DEVICE = "CPU:0"
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One prediction and its truth."""
+    """One prediction and its truth; `spread` is half of the range of the real steps, as a share of `measured`."""
 
     model: str
     kind: str
@@ -47,6 +47,7 @@ class Cell:
     low: int | None
     high: int | None
     measured: int
+    spread: float
 
     @property
     def error(self) -> float | None:
@@ -98,14 +99,17 @@ def predictions(trainings: Trainings, kind: str, models: Iterable[str], common: 
             for size in sorted({*SIZES} - {*source}):
                 answer = predictor.predict(Conditions(batch_size=size))
                 figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
-                cells.append(Cell(model, kind, source, size, *figures, truth[size]))
+                cells.append(Cell(model, kind, source, size, *figures, *truth[size]))
     return cells
 
 
-def _measured(trainings: Trainings, training: Training) -> int:
+def _measured(trainings: Trainings, training: Training) -> tuple[int, float]:
+    """Median peak of the steps of a training, and half of their range as a share of it."""
     _, directory = trainings.run(training, records=True)
     (run,) = tb_memplugin.load(directory).values()
-    return int(statistics.median(run.samples.devices[DEVICE].peak_bytes[SETTLED:].tolist()))
+    peaks = run.samples.devices[DEVICE].peak_bytes[SETTLED:].tolist()
+    median = int(statistics.median(peaks))
+    return median, (max(peaks) - min(peaks)) / 2 / median
 
 
 def main() -> None:
