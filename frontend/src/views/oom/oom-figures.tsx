@@ -6,7 +6,7 @@ import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
 import { formatWallTime, unbroken } from "../../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { NOT_TIED, distinctNames } from "../../model/names";
-import { fixWord, type Oom } from "../../model/oom";
+import { type Fix, fixWord, type Oom } from "../../model/oom";
 import { owners } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
 import { INKS, fillOf } from "../../theme/palette";
@@ -164,6 +164,13 @@ export function Breakdown({ oom }: { oom: Oom }) {
   );
 }
 
+/** The attributes of a fix that names bytes: they are explained on hover and focus. */
+function figureOf({ bytes, sentence, simulated }: Fix) {
+  if (bytes === null) return {};
+  const source = simulated ? "simulated with the recorded steps" : "estimated from the chunks at the failure";
+  return { "data-bytes": bytes, "data-tip": tipOf(bytes, sentence, source), tabIndex: 0 };
+}
+
 export function Fixes({ oom }: { oom: Oom }) {
   if (oom.fixes.length === 0) return <p class="small">No fix is known.</p>;
   return (
@@ -175,7 +182,7 @@ export function Fixes({ oom }: { oom: Oom }) {
       </p>
       <ul class="fixes" data-testid="fixes">
         {oom.fixes.map((fix) => (
-          <li key={fix.kind} data-bytes={fix.bytes ?? ""}>
+          <li key={fix.kind} {...figureOf(fix)}>
             <span class={fixWord(fix)}>{fixWord(fix)}</span>
             <span>{unbroken(fix.sentence)}</span>
             <span class="figure">{fix.bytes === null ? "" : formatBytes(fix.bytes)}</span>
