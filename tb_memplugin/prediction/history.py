@@ -25,8 +25,9 @@ from tb_memplugin.prediction.sized_steps import (
     start_map,
 )
 
-DISTANCE = 8
-"""Most places by which an event moves in a simulation with another order."""
+TYPICAL_DISTANCE, LARGE_DISTANCE = 2, 8
+"""Most places by which an event moves in a simulation with another order: of a typical step, and of one that must pass
+whatever the order."""
 DISTANCE_SHARE = 100
 """An event moves by at most this part of the step's events."""
 
@@ -135,24 +136,25 @@ class History:
         other._peaks = list(self._peaks)
         return other
 
-    def run(self, order: Sequence[int], seed: int = 0) -> Outcome:
+    def run(self, order: Sequence[int], seed: int = 0, distance: int = TYPICAL_DISTANCE) -> Outcome:
         """Run steps until one fails.
 
         Args:
             order: The indices of the steps.
             seed: 0 for the recorded order of events. Others move events a little, each in another way: real steps run
                 their ops in slightly different orders.
+            distance: Most places by which an event moves then.
         """
         for index in order:
             if self._failed is not None:
                 break
             turn = len(self._peaks)
-            row = self._run_step(index, seed and 1000 * seed + turn)
+            row = self._run_step(index, seed and 1000 * seed + turn, distance)
             if row is not None:
                 self._failed = self._failure(index, row)
         return Outcome(tuple(self._peaks), self._simulator.pool_bytes, self._failed)
 
-    def _run_step(self, index: int, seed: int) -> int | None:
+    def _run_step(self, index: int, seed: int, distance: int) -> int | None:
         """Run a step; return the row of the chunk whose request failed, None if it passed."""
         step, simulator = self._steps[index], self._simulator
         sizes: list[int] = step.sizes.tolist()
@@ -177,7 +179,7 @@ class History:
         peak, at = simulator.in_use_bytes, -1
         events = self._orders[index].events
         if seed:
-            events = shuffled_order(step.requests, events, min(DISTANCE, len(events) // DISTANCE_SHARE), seed)
+            events = shuffled_order(step.requests, events, min(distance, len(events) // DISTANCE_SHARE), seed)
         for event, entry in enumerate(events):
             if entry < 0:
                 if -1 - entry in place:

@@ -14,7 +14,7 @@ from tb_memplugin.model import Layer, StepRequests
 from tb_memplugin.prediction.cases import Case, make_case
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
-from tb_memplugin.prediction.history import FailedRequest, History, Outcome
+from tb_memplugin.prediction.history import LARGE_DISTANCE, TYPICAL_DISTANCE, FailedRequest, History, Outcome
 from tb_memplugin.prediction.limits import Limits, ledger_at, settled
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
@@ -232,7 +232,11 @@ class Predictor:
     def _simulations(
         self, steps: Sequence[SizedStep], capacity: int | None, change: Change, variants: int, count: int
     ) -> Iterator[Outcome]:
-        """Simulate trainings of `count` steps after the first, each in other orders; by default without a limit."""
+        """Simulate trainings of `count` steps after the first, each in other orders, by default without a limit.
+
+        If all of many steps must pass, their orders differ more.
+        """
+        distance = LARGE_DISTANCE if count >= LASTING_STEPS else TYPICAL_DISTANCE
         recorded = rules_of(empty_map(self._steps[-1]))
         assert recorded is not None
         rules = PoolRules(NO_LIMIT)
@@ -243,7 +247,7 @@ class Predictor:
         history.run(range(first))
         later = len(steps) - first
         for seed in range(variants):
-            yield history.copy().run([first + (turn + seed) % later for turn in range(count)], seed)
+            yield history.copy().run([first + (turn + seed) % later for turn in range(count)], seed, distance)
 
     @cached_property
     def _grows(self) -> bool:
