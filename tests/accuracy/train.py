@@ -54,7 +54,9 @@ def main() -> None:
     if training.run:
         import tb_memplugin
 
-        recorder = tb_memplugin.MemoryCallback(training.run, trace_steps=range(1, 4))
+        starts = range(0, len(training.batches) * training.steps, training.steps)
+        traced = [start + step for start in starts for step in (1, 2, 3)]
+        recorder = tb_memplugin.MemoryCallback(training.run, trace_steps=traced)
     else:  # the recorder measures peaks itself
         watch = _peaks()
     passed = True
