@@ -32,7 +32,7 @@ NEGLIGIBLE_SHARE = 0.002
 """Share of a step's requests up to which the least and the most sizes are simulated as one."""
 CURVE_STEPS = 4
 """Simulated steps after the first one for a point of a curve."""
-SPARE = 0.01
+SPARE = 0.02
 """Share of the capacity that must be left at the simulated peak of a training that passes, for the same reason."""
 SMALLER = 0.98
 """Factor between the batch sizes, or the capacities, that are tried one after the other."""
