@@ -16,8 +16,9 @@ from tb_memplugin.prediction.predictor import SMALLER, SPARE, Predictor
 
 MAX_CAPACITY_FACTOR = 64
 """Capacities up to this many times the failed one are tried."""
-RESERVE = 0.05
-"""Share that is added to the smallest capacity that passes."""
+RESERVE, RESERVE_EACH_DOUBLING = 0.05, 0.035
+"""Share that is added to the smallest capacity that passes, and more of it for each doubling between the recorded batch
+size and the failed one: kernels that run in parallel overlap in other ways in larger batches."""
 MOST_ACCUMULATED = 1024
 """Most batches that gradients are accumulated over."""
 
@@ -173,7 +174,8 @@ class _Finder:
             if most > MAX_CAPACITY_FACTOR * failed.capacity_bytes:
                 sentence = f"Simulated: a capacity of {format_bytes(most)} is not enough."
                 return Fix("limit", sentence, None, enough=False, simulated=True)
-        most = math.ceil(most * (1 + RESERVE) / (1 << 20)) << 20
+        doublings = math.log2(max(1.0, failed.batch_size / (self._predictor.batch_size or failed.batch_size)))
+        most = math.ceil(most * (1 + RESERVE + RESERVE_EACH_DOUBLING * doublings) / (1 << 20)) << 20
         conditions = Conditions(capacity_bytes=most)
         sentence = (
             f"A capacity of {format_bytes(most)} instead of {format_bytes(failed.capacity_bytes)}. "
