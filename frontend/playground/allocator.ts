@@ -176,7 +176,13 @@ export function oomsOf(plan: Plan): Oom[] {
       chunks: plan.mapless ? null : 5,
       ledger: ledgerAt(plan, step),
       fixes: [
-        { kind: "one_piece", sentence: "The same free memory in one piece.", bytes: free, enough: verdict === "fragmentation", simulated: true },
+        {
+          kind: "one_piece",
+          sentence: "The same free memory in one piece.",
+          bytes: free,
+          enough: verdict === "fragmentation",
+          simulated: true,
+        },
         { kind: "limit", sentence: "More memory, with all else as it was.", bytes: 64 * MIB, enough: true, simulated: true },
       ],
       not_available: [],
