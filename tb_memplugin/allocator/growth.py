@@ -7,6 +7,7 @@ these rules are the same since 2.16.
 import dataclasses
 from collections.abc import Iterable
 
+from tb_memplugin.allocator.fit import gives_regions_back
 from tb_memplugin.allocator.rules import ROUNDING
 from tb_memplugin.model import MemoryMap
 
@@ -69,7 +70,6 @@ def rules_of(memory_map: MemoryMap) -> PoolRules | None:
     capacity = memory_map.capacity_bytes
     if capacity is None:
         return None
-    is_gpu = memory_map.device.rsplit("/", 1)[-1].startswith("GPU")
     whole = capacity // ROUNDING * ROUNDING
     grows = not (len(memory_map.region_bytes) == 1 and int(memory_map.region_bytes[0]) >= whole > FIRST_REGION_BYTES)
-    return PoolRules(capacity, grows, returns_regions=is_gpu)
+    return PoolRules(capacity, grows, gives_regions_back(memory_map))

@@ -161,15 +161,9 @@ class TraceReplay:
 
     def _allocate(self, address: int, requested: int, allocated: int) -> bool:
         """Allocate at the recorded address; return whether the rules lead to the same chunk."""
-        simulator = self._simulator
-        chosen = simulator.choose(requested)
-        if chosen is None:
+        if self._simulator.choose(requested) is None:
             self._change_regions(address)
-            chosen = simulator.choose(requested)
-        if chosen == address and simulator.allocate(address, requested):
-            return True
-        simulator.allocate(address, requested, allocated)
-        return False
+        return self._simulator.follow(address, requested, allocated)
 
     def _change_regions(self, address: int) -> None:
         """Add and remove regions as in the end map, so that an allocation at the address is possible."""

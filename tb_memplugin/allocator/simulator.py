@@ -150,6 +150,13 @@ class Simulator:
         if self.in_use_bytes > self.peak_bytes:
             self.peak_bytes = self.in_use_bytes
 
+    def follow(self, address: int, requested: int, allocated: int) -> bool:
+        """Allocate at a recorded address; return whether the rules lead to the same chunk."""
+        if self.choose(requested) == address and self.allocate(address, requested):
+            return True
+        self.allocate(address, requested, allocated)
+        return False
+
     def free(self, address: int) -> bool:
         """Free the chunk at an address; return False if no chunk in use begins there."""
         if self._requested.pop(address, None) is None:

@@ -1,8 +1,8 @@
 """Simulates a training from its first step on. Pure.
 
 Which chunks the allocator splits depends on the chunks that earlier steps left behind, so a step is simulated with
-what came before it: the recorded memory map when the first step began (or an empty pool, if that map needs more than
-the capacity), the first step itself, which makes the optimizer's slots, and then the recorded steps in turn.
+what came before it: the recorded memory map when the first step began (or an empty pool, if the simulated one cannot
+have these regions), the first step itself, which makes the optimizer's slots, and then the recorded steps in turn.
 """
 
 import collections
@@ -114,7 +114,9 @@ class History:
         self._alive: dict[int, list[int]] = collections.defaultdict(list)  # addresses between steps, by size
         self._peaks: list[StepPeak] = []
         self._failed: FailedRequest | None = None
-        if int(first.requests.region_bytes.sum()) <= rules.capacity_bytes:
+        pool = int(first.requests.region_bytes.sum())
+        # A pool that does not grow has one region, of exactly its capacity.
+        if pool <= rules.capacity_bytes and (rules.grows or pool == rules.first_region_bytes):
             self._simulator = Simulator(start_map(first.requests), rules)
             for row in older_rows(first.requests):
                 address = int(first.requests.address[row])

@@ -34,14 +34,9 @@ def reproduce(requests: StepRequests) -> Reproduced:
             continue
         allocations += 1
         place = address[entry]
-        chosen = simulator.choose(requested[entry])
-        if chosen is None:
+        if simulator.choose(requested[entry]) is None:
             for region in [region for region in added if region[0] <= place < region[0] + region[1]]:
                 simulator.add_region(*region)
                 added.remove(region)
-            chosen = simulator.choose(requested[entry])
-        if chosen == place and simulator.allocate(place, requested[entry]):
-            same += 1
-        else:
-            simulator.allocate(place, requested[entry], allocated[entry])
+        same += simulator.follow(place, requested[entry], allocated[entry])
     return Reproduced(same, allocations)
