@@ -54,6 +54,7 @@ class TracedStep:
         start, end: Memory maps at the step's start and end.
         only_learn: Whether the step only updates the history of chunks and gets no snapshot.
         compiled: Whether the step traced a function.
+        interrupted: Whether a failed allocation ended the step, so that it does not show what a whole step requests.
     """
 
     step: int
@@ -65,6 +66,7 @@ class TracedStep:
     end: Dumps
     only_learn: bool
     compiled: bool = False
+    interrupted: bool = False
 
 
 @dataclasses.dataclass
@@ -193,6 +195,8 @@ class StepAnalysis:
     def _add_requests(self, traced: TracedStep, analyzed: "_Analyzed", batch: int | None, result: TraceResult) -> None:
         """Add the requests of one device's step, if they are to be kept."""
         trace, facts, classifier, chunks = analyzed
+        if traced.interrupted:
+            return
         if traced.compiled and not traced.only_learn:
             return  # a compilation for another batch size: its own chunks are those of no other step
         if chunks is None or not self._kept_requests.wants(trace.device, traced.phase, batch, traced.only_learn):
