@@ -1,17 +1,17 @@
 """What a recorded run would need under other conditions. Pure."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tb_memplugin.analysis.facts import device_facts
-from tb_memplugin.model import PHASES, LayerTable, Phase, Run, StepRequests
+from tb_memplugin.model import PHASES, LayerTable, LedgerRow, Phase, Run, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
-from tb_memplugin.prediction.program import recorded_program
+from tb_memplugin.prediction.program import first_typical_step, recorded_program
 
 CURVE_POINTS = 16
 """Batch sizes of a curve."""
@@ -38,8 +38,8 @@ class WhatIf:
         device: The device.
         conditions: The conditions.
         prediction: The prediction.
-        largest_batch_size: The largest batch size of which every simulated step passes within the capacity; None if it
-            is unknown or no batch size passes.
+        largest_batch_size: The largest batch size of which every simulated step passes within the capacity; 0 if none
+            does, None if that is unknown.
         recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
         recorded_steps: The recorded steps that the prediction comes from.
         measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
@@ -79,17 +79,18 @@ class RunPredictor:
         """The prediction alone, without the search for the largest batch size."""
         return self._predictor.predict(conditions)
 
+    def largest_batch_size(self, conditions: Conditions) -> int | None:
+        """The largest batch size of which every simulated step passes; 0 if none does, None if that is unknown."""
+        capacity = conditions.capacity_bytes or self._predictor.capacity_bytes
+        return None if capacity is None else self._predictor.largest_batch_size(capacity, conditions)
+
     def what_if(self, conditions: Conditions) -> WhatIf:
         """The prediction under some conditions, and the largest batch size that passes."""
-        prediction = self._predictor.predict(conditions)
-        capacity, largest = prediction.capacity_bytes, None
-        if prediction.method != "unknown" and capacity is not None:
-            largest = self._predictor.largest_batch_size(capacity, conditions)
         return WhatIf(
             device=self._device,
             conditions=conditions,
-            prediction=prediction,
-            largest_batch_size=largest,
+            prediction=self.predict(conditions),
+            largest_batch_size=self.largest_batch_size(conditions),
             recorded_batch_sizes=self._predictor.batch_sizes,
             recorded_steps=tuple(one.step for one in self._steps),
             measured_peak_bytes=self._measured_bytes,
@@ -141,11 +142,15 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
             "steps": list(answer.recorded_steps),
             "peak_bytes": answer.measured_peak_bytes,
         },
-        "ledger": [
-            {"layer": row.layer, "category": row.category, "trainable": row.trainable, "bytes": row.bytes}
-            for row in prediction.ledger
-        ],
+        "ledger": describe_rows(prediction.ledger),
     }
+
+
+def describe_rows(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
+    """Rows of a ledger as JSON objects, without their rounding, which a prediction has as rows of its own."""
+    return [
+        {"layer": row.layer, "category": row.category, "trainable": row.trainable, "bytes": row.bytes} for row in rows
+    ]
 
 
 def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, int]]:
@@ -159,23 +164,18 @@ def _range(prediction: Prediction) -> tuple[int, int, int] | None:
     return None if low is None or peak is None or high is None else (low, peak, high)
 
 
-def _measured_peak(run: Run, device: str, steps: tuple[StepRequests, ...]) -> int | None:
-    """Median peak of the steps from the first recorded one with the latest batch size on."""
-    later = [one for one in steps if not one.first and one.batch_size == steps[-1].batch_size]
+def _measured_peak(run: Run, device: str, steps: Sequence[StepRequests]) -> int | None:
+    """Median peak of the steps that are like the latest recorded ones, up to where memory ran out."""
+    first = first_typical_step(steps)
     figures = run.samples.devices.get(device)
-    if figures is None or not later:
+    if figures is None or first is None:
         return None
-    rows = (run.samples.phase == PHASES.index(_TRAIN)) & (run.samples.step >= later[0].step)
-    if later[-1].step == steps[-1].step:
-        rows &= run.samples.step <= max(later[-1].step, _last_step(run))
+    failed = [oom.step for oom in run.ooms if oom.step is not None and oom.step > first]
+    rows = (run.samples.phase == PHASES.index(_TRAIN)) & (run.samples.step >= first)
+    if failed:
+        rows &= run.samples.step < min(failed)
     peaks = figures.peak_bytes[rows & (figures.peak_bytes > 0)]
     return int(np.median(peaks)) if len(peaks) else None
-
-
-def _last_step(run: Run) -> int:
-    """The last step before memory ran out, or of the run."""
-    failed = [oom.step for oom in run.ooms if oom.step is not None]
-    return min(failed) - 1 if failed else int(run.samples.step.max())
 
 
 def _table(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:

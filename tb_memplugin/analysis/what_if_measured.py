@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tb_memplugin.analysis.what_if import describe_rows
 from tb_memplugin.model import Run, Snapshot
 
 
@@ -27,8 +28,5 @@ def describe_measured(snapshot: Snapshot | None) -> dict[str, Any] | None:
     return {
         "step": snapshot.step,
         "in_use_bytes": snapshot.in_use_bytes,
-        "ledger": [
-            {"layer": row.layer, "category": row.category, "trainable": row.trainable, "bytes": row.bytes}
-            for row in snapshot.ledger
-        ],
+        "ledger": describe_rows(snapshot.ledger),
     }

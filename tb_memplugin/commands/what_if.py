@@ -60,7 +60,7 @@ def format_what_if(answer: WhatIf) -> str:
         span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)}"
         lines.append(f"predicted peak: {format_bytes(prediction.peak_bytes)} ({span}), method: {prediction.method}")
         lines.append(f"fits: {_FITS[prediction.fits]}{_failure(answer)}")
-        lines.append(f"largest batch size that passes: {_number(answer.largest_batch_size)}")
+        lines.append(f"largest batch size that passes: {_largest(answer)}")
     lines += [f"  {clean(sentence)}" for sentence in prediction.assumptions]
     if prediction.ledger:
         sums: dict[str, int] = {}
@@ -78,6 +78,10 @@ def _failure(answer: WhatIf) -> str:
         return ""
     where = ", ".join(clean(text) for text in (failed.op, failed.layer and f"layer {failed.layer}") if text)
     return f"; fails at a request of {format_bytes(failed.requested_bytes)}{f' by {where}' if where else ''}"
+
+
+def _largest(answer: WhatIf) -> str:
+    return "none" if answer.largest_batch_size == 0 else _number(answer.largest_batch_size)
 
 
 def _number(value: int | None) -> str:

@@ -50,7 +50,7 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
     """
     chosen = steps if not batch else _closest(steps, batch)
     recorded = [*first, *chosen]
-    least, most, uncertain, measured = [], [], 0, False
+    least, most, unknown, measured = [], [], 0, False
     for one in recorded:
         low, high = one.requested, one.requested
         if batch and one.batch_size and batch != one.batch_size:
@@ -58,21 +58,18 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
             low, high = sizes.least, sizes.most
             measured = measured or (sizes.measured and not one.first)
             if not one.first:
-                uncertain = max(uncertain, int((sizes.most - sizes.least).sum()))
+                unknown = max(unknown, sizes.uncertain_bytes)
         least.append(SizedStep(one, change.least(one, low)))
         most.append(SizedStep(one, change.most(one, high)))
-    sentences = []
-    total = max(int(one.requested.sum()) for one in chosen)
-    method: Method = "two_sizes" if measured else "replay"
-    if change.is_estimate:
-        method = "estimate"
-    if uncertain > UNCERTAIN_SHARE * total:
-        method = "estimate"
-        sentences.append(
-            f"How {format_bytes(uncertain)} of requests follow from the batch size is unknown; the range holds "
-            "both ends. A second recorded batch size would tell."
-        )
-    return Case(least, most, method, tuple(sentences))
+    method: Method = "estimate" if change.is_estimate else "two_sizes" if measured else "replay"
+    case = Case(least, most, method, ())
+    if not unknown or case.uncertain_bytes <= UNCERTAIN_SHARE * case.total_bytes:
+        return case
+    sentence = (
+        f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow with the batch size. The "
+        "range covers both. A second recorded batch size makes them known."
+    )
+    return dataclasses.replace(case, method="estimate", sentences=(sentence,))
 
 
 def _closest(steps: Sequence[StepRequests], batch: int) -> Sequence[StepRequests]:

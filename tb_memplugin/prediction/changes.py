@@ -97,8 +97,8 @@ def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer]) -
     matched = {layer.path for layer in matching(layers, pattern)} if pattern is not None else set()
     frozen = {layer.path for layer in layers if layer.trainable_weight_bytes and layer.path in matched | named}
     sentence = (
-        f"{len(frozen)} layers are frozen: their optimizer state and weight gradients go. Whether their activations "
-        "are saved is left to the range."
+        f"{_layers(len(frozen))} frozen: their optimizer state and weight gradients are removed. The range covers "
+        "whether their activations are saved."
         if frozen
         else f"No trainable layer matches {pattern!r:.80}, so nothing is frozen."
     )
@@ -130,8 +130,8 @@ def _unfreezing(change: Change, pattern: str, layers: Sequence[Layer], slots: in
     weights = [layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed]
     most = sum(weights) + 2 * _saved_after(layers, thawed)
     sentence = (
-        f"{len(thawed)} layers are unfrozen: {slots} slots for each weight. Their gradients and saved activations, at "
-        f"most {format_bytes(most)}, are left to the range."
+        f"{_layers(len(thawed))} unfrozen: {slots} slots for each weight. The range covers their gradients and saved "
+        f"activations, at most {format_bytes(most)}."
     )
     added = ((_slot(layer), size) for layer, size in zip(thawed, weights, strict=True) for _ in range(slots))
     return dataclasses.replace(
@@ -147,7 +147,7 @@ def _accumulating(change: Change, layers: Sequence[Layer]) -> Change:
     sums = [layer for layer in layers if layer.trainable_weight_bytes]
     added = ((ChunkOwner(layer.path, "other_state", None), layer.trainable_weight_bytes) for layer in sums)
     sentence = (
-        "The sums of the gradients take as many bytes as the trainable weights, and up to twice as many more while "
+        "The accumulated gradients take as many bytes as the trainable weights, and up to twice as many more while "
         "their means are computed and applied."
     )
     return dataclasses.replace(
@@ -160,8 +160,8 @@ def _accumulating(change: Change, layers: Sequence[Layer]) -> Change:
 
 def _half_precision(change: Change, precision: str, layers: Sequence[Layer]) -> Change:
     sentence = (
-        f"{precision}: activations, their gradients and workspace have between half and all of their bytes, and copies "
-        "of weights may come on top. Weights and optimizer state stay in float32."
+        f"{precision}: activations, their gradients and workspace take between half and all of their recorded bytes, "
+        "plus copies of weights. Weights and optimizer state stay in float32."
     )
     return dataclasses.replace(
         change,
@@ -170,6 +170,10 @@ def _half_precision(change: Change, precision: str, layers: Sequence[Layer]) -> 
         is_estimate=True,
         sentences=(*change.sentences, sentence),
     )
+
+
+def _layers(count: int) -> str:
+    return "1 layer" if count == 1 else f"{count} layers"
 
 
 def _plus(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:

@@ -6,7 +6,7 @@ passes in the simulation.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tb_memplugin.model import Fix, Layer, Verdict
 from tb_memplugin.model.units import format_bytes
@@ -73,8 +73,8 @@ def _other_request(here: Prediction, failed: FailedTraining) -> str | None:
         return None
     size = format_bytes(simulated.requested_bytes)
     return (
-        f"The simulation of the failed step runs out of memory at another request, {size} by {simulated.op}: "
-        "operations that run in parallel ask in another order each time."
+        f"In the simulation, the failed step runs out of memory at a different request: {size} by {simulated.op}. "
+        "Parallel operations request memory in a different order each time."
     )
 
 
@@ -84,25 +84,17 @@ class _Finder:
     def __init__(self, predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining) -> None:
         self._predictor, self._layers, self._failed = predictor, layers, failed
 
-    def fixes(self) -> Iterator[Fix]:
+    def fixes(self) -> list[Fix]:
         """The fixes, those that cost least first."""
         failed = self._failed
-        largest = self._predictor.largest_batch_size(failed.capacity_bytes)
-        yield self._batch(largest)
+        largest = self._predictor.largest_batch_size(failed.capacity_bytes, below=failed.batch_size)
+        fixes: list[Fix | None] = [None if largest is None else self._batch(largest)]
         if failed.is_training:
-            accumulated = self._accumulation(largest)
-            if accumulated is not None:
-                yield accumulated
-            frozen = self._freezing()
-            if frozen is not None:
-                yield frozen
+            fixes += [self._accumulation(largest) if largest else None, self._freezing()]
         if failed.verdict == "fragmentation":
-            yield self._one_piece()
-        yield self._capacity()
-        if failed.is_training:
-            precision = self._precision()
-            if precision is not None:
-                yield precision
+            fixes.append(self._one_piece())
+        fixes += [self._capacity(), self._precision() if failed.is_training else None]
+        return [fix for fix in fixes if fix is not None]
 
     def _passes(self, conditions: Conditions, quick: bool = False) -> bool:
         batch = conditions.batch_size or self._failed.batch_size
@@ -116,19 +108,17 @@ class _Finder:
         prediction = self._predictor.predict(dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity))
         return f"Simulated: whole steps pass, peak {format_bytes(prediction.peak_bytes)} of {format_bytes(capacity)}."
 
-    def _batch(self, largest: int | None) -> Fix:
+    def _batch(self, largest: int) -> Fix:
         before = self._failed.batch_size
-        if largest is None or largest >= before:
+        if not largest:
             sentence = f"Simulated: even a batch size of 1 instead of {before} fails."
             return Fix("batch", sentence, None, enough=False, simulated=True)
         sentence = f"Batch size {largest} instead of {before}. {self._simulated(Conditions(batch_size=largest))}"
         return Fix("batch", sentence, None, enough=True, simulated=True, batch_size=largest)
 
-    def _accumulation(self, largest: int | None) -> Fix | None:
+    def _accumulation(self, largest: int) -> Fix | None:
         """The same effective batch in fewest parts; the sums of the gradients take as much as the weights."""
         before = self._failed.batch_size
-        if largest is None:
-            return None
         for parts in range(2, min(before, MOST_ACCUMULATED) + 1):
             size = before // parts
             if before % parts or size > largest:
@@ -157,7 +147,7 @@ class _Finder:
                 least = middle
         while most < len(trained) - 1 and not self._passes(self._frozen(trained[:most])):
             most += 1
-        which = f"the first {most} trainable layers (to {trained[most - 1]})" if most > 1 else trained[0]
+        which = f"the first {most} trainable layers (up to {trained[most - 1]})" if most > 1 else trained[0]
         sentence = f"Freeze {which}. {self._simulated(self._frozen(trained[:most]))}"
         return Fix("freezing", sentence, None, enough=True, simulated=True)
 
@@ -168,21 +158,29 @@ class _Finder:
     def _capacity(self) -> Fix:
         """The smallest capacity at which the failed batch passes."""
         failed = self._failed
-        most = max(failed.capacity_bytes, self._predictor.peak_in_one_piece(failed.batch_size))
-        while not self._passes(Conditions(capacity_bytes=most)):
-            most = round(most / SMALLER)
-            if most > MAX_CAPACITY_FACTOR * failed.capacity_bytes:
-                sentence = f"Simulated: a capacity of {format_bytes(most)} is not enough."
-                return Fix("limit", sentence, None, enough=False, simulated=True)
         doublings = math.log2(max(1.0, failed.batch_size / (self._predictor.batch_size or failed.batch_size)))
-        most = math.ceil(most * (1 + RESERVE + RESERVE_EACH_DOUBLING * doublings) / (1 << 20)) << 20
-        conditions = Conditions(capacity_bytes=most)
+        least = max(failed.capacity_bytes, self._predictor.peak_in_one_piece(failed.batch_size))
+        smallest = self._passing_from(least)
+        # A larger capacity may leave worse pieces, so it is simulated as well.
+        advised = smallest and self._passing_from(smallest * (1 + RESERVE + RESERVE_EACH_DOUBLING * doublings))
+        if advised is None:
+            most = format_bytes(MAX_CAPACITY_FACTOR * failed.capacity_bytes)
+            return Fix("limit", f"Simulated: a capacity of {most} is not enough.", None, enough=False, simulated=True)
         sentence = (
-            f"A capacity of {format_bytes(most)} instead of {format_bytes(failed.capacity_bytes)}. "
-            f"{self._simulated(conditions)}"
+            f"A capacity of {format_bytes(advised)} instead of {format_bytes(failed.capacity_bytes)}. "
+            f"{self._simulated(Conditions(capacity_bytes=advised))}"
         )
-        added = most - failed.capacity_bytes
-        return Fix("limit", sentence, added, enough=True, simulated=True, capacity_bytes=most)
+        added = advised - failed.capacity_bytes
+        return Fix("limit", sentence, added, enough=True, simulated=True, capacity_bytes=advised)
+
+    def _passing_from(self, capacity: float) -> int | None:
+        """The first whole MiB from a capacity on, in steps of some percent, at which the failed batch passes."""
+        while capacity <= MAX_CAPACITY_FACTOR * self._failed.capacity_bytes:
+            rounded = math.ceil(capacity / (1 << 20)) << 20
+            if self._passes(Conditions(capacity_bytes=rounded)):
+                return rounded
+            capacity = rounded / SMALLER
+        return None
 
     def _one_piece(self) -> Fix:
         """The same training in a pool whose free memory is always in one piece."""

@@ -6,7 +6,7 @@ are not known exactly.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from tb_memplugin.allocator.growth import PoolRules, rules_of
@@ -18,7 +18,7 @@ from tb_memplugin.prediction.history import LARGE_DISTANCE, TYPICAL_DISTANCE, Fa
 from tb_memplugin.prediction.limits import Limits, ledger_at, settled
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
-from tb_memplugin.prediction.sized_steps import SizedStep, empty_map, peak_in_one_piece
+from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece, start_map
 
 SIMULATED_STEPS = 10
 """Simulated steps after the first one: the pool's pieces settle within a few."""
@@ -87,9 +87,18 @@ class Predictor:
         """By which share the simulated peak of the recorded steps exceeds the measured one; None if unknown."""
         if not self._measured_bytes:
             return None
-        case = self._case(RECORDED, Change())
-        outcomes = self._simulate(case.most, None, Change(), VARIANTS)
-        return Limits(outcomes, outcomes).peak / self._measured_bytes - 1
+        limits = self._limits(self._case(RECORDED, Change()), Change(), VARIANTS, SIMULATED_STEPS)
+        return limits.peak / self._measured_bytes - 1
+
+    @property
+    def knows_other_batch_sizes(self) -> bool:
+        """Whether the sizes for other batch sizes follow from the recorded steps."""
+        return bool(self.batch_size) and (self._steps[-1].mode != "xla" or len(self.batch_sizes) > 1)
+
+    @cached_property
+    def _rules(self) -> PoolRules | None:
+        """The recorded allocator's pool, None if its capacity is unknown."""
+        return rules_of(start_map(self._steps[-1]))
 
     # --- predictions --------------------------------------------------------------------------------------------------
 
@@ -104,11 +113,11 @@ class Predictor:
         case = self._case(conditions, change)
         assumptions = [*change.sentences, *case.sentences]
         if not self._first:
-            assumptions.append("The run's first step was not traced, so its long-lived chunks are simulated in one go.")
-        unlimited = self._limits(case, None, change, VARIANTS)
+            assumptions.append("The run's first step was not traced: its long-lived chunks are simulated without it.")
+        limits = self._limits(case, change, VARIANTS, SIMULATED_STEPS)
         least, most = change.transient_bytes
-        low, high, peak = unlimited.low + least, unlimited.high + most, unlimited.peak + (least + most) // 2
-        fits, failed = (None, None) if capacity is None else self._fits(case, capacity, change, unlimited, high)
+        low, high, peak = limits.low + least, limits.high + most, limits.peak + (least + most) // 2
+        fits, failed = (None, None) if capacity is None else self._fits(case, capacity, change)
         return Prediction(
             batch_size=batch,
             capacity_bytes=capacity,
@@ -120,7 +129,7 @@ class Predictor:
             method=case.method,
             reproduced=self.reproduced,
             assumptions=tuple(assumptions),
-            ledger=ledger_at(case.most, unlimited.typical, change),
+            ledger=ledger_at(case.most, limits.typical, change),
         )
 
     def range_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
@@ -130,7 +139,7 @@ class Predictor:
             return None
         change = change_of(wanted, self._layers)
         case = self._case(wanted, change)
-        limits = self._limits(case, None, change, 1, CURVE_STEPS)
+        limits = self._limits(case, change, 1, CURVE_STEPS)
         low, high = (end + more for end, more in zip((limits.low, limits.high), change.transient_bytes, strict=True))
         return low, limits.peak + sum(change.transient_bytes) // 2, high
 
@@ -147,12 +156,8 @@ class Predictor:
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
         change = change_of(wanted, self._layers)
         case = self._case(wanted, change)
-        left = capacity_bytes - change.transient_bytes[1]
-        variants, steps = (1, SIMULATED_STEPS) if quick else (VARIANTS, LASTING_STEPS)
-        return all(
-            one.failed is None and max(settled(one)) * (1 + SPARE) <= left
-            for one in self._simulations(case.most, left, change, variants, steps)
-        )
+        count = (1, SIMULATED_STEPS) if quick else (VARIANTS, LASTING_STEPS)
+        return _all_pass(*self._within(case.most, capacity_bytes - change.transient_bytes[1], change, *count))
 
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
@@ -161,17 +166,24 @@ class Predictor:
         extra = sum(size for _, size in change.extra) + change.transient_bytes[1]
         return extra + max(peak_in_one_piece(step) for step in self._case(wanted, change).most)
 
-    def largest_batch_size(self, capacity_bytes: int, conditions: Conditions = RECORDED) -> int | None:
-        """The largest batch size of which every simulated step passes; None if no batch does, or it is unknown."""
-        if self._reason_against(dataclasses.replace(conditions, batch_size=None)) is not None:
-            return None
-        if not self.batch_size or (self._steps[-1].mode == "xla" and len(self.batch_sizes) < 2):
+    def largest_batch_size(
+        self, capacity_bytes: int, conditions: Conditions = RECORDED, below: int = MAX_BATCH_SIZE + 1
+    ) -> int | None:
+        """The largest batch size of which every simulated step passes; 0 if none does, None if that is unknown.
+
+        Args:
+            capacity_bytes: The allocator's limit.
+            conditions: The other conditions.
+            below: Only smaller batch sizes count.
+        """
+        reason = self._reason_against(dataclasses.replace(conditions, batch_size=None))
+        if reason is not None or not self.knows_other_batch_sizes:
             return None
         # Whether a size passes is not monotonic: a larger batch may leave better pieces. So the search goes down from
         # the first size that no allocator could serve.
         least, most = 0, 1
-        while most <= MAX_BATCH_SIZE and self.peak_in_one_piece(most, conditions) <= capacity_bytes:
-            least, most = most, most * 2
+        while most < below and self.peak_in_one_piece(most, conditions) <= capacity_bytes:
+            least, most = most, min(most * 2, below)
         while most - least > 1 and least * 1.005 < most:
             middle = (least + most) // 2
             if self.peak_in_one_piece(middle, conditions) <= capacity_bytes:
@@ -180,7 +192,7 @@ class Predictor:
                 most = middle
         while least and not self.passes(least, capacity_bytes, conditions):
             least = min(least - 1, int(least * SMALLER))
-        return least or None
+        return least
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
@@ -199,13 +211,13 @@ class Predictor:
                 f"Unknown: the replay reproduced {self.reproduced.addresses:,} of {self.reproduced.of:,} addresses, so "
                 "the simulation does not follow this allocator."
             )
-        if rules_of(empty_map(self._steps[-1])) is None:
+        if self._rules is None:
             return "Unknown: the allocator's capacity is unknown."
         if self.deviation is not None and abs(self.deviation) > MOST_DEVIATION:
             return (
-                f"Unknown: simulated, the recorded steps need {100 * abs(self.deviation):.0f} % "
-                f"{'more' if self.deviation > 0 else 'less'} than the median of the run's steps. The traced steps are "
-                "not typical of this run, for example because its ops run in very different orders."
+                f"Unknown: the simulation of the recorded steps peaks {100 * abs(self.deviation):.0f} % "
+                f"{'above' if self.deviation > 0 else 'below'} the median of the run's steps. The traced steps are not "
+                "typical of this run, for example because its operations run in very different orders."
             )
         if conditions.batch_size is None or conditions.batch_size == self.batch_size:
             return None
@@ -213,7 +225,7 @@ class Predictor:
             return "Unknown: the batch size of the recorded steps is unknown."
         if conditions.batch_size < 1 or conditions.batch_size > MAX_BATCH_SIZE:
             return f"Unknown: a batch size is 1 to {MAX_BATCH_SIZE:,}. Received: {conditions.batch_size:,}."
-        if self._steps[-1].mode == "xla" and len(self.batch_sizes) < 2 and conditions.batch_size != self.batch_size:
+        if not self.knows_other_batch_sizes:
             return (
                 "Unknown: the step is compiled, and only one batch size was recorded. Record a second one, for example "
                 "with tb_memplugin.probe."
@@ -223,25 +235,10 @@ class Predictor:
     def _case(self, conditions: Conditions, change: Change) -> Case:
         return make_case(self._first, self._steps, conditions.batch_size or self.batch_size, change)
 
-    def _simulate(
-        self, steps: Sequence[SizedStep], capacity: int | None, change: Change, variants: int = 1
-    ) -> list[Outcome]:
-        """Short simulations; see `_simulations`."""
-        return list(self._simulations(steps, capacity, change, variants, SIMULATED_STEPS))
-
     def _simulations(
-        self, steps: Sequence[SizedStep], capacity: int | None, change: Change, variants: int, count: int
+        self, steps: Sequence[SizedStep], rules: PoolRules, change: Change, variants: int, count: int, distance: int
     ) -> Iterator[Outcome]:
-        """Simulate trainings of `count` steps after the first, each in other orders, by default without a limit.
-
-        If all of many steps must pass, their orders differ more.
-        """
-        distance = LARGE_DISTANCE if count >= LASTING_STEPS else TYPICAL_DISTANCE
-        recorded = rules_of(empty_map(self._steps[-1]))
-        assert recorded is not None
-        rules = PoolRules(NO_LIMIT)
-        if capacity is not None:
-            rules = dataclasses.replace(recorded, capacity_bytes=capacity, grows=self._grows)
+        """Simulate trainings of `count` steps after the first, each in other orders."""
         first = len(self._first)
         history = History(steps, rules, [size for _, size in change.extra])
         history.run(range(first))
@@ -249,33 +246,35 @@ class Predictor:
         for seed in range(variants):
             yield history.copy().run([first + (turn + seed) % later for turn in range(count)], seed, distance)
 
-    @cached_property
-    def _grows(self) -> bool:
-        """Whether the recorded pool grows, by its regions when the latest step began."""
-        one = self._steps[-1]
-        return not (len(one.region_bytes) == 1 and int(one.region_bytes[0]) >= (one.capacity_bytes or 0) // 256 * 256)
+    def _within(
+        self, steps: Sequence[SizedStep], capacity: int, change: Change, variants: int, count: int
+    ) -> tuple[Iterator[Outcome], int]:
+        """Simulations of a training that must pass within a capacity, and that capacity."""
+        assert self._rules is not None  # or there is no prediction
+        rules = dataclasses.replace(self._rules, capacity_bytes=capacity)
+        return self._simulations(steps, rules, change, variants, count, LARGE_DISTANCE), capacity
 
-    def _limits(
-        self, case: Case, capacity: int | None, change: Change, variants: int, count: int = SIMULATED_STEPS
-    ) -> Limits:
-        """The simulations of the least and of the most bytes."""
-        most = list(self._simulations(case.most, capacity, change, variants, count))
+    def _limits(self, case: Case, change: Change, variants: int, count: int) -> Limits:
+        """Simulations of the least and of the most bytes in a pool without limit."""
+
+        def simulated(steps: Sequence[SizedStep]) -> list[Outcome]:
+            return list(self._simulations(steps, PoolRules(NO_LIMIT), change, variants, count, TYPICAL_DISTANCE))
+
+        most = simulated(case.most)
         if case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes:
             return Limits(most, most, case.uncertain_bytes)
-        return Limits(list(self._simulations(case.least, capacity, change, variants, count)), most)
+        return Limits(simulated(case.least), most)
 
-    def _fits(
-        self, case: Case, capacity: int, change: Change, unlimited: Limits, high: int
-    ) -> tuple[bool | None, FailedRequest | None]:
-        """Whether a training fits into a capacity, and where it fails."""
-        left = capacity - change.transient_bytes[1]
-        limited = unlimited
-        if not self._grows or max(one.pool_bytes for one in (*unlimited.least, *unlimited.most)) > left:
-            least, most = (
-                list(self._simulations(end, left, change, VARIANTS, LASTING_STEPS)) for end in (case.least, case.most)
-            )
-            limited = Limits(least, most)
-        failures = [outcome.failed for outcome in limited.least if outcome.failed is not None]
-        if high <= capacity and all(outcome.failed is None for outcome in limited.most):
+    def _fits(self, case: Case, capacity: int, change: Change) -> tuple[bool | None, FailedRequest | None]:
+        """Whether a training fits into a capacity, by the same rule as `passes`, and where it fails."""
+        least, most = change.transient_bytes
+        if _all_pass(*self._within(case.most, capacity - most, change, VARIANTS, LASTING_STEPS)):
             return True, None
-        return (False, failures[0]) if len(failures) == len(limited.least) else (None, None)
+        outcomes, _ = self._within(case.least, capacity - least, change, VARIANTS, LASTING_STEPS)
+        failures = [outcome.failed for outcome in outcomes]
+        return (None, None) if None in failures else (False, failures[0])
+
+
+def _all_pass(outcomes: Iterable[Outcome], capacity: int) -> bool:
+    """Whether every step of every simulation passes and leaves some of the capacity. Stops at the first that fails."""
+    return all(one.failed is None and max(settled(one)) * (1 + SPARE) <= capacity for one in outcomes)

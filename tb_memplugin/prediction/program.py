@@ -1,7 +1,7 @@
 """The recorded steps of the program that a prediction is about. Pure."""
 
 import collections
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -42,3 +42,12 @@ def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str
         if owner.category in ("weights", "optimizer_state"):
             lasting[owner.layer, owner.category, int(requests.requested[row])] += 1
     return requests.mode, lasting
+
+
+def first_typical_step(steps: Sequence[StepRequests]) -> int | None:
+    """Number of the first recorded step with the latest batch size; None without steps.
+
+    The peaks of the run's steps from it on are what a simulation of these steps is checked against.
+    """
+    typical = [one for one in steps if not one.first]
+    return next((one.step for one in typical if one.batch_size == typical[-1].batch_size), None)

@@ -62,9 +62,10 @@ def shuffled_order(requests: StepRequests, order: list[int], distance: int, seed
 
 
 def lasting_order(requests: StepRequests) -> list[int]:
-    """`event_order` without chunks that are freed before any older chunk is.
+    """`event_order` without pairs of an allocation and its deallocation with nothing between them, again and again.
 
-    They leave the pool's pieces as they were. A first step has many: it runs ops one by one to make variables.
+    They leave the free chunks as they were, unless the pool grew for them. A first step has many: it runs ops one by
+    one to make variables.
     """
     kept: list[int] = []
     for entry in event_order(requests):

@@ -46,11 +46,11 @@ class _OpenStep:
 
 
 class _Sample(NamedTuple):
-    """A sample's row in the buffer, bytes in use by device, and the highest peak of any device."""
+    """A sample's row in the buffer, and bytes in use and peak by device."""
 
     row: int
     in_use_bytes: Mapping[str, int]
-    peak_bytes: int
+    peak_bytes: Mapping[str, int]
 
 
 class Recording:
@@ -165,7 +165,9 @@ class Recording:
         seconds = time.perf_counter() - opened.began
         if self._tracer.compiled:
             self.check_layers(opened.step)  # the first step builds the optimizer
-        peak = 0 if sample is None else sample.peak_bytes
+        peak = 0 if sample is None else max(sample.peak_bytes.values(), default=0)
+        if sample is not None:
+            self._oom.sampled(opened.step, opened.phase, sample.peak_bytes)
         traced = self._tracer.end(opened.step, opened.phase, wall_time, seconds, peak)
         if traced is not None and sample is not None:
             self._background.submit(functools.partial(self._measure, sample, traced.end))
@@ -182,6 +184,7 @@ class Recording:
         traced = replayed = None
         if self._tracer.tracing and self._faults.run(POST_MORTEMS, self._oom.concerns, error):
             traced = self._tracer.end(opened.step, opened.phase, time.time(), time.perf_counter() - opened.began, 0)
+            traced = None if traced is None else dataclasses.replace(traced, interrupted=True)
             self._background.drain()  # the chunks of earlier steps are known then
         if traced is not None:
             replayed = functools.partial(self._faults.run, REPLAYS, self._tracer.failed_step, traced)
@@ -203,14 +206,14 @@ class Recording:
 
     def _sample(self, opened: _OpenStep, wall_time: float) -> _Sample:
         row = [opened.step, PHASES.index(opened.phase), opened.epoch, self._host.resident_bytes()]
-        highest, in_use = 0, {}
+        peaks, in_use = {}, {}
         for name, capacity in zip(self._names, self._capacities, strict=True):
             current, peak = allocator.memory_info(name)
             driver = self._driver.figures.get(name) or _NO_FIGURES
             row += (current, peak, capacity, driver.process_bytes, driver.used_bytes, driver.total_bytes)
             row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
-            highest, in_use[name] = max(highest, peak), current
-        sample = _Sample(self._buffer.append(wall_time, tuple(row)), in_use, highest)
+            peaks[name], in_use[name] = peak, current
+        sample = _Sample(self._buffer.append(wall_time, tuple(row)), in_use, peaks)
         if self._step_ends.due():
             dumps = self._step_ends.read()
             self._background.submit(functools.partial(self._measure, sample, dumps))

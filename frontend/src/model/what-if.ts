@@ -33,6 +33,7 @@ export interface WhatIf {
   high_bytes: number | null;
   fits: boolean | null;
   fails_at: FailedRequest | null;
+  /** 0 if no batch size passes, null if that is unknown. */
   largest_batch_size: number | null;
   method: Method;
   reproduced: { addresses: number; of: number };

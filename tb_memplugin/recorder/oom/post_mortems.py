@@ -22,6 +22,7 @@ from tb_memplugin.recorder.oom.failures import layer_in, layer_of, memory_reques
 from tb_memplugin.recorder.oom.recent_steps import RecentSteps
 from tb_memplugin.recorder.oom.simulated_fixes import with_simulated_fixes
 from tb_memplugin.recorder.oom.stalled_maps import StalledMaps
+from tb_memplugin.recorder.oom.step_peaks import StepPeaks
 from tb_memplugin.recorder.sampling.devices import Device
 
 MAX_REQUESTS = 24
@@ -42,8 +43,8 @@ Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], Owned
 class OomWatch:
     """Makes the post-mortems of one recorder.
 
-    The training's thread calls `install`, `concerns`, `on_error` and `step_ended`; the background thread calls
-    `remember`, `remember_requests`, `simulated`, `tick` and `remove`.
+    The training's thread calls `install`, `concerns`, `on_error`, `sampled` and `step_ended`; the background thread
+    calls `remember`, `remember_requests`, `simulated`, `tick` and `remove`.
 
     Args:
         devices: The recorded devices.
@@ -64,6 +65,7 @@ class OomWatch:
         self._watch = watch
         self._write = write
         self._requests: collections.deque[StepRequests] = collections.deque(maxlen=MAX_REQUESTS)
+        self._peaks = StepPeaks()
         self._unsolved: tuple[Oom, int | None] | None = None
         self._pending: Oom | None = None
         self._idle_since = time.time()  # when the last step ended
@@ -105,6 +107,10 @@ class OomWatch:
                 event = OomEvent(self._next_identifier(), "failing", device, dumps[-1].wall_time, step, phase)
                 self._pending, _ = self._of_untraced_step(event, memory_map, self._recent.facts(device))
                 self._write(self._pending, False)
+
+    def sampled(self, step: int, phase: Phase, peaks: Mapping[str, int]) -> None:
+        """Keep the peaks of a step by device, to check simulations against."""
+        self._peaks.add(step, phase, peaks)
 
     def step_ended(self) -> None:
         """Handle the end of a step without an error: any failed allocation in it was tolerated."""
@@ -180,7 +186,9 @@ class OomWatch:
     def simulated(self) -> Oom | None:
         """The last post-mortem with fixes that were simulated, once; None if there is none. Takes seconds."""
         unsolved, self._unsolved = self._unsolved, None
-        return None if unsolved is None else with_simulated_fixes(*unsolved, self._requests, self._layers())
+        if unsolved is None:
+            return None
+        return with_simulated_fixes(*unsolved, self._requests, self._peaks, self._layers())
 
     def _device(self, request: Request, dumps: list[DumpFile], pending: Oom | None) -> str:
         """The device with the failed allocation, by the surest source."""

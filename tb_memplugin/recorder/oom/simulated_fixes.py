@@ -6,11 +6,16 @@ from collections.abc import Iterable, Sequence
 from tb_memplugin.model import Layer, Oom, StepRequests
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.prediction.predictor import Predictor
-from tb_memplugin.prediction.program import recorded_program
+from tb_memplugin.prediction.program import first_typical_step, recorded_program
+from tb_memplugin.recorder.oom.step_peaks import StepPeaks
 
 
 def with_simulated_fixes(
-    oom: Oom, batch_size: int | None, requests: Iterable[StepRequests], layers: Sequence[Layer]
+    oom: Oom,
+    batch_size: int | None,
+    requests: Iterable[StepRequests],
+    peaks: StepPeaks,
+    layers: Sequence[Layer],
 ) -> Oom:
     """The post-mortem with simulated fixes instead of estimates, or with a sentence on why there are none.
 
@@ -18,13 +23,15 @@ def with_simulated_fixes(
         oom: The post-mortem.
         batch_size: Examples in the batch of the failed step, None if unknown.
         requests: Requests of recorded steps, in order.
+        peaks: Peaks of the steps before.
         layers: The model's layers, in order.
     """
     if oom.phase is None or oom.capacity_bytes is None:
         return oom
     steps = recorded_program(requests, oom.device, oom.phase)
-    if not steps or not batch_size:
-        missing = "no whole step was traced before" if not steps else "the batch size of the failed step is unknown"
+    first = first_typical_step(steps)
+    if first is None or not batch_size:
+        missing = "no whole step was traced before" if first is None else "the batch size of the failed step is unknown"
         return _with_note(oom, f"No fix could be simulated: {missing}. What is listed is estimated for this request.")
     failed = FailedTraining(
         batch_size=batch_size,
@@ -34,7 +41,8 @@ def with_simulated_fixes(
         is_training=oom.phase == "train",
         op=oom.op,
     )
-    fixes, reason = simulated_fixes(Predictor(steps, layers), layers, failed)
+    predictor = Predictor(steps, layers, peaks.median(oom.device, oom.phase, first))
+    fixes, reason = simulated_fixes(predictor, layers, failed)
     oom = oom if reason is None else _with_note(oom, reason)
     return dataclasses.replace(oom, fixes=fixes) if fixes else oom
 

@@ -132,7 +132,7 @@ class _Search:
 
     def _predict(self, usable: int) -> int | None:
         """The largest batch size within a share of the capacity, below those that did not fit."""
-        size = self._predictor.what_if(Conditions(capacity_bytes=usable)).largest_batch_size
+        size = self._predictor.largest_batch_size(Conditions(capacity_bytes=usable))
         if size is not None and self._smallest_refuted is not None:
             size = min(size, self._smallest_refuted - 1)
         return size or None

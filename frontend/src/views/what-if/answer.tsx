@@ -69,7 +69,7 @@ function Facts({ answer }: { answer: WhatIf }) {
           <Fact
             name="largest_batch_size"
             label="largest batch size that passes"
-            value={largest === null ? "unknown" : formatCount(largest)}
+            value={largest === null ? "unknown" : largest === 0 ? "none" : formatCount(largest)}
             note={capacity === null ? "" : `in ${formatBytes(capacity)}`}
             figure={largest}
           />

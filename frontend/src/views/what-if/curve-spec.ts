@@ -27,7 +27,7 @@ export function measuredPoint({ recorded: { batch_sizes, peak_bytes } }: WhatIf)
 
 /** The largest batch size that passes. */
 export function largestMark({ largest_batch_size: largest, capacity_bytes: capacity }: WhatIf): ChartMark[] {
-  if (largest === null) return [];
+  if (!largest) return [];
   const room = capacity === null ? "" : ` in ${formatBytes(capacity)}`;
   const sentence = `${formatCount(largest)} is the largest batch size of which every simulated step passes${room}.`;
   return [{ x: largest, step: largest, label: `largest: ${formatCount(largest)}`, sentence }];
@@ -58,7 +58,7 @@ export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpe
     inks: AXIS_INKS[scheme],
     painters: [
       bandPainter(x, low, high, COLOUR[scheme], BAND),
-      ...(largest === null ? [] : [ruleAcross(largest, ink.accent, [3, 3])]),
+      ...(largest ? [ruleAcross(largest, ink.accent, [3, 3])] : []),
       ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity, end)]),
       linePainter(x, peak, COLOUR[scheme], 1.75),
       pointsPainter(x, peak, COLOUR[scheme]),
