@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 HERE = pathlib.Path(__file__).parent
@@ -31,7 +31,6 @@ from tb_memplugin.prediction.conditions import Conditions  # noqa: E402
 
 SIZES = (4, 8, 16, 32)
 SETTLED = 2
-DEVICE = "CPU:0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +67,13 @@ class Trainings:
         if not answer.exists():
             directory.mkdir(parents=True, exist_ok=True)
             asked = dataclasses.replace(training, run=str(directory / "run") if records else "")
+            packages = os.environ.get("PYTHONPATH", "")
+            environment = {**os.environ, "PYTHONPATH": f"{HERE.parent.parent}:{packages}"}
+            if training.device == "CPU:0":
+                environment["CUDA_VISIBLE_DEVICES"] = ""
             done = subprocess.run(
                 [sys.executable, str(HERE / "train.py"), json.dumps(dataclasses.asdict(asked))],
-                env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(HERE.parent.parent)},
+                env=environment,
                 capture_output=True,
                 text=True,
                 check=False,
@@ -86,17 +89,19 @@ class Trainings:
         return json.loads(answer.read_text()), directory / "run"
 
 
-def predictions(trainings: Trainings, kind: str, models: Iterable[str], common: dict[str, Any]) -> list[Cell]:
+def predictions(
+    trainings: Trainings, kind: str, models: Iterable[str], common: dict[str, Any], sizes: Sequence[int] = SIZES
+) -> list[Cell]:
     """Every batch size predicts every other one; compiled steps need two recorded batch sizes."""
     cells = []
     for model in models:
-        truth = {size: _measured(trainings, Training(model, (size,), **common)) for size in SIZES}
-        sources = [(4, 8), (16, 32)] if common.get("compiled") else [(size,) for size in SIZES]
+        truth = {size: _measured(trainings, Training(model, (size,), **common)) for size in sizes}
+        sources = [tuple(sizes[:2]), tuple(sizes[2:])] if common.get("compiled") else [(size,) for size in sizes]
         for source in sources:
             _, directory = trainings.run(Training(model, source, **common), records=True)
             (run,) = tb_memplugin.load(directory).values()
-            predictor = RunPredictor(run, DEVICE)
-            for size in sorted({*SIZES} - {*source}):
+            predictor = RunPredictor(run, common.get("device", "CPU:0"))
+            for size in sorted({*sizes} - {*source}):
                 answer = predictor.predict(Conditions(batch_size=size))
                 figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
                 cells.append(Cell(model, kind, source, size, *figures, *truth[size]))
@@ -107,7 +112,7 @@ def _measured(trainings: Trainings, training: Training) -> tuple[int, float]:
     """Median peak of the steps of a training, and half of their range as a share of it."""
     _, directory = trainings.run(training, records=True)
     (run,) = tb_memplugin.load(directory).values()
-    peaks = run.samples.devices[DEVICE].peak_bytes[SETTLED:].tolist()
+    peaks = run.samples.devices[training.device].peak_bytes[SETTLED:].tolist()
     median = int(statistics.median(peaks))
     return median, (max(peaks) - min(peaks)) / 2 / median
 

@@ -35,6 +35,11 @@ COLUMNS = ("predictions", "median error", "90th percentile", "worst", "in range"
 
 def written(cells: Sequence[Any]) -> str:
     """The page."""
+    return HEAD + table(cells) + TAIL
+
+
+def table(cells: Sequence[Any]) -> str:
+    """The cells by model and trainings, and all of a mode together."""
     lines = [
         "| model | trainings | predictions | median error | 90th percentile | worst | in range | unknown | steps ± |"
     ]
@@ -50,7 +55,7 @@ def written(cells: Sequence[Any]) -> str:
     ):
         if chosen:
             lines.append(f"| {title} | | {_figures(chosen)} |")
-    return HEAD + "\n".join(lines) + "\n" + TAIL
+    return "\n".join(lines) + "\n"
 
 
 def _figures(cells: Sequence[Any]) -> str:

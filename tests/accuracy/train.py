@@ -26,6 +26,8 @@ class Training:
         accumulate: Batches over which the optimizer sums gradients.
         steps: Steps of each ``fit``.
         run: Directory to record into; empty to record nothing.
+        device: ``CPU:0`` or ``GPU:0``.
+        grows: Whether a GPU's pool grows up to the whole card, instead of having the capacity from the start.
     """
 
     model: str
@@ -38,6 +40,8 @@ class Training:
     accumulate: int = 1
     steps: int = 12
     run: str = ""
+    device: str = "CPU:0"
+    grows: bool = False
 
 
 def main() -> None:
@@ -48,6 +52,13 @@ def main() -> None:
     import keras
     import tensorflow as tf
 
+    if training.device == "GPU:0":
+        (card,) = tf.config.list_physical_devices("GPU")
+        if training.grows:
+            tf.config.experimental.set_memory_growth(card, True)
+        else:
+            limit = tf.config.LogicalDeviceConfiguration(memory_limit=training.capacity_mib)
+            tf.config.set_logical_device_configuration(card, [limit])
     keras.utils.set_random_seed(0)
     model = build(training)
     recorder = watch = None
@@ -58,7 +69,7 @@ def main() -> None:
         traced = [start + step for start in starts for step in (1, 2, 3)]
         recorder = tb_memplugin.MemoryCallback(training.run, trace_steps=traced)
     else:  # the recorder measures peaks itself
-        watch = _peaks()
+        watch = _peaks(training.device)
     passed = True
     for batch in training.batches:
         try:
@@ -71,7 +82,7 @@ def main() -> None:
     print("ANSWER " + json.dumps({"passed": passed, "peaks": watch.peaks if watch else []}), flush=True)
 
 
-def _peaks() -> Any:
+def _peaks(device: str) -> Any:
     """A callback that keeps the peak of every step."""
     import keras
     import tensorflow as tf
@@ -82,10 +93,10 @@ def _peaks() -> Any:
             self.peaks: list[int] = []
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            tf.config.experimental.reset_memory_stats("CPU:0")
+            tf.config.experimental.reset_memory_stats(device)
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+            self.peaks.append(tf.config.experimental.get_memory_info(device)["peak"])
 
     return Peaks()
 
