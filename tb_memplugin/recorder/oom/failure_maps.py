@@ -71,10 +71,13 @@ class FailureMaps:
         return written if stalled is None else stalled
 
     def read(self, dump: DumpFile, device: str) -> MemoryMap | None:
-        """Read a dump of a device, waiting until TensorFlow has written it; None if it stays empty."""
+        """Read a dump of a device, waiting until TensorFlow has written it; None if it stays empty or was deleted."""
         for _ in range(20):
-            with open(dump.path, "rb") as file:
-                data = file.read()
+            try:
+                with open(dump.path, "rb") as file:
+                    data = file.read()
+            except FileNotFoundError:
+                return None
             if data:  # TensorFlow writes the file in one go after opening it
                 return read_dump(data, dump.wall_time, self._capacities.get(device))
             time.sleep(0.01)

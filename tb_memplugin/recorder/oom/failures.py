@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from tb_memplugin.importers.allocator.oom_log import Request, read_message
 from tb_memplugin.model.trace import GraphFacts, OpFact, Pass
 
+_NO_ALGORITHM = "No algorithm worked!"
+_NO_SCRATCH = "RESOURCE_EXHAUSTED"
+"""TensorFlow's message, in a NotFoundError, if no algorithm of a convolution got its scratch space."""
 _COPY_FAILED = "Dst tensor is not initialized"
 """TensorFlow's message, in an InternalError, if a copy from the host to a GPU found no memory."""
 
@@ -19,6 +22,9 @@ def memory_request(error: BaseException) -> Request | None:
     message = str(error)
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return read_message(message)
+    if _NO_ALGORITHM in message and _NO_SCRATCH in message:
+        # It lists one request for each algorithm, so the size of the failed one is unknown.
+        return Request(op=read_message(message).op)
     return Request() if _COPY_FAILED in message else None
 
 

@@ -146,12 +146,12 @@ class OomWatch:
         with self._lock:
             dumps = self._maps.dumps(self._idle_since, request.allocator)
             pending, self._pending = self._pending, None
-            self._idle_since = time.time()
-        device = self._device(request, dumps, pending)
+            device = self._device(request, dumps, pending)
+            requested, uncertain = self._recent.exact_bytes(request, device)
+            memory_map = self._maps.at_failure(device, None if uncertain else requested, dumps)
+            self._idle_since = time.time()  # from here on, `tick` deletes these dumps
         notes: list[str] = []
         facts, paths = self._look(device, notes)
-        requested, uncertain = self._recent.exact_bytes(request, device)
-        memory_map = self._maps.at_failure(device, None if uncertain else requested, dumps)
         owned = None if replay is None else replay(device, memory_map, request, facts)
         if owned is not None and pass_of(request.op, facts.graphs) == "forward":
             owned = owned._replace(map=before_backward_pass(owned.map))
