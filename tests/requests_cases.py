@@ -71,8 +71,8 @@ class Program:
         for path, trainable, parameters, _ in LAYERS:
             self._request(4 * parameters, ChunkOwner(path, "weights", trainable))
 
-    def step(self, step: int, *, first: bool = False) -> Traced:
-        """Run a step."""
+    def step(self, step: int, *, first: bool = False, explored: int = 0) -> Traced:
+        """Run a step, in which each forward op may first try an algorithm with so much scratch space."""
         started = self._simulator.map(_empty(self._capacity))
         for chunk in self._alive:
             chunk.birth, chunk.op = -1, None
@@ -97,6 +97,11 @@ class Program:
                     temporary.remove(add(4 * parameters, path, "optimizer_state", 0, f"adam/{path}/{slot}"))
         add(12_288 * self._batch, None, "inputs", 1, "input")
         for path, trainable, _, output in LAYERS:
+            if explored:
+                scratch = add(explored, path, "workspace", 1, f"{path}/forward")
+                other = add(1000, path, "workspace", 0, f"{path}/forward")
+                self._free(scratch)
+                self._free(other)
             add(output * self._batch, path, "activations" if trainable else "workspace", 1, f"{path}/forward")
         for path, _, parameters, output in [layer for layer in LAYERS if layer[1]][::-1]:
             add(output * self._batch, path, "activation_gradients", 1, f"gradients/{path}/inputs")

@@ -19,6 +19,7 @@ from tb_memplugin.prediction.sized_steps import (
     SizedStep,
     empty_map,
     event_order,
+    exploratory_rows,
     lasting_order,
     older_rows,
     shuffled_order,
@@ -34,21 +35,23 @@ DISTANCE_SHARE = 100
 
 @dataclasses.dataclass(frozen=True)
 class _Order:
-    """The events of a step as a simulation runs them, and the rows of its older chunks."""
+    """The events of a step as a simulation runs them, and the rows of its older chunks and of those that may fail."""
 
     events: list[int]
     older: list[int]
+    may_fail: frozenset[int]
 
 
 _orders: "weakref.WeakKeyDictionary[StepRequests, _Order]" = weakref.WeakKeyDictionary()
 
 
-def _order(requests: StepRequests) -> _Order:
-    """The order of a step, made once."""
+def _order(requests: StepRequests, steps: Sequence[SizedStep]) -> _Order:
+    """The order of a step of a program, made once."""
     order = _orders.get(requests)
     if order is None:
         events = lasting_order(requests) if requests.first else event_order(requests)
-        order = _orders[requests] = _Order(events, older_rows(requests))
+        later = [step.requests for step in steps if not step.requests.first]
+        order = _orders[requests] = _Order(events, older_rows(requests), exploratory_rows(requests, later))
     return order
 
 
@@ -109,7 +112,7 @@ class History:
 
     def __init__(self, steps: Sequence[SizedStep], rules: PoolRules, extra: Sequence[int] = ()) -> None:
         self._steps = steps
-        self._orders = [_order(step.requests) for step in steps]
+        self._orders = [_order(step.requests, steps) for step in steps]
         first = steps[0]
         self._alive: dict[int, list[int]] = collections.defaultdict(list)  # addresses between steps, by size
         self._peaks: list[StepPeak] = []
@@ -179,7 +182,7 @@ class History:
             place[row] = address
         request, free = simulator.request, simulator.free
         peak, at = simulator.in_use_bytes, -1
-        events = self._orders[index].events
+        events, may_fail = self._orders[index].events, self._orders[index].may_fail
         if seed:
             events = shuffled_order(step.requests, events, min(distance, len(events) // DISTANCE_SHARE), seed)
         for event, entry in enumerate(events):
@@ -189,6 +192,8 @@ class History:
             elif sizes[entry] != LEFT_OUT:
                 address = request(sizes[entry])
                 if address is None:
+                    if entry in may_fail:
+                        continue
                     return entry
                 place[entry] = address
                 if simulator.in_use_bytes > peak:

@@ -18,7 +18,7 @@ from tb_memplugin.prediction.history import LARGE_DISTANCE, TYPICAL_DISTANCE, Fa
 from tb_memplugin.prediction.limits import Limits, ledger_at, settled
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
-from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece, start_map
+from tb_memplugin.prediction.sized_steps import SizedStep, exploratory_rows, peak_in_one_piece, start_map
 
 SIMULATED_STEPS = 10
 """Simulated steps after the first one: the pool's pieces settle within a few."""
@@ -96,6 +96,11 @@ class Predictor:
         return bool(self.batch_size) and (self._steps[-1].mode != "xla" or len(self.batch_sizes) > 1)
 
     @cached_property
+    def _exploratory(self) -> frozenset[int]:
+        """Rows of the first step that may fail."""
+        return exploratory_rows(self._first[0], self._steps) if self._first else frozenset()
+
+    @cached_property
     def _rules(self) -> PoolRules | None:
         """The recorded allocator's pool, None if its capacity is unknown."""
         return rules_of(start_map(self._steps[-1]))
@@ -164,7 +169,11 @@ class Predictor:
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
         change = change_of(wanted, self._layers)
         extra = sum(size for _, size in change.extra) + change.transient_bytes[1]
-        return extra + max(peak_in_one_piece(step) for step in self._case(wanted, change).most)
+        first = len(self._first)
+        return extra + max(
+            peak_in_one_piece(step, self._exploratory if row < first else frozenset())
+            for row, step in enumerate(self._case(wanted, change).most)
+        )
 
     def largest_batch_size(
         self, capacity_bytes: int, conditions: Conditions = RECORDED, below: int = MAX_BATCH_SIZE + 1

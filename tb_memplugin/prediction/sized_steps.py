@@ -1,6 +1,7 @@
 """Recorded steps with sizes, which may differ from the recorded ones: the input of a simulation. Pure."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -74,6 +75,27 @@ def lasting_order(requests: StepRequests) -> list[int]:
         else:
             kept.append(entry)
     return kept
+
+
+def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> frozenset[int]:
+    """Rows of a first step's chunks with which a GPU's kernels only try out algorithms.
+
+    In its first step a convolution runs every algorithm of cuDNN in turn. One whose scratch space does not fit is left
+    out, so these requests may fail. They are sizes that the same op never requests again in later steps.
+    """
+    if not first.first or "GPU" not in first.device:
+        return frozenset()
+    known: dict[str, set[int]] = {}
+    for one in later:
+        for op, size in zip(one.op.tolist(), one.requested.tolist(), strict=True):
+            if op >= 0:
+                known.setdefault(one.ops[op], set()).add(size)
+    tried = np.flatnonzero((first.birth >= 0) & (first.death < first.events) & (first.op >= 0))
+    return frozenset(
+        row
+        for row in tried.tolist()
+        if (sizes := known.get(first.ops[int(first.op[row])])) is not None and int(first.requested[row]) not in sizes
+    )
 
 
 def older_rows(requests: StepRequests) -> list[int]:
@@ -158,10 +180,11 @@ def empty_map(requests: StepRequests) -> MemoryMap:
     )
 
 
-def peak_in_one_piece(step: SizedStep) -> int:
-    """Peak of a step's rounded requests, as if every request got exactly what it asks for."""
+def peak_in_one_piece(step: SizedStep, may_fail: frozenset[int] = frozenset()) -> int:
+    """Peak of the rounded requests of a step that may not fail, as if each got exactly what it asks for."""
     requests = step.requests
     rounded = np.where(step.sizes == LEFT_OUT, 0, np.maximum(-(-step.sizes // ROUNDING) * ROUNDING, ROUNDING))
+    rounded[list(may_fail)] = 0
     changes = np.zeros(requests.events + 2, np.int64)
     np.add.at(changes, requests.birth + 1, rounded)
     np.subtract.at(changes, requests.death + 1, rounded)

@@ -13,7 +13,7 @@ from tb_memplugin.prediction.history import History
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.program import recorded_program
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
-from tb_memplugin.prediction.sized_steps import as_recorded, peak_in_one_piece, start_map
+from tb_memplugin.prediction.sized_steps import as_recorded, exploratory_rows, peak_in_one_piece, start_map
 
 TRACED = make_traced()
 STEPS = tuple(one.requests for one in TRACED.values())
@@ -209,3 +209,20 @@ def test_only_steps_since_the_last_change_count_and_only_of_the_device_and_phase
 def test_requests_in_one_piece_need_no_more_than_the_allocator() -> None:
     for one in TRACED.values():
         assert peak_in_one_piece(as_recorded(one.requests)) <= one.snapshot.in_use_bytes
+
+
+def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory() -> None:
+    # GIVEN a training whose first step tries algorithms with 100 MiB of scratch space
+    program = Program(CAPACITY)
+    steps = [program.step(step, first=not step, explored=0 if step else 100 * MIB).requests for step in range(3)]
+    on_gpu = tuple(dataclasses.replace(one, device="GPU:0") for one in steps)
+    tried = exploratory_rows(on_gpu[0], on_gpu[1:])
+    assert sorted(on_gpu[0].requested[list(tried)].tolist()) == [1000] * 3 + [100 * MIB] * 3
+    # WHEN it runs in a capacity without room for them
+    capacity = 64 * MIB
+    assert Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).passes(BATCH, capacity)
+    largest = Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).largest_batch_size(capacity)
+    assert largest and predictor().largest_batch_size(capacity) == pytest.approx(largest, rel=0.05)
+    # THEN a CPU, which allocates nothing on trial, fails
+    assert not predictor(tuple(steps)).passes(BATCH, capacity)
+    assert exploratory_rows(steps[0], steps[1:]) == frozenset() == exploratory_rows(on_gpu[1], on_gpu[2:])
