@@ -1,6 +1,6 @@
 """docs/accuracy.md from measured cells."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,16 @@ median over the steps of a real training, from the allocator's statistics.
   than about this.
 
 """
+CHANGED = """
+## Changed conditions
+
+The same for another optimizer, and for models whose first half of layers is frozen or unfrozen. Each recorded training
+predicts the one with the other conditions and its own batch size. All of these trainings run in graph mode.
+
+Optimizer state follows exactly from the weights. Freezing and unfreezing change which results of the forward pass are
+kept, so these are estimates with a wide range: from no activations of the layers concerned to all of them.
+
+"""
 TAIL = """
 ## Published figures of others
 
@@ -30,27 +40,30 @@ They are of other models and devices, so they only give the order of magnitude.
 - xMem, median error 3.59 %: Shi et al., "xMem: A CPU-Based Approach for Accurate Estimation of GPU Memory in Deep
   Learning Training Workloads", 2025, arXiv:2510.21048
 """
-COLUMNS = ("predictions", "median error", "90th percentile", "worst", "in range", "unknown", "steps ±")
 
 
-def written(cells: Sequence[Any]) -> str:
-    """The page."""
+def written(cells: Sequence[Any], changed: Sequence[Any]) -> str:
+    """The page, from the predictions of other batch sizes and of changed conditions."""
+    graph = [cell for cell in cells if cell.kind.startswith("graph")]
+    compiled = [cell for cell in cells if cell.kind.startswith("XLA")]
+    sizes = _table("trainings", cells, {"**all in graph mode**": graph, "**all compiled**": compiled})
+    kinds = dict.fromkeys(cell.kind for cell in changed)
+    totals = {f"**all, {kind}**": [cell for cell in changed if cell.kind == kind] for kind in kinds}
+    return HEAD + sizes + CHANGED + _table("change", changed, totals) + TAIL
+
+
+def _table(name: str, cells: Sequence[Any], totals: Mapping[str, Sequence[Any]]) -> str:
+    """A row for each model and kind, then one for each of the totals."""
     lines = [
-        "| model | trainings | predictions | median error | 90th percentile | worst | in range | unknown | steps ± |"
+        f"| model | {name} | predictions | median error | 90th percentile | worst | in range | unknown | steps ± |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    lines.append("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     groups: dict[tuple[str, str], list[Any]] = {}
     for cell in cells:
         groups.setdefault((cell.model, cell.kind), []).append(cell)
-    for (model, kind), group in groups.items():
-        lines.append(f"| {model} | {kind} | {_figures(group)} |")
-    for title, chosen in (
-        ("**all in graph mode**", [cell for cell in cells if cell.kind.startswith("graph")]),
-        ("**all compiled**", [cell for cell in cells if cell.kind.startswith("XLA")]),
-    ):
-        if chosen:
-            lines.append(f"| {title} | | {_figures(chosen)} |")
-    return HEAD + "\n".join(lines) + "\n" + TAIL
+    lines += [f"| {model} | {kind} | {_figures(group)} |" for (model, kind), group in groups.items()]
+    lines += [f"| {title} | | {_figures(chosen)} |" for title, chosen in totals.items() if chosen]
+    return "\n".join(lines) + "\n"
 
 
 def _figures(cells: Sequence[Any]) -> str:
