@@ -38,7 +38,11 @@ DEVICE = "CPU:0"
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One prediction and its truth; `spread` is half of the range of the real steps, as a share of `measured`."""
+    """One prediction and its truth.
+
+    `spread` is half of the range of the real steps, as a share of `measured`. `rounding` are the bytes of rounding at
+    the predicted peak and at that of the real traced steps, their median.
+    """
 
     model: str
     kind: str
@@ -50,6 +54,7 @@ class Cell:
     high: int | None
     measured: int
     spread: float
+    rounding: tuple[int, int] | None = None
 
     @property
     def error(self) -> float | None:
@@ -127,7 +132,10 @@ def changed_predictions(trainings: Trainings, models: Iterable[str], changes: It
         runs = [_run(trainings, training) for training in (before, after)]
         answer = RunPredictor(runs[0], DEVICE).predict(change.conditions(*runs))
         figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
-        cells.append(Cell(model, change.kind, (size,), size, *figures, *_measured(trainings, after)))
+        predicted = sum(row.bytes for row in answer.ledger if row.category == "rounding")
+        real = statistics.median(one.rounding_bytes for one in runs[1].snapshots if one.phase == "train")
+        measured = _measured(trainings, after)
+        cells.append(Cell(model, change.kind, (size,), size, *figures, *measured, (predicted, int(real))))
     return cells
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from tb_memplugin.model.units import format_bytes
+
 HEAD = """# Accuracy of predictions
 
 Predicted against measured peaks of trainings on the CPU's BFC allocator, made by `make accuracy`. Each row is a set of
@@ -30,6 +32,11 @@ Optimizer state follows exactly from the weights. Freezing and unfreezing change
 kept, so these are estimates with a wide range: from no activations of the layers concerned to all of them.
 
 """
+OUTSIDE = """
+These measured peaks are outside the range. Rounding, mostly unsplit remainders of chunks, depends on the chunks that
+earlier steps left behind, and these differ under other conditions.
+
+"""
 TAIL = """
 ## Published figures of others
 
@@ -49,7 +56,19 @@ def written(cells: Sequence[Any], changed: Sequence[Any]) -> str:
     sizes = _table("trainings", cells, {"**all in graph mode**": graph, "**all compiled**": compiled})
     kinds = dict.fromkeys(cell.kind for cell in changed)
     totals = {f"**all, {kind}**": [cell for cell in changed if cell.kind == kind] for kind in kinds}
-    return HEAD + sizes + CHANGED + _table("change", changed, totals) + TAIL
+    return HEAD + sizes + CHANGED + _table("change", changed, totals) + _outside(changed) + TAIL
+
+
+def _outside(cells: Sequence[Any]) -> str:
+    """A list of the predictions whose range does not contain the measured peak; nothing without any."""
+    lines = [
+        f"- {cell.model}, {cell.kind}, batch size {cell.batch}: {format_bytes(cell.low)} to {format_bytes(cell.high)} "
+        f"predicted, {format_bytes(cell.measured)} measured (steps ± {100 * cell.spread:.1f} %); rounding: "
+        f"{format_bytes(cell.rounding[0])} predicted, {format_bytes(cell.rounding[1])} measured"
+        for cell in cells
+        if cell.error is not None and not cell.low <= cell.measured <= cell.high
+    ]
+    return OUTSIDE + "\n".join([*lines, ""]) if lines else ""
 
 
 def _table(name: str, cells: Sequence[Any], totals: Mapping[str, Sequence[Any]]) -> str:
