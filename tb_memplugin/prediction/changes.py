@@ -7,6 +7,7 @@ which activations are saved, when gradients are freed, what half precision copie
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
@@ -18,6 +19,8 @@ from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep
 
 _OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
 _OF_PASSES: tuple[Category, ...] = ("activations", "activation_gradients", "workspace")
+_UPDATE = re.compile(rf"(?:^|/)(?:{'|'.join(SLOTS)})(?:_\d+)?/")
+"""A name scope of one of Keras's optimizers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +65,10 @@ class Change:
 
     def least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, without all that may go."""
-        kept = np.where(self._unsaved_rows(requests, _OF_PASSES), LEFT_OUT, self.most(requests, sizes).sizes)
+        gone = self._unsaved_rows(requests, _OF_PASSES)
+        if self.without_slots:
+            gone |= _of_update(requests)
+        kept = np.where(gone, LEFT_OUT, self.most(requests, sizes).sizes)
         if self.halved:
             of_passes = _rows(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
             kept = np.where(of_passes & (kept > 0), kept // 2, kept)
@@ -89,6 +95,12 @@ class Change:
 
     def _unsaved_rows(self, requests: StepRequests, categories: Sequence[Category]) -> Rows:
         return _rows(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
+
+
+def _of_update(requests: StepRequests) -> Rows:
+    """Which chunks are temporaries of the recorded optimizer's update, by the names of their ops; shape [chunks]."""
+    named = np.asarray([_UPDATE.search(op) is not None for op in (*requests.ops, "")], bool)[requests.op]
+    return named & _rows(requests, lambda owner: owner.category == "workspace")
 
 
 def _rows(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> Rows:
@@ -141,11 +153,17 @@ def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer]) -
 def _other_optimizer(change: Change, optimizer: str, layers: Sequence[Layer]) -> Change:
     slots = SLOTS[optimizer]
     kept = [layer for layer in layers if layer.trainable_weight_bytes and layer.path not in change.frozen]
+    largest = max((layer.trainable_weight_bytes for layer in kept), default=0)
     return dataclasses.replace(
         change,
         extra=(*change.extra, *((_slot(layer), layer.trainable_weight_bytes) for layer in kept for _ in range(slots))),
+        transient_bytes=_plus(change.transient_bytes, (0, 0, largest if slots > _slots(layers) else 0)),
         without_slots=True,
-        sentences=(*change.sentences, f"{optimizer} keeps {slots} slots for each trainable weight."),
+        is_estimate=True,
+        sentences=(
+            *change.sentences,
+            f"{optimizer} keeps {slots} slots for each trainable weight. The range covers temporaries of its update.",
+        ),
     )
 
 

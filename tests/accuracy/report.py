@@ -28,8 +28,9 @@ CHANGED = """
 The same for another optimizer, and for models whose first half of layers is frozen or unfrozen. Each recorded training
 predicts the one with the other conditions and its own batch size. All of these trainings run in graph mode.
 
-Optimizer state follows exactly from the weights. Freezing and unfreezing change which results of the forward pass are
-kept, so these are estimates with a wide range: from no activations of the layers concerned to all of them.
+Optimizer state follows exactly from the weights; the range covers temporaries of the update. Freezing and unfreezing
+change which results of the forward pass are kept, so their range is wide: from no activations of the layers concerned
+to all of them.
 
 """
 OUTSIDE = """

@@ -10,7 +10,7 @@ from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.lifetimes import LATER_RESULTS, with_lifetimes
 from tb_memplugin.prediction.predictor import Predictor
-from tb_memplugin.prediction.sized_steps import event_order
+from tb_memplugin.prediction.sized_steps import LEFT_OUT, event_order
 
 LAYERS = 10
 SIZE = 4 * MIB
@@ -162,3 +162,22 @@ def test_an_unfrozen_batch_normalization_saves_the_result_before_it() -> None:
     change = change_of(Conditions(unfreeze="."), some)
     assert change.example_bytes == SIZE // 4 and change.saved == {f"net/l{number}" for number in range(5)}
     assert Change().example_bytes == 0
+
+
+def test_another_optimizer_may_need_none_of_the_recorded_update() -> None:
+    # GIVEN a step whose gradients are temporaries of Adam's update
+    step = chain(LAYERS)
+    owners = tuple(
+        dataclasses.replace(owner, category="workspace") if owner.category == "activation_gradients" else owner
+        for owner in step.owners
+    )
+    update = np.asarray([owner.category == "workspace" for owner in owners])
+    ops = ("call/adam/Sqrt_1", "net/adamant/MatMul")
+    recorded = dataclasses.replace(step, owners=owners, ops=ops, op=np.where(update, 0, 1))
+    change = change_of(Conditions(optimizer="sgd"), layers(LAYERS))
+    least, most = (one(recorded, recorded.requested).sizes for one in (change.least, change.most))
+    assert (least[update] == LEFT_OUT).all() and (most == SIZE).all() and (least[~update] == SIZE).all()
+    prediction = Predictor([recorded], layers(LAYERS)).predict(Conditions(optimizer="sgd"))
+    # THEN the range goes from the peak without the update to that with it
+    assert prediction.method == "estimate"
+    assert prediction.low_bytes <= LAYERS * SIZE <= prediction.peak_bytes <= peak(LAYERS) <= prediction.high_bytes
