@@ -56,16 +56,17 @@ class Traced:
 
 
 class Program:
-    """A training of `LAYERS` with Adam in a pool that grows.
+    """A training of `LAYERS` with Adam.
 
     Args:
         capacity: The allocator's limit.
         batch: Examples in a batch.
+        grows: Whether the pool grows. Otherwise it is one region from the start.
     """
 
-    def __init__(self, capacity: int = CAPACITY, batch: int = BATCH) -> None:
+    def __init__(self, capacity: int = CAPACITY, batch: int = BATCH, *, grows: bool = True) -> None:
         self._capacity, self._batch = capacity, batch
-        self._simulator = Simulator(_empty(capacity), PoolRules(capacity))
+        self._simulator = Simulator(_empty(capacity), PoolRules(capacity, grows))
         self._alive: list[_Chunk] = []
         self._events = 0
         for path, trainable, parameters, _ in LAYERS:

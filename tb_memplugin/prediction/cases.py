@@ -17,12 +17,22 @@ UNCERTAIN_SHARE = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """The steps of a prediction with their least and most bytes."""
+    """The steps of a prediction with their least and most bytes.
+
+    Attributes:
+        least, most: The steps.
+        typical: The steps as they usually run, None if that is halfway between least and most.
+        transient_bytes: Least, typical and most additional bytes at the peak.
+        method: The method of the prediction.
+        sentences: What is assumed.
+    """
 
     least: list[SizedStep]
     most: list[SizedStep]
+    typical: list[SizedStep] | None
+    transient_bytes: tuple[int, int, int]
     method: Method
-    sentences: tuple[str, ...]
+    sentences: tuple[str, ...] = ()
 
     @property
     def total_bytes(self) -> int:
@@ -50,7 +60,7 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
     """
     chosen = steps if not batch else _closest(steps, batch)
     recorded = [*first, *chosen]
-    least, most, unknown, measured = [], [], 0, False
+    least, most, typical, unknown, measured = [], [], [], 0, False
     for one in recorded:
         low, high = one.requested, one.requested
         if batch and one.batch_size and batch != one.batch_size:
@@ -59,10 +69,12 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
             measured = measured or (sizes.measured and not one.first)
             if not one.first:
                 unknown = max(unknown, sizes.uncertain_bytes)
-        least.append(SizedStep(one, change.least(one, low)))
-        most.append(SizedStep(one, change.most(one, high)))
+        least.append(change.least(one, low))
+        most.append(change.most(one, high))
+        if change.frees_otherwise and not change.halved:
+            typical.append(change.typical(one, (low + high) // 2))
     method: Method = "estimate" if change.is_estimate else "two_sizes" if measured else "replay"
-    case = Case(least, most, method, ())
+    case = Case(least, most, typical or None, _transient_bytes(most, batch, change), method)
     if not unknown or case.uncertain_bytes <= UNCERTAIN_SHARE * case.total_bytes:
         return case
     sentence = (
@@ -70,6 +82,17 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
         "range covers both. A second recorded batch size makes them known."
     )
     return dataclasses.replace(case, method="estimate", sentences=(sentence,))
+
+
+def _transient_bytes(most: Sequence[SizedStep], batch: int | None, change: Change) -> tuple[int, int, int]:
+    """Least, typical and most additional bytes at the peak.
+
+    At most, there are gradients of the largest two results that are saved in addition.
+    """
+    least, typical, highest = change.transient_bytes
+    largest = max(int(step.sizes[change.saved_rows(step.requests)].max(initial=0)) for step in most)
+    besides = change.example_bytes * (batch or 0)
+    return least, typical + besides, highest + besides + 2 * largest
 
 
 def _closest(steps: Sequence[StepRequests], batch: int) -> Sequence[StepRequests]:

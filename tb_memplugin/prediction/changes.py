@@ -5,17 +5,22 @@ which activations are saved, when gradients are freed, what half precision copie
 """
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+import math
+import re
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from tb_memplugin.model import ChunkOwner, Integers, Layer, StepRequests
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.model import Category, ChunkOwner, Integers, Layer, StepRequests
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
-from tb_memplugin.prediction.sized_steps import LEFT_OUT
+from tb_memplugin.prediction.lifetimes import Rows, with_lifetimes
+from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep
 
-_OF_TRAINING = ("optimizer_state", "weight_gradients")
-_OF_PASSES = ("activations", "activation_gradients", "workspace")
+_OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
+_OF_PASSES: tuple[Category, ...] = ("activations", "activation_gradients", "workspace")
+_UPDATE = re.compile(rf"(?:^|/)(?:{'|'.join(SLOTS)})(?:_\d+)?/")
+"""A name scope of one of Keras's optimizers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +29,11 @@ class Change:
 
     Attributes:
         extra: Additional long-lived chunks: owner and size of each.
-        transient_bytes: Least and most additional bytes at the peak.
+        transient_bytes: Least, typical and most additional bytes at the peak.
+        example_bytes: Additional bytes at the peak for each example, typically.
         frozen: Layers that are frozen in addition.
-        unsaved: Layers that save no activations any more, as no layer before them is trained.
+        unsaved: Layers that save nothing for the backward pass any more, as no layer before them is trained.
+        saved: Layers that save their results for the backward pass in addition.
         without_slots: Whether the recorded optimizer state of layers goes.
         halved: Whether activations have two bytes instead of four.
         is_estimate: Whether the change is not exact.
@@ -34,39 +41,71 @@ class Change:
     """
 
     extra: tuple[tuple[ChunkOwner, int], ...] = ()
-    transient_bytes: tuple[int, int] = (0, 0)
+    transient_bytes: tuple[int, int, int] = (0, 0, 0)
+    example_bytes: int = 0
     frozen: frozenset[str] = frozenset()
     unsaved: frozenset[str] = frozenset()
+    saved: frozenset[str] = frozenset()
     without_slots: bool = False
     halved: bool = False
     is_estimate: bool = False
     sentences: tuple[str, ...] = ()
 
-    def most(self, requests: StepRequests, sizes: Integers) -> Integers:
-        """The sizes after the change, with all that may stay."""
-        gone = np.asarray(
-            [
+    def most(self, requests: StepRequests, sizes: Integers) -> SizedStep:
+        """The step after the change, with all that may stay."""
+        gone = _rows(
+            requests,
+            lambda owner: (
                 (owner.layer in self.frozen and owner.category in _OF_TRAINING)
                 or (self.without_slots and owner.category == "optimizer_state" and owner.layer is not None)
-                for owner in requests.owners
-            ],
-            bool,
+            ),
         )
-        return np.where(gone[requests.owner], LEFT_OUT, sizes)
+        changed = with_lifetimes(requests, np.zeros(len(requests), bool), self.saved_rows(requests))
+        return SizedStep(changed, np.where(gone, LEFT_OUT, sizes))
 
-    def least(self, requests: StepRequests, sizes: Integers) -> Integers:
-        """The sizes after the change, without all that may go."""
-        kept = self.most(requests, sizes)
-        unsaved = np.asarray(
-            [owner.layer in self.unsaved and owner.category in _OF_PASSES[:2] for owner in requests.owners], bool
-        )
-        kept = np.where(unsaved[requests.owner], LEFT_OUT, kept)
+    def least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
+        """The step after the change, without all that may go."""
+        gone = self._unsaved_rows(requests, _OF_PASSES)
+        if self.without_slots:
+            gone |= _of_update(requests)
+        kept = np.where(gone, LEFT_OUT, self.most(requests, sizes).sizes)
         if self.halved:
-            of_passes = np.asarray(
-                [owner.layer is not None and owner.category in _OF_PASSES for owner in requests.owners], bool
-            )
-            kept = np.where(of_passes[requests.owner] & (kept > 0), kept // 2, kept)
-        return kept
+            of_passes = _rows(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
+            kept = np.where(of_passes & (kept > 0), kept // 2, kept)
+        return SizedStep(requests, kept)
+
+    def typical(self, requests: StepRequests, sizes: Integers) -> SizedStep:
+        """The step after the change as TensorFlow usually runs it, if it frees results earlier or later than before."""
+        results = self._unsaved_rows(requests, ("activations",))
+        end = int(requests.birth[results].max(initial=-1))
+        early = self._unsaved_rows(requests, ("activations", "workspace")) & (requests.birth <= end)
+        gone = self._unsaved_rows(requests, _OF_PASSES) & ~early
+        changed = with_lifetimes(requests, early, self.saved_rows(requests))
+        return SizedStep(changed, np.where(gone, LEFT_OUT, self.most(requests, sizes).sizes))
+
+    @property
+    def frees_otherwise(self) -> bool:
+        """Whether results are freed earlier or later than before."""
+        return bool(self.unsaved or self.saved)
+
+    def saved_rows(self, requests: StepRequests) -> Rows:
+        """Which chunks are saved for the backward pass in addition."""
+        own = (requests.birth >= 0) & (requests.death < requests.events)
+        return own & _rows(requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES)
+
+    def _unsaved_rows(self, requests: StepRequests, categories: Sequence[Category]) -> Rows:
+        return _rows(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
+
+
+def _of_update(requests: StepRequests) -> Rows:
+    """Which chunks are temporaries of the recorded optimizer's update, by the names of their ops; shape [chunks]."""
+    named = np.asarray([_UPDATE.search(op) is not None for op in (*requests.ops, "")], bool)[requests.op]
+    return named & _rows(requests, lambda owner: owner.category == "workspace")
+
+
+def _rows(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> Rows:
+    """Which chunks have a wanted owner, shape [chunks]."""
+    return np.asarray([wanted(owner) for owner in requests.owners], bool)[requests.owner]
 
 
 def change_of(conditions: Conditions, layers: Sequence[Layer]) -> Change:
@@ -97,8 +136,8 @@ def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer]) -
     matched = {layer.path for layer in matching(layers, pattern)} if pattern is not None else set()
     frozen = {layer.path for layer in layers if layer.trainable_weight_bytes and layer.path in matched | named}
     sentence = (
-        f"{_layers(len(frozen))} frozen: their optimizer state and weight gradients are removed. The range covers "
-        "whether their activations are saved."
+        f"{_layers(len(frozen))} frozen: their optimizer state and weight gradients are removed. Layers before the "
+        "first trained one save no activations; the range covers whether they do."
         if frozen
         else f"No trainable layer matches {pattern!r:.80}, so nothing is frozen."
     )
@@ -114,30 +153,41 @@ def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer]) -
 def _other_optimizer(change: Change, optimizer: str, layers: Sequence[Layer]) -> Change:
     slots = SLOTS[optimizer]
     kept = [layer for layer in layers if layer.trainable_weight_bytes and layer.path not in change.frozen]
+    largest = max((layer.trainable_weight_bytes for layer in kept), default=0)
     return dataclasses.replace(
         change,
         extra=(*change.extra, *((_slot(layer), layer.trainable_weight_bytes) for layer in kept for _ in range(slots))),
+        transient_bytes=_plus(change.transient_bytes, (0, 0, largest if slots > _slots(layers) else 0)),
         without_slots=True,
-        sentences=(*change.sentences, f"{optimizer} keeps {slots} slots for each trainable weight."),
+        is_estimate=True,
+        sentences=(
+            *change.sentences,
+            f"{optimizer} keeps {slots} slots for each trainable weight. The range covers temporaries of its update.",
+        ),
     )
 
 
 def _unfreezing(change: Change, pattern: str, layers: Sequence[Layer], slots: int) -> Change:
-    thawed = [layer for layer in matching(layers, pattern) if layer.trainable_weight_bytes < layer.weight_bytes]
+    # Layers that are trained have weights that never are, such as the statistics of batch normalizations.
+    thawed = [layer for layer in matching(layers, pattern) if layer.weight_bytes and not layer.trainable]
     if not thawed:
         sentence = f"No frozen layer matches {pattern!r:.80}, so nothing is unfrozen."
         return dataclasses.replace(change, sentences=(*change.sentences, sentence))
-    weights = [layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed]
-    most = sum(weights) + 2 * _saved_after(layers, thawed)
+    sizes = {layer.path: layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed}
     sentence = (
-        f"{_layers(len(thawed))} unfrozen: {slots} slots for each weight. The range covers their gradients and saved "
-        f"activations, at most {format_bytes(most)}."
+        f"{_layers(len(thawed))} unfrozen: {slots} slots for each weight. From the first of them on, layers save their "
+        "activations; the range covers how many, and the gradients."
     )
-    added = ((_slot(layer), size) for layer, size in zip(thawed, weights, strict=True) for _ in range(slots))
+    added = ((_slot(layer), sizes[layer.path]) for layer in thawed for _ in range(slots))
+    before = _before_first_trained(layers, {layer.path for layer in layers} - _trained(layers))
+    saved = [layer for layer in layers[layers.index(thawed[0]) :] if layer.path in before or layer in thawed]
     return dataclasses.replace(
         change,
         extra=(*change.extra, *added),
-        transient_bytes=_plus(change.transient_bytes, (max(weights), most)),
+        transient_bytes=_plus(change.transient_bytes, (0, 0, sum(sizes.values()))),
+        # In inference, TensorFlow joins a batch normalization with the convolution before, whose result it then saves.
+        example_bytes=sum(_example_bytes(layer) for layer in saved if layer.type == "BatchNormalization"),
+        saved=frozenset(layer.path for layer in saved),
         is_estimate=True,
         sentences=(*change.sentences, sentence),
     )
@@ -150,10 +200,11 @@ def _accumulating(change: Change, layers: Sequence[Layer]) -> Change:
         "The accumulated gradients take as many bytes as the trainable weights, and up to twice as many more while "
         "their means are computed and applied."
     )
+    total = sum(layer.trainable_weight_bytes for layer in sums)
     return dataclasses.replace(
         change,
         extra=(*change.extra, *added),
-        transient_bytes=_plus(change.transient_bytes, (0, 2 * sum(layer.trainable_weight_bytes for layer in sums))),
+        transient_bytes=_plus(change.transient_bytes, (0, total, 2 * total)),
         sentences=(*change.sentences, sentence),
     )
 
@@ -163,9 +214,10 @@ def _half_precision(change: Change, precision: str, layers: Sequence[Layer]) -> 
         f"{precision}: activations, their gradients and workspace take between half and all of their recorded bytes, "
         "plus copies of weights. Weights and optimizer state stay in float32."
     )
+    copies = sum(layer.weight_bytes for layer in layers) // 2
     return dataclasses.replace(
         change,
-        transient_bytes=_plus(change.transient_bytes, (0, sum(layer.weight_bytes for layer in layers) // 2)),
+        transient_bytes=_plus(change.transient_bytes, (0, copies // 2, copies)),
         halved=True,
         is_estimate=True,
         sentences=(*change.sentences, sentence),
@@ -176,8 +228,8 @@ def _layers(count: int) -> str:
     return "1 layer" if count == 1 else f"{count} layers"
 
 
-def _plus(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return one[0] + other[0], one[1] + other[1]
+def _plus(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
 def _slot(layer: Layer) -> ChunkOwner:
@@ -191,24 +243,19 @@ def _slots(layers: Sequence[Layer]) -> int:
     return round(state / weights) if weights else 0
 
 
-def _before_first_trained(layers: Sequence[Layer], frozen: set[str]) -> set[str]:
-    """Layers before the first one that is still trained."""
-    before: set[str] = set()
-    for layer in layers:
-        if layer.trainable_weight_bytes and layer.path not in frozen:
-            break
-        before.add(layer.path)
-    return before
+def _trained(layers: Sequence[Layer]) -> set[str]:
+    return {layer.path for layer in layers if layer.trainable_weight_bytes}
 
 
-def _saved_after(layers: Sequence[Layer], thawed: Sequence[Layer]) -> int:
-    """Bytes of the outputs from the first unfrozen layer up to the first one that is trained already."""
-    first = {layer.path for layer in thawed[:1]}
-    total, counts = 0, False
-    for layer in layers:
-        if layer.trainable_weight_bytes and layer not in thawed:
-            break
-        counts = counts or layer.path in first
-        if counts:
-            total += layer.output_bytes or 0
-    return total
+def _before_first_trained(layers: Sequence[Layer], frozen: Collection[str]) -> set[str]:
+    """Layers before the first one that is still trained, without those that contain a trained one."""
+    trained = _trained(layers) - set(frozen)
+    before = list(itertools.takewhile(lambda layer: layer.path not in trained, layers))
+    return {one.path for one in before if not any(path.startswith(f"{one.path}/") for path in trained)}
+
+
+def _example_bytes(layer: Layer) -> int:
+    """Bytes of a layer's output for one example; 0 if its shape is unknown."""
+    shape = (layer.output_shape or (0,))[1:]
+    element = {"float16": 2, "bfloat16": 2, "float64": 8}.get(layer.output_dtype or "", 4)
+    return 0 if layer.output_shape is None or min(shape, default=1) < 0 else element * math.prod(shape)

@@ -18,11 +18,15 @@ MARGIN = 0.04
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The simulations of the least and of the most bytes; or one that stands for both, with the bytes between them."""
+    """The simulations of the least and of the most bytes; or one that stands for both, with the bytes between them.
+
+    Those of typical steps exist where these are not halfway between.
+    """
 
     least: Sequence[Outcome]
     most: Sequence[Outcome]
     uncertain_bytes: int = 0
+    usual: Sequence[Outcome] | None = None
 
     @property
     def low(self) -> int:
@@ -37,13 +41,13 @@ class Limits:
     @property
     def peak(self) -> int:
         """The typical peak."""
-        ends = [statistics.median(size for one in end for size in settled(one)) for end in (self.least, self.most)]
-        return round(sum(ends) / 2)
+        ends = (self.least, self.most) if self.usual is None else (self.usual,)
+        return round(statistics.mean(statistics.median(size for one in end for size in settled(one)) for end in ends))
 
     @property
     def typical(self) -> StepPeak:
         """The simulated peak closest to the typical one, with the recorded order of events."""
-        recorded = self.most[0].peaks
+        recorded = (self.usual or self.most)[0].peaks
         return min(recorded[SETTLED:] or recorded, key=lambda peak: abs(peak.bytes - self.peak))
 
 

@@ -17,7 +17,8 @@ class Prediction:
     Attributes:
         batch_size, capacity_bytes: The conditions' batch size and capacity, or the recorded ones; None if unknown.
         peak_bytes, low_bytes, high_bytes: Predicted peak of bytes in use and its range; None if unknown.
-        fits: Whether the training runs within the capacity; None if unknown.
+        fits: True if every simulated step passes, with the most bytes of the range, and leaves some percent of the
+            capacity free; False if every simulation fails, even with the least bytes; else None.
         fails_at: The request that fails, None if none does or it is unknown.
         method: ``replay``: all sizes are exact; ``two_sizes``: some follow from two recorded batch sizes; ``estimate``:
             some have a range; ``unknown``: no prediction.

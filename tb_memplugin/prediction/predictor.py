@@ -120,21 +120,20 @@ class Predictor:
         if not self._first:
             assumptions.append("The run's first step was not traced: its long-lived chunks are simulated without it.")
         limits = self._limits(case, change, VARIANTS, SIMULATED_STEPS)
-        least, most = change.transient_bytes
-        low, high, peak = limits.low + least, limits.high + most, limits.peak + (least + most) // 2
+        low, peak, high = _range(limits, case)
         fits, failed = (None, None) if capacity is None else self._fits(case, capacity, change)
         return Prediction(
             batch_size=batch,
             capacity_bytes=capacity,
             peak_bytes=peak,
-            low_bytes=min(low, peak),
-            high_bytes=max(high, peak),
+            low_bytes=low,
+            high_bytes=high,
             fits=fits,
             fails_at=failed,
             method=case.method,
             reproduced=self.reproduced,
             assumptions=tuple(assumptions),
-            ledger=ledger_at(case.most, limits.typical, change),
+            ledger=ledger_at(case.typical or case.most, limits.typical, change),
         )
 
     def range_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
@@ -144,9 +143,7 @@ class Predictor:
             return None
         change = change_of(wanted, self._layers)
         case = self._case(wanted, change)
-        limits = self._limits(case, change, 1, CURVE_STEPS)
-        low, high = (end + more for end, more in zip((limits.low, limits.high), change.transient_bytes, strict=True))
-        return low, limits.peak + sum(change.transient_bytes) // 2, high
+        return _range(self._limits(case, change, 1, CURVE_STEPS), case)
 
     def passes(
         self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED, quick: bool = False
@@ -162,17 +159,18 @@ class Predictor:
         change = change_of(wanted, self._layers)
         case = self._case(wanted, change)
         count = (1, SIMULATED_STEPS) if quick else (VARIANTS, LASTING_STEPS)
-        return _all_pass(*self._within(case.most, capacity_bytes - change.transient_bytes[1], change, *count))
+        return _all_pass(*self._within(case.most, capacity_bytes - case.transient_bytes[-1], change, *count))
 
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
         change = change_of(wanted, self._layers)
-        extra = sum(size for _, size in change.extra) + change.transient_bytes[1]
+        case = self._case(wanted, change)
+        extra = sum(size for _, size in change.extra) + case.transient_bytes[-1]
         first = len(self._first)
         return extra + max(
             peak_in_one_piece(step, self._exploratory if row < first else frozenset())
-            for row, step in enumerate(self._case(wanted, change).most)
+            for row, step in enumerate(case.most)
         )
 
     def largest_batch_size(
@@ -270,18 +268,28 @@ class Predictor:
             return list(self._simulations(steps, PoolRules(NO_LIMIT), change, variants, count, TYPICAL_DISTANCE))
 
         most = simulated(case.most)
+        if case.typical is not None:
+            return Limits(simulated(case.least), most, usual=simulated(case.typical))
         if case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes:
             return Limits(most, most, case.uncertain_bytes)
         return Limits(simulated(case.least), most)
 
     def _fits(self, case: Case, capacity: int, change: Change) -> tuple[bool | None, FailedRequest | None]:
         """Whether a training fits into a capacity, by the same rule as `passes`, and where it fails."""
-        least, most = change.transient_bytes
+        least, _, most = case.transient_bytes
         if _all_pass(*self._within(case.most, capacity - most, change, VARIANTS, LASTING_STEPS)):
             return True, None
         outcomes, _ = self._within(case.least, capacity - least, change, VARIANTS, LASTING_STEPS)
         failures = [outcome.failed for outcome in outcomes]
         return (None, None) if None in failures else (False, failures[0])
+
+
+def _range(limits: Limits, case: Case) -> tuple[int, int, int]:
+    """(low, typical, high) peak of simulations, with the additional bytes."""
+    low, peak, high = (
+        size + more for size, more in zip((limits.low, limits.peak, limits.high), case.transient_bytes, strict=True)
+    )
+    return min(low, peak), peak, max(high, peak)
 
 
 def _all_pass(outcomes: Iterable[Outcome], capacity: int) -> bool:

@@ -1,7 +1,8 @@
 """Compares predictions with real trainings on the CPU's BFC allocator, and writes docs/accuracy.md.
 
 Each model trains at several batch sizes. Every recorded training predicts the peaks of the others, which are measured
-with the allocator's own statistics. Takes about half an hour on two cores.
+with the allocator's own statistics. The same for another optimizer, for freezing and for unfreezing, at the recorded
+batch size. Takes about half an hour on two cores.
 
 usage: python tests/accuracy/measure.py [--cache DIR] [--write docs/accuracy.md]
 """
@@ -16,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 HERE = pathlib.Path(__file__).parent
@@ -27,6 +28,7 @@ from train import MODELS, Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
 from tb_memplugin.analysis.what_if import RunPredictor  # noqa: E402
+from tb_memplugin.model import Run  # noqa: E402
 from tb_memplugin.prediction.conditions import Conditions  # noqa: E402
 
 SIZES = (4, 8, 16, 32)
@@ -35,7 +37,11 @@ SETTLED = 2
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One prediction and its truth; `spread` is half of the range of the real steps, as a share of `measured`."""
+    """One prediction and its truth.
+
+    `spread` is half of the range of the real steps, as a share of `measured`. `rounding` are the bytes of rounding at
+    the predicted peak and at that of the real traced steps, their median.
+    """
 
     model: str
     kind: str
@@ -47,10 +53,27 @@ class Cell:
     high: int | None
     measured: int
     spread: float
+    rounding: tuple[int, int] | None = None
 
     @property
     def error(self) -> float | None:
         return None if self.predicted is None else self.predicted / self.measured - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Changed:
+    """A change of conditions between the recorded trainings and those that they predict.
+
+    Attributes:
+        kind: Its name.
+        recorded, predicted: What the trainings before and after the change differ in from the default.
+        conditions: The conditions of the prediction, from the runs before and after the change.
+    """
+
+    kind: str
+    recorded: dict[str, Any]
+    predicted: dict[str, Any]
+    conditions: Callable[[Run, Run], Conditions]
 
 
 class Trainings:
@@ -98,8 +121,7 @@ def predictions(
         truth = {size: _measured(trainings, Training(model, (size,), **common)) for size in sizes}
         sources = [tuple(sizes[:2]), tuple(sizes[2:])] if common.get("compiled") else [(size,) for size in sizes]
         for source in sources:
-            _, directory = trainings.run(Training(model, source, **common), records=True)
-            (run,) = tb_memplugin.load(directory).values()
+            run = _run(trainings, Training(model, source, **common))
             predictor = RunPredictor(run, common.get("device", "CPU:0"))
             for size in sorted({*sizes} - {*source}):
                 answer = predictor.predict(Conditions(batch_size=size))
@@ -108,11 +130,50 @@ def predictions(
     return cells
 
 
-def _measured(trainings: Trainings, training: Training) -> tuple[int, float]:
-    """Median peak of the steps of a training, and half of their range as a share of it."""
+def changed_predictions(trainings: Trainings, models: Iterable[str], changes: Iterable[Changed]) -> list[Cell]:
+    """Every recorded training predicts the one with other conditions and the same batch size."""
+    cells = []
+    for model, change, size in ((model, change, size) for model in models for change in changes for size in SIZES):
+        before, after = (Training(model, (size,), **options) for options in (change.recorded, change.predicted))
+        runs = [_run(trainings, training) for training in (before, after)]
+        answer = RunPredictor(runs[0], "CPU:0").predict(change.conditions(*runs))
+        figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
+        predicted = sum(row.bytes for row in answer.ledger if row.category == "rounding")
+        real = statistics.median(one.rounding_bytes for one in runs[1].snapshots if one.phase == "train")
+        measured = _measured(trainings, after)
+        cells.append(Cell(model, change.kind, (size,), size, *figures, *measured, (predicted, int(real))))
+    return cells
+
+
+def newly_frozen(before: Run, after: Run) -> tuple[str, ...]:
+    """Paths of the layers that are trained in one run only, the first one."""
+    trained = [
+        {one.path for one in run.layer_tables[-1].layers if one.trainable_weight_bytes} for run in (before, after)
+    ]
+    assert trained[0] > trained[1], "the trainings do not differ in what is frozen"
+    return tuple(sorted(trained[0] - trained[1]))
+
+
+CHANGES = (
+    Changed("Adam to SGD", {}, {"optimizer": "sgd"}, lambda before, after: Conditions(optimizer="sgd")),
+    Changed("SGD to Adam", {"optimizer": "sgd"}, {}, lambda before, after: Conditions(optimizer="adam")),
+    Changed(
+        "first half frozen", {}, {"frozen": 0.5}, lambda before, after: Conditions(frozen=newly_frozen(before, after))
+    ),
+    Changed("first half unfrozen", {"frozen": 0.5}, {}, lambda before, after: Conditions(unfreeze=".")),
+)
+
+
+def _run(trainings: Trainings, training: Training) -> Run:
+    """The run of a recorded training."""
     _, directory = trainings.run(training, records=True)
     (run,) = tb_memplugin.load(directory).values()
-    peaks = run.samples.devices[training.device].peak_bytes[SETTLED:].tolist()
+    return run
+
+
+def _measured(trainings: Trainings, training: Training) -> tuple[int, float]:
+    """Median peak of the steps of a training, and half of their range as a share of it."""
+    peaks = _run(trainings, training).samples.devices[training.device].peak_bytes[SETTLED:].tolist()
     median = int(statistics.median(peaks))
     return median, (max(peaks) - min(peaks)) / 2 / median
 
@@ -128,7 +189,7 @@ def main() -> None:
     cells += predictions(trainings, "graph, SGD", few, {"optimizer": "sgd"})
     cells += predictions(trainings, "graph, Adam, first half frozen", few, {"frozen": 0.5})
     cells += predictions(trainings, "XLA, Adam, two recorded sizes", few, {"compiled": True})
-    text = written(cells)
+    text = written(cells, changed_predictions(trainings, ("MLP", *few), CHANGES))
     print(text)
     if options.write:
         options.write.write_text(text, encoding="utf-8")

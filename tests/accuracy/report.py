@@ -1,9 +1,11 @@
 """docs/accuracy.md from measured cells."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from tb_memplugin.model.units import format_bytes
 
 HEAD = """# Accuracy of predictions
 
@@ -20,6 +22,22 @@ median over the steps of a real training, from the allocator's statistics.
   than about this.
 
 """
+CHANGED = """
+## Changed conditions
+
+The same for another optimizer, and for models whose first half of layers is frozen or unfrozen. Each recorded training
+predicts the one with the other conditions and its own batch size. All of these trainings run in graph mode.
+
+Optimizer state follows exactly from the weights; the range covers temporaries of the update. Freezing and unfreezing
+change which results of the forward pass are kept, so their range is wide: from no activations of the layers concerned
+to all of them.
+
+"""
+OUTSIDE = """
+These measured peaks are outside the range. Rounding, mostly unsplit remainders of chunks, depends on the chunks that
+earlier steps left behind, and these differ under other conditions.
+
+"""
 TAIL = """
 ## Published figures of others
 
@@ -30,31 +48,45 @@ They are of other models and devices, so they only give the order of magnitude.
 - xMem, median error 3.59 %: Shi et al., "xMem: A CPU-Based Approach for Accurate Estimation of GPU Memory in Deep
   Learning Training Workloads", 2025, arXiv:2510.21048
 """
-COLUMNS = ("predictions", "median error", "90th percentile", "worst", "in range", "unknown", "steps ±")
 
 
-def written(cells: Sequence[Any]) -> str:
-    """The page."""
-    return HEAD + table(cells) + TAIL
+def written(cells: Sequence[Any], changed: Sequence[Any]) -> str:
+    """The page, from the predictions of other batch sizes and of changed conditions."""
+    kinds = dict.fromkeys(cell.kind for cell in changed)
+    totals = {f"**all, {kind}**": [cell for cell in changed if cell.kind == kind] for kind in kinds}
+    return HEAD + of_sizes(cells) + CHANGED + _table("change", changed, totals) + _outside(changed) + TAIL
 
 
-def table(cells: Sequence[Any]) -> str:
-    """The cells by model and trainings, and all of a mode together."""
+def of_sizes(cells: Sequence[Any]) -> str:
+    """The table of predictions of other batch sizes."""
+    graph = [cell for cell in cells if cell.kind.startswith("graph")]
+    compiled = [cell for cell in cells if cell.kind.startswith("XLA")]
+    return _table("trainings", cells, {"**all in graph mode**": graph, "**all compiled**": compiled})
+
+
+def _outside(cells: Sequence[Any]) -> str:
+    """A list of the predictions whose range does not contain the measured peak; nothing without any."""
     lines = [
-        "| model | trainings | predictions | median error | 90th percentile | worst | in range | unknown | steps ± |"
+        f"- {cell.model}, {cell.kind}, batch size {cell.batch}: {format_bytes(cell.low)} to {format_bytes(cell.high)} "
+        f"predicted, {format_bytes(cell.measured)} measured (steps ± {100 * cell.spread:.1f} %); rounding: "
+        f"{format_bytes(cell.rounding[0])} predicted, {format_bytes(cell.rounding[1])} measured"
+        for cell in cells
+        if cell.error is not None and not cell.low <= cell.measured <= cell.high
     ]
-    lines.append("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    return OUTSIDE + "\n".join([*lines, ""]) if lines else ""
+
+
+def _table(name: str, cells: Sequence[Any], totals: Mapping[str, Sequence[Any]]) -> str:
+    """A row for each model and kind, then one for each of the totals."""
+    lines = [
+        f"| model | {name} | predictions | median error | 90th percentile | worst | in range | unknown | steps ± |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
     groups: dict[tuple[str, str], list[Any]] = {}
     for cell in cells:
         groups.setdefault((cell.model, cell.kind), []).append(cell)
-    for (model, kind), group in groups.items():
-        lines.append(f"| {model} | {kind} | {_figures(group)} |")
-    for title, chosen in (
-        ("**all in graph mode**", [cell for cell in cells if cell.kind.startswith("graph")]),
-        ("**all compiled**", [cell for cell in cells if cell.kind.startswith("XLA")]),
-    ):
-        if chosen:
-            lines.append(f"| {title} | | {_figures(chosen)} |")
+    lines += [f"| {model} | {kind} | {_figures(group)} |" for (model, kind), group in groups.items()]
+    lines += [f"| {title} | | {_figures(chosen)} |" for title, chosen in totals.items() if chosen]
     return "\n".join(lines) + "\n"
 
 

@@ -18,9 +18,9 @@ from typing import Any
 ACCURACY = pathlib.Path(__file__).parent.parent / "accuracy"
 sys.path[:0] = [str(ACCURACY), str(ACCURACY.parent.parent)]
 
-from deaths import follow  # noqa: E402
+from failures import follow  # noqa: E402
 from measure import Cell, Trainings, predictions  # noqa: E402
-from report import table  # noqa: E402
+from report import of_sizes  # noqa: E402
 from train import Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
@@ -115,7 +115,7 @@ def main() -> None:
     cells = predicted(trainings, options.jobs)
     for cell in cells:
         print(dataclasses.astuple(cell), flush=True)
-    print(table(cells))
+    print(of_sizes(cells))
 
 
 if __name__ == "__main__":

@@ -217,6 +217,8 @@ def test_a_failure_in_the_very_first_step_has_owners_without_any_dump(mode: str,
     assert (oom.step, oom.phase, oom.status) == (0, "train", "failed")
     # Steps of a smaller batch are traced afterwards.
     assert run.snapshots and min(snapshot.step for snapshot in run.snapshots) > 0
+    # The failed step was traced as well, but does not show what a whole step requests.
+    assert all(one.step > 0 for one in run.requests)
     assert oom.requested_bytes == 6000 * 1024 * 4 and oom.verdict is not None
     assert (oom.layer or "").startswith("net/hidden_")
     held = {category: sum(row.bytes for row in oom.ledger if row.category == category) for category in CATEGORIES}

@@ -63,6 +63,10 @@ export const verdictOf = ({ fits }: WhatIf): Verdict => (fits === null ? "unknow
 export const rangeText = (low: number | null, high: number | null): string =>
   low === null || high === null ? "" : `${formatBytes(low)} to ${formatBytes(high)}`;
 
+/** "180", "none" or "unknown" */
+export const largestText = ({ largest_batch_size: largest }: WhatIf): string =>
+  largest === null ? "unknown" : largest === 0 ? "none" : formatCount(largest);
+
 /** " by Relu, layer net/conv1" */
 function requester({ op, layer }: FailedRequest): string {
   const known = [...(op === null ? [] : [op]), ...(layer === null ? [] : [`layer ${layer}`])];

@@ -90,9 +90,18 @@ def test_where_it_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
     assert answer["fails_at"]["op"] is not None and answer["fails_at"]["requested_bytes"] > 0
 
 
+def test_no_batch_size_passes_where_the_weights_alone_do_not_fit(handlers: Handlers, logdir: pathlib.Path) -> None:
+    answer = ask(handlers, logdir, capacity="2MiB")
+    assert answer["fits"] is False and answer["largest_batch_size"] == 0
+    # The curve then goes from an eighth to four times the recorded batch size.
+    sizes = [point["batch_size"] for point in answer["curve"]]
+    assert (min(sizes), max(sizes)) == (1, 16)
+
+
 def test_a_run_without_requests(handlers: Handlers, logdir: pathlib.Path) -> None:
     answer = ask(handlers, logdir, run="without")
     assert answer["method"] == "unknown" and answer["curve"] == [] and answer["measured"] is None
+    assert answer["fits"] is None and answer["largest_batch_size"] is None
     assert answer["assumptions"][0].startswith("Unknown: the run has no traced training step with its requests.")
 
 

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, formatCount } from "../../lib/bytes";
+import { formatBytes } from "../../lib/bytes";
 import { unbroken } from "../../lib/format";
 import { groupKey, groupLabel } from "../../model/categories";
 import {
@@ -10,6 +10,7 @@ import {
   METHOD_WORDS,
   assumptionsOf,
   categoriesOf,
+  largestText,
   ledgerTable,
   rangeText,
   recordedText,
@@ -69,7 +70,7 @@ function Facts({ answer }: { answer: WhatIf }) {
           <Fact
             name="largest_batch_size"
             label="largest batch size that passes"
-            value={largest === null ? "unknown" : largest === 0 ? "none" : formatCount(largest)}
+            value={largestText(answer)}
             note={capacity === null ? "" : `in ${formatBytes(capacity)}`}
             figure={largest}
           />

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { categoriesOf, type CurvePoint, type WhatIf } from "../../model/what-if";
+import { categoriesOf, largestText, type CurvePoint, type WhatIf } from "../../model/what-if";
 import { barsLayout } from "./bars-layout";
 import { curveSpec, largestMark, measuredPoint, wholeRange } from "./curve-spec";
 
@@ -87,5 +87,24 @@ describe("the curve", () => {
     expect(largestMark(answer)).toMatchObject([{ x: 16, label: "largest: 16" }]);
     expect(largestMark(answer)[0]?.sentence).toContain("in 400 MiB");
     expect(largestMark({ ...answer, largest_batch_size: null })).toEqual([]);
+  });
+
+  it("has no mark and no line where no batch size passes or none is known to", () => {
+    const painters = (largest: number | null) =>
+      curveSpec({ ...answer, largest_batch_size: largest }, wholeRange(answer), "light").painters.length;
+    expect(largestMark({ ...answer, largest_batch_size: 0 })).toEqual([]);
+    expect(painters(0)).toBe(painters(16) - 1);
+    expect(painters(null)).toBe(painters(0));
+  });
+});
+
+describe("the largest batch size", () => {
+  it.each([
+    [1200, "1,200"],
+    [1, "1"],
+    [0, "none"],
+    [null, "unknown"],
+  ])("%s is shown as %s", (largest, text) => {
+    expect(largestText({ ...answer, largest_batch_size: largest })).toBe(text);
   });
 });

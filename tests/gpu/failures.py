@@ -1,6 +1,7 @@
-"""Both kinds of death, the map and the reconciled bar on a real GPU, whose memory a logical device limits.
+"""Both kinds of out-of-memory failure, the memory map and the bar of the device's memory, on a real GPU.
 
-Run on a machine with one GPU; prints one JSON object. The recorded figures are compared with TensorFlow's own dump.
+A logical device limits the GPU's memory. Run on a machine with one GPU; prints one JSON object. The recorded figures
+are compared with TensorFlow's own dump.
 """
 
 import glob

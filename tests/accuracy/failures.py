@@ -3,7 +3,7 @@
 Each training records a few steps with a small batch, then fails with a large one. Prints one line for each fix, and
 how close the advised batch size is to the largest one that passes, found by bisection.
 
-usage: python tests/accuracy/deaths.py [--cache DIR] [--bisect]
+usage: python tests/accuracy/failures.py [--cache DIR] [--bisect]
 """
 
 import argparse
