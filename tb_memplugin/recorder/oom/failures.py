@@ -24,7 +24,8 @@ def memory_request(error: BaseException) -> Request | None:
         return read_message(message)
     if _NO_ALGORITHM in message and _NO_SCRATCH in message:
         # It lists one request for each algorithm, so the size of the failed one is unknown.
-        return Request(op=read_message(message).op)
+        listed = read_message(message)
+        return Request(op=None if listed is None else listed.op)
     return Request() if _COPY_FAILED in message else None
 
 
