@@ -63,8 +63,13 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
         count=rows.count,
         owner=rows.owner,
         op=rows.op,
+        address=_offsets(rows.address, trace),
+        shape=rows.shape,
+        line=rows.line,
         owners=tuple(ChunkOwner(*owner) for owner in builder.owners),
         ops=tuple(builder.ops),
+        shapes=tuple(builder.shapes),
+        lines=tuple(builder.lines),
         bands=tuple(_kept(moments.bands, kept)),
         compiled=tuple(_kept(moments.compiled, kept)),
         not_available=(*facts.notes, *merged, *_notes(moments)),
@@ -91,7 +96,16 @@ def _chunk_rows(classifier: Classifier, chunk: int, moments: Moments) -> Iterato
     for begin, end, owners in classifier.owner_spans(chunk):
         start, stop = moments.moment(begin + 1), moments.moment(end + 1)
         for owner, size, requested in owners:
-            yield Row(start, stop, owner, size, size - requested if requested >= 0 else MISSING)
+            rounding = size - requested if requested >= 0 else MISSING
+            yield Row(start, stop, owner, size, rounding, address=int(classifier.chunks.address[chunk]))
+
+
+def _offsets(address: Integers, trace: AllocationTrace) -> Integers:
+    """Bytes from the pool's lowest known address; -1 stays."""
+    maps = (memory_map for memory_map in (trace.start_map, trace.end_map) if memory_map is not None)
+    known = [address[address >= 0], *(memory_map.region_address for memory_map in maps)]
+    lowest = min((int(column.min()) for column in known if len(column)), default=0)
+    return np.where(address < 0, -1, address - lowest)
 
 
 def _notes(moments: Moments) -> Iterator[str]:

@@ -28,7 +28,7 @@ from tb_memplugin.model.snapshot import (
     SavedRow,
     Snapshot,
 )
-from tb_memplugin.model.timeline import BAND_NAMES, Band, BandName, CompiledSpan, Timeline
+from tb_memplugin.model.timeline import BAND_NAMES, Band, BandName, CompiledSpan, TensorShape, Timeline
 
 __all__ = [
     "BAND_NAMES",
@@ -74,6 +74,7 @@ __all__ = [
     "SessionInfo",
     "Snapshot",
     "StepRequests",
+    "TensorShape",
     "Timeline",
     "Verdict",
 ]
