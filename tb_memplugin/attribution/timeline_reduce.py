@@ -9,10 +9,10 @@ from tb_memplugin.model import MISSING, Integers
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.units import format_bytes
 
-MAX_ALLOCATIONS = 6000
+MAX_ALLOCATIONS = 20_000
 """Most rows of a timeline; in a larger step, only the largest allocations keep rows of their own, and the others share
 rows by layer and category."""
-MAX_MOMENTS = 8000
+MAX_MOMENTS = 40_000
 """About the most moments of a timeline; each allocation begins at one and ends at another."""
 
 

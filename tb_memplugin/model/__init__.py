@@ -28,7 +28,8 @@ from tb_memplugin.model.snapshot import (
     SavedRow,
     Snapshot,
 )
-from tb_memplugin.model.timeline import BAND_NAMES, Band, BandName, CompiledSpan, TensorShape, Timeline
+from tb_memplugin.model.tensors import TensorShape
+from tb_memplugin.model.timeline import BAND_NAMES, Band, BandName, CompiledSpan, Timeline
 
 __all__ = [
     "BAND_NAMES",

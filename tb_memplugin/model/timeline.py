@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias, get_args
 
 from tb_memplugin.model.basics import Integers, Mode, Phase
 from tb_memplugin.model.memory_map import ChunkOwner
+from tb_memplugin.model.tensors import TensorShape
 
 BandName: TypeAlias = Literal["forward", "backward", "backward_and_update", "update"]
 BAND_NAMES: tuple[BandName, ...] = get_args(BandName)
@@ -30,14 +31,6 @@ class CompiledSpan:
 
     start: int
     end: int
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorShape:
-    """Dimensions of a tensor, and the name of its dtype, e.g. ``float32``."""
-
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @dataclasses.dataclass(frozen=True)
