@@ -9,6 +9,7 @@ import pytest
 from child import run_child
 
 import tb_memplugin
+from tb_memplugin.cli import main
 from tb_memplugin.model import MISSING, Timeline
 from tb_memplugin.model.tensors import DTYPE_BYTES
 
@@ -148,11 +149,11 @@ def test_rows_that_live_at_one_moment_do_not_overlap_in_addresses(trained: Any, 
         assert (timeline.address >= 0).all()
 
 
-@pytest.mark.parametrize("mode", ["graph", "eager"])
-def test_a_post_mortem_names_the_line(mode: str, tmp_path: pathlib.Path) -> None:
-    names = [f"fail-{mode}-lines", f"fail-{mode}-none"]
-    for name in names:
-        run_child(CHILD, str(HERE.parent), str(tmp_path), name, environment=ENVIRONMENT)
+def test_a_post_mortem_names_the_line(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["fail-graph-lines", "fail-eager-lines", "fail-graph-none"]
+    run_child(CHILD, str(HERE.parent), str(tmp_path), *names, environment=ENVIRONMENT)
     runs = tb_memplugin.load(tmp_path)
-    (oom,), (without,) = (runs[name].ooms for name in names)
-    assert (oom.line, without.line) == (LINES["huge"], None)
+    lines = {name: oom.line for name in names for oom in runs[name].ooms}
+    assert lines == {names[0]: LINES["huge"], names[1]: LINES["huge"], names[2]: None}
+    assert main(["inspect", str(tmp_path), "--run", names[0]]) == 0
+    assert f", {LINES['huge']}" in capsys.readouterr().out
