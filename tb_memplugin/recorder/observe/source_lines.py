@@ -1,5 +1,6 @@
 """Lines of the user's code that call layers and ops: of the innermost frame outside TensorFlow, Keras and libraries."""
 
+import logging
 import os
 import sys
 import traceback
@@ -10,6 +11,8 @@ from tb_memplugin.recorder.observe.call_notes import GraphNotes
 from tb_memplugin.recorder.observe.graph_layers import GRADIENT_SCOPE, OpLayers
 from tb_memplugin.recorder.observe.graph_ops import GraphOps
 from tb_memplugin.recorder.observe.source_files import SourceFiles
+
+logger = logging.getLogger("tb_memplugin")
 
 MAX_OPS = 50_000
 """Most ops of one graph whose lines are read, 50 µs each."""
@@ -69,12 +72,16 @@ class SourceLines:
         return known[op.name]
 
     def _read(self, op: Any) -> str | None:
-        stack = op.traceback
-        for place in range(len(stack) - 1, -1, -1):
-            frame = stack[place]
-            name = self._files.name(frame.filename)
-            if name is not None:
-                return f"{name}:{frame.lineno}"
+        """The line of an op's stack. Never raises: without lines, the graph's other facts are known all the same."""
+        try:
+            stack = op.traceback
+            for place in range(len(stack) - 1, -1, -1):
+                frame = stack[place]
+                name = self._files.name(frame.filename)
+                if name is not None:
+                    return f"{name}:{frame.lineno}"
+        except Exception:  # an op without a stack
+            logger.debug("the stack of op %s could not be read", op.name, exc_info=True)
         return None
 
 
@@ -84,7 +91,7 @@ def _libraries() -> list[str]:
     import tensorflow as tf
 
     own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [own, *(os.path.dirname(str(module.__file__)) for module in (keras, tf))]
+    return [own, *(os.path.dirname(module.__file__) for module in (keras, tf) if module.__file__)]
 
 
 def _calls(graph: GraphOps, layers: OpLayers, notes: GraphNotes) -> dict[int, int]:
