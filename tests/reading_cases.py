@@ -32,6 +32,7 @@ from tb_memplugin.model import (
     Samples,
     SavedRow,
     Snapshot,
+    TensorShape,
     Timeline,
 )
 
@@ -214,8 +215,13 @@ def make_timeline(step: int, *, device: str = DEVICE, phase: Phase = "train") ->
         count=np.asarray([1 if row.layer else 0 for row in ledger]),
         owner=np.arange(len(ledger)),
         op=np.asarray([-1 if stays else 0 for stays in weights]),
+        address=np.asarray([-1 if not row.layer else place * 128 * MIB for place, row in enumerate(ledger)]),
+        shape=np.asarray([-1 if stays else 0 for stays in weights]),
+        line=np.asarray([-1 if stays else 0 for stays in weights]),
         owners=tuple(ChunkOwner(row.layer, row.category, row.trainable) for row in ledger),
         ops=("model/backbone/Relu",),
+        shapes=(TensorShape((128, 204_799), "float32"),),
+        lines=("train.py:42",),
         bands=(Band("forward", 0, 2), Band("backward", 2, 3), Band("backward_and_update", 3, 4), Band("update", 4, 5)),
         compiled=(CompiledSpan(1, 2),),
         not_available=("the times are not available, because this is a test",),

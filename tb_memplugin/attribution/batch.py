@@ -10,9 +10,8 @@ import numpy as np
 from tb_memplugin.attribution.step_chunks import StepChunks
 from tb_memplugin.attribution.xla import BufferAssignments
 from tb_memplugin.model import Layer, LayerTable, Phase
+from tb_memplugin.model.tensors import DTYPE_BYTES
 from tb_memplugin.model.trace import AllocationTrace, Module
-
-_DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
 
 
 class Traced(NamedTuple):
@@ -195,7 +194,7 @@ def batch_of(shape: str | None, layer: Layer | None) -> int | None:
 
 def result_bytes(layer: Layer, batch_size: int) -> int | None:
     """Bytes of the layer's output for a batch; None if other dimensions are open."""
-    shape, size = layer.output_shape, _DTYPE_BYTES.get(layer.output_dtype or "")
+    shape, size = layer.output_shape, DTYPE_BYTES.get(layer.output_dtype or "")
     if shape is None or size is None or not _is_open(layer) or min(shape[1:]) < 1:
         return None
     return batch_size * math.prod(shape[1:]) * size

@@ -61,7 +61,7 @@ class BatchPowers:
 
     def _by_symbolic(self, fact: OpFact, sizes: tuple[int, ...], is_output: bool) -> int | None:
         """By the shapes of the op's outputs when it was traced; None if they do not tell."""
-        matching = [shape for shape in fact.output_shapes if shape is not None and _matches(shape, sizes)]
+        matching = [shape for shape in fact.output_shapes if shape is not None and matches(shape, sizes)]
         if any(-1 not in shape for shape in matching):
             return 0
         if matching:
@@ -85,6 +85,6 @@ class BatchPowers:
         return 0 if requested <= SMALL_BYTES or requested in self._weights else UNKNOWN_POWER
 
 
-def _matches(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+def matches(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
     """Whether a tensor of these dimensions can be an output of that shape."""
     return len(shape) == len(sizes) and all(known in (-1, size) for known, size in zip(shape, sizes, strict=True))

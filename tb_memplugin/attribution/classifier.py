@@ -81,6 +81,11 @@ class Classifier:
         """Facts of the op that made a chunk; None if unknown."""
         return self._execution.maker(chunk)
 
+    def requester(self, chunk: int) -> OpFact | None:
+        """Facts of the op that a chunk's event names; None if it names none or the op is unknown."""
+        name = self._window.op_name(chunk)
+        return None if name is None else self._window.names.fact(name)
+
     def plan(self, chunk: int) -> tuple[Module, BufferAllocation] | None:
         """The planned allocation of a compiled module that a chunk is; None for other chunks."""
         return self._compiled.plan(chunk)

@@ -63,12 +63,15 @@ def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, 
     """
     chunks, allocation = classifier.chunks, run.allocations[chunk]
     edges = [start, *run.moments[1:].tolist(), end]
-    name = run.module.function or run.module.name
+    name, begin = run.module.function or run.module.name, int(chunks.address[chunk])
     for row in planned_rows(classifier.plans, run.module, allocation, run.positions.positions):
         owner = classifier.layer_owner(row.layer, row.category)
-        yield Row(edges[row.first], edges[row.end], owner, row.bytes, 0, row.op or f"{name}: unused by its buffers")
-    rounding = int(chunks.allocated[chunk] - chunks.requested[chunk])
-    yield Row(start, end, Owner(None, "workspace", None), rounding, rounding, f"{name}: rounding")
+        op = row.op or f"{name}: unused by its buffers"
+        address = None if row.offset is None else begin + row.offset
+        yield Row(edges[row.first], edges[row.end], owner, row.bytes, 0, op, address, row.shape, row.line)
+    requested = int(chunks.requested[chunk])
+    rounding = int(chunks.allocated[chunk]) - requested
+    yield Row(start, end, Owner(None, "workspace", None), rounding, rounding, f"{name}: rounding", begin + requested)
 
 
 def run_marks(run: ModuleRun) -> Marks | None:

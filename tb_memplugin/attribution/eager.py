@@ -1,12 +1,14 @@
 """Eager mode: ops have no names, so the recorder's spans around calls tell which layer made a chunk."""
 
+import dataclasses
+
 import numpy as np
 
 from tb_memplugin.attribution.graph import GraphExecution
 from tb_memplugin.attribution.window import Window
 from tb_memplugin.model import Integers
 from tb_memplugin.model.distinct import distinct
-from tb_memplugin.model.trace import AllocationTrace, OpFact, Pass
+from tb_memplugin.model.trace import LINE_MARK, AllocationTrace, OpFact, Pass
 
 KEEPING_BACKWARD = "(backward, kept)"
 """Span name of a backward pass whose persistent tape keeps the saved forward results."""
@@ -19,7 +21,8 @@ class EagerSpans:
 
     def __init__(self, trace: AllocationTrace) -> None:
         spans = trace.layers
-        names = [trace.strings[index] for index in spans.name.tolist()]
+        parts = [trace.strings[index].partition(LINE_MARK) for index in spans.name.tolist()]
+        names, self._lines = [part[0] for part in parts], [part[2] or None for part in parts]
         self._names = [_BACKWARD if name == KEEPING_BACKWARD else name for name in names]
         self._start, self._end = spans.start_ps, spans.end_ps
         self._rows = {int(thread): np.flatnonzero(spans.thread == thread) for thread in distinct(spans.thread)}
@@ -57,14 +60,15 @@ class EagerSpans:
     def _describe(self, row: int) -> OpFact:
         layer: str | None = None
         pass_name: Pass = "other"
+        line = self._lines[row] if row >= 0 else None
         while row >= 0:
             name = self._names[row]
             if name in _PASSES:
-                return OpFact(layer, _PASSES[name])
+                return OpFact(layer, _PASSES[name], line=line)
             layer = name if layer is None else layer
             pass_name = "forward"
             row = self._parent[row]
-        return OpFact(layer, pass_name)
+        return OpFact(layer, pass_name, line=line)
 
     def backward(self) -> list[tuple[int, int]]:
         """(start, end) of the backward passes, in order."""
@@ -116,7 +120,10 @@ class EagerExecution(GraphExecution):
         if birth < 0:
             return None
         fact = self._spans.fact(int(window.trace.thread[birth]), int(window.trace.time_ps[birth]))
-        return super().maker(chunk) if fact is None else self._gradients.get(chunk, fact)
+        if fact is None:
+            return super().maker(chunk)
+        gradient = self._gradients.get(chunk)
+        return fact if gradient is None else dataclasses.replace(gradient, line=fact.line)
 
     def requested_by_op(self, chunk: int) -> bool:
         """Whether any op requested a chunk."""

@@ -24,6 +24,7 @@ class OomEvent:
     op: str | None = None
     layer: str | None = None
     shape: str | None = None
+    line: str | None = None
     uncertain_bytes: int = 0
     compiled: bool = False
     notes: tuple[str, ...] = ()

@@ -157,7 +157,7 @@ def _derived(name: str, fact: OpFact) -> OpFact:
     if relayout is None:
         return fact
     saved = int(relayout[1]) in fact.forward_inputs
-    return OpFact(fact.layer, fact.pass_name, saved_for_backward=saved, relayout=True)
+    return OpFact(fact.layer, fact.pass_name, saved_for_backward=saved, relayout=True, line=fact.line)
 
 
 def op_name(execution: str) -> str:

@@ -49,6 +49,7 @@ def post_mortem(
         op=event.op,
         layer=event.layer,
         shape=event.shape,
+        line=event.line,
         ledger=ledger,
         fixes=fixes,
         map=memory_map,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_memplugin.attribution.xla import BufferAssignments, levels, packed, peak_position
-from tb_memplugin.model import Category
+from tb_memplugin.model import Category, TensorShape
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.trace import BufferAllocation, Module
 
@@ -33,7 +33,12 @@ class SchedulePositions(NamedTuple):
 
 
 class PlannedRow(NamedTuple):
-    """Bytes of one owner in an allocation, from one index into the positions up to before another."""
+    """Bytes of one owner in an allocation, from one index into the positions up to before another.
+
+    Attributes:
+        offset: Place of a buffer in its allocation; None for unused bytes.
+        shape, line: As in `Row`.
+    """
 
     first: int
     end: int
@@ -41,6 +46,9 @@ class PlannedRow(NamedTuple):
     category: Category
     bytes: int
     op: str | None
+    offset: int | None = None
+    shape: TensorShape | None = None
+    line: str | None = None
 
 
 def schedule_positions(plans: BufferAssignments, module: Module) -> SchedulePositions:
@@ -98,7 +106,10 @@ def planned_rows(
             buffer = by_number[number]
             layer, category = plans.role(buffer, end)
             op = buffer.ops[0] if buffer.ops else None
-            rows.append(PlannedRow(open_rows.pop(number), at, layer, category, buffer.bytes, op))
+            fact = plans.fact(buffer.ops[:1]) if buffer.named else None
+            line = None if fact is None else fact.line
+            place = (open_rows.pop(number), at, layer, category, buffer.bytes, op)
+            rows.append(PlannedRow(*place, buffer.offset, buffer.shape, line))
 
     for at, position in enumerate(positions):
         live = {numbers[id(buffer)]: size for buffer, size in packed(allocation.buffers, position) if size}

@@ -13,10 +13,11 @@ from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.attribution.compiled_runs import ModuleRun, module_rows, module_runs
 from tb_memplugin.attribution.moments import Moments
 from tb_memplugin.attribution.passes import MAX_STEPS
+from tb_memplugin.attribution.tensor_shapes import TensorShapes
 from tb_memplugin.attribution.timeline_reduce import reduced
 from tb_memplugin.attribution.timeline_rows import Row, RowBuilder
 from tb_memplugin.attribution.window import Owner
-from tb_memplugin.model import MISSING, Band, ChunkOwner, CompiledSpan, Integers, Snapshot, Timeline
+from tb_memplugin.model import MISSING, Band, ChunkOwner, CompiledSpan, Integers, Snapshot, TensorShape, Timeline
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts
 
 MAX_EVENTS = 500_000
@@ -42,7 +43,7 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
     moments = Moments(trace, runs, classifier)
     builder = RowBuilder()
     builder.add(Row(0, moments.count, NO_OWNER, unknown, MISSING), count=0)
-    _add_chunks(builder, trace, classifier, moments, runs)
+    _add_chunks(builder, trace, facts, classifier, moments, runs)
     rows, time_ns, event, kept, merged = reduced(builder.rows(), moments.time_ns, moments.event, moments.must_keep())
     return Timeline(
         step=snapshot.step,
@@ -63,8 +64,13 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
         count=rows.count,
         owner=rows.owner,
         op=rows.op,
+        address=_offsets(rows.address, trace),
+        shape=rows.shape,
+        line=rows.line,
         owners=tuple(ChunkOwner(*owner) for owner in builder.owners),
         ops=tuple(builder.ops),
+        shapes=tuple(builder.shapes),
+        lines=tuple(builder.lines),
         bands=tuple(_kept(moments.bands, kept)),
         compiled=tuple(_kept(moments.compiled, kept)),
         not_available=(*facts.notes, *merged, *_notes(moments)),
@@ -72,10 +78,15 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
 
 
 def _add_chunks(
-    builder: RowBuilder, trace: AllocationTrace, classifier: Classifier, moments: Moments, runs: Iterable[ModuleRun]
+    builder: RowBuilder,
+    trace: AllocationTrace,
+    facts: TraceFacts,
+    classifier: Classifier,
+    moments: Moments,
+    runs: Iterable[ModuleRun],
 ) -> None:
     """Add the rows of the chunks; `moments` has been made with the runs."""
-    chunks = classifier.chunks
+    chunks, shapes = classifier.chunks, TensorShapes(trace, facts, classifier)
     run_of = {chunk: run for run in runs for chunk in run.allocations}
     for chunk in range(len(chunks)):
         birth, death = int(chunks.birth[chunk]), int(chunks.death[chunk])
@@ -84,14 +95,25 @@ def _add_chunks(
             start, end = moments.moment(birth + 1), moments.moment(death + 1)
             builder.extend(module_rows(classifier, chunk, run_of[chunk], start, end), op)
         else:
-            builder.extend(_chunk_rows(classifier, chunk, moments), op)
+            builder.extend(_chunk_rows(classifier, chunk, moments, shapes.of(chunk)), op)
 
 
-def _chunk_rows(classifier: Classifier, chunk: int, moments: Moments) -> Iterator[Row]:
+def _chunk_rows(classifier: Classifier, chunk: int, moments: Moments, shape: TensorShape | None) -> Iterator[Row]:
+    fact = classifier.op_fact(chunk)
+    address, line = int(classifier.chunks.address[chunk]), None if fact is None else fact.line
     for begin, end, owners in classifier.owner_spans(chunk):
         start, stop = moments.moment(begin + 1), moments.moment(end + 1)
         for owner, size, requested in owners:
-            yield Row(start, stop, owner, size, size - requested if requested >= 0 else MISSING)
+            rounding = size - requested if requested >= 0 else MISSING
+            yield Row(start, stop, owner, size, rounding, None, address, shape, line)
+
+
+def _offsets(address: Integers, trace: AllocationTrace) -> Integers:
+    """Bytes from the pool's lowest known address; -1 stays."""
+    maps = (memory_map for memory_map in (trace.start_map, trace.end_map) if memory_map is not None)
+    known = [address[address >= 0], *(memory_map.region_address for memory_map in maps)]
+    lowest = min((int(column.min()) for column in known if len(column)), default=0)
+    return np.where(address < 0, -1, address - lowest)
 
 
 def _notes(moments: Moments) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Keeps a timeline small: drops moments and merges small allocations by owner; exact at every kept moment. Pure."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -9,10 +9,10 @@ from tb_memplugin.model import MISSING, Integers
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.units import format_bytes
 
-MAX_ALLOCATIONS = 6000
+MAX_ALLOCATIONS = 20_000
 """Most rows of a timeline; in a larger step, only the largest allocations keep rows of their own, and the others share
 rows by layer and category."""
-MAX_MOMENTS = 8000
+MAX_MOMENTS = 40_000
 """About the most moments of a timeline; each allocation begins at one and ends at another."""
 
 
@@ -27,6 +27,9 @@ class Rows:
     count: Integers
     owner: Integers
     op: Integers
+    address: Integers
+    shape: Integers
+    line: Integers
 
     def take(self, chosen: Integers) -> "Rows":
         """The chosen rows."""
@@ -35,6 +38,12 @@ class Rows:
     def columns(self) -> list[Integers]:
         """All columns, in the order of the fields."""
         return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def rows_of(rows: Iterable[tuple[int, ...]]) -> Rows:
+    """Columns of rows."""
+    columns = np.asarray(list(rows), np.int64).reshape(-1, len(dataclasses.fields(Rows))).T
+    return Rows(*(np.ascontiguousarray(column) for column in columns))
 
 
 def reduced(
@@ -105,7 +114,7 @@ def _merged(rows: Rows, moments: int) -> Rows:
 
     Allocations of unknown rounding have rows of their own.
     """
-    parts: list[tuple[int, int, int, int, int, int, int]] = []
+    parts: list[tuple[int, ...]] = []
     rows = rows.take(np.flatnonzero(rows.start < rows.end))
     unknown = rows.rounding_bytes == MISSING
     for owner, hidden in sorted(set(zip(rows.owner.tolist(), unknown.tolist(), strict=True))):
@@ -116,6 +125,5 @@ def _merged(rows: Rows, moments: int) -> Rows:
         levels = [level_at(first, last, column, len(edges) - 1).tolist() for column in columns]
         for start, end, size, rounding, count in zip(edges[:-1].tolist(), edges[1:].tolist(), *levels, strict=True):
             if size:
-                parts.append((start, end, size, MISSING if hidden else rounding, count, owner, -1))
-    columns_of = np.asarray(parts, np.int64).reshape(-1, 7).T
-    return Rows(*(np.ascontiguousarray(column) for column in columns_of))
+                parts.append((start, end, size, MISSING if hidden else rounding, count, owner, -1, -1, -1, -1))
+    return rows_of(parts)

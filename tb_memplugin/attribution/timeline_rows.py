@@ -1,16 +1,17 @@
 """The rows of a timeline while they are collected, with owners and op names as numbers."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-import numpy as np
-
-from tb_memplugin.attribution.timeline_reduce import Rows
+from tb_memplugin.attribution.timeline_reduce import Rows, rows_of
 from tb_memplugin.attribution.window import Owner
+from tb_memplugin.model import TensorShape
+
+Key = TypeVar("Key")
 
 
 class Row(NamedTuple):
-    """Allocated bytes of one owner from moment `start` up to before `end`."""
+    """Allocated bytes of one owner from moment `start` up to before `end`; `address` as the allocator gives it."""
 
     start: int
     end: int
@@ -18,27 +19,38 @@ class Row(NamedTuple):
     bytes: int
     rounding_bytes: int
     op: str | None = None
+    address: int | None = None
+    shape: TensorShape | None = None
+    line: str | None = None
 
 
 class RowBuilder:
     """Collects rows.
 
     Attributes:
-        owners, ops: Owner, and op name, to its number.
+        owners, ops, shapes, lines: Owner, op name, shape and line to its number.
     """
 
     def __init__(self) -> None:
         self.owners: dict[Owner, int] = {}
         self.ops: dict[str, int] = {}
-        self._rows: list[tuple[int, int, int, int, int, int, int]] = []
+        self.shapes: dict[TensorShape, int] = {}
+        self.lines: dict[str, int] = {}
+        self._rows: list[tuple[int, ...]] = []
 
     def add(self, row: Row, *, count: int = 1) -> None:
         """Add a row of `count` allocations, unless it has no bytes or no moments."""
         if row.bytes <= 0 or row.start >= row.end:
             return
         owner = self.owners.setdefault(row.owner, len(self.owners))
-        op = -1 if row.op is None else self.ops.setdefault(row.op, len(self.ops))
-        self._rows.append((row.start, row.end, row.bytes, row.rounding_bytes, count, owner, op))
+        numbers = (
+            _number(self.ops, row.op),
+            row.address,
+            _number(self.shapes, row.shape),
+            _number(self.lines, row.line),
+        )
+        known = (-1 if number is None else number for number in numbers)
+        self._rows.append((row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *known))
 
     def extend(self, rows: Iterable[Row], op: str | None) -> None:
         """Add the rows of one allocation; those that name no op get `op`, which requested it."""
@@ -47,5 +59,9 @@ class RowBuilder:
 
     def rows(self) -> Rows:
         """All rows as columns."""
-        columns = np.asarray(self._rows, np.int64).reshape(-1, 7).T
-        return Rows(*(np.ascontiguousarray(column) for column in columns))
+        return rows_of(self._rows)
+
+
+def _number(known: dict[Key, int], key: Key | None) -> int | None:
+    """The number of a key, a new one if it has none; None for None."""
+    return None if key is None else known.setdefault(key, len(known))

@@ -39,20 +39,21 @@ class BufferAssignments:
                 most = max(variable.requested_bytes, self._largest_weight.get(variable.layer, 0))
                 self._largest_weight[variable.layer] = most
         self._facts: dict[tuple[str, ...], OpFact | None] = {}
-        self._allocations: dict[int, tuple[Module, BufferAllocation]] = {}
+        self._allocations: dict[int, list[tuple[Module, BufferAllocation]]] = {}
         for module in modules:
             for allocation in module.allocations:
-                self._allocations.setdefault(allocation.bytes, (module, allocation))
+                self._allocations.setdefault(allocation.bytes, []).append((module, allocation))
         # By identity: modules of one function for other shapes have the same name.
         self._forward_ends: dict[int, int] = {}
         self._one_layer: dict[int, bool] = {}
 
     def planned(self, requested: int, function: str | None) -> tuple[Module, BufferAllocation] | None:
-        """The module and its allocation of a size; None if no module requests that size."""
-        planned = self._allocations.get(requested)
-        if planned is None or (function is not None and planned[0].function not in function):
-            return None
-        return planned
+        """The module and its allocation of a size; None if no module of the function requests that size.
+
+        A profile also has modules that ran earlier in the process, some of which request the same sizes.
+        """
+        planned = self._allocations.get(requested, ())
+        return next((one for one in planned if function is None or one[0].function in function), None)
 
     def parts(self, module: Module, allocation: BufferAllocation) -> list[Part]:
         """An allocation's contents at the module's peak; bytes not used then are workspace of no layer."""

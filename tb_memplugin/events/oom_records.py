@@ -77,6 +77,7 @@ def read_oom(frame: Frame) -> Oom:
         shape=fields.optional_text(attributes.get("shape")),
         ledger=ledger,
         fixes=_read_fixes(fields.table_of(frame, _STORED_FIXES)),
+        line=fields.optional_text(attributes.get("line")),
         map=None if map_attributes is None else read_map_parts(frame, map_attributes),
         not_available=tuple(fields.text(note) for note in notes),
         **sizes,

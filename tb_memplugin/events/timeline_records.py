@@ -1,6 +1,6 @@
 """Frames of timelines."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,17 +9,23 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.ledger_records import owner_columns, read_owners
-from tb_memplugin.model import BAND_NAMES, MISSING, MODES, PHASES, Band, CompiledSpan, Integers, Timeline
+from tb_memplugin.model import BAND_NAMES, MISSING, MODES, PHASES, Band, CompiledSpan, Integers, TensorShape, Timeline
 
 MAX_MOMENTS = 100_000
 """Most moments, and most allocations, of a timeline; a larger one is neither written nor read."""
 MAX_BANDS = 10_000
+MAX_DIMENSIONS = 254
+"""Most dimensions of a tensor, as in TensorFlow."""
+MAX_ALL_DIMENSIONS = 1_000_000
+"""Most dimensions of all shapes of a timeline together."""
 MAX_TOTAL_BYTES = 2.0**62
 """Most bytes of all allocations of a timeline together: their sums stay within 64 bits."""
 
 _STORED_COMPILED = "planned"
 """Name of the table of `Timeline.compiled` in stored frames, which keep their names."""
 _COLUMNS = ("start", "end", "bytes", "rounding_bytes", "count", "owner", "op")
+_LATER_COLUMNS = ("address", "shape", "line")
+"""Columns that the first timelines of format 2 do not have; -1 is unknown."""
 
 
 def timeline_frame(timeline: Timeline, sequence: int) -> Frame:
@@ -40,9 +46,11 @@ def timeline_frame(timeline: Timeline, sequence: int) -> Frame:
     }
     tables = {
         "moments": {"time_ns": timeline.time_ns, "event": timeline.event},
-        "allocations": {name: getattr(timeline, name) for name in _COLUMNS},
+        "allocations": {name: getattr(timeline, name) for name in (*_COLUMNS, *_LATER_COLUMNS)},
         "owners": owner_columns(timeline.owners),
         "ops": {"name": list(timeline.ops)},
+        "lines": {"name": list(timeline.lines)},
+        **_shape_tables(timeline.shapes),
         "bands": {
             "name": [band.name for band in timeline.bands],
             "start": np.asarray([band.start for band in timeline.bands], np.int64),
@@ -68,7 +76,10 @@ def read_timeline(frame: Frame) -> Timeline:
     time_ns, event = _read_moments(fields.table_of(frame, "moments"))
     owners = read_owners(fields.table_of(frame, "owners"))
     ops = _texts(fields.table_of(frame, "ops"), "name")
-    columns = _read_allocations(fields.table_of(frame, "allocations"), len(time_ns), len(owners), len(ops))
+    shapes, lines = _read_shapes(frame), _texts(frame.tables.get("lines", {"name": ()}), "name")
+    allocations = fields.table_of(frame, "allocations")
+    columns = _read_allocations(allocations, len(time_ns), len(owners), len(ops))
+    columns |= _read_later_columns(allocations, len(shapes), len(lines))
     if frame.version < fields.ROUNDING_APART:
         columns["rounding_bytes"] = _format_1_rounding(columns)
     peak, in_use = fields.size(attributes, "peak"), fields.size(attributes, "in_use_bytes")
@@ -91,6 +102,8 @@ def read_timeline(frame: Frame) -> Timeline:
         event=event,
         owners=owners,
         ops=ops,
+        shapes=shapes,
+        lines=lines,
         bands=tuple(
             Band(name, start, end)  # type: ignore[arg-type]  # checked above
             for name, (start, end) in zip(names, _read_spans(bands, len(time_ns)), strict=True)
@@ -126,6 +139,47 @@ def _read_allocations(table: Mapping[str, Any], moments: int, owners: int, ops: 
     fields.check_range("owner", columns["owner"], 0, owners - 1)
     fields.check_range("op", columns["op"], -1, ops - 1)
     return columns
+
+
+def _read_later_columns(table: Mapping[str, Any], shapes: int, lines: int) -> dict[str, Integers]:
+    rows = len(fields.integers(table, "start"))
+    columns = {
+        name: fields.integers(table, name) if name in table else np.full(rows, -1, np.int64) for name in _LATER_COLUMNS
+    }
+    fields.check_range("address", columns["address"], -1, fields.MAX_BYTES)
+    fields.check_range("shape", columns["shape"], -1, shapes - 1)
+    fields.check_range("line", columns["line"], -1, lines - 1)
+    return columns
+
+
+def _shape_tables(shapes: Sequence[TensorShape]) -> dict[str, dict[str, Any]]:
+    """Dtype and number of dimensions of each shape, and the dimensions of all."""
+    return {
+        "shapes": {
+            "dtype": [one.dtype for one in shapes],
+            "dimensions": np.asarray([len(one.shape) for one in shapes], np.int64),
+        },
+        "dimensions": {"size": np.asarray([size for one in shapes for size in one.shape], np.int64)},
+    }
+
+
+def _read_shapes(frame: Frame) -> tuple[TensorShape, ...]:
+    if "shapes" not in frame.tables:
+        return ()
+    table = fields.table_of(frame, "shapes")
+    dtypes, counts = _texts(table, "dtype"), fields.integers(table, "dimensions")
+    sizes = fields.integers(fields.table_of(frame, "dimensions"), "size")
+    fields.check_range("dimensions", counts, 0, MAX_DIMENSIONS)
+    fields.check_range("size", sizes, 0, fields.MAX_BYTES)
+    needed = int(counts.sum())
+    if len(sizes) > MAX_ALL_DIMENSIONS or len(sizes) != needed:
+        raise FormatError(
+            f"shapes of a timeline need {needed} dimensions (at most {MAX_ALL_DIMENSIONS}), but it has {len(sizes)}"
+        )
+    ends = np.cumsum(counts).tolist()
+    every = sizes.tolist()
+    parts = zip(dtypes, counts.tolist(), ends, strict=True)
+    return tuple(TensorShape(tuple(every[end - count : end]), dtype) for dtype, count, end in parts)
 
 
 def _format_1_rounding(columns: Mapping[str, Integers]) -> Integers:

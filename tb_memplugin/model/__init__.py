@@ -28,6 +28,7 @@ from tb_memplugin.model.snapshot import (
     SavedRow,
     Snapshot,
 )
+from tb_memplugin.model.tensors import TensorShape
 from tb_memplugin.model.timeline import BAND_NAMES, Band, BandName, CompiledSpan, Timeline
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "SessionInfo",
     "Snapshot",
     "StepRequests",
+    "TensorShape",
     "Timeline",
     "Verdict",
 ]

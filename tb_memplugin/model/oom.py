@@ -51,6 +51,7 @@ class Oom:
             withdraws the failure, as the step continued.
         step, phase, device, wall_time: The failed step; step and phase are None for an imported file.
         requested_bytes, op, layer, shape: The failed request, the op and layer that made it, and the tensor's shape.
+        line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown.
         free_bytes, largest_free_bytes: Free bytes of the pool, and its largest free chunk.
         in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures.
         verdict: None if a figure for it is missing.
@@ -82,3 +83,4 @@ class Oom:
     fixes: tuple[Fix, ...]
     map: MemoryMap | None
     not_available: tuple[str, ...]
+    line: str | None = None

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias, get_args
 
 from tb_memplugin.model.basics import Integers, Mode, Phase
 from tb_memplugin.model.memory_map import ChunkOwner
+from tb_memplugin.model.tensors import TensorShape
 
 BandName: TypeAlias = Literal["forward", "backward", "backward_and_update", "update"]
 BAND_NAMES: tuple[BandName, ...] = get_args(BandName)
@@ -54,6 +55,14 @@ class Timeline:
         count: Number of allocations in the row: several for merged small ones, 0 for bytes without known chunks.
         owner: Index into `owners`.
         op: Index into `ops`, the requesting op; -1 if unknown.
+        address: Bytes from the lowest known address of the pool; -1 if unknown, as in rows of several allocations.
+        shape: Index into `shapes`; -1 if unknown. The requested bytes equal the product of the shape times the size of
+            the dtype.
+        line: Index into `lines`: the user's line that called the layer or op; -1 if unknown.
+        owners, ops: See `owner` and `op`.
+        shapes: Shapes and dtypes of tensors.
+        lines: File and line, e.g. ``train.py:42``. Files are relative to the working directory of the training, or a
+            name without directory if they are outside it.
         bands: Parts of the step, in order; empty if unknown.
         compiled: Moments at which compiled modules run.
         not_available: Sentences on what is unknown.
@@ -77,8 +86,13 @@ class Timeline:
     count: Integers
     owner: Integers
     op: Integers
+    address: Integers
+    shape: Integers
+    line: Integers
     owners: tuple[ChunkOwner, ...]
     ops: tuple[str, ...]
+    shapes: tuple[TensorShape, ...]
+    lines: tuple[str, ...]
     bands: tuple[Band, ...]
     compiled: tuple[CompiledSpan, ...]
     not_available: tuple[str, ...]

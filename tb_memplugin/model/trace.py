@@ -10,12 +10,16 @@ from typing import Literal, TypeAlias
 
 from tb_memplugin.model.basics import Floats, Integers, Mode
 from tb_memplugin.model.memory_map import MemoryMap
+from tb_memplugin.model.tensors import TensorShape
 
 Pass: TypeAlias = Literal["forward", "backward", "update", "other"]
 """Part of a training step: layers and loss; gradients; optimizer; metrics, input and everything else."""
 
 LAYER_PREFIX = "tb_memplugin/layer:"
 """Prefix of the layer path in the names of spans that the recorder puts around eager layer calls."""
+
+LINE_MARK = "\x1f"
+"""Stands between the name of such a span and the user's line that made the call, if that is recorded."""
 
 VariableRole: TypeAlias = Literal["weights", "optimizer_state", "other_state"]
 
@@ -116,6 +120,7 @@ class Buffer:
         named: Whether the first of `ops` is the instruction's own name, not a neighbor's.
         of_argument: Whether it is a copy of an argument in another layout.
         constant: Whether its value depends on no argument, e.g. zeros.
+        shape: Its shape and dtype; None if unknown.
     """
 
     ops: tuple[str, ...]
@@ -127,6 +132,7 @@ class Buffer:
     named: bool
     of_argument: bool
     constant: bool = False
+    shape: TensorShape | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +178,8 @@ class OpFact:
             pass.
         output_shapes: Shapes of its outputs as far as they were known when the function was traced: -1 for open
             dimensions, such as the batch; None for an unknown rank.
+        output_dtypes: Names of the dtypes of its outputs.
+        line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown.
     """
 
     layer: str | None
@@ -185,6 +193,8 @@ class OpFact:
     forward_inputs: tuple[int, ...] = ()
     early: bool = False
     output_shapes: tuple[tuple[int, ...] | None, ...] = ()
+    output_dtypes: tuple[str, ...] = ()
+    line: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,6 +227,7 @@ class VariableFact:
         requested_bytes: Elements × size of the dtype.
         device: ``GPU:0``.
         start_address, end_address: Address of its value when the window opened and closed; None if unknown.
+        shape, dtype: Its shape and the name of its dtype.
     """
 
     name: str
@@ -227,6 +238,8 @@ class VariableFact:
     device: str
     start_address: int | None
     end_address: int | None
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

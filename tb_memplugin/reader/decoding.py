@@ -173,8 +173,13 @@ def _map_bytes(memory_map: MemoryMap) -> int:
 
 def timeline_bytes(timeline: Timeline) -> int:
     """Estimated bytes of a timeline in memory."""
-    columns = 8 * (7 * len(timeline) + 2 * len(timeline.time_ns))
-    return columns + _ROW_BYTES * (1 + len(timeline.owners)) + _TEXT_BYTES * len(timeline.ops)
+    columns = 8 * (10 * len(timeline) + 2 * len(timeline.time_ns))
+    return columns + _ROW_BYTES * (1 + len(timeline.owners)) + _TEXT_BYTES * _texts_of(timeline)
+
+
+def _texts_of(timeline: Timeline) -> int:
+    """Number of op names and lines, counting a shape as two: a tuple and the name of a dtype."""
+    return len(timeline.ops) + len(timeline.lines) + 2 * len(timeline.shapes)
 
 
 def requests_bytes(requests: StepRequests) -> int:

@@ -31,6 +31,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         devices: Names of the devices to record; by default all GPUs, or the CPU if there is none.
         keep_profile: Keep the raw profile of each traced step in the run, for TensorBoard's profiler tab.
         worker: Name of this process if several record into the same run; by default from ``TF_CONFIG``.
+        source_lines: Store the line of your code that called each layer and op: name of the file and number.
 
     Raises:
         RecordingError: An argument is invalid.
@@ -48,6 +49,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         devices: Sequence[str] | None = None,
         keep_profile: bool = False,
         worker: str | None = None,
+        source_lines: bool = True,
     ) -> None:
         super().__init__()
         self._recorder = MemoryRecorder(
@@ -57,6 +59,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             devices=devices,
             keep_profile=keep_profile,
             worker=worker,
+            source_lines=source_lines,
         )
         self._watched: Any = None
         self._fitting = False

@@ -13,6 +13,8 @@ from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.lookup import at_step
 
 _COLUMNS = ("start", "end", "bytes", "rounding_bytes", "count", "owner")
+_MAYBE_UNKNOWN = ("op", "address", "shape", "line")
+"""Columns in which -1 is unknown."""
 
 
 class TimelineHandlers:
@@ -39,13 +41,17 @@ class TimelineHandlers:
             **_facts(timeline),
             "owners": [dataclasses.asdict(owner) for owner in timeline.owners],
             "ops": list(timeline.ops),
+            "shapes": [{"shape": list(one.shape), "dtype": one.dtype} for one in timeline.shapes],
+            "lines": list(timeline.lines),
             "bands": [dataclasses.asdict(band) for band in timeline.bands],
             "compiled": [dataclasses.asdict(span) for span in timeline.compiled],
             "time_ns": timeline.time_ns.tolist(),
             "event": timeline.event.tolist(),
         }
         columns: dict[str, npt.NDArray[Any]] = {name: getattr(timeline, name) for name in _COLUMNS}
-        columns["op"] = np.where(timeline.op < 0, MISSING, timeline.op)
+        for name in _MAYBE_UNKNOWN:
+            column = getattr(timeline, name)
+            columns[name] = np.where(column < 0, MISSING, column)
         return Columns(fields, columns)
 
 

@@ -54,8 +54,13 @@ def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
         count=np.asarray([0 if ledger[owner].category == "unattributed" else 1 for owner in owners]),
         owner=owners,
         op=ops,
+        address=np.full(len(ops), -1),
+        shape=np.full(len(ops), -1),
+        line=np.full(len(ops), -1),
         owners=tuple(ChunkOwner(row.layer, row.category, row.trainable) for row in ledger),
         ops=tuple(f"{row.layer or 'data'}/{row.category}" for row in ledger),
+        shapes=(),
+        lines=(),
         bands=(
             Band("forward", 0, peak + 1),
             Band("backward", peak + 1, peak + 3),

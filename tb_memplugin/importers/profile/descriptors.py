@@ -56,9 +56,15 @@ _XPLANE: dict[str, dict[str, tuple[Any, ...]]] = {
 
 _HLO: dict[str, dict[str, tuple[Any, ...]]] = {
     "OpMetadata": {"op_name": (2, _BYTES)},
+    "Shape": {
+        "element_type": (2, _I64),
+        "dimensions": (3, _I64, True),
+        "tuple_shapes": (4, "Shape", True),
+    },
     "HloInstruction": {
         "name": (1, _BYTES),
         "opcode": (2, _BYTES),
+        "shape": (3, "Shape"),
         "metadata": (7, "OpMetadata"),
         "tuple_index": (13, _I64),
         "id": (35, _I64),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tb_memplugin.importers.profile.descriptors import hlo_class
+from tb_memplugin.importers.profile.hlo_shapes import buffer_shape
 from tb_memplugin.model.trace import Buffer, BufferAllocation, Module
 
 MAX_NAMES = 6
@@ -165,6 +166,7 @@ class _ModuleReader:
             named=any(True for _ in self._own_names(number)),
             of_argument=self._is_copy_of_argument(number),
             constant=self._is_constant(number, part),
+            shape=buffer_shape(self._instructions[number].shape, logical.defined_at.shape_index, int(assigned.size)),
         )
 
     def _is_constant(self, number: int, part: int) -> bool:

@@ -23,6 +23,7 @@ class Settings:
         devices: Names of the devices to record, None for all GPUs, or the CPU if there is no GPU.
         keep_profile: Whether to keep raw profiles in the run for TensorBoard's profiler tab.
         worker: Name of this process if several record into the same run.
+        source_lines: Whether to store the user's lines that call layers and ops.
     """
 
     log_dir: str
@@ -31,6 +32,7 @@ class Settings:
     devices: tuple[str, ...] | None
     keep_profile: bool
     worker: str
+    source_lines: bool
 
     @property
     def traces(self) -> bool:
@@ -50,6 +52,7 @@ def check(
     devices: Sequence[str] | None,
     keep_profile: Any,
     worker: Any,
+    source_lines: Any = True,
 ) -> Settings:
     """Check the arguments and return them as `Settings`.
 
@@ -63,6 +66,8 @@ def check(
         )
     if not isinstance(keep_profile, bool):
         raise RecordingError(f"keep_profile must be True or False. Received: keep_profile={keep_profile!r}")
+    if not isinstance(source_lines, bool):
+        raise RecordingError(f"source_lines must be True or False. Received: source_lines={source_lines!r}")
     worker = _worker_of_cluster() if worker is None else worker
     if not isinstance(worker, str) or worker.strip("./\\") != worker or "/" in worker or "\\" in worker:
         raise RecordingError(f"worker must be a plain directory name, such as 'worker_1'. Received: worker={worker!r}")
@@ -73,6 +78,7 @@ def check(
         _check_devices(devices),
         keep_profile,
         worker,
+        source_lines,
     )
 
 

@@ -7,10 +7,16 @@ process, weakly keyed by graph, so that a later observer knows functions that we
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 CallKind: TypeAlias = Literal["layer", "backward", "update"]
 """A layer's call, ``GradientTape.gradient`` or ``Optimizer.apply``."""
+
+
+class CallingLine(Protocol):
+    """Finds the user's line on this thread's stack."""
+
+    def calling(self) -> str | None: ...
 
 
 class Span(NamedTuple):
@@ -56,6 +62,7 @@ class CallNotes:
         optimizers: Optimizers with a traced update.
         traced_calls: Number of calls traced into graphs so far.
         eager_paths: id of a layer to its path while a profiler window is open, else None.
+        eager_lines: Finds the user's lines in such a window; None if they are not recorded.
         eager_gradients: (address, requested bytes, weak reference to the variable) of the gradients of eager backward
             passes in the window; None if there was no window.
     """
@@ -67,6 +74,7 @@ class CallNotes:
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.traced_calls = 0
         self.eager_paths: Mapping[int, str] | None = None
+        self.eager_lines: CallingLine | None = None
         self.eager_gradients: list[tuple[int, int, Any]] | None = None
         self._lock = threading.Lock()
         self._local = threading.local()

@@ -9,7 +9,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from tb_memplugin.attribution.eager import KEEPING_BACKWARD
-from tb_memplugin.model.trace import LAYER_PREFIX
+from tb_memplugin.model.trace import LAYER_PREFIX, LINE_MARK
 from tb_memplugin.recorder.observe.call_notes import CallKind, Span, call_notes
 
 logger = logging.getLogger("tb_memplugin")
@@ -62,7 +62,9 @@ def _enter_eager(tf: Any, kind: CallKind, layer: Any, persistent: bool) -> OpenC
     name = paths.get(id(layer)) if kind == "layer" else KEEPING_BACKWARD if persistent else f"({kind})"
     if name is None:
         return None
-    trace = tf.profiler.experimental.Trace(LAYER_PREFIX + name)
+    lines = call_notes.eager_lines
+    line = None if lines is None else lines.calling()
+    trace = tf.profiler.experimental.Trace(LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line))
     trace.__enter__()
     return OpenCall(None, 0, kind, layer, trace)
 

@@ -85,6 +85,10 @@ class GraphOps:
         """The shapes of an op's outputs, -1 for open dimensions; None for an unknown rank."""
         return tuple(_shape_of(tensor) for tensor in self.ops[number].outputs)
 
+    def output_dtypes(self, number: int) -> tuple[str, ...]:
+        """Names of the dtypes of an op's outputs."""
+        return tuple(tensor.dtype.name for tensor in self.ops[number].outputs)
+
     def captured_variables(self, call: Call, owner_of: OwnerOf) -> dict[str, VariableOwner]:
         """Name of a placeholder to the variable that it stands for."""
         owners: dict[str, VariableOwner] = {}

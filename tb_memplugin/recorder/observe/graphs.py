@@ -16,6 +16,7 @@ from tb_memplugin.recorder.observe.graph_saved import (
     outputs_saved_for_backward,
     saved_for_backward,
 )
+from tb_memplugin.recorder.observe.source_lines import SourceLines
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -23,12 +24,15 @@ MAX_GRAPHS = 2000
 """Most graphs that are read of one program; every branch and loop body is a graph."""
 
 
-def graph_facts(paths: Mapping[int, str], owner_of: OwnerOf) -> tuple[GraphFacts, ...]:
+def graph_facts(
+    paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None = None
+) -> tuple[GraphFacts, ...]:
     """Facts about every graph with noted layer calls, its outermost caller and all callees; callers come first.
 
     Args:
         paths: id of a layer to its path.
         owner_of: Variable, or resource handle, to the variable's name and layer.
+        lines: Finds the user's lines; None to record none.
     """
     roots: dict[int, Any] = {}
     for graph in list(call_notes.graphs):
@@ -39,7 +43,7 @@ def graph_facts(paths: Mapping[int, str], owner_of: OwnerOf) -> tuple[GraphFacts
         while getattr(outer, "outer_graph", None) is not None and hasattr(outer.outer_graph, "captures"):
             outer = outer.outer_graph
         roots[id(outer)] = outer
-    reader = _Reader(paths, owner_of)
+    reader = _Reader(paths, owner_of, lines)
     for root in roots.values():
         try:
             reader.read(root)
@@ -83,8 +87,8 @@ def _can_run(graph: Any) -> bool:
 class _Reader:
     """Reads graphs recursively; a graph with several callers is read once for each."""
 
-    def __init__(self, paths: Mapping[int, str], owner_of: OwnerOf) -> None:
-        self._paths, self._owner_of = paths, owner_of
+    def __init__(self, paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None) -> None:
+        self._paths, self._owner_of, self._lines = paths, owner_of, lines
         self._by_graph: dict[int, _Graph] = {}
         self.facts: list[GraphFacts | None] = []
 
@@ -103,7 +107,7 @@ class _Reader:
                     callees.setdefault(op.name, []).append((label, self.read(callee, reading.call(number))))
         self.facts[index] = GraphFacts(
             name=graph.name,
-            ops=reading.op_facts(),
+            ops=reading.op_facts(self._lines),
             callees={name: tuple(labelled) for name, labelled in callees.items()},
             root=call is None,
         )
@@ -128,7 +132,7 @@ class _Graph:
         self, graph: Any, paths: Mapping[int, str], owner_of: OwnerOf, call: Call, forward: "_Graph | None"
     ) -> None:
         self.graph = GraphOps(graph)
-        notes = call_notes.graphs.get(graph) or GraphNotes()
+        self._notes = notes = call_notes.graphs.get(graph) or GraphNotes()
         forward_layers = None if forward is None else forward._layers
         self._layers: OpLayers = OpLayers(self.graph, notes, paths, call, forward_layers)
         self._variables = self.graph.captured_variables(call, owner_of)
@@ -148,8 +152,9 @@ class _Graph:
             {index: layer for (op, index), layer in gradients if op == number},
         )
 
-    def op_facts(self) -> dict[str, OpFact]:
+    def op_facts(self, lines: SourceLines | None) -> dict[str, OpFact]:
         """Op name to fact."""
+        line = [None] * len(self.graph) if lines is None else lines.of_graph(self.graph, self._layers, self._notes)
         reusers = buffer_reusers(self.graph, self._layers)
         return {
             op.name: OpFact(
@@ -163,6 +168,8 @@ class _Graph:
                 forward_inputs=forward_inputs(self.graph, self._layers, number),
                 early=number in self._early,
                 output_shapes=() if self._layers.pass_name[number] == "update" else self.graph.output_shapes(number),
+                output_dtypes=() if self._layers.pass_name[number] == "update" else self.graph.output_dtypes(number),
+                line=line[number],
             )
             for number, op in enumerate(self.graph.ops)
         }

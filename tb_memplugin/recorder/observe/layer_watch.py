@@ -29,10 +29,14 @@ class LayerWatch:
         observer: Observes the model's calls.
         last_step: Last training step that ended, -1 for none.
         batch_size: Examples in a batch, None if unknown.
+
+    Args:
+        faults: Reports faults.
+        source_lines: Whether to record the user's lines that call layers and ops.
     """
 
-    def __init__(self, faults: Faults) -> None:
-        self.observer = ModelObserver()
+    def __init__(self, faults: Faults, source_lines: bool = True) -> None:
+        self.observer = ModelObserver(source_lines)
         self.last_step = -1
         self.batch_size: int | None = None
         self._observing = False

@@ -12,6 +12,7 @@ from tb_memplugin.recorder.observe.chunk_history import ChunkHistory
 from tb_memplugin.recorder.observe.graphs import graph_facts
 from tb_memplugin.recorder.observe.held_tensors import HeldTensors
 from tb_memplugin.recorder.observe.hooks import hooks
+from tb_memplugin.recorder.observe.source_lines import SourceLines
 from tb_memplugin.recorder.observe.window import Window
 
 
@@ -21,10 +22,14 @@ class ModelObserver:
     The training's thread calls all methods except `first_batches`, `recall` and `remember`, which the background thread
     calls, for each window in order. (After a failed step the training's thread calls `recall`, once the background
     thread is idle.)
+
+    Args:
+        source_lines: Whether to read the user's lines that call layers and ops.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, source_lines: bool = True) -> None:
         self._installed = False
+        self._lines = SourceLines() if source_lines else None
         self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
         self._window: Window | None = None
         self._held = HeldTensors()
@@ -43,7 +48,7 @@ class ModelObserver:
             self._installed = False
             window, self._window = self._window, None
             if window is not None and call_notes.eager_paths is window.paths:  # not another observer's window
-                call_notes.eager_paths = None
+                call_notes.eager_paths = call_notes.eager_lines = None
                 call_notes.eager_gradients = None
             hooks.release()
         self._held.unwatch()
@@ -77,12 +82,12 @@ class ModelObserver:
         self._held.watch()
         window = Window(self._models(), list(call_notes.optimizers), self._held, list(call_notes.graphs))
         call_notes.eager_gradients = []
-        call_notes.eager_paths = window.paths
+        call_notes.eager_paths, call_notes.eager_lines = window.paths, self._lines
         self._window = window
 
     def end_window(self, device: str) -> TraceFacts:
         """Facts about `device` after the profiler window has closed. Call it for each device."""
-        call_notes.eager_paths = None
+        call_notes.eager_paths = call_notes.eager_lines = None
         window, gradients = self._window, call_notes.eager_gradients or ()
         if window is None:
             raise RuntimeError("end_window() was called before begin_window()")
@@ -90,7 +95,7 @@ class ModelObserver:
         spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
         key = (window.signature(), spans)
         if self._graphs is None or self._graphs[0] != key:
-            self._graphs = key, graph_facts(window.paths, window.owner_of)
+            self._graphs = key, graph_facts(window.paths, window.owner_of, self._lines)
         return window.facts(device, self._graphs[1], gradients)
 
     def know_handles(self, device: str, size: int | None) -> None:
@@ -115,7 +120,11 @@ class ModelObserver:
     def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
         """Facts about the program now, without a window, and the paths of its layers by their id."""
         window = Window(self._models(), list(call_notes.optimizers), graphs=list(call_notes.graphs))
-        return window.facts(device, graph_facts(window.paths, window.owner_of), ()), window.paths
+        return window.facts(device, graph_facts(window.paths, window.owner_of, self._lines), ()), window.paths
+
+    def line_of(self, error: BaseException) -> str | None:
+        """The user's line on an exception's traceback; None if lines are not recorded."""
+        return None if self._lines is None else self._lines.of_error(error)
 
     def _models(self) -> list[tuple[Any, Any]]:
         """Watched models with their optimizers, then other models: called outermost or found among Python's objects."""

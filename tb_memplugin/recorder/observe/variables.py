@@ -18,6 +18,8 @@ class _Entry:
     def __init__(self, name: str, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
         self.name, self.variable, self.role, self.layer, self.trainable = name, variable, role, layer, trainable
         self.device, self.size = short_device(variable.device), tensor_size(variable)
+        self.shape = tuple(variable.shape.as_list()) if variable.shape.is_fully_defined() else ()
+        self.dtype = variable.dtype.name if variable.shape.is_fully_defined() else ""
         self.start: int | None = None
 
 
@@ -149,6 +151,8 @@ class Variables:
                 device=entry.device,
                 start_address=entry.start,
                 end_address=variable_address(entry.variable),
+                shape=entry.shape,
+                dtype=entry.dtype,
             )
             for entry in self._entries
             if entry.device == device

@@ -35,6 +35,12 @@ def layer_of(op: str | None, graphs: Sequence[GraphFacts]) -> str | None:
     return None if fact is None else fact.layer
 
 
+def line_of(op: str | None, graphs: Sequence[GraphFacts]) -> str | None:
+    """The user's line that called an op of a graph, or its layer."""
+    fact = _fact_of(op, graphs)
+    return None if fact is None else fact.line
+
+
 def pass_of(op: str | None, graphs: Sequence[GraphFacts]) -> Pass | None:
     """The pass of an op that a layer made."""
     fact = _fact_of(op, graphs)

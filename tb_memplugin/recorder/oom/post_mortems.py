@@ -18,7 +18,7 @@ from tb_memplugin.recorder.observe.graphs import output_bytes
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.dump_files import DumpFile, dump_files
 from tb_memplugin.recorder.oom.failure_maps import FailureMaps
-from tb_memplugin.recorder.oom.failures import layer_in, layer_of, memory_request, pass_of
+from tb_memplugin.recorder.oom.failures import layer_in, layer_of, line_of, memory_request, pass_of
 from tb_memplugin.recorder.oom.recent_steps import RecentSteps
 from tb_memplugin.recorder.oom.simulated_fixes import with_simulated_fixes
 from tb_memplugin.recorder.oom.stalled_maps import StalledMaps
@@ -171,6 +171,7 @@ class OomWatch:
             op=request.op,
             layer=None if request.compiled else layer_of(request.op, facts.graphs) or layer_in(error, paths),
             shape=request.shape,
+            line=None if request.compiled else self._line(request, error, facts),
             uncertain_bytes=uncertain,
             compiled=request.compiled,
             notes=tuple(notes),
@@ -189,6 +190,11 @@ class OomWatch:
         if unsolved is None:
             return None
         return with_simulated_fixes(*unsolved, self._requests, self._peaks, self._layers())
+
+    def _line(self, request: Request, error: BaseException, facts: TraceFacts) -> str | None:
+        """The user's line that made a failed request. In eager mode, the op ran on the exception's traceback."""
+        line = line_of(request.op, facts.graphs)
+        return self._watch.observer.line_of(error) if line is None and facts.mode == "eager" else line
 
     def _device(self, request: Request, dumps: list[DumpFile], pending: Oom | None) -> str:
         """The device with the failed allocation, by the surest source."""

@@ -168,3 +168,14 @@ def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader(
         for chunk in range(len(classifier.chunks))
     }
     assert {category: found[size] for category, size in sizes.items()} == {category: category for category in sizes}
+
+
+def test_of_two_modules_that_request_the_same_size_the_one_of_the_function_counts() -> None:
+    # GIVEN a profile with the module of an earlier training, which also requests 43,204 bytes
+    modules = [Module(f"{name}.9", name, (BufferAllocation(43_204, False, ()),)) for name in ("earlier", "step")]
+    plans = BufferAssignments(modules, OpNames(any_trace(), FACTS), ())
+    # THEN
+    for function, module in (("__inference_step_631", modules[1]), ("__inference_earlier_7", modules[0])):
+        planned = plans.planned(43_204, function)
+        assert planned is not None and planned[0] is module
+    assert plans.planned(43_204, "__inference_other_7") is None and plans.planned(43_205, None) is None

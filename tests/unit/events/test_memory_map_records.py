@@ -35,6 +35,8 @@ def test_everything_is_read_back_as_it_was_written() -> None:
     assert equal(read(FRAMES["maps"]), MAP)
     assert equal(read(FRAMES["oom"]), OOM)
     assert equal(read(oom_records.oom_frame(BARE, 0)), BARE)
+    with_line = dataclasses.replace(OOM, line="models/unet.py:42")
+    assert equal(read(oom_records.oom_frame(with_line, 0)), with_line)
     imported = make_map(None)
     assert equal(read(memory_map_records.map_frame(imported, 0)), imported)
 

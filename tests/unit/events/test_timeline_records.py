@@ -40,6 +40,18 @@ def test_everything_is_read_back_as_it_was_written() -> None:
         ("allocations", "end", np.asarray([1, 5, 5, 5]), "ends before it starts"),
         ("allocations", "owner", np.asarray([0, 1, 2, 4]), "owner"),
         ("allocations", "op", np.asarray([0, 1, -1, -1]), "op"),
+        ("allocations", "address", np.asarray([-2, 1, 1, 1]), "address"),
+        ("allocations", "address", np.asarray([2**53, 1, 1, 1]), "address"),
+        ("allocations", "shape", np.asarray([1, 0, -1, -1]), "shape"),
+        ("allocations", "line", np.asarray([-1, -1, -1, 1]), "line"),
+        ("shapes", "dimensions", np.asarray([3]), "need 3 dimensions"),
+        ("shapes", "dimensions", np.asarray([-1]), "dimensions"),
+        ("shapes", "dimensions", np.asarray([255]), "dimensions"),
+        ("shapes", "dtype", [None], "lacks a text"),
+        ("dimensions", "size", np.asarray([-1, 5]), "size"),
+        ("dimensions", "size", np.asarray([64.0, 32.0]), "does not hold integers"),
+        ("lines", "name", [None], "lacks a text"),
+        ("lines", "name", np.asarray([5]), "another type"),
         ("allocations", "count", np.asarray([-1, 1, 1, 1]), "count"),
         ("allocations", "bytes", np.asarray([1, 2, 3, 4]), "do not|not to its"),
         ("allocations", "bytes", np.asarray([2**53 - 1] * 4), "not to its"),
@@ -77,6 +89,19 @@ def test_sums_over_64_bits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline_records, "MAX_TOTAL_BYTES", 2.0**40)
     with pytest.raises(FormatError, match="allocations of a timeline sum to over"):
         read(spoiled(FRAME, "allocations", "bytes", np.asarray([2**39] * 4)))
+
+
+def test_more_dimensions_than_accepted_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline_records, "MAX_ALL_DIMENSIONS", 1)
+    with pytest.raises(FormatError, match="at most 1"):
+        read(FRAME)
+
+
+def test_columns_without_their_table_are_refused() -> None:
+    for table in ("shapes", "lines", "dimensions"):
+        left = {name: columns for name, columns in FRAME.tables.items() if name != table}
+        with pytest.raises(FormatError, match=r"shape|line|dimensions"):
+            read(dataclasses.replace(FRAME, tables=left))
 
 
 def test_timelines_over_the_limit_are_neither_written_nor_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ What TensorFlow's own protos, the allocator and XProf say of the same files; and
 import functools
 import gzip
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -19,7 +20,10 @@ from tb_memplugin.attribution.names_only import facts_from_names
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.profile.descriptors import hlo_class, xspace_class
 from tb_memplugin.importers.profile.hlo import read_module
+from tb_memplugin.importers.profile.hlo_shapes import buffer_shape
 from tb_memplugin.importers.profile.xplane import device_name, in_allocator_order, read_traces
+from tb_memplugin.model import TensorShape
+from tb_memplugin.model.tensors import DTYPE_BYTES
 from tb_memplugin.model.trace import AllocationTrace
 
 PROFILES = pathlib.Path(__file__).parents[2] / "fixtures" / "profiles"
@@ -142,6 +146,29 @@ def test_module_without_buffer_assignment_or_of_other_bytes_is_left_out() -> Non
     proto.hlo_module.name = b"a_inference_step_1__.2"
     assert read_module(proto.SerializeToString()) is None
     assert read_module(b"\xff\xff\xff") is None
+
+
+def test_buffers_of_compiled_modules_have_shapes_that_take_their_bytes() -> None:
+    modules = read_traces(profile("xla"))[0].modules
+    buffers = [buffer for module in modules for one in module.allocations for buffer in one.buffers]
+    shapes = [buffer.shape for buffer in buffers if buffer.shape is not None]
+    assert len(shapes) > 0.9 * len(buffers)
+    for buffer in buffers:
+        if buffer.shape is not None:
+            assert math.prod(buffer.shape.shape) * DTYPE_BYTES[buffer.shape.dtype] == buffer.bytes
+    assert TensorShape((2048, 512), "float32") in shapes
+
+
+def test_a_buffer_beyond_its_tuple_or_of_an_unknown_type_has_no_shape() -> None:
+    proto = hlo_class()()
+    shape = proto.hlo_module.computations.add().instructions.add().shape
+    part = shape.tuple_shapes.add()
+    part.element_type, part.dimensions[:] = 11, [2, 3]
+    assert buffer_shape(shape, (0,), 24) == TensorShape((2, 3), "float32")
+    assert [buffer_shape(shape, index, 24) for index in ((), (1,), (-1,), (0, 0))] == [None] * 4
+    assert buffer_shape(part, (), 25) is None
+    part.dimensions[:] = [-2, -3]
+    assert buffer_shape(part, (), 24) is None
 
 
 def test_a_module_without_a_schedule_runs_as_its_instructions_are_listed() -> None:

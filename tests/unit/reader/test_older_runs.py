@@ -3,17 +3,19 @@
 import dataclasses
 import pathlib
 
+import numpy as np
 from reading_cases import DEVICE, equal, write_small_run
 
 from tb_memplugin import load
-from tb_memplugin.model import MISSING, Run
+from tb_memplugin.model import MISSING, Run, Timeline
 from tb_memplugin.model.rounding import split_rounding
 
 RUNS = pathlib.Path(__file__).parents[2] / "fixtures" / "runs"
 
 
 def as_format_1(run: Run) -> Run:
-    """The run without what format 1 does not have: measured pools, replays, held tensors, and rows of no bytes."""
+    """The run without what format 1 does not have: measured pools, replays, held tensors, rows of no bytes, and the
+    addresses, shapes and lines of a timeline's allocations."""
     for figures in run.samples.devices.values():
         figures.pool_bytes[:] = MISSING
         figures.largest_free_bytes[:] = MISSING
@@ -21,7 +23,14 @@ def as_format_1(run: Run) -> Run:
         dataclasses.replace(snapshot, ledger=split_rounding(snapshot.ledger), replay=None, held_tensors=())
         for snapshot in run.snapshots
     ]
-    return dataclasses.replace(run, snapshots=tuple(snapshots))
+    timelines = tuple(without_tensors(timeline) for timeline in run.timelines)
+    return dataclasses.replace(run, snapshots=tuple(snapshots), timelines=timelines)
+
+
+def without_tensors(timeline: Timeline) -> Timeline:
+    """The timeline as it is read from a run whose allocations have no address, shape and line."""
+    unknown = np.full(len(timeline), -1, np.int64)
+    return dataclasses.replace(timeline, address=unknown, shape=unknown, line=unknown, shapes=(), lines=())
 
 
 def without_sentences(run: Run) -> Run:
@@ -46,3 +55,14 @@ def test_format_1_is_read_without_measured_pools(tmp_path: pathlib.Path) -> None
     for field in dataclasses.fields(Run):
         if field.name not in ("sessions", "session_starts"):
             assert equal(getattr(old, field.name), getattr(as_format_1(now), field.name)), field.name
+
+
+def test_timelines_of_format_2_without_addresses_shapes_and_lines_are_read(tmp_path: pathlib.Path) -> None:
+    # GIVEN a run whose timelines were stored before allocations had addresses, shapes and lines
+    old = load(RUNS)["format_2"]
+    write_small_run(tmp_path / "format_2", allocator=True)
+    now = load(tmp_path)["format_2"]
+    # THEN they are unknown, and everything else is read
+    assert old.damage == () and len(old.timelines) == len(now.timelines) > 0
+    assert (now.timelines[0].address >= 0).any() and now.timelines[0].shapes and now.timelines[0].lines
+    assert equal(old.timelines, tuple(without_tensors(timeline) for timeline in now.timelines))

@@ -24,6 +24,7 @@ GOOD = {"overhead": 0.005, "trace_steps": None, "devices": None, "keep_profile":
         ({"devices": "GPU:0"}, "devices must be a list"),
         ({"devices": []}, "devices must be a list"),
         ({"keep_profile": 1}, "keep_profile must be"),
+        ({"source_lines": "no"}, "source_lines must be"),
         ({"worker": "../up"}, "worker must be"),
         ({"worker": "a/b"}, "worker must be"),
     ],

@@ -1,0 +1,131 @@
+"""Lines of the user's code that call layers and ops: of the innermost frame outside TensorFlow, Keras and libraries."""
+
+import logging
+import os
+import sys
+import traceback
+import weakref
+from typing import Any
+
+from tb_memplugin.recorder.observe.call_notes import GraphNotes
+from tb_memplugin.recorder.observe.graph_layers import GRADIENT_SCOPE, OpLayers
+from tb_memplugin.recorder.observe.graph_ops import GraphOps
+from tb_memplugin.recorder.observe.source_files import SourceFiles
+
+logger = logging.getLogger("tb_memplugin")
+
+MAX_OPS = 50_000
+"""Most ops of one graph whose lines are read, 50 µs each."""
+_WITHOUT_LINE = frozenset({"Placeholder", "Const", "NoOp", "ReadVariableOp", "VarHandleOp"})
+"""Types of ops that request no memory in a step."""
+
+
+class SourceLines:
+    """Finds lines, as file and number: ``train.py:42``; for the training's thread.
+
+    TensorFlow keeps the stack of every op of a function graph, so reading it costs nothing while functions are traced.
+    """
+
+    def __init__(self) -> None:
+        self._files = SourceFiles(_libraries())
+        self._known: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()
+
+    def of_graph(self, graph: GraphOps, layers: OpLayers, notes: GraphNotes) -> list[str | None]:
+        """The line of each op. A gradient has that of its forward op; if that is unknown, of the call of the tape."""
+        if len(graph) > MAX_OPS:
+            return [None] * len(graph)
+        lines: list[str | None] = [None] * len(graph)
+        calls = _calls(graph, layers, notes)
+        for number, op_type in enumerate(graph.types):
+            if number not in calls and op_type not in _WITHOUT_LINE:
+                lines[number] = self._of_op(graph, number)
+        scopes = _scopes(graph, lines)
+        for number, call in calls.items():
+            forward = _forward_line(graph, number, lines, scopes)
+            lines[number] = self._of_op(graph, call) if forward is None else forward
+        return lines
+
+    def calling(self) -> str | None:
+        """The line of this thread's stack."""
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            name = self._files.name(frame.f_code.co_filename)
+            if name is not None:
+                return f"{name}:{frame.f_lineno}"
+            frame = frame.f_back
+        return None
+
+    def of_error(self, error: BaseException) -> str | None:
+        """The line of an exception's traceback."""
+        line = None
+        for frame, number in traceback.walk_tb(error.__traceback__):
+            name = self._files.name(frame.f_code.co_filename)
+            line = line if name is None else f"{name}:{number}"
+        return line
+
+    def _of_op(self, graph: GraphOps, number: int) -> str | None:
+        """The line of the stack on which an op was made."""
+        op = graph.ops[number]
+        known = self._known.setdefault(graph.graph, {})
+        if op.name not in known:
+            known[op.name] = self._read(op)
+        return known[op.name]
+
+    def _read(self, op: Any) -> str | None:
+        """The line of an op's stack. Never raises: without lines, the graph's other facts are known all the same."""
+        try:
+            stack = op.traceback
+            for place in range(len(stack) - 1, -1, -1):
+                frame = stack[place]
+                name = self._files.name(frame.filename)
+                if name is not None:
+                    return f"{name}:{frame.lineno}"
+        except Exception:  # an op without a stack
+            logger.debug("the stack of op %s could not be read", op.name, exc_info=True)
+        return None
+
+
+def _libraries() -> list[str]:
+    """Directories of TensorFlow, Keras and this package."""
+    import keras
+    import tensorflow as tf
+
+    own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [own, *(os.path.dirname(module.__file__) for module in (keras, tf) if module.__file__)]
+
+
+def _calls(graph: GraphOps, layers: OpLayers, notes: GraphNotes) -> dict[int, int]:
+    """Number of each op that a tape or an optimizer made to the number of the first op of that call."""
+    calls: dict[int, int] = {}
+    for span in notes.spans:
+        if span.kind != "layer":
+            for number in range(span.start, min(span.end, len(graph))):
+                if layers.pass_name[number] == span.kind and not layers.in_layer[number]:
+                    calls[number] = span.start
+    return calls
+
+
+def _scopes(graph: GraphOps, lines: list[str | None]) -> dict[str, str | None]:
+    """Name scope to the line of the forward ops in it; None if they have several."""
+    scopes: dict[str, str | None] = {}
+    for number, op in enumerate(graph.ops):
+        line = lines[number]
+        if line is not None and GRADIENT_SCOPE not in op.name:
+            scope = op.name.rpartition("/")[0]
+            scopes[scope] = line if scopes.get(scope, line) == line else None
+    return scopes
+
+
+def _forward_line(graph: GraphOps, number: int, lines: list[str | None], scopes: dict[str, str | None]) -> str | None:
+    """The line of the forward op, or scope, in whose scope TensorFlow made a gradient op; None without one."""
+    name = graph.ops[number].name
+    at = name.rfind(GRADIENT_SCOPE)
+    scope = name[at + len(GRADIENT_SCOPE) :].rpartition("/")[0] if at >= 0 else ""
+    while scope:
+        forward = graph.number.get(scope)
+        if forward is not None:
+            return lines[forward]
+        if scope in scopes:
+            return scopes[scope]
+        scope = scope.rpartition("/")[0]
+    return None

@@ -1,0 +1,117 @@
+"""Lines of the ops of a graph, with stand-ins for TensorFlow's graphs; `tests/integration` has real ones."""
+
+import pathlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tb_memplugin.recorder.observe import source_lines
+from tb_memplugin.recorder.observe.call_notes import GraphNotes, Span
+from tb_memplugin.recorder.observe.source_lines import SourceLines
+
+
+class Graph:
+    """As `GraphOps`: ops with stacks of (file, line), outermost first."""
+
+    def __init__(self, ops: dict[str, Any], types: dict[str, str] | None = None) -> None:
+        self.graph = self
+        self.reads: list[str] = []
+        self.ops = [_Op(self, name, stack) for name, stack in ops.items()]
+        self.types = [(types or {}).get(name, "Add") for name in ops]
+        self.number = {name: number for number, name in enumerate(ops)}
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+
+class _Op:
+    def __init__(self, graph: Graph, name: str, stack: Any) -> None:
+        self._graph, self.name, self._stack = graph, name, stack
+
+    @property
+    def traceback(self) -> Any:
+        self._graph.reads.append(self.name)
+        if self._stack is None:
+            return None
+        return [SimpleNamespace(filename=file, lineno=line) for file, line in self._stack]
+
+
+LIBRARY = ("/venv/site-packages/keras/layer.py", 5)
+TRAIN, TAPE, UPDATE = ("train.py", 1), ("train.py", 8), ("train.py", 9)
+
+
+@pytest.fixture
+def lines(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> SourceLines:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(source_lines, "_libraries", list)
+    return SourceLines()
+
+
+def layers(graph: Graph, **passes: tuple[int, int]) -> Any:
+    """As `OpLayers`: the passes of ranges of ops."""
+    names = ["forward"] * len(graph)
+    for name, (start, end) in passes.items():
+        names[start:end] = [name] * (end - start)
+    return SimpleNamespace(pass_name=names, in_layer=[False] * len(graph))
+
+
+def notes(**spans: tuple[int, int]) -> GraphNotes:
+    made = GraphNotes()
+    made.spans = [Span(*span, 0, 0, kind, None) for kind, span in spans.items()]  # type: ignore[arg-type]
+    return made
+
+
+def test_the_innermost_line_outside_of_libraries_is_that_of_an_op(lines: SourceLines) -> None:
+    graph = Graph({"a": [TRAIN, LIBRARY, ("models/unet.py", 7), LIBRARY], "b": [LIBRARY], "c": [TRAIN]}, {"c": "Const"})
+    assert lines.of_graph(graph, layers(graph), notes()) == ["models/unet.py:7", None, None]  # type: ignore[arg-type]
+
+
+def test_stacks_are_read_once_and_one_without_a_stack_has_no_line(lines: SourceLines) -> None:
+    graph = Graph({"a": [TRAIN], "b": None})
+    for _ in range(2):
+        assert lines.of_graph(graph, layers(graph), notes()) == ["train.py:1", None]  # type: ignore[arg-type]
+    assert graph.reads == ["a", "b"]
+
+
+def test_gradients_have_the_line_of_their_forward_op_or_of_the_tape(lines: SourceLines) -> None:
+    stacks = {
+        "m/a/MatMul": [("unet.py", 2)],
+        "m/b/Relu": [("unet.py", 3)],
+        "m/c/Exp": [("unet.py", 4)],
+        "m/c/Mul": [("unet.py", 5)],
+        "ones": [TAPE, LIBRARY],
+        "gradient_tape/m/a/MatMul/MatMul_1": [TAPE],
+        "gradient_tape/m/b/ReluGrad": [TAPE],
+        "gradient_tape/m/c/mul_1": [TAPE],  # a scope with two lines
+        "gradient_tape/Reshape": [TAPE],  # in no scope
+        "adam/mul": [UPDATE],
+        "adam/sub": [UPDATE],
+    }
+    graph = Graph(stacks)
+    spans = {"backward": (4, 9), "update": (9, 11)}
+    found = lines.of_graph(graph, layers(graph, **spans), notes(**spans))  # type: ignore[arg-type]
+    assert found[4:] == ["train.py:8", "unet.py:2", "unet.py:3", "train.py:8", "train.py:8", "train.py:9", "train.py:9"]
+    # THEN of the calls of tape and optimizer, one stack each is read
+    assert graph.reads[4:] == ["ones", "adam/mul"]
+
+
+def test_a_graph_of_too_many_ops_has_no_lines(lines: SourceLines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_lines, "MAX_OPS", 1)
+    graph = Graph({"a": [TRAIN], "b": [TRAIN]})
+    assert lines.of_graph(graph, layers(graph), notes()) == [None, None]  # type: ignore[arg-type]
+    assert graph.reads == []
+
+
+def test_the_line_of_a_stack_and_of_an_exception_is_the_innermost_of_the_user(lines: SourceLines) -> None:
+    this = pathlib.Path(__file__).name
+    line = lines.calling()
+    assert line is not None and line.startswith(f"{this}:")
+    try:
+        _raise()
+    except ValueError as error:
+        assert lines.of_error(error) == f"{this}:{_raise.__code__.co_firstlineno + 1}"
+
+
+def _raise() -> None:
+    raise ValueError("wrong")
