@@ -33,11 +33,17 @@ def batch_size(traced: Iterable[Traced], table: LayerTable) -> int | None:
 
     The first of these sources that has any decides: saved activations in the shape of their layer's output; the same in
     compiled modules, by size; inputs, if all have the same leading dimension; other tensors in the shape of a layer's
-    output, unless they have the size of weights. Only outputs with no other open dimension count, e.g.
-    ``[-1, 48, 48, 64]``.
+    output, unless they have the size of weights; saved activations without a shape, by size. Only outputs with no other
+    open dimension count, e.g. ``[-1, 48, 48, 64]``.
     """
     steps = list(traced)
-    for sizes in (_saved(steps, table), _planned(steps, table), _inputs(steps), _shaped(steps, table)):
+    for sizes in (
+        _saved(steps, table),
+        _planned(steps, table),
+        _inputs(steps),
+        _shaped(steps, table),
+        _sized(steps, table),
+    ):
         counts = collections.Counter(sizes)
         if counts:
             most = max(counts.values())
@@ -112,6 +118,18 @@ def _shaped(steps: Iterable[Traced], table: LayerTable) -> list[int]:
             shape = dimensions(trace.text(at))
             if shape and shape[0] > 0 and shape[1:] in tails and math.prod(shape) not in weights:
                 sizes.append(shape[0])
+    return sizes
+
+
+def _sized(steps: Iterable[Traced], table: LayerTable) -> list[int]:
+    """Bytes of saved activations without a shape (elementwise kernels on a GPU), divided by those of one example."""
+    bytes_each = {layer.path: result_bytes(layer, 1) for layer in table.layers}
+    sizes = []
+    for trace, chunks, _ in steps:
+        for birth, layer, category in _allocated(chunks):
+            each, requested = bytes_each.get(layer or ""), int(trace.requested[birth])
+            if category == "activations" and trace.shape[birth] < 0 and each and requested % each == 0 and requested:
+                sizes.append(requested // each)
     return sizes
 
 

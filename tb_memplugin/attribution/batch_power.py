@@ -10,6 +10,7 @@ import math
 from tb_memplugin.attribution.batch import dimensions
 from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.model import UNKNOWN_POWER, Category
+from tb_memplugin.model.tensors import DTYPE_BYTES
 from tb_memplugin.model.trace import AllocationTrace, OpFact, TraceFacts
 
 SMALL_BYTES = 1024
@@ -51,6 +52,9 @@ class BatchPowers:
         trace = self._trace
         sizes = dimensions(trace.text(int(trace.shape[birth]))) or ()
         if not sizes or min(sizes) < 0:
+            power = self._by_bytes(chunk, requested)
+            if power is not None:
+                return power
             return 0 if requested <= SMALL_BYTES else UNKNOWN_POWER
         is_output = trace.text(int(trace.region[birth])) == "output"
         if self._is_open and fact is not None and fact.output_shapes:
@@ -73,6 +77,33 @@ class BatchPowers:
         grows = bool(known) and all(shape is not None and -1 in shape for shape in fact.output_shapes)
         # An output that the graph does not know, such as a kernel's own one, or one in another layout.
         return 1 if is_output and grows and math.prod(sizes) % self._batch == 0 else None
+
+    def _by_bytes(self, chunk: int, requested: int) -> int | None:
+        """By the output that takes exactly the requested bytes; None without one, or if several outputs disagree.
+
+        Kernels that MLIR generated, which most elementwise ops on a GPU are, request bytes without a shape.
+        """
+        fact = self._classifier.requester(chunk)
+        if fact is None or not self._is_open:
+            return None
+        powers = {
+            self._power_of(shape, dtype, requested)
+            for shape, dtype in zip(fact.output_shapes, fact.output_dtypes, strict=False)
+            if shape is not None
+        } - {None}
+        return powers.pop() if len(powers) == 1 else None
+
+    def _power_of(self, shape: tuple[int, ...], dtype: str, requested: int) -> int | None:
+        """The power of the batch size in an output of exactly these bytes; None if it takes others or is ambiguous."""
+        opened = shape.count(-1)
+        each = DTYPE_BYTES.get(dtype, 0) * math.prod(size for size in shape if size != -1)
+        if not each or requested % each:
+            return None
+        if not opened:
+            return 0 if requested == each else None
+        if opened == 1 and requested == each * self._batch:
+            return 1
+        return 2 if len(shape) == opened == 2 and requested == each * self._batch**2 else None
 
     def _by_leading(self, sizes: tuple[int, ...], requested: int, category: Category, is_output: bool) -> int:
         """By the leading dimension."""

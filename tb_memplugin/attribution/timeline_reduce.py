@@ -112,18 +112,22 @@ def _at_kept(rows: Rows, kept: Integers) -> Rows:
 def _merged(rows: Rows, moments: int) -> Rows:
     """One row for each owner and stretch of moments over which the owner's bytes stay the same.
 
-    Allocations of unknown rounding have rows of their own.
+    Allocations of unknown rounding have rows of their own. A stretch with one allocation keeps what is known of it.
     """
     parts: list[tuple[int, ...]] = []
     rows = rows.take(np.flatnonzero(rows.start < rows.end))
     unknown = rows.rounding_bytes == MISSING
     for owner, hidden in sorted(set(zip(rows.owner.tolist(), unknown.tolist(), strict=True))):
         own = rows.take(np.flatnonzero((rows.owner == owner) & (unknown == hidden)))
-        columns = (own.bytes, np.zeros_like(own.bytes) if hidden else own.rounding_bytes, own.count)
+        rounding_bytes = np.zeros_like(own.bytes) if hidden else own.rounding_bytes
+        known = (own.op, own.address, own.shape, own.line)
+        columns = (np.ones_like(own.bytes), own.bytes, rounding_bytes, own.count, *known)
         edges = np.unique(np.concatenate([own.start, own.end]))
         first, last = np.searchsorted(edges, own.start), np.searchsorted(edges, own.end)
         levels = [level_at(first, last, column, len(edges) - 1).tolist() for column in columns]
-        for start, end, size, rounding, count in zip(edges[:-1].tolist(), edges[1:].tolist(), *levels, strict=True):
+        stretches = zip(edges[:-1].tolist(), edges[1:].tolist(), *levels, strict=True)
+        for start, end, alive, size, rounding, count, *facts in stretches:
             if size:
-                parts.append((start, end, size, MISSING if hidden else rounding, count, owner, -1, -1, -1, -1))
+                only = facts if alive == 1 else [-1] * len(facts)
+                parts.append((start, end, size, MISSING if hidden else rounding, count, owner, *only))
     return rows_of(parts)
