@@ -2,6 +2,7 @@
 
 import { formatBytes, formatExact } from "../lib/bytes";
 import { formatShare } from "../lib/format";
+import { nearestIndex } from "../lib/search";
 import { at } from "./overview";
 import type { Phase } from "./run";
 
@@ -112,6 +113,13 @@ export function poolFacts(pool: PoolSteps, row: number): PoolFacts {
     utilisation: bytes && allocated !== null ? allocated / bytes : null,
     rounding_bytes: at(pool.rounding_bytes, row),
   };
+}
+
+/** The row of a step, or of the nearest one, in the first of the pools that spans it, else in the last; null without rows. */
+export function poolRowOf(pools: readonly PoolSteps[], step: number): { pool: PoolSteps; row: number } | null {
+  const spans = ({ step: steps, rows }: PoolSteps): boolean => rows > 0 && step >= (steps[0] ?? NaN) && step <= (steps[rows - 1] ?? NaN);
+  const pool = pools.find(spans) ?? pools.at(-1);
+  return pool && pool.rows > 0 ? { pool, row: nearestIndex(pool.step, step) } : null;
 }
 
 /** The pool at rows where it is unknown but equal in the known rows on both sides, within a session; NaN elsewhere. */

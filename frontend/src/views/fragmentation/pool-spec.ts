@@ -1,6 +1,6 @@
 /** The pool over the steps: allocated bytes, the free chunks where they are known, and the fragmentation. Pure. */
 
-import { byteRange, cellEdges, xValues, type Range } from "../../charts/axis";
+import { byteRange, xValues, type Range } from "../../charts/axis";
 import { barsPainter, betweenPainter } from "../../charts/band-paint";
 import { pointsPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
@@ -10,7 +10,7 @@ import { poolFacts, unchangedPool, usualInstant, type PoolFacts, type PoolSteps 
 import type { WordName } from "../../model/words";
 import type { Choices } from "../../state/address";
 import { INKS, type Fill, type Scheme } from "../../theme/palette";
-import { AXIS_INKS, highest, lastKnown, rangeOf, rangeOfSome } from "../shared/frame";
+import { AXIS_INKS, cellAt, edgesOf, highest, lastKnown, rangeOf, rangeOfSome } from "../shared/frame";
 
 export type PoolSeries = keyof PoolFacts & WordName;
 
@@ -41,9 +41,10 @@ interface Frame {
 
 function frameOf(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): Frame {
   const x = xValues(choices.axis, pool.step, pool.wall_time, pool.wall_time.find((time) => !Number.isNaN(time)) ?? 0);
-  const edges = cellEdges(x);
+  const edges = edgesOf(x, choices.axis, pool.phase, null);
   const range = rangeOfSome(pool.step, x, choices, span) ?? rangeOf(edges);
-  return { common: { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] }, edges, range };
+  const common = { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
+  return { common: pool.phase === "validation" ? { ...common, rowAt: cellAt(edges) } : common, edges, range };
 }
 
 const where = (column: Float64Array, keep: (row: number) => boolean): Float64Array => column.map((value, row) => (keep(row) ? value : NaN));

@@ -1,11 +1,10 @@
 /** The overview's chart: the stack of one run, the peaks of the others. Pure. */
 
-import { byteRange, cellEdges, xValues, type Range } from "../../charts/axis";
+import { byteRange, xValues, type Range } from "../../charts/axis";
 import { diamondsPainter, stackPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
 import { capacityPainter } from "../../charts/rules";
-import { markedSpans, stackLayout } from "../../charts/stack-layout";
+import { stackLayout } from "../../charts/stack-layout";
 import { formatBytes } from "../../lib/bytes";
-import { lowerBound } from "../../lib/search";
 import { groupKey } from "../../model/categories";
 import { effects } from "../../model/changes";
 import type { Overview } from "../../model/overview";
@@ -15,6 +14,7 @@ import { isMuted, type Focus } from "../shared/focus";
 import {
   AXIS_INKS,
   changeRules,
+  edgesOf,
   epochLane,
   headroom,
   highest,
@@ -22,6 +22,8 @@ import {
   placesOf,
   rangeOf,
   startOf,
+  tracedSpans,
+  validationPoints,
   type Picture,
   type Places,
 } from "../shared/frame";
@@ -45,7 +47,7 @@ function otherLines(
 ): { painters: Painter[]; ranges: Range[]; peaks: (range: Range) => number } {
   const lines = others.map(({ overview, colour, dash }) => {
     const x = xValues(choices.axis, overview.step, overview.wall_time, startOf(overview));
-    const edges = cellEdges(x);
+    const edges = edgesOf(x, choices.axis, overview.phase, overview.epochs[0]?.first_step ?? null);
     return { overview, x, edges, painter: stepPainter(edges, overview.peak_bytes, { colour, width: 1.75, dash }) };
   });
   return {
@@ -74,16 +76,13 @@ export function overviewPicture(
   const lines = otherLines(others, choices);
   const range = choices.zoom === null ? union([alone.range, ...lines.ranges]) : alone.range;
   const places: Places = { ...alone, range };
-  const layout = stackLayout(places.x, overview.bytes);
+  const layout = { ...stackLayout(places.x, overview.bytes), edges: places.edges };
   const capacity = lastKnown(overview.capacity_bytes);
-  const validations = overview.validations
-    .filter(({ peak_bytes }) => peak_bytes !== null)
-    .map(({ after_step, peak_bytes }) => ({ x: places.x[lowerBound(overview.step, after_step)] ?? NaN, y: peak_bytes ?? 0 }))
-    .filter(({ x }) => !Number.isNaN(x));
+  const validations = validationPoints(overview, places, choices.axis);
   const peak = Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...validations.map(({ y }) => y));
   const { max, capacityInside } = byteRange(peak, capacity);
   const painters: Painter[] = [
-    stackPainter(layout, stackFills(overview, focus, scheme), markedSpans(places.x, places.edges, overview.traced), ink.background),
+    stackPainter(layout, stackFills(overview, focus, scheme), tracedSpans(places, overview.traced), ink.background),
     ...changeRules(overview, places, choices.axis, ink),
     ...lines.painters,
     ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, { colour: ink.line, width: 1.25, dash: [2, 3] })] : []),
@@ -103,6 +102,7 @@ export function overviewPicture(
       yMax: max,
       headroom: headroom(effects(overview).length > 0, lane),
       inks: AXIS_INKS[scheme],
+      ...(places.rowAt && { rowAt: places.rowAt }),
       painters,
       lanes: [
         ...(lane ? [epochLane(overview, places, choices.axis, ink, notch)] : []),

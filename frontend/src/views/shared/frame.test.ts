@@ -14,6 +14,9 @@ const OVERVIEW = {
   wall_time: column(100, 101, 111),
   peak_bytes: column(5, NaN, 7),
   changes: [],
+  epochs: [],
+  sessions: [],
+  validations: [],
 } as unknown as Overview;
 
 describe("columns", () => {
