@@ -133,7 +133,8 @@ export function unchangedPool(pool: PoolSteps): Float64Array {
       unchanged.fill(bytes, before + 1, row);
     before = row;
   }
-  return unchanged;
+  // No pool is larger than its limit at that step.
+  return unchanged.map((bytes, row) => Math.min(bytes, at(pool.capacity_bytes, row) ?? Infinity));
 }
 
 export const instantText = (instant: Instant): string => (instant === "peak" ? "at the peak" : "at step end");

@@ -2,9 +2,8 @@
 
 import { byteRange } from "../../charts/axis";
 import { stackPainter, stepPainter, type Painter } from "../../charts/paint";
-import { capacityPainter, platePainter } from "../../charts/rules";
+import { platePainter } from "../../charts/rules";
 import { stackLayout } from "../../charts/stack-layout";
-import { formatBytes } from "../../lib/bytes";
 import { lowerBound } from "../../lib/search";
 import { effects } from "../../model/changes";
 import type { SidePart } from "../../model/frozen";
@@ -14,11 +13,11 @@ import { CATEGORY_COLOURS, INKS, fillOf, type Fill, type Ink, type Scheme } from
 import { isMuted, type Focus } from "../shared/focus";
 import {
   AXIS_INKS,
+  capacityPainters,
   changeRules,
   epochLane,
   headroom,
   highest,
-  lastKnown,
   placesOf,
   tracedSpans,
   type Picture,
@@ -66,7 +65,7 @@ export function frozenPicture(
     ...sideFill(part, scheme),
     muted: isMuted(focus, [sideKey(part), part.side], part.category),
   }));
-  const capacity = lastKnown(overview.capacity_bytes);
+  const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
   const { max, capacityInside } = byteRange(highest(overview.peak_bytes, places.x, places.range), capacity);
   const frozen = boundary(parts, ["frozen"], overview.rows);
   const both = boundary(parts, ["frozen", "trainable"], overview.rows);
@@ -79,7 +78,7 @@ export function frozenPicture(
     ...plates(frozen, both, overview, places, ink),
     stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
   ];
-  if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity));
+  painters.push(...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink));
   const lane = overview.epochs.length > 0;
   return {
     places,

@@ -2,9 +2,7 @@
 
 import { byteRange, xValues, type Range } from "../../charts/axis";
 import { diamondsPainter, stackPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
-import { capacityPainter } from "../../charts/rules";
 import { stackLayout } from "../../charts/stack-layout";
-import { formatBytes } from "../../lib/bytes";
 import { groupKey } from "../../model/categories";
 import { effects } from "../../model/changes";
 import type { Overview } from "../../model/overview";
@@ -13,12 +11,12 @@ import { CATEGORY_COLOURS, INKS, fillOf, type Scheme } from "../../theme/palette
 import { isMuted, type Focus } from "../shared/focus";
 import {
   AXIS_INKS,
+  capacityPainters,
   changeRules,
   edgesOf,
   epochLane,
   headroom,
   highest,
-  lastKnown,
   placesOf,
   rangeOf,
   startOf,
@@ -77,7 +75,7 @@ export function overviewPicture(
   const range = choices.zoom === null ? union([alone.range, ...lines.ranges]) : alone.range;
   const places: Places = { ...alone, range };
   const layout = { ...stackLayout(places.x, overview.bytes), edges: places.edges };
-  const capacity = lastKnown(overview.capacity_bytes);
+  const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
   const validations = validationPoints(overview, places, choices.axis);
   const peak = Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...validations.map(({ y }) => y));
   const { max, capacityInside } = byteRange(peak, capacity);
@@ -88,7 +86,7 @@ export function overviewPicture(
     ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, { colour: ink.line, width: 1.25, dash: [2, 3] })] : []),
     stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
   ];
-  if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity));
+  painters.push(...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink));
   const lane = overview.epochs.length > 0;
   const notch = CATEGORY_COLOURS[scheme].inputs;
   return {

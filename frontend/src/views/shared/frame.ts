@@ -3,8 +3,9 @@
 import { cellEdges, endingEdges, xValues, type Range, type XKind } from "../../charts/axis";
 import type { Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { LANE_HEIGHT, lanePainter, ruleAcross, type Span } from "../../charts/rules";
+import { LANE_HEIGHT, capacitiesPainter, lanePainter, ruleAcross, type Span } from "../../charts/rules";
 import { markedSpans, type StackLayout } from "../../charts/stack-layout";
+import { formatBytes } from "../../lib/bytes";
 import { lowerBound } from "../../lib/search";
 import { effectSentence, effectTitle, effects, isFreezing } from "../../model/changes";
 import { at, type Overview } from "../../model/overview";
@@ -145,6 +146,10 @@ export function validationPoints(overview: Overview, places: Places, kind: XKind
 
 /** Room above the plot: a line of marks, then the lane of epochs. */
 export const headroom = (marks: boolean, lane: boolean): number => 8 + (marks ? 26 : 0) + (lane ? LANE_HEIGHT + 4 : 0);
+
+/** The capacity of every row, which no byte is above. */
+export const capacityPainters = (edges: Float64Array, capacity: Float64Array, inside: boolean, ink: Ink): Painter[] =>
+  capacitiesPainter(edges, capacity, (bytes) => `capacity ${formatBytes(bytes)}`, inside, ink.capacity);
 
 /** The highest value of a column between two places. */
 export function highest(column: Float64Array, x: Float64Array, range: Range): number {
