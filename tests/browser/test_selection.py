@@ -1,5 +1,6 @@
-"""One selected step for all views, and the browser's Back button; runs that the filter hides; clicks and keys in charts."""
+"""One selected step for all views, the browser's Back button, runs that the filter hides, clicks and keys in charts."""
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -121,7 +122,7 @@ def test_choosing_a_step_moves_nothing(page: Page, address: str) -> None:
     for width in (900, 1120, 1440, 2560):
         page.set_viewport_size({"width": width, "height": 900})
         frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-        boxes = """body => [...body.querySelectorAll(".toolbar > *, .chart, .panel, .panel tr")].map(e => {
+        boxes = """body => [...body.querySelectorAll(".toolbar > *, .chart, [data-testid='breakdown'] tr")].map(e => {
             const { x, y, width, height } = e.getBoundingClientRect();
             return [e.className || e.tagName, x, y, width, height].join(" ");
         })"""
@@ -179,7 +180,7 @@ def test_back_undoes_every_change_of_the_view(page: Page, address: str, alone: b
         way()
         harness.idle(frame)
         views.append(seen())
-    assert all(one != other for one, other in zip(views, views[1:], strict=False))
+    assert all(one != other for one, other in itertools.pairwise(views))
     for _ in range(2):
         for expected in reversed(views[:-1]):
             page.go_back()
