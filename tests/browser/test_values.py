@@ -57,6 +57,10 @@ def test_headline(page: Page, each_reader: str, inspected: dict[str, Any]) -> No
     headline = frame.get_by_test_id("headline")
     assert headline.get_attribute("data-bytes") == str(device["peak_bytes"])
     assert f"at step {device['peak_step']}" in headline.inner_text()
+    # AND the step with that peak has it in the panel
+    frame.get_by_label("Selected step").fill(str(device["peak_step"]))
+    frame.get_by_label("Selected step").press("Enter")
+    harness.idle(frame)
     assert frame.get_by_test_id("step").get_attribute("data-step") == str(device["peak_step"])
     assert figures(frame, "breakdown")["peak_bytes"] == device["peak_bytes"]
 

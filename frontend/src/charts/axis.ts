@@ -75,6 +75,20 @@ export function cellEdges(x: ArrayLike<number>): Float64Array {
   return edges;
 }
 
+/**
+ * Edges of cells that end at their own row, half a step after it on an axis of steps: for what is measured once, after many steps. `first`
+ * is where the first cell begins, null if unknown: it is then as wide as the second one.
+ */
+export function endingEdges(x: ArrayLike<number>, kind: XKind, first: number | null): Float64Array {
+  const count = x.length;
+  const edges = new Float64Array(count + 1);
+  for (let index = 0; index < count; index += 1) edges[index + 1] = (x[index] as number) + (kind === "step" ? 0.5 : 0);
+  if (count === 0) return edges;
+  const end = edges[1] as number;
+  edges[0] = first !== null && first < end ? first : end - (count > 1 ? (edges[2] as number) - end || 1 : 1);
+  return edges;
+}
+
 const UNITS_OF_TIME = [
   0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200,
   86400, 172800, 432000, 864000,

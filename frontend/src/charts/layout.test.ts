@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { byteRange, byteTicks, cellEdges, wallLabels, xValues } from "./axis";
+import { byteRange, byteTicks, cellEdges, endingEdges, wallLabels, xValues } from "./axis";
 import { placeBlocks, placeMarks } from "./marks-layout";
 import { bandAt, markedSpans, stackLayout } from "./stack-layout";
 
@@ -32,6 +32,15 @@ describe("axes", () => {
     expect([...cellEdges(floats(7))]).toEqual([6.5, 7.5]);
     expect([...cellEdges(floats())]).toEqual([0]);
     expect([...cellEdges(floats(3, 3))]).toEqual([2.5, 3, 3.5]);
+  });
+
+  it("ends the cell of what is measured after many steps at its own row", () => {
+    expect([...endingEdges(floats(39, 79, 119), "step", -0.5)]).toEqual([-0.5, 39.5, 79.5, 119.5]);
+    expect([...endingEdges(floats(39, 79), "step", null)]).toEqual([-0.5, 39.5, 79.5]);
+    expect([...endingEdges(floats(20, 50), "relative", null)]).toEqual([-10, 20, 50]);
+    expect([...endingEdges(floats(39), "step", null)]).toEqual([38.5, 39.5]);
+    expect([...endingEdges(floats(39), "step", -0.5)]).toEqual([-0.5, 39.5]);
+    expect([...endingEdges(floats(), "step", 3)]).toEqual([0]);
   });
 
   it("says the date once", () => {

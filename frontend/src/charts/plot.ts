@@ -3,6 +3,7 @@
 import uPlot from "uplot";
 
 import { byteTicks, shareTicks, tickSteps, wallLabels, xLabel, type Range, type Ticks, type XKind, type YKind } from "./axis";
+import { Clicks } from "./clicks";
 import type { Painter, Scale } from "./paint";
 import { FONT } from "./rules";
 
@@ -39,6 +40,7 @@ export class Plot {
   private readonly lines: Record<"cursor" | "pin", HTMLElement>;
   private places: Record<"cursor" | "pin", number | null> = { cursor: null, pin: null };
   private dragged = false;
+  private readonly clicks = new Clicks();
 
   constructor(
     private readonly host: HTMLElement,
@@ -49,7 +51,10 @@ export class Plot {
     this.lines = { cursor: line("cursor-line"), pin: line("pin-line") };
     this.chart = new uPlot(this.options(Math.max(width, 50), Math.max(height, 50)), this.data(), host);
     this.chart.over.append(this.lines.pin, this.lines.cursor);
-    this.chart.over.addEventListener("click", this.clicked);
+    const { over } = this.chart;
+    over.addEventListener("click", this.clicked);
+    over.addEventListener("mousemove", (event) => this.clicks.moved(event));
+    over.addEventListener("mouseleave", () => this.clicks.settle());
     this.apply();
   }
 
@@ -79,6 +84,7 @@ export class Plot {
   }
 
   destroy(): void {
+    this.clicks.cancel();
     this.chart.destroy();
   }
 
@@ -96,9 +102,9 @@ export class Plot {
     this.chart.redraw(false, true);
   }
 
-  private readonly clicked = (): void => {
+  private readonly clicked = (event: MouseEvent): void => {
     const row = this.row();
-    if (!this.dragged && row !== null) this.events.pin(row);
+    if (!this.dragged && row !== null) this.clicks.click(event, () => this.events.pin(row));
     this.dragged = false;
   };
 
@@ -168,6 +174,7 @@ export class Plot {
         drag: { x: true, y: false, setScale: false, dist: 4 },
         bind: {
           dblclick: () => () => {
+            this.clicks.cancel();
             this.events.reset();
             return null;
           },

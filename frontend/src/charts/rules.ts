@@ -1,12 +1,42 @@
 /** Straight lines with words: capacity, marks, and the lane of epochs above the plot. */
 
 import { placeBlocks } from "./marks-layout";
-import type { Painter } from "./paint";
+import { stepPainter, type Painter } from "./paint";
 
 export const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
 
+const CAPACITY_DASH = [6, 4];
+
+/**
+ * The limit of every row as a dashed step, its last value labelled: a restarted training may have another one. `label` gives the text
+ * for a value.
+ */
+export function capacitiesPainter(
+  edges: Float64Array,
+  values: Float64Array,
+  label: (value: number) => string,
+  inside: boolean,
+  colour: string,
+): Painter[] {
+  const known = values.filter((value) => !Number.isNaN(value));
+  const last = known.at(-1);
+  if (last === undefined) return [];
+  if (!inside || known.every((value) => value === last)) return [capacityPainter(last, label(last), inside, colour)];
+  return [
+    stepPainter(edges, values, { colour, width: 1.25, dash: CAPACITY_DASH }),
+    capacityPainter(last, label(last), true, colour, "right", false),
+  ];
+}
+
 /** A dashed line across the plot with its label at one end; an arrow at the top if it is above the range. */
-export function capacityPainter(value: number, label: string, inside: boolean, colour: string, end: "left" | "right" = "right"): Painter {
+export function capacityPainter(
+  value: number,
+  label: string,
+  inside: boolean,
+  colour: string,
+  end: "left" | "right" = "right",
+  across = true,
+): Painter {
   return (context, scale) => {
     context.save();
     context.font = `${11 * scale.ratio}px ${FONT}`;
@@ -15,13 +45,15 @@ export function capacityPainter(value: number, label: string, inside: boolean, c
     const place = end === "left" ? scale.left + 6 * scale.ratio : scale.left + scale.width - 6 * scale.ratio;
     if (inside) {
       const y = Math.round(scale.y(value)) + 0.5;
-      context.strokeStyle = colour;
-      context.lineWidth = 1.25 * scale.ratio;
-      context.setLineDash([6 * scale.ratio, 4 * scale.ratio]);
-      context.beginPath();
-      context.moveTo(scale.left, y);
-      context.lineTo(scale.left + scale.width, y);
-      context.stroke();
+      if (across) {
+        context.strokeStyle = colour;
+        context.lineWidth = 1.25 * scale.ratio;
+        context.setLineDash(CAPACITY_DASH.map((length) => length * scale.ratio));
+        context.beginPath();
+        context.moveTo(scale.left, y);
+        context.lineTo(scale.left + scale.width, y);
+        context.stroke();
+      }
       context.textBaseline = "top";
       context.fillText(label, place, y + 4 * scale.ratio);
     } else {

@@ -6,6 +6,7 @@ import {
   at,
   breakdown,
   headline,
+  peakFacts,
   peakRow,
   provenance,
   provenanceSentence,
@@ -68,6 +69,15 @@ const OVERVIEW: Overview = {
 describe("rows of an overview", () => {
   it("have a value or null", () => {
     expect([at(column(0, NaN), 0), at(column(0, NaN), 1), at(column(0), 5), at(column(0), -1)]).toEqual([0, null, null, null]);
+  });
+
+  it("have a highest peak with its step and the last known capacity", () => {
+    expect(peakFacts({ ...OVERVIEW, capacity_bytes: column(NaN, 90 * MIB, 100 * MIB, NaN) })).toEqual({
+      peak_bytes: 80 * MIB,
+      peak_step: 30,
+      capacity_bytes: 100 * MIB,
+    });
+    expect(peakFacts({ ...OVERVIEW, peak_bytes: unknown })).toEqual({ peak_bytes: null, peak_step: null, capacity_bytes: null });
   });
 
   it("include the earliest highest peak and the row of a step", () => {

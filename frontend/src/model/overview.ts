@@ -86,6 +86,24 @@ export function peakRow(overview: Overview): number {
   return best;
 }
 
+interface PeakFacts {
+  peak_bytes: number | null;
+  peak_step: number | null;
+  /** The last known capacity. */
+  capacity_bytes: number | null;
+}
+
+/** The highest measured peak of an overview, and the capacity it is compared with. */
+export function peakFacts(overview: Overview): PeakFacts {
+  const row = peakRow(overview);
+  const known = [...overview.capacity_bytes.keys()].reverse().find((one) => at(overview.capacity_bytes, one) !== null);
+  return {
+    peak_bytes: at(overview.peak_bytes, row),
+    peak_step: at(overview.step, row),
+    capacity_bytes: known === undefined ? null : at(overview.capacity_bytes, known),
+  };
+}
+
 /** The row whose step is nearest to `step`; -1 without rows. */
 export const rowOfStep = (overview: Overview, step: number): number => nearestIndex(overview.step, step);
 

@@ -8,6 +8,7 @@ import {
   poolGrows,
   poolProvenance,
   poolSentence,
+  poolRowOf,
   unchangedPool,
   type PoolSteps,
 } from "./pool";
@@ -96,6 +97,16 @@ describe("the pool over steps", () => {
     expect([...unchangedPool(POOL)]).toEqual([NaN, 400 * KIB, NaN, NaN, NaN]);
     expect([...unchangedPool({ ...POOL, session: column(0, 0, 0, 0, 0) })]).toEqual([NaN, 400 * KIB, NaN, 400 * KIB, NaN]);
     expect([...unchangedPool({ ...POOL, pool_bytes: column(400, NaN, 401, NaN, 401) })].every(Number.isNaN)).toBe(true);
+    // Never above the capacity of its step.
+    expect(unchangedPool({ ...POOL, capacity_bytes: column(1024 * KIB, 300 * KIB, 1024 * KIB, NaN, NaN) })[1]).toBe(300 * KIB);
+  });
+
+  it("is that of the selected step, also outside of a zoom", () => {
+    const zoom = { ...POOL, rows: 2, step: column(6, 7) };
+    expect(poolRowOf([zoom, POOL], 7)).toEqual({ pool: zoom, row: 1 });
+    expect(poolRowOf([zoom, POOL], 9)).toEqual({ pool: POOL, row: 4 });
+    expect(poolRowOf([POOL], 99)).toEqual({ pool: POOL, row: 4 });
+    expect(poolRowOf([{ ...POOL, rows: 0, step: column() }], 7)).toBeNull();
   });
 
   it("grows if it changed or is still below its limit", () => {

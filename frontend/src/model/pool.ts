@@ -2,6 +2,7 @@
 
 import { formatBytes, formatExact } from "../lib/bytes";
 import { formatShare } from "../lib/format";
+import { nearestIndex } from "../lib/search";
 import { at } from "./overview";
 import type { Phase } from "./run";
 
@@ -114,6 +115,13 @@ export function poolFacts(pool: PoolSteps, row: number): PoolFacts {
   };
 }
 
+/** The row of a step, or of the nearest one, in the first of the pools that spans it, else in the last; null without rows. */
+export function poolRowOf(pools: readonly PoolSteps[], step: number): { pool: PoolSteps; row: number } | null {
+  const spans = ({ step: steps, rows }: PoolSteps): boolean => rows > 0 && step >= (steps[0] ?? NaN) && step <= (steps[rows - 1] ?? NaN);
+  const pool = pools.find(spans) ?? pools.at(-1);
+  return pool && pool.rows > 0 ? { pool, row: nearestIndex(pool.step, step) } : null;
+}
+
 /** The pool at rows where it is unknown but equal in the known rows on both sides, within a session; NaN elsewhere. */
 export function unchangedPool(pool: PoolSteps): Float64Array {
   const unchanged = new Float64Array(pool.rows).fill(NaN);
@@ -125,7 +133,8 @@ export function unchangedPool(pool: PoolSteps): Float64Array {
       unchanged.fill(bytes, before + 1, row);
     before = row;
   }
-  return unchanged;
+  // No pool is larger than its limit at that step.
+  return unchanged.map((bytes, row) => Math.min(bytes, at(pool.capacity_bytes, row) ?? Infinity));
 }
 
 export const instantText = (instant: Instant): string => (instant === "peak" ? "at the peak" : "at step end");

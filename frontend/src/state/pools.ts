@@ -26,15 +26,19 @@ export function createPools(source: Source, fetched: Fetched, shown: Shown, choi
     for (const one of wanted) fetched.pools.want(JSON.stringify(one), run.version, (abort) => source.pool(one, abort));
     fetched.pools.keep(new Set(wanted.map((one) => JSON.stringify(one))));
   });
+  const wholePool = computed((): Loaded<PoolSteps> => {
+    const all = query(null);
+    return all ? fetched.pools.read(JSON.stringify(all)) : NOTHING;
+  });
   const pool = computed((): Loaded<PoolSteps> => {
     const all = query(null);
     if (!all) return NOTHING;
-    const state = fetched.pools.read(JSON.stringify(all));
+    const state = wholePool.value;
     const { zoom } = choices.value;
     if (zoom === null) return state;
     const near = fetched.pools.read(JSON.stringify({ ...all, span: zoom }));
     if (near.value && near.value.rows > 0) return near;
     return { ...state, error: near.error ?? state.error };
   });
-  return { pool };
+  return { pool, wholePool };
 }

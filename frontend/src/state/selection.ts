@@ -24,7 +24,10 @@ export function matcher(filter: string): Matcher {
 
 const newestFirst = (a: RunInfo, b: RunInfo): number => (b.started ?? 0) - (a.started ?? 0);
 
-export function selectedRuns(runs: readonly RunInfo[], choices: Choices): RunInfo[] {
+/** The checked runs that the filter does not hide; by default the newest of them. */
+export function selectedRuns(all: readonly RunInfo[], choices: Choices): RunInfo[] {
+  const filter = matcher(choices.filter);
+  const runs = all.filter(({ run }) => filter.test(run));
   if (choices.runs !== null) {
     const chosen = new Set(choices.runs);
     return runs.filter((run) => chosen.has(run.run) || run.run === choices.primary);

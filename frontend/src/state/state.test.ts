@@ -107,6 +107,14 @@ describe("selection", () => {
     expect(selectedRuns(many, { ...DEFAULTS, runs: [] })).toEqual([]);
   });
 
+  it("leaves out runs that the filter hides", () => {
+    const names = (changed: Partial<Choices>) => selectedRuns(many, { ...DEFAULTS, ...changed }).map(({ run: name }) => name);
+    expect(names({ filter: "run1[0-3]" })).toEqual(["run10", "run11", "run12", "run13"]);
+    expect(names({ filter: "run1$", runs: ["run1", "run2"] })).toEqual(["run1"]);
+    expect(names({ filter: "run1$", primary: "run2" })).toEqual(["run1"]);
+    expect(names({ filter: "(", runs: ["run1", "run2"] })).toEqual(["run1", "run2"]);
+  });
+
   it("stacks the chosen run, else the one it stacked before, else the newest with a device", () => {
     const runs = [run("old", 1), run("new", 2), run("only activations", 3, [])];
     expect(primaryRun(runs, DEFAULTS, null)?.run).toBe("new");
@@ -141,5 +149,7 @@ describe("selection", () => {
     expect(matcher("^A").test("cba")).toBe(false);
     expect(matcher("(").fault).toContain("regular expression");
     expect(matcher("(").test("anything")).toBe(true);
+    // The same sentence stands at the search for layers.
+    expect(matcher("(").fault).not.toContain("run");
   });
 });

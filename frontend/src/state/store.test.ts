@@ -138,6 +138,49 @@ describe("the store", () => {
     expect(store.choices.value).toEqual(DEFAULTS);
   });
 
+  it("can go forward to the default view as well", () => {
+    const { source } = sourceOf([run("a", 1)]);
+    const store = createStore(source);
+    store.choose({ view: "layers" });
+    store.choose({ view: "overview" });
+    // An empty address would be taken for that of another tab of TensorBoard.
+    expect(window.location.hash).toBe("#view=overview");
+    window.history.replaceState(null, "", "#view=layers");
+    store.follow();
+    expect(store.choices.value.view).toBe("layers");
+    window.history.replaceState(null, "", "#view=overview");
+    store.follow();
+    expect(store.choices.value.view).toBe("overview");
+    expect(window.location.hash).toBe("#view=overview");
+  });
+
+  it("names the step in the address of a step's timeline, chosen or not", async () => {
+    const { source } = sourceOf([run("a", 1)]);
+    const column = (...values: number[]): Float64Array => Float64Array.from(values);
+    const answer = {
+      rows: 2,
+      step: column(3, 9),
+      peak_bytes: column(5, 4),
+      traced: column(0, 1),
+      snapshot: column(0, 0),
+      snapshots: [{ step: 9, phase: "train", mode: "graph" }],
+      sessions: [],
+    } as unknown as Overview;
+    const store = createStore({ ...source, overview: () => Promise.resolve(answer), snapshots: () => Promise.resolve([]) });
+    await store.reload();
+    await settled();
+    expect(store.shownStep.value).toMatchObject({ step: 9, defaultStep: 9, isPeak: false });
+    store.choose({ view: "step" });
+    expect(window.location.hash).toBe("#view=step&step=9");
+    // The default stays the default on the other views.
+    store.choose({ view: "layers" });
+    expect(window.location.hash).toBe("#view=layers");
+    store.choose({ step: 3 });
+    expect(store.shownStep.value).toMatchObject({ step: 3, snapshot: { step: 9 }, isPeak: true });
+    store.choose({ view: "step" });
+    expect(window.location.hash).toBe("#view=step&step=3");
+  });
+
   it("writes choices to the address and follows it", async () => {
     const { source } = sourceOf([run("a", 1)]);
     const store = createStore(source);
@@ -164,6 +207,20 @@ describe("the list of runs", () => {
     store.choose({ primary: "c" });
     toggleRun(store, "c");
     expect([store.choices.value.runs, store.choices.value.primary]).toEqual([["a", "b"], null]);
+  });
+
+  it("keeps runs checked that the filter hides", async () => {
+    const { source } = sourceOf([run("a", 1), run("b", 2), run("c", 3)]);
+    const store = createStore(source);
+    await store.reload();
+    store.choose({ runs: ["a", "b"], filter: "b|c" });
+    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["b"]);
+    toggleRun(store, "c");
+    expect(new Set(store.choices.value.runs)).toEqual(new Set(["a", "b", "c"]));
+    toggleRun(store, "b");
+    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["c"]);
+    store.choose({ filter: "" });
+    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["a", "c"]);
   });
 
   it("selects a run without the step, zoom and attempt of the last one", async () => {

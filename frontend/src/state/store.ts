@@ -8,13 +8,15 @@ import type { LayersAnswer } from "../model/layers";
 import type { Overview, SessionStart, SnapshotRef } from "../model/overview";
 import { preferredDevice, type RunInfo, type RunsAnswer } from "../model/run";
 import type { Snapshot } from "../model/snapshot";
-import { changedTo, decode, encode, type Choices, type ViewName } from "./address";
+import { changedTo, decode, type Choices, type ViewName } from "./address";
+import { keepAddress } from "./address-bar";
 import { createFetched, createRecords, type Fetched, type Records } from "./fetched";
-import { readAddress, writeAddress, writeNextAddress } from "./host";
+import { readAddress } from "./host";
 import { createPools } from "./pools";
 import { createActivations, createTotals } from "./recorded";
 import { NOTHING, type Loaded } from "./resource";
 import { createShown, type ChoicesSignal, type Shown } from "./shown";
+import { createStep } from "./step";
 
 const POINTS = 1500;
 const POINTS_OF_OTHERS = 500;
@@ -26,31 +28,10 @@ const overviewKey = ({ run, device, phase, points, span, session }: OverviewQuer
 
 function createChoices() {
   const choices = signal<Choices>(decode(readAddress()));
-  let written = encode(choices.peek());
-  // Back undoes a change of the view or of a question's conditions.
-  let before = choices.peek();
-  effect(() => {
-    const text = encode(choices.value);
-    if (text === written) return;
-    const { view, conditions } = choices.value;
-    if (view !== before.view || conditions !== before.conditions) writeNextAddress(written || `view=${before.view}`, text);
-    else writeAddress(text);
-    written = text;
-    before = choices.value;
-  });
   return {
     choices,
     choose: (changed: Partial<Choices>): void => {
       choices.value = changedTo(choices.peek(), changed);
-    },
-    /** Applies an address that changed from outside. */
-    follow: (): void => {
-      const text = readAddress();
-      // An address without our part means that TensorBoard went to another tab: keep the choices.
-      if (text === written || text === "") return;
-      before = decode(text);
-      written = encode(before);
-      choices.value = before;
     },
   };
 }
@@ -118,7 +99,7 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
   });
   effect(() => {
     const { view, zoom } = choices.value;
-    if (view === "step" || view === "activations" || view === "oom" || view === "what-if") return;
+    if (view === "activations" || view === "oom" || view === "what-if") return;
     const wanted = new Set<string>();
     const want = (wantedQuery: OverviewQuery | null, run: RunInfo, now: boolean): void => {
       if (!wantedQuery) return;
@@ -178,11 +159,17 @@ export function createStore(source: Source) {
   const fetched = createFetched();
   const records = createRecords(source, fetched);
   const shown = createShown(runs, chosen.choices);
+  const overviews = createOverviews(source, fetched, shown, chosen.choices);
+  const steps = createStep(overviews, records, shown, chosen.choices);
+  // A link to a step's timeline names the step: the default changes as the training goes on.
+  const impliedStep = computed(() => (chosen.choices.value.view === "step" ? (steps.shownStep.value?.step ?? null) : null));
   const resources = Object.values(fetched);
   return {
     ...chosen,
+    ...keepAddress(chosen.choices, impliedStep),
     ...shown,
-    ...createOverviews(source, fetched, shown, chosen.choices),
+    ...overviews,
+    ...steps,
     ...records,
     ...createDetails(source, fetched, records, shown, chosen.choices),
     ...createActivations(source, fetched, shown, chosen.choices),
@@ -207,9 +194,11 @@ export function createStore(source: Source) {
 
 /** Checks or unchecks a run; the first click turns the page's own choice into the user's. */
 export function toggleRun(store: Store, run: string): void {
-  const now = store.selected.peek().map((info) => info.run);
+  const { runs: chosen, primary } = store.choices.peek();
+  const shown = store.selected.peek().map((info) => info.run);
+  // Runs that the filter hides stay checked.
+  const now = [...shown, ...(chosen ?? []).filter((name) => !shown.includes(name))];
   const runs = now.includes(run) ? now.filter((name) => name !== run) : [...now, run];
-  const { primary } = store.choices.peek();
   store.choose({ runs, primary: primary === run && !runs.includes(run) ? null : primary });
 }
 

@@ -57,7 +57,7 @@ function Compared({ run }: { run: RunInfo }) {
   const store = useStore();
   const other = store.other.value;
   return (
-    <Await loaded={store.overview.value}>
+    <Await loaded={store.shownOverview.value}>
       {(a) => (
         <Await loaded={store.otherOverview.value}>
           {(b) =>
@@ -80,45 +80,16 @@ function OfDevice({ view, run, device }: { view: "step" | "what-if"; run: RunInf
   return <WhatIfView key={`${run.run}/${device}`} run={run} device={device} />;
 }
 
-function View() {
+/** A view of the overview: of a device's steps of one phase. */
+function OverSteps() {
   const store = useStore();
-  const run = store.primary.value;
   const { view } = store.choices.value;
-  if (!run)
-    return (
-      <Nothing title="No run is shown">
-        <p>Check a run in the list to plot it.</p>
-      </Nothing>
-    );
-  if (view === "activations") return <RecordedActivations />;
-  if (view === "oom") return <OomView key={run.run} run={run} />;
-  if (run.devices.length === 0) {
-    if (view === "overview" && run.ooms > 0) return <OomView key={run.run} run={run} />;
-    if (view === "overview" && run.activation_layers > 0) return <RecordedActivations />;
-    return (
-      <Nothing title={`${run.run} has no allocator data`}>
-        <p>
-          This view needs data from <code>tb_memplugin.MemoryCallback</code> or <code>tb_memplugin.MemoryRecorder</code>.
-        </p>
-      </Nothing>
-    );
-  }
-  const device = store.device.value;
-  if (device !== null && (view === "step" || view === "what-if")) return <OfDevice view={view} run={run} device={device} />;
-  if (view === "fragmentation") {
-    return (
-      <Await loaded={store.pool.value}>
-        {(pool) => <Await loaded={store.snapshotList.value}>{(list) => <FragmentationView pool={pool} list={list} />}</Await>}
-      </Await>
-    );
-  }
-  if (view === "compare") return <Compared run={run} />;
   return (
-    <Await loaded={store.overview.value}>
+    <Await loaded={store.shownOverview.value}>
       {(overview) => {
         if (overview.rows === 0)
           return (
-            <Nothing title={`No ${overview.phase} step of ${run.run} was recorded on ${overview.device}`}>
+            <Nothing title={`No ${overview.phase} step of ${overview.run} was recorded on ${overview.device}`}>
               <p>Choose another phase or device above.</p>
             </Nothing>
           );
@@ -139,6 +110,46 @@ function View() {
       }}
     </Await>
   );
+}
+
+function View() {
+  const store = useStore();
+  const run = store.primary.value;
+  const { view } = store.choices.value;
+  if (!run)
+    return (
+      <Nothing title="No run is shown">
+        <p>{store.choices.value.filter === "" ? "Check a run in the list to plot it." : "Check a run in the list, or clear the filter."}</p>
+      </Nothing>
+    );
+  if (view === "activations") return <RecordedActivations />;
+  if (view === "oom") return <OomView key={run.run} run={run} />;
+  if (run.devices.length === 0) {
+    if (view === "overview" && run.ooms > 0) return <OomView key={run.run} run={run} />;
+    if (view === "overview" && run.activation_layers > 0) return <RecordedActivations />;
+    return (
+      <Nothing title={`${run.run} has no allocator data`}>
+        <p>
+          This view needs data from <code>tb_memplugin.MemoryCallback</code> or <code>tb_memplugin.MemoryRecorder</code>.
+        </p>
+      </Nothing>
+    );
+  }
+  const device = store.device.value;
+  if (device !== null && (view === "step" || view === "what-if")) return <OfDevice view={view} run={run} device={device} />;
+  if (view === "fragmentation") {
+    return (
+      <Await loaded={store.pool.value}>
+        {(pool) => (
+          <Await loaded={store.snapshotList.value}>
+            {(list) => <Await loaded={store.whole.value}>{() => <FragmentationView pool={pool} list={list} />}</Await>}
+          </Await>
+        )}
+      </Await>
+    );
+  }
+  if (view === "compare") return <Compared run={run} />;
+  return <OverSteps />;
 }
 
 function Frame() {

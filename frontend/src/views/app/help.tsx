@@ -3,14 +3,15 @@
 import { useEffect, useRef } from "preact/hooks";
 
 import type { Store } from "../../state/store";
+import { useStore } from "../shared/context";
 import { goToSearch } from "../shared/search";
 import { tabsOf } from "./toolbar";
 
-const KEYS: readonly (readonly [string, string])[] = [
+const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
   ["?", "show this list"],
   ["/", "search the view's list, otherwise the runs"],
-  ["1 … 9", "open a tab, in tab order"],
-  ["Esc", "clear, in this order: selected layer, selected category, chosen moment, pinned step, zoom"],
+  [`1 … ${tabs}`, "open a tab, in tab order"],
+  ["Esc", "clear, in this order: selected layer, selected category, chosen moment, chosen step, zoom"],
   ["Tab", "next element"],
   ["← →", "previous or next step in a chart, moment in a step timeline, chunk in a memory map; ten at once with Shift"],
   ["Home, End", "first or last of them"],
@@ -58,6 +59,7 @@ export function useKeys(store: Store, help: () => void): void {
 /** The dialog with the shortcuts, and the button that opens it; sets `open.current` to a function that opens it. */
 export function Help({ open }: { open: { current: () => void } }) {
   const dialog = useRef<HTMLDialogElement>(null);
+  const keys = keysOf(tabsOf(useStore()).length);
   open.current = () => dialog.current?.showModal();
   return (
     <>
@@ -79,7 +81,7 @@ export function Help({ open }: { open: { current: () => void } }) {
         <form method="dialog">
           <h2>Keyboard shortcuts</h2>
           <dl>
-            {KEYS.map(([key, what]) => (
+            {keys.map(([key, what]) => (
               <div key={key}>
                 <dt>
                   <kbd>{key}</kbd>

@@ -1,11 +1,12 @@
 /** Tabs, device, phase, attempt, x-axis, and the headline with peak and headroom. */
 
-import { headline } from "../../model/overview";
+import { headline, peakFacts } from "../../model/overview";
 import { WORDS } from "../../model/words";
 import { AXES, VIEWS, type ViewName } from "../../state/address";
 import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
 import { Segments } from "../shared/segments";
+import { StepSelector } from "./step-selector";
 import { tipOf } from "../shared/tips";
 
 type Tabbed = Exclude<ViewName, "layer">;
@@ -55,14 +56,18 @@ function Headline() {
   const store = useStore();
   const run = store.primary.value;
   const device = run?.devices.find(({ device: name }) => name === store.device.value);
-  const sentence = device ? headline(device.peak_bytes, device.peak_step, device.capacity_bytes) : null;
+  const ofPhase = OF_A_PHASE.includes(store.choices.value.view) && (run?.phases.length ?? 0) > 1;
+  const whole = store.whole.value.value;
+  const facts = ofPhase ? whole && peakFacts(whole) : device;
+  const sentence = facts ? headline(facts.peak_bytes, facts.peak_step, facts.capacity_bytes) : null;
+  const highest = ofPhase ? `the highest of all ${store.phase.value} steps` : "the highest of the run";
   return (
     <p
       class="headline"
       data-testid="headline"
-      data-bytes={device?.peak_bytes ?? ""}
-      data-tip={device && tipOf(device.peak_bytes, `${WORDS.peak_bytes.meaning}, the highest of the run`, WORDS.peak_bytes.source)}
-      tabIndex={device ? 0 : undefined}
+      data-bytes={facts?.peak_bytes ?? ""}
+      data-tip={facts && tipOf(facts.peak_bytes, `${WORDS.peak_bytes.meaning}, ${highest}`, WORDS.peak_bytes.source)}
+      tabIndex={facts ? 0 : undefined}
     >
       {sentence ?? ""}
     </p>
@@ -116,6 +121,7 @@ export function Toolbar() {
         <Segments label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
       )}
       <Attempts />
+      <StepSelector />
       {OVER_STEPS.includes(view) && (
         <Segments label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />
       )}

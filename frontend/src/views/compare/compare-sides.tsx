@@ -12,7 +12,7 @@ export interface ComparedSide {
   /** The row that is compared. */
   row: number;
   colour: string;
-  /** The chosen step; null for the step of the highest peak. */
+  /** The chosen step; null for the default. */
   step: number | null;
 }
 
@@ -21,10 +21,9 @@ export type Pair = readonly [ComparedSide, ComparedSide];
 const stepOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.step, row);
 export const peakOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.peak_bytes, row);
 
-/** The choices that set a side's run or step. */
+/** The choices that set a side's run. The toolbar selects the step of A. */
 const chooseRun = (letter: "A" | "B", run: string): Partial<Choices> =>
   letter === "A" ? { primary: run, step: null, session: null } : { other: run, otherStep: null };
-const chooseStep = (letter: "A" | "B", step: number | null): Partial<Choices> => (letter === "A" ? { step } : { otherStep: step });
 
 function sourceText({ overview, row }: ComparedSide): string {
   const source = provenance(overview, row);
@@ -50,20 +49,22 @@ function Side({ side }: { side: ComparedSide }) {
             </option>
           ))}
       </select>
-      <label>
-        step{" "}
-        <input
-          type="number"
-          min="0"
-          placeholder="peak"
-          aria-label={`Step of ${letter}; empty for the highest peak`}
-          value={step ?? ""}
-          onChange={({ currentTarget: { value } }) => store.choose(chooseStep(letter, value === "" ? null : Number(value)))}
-        />
-      </label>
+      {letter === "B" && (
+        <label>
+          step{" "}
+          <input
+            type="number"
+            min="0"
+            placeholder="peak"
+            aria-label="Step of B; empty for the traced step with the highest peak"
+            value={step ?? ""}
+            onChange={({ currentTarget: { value } }) => store.choose({ otherStep: value === "" ? null : Number(value) })}
+          />
+        </label>
+      )}
       <span class="small" data-testid={`side-${letter}`} data-step={shown ?? ""}>
-        {overview.device}, {step === null ? "highest peak, " : ""}step {shown ?? "?"}
-        {sourceText(side)}
+        {overview.device}, step {shown ?? "?"}
+        {letter === "B" && sourceText(side)}
       </span>
     </div>
   );

@@ -8,8 +8,9 @@ import type { Table } from "../../lib/table";
 import { groupLabel } from "../../model/categories";
 import { groupDeltas, layerDeltas, type GroupDelta, type LayerDelta } from "../../model/compare";
 import { layerFigures, type LayerFigures } from "../../model/layer-figures";
-import { at, breakdown, peakRow, provenance, rowSentence, type Overview } from "../../model/overview";
+import { at, breakdown, provenance, rowSentence, type Overview } from "../../model/overview";
 import type { RunInfo } from "../../model/run";
+import { defaultRow } from "../../model/step-selection";
 import { runColour } from "../../theme/palette";
 import { Waterfall, WaterfallDrawing } from "./waterfall";
 import { Chart } from "../shared/chart";
@@ -94,10 +95,12 @@ function usePair({ a, b, run, other }: CompareProps): Pair {
   const store = useStore();
   const scheme = schemeOf(store);
   const { step, otherStep } = store.choices.value;
+  const { overview, row } = store.shownStep.value ?? { overview: a, row: defaultRow(a) };
+  const ofA = { overview, row };
   const colour = (name: string): string => runColour(store.colours.value.get(name) ?? 0, scheme);
   return [
-    { letter: "A", run, overview: a, row: rowFor(a, step, peakRow(a)), colour: colour(run.run), step },
-    { letter: "B", run: other, overview: b, row: rowFor(b, otherStep, peakRow(b)), colour: colour(other.run), step: otherStep },
+    { letter: "A", run, ...ofA, colour: colour(run.run), step },
+    { letter: "B", run: other, overview: b, row: rowFor(b, otherStep, defaultRow(b)), colour: colour(other.run), step: otherStep },
   ];
 }
 

@@ -4,13 +4,13 @@ import { useLayoutEffect, useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../../charts/plot";
 import { unbroken } from "../../lib/format";
-import { nearestIndex } from "../../lib/search";
 import type { Table } from "../../lib/table";
 import { modeLabel } from "../../model/overview";
 import {
   instantText,
   poolFacts,
   poolFinding,
+  poolRowOf,
   poolSentence,
   usualInstant,
   type PoolFacts,
@@ -127,12 +127,6 @@ function RatiosLegend() {
   );
 }
 
-/** The row to show without a cursor or a pin: the last one with a known pool, else the last. */
-function lastKnownRow(pool: PoolSteps): number {
-  const row = pool.pool_source.findLastIndex((source) => pool.sources[source] !== "unknown");
-  return row < 0 ? pool.rows - 1 : row;
-}
-
 /** The charts of the pool; `shared` is their cursor, pin and zoom. */
 function Charts({ pool, specs, shared }: { pool: PoolSteps; specs: Specs; shared: Omit<ChartProps, "label" | "spec"> }) {
   const known = pool.pool_source.some((source) => pool.sources[source] !== "unknown");
@@ -167,12 +161,14 @@ function useSpecs(pool: PoolSteps, run: RunInfo | null): Specs {
   }, [pool, choices.axis, choices.zoom, scheme, first, last]);
 }
 
+/** `list` are the traced steps of the device, of all phases. */
 export function FragmentationView({ pool, list }: { pool: PoolSteps; list: readonly SnapshotSummary[] }) {
-  const run = useStore().primary.value;
+  const store = useStore();
+  const run = store.primary.value;
   const specs = useSpecs(pool, run);
   const ofPhase = useMemo(() => list.filter(({ phase }) => phase === pool.phase).sort((a, b) => a.step - b.step), [list, pool.phase]);
   const shared = { ...useStepsChart(pool.step, specs.sizes.x), describe: (row: number) => poolSentence(poolFacts(pool, row)) };
-  const scheme = schemeOf(useStore());
+  const scheme = schemeOf(store);
   useExport({
     table: () => poolFile(pool),
     legend: () => [...PARTS, ...RATIOS].map((name) => ({ label: WORDS[name].label, fill: seriesFill(name, scheme) })),
@@ -186,23 +182,18 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
       </Nothing>
     );
   }
-  const fixed = shared.pin ?? lastKnownRow(pool);
-  const row = shared.cursor ?? fixed;
-  const nearest =
-    ofPhase[
-      nearestIndex(
-        Float64Array.from(ofPhase, ({ step }) => step),
-        pool.step[fixed] ?? 0,
-      )
-    ];
-  const snapshot = ofPhase.find(({ step }) => step === pool.step[row]);
-  // Of the pinned step, not of each that the pointer passes: below it are more charts.
-  const finding = poolFinding(poolFacts(pool, fixed));
+  const selection = store.shownStep.value;
+  const fixed = poolRowOf([pool, store.wholePool.value.value ?? pool], selection?.step ?? 0) ?? { pool, row: 0 };
+  const shown = shared.cursor === null ? fixed : { pool, row: shared.cursor };
+  const traced = ofPhase.find(({ step }) => step === selection?.snapshot?.step);
+  const snapshot = ofPhase.find(({ step }) => step === shown.pool.step[shown.row]);
+  // Of the selected step, not of each that the pointer passes: below it are more charts.
+  const finding = poolFinding(poolFacts(fixed.pool, fixed.row));
   return (
     <>
       <div class="body">
         <div class="picture">
-          {nearest && <DeviceMemoryBar device={nearest.device} step={nearest.step} />}
+          {traced && <DeviceMemoryBar device={traced.device} step={traced.step} />}
           <Missing run={run} list={ofPhase} />
           <Charts pool={pool} specs={specs} shared={shared} />
           {pool.growths.length > 0 && (
@@ -220,9 +211,9 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
             </ul>
           )}
         </div>
-        <PoolPanel pool={pool} row={row} mode={snapshot ? modeLabel(snapshot.mode) : null} />
+        <PoolPanel {...shown} mode={snapshot ? modeLabel(snapshot.mode) : null} />
       </div>
-      {nearest && <SnapshotMap run={run} snapshot={nearest} />}
+      {traced && <SnapshotMap run={run} snapshot={traced} />}
     </>
   );
 }

@@ -65,23 +65,13 @@ function Sizes({ facts, unit }: { facts: PoolFacts; unit: Unit }) {
 const most = (column: Float64Array): number => column.reduce((found, value) => (value > found ? value : found), 0);
 
 export function PoolPanel({ pool, row, mode }: { pool: PoolSteps; row: number; mode: string | null }) {
-  const store = useStore();
   const facts = poolFacts(pool, row);
   const unit: Unit = unitOf(Math.max(most(pool.pool_bytes), most(pool.peak_bytes)));
-  const why =
-    store.cursor.value !== null
-      ? ""
-      : store.choices.value.step !== null
-        ? "pinned"
-        : facts.source === "unknown"
-          ? "last"
-          : `last ${facts.source}`;
   return (
     <aside class="panel" aria-label="Figures of one step">
       <header class="panel-head">
         <h2 data-testid="step" data-step={facts.step ?? ""}>
           Step {facts.step ?? "?"}
-          <span class="why">{why}</span>
           <UnitButton unit={unit} />
         </h2>
         <p class="small one-line">

@@ -1,16 +1,14 @@
 /** The pool over the steps: allocated bytes, the free chunks where they are known, and the fragmentation. Pure. */
 
-import { byteRange, cellEdges, xValues, type Range } from "../../charts/axis";
+import { byteRange, xValues, type Range } from "../../charts/axis";
 import { barsPainter, betweenPainter } from "../../charts/band-paint";
 import { pointsPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { capacityPainter } from "../../charts/rules";
-import { formatBytes } from "../../lib/bytes";
 import { poolFacts, unchangedPool, usualInstant, type PoolFacts, type PoolSteps } from "../../model/pool";
 import type { WordName } from "../../model/words";
 import type { Choices } from "../../state/address";
 import { INKS, type Fill, type Scheme } from "../../theme/palette";
-import { AXIS_INKS, highest, lastKnown, rangeOf, rangeOfSome } from "../shared/frame";
+import { AXIS_INKS, capacityPainters, cellAt, edgesOf, highest, lastKnown, rangeOf, rangeOfSome } from "../shared/frame";
 
 export type PoolSeries = keyof PoolFacts & WordName;
 
@@ -41,9 +39,10 @@ interface Frame {
 
 function frameOf(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): Frame {
   const x = xValues(choices.axis, pool.step, pool.wall_time, pool.wall_time.find((time) => !Number.isNaN(time)) ?? 0);
-  const edges = cellEdges(x);
+  const edges = edgesOf(x, choices.axis, pool.phase, null);
   const range = rangeOfSome(pool.step, x, choices, span) ?? rangeOf(edges);
-  return { common: { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] }, edges, range };
+  const common = { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
+  return { common: pool.phase === "validation" ? { ...common, rowAt: cellAt(edges) } : common, edges, range };
 }
 
 const where = (column: Float64Array, keep: (row: number) => boolean): Float64Array => column.map((value, row) => (keep(row) ? value : NaN));
@@ -80,13 +79,13 @@ export const showsCapacity = (pool: PoolSteps): boolean => {
 
 export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
   const { common, edges, range } = frameOf(pool, choices, scheme, span);
-  const { background, faint, line, capacity: capacityInk } = INKS[scheme];
+  const { background, faint, line } = INKS[scheme];
   const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
   const isKnown = (row: number): boolean => facts[row]?.source !== "unknown";
   const every = usualInstant(pool) === "peak" ? pool.peak_bytes : pool.in_use_bytes;
   const allocated = where(columnOf(facts, "allocated_bytes"), isKnown);
   const split = allocated.map((value, row) => value + (facts[row]?.free_other ?? NaN));
-  const capacity = lastKnown(pool.capacity_bytes);
+  const capacity = highest(pool.capacity_bytes, common.x, range) || null;
   const unchanged = unchangedPool(pool);
   const top = Math.max(...[every, allocated, pool.pool_bytes].map((column) => highest(column, common.x, range)));
   const { max, capacityInside } = byteRange(top, capacity);
@@ -107,7 +106,7 @@ export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, spa
     stepPainter(edges, unchanged, { ...solid, colour: faint, width: 1 }),
     stepPainter(edges, pool.pool_bytes, solid),
   ];
-  if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, capacityInk));
+  painters.push(...capacityPainters(edges, pool.capacity_bytes, capacityInside, INKS[scheme]));
   return { ...common, yKind: "bytes", yMax: max, painters };
 }
 

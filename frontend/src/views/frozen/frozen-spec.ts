@@ -2,9 +2,8 @@
 
 import { byteRange } from "../../charts/axis";
 import { stackPainter, stepPainter, type Painter } from "../../charts/paint";
-import { capacityPainter, platePainter } from "../../charts/rules";
-import { markedSpans, stackLayout } from "../../charts/stack-layout";
-import { formatBytes } from "../../lib/bytes";
+import { platePainter } from "../../charts/rules";
+import { stackLayout } from "../../charts/stack-layout";
 import { lowerBound } from "../../lib/search";
 import { effects } from "../../model/changes";
 import type { SidePart } from "../../model/frozen";
@@ -12,7 +11,18 @@ import type { Overview } from "../../model/overview";
 import type { Choices } from "../../state/address";
 import { CATEGORY_COLOURS, INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/focus";
-import { AXIS_INKS, changeRules, epochLane, headroom, highest, lastKnown, placesOf, type Picture, type Places } from "../shared/frame";
+import {
+  AXIS_INKS,
+  capacityPainters,
+  changeRules,
+  epochLane,
+  headroom,
+  highest,
+  placesOf,
+  tracedSpans,
+  type Picture,
+  type Places,
+} from "../shared/frame";
 
 /** A category keeps its colour; the frozen layers' part has the diagonal pattern. */
 export const sideFill = (part: SidePart, scheme: Scheme): Fill => fillOf(part.category, part.side === "frozen" ? false : null, scheme);
@@ -46,28 +56,29 @@ export function frozenPicture(
 ): Picture {
   const ink = INKS[scheme];
   const places = placesOf(overview, start, choices);
-  const layout = stackLayout(
+  const stack = stackLayout(
     places.x,
     parts.map(({ bytes }) => bytes),
   );
+  const layout = { ...stack, edges: places.edges };
   const fills = parts.map((part) => ({
     ...sideFill(part, scheme),
     muted: isMuted(focus, [sideKey(part), part.side], part.category),
   }));
-  const capacity = lastKnown(overview.capacity_bytes);
+  const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
   const { max, capacityInside } = byteRange(highest(overview.peak_bytes, places.x, places.range), capacity);
   const frozen = boundary(parts, ["frozen"], overview.rows);
   const both = boundary(parts, ["frozen", "trainable"], overview.rows);
   const edge = { colour: ink.line, width: 1, dash: [2, 2] };
   const painters: Painter[] = [
-    stackPainter(layout, fills, markedSpans(places.x, places.edges, overview.traced), ink.background),
+    stackPainter(layout, fills, tracedSpans(places, overview.traced), ink.background),
     stepPainter(places.edges, frozen, edge),
     stepPainter(places.edges, both, edge),
     ...changeRules(overview, places, choices.axis, ink),
     ...plates(frozen, both, overview, places, ink),
     stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
   ];
-  if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity));
+  painters.push(...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink));
   const lane = overview.epochs.length > 0;
   return {
     places,
@@ -80,6 +91,7 @@ export function frozenPicture(
       yMax: max,
       headroom: headroom(effects(overview).length > 0, lane),
       inks: AXIS_INKS[scheme],
+      ...(places.rowAt && { rowAt: places.rowAt }),
       painters,
       lanes: lane ? [epochLane(overview, places, choices.axis, ink, CATEGORY_COLOURS[scheme].inputs)] : [],
     },

@@ -8,7 +8,7 @@ import { categoryLabel, categoryMeaning } from "../../model/categories";
 import { effectSentence, effects, isFreezing } from "../../model/changes";
 import { SIDES, costSentences, splitBySide, type Side, type SidePart } from "../../model/frozen";
 import type { LedgerTotals } from "../../model/ledger-totals";
-import { at, peakRow, type Overview } from "../../model/overview";
+import { at, type Overview } from "../../model/overview";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -142,8 +142,11 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
     () => frozenPicture(overview, parts, start, choices, scheme, focus),
     [overview, parts, start, choices.axis, choices.zoom, scheme, focus],
   );
-  const { chart, row } = useOverviewChart(overview, places);
-  const pinnedRow = chart.pin ?? Math.max(peakRow(overview), 0);
+  const { chart, shown, selected } = useOverviewChart(overview, places);
+  const ofSelected = useMemo(
+    () => (selected.overview === overview ? parts : splitBySide(selected.overview, totals)),
+    [selected.overview, overview, parts, totals],
+  );
   useExport({
     table: () => ({
       columns: ["step", ...parts.map(sideKey)],
@@ -162,22 +165,22 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
         />
         <StackLegend overview={overview} validation={false} />
         <Changes overview={overview} />
-        <Costs overview={overview} parts={parts} row={pinnedRow} />
+        <Costs {...selected} parts={ofSelected} />
       </div>
       <aside class="panel" aria-label="Figures of one step">
-        <PanelHead overview={overview} row={row} unit={unit} />
-        <Provenance overview={overview} row={row} />
+        <PanelHead {...shown} unit={unit} />
+        <Provenance {...shown} />
         <FigureTable testid="sides">
           <Parts
-            parts={parts}
-            row={row}
+            parts={shown.overview === overview ? parts : ofSelected}
+            row={shown.row}
             unit={unit}
-            peak={at(overview.peak_bytes, row)}
+            peak={at(shown.overview.peak_bytes, shown.row)}
             focus={focus}
             hover={hover}
-            source={sourceOf(overview, row)}
+            source={sourceOf(shown.overview, shown.row)}
           />
-          <Totals overview={overview} row={row} unit={unit} />
+          <Totals {...shown} unit={unit} />
         </FigureTable>
       </aside>
     </div>

@@ -5,6 +5,7 @@ import { useLayoutEffect, useMemo } from "preact/hooks";
 import type { PlotSpec } from "../../charts/plot";
 import { formatBytes, formatCount, formatExact, unitOf } from "../../lib/bytes";
 import { formatShare } from "../../lib/format";
+import { nearestIndex } from "../../lib/search";
 import type { Table } from "../../lib/table";
 import { categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { formula } from "../../model/formula";
@@ -180,7 +181,8 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
   const steps = useMemo(() => layerSteps(totals), [totals]);
   const spec = useSpec(steps, focus);
   const chart = useStepsChart(steps.step, spec.x);
-  const pinned = chart.pin ?? steps.step.length - 1;
+  const traced = store.shownStep.value?.snapshot?.step;
+  const pinned = traced === undefined ? steps.step.length - 1 : nearestIndex(steps.step, traced);
   const fixed = useMomentOf(steps, pinned, layer);
   const shown = useMomentOf(steps, chart.cursor ?? pinned, layer);
   useExport({
@@ -201,6 +203,8 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
               label={`Bytes of ${layer} by category at traced steps.`}
               spec={spec}
               {...chart}
+              pin={chart.pin === null ? null : pinned}
+              rest={pinned}
               describe={(index) => `step ${at(steps.step, index) ?? "?"}: ${formatBytes(totalOf(steps, index))}`}
             />
             <p class="legend">

@@ -10,7 +10,7 @@ import { formula } from "../../model/formula";
 import { GROUPINGS, groupLayers, layerFigures, shapeText, type LayerFigures, type LayerGroup } from "../../model/layer-figures";
 import type { LayersAnswer } from "../../model/layers";
 import { NOT_TIED, shortName } from "../../model/names";
-import { at, peakRow, provenance, rowOfStep, type Overview } from "../../model/overview";
+import { at, provenance, type Overview } from "../../model/overview";
 import { matcher } from "../../state/selection";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -39,13 +39,11 @@ function useFigures(overview: Overview, row: number) {
   return { layers, ref, step, ready, error: snapshot?.error ?? table.error, table: table.value };
 }
 
-function Source({ overview, row, step, traced }: { overview: Overview; row: number; step: number; traced: boolean }) {
-  const own = at(overview.step, row);
-  if (!traced) return <p class="small">Step {step}: no step traced yet; only weights and optimizer state are known (layer table).</p>;
+function Source({ step, traced }: { step: number; traced: boolean }) {
+  if (!traced) return <p class="small">Only weights and optimizer state are known.</p>;
   return (
     <p class="small" data-testid="layers-step" data-step={step}>
-      Step {own ?? "?"}: {own === step ? "" : `breakdown from step ${step}, `}traced at {own === step ? "its peak" : "that step's peak"}.
-      Pin another step in the overview to show it here.
+      At the peak of step {step}.
     </p>
   );
 }
@@ -103,9 +101,9 @@ function LayersBar({ said, unit }: { said: string; unit: Unit }) {
 export function LayersView({ overview }: { overview: Overview }) {
   const store = useStore();
   const scheme = schemeOf(store);
-  const { step: pinned, search, grouping, sort } = store.choices.value;
-  const row = pinned === null ? Math.max(peakRow(overview), 0) : rowOfStep(overview, pinned);
-  const { layers, ref, step, ready, error, table } = useFigures(overview, row);
+  const { search, grouping, sort } = store.choices.value;
+  const selected = store.shownStep.value ?? { overview, row: 0 };
+  const { layers, ref, step, ready, error, table } = useFigures(selected.overview, selected.row);
   const explain = useMemo(() => explainer(table, ref !== null, step), [table, ref !== null, step]);
   const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
   const match = useMemo(() => matcher(search), [search]);
@@ -132,7 +130,7 @@ export function LayersView({ overview }: { overview: Overview }) {
     <div class="layers-view">
       {fault}
       <LayersBar said={match.fault ?? `${plural(shown.length, "row")}, ${formatBytes(sum)} of ${formatBytes(total)}`} unit={unit} />
-      <Source overview={overview} row={row} step={step} traced={ref !== null} />
+      <Source step={step} traced={ref !== null} />
       <Treemap layers={shown} total={total} />
       <LayerTable
         groups={groups}

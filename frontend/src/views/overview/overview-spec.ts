@@ -1,11 +1,8 @@
 /** The overview's chart: the stack of one run, the peaks of the others. Pure. */
 
-import { byteRange, cellEdges, xValues, type Range } from "../../charts/axis";
+import { byteRange, xValues, type Range } from "../../charts/axis";
 import { diamondsPainter, stackPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
-import { capacityPainter } from "../../charts/rules";
-import { markedSpans, stackLayout } from "../../charts/stack-layout";
-import { formatBytes } from "../../lib/bytes";
-import { lowerBound } from "../../lib/search";
+import { stackLayout } from "../../charts/stack-layout";
 import { groupKey } from "../../model/categories";
 import { effects } from "../../model/changes";
 import type { Overview } from "../../model/overview";
@@ -14,14 +11,17 @@ import { CATEGORY_COLOURS, INKS, fillOf, type Scheme } from "../../theme/palette
 import { isMuted, type Focus } from "../shared/focus";
 import {
   AXIS_INKS,
+  capacityPainters,
   changeRules,
+  edgesOf,
   epochLane,
   headroom,
   highest,
-  lastKnown,
   placesOf,
   rangeOf,
   startOf,
+  tracedSpans,
+  validationPoints,
   type Picture,
   type Places,
 } from "../shared/frame";
@@ -45,7 +45,7 @@ function otherLines(
 ): { painters: Painter[]; ranges: Range[]; peaks: (range: Range) => number } {
   const lines = others.map(({ overview, colour, dash }) => {
     const x = xValues(choices.axis, overview.step, overview.wall_time, startOf(overview));
-    const edges = cellEdges(x);
+    const edges = edgesOf(x, choices.axis, overview.phase, overview.epochs[0]?.first_step ?? null);
     return { overview, x, edges, painter: stepPainter(edges, overview.peak_bytes, { colour, width: 1.75, dash }) };
   });
   return {
@@ -74,22 +74,19 @@ export function overviewPicture(
   const lines = otherLines(others, choices);
   const range = choices.zoom === null ? union([alone.range, ...lines.ranges]) : alone.range;
   const places: Places = { ...alone, range };
-  const layout = stackLayout(places.x, overview.bytes);
-  const capacity = lastKnown(overview.capacity_bytes);
-  const validations = overview.validations
-    .filter(({ peak_bytes }) => peak_bytes !== null)
-    .map(({ after_step, peak_bytes }) => ({ x: places.x[lowerBound(overview.step, after_step)] ?? NaN, y: peak_bytes ?? 0 }))
-    .filter(({ x }) => !Number.isNaN(x));
+  const layout = { ...stackLayout(places.x, overview.bytes), edges: places.edges };
+  const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
+  const validations = validationPoints(overview, places, choices.axis);
   const peak = Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...validations.map(({ y }) => y));
   const { max, capacityInside } = byteRange(peak, capacity);
   const painters: Painter[] = [
-    stackPainter(layout, stackFills(overview, focus, scheme), markedSpans(places.x, places.edges, overview.traced), ink.background),
+    stackPainter(layout, stackFills(overview, focus, scheme), tracedSpans(places, overview.traced), ink.background),
     ...changeRules(overview, places, choices.axis, ink),
     ...lines.painters,
     ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, { colour: ink.line, width: 1.25, dash: [2, 3] })] : []),
     stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
   ];
-  if (capacity !== null) painters.push(capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity));
+  painters.push(...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink));
   const lane = overview.epochs.length > 0;
   const notch = CATEGORY_COLOURS[scheme].inputs;
   return {
@@ -103,6 +100,7 @@ export function overviewPicture(
       yMax: max,
       headroom: headroom(effects(overview).length > 0, lane),
       inks: AXIS_INKS[scheme],
+      ...(places.rowAt && { rowAt: places.rowAt }),
       painters,
       lanes: [
         ...(lane ? [epochLane(overview, places, choices.axis, ink, notch)] : []),

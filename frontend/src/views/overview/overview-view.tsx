@@ -94,7 +94,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
     () => overviewPicture(overview, start, others, choices, scheme, focus, growing),
     [overview, start, others, choices.axis, choices.zoom, scheme, focus, growing],
   );
-  const { chart, row, selected } = useOverviewChart(overview, places);
+  const { chart, shown, selected } = useOverviewChart(overview, places);
   useExport({
     table: () => overviewFile(overview),
     legend: () => [
@@ -106,7 +106,7 @@ export function OverviewView({ overview }: { overview: Overview }) {
     <div class="body">
       <div class="picture">
         <Chart
-          label={`Memory of ${overview.run} on ${overview.device} by category over steps. Peak ${formatBytes(at(overview.peak_bytes, row) ?? 0)}.`}
+          label={`Memory of ${overview.run} on ${overview.device} by category over steps. Peak ${formatBytes(at(shown.overview.peak_bytes, shown.row) ?? 0)}.`}
           spec={spec}
           {...chart}
           onCursor={(index, value) => {
@@ -118,8 +118,8 @@ export function OverviewView({ overview }: { overview: Overview }) {
         <StackLegend overview={overview} ended={growing} />
         <Findings overview={overview} />
       </div>
-      <StepPanel overview={overview} row={row} selected={selected} focus={focus} pointed={pointed} hover={hover}>
-        <OtherRuns others={others} overview={overview} row={row} />
+      <StepPanel {...shown} selected={selected} focus={focus} pointed={pointed} hover={hover}>
+        <OtherRuns others={others} {...shown} />
       </StepPanel>
     </div>
   );

@@ -2,7 +2,19 @@ import { describe, expect, it } from "vitest";
 
 import type { Overview } from "../../model/overview";
 import { DEFAULTS, type Choices } from "../../state/address";
-import { changeMarks, headroom, highest, lastKnown, placesOf, rangeOf, rangeOfSome, startOf, zoomOf } from "./frame";
+import {
+  changeMarks,
+  headroom,
+  highest,
+  lastKnown,
+  placesOf,
+  rangeOf,
+  rangeOfSome,
+  startOf,
+  tracedSpans,
+  validationPoints,
+  zoomOf,
+} from "./frame";
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 const choices = (changed: Partial<Choices>): Choices => ({ ...DEFAULTS, ...changed });
@@ -14,6 +26,9 @@ const OVERVIEW = {
   wall_time: column(100, 101, 111),
   peak_bytes: column(5, NaN, 7),
   changes: [],
+  epochs: [],
+  sessions: [],
+  validations: [],
 } as unknown as Overview;
 
 describe("columns", () => {
@@ -56,6 +71,42 @@ describe("places on the x-axis", () => {
       [2.5, 3.5],
       [0, 1],
     ]);
+  });
+});
+
+describe("validation passes", () => {
+  const passes = [0, 20, 40].map((after_step, index) => ({ after_step, batches: 1, peak_bytes: index === 1 ? 9 : 8 }));
+  const validated = { ...OVERVIEW, validations: passes } as unknown as Overview;
+  const points = (changed: Partial<Choices>) => {
+    const { axis } = choices(changed);
+    return validationPoints(validated, placesOf(validated, 100, choices(changed)), axis);
+  };
+
+  it("are marked where they ran, not at the ends of a zoom", () => {
+    expect(points({ zoom: [10, 30] })).toEqual([{ x: 20, y: 9 }]);
+    expect(points({ zoom: [21, 30] })).toEqual([]);
+    expect(points({ axis: "relative" })).toEqual([{ x: 1, y: 9 }]);
+  });
+
+  /** Passes after steps 39 and 79, the second one traced. */
+  const phase = {
+    ...OVERVIEW,
+    phase: "validation",
+    rows: 2,
+    step: column(39, 79),
+    wall_time: column(120, 160),
+    epochs: [
+      { epoch: 0, first_step: 0, last_step: 39 },
+      { epoch: 1, first_step: 40, last_step: 79 },
+    ],
+  } as unknown as Overview;
+
+  it("have cells below their epochs when they are the phase", () => {
+    const places = placesOf(phase, 120, choices({}));
+    expect([...places.edges]).toEqual([-0.5, 39.5, 79.5]);
+    expect([-3, 5, 39, 40, 79, 99].map((x) => places.rowAt?.(x))).toEqual([0, 0, 0, 1, 1, 1]);
+    expect(tracedSpans(places, column(0, 1))).toEqual([[39.5, 79.5]]);
+    expect(placesOf(OVERVIEW, 100, choices({})).rowAt).toBeUndefined();
   });
 });
 
@@ -105,6 +156,9 @@ describe("marks", () => {
     const places = placesOf(changed, 100, choices({}));
     expect(changeMarks(changed, places, "step")).toMatchObject([{ x: 19.5, step: 20, label: "unfroze conv1" }]);
     expect(changeMarks(changed, placesOf(changed, 100, choices({ axis: "relative" })), "relative")).toMatchObject([{ x: 0.5 }]);
+    // A zoom's rows do not include the step: on an axis of time its place is unknown.
+    const zoomed = { ...changed, rows: 1, step: column(30), wall_time: column(111), peak_bytes: column(7) };
+    expect(changeMarks(zoomed, placesOf(zoomed, 100, choices({ axis: "relative" })), "relative")).toMatchObject([{ x: NaN }]);
   });
 
   it("need room above the plot, and so does the lane of epochs", () => {

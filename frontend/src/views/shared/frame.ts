@@ -1,13 +1,15 @@
 /** Parts that all charts over steps share: x-axis, range, lanes and marks. Pure. */
 
-import { cellEdges, xValues, type Range, type XKind } from "../../charts/axis";
+import { cellEdges, endingEdges, xValues, type Range, type XKind } from "../../charts/axis";
 import type { Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { LANE_HEIGHT, lanePainter, ruleAcross, type Span } from "../../charts/rules";
-import type { StackLayout } from "../../charts/stack-layout";
+import { LANE_HEIGHT, capacitiesPainter, lanePainter, ruleAcross, type Span } from "../../charts/rules";
+import { markedSpans, type StackLayout } from "../../charts/stack-layout";
+import { formatBytes } from "../../lib/bytes";
 import { lowerBound } from "../../lib/search";
 import { effectSentence, effectTitle, effects, isFreezing } from "../../model/changes";
 import { at, type Overview } from "../../model/overview";
+import type { Phase } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
 import type { ChartMark } from "./chart";
@@ -16,6 +18,8 @@ export interface Places {
   x: Float64Array;
   edges: Float64Array;
   range: Range;
+  /** The row at a place, where that is not the row nearest to it. */
+  rowAt?: (x: number) => number;
 }
 
 export interface Picture {
@@ -27,20 +31,44 @@ export interface Picture {
 /** Wall time at which a run's relative time is 0. */
 export const startOf = (overview: Overview): number => overview.wall_time.find((time) => !Number.isNaN(time)) ?? 0;
 
-/** The place of a step on the axis, and of the edge before it. */
+/** The edge before a step; on an axis of time, that of the first or last row for steps outside of the rows. */
 function stepEdge(kind: XKind, places: { edges: Float64Array }, overview: Overview, step: number): number {
   return kind === "step" ? step - 0.5 : (places.edges[lowerBound(overview.step, step)] ?? 0);
 }
+
+/** The edge before a step; NaN on an axis of time for steps outside of the rows: a mark there would stick to the chart's end. */
+function markEdge(kind: XKind, places: { edges: Float64Array }, overview: Overview, step: number): number {
+  const [first, last] = [overview.step[0] ?? NaN, overview.step[overview.rows - 1] ?? NaN];
+  return kind === "step" || (step >= first && step <= last + 1) ? stepEdge(kind, places, overview, step) : NaN;
+}
+
+/** The edges of the rows' cells. A validation pass belongs to the steps before it, so that its cell lies below its epoch. */
+export function edgesOf(x: Float64Array, kind: XKind, phase: Phase, first: number | null): Float64Array {
+  return phase === "validation" ? endingEdges(x, kind, kind === "step" && first !== null ? first - 0.5 : null) : cellEdges(x);
+}
+
+/** Row of the cell at a place. */
+export const cellAt =
+  (edges: Float64Array) =>
+  (x: number): number =>
+    Math.min(Math.max(lowerBound(edges, x) - 1, 0), edges.length - 2);
+
+/** Where the breakdown was measured. */
+export const tracedSpans = ({ x, edges, rowAt }: Places, traced: Float64Array): [number, number][] =>
+  rowAt
+    ? [...traced.keys()].filter((row) => traced[row] === 1).map((row) => [edges[row] as number, edges[row + 1] as number])
+    : markedSpans(x, edges, traced);
 
 /** Places of an overview's rows; the range is that of the zoom, else of everything drawn. */
 export function placesOf(overview: Overview, start: number, choices: Choices): Places {
   const { axis, zoom } = choices;
   const x = xValues(axis, overview.step, overview.wall_time, start);
-  const edges = cellEdges(x);
-  if (zoom === null) return { x, edges, range: rangeOf(edges) };
+  const edges = edgesOf(x, axis, overview.phase, overview.epochs[0]?.first_step ?? null);
+  const places = { x, edges, ...(overview.phase === "validation" && { rowAt: cellAt(edges) }) };
+  if (zoom === null) return { ...places, range: rangeOf(edges) };
   const from = stepEdge(axis, { edges }, overview, zoom[0]);
   const to = stepEdge(axis, { edges }, overview, zoom[1] + 1);
-  return { x, edges, range: to > from ? [from, to] : rangeOf(edges) };
+  return { ...places, range: to > from ? [from, to] : rangeOf(edges) };
 }
 
 export function rangeOf(edges: Float64Array): Range {
@@ -75,7 +103,7 @@ export function zoomOf(kind: XKind, steps: Float64Array, x: Float64Array, from: 
 /** The marks of layer-table changes with their sentences. */
 export function changeMarks(overview: Overview, places: Places, kind: XKind): ChartMark[] {
   return effects(overview).map((effect) => ({
-    x: stepEdge(kind, places, overview, effect.step),
+    x: markEdge(kind, places, overview, effect.step),
     step: effect.step,
     label: effectTitle(effect),
     sentence: effectSentence(effect),
@@ -86,11 +114,11 @@ export function changeMarks(overview: Overview, places: Places, kind: XKind): Ch
 export function changeRules(overview: Overview, places: Places, kind: XKind, ink: Ink): Painter[] {
   const changed = effects(overview).map((effect) => {
     const [colour, dash] = isFreezing(effect) ? [ink.accent, []] : [ink.faint, [3, 3]];
-    return ruleAcross(stepEdge(kind, places, overview, effect.step), colour, dash);
+    return ruleAcross(markEdge(kind, places, overview, effect.step), colour, dash);
   });
   const restarted = overview.sessions
     .slice(1)
-    .map(({ first_step }) => ruleAcross(stepEdge(kind, places, overview, first_step), ink.faint, [1, 3]));
+    .map(({ first_step }) => ruleAcross(markEdge(kind, places, overview, first_step), ink.faint, [1, 3]));
   return [...changed, ...restarted];
 }
 
@@ -100,12 +128,28 @@ export function epochLane(overview: Overview, places: Places, kind: XKind, ink: 
     to: stepEdge(kind, places, overview, last_step + 1),
     name: epoch,
   }));
-  const notches = overview.validations.map(({ after_step }) => stepEdge(kind, places, overview, after_step + 1));
+  const notches = overview.validations.map(({ after_step }) => markEdge(kind, places, overview, after_step + 1));
   return lanePainter(spans, notches, { ground: ink.panel, shade: ink.idle, text: ink.faint, mark: notch });
+}
+
+/** The peaks of the validation passes in the range, at the steps after which they ran. */
+export function validationPoints(overview: Overview, places: Places, kind: XKind): { x: number; y: number }[] {
+  const [first, last] = [overview.step[0] ?? NaN, overview.step[overview.rows - 1] ?? NaN];
+  const placeOf = (step: number): number => {
+    if (kind === "step") return step;
+    return step >= first && step <= last ? (places.x[lowerBound(overview.step, step)] ?? NaN) : NaN;
+  };
+  return overview.validations
+    .flatMap(({ after_step, peak_bytes }) => (peak_bytes === null ? [] : [{ x: placeOf(after_step), y: peak_bytes }]))
+    .filter(({ x }) => x >= places.range[0] && x <= places.range[1]);
 }
 
 /** Room above the plot: a line of marks, then the lane of epochs. */
 export const headroom = (marks: boolean, lane: boolean): number => 8 + (marks ? 26 : 0) + (lane ? LANE_HEIGHT + 4 : 0);
+
+/** The capacity of every row, which no byte is above. */
+export const capacityPainters = (edges: Float64Array, capacity: Float64Array, inside: boolean, ink: Ink): Painter[] =>
+  capacitiesPainter(edges, capacity, (bytes) => `capacity ${formatBytes(bytes)}`, inside, ink.capacity);
 
 /** The highest value of a column between two places. */
 export function highest(column: Float64Array, x: Float64Array, range: Range): number {

@@ -12,13 +12,14 @@ import { startOf } from "./frame";
 import { Figure, FigureTable, UnitButton, WordFigure } from "./figures";
 import { useCategoryRow, type Focus } from "./focus";
 import { LargestLayers } from "./largest-layers";
+import type { OverviewRow } from "./steps-chart";
 import { TracedDetails } from "./traced-details";
 
 export interface PanelProps {
   overview: Overview;
   row: number;
-  /** Row of the selected step, which the pointer does not change. */
-  selected: number;
+  /** The selected step, which the pointer does not change. */
+  selected: OverviewRow;
   focus: Focus;
   /** Category under the pointer in the chart. */
   pointed: string | null;
@@ -28,30 +29,13 @@ export interface PanelProps {
 
 export function PanelHead({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
   const store = useStore();
-  const pinned = store.choices.value.step;
   const step = at(overview.step, row);
   const epoch = at(overview.epoch, row);
   const time = at(overview.wall_time, row);
-  const hovering = store.cursor.value !== null;
-  const why = hovering ? "" : pinned !== null ? "pinned" : "highest peak";
   return (
     <header class="panel-head">
       <h2 data-testid="step" data-step={step ?? ""}>
         Step {step ?? "?"}
-        <span class="why">
-          {why}
-          {pinned !== null && !hovering && (
-            <button
-              type="button"
-              class="unpin"
-              aria-label="Unpin the step"
-              title="Unpin (Escape)"
-              onClick={() => store.choose({ step: null })}
-            >
-              ×
-            </button>
-          )}
-        </span>
         <UnitButton unit={unit} />
       </h2>
       <p class="small one-line">
@@ -69,6 +53,13 @@ export function PanelHead({ overview, row, unit }: { overview: Overview; row: nu
 export const sourceOf = (overview: Overview, row: number): string =>
   `Step ${at(overview.step, row) ?? "?"}. ${provenanceSentence(provenance(overview, row))}`;
 
+/** The toolbar says which traced step the breakdown of the selected one comes from. */
+const PROVENANCE = {
+  traced: "Measured: this step was traced.",
+  inferred: "Peak measured; breakdown inferred.",
+  "layer table": "Peak measured; weights and optimizer state from the layer table.",
+} as const;
+
 export function Provenance({ overview, row }: { overview: Overview; row: number }) {
   const store = useStore();
   const source = provenance(overview, row);
@@ -76,7 +67,7 @@ export function Provenance({ overview, row }: { overview: Overview; row: number 
   return (
     <p class={`provenance ${source.kind.replace(" ", "-")}`} data-testid="provenance" data-kind={source.kind}>
       <span class="said" title={provenanceSentence(source)}>
-        {provenanceSentence(source)}
+        {PROVENANCE[source.kind]}
       </span>
       {traced !== null && (
         <button
@@ -162,7 +153,7 @@ export function StepPanel(props: PanelProps) {
       </FigureTable>
       {props.children}
       <LargestLayers overview={overview} row={row} unit={unit} />
-      <TracedDetails overview={overview} row={props.selected} />
+      <TracedDetails {...props.selected} />
     </aside>
   );
 }

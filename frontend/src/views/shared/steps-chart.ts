@@ -1,23 +1,30 @@
-/** Cursor, pinned step and zoom, shared by all charts over steps. */
+/** Cursor, selected step and zoom, shared by all charts over steps. */
 
 import { useMemo } from "preact/hooks";
 
 import { nearestIndex } from "../../lib/search";
-import { peakRow, rowSentence, type Overview } from "../../model/overview";
+import { rowSentence, type Overview } from "../../model/overview";
 import type { ChartMark } from "./chart";
 import { useStore } from "./context";
 import { changeMarks, zoomOf, type Places } from "./frame";
 
-/** Rows of the cursor and the pinned step among `steps`, and handlers that move them; `x` are the places of the steps. */
+/**
+ * Rows of the cursor, of the pinned step and of the selected one among `steps`, and handlers that move them; `x` are the places of the
+ * steps. A pinned step outside of the steps has no row.
+ */
 export function useStepsChart(steps: Float64Array, x: Float64Array) {
   const store = useStore();
   const { axis, step: pinned } = store.choices.value;
+  const selected = pinned ?? store.shownStep.value?.step ?? null;
   const rowOf = (step: number | null): number | null => (step === null || steps.length === 0 ? null : nearestIndex(steps, step));
+  const isInside = (step: number | null): boolean => step !== null && step >= (steps[0] ?? NaN) && step <= (steps[steps.length - 1] ?? NaN);
   const stepOf = (row: number | null): number | null => (row === null ? null : (steps[row] ?? null));
+  const rest = rowOf(selected);
   return {
     marks: [] as readonly ChartMark[],
     cursor: rowOf(store.cursor.value),
-    pin: rowOf(pinned),
+    pin: isInside(pinned) ? rowOf(pinned) : null,
+    ...(rest !== null && { rest }),
     onCursor: (row: number | null): void => {
       store.cursor.value = stepOf(row);
     },
@@ -31,6 +38,12 @@ export function useStepsChart(steps: Float64Array, x: Float64Array) {
   };
 }
 
+/** A row of an overview. */
+export interface OverviewRow {
+  overview: Overview;
+  row: number;
+}
+
 /** The same for a picture of an overview: with its marks, the row of the selected step, and that of the step to show. */
 export function useOverviewChart(overview: Overview, places: Places) {
   const store = useStore();
@@ -39,6 +52,7 @@ export function useOverviewChart(overview: Overview, places: Places) {
   const marks = useMemo(() => changeMarks(overview, places, axis), [overview, places]);
   const describe = (row: number): string => rowSentence(overview, row);
   const onMark = ({ step }: ChartMark): void => store.choose({ step });
-  const selected = shared.pin ?? Math.max(peakRow(overview), 0);
-  return { chart: { ...shared, marks, describe, onMark }, selected, row: shared.cursor ?? selected };
+  const selected: OverviewRow = store.shownStep.value ?? { overview, row: 0 };
+  const shown: OverviewRow = shared.cursor === null ? selected : { overview, row: shared.cursor };
+  return { chart: { ...shared, marks, describe, onMark }, selected, shown };
 }

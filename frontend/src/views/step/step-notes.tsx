@@ -3,22 +3,7 @@
 import { plural } from "../../lib/format";
 import type { RunInfo } from "../../model/run";
 import type { SnapshotSummary } from "../../model/snapshot";
-import type { TimelineRef } from "../../model/timeline";
-import { useStore } from "../shared/context";
 import { Nothing } from "../shared/states";
-
-/** A note if the selected step has no timeline and the nearest one is shown. */
-export function Nearest({ shown, snapshots }: { shown: TimelineRef; snapshots: readonly SnapshotSummary[] | null }) {
-  const { step } = useStore().choices.value;
-  if (step === null || step === shown.step) return null;
-  const traced = snapshots?.find((snapshot) => snapshot.step === step && snapshot.phase === shown.phase);
-  const why = traced ? whyNone(traced) : `Step ${step} was not traced`;
-  return (
-    <p class="small timeline-note" data-testid="nearest">
-      {why}. Showing step {shown.step}, the nearest with a timeline.
-    </p>
-  );
-}
 
 function whyNone({ step, not_available }: SnapshotSummary): string {
   const said = not_available.find((sentence) => sentence.includes("misses events"));

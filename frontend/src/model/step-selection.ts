@@ -1,0 +1,82 @@
+/** The one selected step: every view shows it, or the traced step that its breakdown comes from. Pure. */
+
+import { lowerBound } from "../lib/search";
+import { at, peakRow, provenance, rowOfStep, type Overview, type SnapshotRef } from "./overview";
+
+export interface StepSelection {
+  /** The overview with the step's row: the shown one, or that of the whole run if the step is outside of the zoom. */
+  overview: Overview;
+  row: number;
+  step: number;
+  /** The traced step that the breakdown comes from; null where the layer table is all that is known. */
+  snapshot: SnapshotRef | null;
+  /** The step asked for; null for the default. */
+  chosen: number | null;
+  /** The step that is shown without a choice. */
+  defaultStep: number;
+  /** Whether no step of the run has a higher measured peak. */
+  isPeak: boolean;
+}
+
+/** The traced row with the highest measured peak, the earliest of several; without one, the row of the highest peak; -1 without rows. */
+export function defaultRow(overview: Overview): number {
+  let best = -1;
+  for (let row = 0; row < overview.rows; row += 1) {
+    if (overview.traced[row] !== 1) continue;
+    if (best < 0 || (at(overview.peak_bytes, row) ?? -1) > (at(overview.peak_bytes, best) ?? -1)) best = row;
+  }
+  if (best >= 0) return best;
+  return overview.rows > 0 ? Math.max(peakRow(overview), 0) : -1;
+}
+
+const holds = ({ step, rows }: Overview, wanted: number): boolean =>
+  rows > 0 && (step[0] as number) <= wanted && wanted <= (step[rows - 1] as number);
+
+/**
+ * The row of the chosen step, or of the nearest one; of the default step if none is chosen. `whole` is the overview of the whole run,
+ * `shown` that of the zoom. Null without rows.
+ */
+export function selectStep(whole: Overview, shown: Overview, chosen: number | null): StepSelection | null {
+  const standard = defaultRow(whole);
+  if (standard < 0) return null;
+  const defaultStep = whole.step[standard] as number;
+  const wanted = chosen ?? defaultStep;
+  const overview = holds(shown, wanted) ? shown : whole;
+  const row = rowOfStep(overview, wanted);
+  const source = provenance(overview, row);
+  const highest = at(whole.peak_bytes, peakRow(whole));
+  return {
+    overview,
+    row,
+    step: overview.step[row] as number,
+    snapshot: source.kind === "layer table" ? null : source.snapshot,
+    chosen,
+    defaultStep,
+    isPeak: highest !== null && at(overview.peak_bytes, row) === highest,
+  };
+}
+
+/** The traced steps of an overview's phase, ascending. */
+export const tracedSteps = ({ snapshots }: Overview): number[] => [...new Set(snapshots.map(({ step }) => step))].sort((a, b) => a - b);
+
+/** The traced steps before and after a step; null at the ends. */
+export function tracedNeighbours(traced: readonly number[], step: number): { before: number | null; after: number | null } {
+  const place = lowerBound(traced, step);
+  return { before: traced[place - 1] ?? null, after: traced[traced[place] === step ? place + 1 : place] ?? null };
+}
+
+/** "peak", "traced peak" for the default below the run's peak, "" for any other step. */
+export function peakWord({ isPeak, step, defaultStep }: StepSelection): string {
+  if (isPeak) return "peak";
+  return step === defaultStep ? "traced peak" : "";
+}
+
+/** What is shown instead of the selected step; "" if it is shown itself. `timeline` is the step of the shown timeline. */
+export function stepNote({ chosen, step, snapshot, overview }: StepSelection, timeline: number | null): string {
+  const nearest = chosen !== null && chosen !== step ? `Step ${chosen} is not in the chart; step ${step} is the nearest. ` : "";
+  if (snapshot === null && timeline === null) return `${nearest}No ${overview.phase} step was traced; breakdown from the layer table.`;
+  const from = timeline ?? snapshot?.step;
+  if (from === step) return nearest.trim();
+  const why = snapshot?.step === step ? "has no timeline" : "was not traced";
+  return `${nearest}Step ${step} ${why}; ${timeline === null ? "breakdown" : "timeline"} from step ${from}.`;
+}

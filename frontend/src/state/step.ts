@@ -1,0 +1,34 @@
+/** The selected step of the shown run, device and phase, and the timeline that the step view shows. */
+
+import { computed, type ReadonlySignal } from "@preact/signals";
+
+import type { Overview } from "../model/overview";
+import { selectStep, type StepSelection } from "../model/step-selection";
+import { chosenTimeline, type TimelineRef } from "../model/timeline";
+import type { Records } from "./fetched";
+import type { Loaded } from "./resource";
+import type { ChoicesSignal, Shown } from "./shown";
+
+interface Overviews {
+  whole: ReadonlySignal<Loaded<Overview>>;
+  overview: ReadonlySignal<Loaded<Overview>>;
+}
+
+export function createStep({ whole, overview }: Overviews, records: Records, shown: Shown, choices: ChoicesSignal) {
+  /** Null until the overview of the whole run has arrived, and without steps. */
+  const shownStep = computed((): StepSelection | null => {
+    const all = whole.value.value;
+    return all && selectStep(all, overview.value.value ?? all, choices.value.step);
+  });
+  /** The timeline of the selected step, otherwise of the traced step of its breakdown, otherwise the nearest one. */
+  const shownTimeline = computed((): TimelineRef | null => {
+    const [run, device, selected] = [shown.primary.value, shown.device.value, shownStep.value];
+    if (!run || device === null || !selected) return null;
+    const list = records.timelinesIn(run, device).value ?? [];
+    const ofPhase = list.filter(({ phase }) => phase === shown.phase.value);
+    return chosenTimeline(ofPhase, (selected.snapshot ?? selected).step);
+  });
+  /** The overview of the zoom, once that of the whole run has arrived as well, which decides on the selected step. */
+  const shownOverview = computed((): Loaded<Overview> => (whole.value.value ? overview.value : { ...overview.value, ...whole.value }));
+  return { shownStep, shownTimeline, shownOverview };
+}

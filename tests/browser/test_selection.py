@@ -1,0 +1,281 @@
+"""One selected step for all views, the browser's Back button, runs that the filter hides, clicks and keys in charts."""
+
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import harness
+import pytest
+import sample_runs
+from playwright.sync_api import FrameLocator, Locator, Page, expect
+from test_values import figures
+
+TABS = ("Overview", "Layers", "Frozen vs trainable", "Step", "Fragmentation", "Compare")
+LAYER = "vgg/block5_conv1"
+
+
+def traced_peak(inspected: dict[str, Any], run: str = "frozen") -> int:
+    """The traced training step with the highest peak."""
+    snapshots = [snapshot for snapshot in inspected[run]["snapshots"] if snapshot["phase"] == "train"]
+    return int(max(snapshots, key=lambda snapshot: snapshot["in_use_bytes"])["step"])
+
+
+def steps_shown(frame: FrameLocator, view: str) -> dict[str, str | None]:
+    """The step of every part of a view that names one."""
+    places = {
+        "panel": "[data-testid='step']",
+        "layers": "[data-testid='layers-step']",
+        "timeline": "[data-testid='timeline']",
+        "side A": "[data-testid='side-A']",
+    }
+    found = {name: frame.locator(place) for name, place in places.items()}
+    shown = {name: place.get_attribute("data-step") for name, place in found.items() if place.count() == 1}
+    if view == "Fragmentation":
+        for name, place in (("map", ".map-head"), ("device", ".device-memory h2")):
+            step = re.search(r"peak of step (\d+)", frame.locator(place).inner_text())
+            shown[name] = step[1] if step else None
+    return shown
+
+
+def go_to(frame: FrameLocator, tab: str) -> None:
+    frame.get_by_role("button", name=tab, exact=True).click()
+    harness.idle(frame)
+
+
+def test_every_view_shows_the_traced_step_with_the_highest_peak(
+    page: Page, address: str, inspected: dict[str, Any]
+) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "all_trainable", "layer": LAYER}))
+    peak = str(traced_peak(inspected, "all_trainable"))
+    for tab in (*TABS, "layer"):
+        if tab == "layer":
+            frame = harness.open_tab(
+                page, address, urlencode({"view": "layer", "run": "all_trainable", "layer": LAYER})
+            )
+        else:
+            go_to(frame, tab)
+        shown = steps_shown(frame, "" if tab == "Fragmentation" else tab)
+        assert shown and set(shown.values()) == {peak}, tab
+        expect(frame.get_by_test_id("step-selector")).to_have_attribute("data-step", peak)
+        expect(frame.get_by_test_id("step-note")).to_have_text("")
+        # AND a link to the step's timeline names the step, although none was chosen
+        assert ("step%3D" in page.url) == (tab == "Step")
+
+
+def test_a_step_that_was_not_traced_goes_along_and_is_said_once(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "layer": LAYER, "category": "weights"}))
+    field = frame.get_by_label("Selected step")
+    field.fill("117")
+    field.press("Enter")
+    for tab in TABS:
+        go_to(frame, tab)
+        said = "timeline" if tab == "Step" else "breakdown"
+        expect(frame.get_by_test_id("step-note")).to_have_text(f"Step 117 was not traced; {said} from step 80.")
+        expect(frame.get_by_test_id("step-selector")).to_have_attribute("data-breakdown", "80")
+        expect(field).to_have_value("117")
+        own = {"Overview": "panel", "Frozen vs trainable": "panel", "Fragmentation": "panel", "Compare": "side A"}
+        for name, step in steps_shown(frame, tab).items():
+            assert step == ("117" if own.get(tab) == name else "80"), (tab, name)
+        assert frame.locator("body").inner_text().count("not traced") == 1, tab
+        assert all(part in page.url for part in ("step%3D117", "layer%3Dvgg", "category%3Dweights")), tab
+    frame = harness.open_tab(page, address, urlencode({"view": "layer", "run": "frozen", "layer": LAYER, "step": 117}))
+    assert steps_shown(frame, "layer") == {"panel": "80"}
+
+
+def test_the_selector_steps_through_traced_steps_by_keys(page: Page, address: str, inspected: dict[str, Any]) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 60}))
+    selector = frame.get_by_test_id("step-selector")
+    for name, step in (("Next", 80), ("Next", 120), ("Previous", 80), ("Previous", 41), ("Previous", 3)):
+        frame.get_by_role("button", name=f"{name} traced step").focus()
+        page.keyboard.press("Enter")
+        expect(selector).to_have_attribute("data-step", str(step))
+        assert figures(frame, "breakdown")["peak_bytes"] == sample_runs.peak_at(sample_runs.FROZEN, step)
+    expect(frame.get_by_role("button", name="Previous traced step")).to_be_disabled()
+    peak = traced_peak(inspected)
+    frame.get_by_role("button", name=f"Back to step {peak}").focus()
+    page.keyboard.press("Enter")
+    expect(selector).to_have_attribute("data-step", str(peak))
+    expect(selector).to_contain_text("peak")
+    assert "step%3D" not in page.url
+    # AND the field takes any step; emptied, it goes back
+    field = frame.get_by_label("Selected step")
+    field.fill("50")
+    field.press("Enter")
+    expect(selector).to_have_attribute("data-step", "50")
+    field.fill("")
+    field.press("Enter")
+    expect(selector).to_have_attribute("data-step", str(peak))
+
+
+def test_a_step_outside_of_the_zoom_stays_selected(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 200, "zoom": "107-159"}))
+    assert steps_shown(frame, "Overview") == {"panel": "200"}
+    assert figures(frame, "breakdown")["peak_bytes"] == sample_runs.peak_at(sample_runs.FROZEN, 200)
+    expect(frame.locator(".pin-line")).to_be_hidden()
+    go_to(frame, "Fragmentation")
+    assert steps_shown(frame, "Overview")["panel"] == "200"
+
+
+def test_choosing_a_step_moves_nothing(page: Page, address: str) -> None:
+    for width in (900, 1120, 1440, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+        boxes = """body => [...body.querySelectorAll(".toolbar > *, .chart, [data-testid='breakdown'] tr")].map(e => {
+            const { x, y, width, height } = e.getBoundingClientRect();
+            return [e.className || e.tagName, x, y, width, height].join(" ");
+        })"""
+        before = frame.locator("body").evaluate(boxes)
+        chart = frame.locator(".u-over").bounding_box()
+        assert chart
+        page.mouse.click(chart["x"] + 0.4 * chart["width"], chart["y"] + 60)
+        harness.idle(frame)
+        assert "not traced" in frame.get_by_test_id("step-note").inner_text()
+        assert frame.locator("body").evaluate(boxes) == before, width
+
+
+def view_of(frame: FrameLocator | Page) -> str:
+    return frame.locator(".tab[aria-pressed='true']").inner_text()
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["in TensorBoard", "alone"])
+@pytest.mark.parametrize("place", [{}, {"run": "frozen", "step": "117"}], ids=["default", "chosen"])
+def test_back_undoes_every_change_of_the_view(page: Page, address: str, alone: bool, place: dict[str, str]) -> None:
+    frame: Any
+    if alone:
+        page.goto(f"{address}/data/plugin_entry.html?name=tb_memplugin#{urlencode(place)}")
+        frame = page
+        harness.idle(frame)
+    else:
+        frame = harness.open_tab(page, address, urlencode(place))
+
+    def button(name: str) -> Locator:
+        found: Locator = frame.get_by_role("button", name=name, exact=True)
+        return found
+
+    ways: list[Callable[[], None]] = [
+        lambda: button("Layers").click(),
+        lambda: page.keyboard.press("3"),
+        lambda: button("Step").click(),
+        lambda: page.keyboard.press("1"),
+        lambda: frame.get_by_role("button", name="Frozen weights take").click(),
+        lambda: button("Overview").click(),
+        lambda: frame.locator(".owners .leads").first.click(),
+        lambda: button("← All layers").click(),
+        lambda: button("Overview").click(),
+        lambda: button("Show all layers").click(),
+        lambda: button("Fragmentation").click(),
+        lambda: page.keyboard.press("1"),
+    ]
+    if not place:
+        frame.get_by_role("button", name="frozen", exact=False).first.click()
+        harness.idle(frame)
+
+    def seen() -> tuple[str, bool]:
+        return view_of(frame), frame.locator(".layer-head").is_visible()
+
+    views = [seen()]
+    for way in ways:
+        way()
+        harness.idle(frame)
+        views.append(seen())
+    assert all(one != other for one, other in itertools.pairwise(views))
+    for _ in range(2):
+        for expected in reversed(views[:-1]):
+            page.go_back()
+            page.wait_for_timeout(50)
+            harness.idle(frame)
+            assert seen() == expected
+        for expected in views[1:]:
+            page.go_forward()
+            page.wait_for_timeout(50)
+            harness.idle(frame)
+            assert seen() == expected
+
+
+def test_a_double_click_resets_the_zoom_and_nothing_else(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    over = frame.locator(".u-over")
+    before = page.url
+    over.dblclick(position={"x": 300, "y": 100})
+    page.wait_for_timeout(700)
+    page.mouse.move(5, 5)
+    harness.idle(frame)
+    assert page.url == before
+    expect(frame.locator(".pin-line")).to_be_hidden()
+    # AND a single click still pins, without the pointer moving on
+    over.click(position={"x": 300, "y": 100})
+    expect(frame.locator(".pin-line")).to_be_visible()
+    assert "step%3D" in page.url
+
+
+def test_keys_in_a_chart_start_at_the_selected_step(page: Page, address: str, inspected: dict[str, Any]) -> None:
+    peak = traced_peak(inspected)
+    for view in ("overview", "frozen", "fragmentation", "layer"):
+        for step in (None, 41):
+            place = {"view": view, "run": "frozen", "layer": LAYER, **({} if step is None else {"step": step})}
+            page.goto("about:blank")
+            frame = harness.open_tab(page, address, urlencode(place))
+            frame.get_by_role("slider").first.focus()
+            page.keyboard.press("ArrowRight")
+            assert frame.get_by_test_id("step").get_attribute("data-step") == str(step or peak), view
+            # AND the next press goes on from there
+            page.keyboard.press("ArrowRight")
+            assert int(frame.get_by_test_id("step").get_attribute("data-step") or -1) > (step or peak), view
+
+
+def test_help_names_the_tabs_that_there_are(page: Page, address: str) -> None:
+    for place in ({"run": "frozen", "with": "frozen"}, {"run": "activations_only"}):
+        frame = harness.open_tab(page, address, urlencode(place))
+        tabs = frame.locator(".tab").count()
+        page.keyboard.press("?")
+        expect(frame.locator("dialog kbd").nth(2)).to_have_text(f"1 … {tabs}")
+
+
+def test_runs_that_the_filter_hides_are_not_drawn(page: Page, address: str) -> None:
+    place = {"run": "frozen", "with": ["frozen", "all_trainable"], "step": 100}
+    frame = harness.open_tab(page, address, urlencode(place, doseq=True))
+    other = frame.locator("tr[data-figure='run:all_trainable']")
+    shown = frame.locator("nav.runs")
+    expect(other).to_have_count(1)
+    expect(shown).to_contain_text("2 of ")
+    drawn = frame.locator("canvas").evaluate("canvas => canvas.toDataURL()")
+    search = frame.get_by_label("Filter runs by regular expression")
+    search.fill("frozen")
+    harness.idle(frame)
+    expect(other).to_have_count(0)
+    expect(shown).to_contain_text("1 of ")
+    assert frame.locator("canvas").evaluate("canvas => canvas.toDataURL()") != drawn
+    # AND the selected run is not drawn either, until the filter shows it again
+    search.fill("all_trainable")
+    harness.idle(frame)
+    expect(frame.locator(".run.primary .name")).to_have_text("all_trainable")
+    search.fill("no such run")
+    expect(frame.get_by_test_id("nothing")).to_contain_text("clear the filter")
+    search.fill("")
+    harness.idle(frame)
+    expect(frame.locator(".run.primary .name")).to_have_text("frozen")
+    expect(other).to_have_count(1)
+
+
+def test_a_faulty_search_says_what_is_shown(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen"}))
+    frame.get_by_label("Search layers by regular expression").fill("(")
+    said = frame.locator(".layers-bar [role='status']")
+    expect(said).to_contain_text("Invalid regular expression")
+    assert "run" not in said.inner_text()
+    expect(frame.locator("tr[data-layer]").first).to_be_visible()
+
+
+def test_the_headline_is_that_of_the_phase(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    headline = frame.get_by_test_id("headline")
+    trained = int(headline.get_attribute("data-bytes") or 0)
+    frame.get_by_role("button", name="validation", exact=True).click()
+    harness.idle(frame)
+    validated = int(headline.get_attribute("data-bytes") or 0)
+    plan = sample_runs.FROZEN
+    ends = range(plan.epoch_steps - 1, plan.steps, plan.epoch_steps)
+    assert validated == max(sample_runs.peak_at(plan, step) * 7 // 10 + 3 * 1024 for step in ends) < trained
+    assert figures(frame, "breakdown")["peak_bytes"] == validated
