@@ -21,7 +21,7 @@ def renamed(value: Any) -> Any:
         return {
             RENAMED.get(key, key): "failed" if (key, one) == ("status", "died") else renamed(one)
             for key, one in value.items()
-            if key != "sentences"
+            if key not in ("sentences", "answers")
         }
     return [renamed(one) for one in value] if isinstance(value, list) else value
 
