@@ -1,12 +1,9 @@
-/** Tabs, device, phase, attempt, x-axis, and the headline with peak and headroom. */
+/** Tabs, device, phase, attempt and x-axis. */
 
-import { headline } from "../../model/overview";
-import { WORDS } from "../../model/words";
 import { AXES, VIEWS, type ViewName } from "../../state/address";
 import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
 import { Segments } from "../shared/segments";
-import { tipOf } from "../shared/tips";
 
 type Tabbed = Exclude<ViewName, "layer">;
 
@@ -48,24 +45,6 @@ export function Tabs() {
         </button>
       ))}
     </div>
-  );
-}
-
-function Headline() {
-  const store = useStore();
-  const run = store.primary.value;
-  const device = run?.devices.find(({ device: name }) => name === store.device.value);
-  const sentence = device ? headline(device.peak_bytes, device.peak_step, device.capacity_bytes) : null;
-  return (
-    <p
-      class="headline"
-      data-testid="headline"
-      data-bytes={device?.peak_bytes ?? ""}
-      data-tip={device && tipOf(device.peak_bytes, `${WORDS.peak_bytes.meaning}, the highest of the run`, WORDS.peak_bytes.source)}
-      tabIndex={device ? 0 : undefined}
-    >
-      {sentence ?? ""}
-    </p>
   );
 }
 
@@ -119,7 +98,6 @@ export function Toolbar() {
       {OVER_STEPS.includes(view) && (
         <Segments label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />
       )}
-      <Headline />
     </div>
   );
 }
