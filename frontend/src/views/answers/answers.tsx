@@ -18,7 +18,7 @@ const ICONS: Record<AnswerStatus, string> = {
 
 function Status({ status }: { status: AnswerStatus }) {
   return (
-    <span class="answer-status">
+    <span class="tile-status">
       <svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true">
         <path d={ICONS[status]} />
       </svg>
@@ -33,27 +33,27 @@ function Tile({ answer, show }: { answer: Answer; show: () => void }) {
   return (
     <button
       type="button"
-      class={`answer ${status}`}
+      class={`tile ${status}`}
       data-answer={name}
       data-status={status}
       data-figures={JSON.stringify(figures)}
       data-tip={tip === "" ? undefined : tip}
       onClick={show}
     >
-      <span class="answer-head">
-        <span class="answer-question">{question}</span>
+      <span class="tile-head">
+        <span class="tile-question">{question}</span>
         <Status status={status} />
-        {source !== "unknown" && <span class="answer-source">{source}</span>}
+        {source !== "unknown" && <span class="tile-source">{source}</span>}
       </span>
-      <span class="answer-sentence">{unbroken(sentence)}</span>
+      <span class="tile-sentence">{unbroken(sentence)}</span>
     </button>
   );
 }
 
 /** A tile's place while its answer is loading, or after an error. */
 const Blank = ({ name, why }: { name: AnswerName; why: string | null }) => (
-  <span key={name} class="answer blank" role={why === null ? undefined : "status"}>
-    {name === "fits" && why !== null && <span class="answer-sentence">{why}</span>}
+  <span key={name} class="tile blank" role={why === null ? undefined : "status"}>
+    {name === "fits" && why !== null && <span class="tile-sentence">{why}</span>}
   </span>
 );
 
