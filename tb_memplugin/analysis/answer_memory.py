@@ -82,11 +82,10 @@ def _failed(device: str, index: int, oom: Oom) -> Answer:
     if oom.phase not in (None, "train"):
         when += f" ({oom.phase})"
     parts = [f"{format_bytes(oom.requested_bytes)} requested"] if oom.requested_bytes is not None else []
-    # In a pool with too little free memory the largest chunk is not the reason.
-    if oom.verdict == "capacity" and oom.free_bytes is not None:
-        parts.append(f"{format_bytes(oom.free_bytes)} free")
-    elif oom.largest_free_bytes is not None:
+    if oom.largest_free_bytes is not None:
         parts.append(f"largest free chunk {format_bytes(oom.largest_free_bytes)}")
+    elif oom.free_bytes is not None:
+        parts.append(f"{format_bytes(oom.free_bytes)} free")
     sentence = f"{when}: {', '.join(parts)}" if parts else when
     figures = known(
         requested_bytes=oom.requested_bytes,

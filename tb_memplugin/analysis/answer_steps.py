@@ -6,9 +6,9 @@ from tb_memplugin.analysis.answer import Answer, AnswerSource, Evidence, known
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.facts import range_of
 from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_of, traced_of
-from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, Jump, largest_jump
+from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS, Jump, largest_jump
 from tb_memplugin.analysis.step_rows import step_rows
-from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Phase, Run
+from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Integers, Phase, Run
 from tb_memplugin.model.units import format_bytes
 
 MAX_NAME_CHARACTERS = 24
@@ -66,13 +66,19 @@ def changed(run: Run, device: str, phase: Phase) -> Answer:
     found += [] if jump is None else [jump]
     if found:
         return _changed(device, phase, max(found, key=lambda one: (abs(one.delta_bytes or 0), one.step)))
-    measured = int(np.count_nonzero(peaks != MISSING))
+    known_peaks = peaks[peaks != MISSING]
+    measured = len(known_peaks)
     evidence = Evidence("overview", phase=phase)
     figures = {"steps": measured}
-    if measured < 2:
+    if measured < 2 or (measured < MIN_STEPS and _varies(known_peaks)):
         sentence = f"Too few steps to compare: {measured}"
         return Answer("changed", device, sentence, "unknown", "unknown", evidence, figures)
     return Answer("changed", device, f"No changes in {measured:,} steps", "ok", "measured", evidence, figures)
+
+
+def _varies(peaks: Integers) -> bool:
+    """Whether the peaks differ considerably, in a series too short for a jump."""
+    return bool(np.ptp(peaks) >= max(MIN_JUMP_BYTES, MIN_JUMP_SHARE * int(peaks.min())))
 
 
 def _training_steps(run: Run, device: str) -> int:
