@@ -175,6 +175,13 @@ export function activationsOf(plan: Plan, first: number, last: number, points: n
   );
 }
 
+/** The highest peaks of the 20 steps before and after a change. */
+function peaksAround(plan: Plan, step: number): Pick<LayerChange, "peak_before_bytes" | "peak_after_bytes"> {
+  const highest = (first: number, end: number): number =>
+    Math.max(...Array.from({ length: end - first }, (_, index) => sum(bytesAt(plan, first + index))));
+  return { peak_before_bytes: highest(Math.max(0, step - 20), step), peak_after_bytes: highest(step, Math.min(plan.steps, step + 20)) };
+}
+
 function changesOf(plan: Plan): LayerChange[] {
   const table = (step: number, reason: string, became: string[]): LayerChange => {
     const [frozen = 0, trainable = 0, slots = 0] = bytesAt(plan, step);
@@ -188,6 +195,7 @@ function changesOf(plan: Plan): LayerChange[] {
       trainable_layers: 2,
       became_trainable: became,
       became_frozen: [],
+      ...(step === 0 ? { peak_before_bytes: null, peak_after_bytes: null } : peaksAround(plan, step)),
     };
   };
   const began = table(0, "recording began", []);

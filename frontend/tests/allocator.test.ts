@@ -11,7 +11,7 @@ import { stripCells } from "../src/charts/map-layout";
 import { formatBytes } from "../src/lib/bytes";
 import { COLOURINGS, chunkFacts, largestLayers, blockingSentence, regionStarts } from "../src/model/memory-map";
 import { deviceMemorySentence, segmentKey, segmentLabel } from "../src/model/device-memory";
-import { runFindings } from "../src/model/findings";
+import { growthFindings } from "../src/model/findings";
 import { verdictSentence, whenSentence } from "../src/model/oom";
 import { infoOf } from "../playground/training";
 import { mapColours } from "../src/views/shared/memory-map/colours";
@@ -121,11 +121,13 @@ describe("post-mortems", () => {
     expect(whenSentence({ ...pieces, step: null })).toBe("An allocation on GPU:0 failed");
   });
 
-  it("and growths are findings that lead to their views", () => {
-    expect(runFindings(infoOf(plan("oom")), "GPU:0")).toMatchObject([{ kind: "oom", view: "oom" }]);
-    expect(runFindings(infoOf(plan("growing")), "GPU:0")).toMatchObject([{ kind: "growth", view: "overview", step: 239, zoom: [40, 239] }]);
+  it("are no findings, because the answers name them; growths are", () => {
+    expect(growthFindings(infoOf(plan("oom")), "GPU:0")).toEqual([]);
+    expect(growthFindings(infoOf(plan("growing")), "GPU:0")).toMatchObject([
+      { kind: "growth", view: "overview", step: 239, zoom: [40, 239] },
+    ]);
     const info = infoOf(plan("growing"));
     const devices = info.devices.map((device) => ({ ...device, device: "CPU:0" }));
-    expect(runFindings({ ...info, findings: ["CPU:0: grows"], devices }, "GPU:0")).toEqual([]);
+    expect(growthFindings({ ...info, findings: ["CPU:0: grows"], devices }, "GPU:0")).toEqual([]);
   });
 });

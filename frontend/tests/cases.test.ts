@@ -18,7 +18,7 @@ import { groupDeltas } from "../src/model/compare";
 import { effectSentence, effectTitle, effects } from "../src/model/changes";
 import { findings } from "../src/model/findings";
 import { costSentences, splitBySide } from "../src/model/frozen";
-import { breakdown, headline, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../src/model/overview";
+import { breakdown, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../src/model/overview";
 import { owners } from "../src/model/snapshot";
 import { DEFAULTS } from "../src/state/address";
 import { compareSpec, rowFor } from "../src/views/compare/compare-spec";
@@ -116,8 +116,8 @@ describe("the unfreezing of a run", () => {
     );
   });
 
-  it("is a finding", () => {
-    expect(findings(overview).map(({ kind }) => kind)).toEqual(["peak", "frozen", "change"]);
+  it("is no finding, because the answers and a mark name it", () => {
+    expect(findings(overview, false).map(({ kind }) => kind)).toEqual(["peak", "frozen"]);
   });
 });
 
@@ -252,9 +252,6 @@ describe("one row", () => {
 
   it("is a sentence for those who listen", () => {
     expect(rowSentence(overview, 0)).toMatch(/^step 0: peak 15\d MiB; workspace 59\.\d MiB; weights, frozen 56\.0 MiB/);
-    expect(headline(100, 7, null)).toBe("peak 100 B at step 7");
-    expect(headline(15247133900, 412, 17179869184)).toBe("peak 14.2 GiB of 16.0 GiB at step 412 · headroom 1.8 GiB");
-    expect(headline(null, null, 5)).toBeNull();
   });
 
   it("finds the peak in spite of unknown rows", () => {

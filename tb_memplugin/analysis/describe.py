@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from tb_memplugin.analysis.answers import describe_answers
 from tb_memplugin.analysis.changes import table_at
 from tb_memplugin.analysis.facts import device_facts, step_range
 from tb_memplugin.analysis.pool_spans import PoolHistory, pool_history
-from tb_memplugin.model import MISSING, Layer, LayerActivations, Oom, Run, Snapshot
+from tb_memplugin.model import MISSING, Layer, LayerActivations, Oom, Phase, Run, Snapshot
 
 FORMAT = 2
 """Version of the object, raised when the meaning of a field changes. 2: the `bytes` of a ledger's rows are requested
@@ -21,7 +22,7 @@ class Selection:
 
     step: int | None = None
     device: str | None = None
-    phase: str | None = None
+    phase: Phase | None = None
 
     def includes(self, record: Snapshot | Oom) -> bool:
         """Whether a snapshot or a failed allocation is selected."""
@@ -38,6 +39,7 @@ EVERYTHING = Selection()
 def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
     """The run as an object. A selected step selects its snapshots and the layer table valid at it."""
     steps = step_range(run)
+    devices = [facts.device for facts in device_facts(run) if selection.device in (None, facts.device)]
     table = table_at(run.layer_tables, selection.step)
     return {
         "sessions": len(run.sessions),
@@ -57,11 +59,8 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
         "activations": describe_activations(run.activations),
         "snapshots": [describe_snapshot(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)],
         "oom": [describe_oom(oom) for oom in run.ooms if selection.includes(oom)],
-        "pool": {
-            facts.device: _describe_pool(pool_history(run, facts.device))
-            for facts in device_facts(run)
-            if selection.device in (None, facts.device)
-        },
+        "pool": {device: _describe_pool(pool_history(run, device)) for device in devices},
+        "answers": {device: describe_answers(run, device, selection.phase or "train") for device in devices},
         "findings": list(run.findings),
         "notes": list(run.notes),
         "damage": list(run.damage),

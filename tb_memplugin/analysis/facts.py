@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from tb_memplugin.model import MISSING, PHASES, Integers, Run
+from tb_memplugin.model import MISSING, PHASES, Integers, Phase, Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +25,21 @@ class DeviceFacts:
     peak_bytes: int | None
     peak_step: int | None
     snapshots: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Peak:
+    """The highest recorded bytes in use of a device.
+
+    Attributes:
+        bytes: The peak; if `at_step_end`, only the bytes in use at step end, because the allocator keeps no peak.
+        step, phase: Of the earliest step that reached it.
+    """
+
+    bytes: int
+    step: int
+    phase: Phase
+    at_step_end: bool
 
 
 def step_range(run: Run) -> StepRange:
@@ -61,20 +76,40 @@ def device_facts(run: Run) -> list[DeviceFacts]:
     return [_device_facts(run, name) for name in ordered]
 
 
-def _device_facts(run: Run, device: str) -> DeviceFacts:
-    snapshots = [snapshot for snapshot in run.snapshots if snapshot.device == device]
-    candidates = [(snapshot.in_use_bytes, -snapshot.step) for snapshot in snapshots]
-    limits = [snapshot.capacity_bytes for snapshot in reversed(snapshots)]
-    limits += [oom.capacity_bytes for oom in run.ooms if oom.device == device]
-    capacity = next((limit for limit in limits if limit is not None), None)
+def highest_peak(run: Run, device: str, phase: Phase | None = None) -> Peak | None:
+    """The highest peak of a device in a phase, or in all phases; None if nothing was recorded."""
+    candidates = [
+        Peak(snapshot.in_use_bytes, snapshot.step, snapshot.phase, at_step_end=False)
+        for snapshot in run.snapshots
+        if snapshot.device == device and phase in (None, snapshot.phase)
+    ]
     figures = run.samples.devices.get(device)
     if figures is not None and len(run.samples):
         # If an allocator keeps no peak, the bytes in use at step end are a lower bound.
         highest = np.maximum(figures.peak_bytes, figures.in_use_bytes)
+        if phase is not None:
+            highest = np.where(run.samples.phase == PHASES.index(phase), highest, MISSING)
         at = int(np.argmax(highest))
         if highest[at] != MISSING:
-            candidates.append((int(highest[at]), -int(run.samples.step[at])))
-        known = np.flatnonzero(figures.capacity_bytes != MISSING)
-        capacity = int(figures.capacity_bytes[known[-1]]) if len(known) else capacity
-    peak, step = max(candidates, default=(None, None))
-    return DeviceFacts(device, capacity, peak, None if step is None else -step, len(snapshots))
+            of = PHASES[int(run.samples.phase[at])]
+            no_peak = bool(figures.peak_bytes[at] == MISSING)
+            candidates.append(Peak(int(highest[at]), int(run.samples.step[at]), of, no_peak))
+    return max(candidates, key=lambda peak: (peak.bytes, -peak.step, not peak.at_step_end), default=None)
+
+
+def capacity_of(run: Run, device: str) -> int | None:
+    """The allocator's limit, as last recorded; None if unknown."""
+    figures = run.samples.devices.get(device)
+    known = np.empty(0, np.intp) if figures is None else np.flatnonzero(figures.capacity_bytes != MISSING)
+    if figures is not None and len(known):
+        return int(figures.capacity_bytes[known[-1]])
+    limits = [snapshot.capacity_bytes for snapshot in reversed(run.snapshots) if snapshot.device == device]
+    limits += [oom.capacity_bytes for oom in run.ooms if oom.device == device]
+    return next((limit for limit in limits if limit is not None), None)
+
+
+def _device_facts(run: Run, device: str) -> DeviceFacts:
+    peak = highest_peak(run, device)
+    snapshots = sum(snapshot.device == device for snapshot in run.snapshots)
+    size, step = (None, None) if peak is None else (peak.bytes, peak.step)
+    return DeviceFacts(device, capacity_of(run, device), size, step, snapshots)

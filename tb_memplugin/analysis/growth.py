@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.trend import Trend, find_trend
+from tb_memplugin.analysis.trend import Trend, find_trend, is_long_enough
 from tb_memplugin.model import MISSING, PHASES, Integers, LayerActivations, LayerTable, Run, Samples, Snapshot
 from tb_memplugin.model.units import format_bytes
 
@@ -72,20 +72,33 @@ def findings(run: Run) -> list[str]:
 
 def find_growth(run: Run) -> list[Growth]:
     """Find growing memory, at most one finding per device."""
-    growths = []
-    for device, figures in run.samples.devices.items():
-        # Memory in use at step end is the clearer sign of a leak; the peak is examined only if it does not grow.
-        for at_peak, column in ((False, figures.in_use_bytes), (True, figures.peak_bytes)):
-            rows = _rows(run.samples, column)
-            steps, values = run.samples.step[rows], column[rows]
-            trend = find_trend(steps, _without_jumps(steps, values, run.layer_tables))
-            if trend is not None:
-                owner, owner_bytes, rounding = _owner(run, device, trend) or (None, None, 0)
-                full = _capacity_step(trend, figures.capacity_bytes)
-                held_by = _holder(run, device, trend) if owner == (None, "held_tensors") else None
-                growths.append(Growth(device, at_peak, trend, owner, owner_bytes, rounding, held_by, full))
-                break
-    return growths
+    return [growth for device in run.samples.devices if (growth := growth_of(run, device)) is not None]
+
+
+def growth_of(run: Run, device: str) -> Growth | None:
+    """Find growing memory of a device."""
+    figures = run.samples.devices.get(device)
+    if figures is None:
+        return None
+    # Memory in use at step end is the clearer sign of a leak; the peak is examined only if it does not grow.
+    for at_peak, column in ((False, figures.in_use_bytes), (True, figures.peak_bytes)):
+        rows = _rows(run.samples, column)
+        steps, values = run.samples.step[rows], column[rows]
+        trend = find_trend(steps, _without_jumps(steps, values, run.layer_tables))
+        if trend is not None:
+            owner, owner_bytes, rounding = _owner(run, device, trend) or (None, None, 0)
+            full = _capacity_step(trend, figures.capacity_bytes)
+            held_by = _holder(run, device, trend) if owner == (None, "held_tensors") else None
+            return Growth(device, at_peak, trend, owner, owner_bytes, rounding, held_by, full)
+    return None
+
+
+def can_show_growth(run: Run, device: str) -> bool:
+    """Whether a device has enough measured steps for a trend."""
+    figures = run.samples.devices.get(device)
+    return figures is not None and any(
+        is_long_enough(len(_rows(run.samples, column))) for column in (figures.in_use_bytes, figures.peak_bytes)
+    )
 
 
 def _rows(samples: Samples, column: Integers) -> npt.NDArray[np.intp]:
@@ -120,7 +133,7 @@ def _capacity_step(trend: Trend, capacities: Integers) -> int | None:
 def _owner(run: Run, device: str, trend: Trend) -> tuple[tuple[str | None, str], int, int] | None:
     """The (layer, category) with the largest growth between the first and the last traced step of a trend, its growth,
     and that of its rounding; without traced steps, the layer whose recorded activations grew most."""
-    snapshots = _traced(run, device, trend)
+    snapshots = traced_of(run, device, trend)
     candidates: dict[tuple[str | None, str], int] = {}
     if len(snapshots) >= 2 and snapshots[-1].step > snapshots[0].step:
         candidates = _differences(_sums(snapshots[0]), _sums(snapshots[-1]))
@@ -137,7 +150,7 @@ def _owner(run: Run, device: str, trend: Trend) -> tuple[tuple[str | None, str],
     return (owner, candidates[owner], 0) if cause is None else (cause, beside[cause], candidates[owner])
 
 
-def _traced(run: Run, device: str, trend: Trend) -> list[Snapshot]:
+def traced_of(run: Run, device: str, trend: Trend) -> list[Snapshot]:
     """Snapshots of training steps of a trend."""
     return [
         snapshot
@@ -148,7 +161,7 @@ def _traced(run: Run, device: str, trend: Trend) -> list[Snapshot]:
 
 def _holder(run: Run, device: str, trend: Trend) -> str | None:
     """The holder of most of the held tensors added between the traced steps of a trend."""
-    snapshots = _traced(run, device, trend)
+    snapshots = traced_of(run, device, trend)
     if len(snapshots) < 2:
         return None
     added: Counter[str] = Counter()

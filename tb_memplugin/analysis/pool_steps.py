@@ -78,7 +78,7 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
             continue
         source[row] = TRACED
         pool[row] = snapshot.pool_bytes
-        largest[row] = _largest_free(snapshot)
+        largest[row] = largest_free(snapshot)
         ratio[row] = np.nan if snapshot.fragmentation is None else snapshot.fragmentation
     growths: list[PoolGrowth] = []
     sentences: list[str] = []
@@ -100,7 +100,7 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
     )
 
 
-def _largest_free(snapshot: Snapshot) -> int:
+def largest_free(snapshot: Snapshot) -> int:
     """The snapshot's largest free chunk; `MISSING` if unknown or larger than its free bytes."""
     largest, free = snapshot.largest_free_bytes, (snapshot.pool_bytes or 0) - snapshot.in_use_bytes
     return largest if largest is not None and largest <= free else MISSING

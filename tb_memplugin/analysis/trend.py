@@ -44,12 +44,17 @@ class Trend:
     to_bytes: int
 
 
+def is_long_enough(steps: int) -> bool:
+    """Whether a series of so many steps can have a trend."""
+    return steps - _skipped(steps) >= MIN_STEPS
+
+
 def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> Trend | None:
     """The trend of a series, or None; `steps` ascending, `values` in bytes, both of equal length."""
-    skipped = max(_FIRST_STEPS, int(len(steps) * _FIRST_SHARE))
-    steps, values = steps[skipped:], values[skipped:]
-    if len(steps) < MIN_STEPS:
+    if not is_long_enough(len(steps)):
         return None
+    skipped = _skipped(len(steps))
+    steps, values = steps[skipped:], values[skipped:]
     begins, medians, ends = _bucket_medians(steps, values.astype(np.float64))
     if medians[-1] - medians.min() < MIN_GROWTH_BYTES:
         return None
@@ -65,6 +70,11 @@ def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> T
     if slope <= 0 or order < MIN_ORDER or late < _LATE_SHARE * slope:
         return None
     return Trend(int(begins[onset]), int(ends[-1]), slope, round(before), round(float(medians[-1])))
+
+
+def _skipped(steps: int) -> int:
+    """The number of first steps that are left out."""
+    return max(_FIRST_STEPS, int(steps * _FIRST_SHARE))
 
 
 def _bucket_medians(

@@ -3,11 +3,13 @@
 import unicodedata
 from collections.abc import Sequence
 
+from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.changes import layer_totals, table_at
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, step_range
 from tb_memplugin.analysis.pool_growth import knows_pool
 from tb_memplugin.analysis.pool_spans import pool_history
+from tb_memplugin.commands.inspect_answers import answer_lines
 from tb_memplugin.commands.inspect_oom import oom_lines
 from tb_memplugin.commands.inspect_pool import pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
@@ -25,15 +27,18 @@ _WORDS = {
 
 
 def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
-    """Devices, breakdown of each at its peak, pool, layers, failures, findings and missing data of a run."""
+    """Answers, devices, breakdown of each at its peak, pool, layers, failures, findings and missing data of a run."""
     steps = step_range(run)
     span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
     sessions = f", {len(run.sessions)} sessions" if len(run.sessions) > 1 else ""
     workers = f", {len(run.workers)} workers" if len(run.workers) > 1 else ""
     parts = [f"{clean(run.name)}: {span}{sessions}{workers}"]
     devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
+    for facts in devices:
+        lines = answer_lines(facts.device, answers(run, facts.device, selection.phase or "train"))
+        parts.append("\n".join(clean(line) for line in lines))
     if devices:
-        parts.append(_devices(devices))
+        parts.append(_devices(run, devices))
     for facts in devices:
         snapshot = _snapshot(run, facts, selection)
         if snapshot is not None:
@@ -60,13 +65,14 @@ def clean(text: str) -> str:
     return "".join("�" if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") else one for one in text)
 
 
-def _devices(devices: Sequence[DeviceFacts]) -> str:
+def _devices(run: Run, devices: Sequence[DeviceFacts]) -> str:
+    failed = {oom.device for oom in run.ooms}
     unit = unit_for([size for facts in devices for size in (facts.peak_bytes, facts.capacity_bytes)])
     rows = []
     for facts in devices:
         peak, capacity = facts.peak_bytes, facts.capacity_bytes
         known = peak is not None and capacity is not None
-        free = capacity - peak if peak is not None and capacity is not None else None
+        free = capacity - peak if peak is not None and capacity is not None and facts.device not in failed else None
         share = f"{100 * peak / capacity:.0f} %" if known and capacity and peak is not None else UNKNOWN
         step = UNKNOWN if facts.peak_step is None else str(facts.peak_step)
         figures = [format_figure(size, unit) for size in (peak, capacity, free)]

@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis import changes, facts, growth
+from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.ledger_totals import ledger_totals
-from tb_memplugin.analysis.overview import Overview, overview, snapshots_of
+from tb_memplugin.analysis.overview import Overview, overview
 from tb_memplugin.analysis.pool_steps import pool_steps
+from tb_memplugin.analysis.step_rows import snapshots_of, step_rows
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
@@ -20,6 +22,7 @@ from tb_memplugin.reader.merge import device_name
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
+from tb_memplugin.server.answer_handlers import AnswerHandlers
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.lookup import at_step, some
 from tb_memplugin.server.pool_columns import pool_columns
@@ -57,6 +60,7 @@ class Handlers:
     def __init__(self, reader: Reader) -> None:
         self.allocator = AllocatorHandlers(reader)
         self.timelines = TimelineHandlers(reader)
+        self.answering = AnswerHandlers(reader)
         self.questions = WhatIfHandlers(reader)
         self._reader = reader
         self._lock = threading.Lock()
@@ -88,7 +92,7 @@ class Handlers:
             "snapshots": [
                 {"step": snapshot.step, "phase": snapshot.phase, "mode": snapshot.mode} for snapshot in view.snapshots
             ],
-            "changes": [_change(change) for change in changes.layer_changes(of_worker.layer_tables)],
+            "changes": _changes(of_worker, own_name, stretch.phase),
             "epochs": [dataclasses.asdict(epoch) for epoch in changes.epochs(of_worker.samples)],
             "validations": [
                 dataclasses.asdict(passed) for passed in changes.validation_passes(of_worker.samples, own_name)
@@ -228,13 +232,26 @@ def _worker_and_device(loaded: LoadedRun, device: str) -> tuple[Run, str]:
     raise NotFoundError(f"run {loaded.run.name} has no device {device!r:.200}; available: {some(names)}")
 
 
-def _change(change: changes.LayerChange) -> dict[str, Any]:
+def _changes(run: Run, device: str, phase: Phase) -> list[dict[str, Any]]:
+    """The changes of the layer table, each with the peaks before and after, from every step of the phase."""
+    if len(run.layer_tables) < 2:
+        return [_change(change, None) for change in changes.layer_changes(run.layer_tables)]
+    rows = step_rows(run, device, phase)
+    effects = change_effects(run.layer_tables, rows.step, rows.devices[device].peak_bytes)
+    by_table = {at: effect for effect in effects for at in range(effect.first, effect.last + 1)}
+    return [_change(change, by_table.get(at)) for at, change in enumerate(changes.layer_changes(run.layer_tables))]
+
+
+def _change(change: changes.LayerChange, effect: ChangeEffect | None) -> dict[str, Any]:
+    before, after = (None, None) if effect is None else (effect.before, effect.after)
     return {
         "step": change.step,
         "reason": change.reason,
         **dataclasses.asdict(change.totals),
         "became_trainable": list(change.became_trainable),
         "became_frozen": list(change.became_frozen),
+        "peak_before_bytes": None if before is None else before.peak_bytes,
+        "peak_after_bytes": None if after is None else after.peak_bytes,
     }
 
 

@@ -128,6 +128,15 @@ _FILES = ("index.js", "static/*")
 _OVER_STEPS = ("run", "device", "phase", "first_step", "last_step", "points", "session")
 DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
     "runs": ((), lambda handlers, source, values: handlers.runs(source)),
+    "answers": (
+        ("run", "device", "phase"),
+        lambda handlers, source, values: handlers.answering.answers(
+            source,
+            requests.text(values, "run"),
+            requests.optional_text(values, "device"),
+            requests.phase(values),
+        ),
+    ),
     "overview": (
         _OVER_STEPS,
         lambda handlers, source, values: handlers.overview(source, *_run_and_stretch(values)),

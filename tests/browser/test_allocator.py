@@ -146,7 +146,7 @@ def test_no_failure_is_an_empty_state(page: Page, address: str) -> None:
 
 def test_findings_lead_to_their_views(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "died_capacity"}))
-    frame.get_by_role("button", name="1 step ran out of memory").click()
+    frame.locator("[data-answer='fits']").click()
     expect(frame.get_by_test_id("oom")).to_be_visible()
     frame = harness.open_tab(page, address, urlencode({"run": "growing"}))
     frame.get_by_role("button", name="memory in use at step end grows").click()

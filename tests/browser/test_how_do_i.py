@@ -17,7 +17,7 @@ ANSWERS = {
     4: (".verdict", "Free memory is fragmented"),
     5: (".legend", "in use at step end"),
     6: ("[data-testid='difference']", "than A"),
-    7: ("[data-testid='headline']", "headroom"),
+    7: ("[data-answer='fits']", "headroom"),
 }
 
 

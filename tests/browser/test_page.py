@@ -1,5 +1,6 @@
 """How the page behaves: names from strangers, dark mode, keyboard, widths, addresses, live runs."""
 
+import json
 import pathlib
 import re
 from typing import Any
@@ -61,7 +62,7 @@ def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
         )
         assert right <= width + 1, view
         cut = frame.locator("body").evaluate(
-            """body => [...body.querySelectorAll("button:not(.mark, .leads), h2, .headline, td:not(.shape)")]
+            """body => [...body.querySelectorAll("button:not(.mark, .leads), h2, td:not(.shape)")]
                 .filter(e => e.offsetParent !== null && e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"""
         )
         assert cut == [], view
@@ -221,7 +222,7 @@ def test_layers_are_searched_grouped_and_selected(page: Page, address: str) -> N
 def test_under_a_prefix(page: Page, logdir: pathlib.Path) -> None:
     with harness.tensorboard(str(logdir), prefix="/deep/er") as address:
         frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-        expect(frame.get_by_test_id("headline")).to_contain_text("headroom")
+        expect(frame.get_by_test_id("answers")).to_contain_text("headroom")
         page.goto("about:blank")
 
 
@@ -246,9 +247,10 @@ def test_in_nested_frames(page: Page, address: str, inspected: dict[str, Any]) -
     )
     frame = page.frame_locator("iframe").frame_locator("iframe[src*='tb_memplugin']")
     harness.idle(frame)
-    expect(frame.get_by_test_id("headline")).to_contain_text("peak")
-    (device,) = inspected[frame.locator(".run.primary .name").inner_text()]["devices"].values()
-    assert frame.get_by_test_id("headline").get_attribute("data-bytes") == str(device["peak_bytes"])
+    expect(frame.get_by_test_id("answers")).to_contain_text("Fits?")
+    (answers,) = inspected[frame.locator(".run.primary .name").inner_text()]["answers"].values()
+    shown = json.loads(frame.locator("[data-answer='fits']").get_attribute("data-figures") or "")
+    assert shown == answers[0]["figures"]
 
 
 def test_three_hundred_runs(page: Page, tmp_path: pathlib.Path) -> None:
@@ -268,7 +270,7 @@ def test_three_hundred_runs(page: Page, tmp_path: pathlib.Path) -> None:
         frame.get_by_role("button", name="sweep/rate_237").click()
         harness.idle(frame)
         expect(frame.locator(".run.primary .name")).to_have_text("sweep/rate_237")
-        expect(frame.get_by_test_id("headline")).to_contain_text("peak")
+        expect(frame.get_by_test_id("answers")).to_contain_text("Fits:")
         page.goto("about:blank")
 
 

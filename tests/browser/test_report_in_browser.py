@@ -14,6 +14,7 @@ import sample_runs
 from conftest import VIOLATIONS
 from playwright.sync_api import Browser, Page, expect
 from test_allocator import largest_free, listed
+from test_answers import expected, shown
 from test_values import by_group, by_side, figures
 
 from tb_memplugin.model.units import format_bytes
@@ -99,6 +100,16 @@ def test_the_memory_map_and_what_would_fit_into_it(open_report: Open, inspected:
         if not fits:
             said = page.get_by_test_id("fits").inner_text().replace("\u00a0", " ")
             assert f"the largest free chunk is {format_bytes(largest)}" in said
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_it_opens_with_the_four_answers(open_report: Open, inspected: dict[str, Any], run: str) -> None:
+    page: Any = open_report({"run": run})
+    tiles = shown(page)
+    assert [(tile["sentence"], tile["status"]) for tile in tiles] == [
+        (answer["sentence"], answer["status"]) for answer in expected(inspected, run)
+    ]
+    assert max(tile["bottom"] for tile in tiles) < 300
 
 
 def test_post_mortems_and_recorded_activations(open_report: Open, inspected: dict[str, Any]) -> None:

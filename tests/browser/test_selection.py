@@ -1,6 +1,7 @@
 """One selected step for all views, the browser's Back button, runs that the filter hides, clicks and keys in charts."""
 
 import itertools
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -268,13 +269,13 @@ def test_a_faulty_search_says_what_is_shown(page: Page, address: str) -> None:
     expect(frame.locator("tr[data-layer]").first).to_be_visible()
 
 
-def test_the_headline_is_that_of_the_phase(page: Page, address: str) -> None:
+def test_the_answer_is_that_of_the_phase(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-    headline = frame.get_by_test_id("headline")
-    trained = int(headline.get_attribute("data-bytes") or 0)
+    tile = frame.locator("[data-answer='fits']")
+    trained = json.loads(tile.get_attribute("data-figures") or "")["peak_bytes"]
     frame.get_by_role("button", name="validation", exact=True).click()
     harness.idle(frame)
-    validated = int(headline.get_attribute("data-bytes") or 0)
+    validated = json.loads(tile.get_attribute("data-figures") or "")["peak_bytes"]
     plan = sample_runs.FROZEN
     ends = range(plan.epoch_steps - 1, plan.steps, plan.epoch_steps)
     assert validated == max(sample_runs.peak_at(plan, step) * 7 // 10 + 3 * 1024 for step in ends) < trained

@@ -18,7 +18,8 @@ PLAN = sample_runs.FROZEN
 SAMPLES = sample_runs.samples_of(PLAN)
 POLL_MILLISECONDS = 20_000
 BOXES = """body => Object.fromEntries([...body.querySelectorAll(
-    "nav.runs, .bar, .toolbar, .body, .picture, .panel, .chart, .plot, .figures, .legend, .treemap, .layer-scroll, h2"
+    "nav.runs, .bar, .toolbar, .tile, .body, .picture, .panel, .chart, .plot, .figures, .legend, .treemap,"
+    + ".layer-scroll, h2"
 )].map((e, i) => {
     const { x, y, width } = e.getBoundingClientRect();
     return [`${i} ${e.className || e.tagName}`, [x, y, width].map(Math.round).join(" ")];
@@ -26,7 +27,7 @@ BOXES = """body => Object.fromEntries([...body.querySelectorAll(
 
 
 EVERY_BOX = """body => [...body.querySelectorAll(
-    "nav.runs, .bar, .toolbar, .body, .body > *, .picture > *, .panel > *, .panel tr, .regions > *, .live > *,"
+    "nav.runs, .bar, .toolbar, .tile, .body, .body > *, .picture > *, .panel > *, .panel tr, .regions > *, .live > *,"
     + ".map, .map > *, .map-answers > *, .oom section, .findings > *"
 )].map((e, i) => {
     const { x, y, width, height } = e.getBoundingClientRect();

@@ -1,5 +1,6 @@
 """What the page shows equals what ``inspect`` prints, to the byte, with each of TensorBoard's readers."""
 
+import json
 import re
 from collections import defaultdict
 from typing import Any
@@ -51,16 +52,16 @@ def test_stack_at_traced_steps(page: Page, each_reader: str, inspected: dict[str
         assert shown["capacity_bytes"] == snapshot["capacity_bytes"]
 
 
-def test_headline(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
+def test_the_answer_on_the_peak(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
     frame = harness.open_tab(page, each_reader, urlencode({"run": "frozen"}))
     device = inspected["frozen"]["devices"]["CPU:0"]
-    headline = frame.get_by_test_id("headline")
-    assert headline.get_attribute("data-bytes") == str(device["peak_bytes"])
-    assert f"at step {device['peak_step']}" in headline.inner_text()
+    fits = json.loads(frame.locator("[data-answer='fits']").get_attribute("data-figures") or "")
+    assert (fits["peak_bytes"], fits["capacity_bytes"]) == (device["peak_bytes"], device["capacity_bytes"])
     # AND the step with that peak has it in the panel
     frame.get_by_label("Selected step").fill(str(device["peak_step"]))
     frame.get_by_label("Selected step").press("Enter")
     harness.idle(frame)
+    assert figures(frame, "breakdown")["headroom"] == fits["headroom_bytes"]
     assert frame.get_by_test_id("step").get_attribute("data-step") == str(device["peak_step"])
     assert figures(frame, "breakdown")["peak_bytes"] == device["peak_bytes"]
 

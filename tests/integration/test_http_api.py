@@ -41,8 +41,15 @@ EXAMPLES = {
     if (match := re.search(r"```json\n(.*?)```", section, re.DOTALL))
 }
 """Route -> the example of its JSON."""
+FIGURES = {
+    name
+    for row in re.findall(r"^\| (`.*?) \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    for name in re.findall(r"`(\w+)`", row)
+}
+"""The documented figures of answers."""
 REQUESTS = {
     "runs": "runs",
+    "answers": f"answers?run=frozen&device={DEVICE}",
     "overview": f"overview?run=frozen&device={DEVICE}",
     "pool": f"pool?run=frozen&device={DEVICE}",
     "snapshots": "snapshots?run=frozen",
@@ -104,6 +111,9 @@ def differences(example: Any, actual: Any, place: str) -> list[str]:
     """Where `actual` has other field names or types than `example`; null is not known and fits any type."""
     if example is None or actual is None:
         return []
+    if place.endswith(".figures"):  # each answer has its own
+        numbers = all(type(value) in (int, float) for value in actual.values())
+        return [] if numbers and actual.keys() <= FIGURES else [f"{place}: {actual}"]
     if isinstance(example, dict) and isinstance(actual, dict):
         found = (
             [f"{place}: fields {sorted(example.keys() ^ actual.keys())} differ"]
@@ -136,6 +146,7 @@ def test_every_route_is_documented_and_every_documented_one_is_there(client: Cli
 STRETCH = Stretch(DEVICE, "train", None, None, 1500)
 DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "runs": lambda handlers, source: handlers.runs(source),
+    "answers": lambda handlers, source: handlers.answering.answers(source, "frozen", DEVICE, "train"),
     "overview": lambda handlers, source: handlers.overview(source, "frozen", STRETCH),
     "pool": lambda handlers, source: handlers.pool(source, "frozen", STRETCH),
     "snapshots": lambda handlers, source: handlers.snapshots(source, "frozen", None),
@@ -179,6 +190,37 @@ def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) 
     for snapshot in described["snapshots"]:
         request = f"snapshot?run=frozen&device={snapshot['device']}&step={snapshot['step']}&phase={snapshot['phase']}"
         assert answer(client, request) == {"run": "frozen", **snapshot}
+
+
+def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(
+    client: Client, logdir: pathlib.Path
+) -> None:
+    described = describe_run(tb_memplugin.load(logdir)["frozen"])["answers"]
+    assert list(described) == [DEVICE]
+    answers = answer(client, REQUESTS["answers"])["answers"]
+    assert answers == described[DEVICE]
+    failure = answer(client, "oom?run=frozen")["ooms"][-1]
+    fits, growing, fragmented, changed = answers
+    assert fits["status"] == "failed" and {fits["figures"][name] == failure[name] for name in fits["figures"]} == {True}
+    assert fits["evidence"]["oom"] == fragmented["evidence"]["oom"] == 0
+    assert growing["sentence"] == "No growth over 60 steps"
+    # The change's effect is that of the overview, zoomed or not.
+    for query in ("", "&first_step=40", "&points=10"):
+        head = answer(client, REQUESTS["overview"] + query)
+        (unfreezing,) = [change for change in head["changes"] if change["became_trainable"]]
+        for name in ("peak_before_bytes", "peak_after_bytes"):
+            assert changed["figures"][name] == unfreezing[name]
+    assert changed["figures"]["peak_before_bytes"] == 200 * MIB + 29
+    # Without a device, as for a run without allocator data, nothing is known; an unknown one is an error.
+    assert {one["status"] for one in answer(client, "answers?run=frozen")["answers"]} == {"unknown"}
+    assert client.get(BASE + "answers?run=frozen&device=GPU:7").status_code == 404
+
+
+def test_answers_are_computed_once_for_each_version(logdir: pathlib.Path) -> None:
+    handlers, source = Handlers(Reader()), FileSource(logdir)
+    first = handlers.answering.answers(source, "frozen", DEVICE, "train")
+    assert handlers.answering.answers(source, "frozen", DEVICE, "train") is first
+    assert handlers.answering.answers(source, "frozen", DEVICE, "validation") is not first
 
 
 def test_a_timeline_is_the_ledger_at_its_peak(client: Client) -> None:
@@ -413,6 +455,7 @@ BAD = [
             "run=requests&step=3",
         ],
     ),
+    ("answers", ["", "run=", "run=frozen&device=", "run=frozen&phase=test", f"run=frozen&device={DEVICE}&step=3"]),
     (
         "ledger_totals",
         [

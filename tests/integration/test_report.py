@@ -91,7 +91,7 @@ def test_every_answer_is_the_routes_own(report: dict[str, Any], client: Client) 
             assert body == response.data, answer["parameters"]
         routes.add(answer["route"])
     assert routes == {
-        *("runs", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
+        *("runs", "answers", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
         *("timelines", "timeline", "maps", "map", "oom", "device_memory", "what_if"),
     }
     predicted = [answer["parameters"] for answer in report["answers"] if answer["route"] == "what_if"]
@@ -111,7 +111,7 @@ def test_all_that_the_routes_list_is_in_it(report: dict[str, Any], client: Clien
         name = run["run"]
         for device in run["devices"]:
             place = (name, device["device"])
-            for route in ("overview", "ledger_totals"):
+            for route in ("answers", "overview", "ledger_totals"):
                 assert {(*place, phase) for phase in run["phases"]} <= held(route, "run", "device", "phase")
             query = urlencode({"run": name, "device": device["device"]})
             snapshot = client.get(f"{BASE}snapshots?{query}").get_json()["snapshots"]

@@ -74,6 +74,8 @@ const overviewHead = object<OverviewHead>({
       trainable_layers: number,
       became_trainable: list(text),
       became_frozen: list(text),
+      peak_before_bytes: maybe(number),
+      peak_after_bytes: maybe(number),
     }),
   ),
   epochs: list(object<Epoch>({ epoch: number, first_step: number, last_step: number })),

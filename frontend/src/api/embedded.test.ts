@@ -47,6 +47,23 @@ describe("a saved report", () => {
     expect((await later.layers("a", 1, never)).step).toBe(5);
   });
 
+  it("gives the four answers of a device, and those of a run without one", async () => {
+    const evidence = { view: "oom", step: 12, phase: "train", other_step: null, category: null, layer: null, zoom: null, oom: 0 };
+    const fits = { name: "fits", question: "Fits?", sentence: "OOM at step 12", status: "failed", source: "measured", evidence };
+    const unknown = { ...fits, status: "unknown", source: "unknown", figures: {} };
+    const source = embeddedSource(
+      reportOf([
+        answer("answers", { run: "a", device: "CPU:0", phase: "train" }, { answers: [{ ...fits, figures: { requested_bytes: 96 } }] }),
+        answer("answers", { run: "b", phase: "train" }, { answers: [unknown] }),
+        answer("answers", { run: "c", phase: "train" }, { answers: [{ ...unknown, figures: { peak_bytes: "7" } }] }),
+      ]),
+    );
+    expect(await source.answers("a", "CPU:0", "train", never)).toEqual([{ ...fits, figures: { requested_bytes: 96 } }]);
+    expect(await source.answers("b", null, "train", never)).toEqual([unknown]);
+    await expect(source.answers("c", null, "train", never)).rejects.toThrow("answers.answers[0].figures.peak_bytes should be a number");
+    await expect(source.answers("a", "CPU:0", "validation", never)).rejects.toThrow("Not in this report");
+  });
+
   it("answers what-if questions for the recorded conditions only", async () => {
     const recorded = {
       run: "a",

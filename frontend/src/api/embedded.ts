@@ -2,6 +2,7 @@
 
 import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
+import { parseAnswers } from "./answer-answers";
 import { list, number, object, text, type Check } from "./check";
 import { Refused } from "./http";
 import { parsePool } from "./pool-answer";
@@ -142,6 +143,7 @@ export function embeddedSource(content: string): Source {
     absent: stored.absent,
     recordedOnly: true,
     runs: async () => parseRuns(await json(answers.exact("runs", {}))),
+    answers: async (run, device, phase) => parseAnswers(await json(answers.exact("answers", { run, device, phase }))),
     // A zoom has no answer of its own: it shows a part of the whole range's.
     overview: async ({ run, device, phase, session }) => parseOverview(await answers.exact("overview", { run, device, phase, session })),
     pool: async ({ run, device, phase, session }) => parsePool(await answers.exact("pool", { run, device, phase, session })),

@@ -1,6 +1,7 @@
 /** The plugin's routes. Every address is relative to the document's base, so that prefixes and nested frames work. */
 
 import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "./allocator-answers";
+import { parseAnswers } from "./answer-answers";
 import { list, text } from "./check";
 import { changedConditions } from "../model/conditions";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
@@ -56,6 +57,7 @@ function overSteps({ run, device, phase, points, span, session }: OverviewQuery)
 
 export const httpSource: Source = {
   runs: async (signal) => parseRuns(await json("./runs", {}, signal)),
+  answers: async (run, device, phase, signal) => parseAnswers(await json("./answers", { run, device, phase }, signal)),
   overview: async (query, signal) => parseOverview(await binary("./overview", overSteps(query), signal)),
   pool: async (query, signal) => parsePool(await binary("./pool", overSteps(query), signal)),
   snapshots: async (run, device, signal) => parseSnapshots(await json("./snapshots", { run, device }, signal)),

@@ -1,6 +1,7 @@
 /** Where the page gets its data. The server is one source; a saved report can be another. */
 
 import type { Activations } from "../model/activations";
+import type { Answer } from "../model/answer";
 import type { Conditions } from "../model/conditions";
 import type { MemoryMap, MapRef, Place } from "../model/memory-map";
 import type { DeviceMemory } from "../model/device-memory";
@@ -40,6 +41,8 @@ export interface Source {
   /** Whether it answers what-if questions for the recorded conditions only, as a saved report does. */
   recordedOnly?: boolean;
   runs(signal: AbortSignal): Promise<RunsAnswer>;
+  /** `device`: null for a run without allocator data. */
+  answers(run: string, device: string | null, phase: Phase, signal: AbortSignal): Promise<Answer[]>;
   overview(query: OverviewQuery, signal: AbortSignal): Promise<Overview>;
   pool(query: OverviewQuery, signal: AbortSignal): Promise<PoolSteps>;
   snapshots(run: string, device: string, signal: AbortSignal): Promise<SnapshotSummary[]>;

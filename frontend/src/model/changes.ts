@@ -1,7 +1,6 @@
 /** Effect on memory of a change of the layer table, such as an unfreezing. */
 
 import { formatBytes, formatDelta } from "../lib/bytes";
-import { lowerBound } from "../lib/search";
 import { shortName } from "./names";
 import type { LayerChange, Overview } from "./overview";
 
@@ -13,25 +12,13 @@ interface ChangeEffect {
   /** Change of the bytes of trainable weights; those of frozen weights change by as much the other way. */
   trainable_weight_delta: number;
   optimizer_delta: number;
-  /** Highest measured peak of the rows before and after, null where there are none. */
+  /** Highest measured peak of the steps before and after, null where there are none. */
   peak_before: number | null;
   peak_after: number | null;
 }
 
-/** Rows compared on either side of a change, never past the next change. */
-const WINDOW = 20;
-
 export const isFreezing = (effect: ChangeEffect): boolean =>
   effect.changes.some((change) => change.became_trainable.length > 0 || change.became_frozen.length > 0);
-
-function highest(column: Float64Array, from: number, to: number): number | null {
-  let most: number | null = null;
-  for (let row = Math.max(from, 0); row < to; row += 1) {
-    const value = column[row];
-    if (value !== undefined && !Number.isNaN(value) && (most === null || value > most)) most = value;
-  }
-  return most;
-}
 
 function grouped(changes: readonly LayerChange[]): LayerChange[][] {
   const groups: LayerChange[][] = [];
@@ -47,21 +34,16 @@ function grouped(changes: readonly LayerChange[]): LayerChange[][] {
 export function effects(overview: Overview): ChangeEffect[] {
   const groups = grouped(overview.changes);
   return groups.slice(1).map((changes, index) => {
-    const earlier = groups[index] as LayerChange[];
-    const before = earlier.at(-1) as LayerChange;
+    const before = (groups[index] as LayerChange[]).at(-1) as LayerChange;
     const first = changes[0] as LayerChange;
     const last = changes.at(-1) as LayerChange;
-    const after = groups[index + 2]?.[0];
-    const start = lowerBound(overview.step, (earlier[0] as LayerChange).step);
-    const row = lowerBound(overview.step, first.step);
-    const end = after ? lowerBound(overview.step, after.step) : overview.rows;
     return {
       changes,
       step: first.step,
       trainable_weight_delta: last.trainable_weight_bytes - before.trainable_weight_bytes,
       optimizer_delta: last.optimizer_bytes - before.optimizer_bytes,
-      peak_before: highest(overview.peak_bytes, Math.max(start, row - WINDOW), row),
-      peak_after: highest(overview.peak_bytes, row, Math.min(end, row + WINDOW)),
+      peak_before: first.peak_before_bytes,
+      peak_after: first.peak_after_bytes,
     };
   });
 }

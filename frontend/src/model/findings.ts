@@ -1,9 +1,8 @@
-/** Findings about a run: full sentences, each with its figures. */
+/** Findings about a run that the four answers do not contain: full sentences, each with its figures. */
 
 import { formatBytes } from "../lib/bytes";
-import { formatShare, plural } from "../lib/format";
+import { formatShare } from "../lib/format";
 import { groupLabel } from "./categories";
-import { effectSentence, effects, isFreezing } from "./changes";
 import { at, breakdown, peakRow, provenance, type Overview } from "./overview";
 import type { RunInfo } from "./run";
 
@@ -11,9 +10,9 @@ export interface Finding {
   sentence: string;
   /** The step that shows it, null if none does. */
   step: number | null;
-  kind: "peak" | "frozen" | "change" | "growth" | "oom";
+  kind: "peak" | "frozen" | "growth";
   /** The view that shows it. */
-  view: "overview" | "frozen" | "oom";
+  view: "overview" | "frozen";
   /** First and last step of a growth. */
   zoom: readonly [number, number] | null;
 }
@@ -23,41 +22,36 @@ const stepIn = (sentence: string, before: string): number | null => {
   return found ? Number(found[1]) : null;
 };
 
-/** Findings that the server makes from every step of the run: out-of-memory failures and growth on the shown device. */
-export function runFindings(run: RunInfo, device: string): Finding[] {
-  const failures: Finding = {
-    kind: "oom",
-    step: null,
-    view: "oom",
-    zoom: null,
-    sentence: `${plural(run.ooms, "step")} ran out of memory; see the post-mortem.`,
-  };
+/** The server's findings on growth, from every step of the run, of the shown device. */
+export function growthFindings(run: RunInfo, device: string): Finding[] {
   const own = (sentence: string): boolean =>
     sentence.startsWith(`${device}:`) || !run.devices.some(({ device: name }) => sentence.startsWith(`${name}:`));
-  const growing = run.findings.filter(own).map((sentence): Finding => {
+  return run.findings.filter(own).map((sentence): Finding => {
     const [first, last] = [stepIn(sentence, "since"), stepIn(sentence, "at")];
     const zoom = first !== null && last !== null && last > first ? ([first, last] as const) : null;
     return { kind: "growth", step: last, view: "overview", zoom, sentence };
   });
-  return [...(run.ooms > 0 ? [failures] : []), ...growing];
 }
 
-export function findings(overview: Overview): Finding[] {
+/** Findings on the peak. Of a run that ran out of memory the post-mortem says what filled it; the peak of another step does not. */
+export function findings(overview: Overview, failed: boolean): Finding[] {
   const row = peakRow(overview);
   const step = at(overview.step, row);
   const peak = at(overview.peak_bytes, row);
   if (step === null || peak === null) return [];
-  return [...atPeak(overview, row, step, peak), ...frozenCost(overview, row, step, peak), ...changes(overview)];
+  return [...(failed ? [] : atPeak(overview, row, step, peak)), ...frozenCost(overview, row, step, peak)];
 }
 
 function atPeak(overview: Overview, row: number, step: number, peak: number): Finding[] {
-  const known = breakdown(overview, row)
-    .filter(({ group }) => group.category !== "unattributed")
-    .sort((a, b) => (b.bytes ?? 0) - (a.bytes ?? 0))
-    .slice(0, 2)
-    .filter(({ bytes }) => (bytes ?? 0) > 0);
-  if (known.length === 0) return [];
-  const largest = known.map(({ group, bytes, share }) => `${groupLabel(group)} ${formatBytes(bytes ?? 0)} (${formatShare(share ?? 0)})`);
+  const parts = breakdown(overview, row).map((part) => ({ ...part, bytes: part.bytes ?? 0 }));
+  const known = parts
+    .filter(({ group, bytes }) => group.category !== "unattributed" && bytes > 0)
+    .sort((a, b) => b.bytes - a.bytes)
+    .slice(0, 2);
+  const sum = (some: typeof parts): number => some.reduce((total, { bytes }) => total + bytes, 0);
+  // With more unattributed than named, the largest known categories need not be the largest.
+  if (known.length === 0 || sum(parts.filter(({ group }) => group.category === "unattributed")) > sum(known)) return [];
+  const largest = known.map(({ group, bytes, share }) => `${groupLabel(group)} ${formatBytes(bytes)} (${formatShare(share ?? 0)})`);
   const source = provenance(overview, row);
   const how =
     source.kind === "traced"
@@ -85,13 +79,7 @@ function frozenCost(overview: Overview, row: number, step: number, peak: number)
       view: "frozen",
       zoom: null,
       step,
-      sentence: `Frozen weights take ${formatBytes(frozen.bytes)} (${formatShare(frozen.bytes / peak)} of that peak); they need no gradients and no optimizer state.`,
+      sentence: `Frozen weights take ${formatBytes(frozen.bytes)} (${formatShare(frozen.bytes / peak)} of the peak at step ${step}); they need no gradients and no optimizer state.`,
     },
   ];
-}
-
-function changes(overview: Overview): Finding[] {
-  return effects(overview)
-    .filter(isFreezing)
-    .map((effect) => ({ kind: "change", view: "frozen", zoom: null, step: effect.step, sentence: effectSentence(effect) }));
 }

@@ -82,6 +82,8 @@ describe("the cost of frozen and trainable layers", () => {
     trainable_layers: 0,
     became_trainable: [],
     became_frozen: [],
+    peak_before_bytes: null,
+    peak_after_bytes: null,
   });
   const costs = (changes: LayerChange[], parts: SidePart[]): string[] =>
     costSentences({ step: Float64Array.of(9), changes } as unknown as Overview, parts, 0);

@@ -1,12 +1,10 @@
 import { describe, expect, it } from "vitest";
 
 import { effectSentence, effectTitle, effects, isFreezing } from "./changes";
-import { findings, runFindings } from "./findings";
+import { findings, growthFindings } from "./findings";
 import {
   at,
   breakdown,
-  headline,
-  peakFacts,
   peakRow,
   provenance,
   provenanceSentence,
@@ -31,6 +29,8 @@ const change = (step: number, changed: Partial<LayerChange>): LayerChange => ({
   trainable_layers: 1,
   became_trainable: [],
   became_frozen: [],
+  peak_before_bytes: null,
+  peak_after_bytes: null,
   ...changed,
 });
 
@@ -71,15 +71,6 @@ describe("rows of an overview", () => {
     expect([at(column(0, NaN), 0), at(column(0, NaN), 1), at(column(0), 5), at(column(0), -1)]).toEqual([0, null, null, null]);
   });
 
-  it("have a highest peak with its step and the last known capacity", () => {
-    expect(peakFacts({ ...OVERVIEW, capacity_bytes: column(NaN, 90 * MIB, 100 * MIB, NaN) })).toEqual({
-      peak_bytes: 80 * MIB,
-      peak_step: 30,
-      capacity_bytes: 100 * MIB,
-    });
-    expect(peakFacts({ ...OVERVIEW, peak_bytes: unknown })).toEqual({ peak_bytes: null, peak_step: null, capacity_bytes: null });
-  });
-
   it("include the earliest highest peak and the row of a step", () => {
     expect(peakRow(OVERVIEW)).toBe(2);
     expect([rowOfStep(OVERVIEW, 24), rowOfStep(OVERVIEW, 26), rowOfStep(OVERVIEW, 999)]).toEqual([1, 2, 3]);
@@ -107,25 +98,24 @@ describe("rows of an overview", () => {
     expect(rowSentence(OVERVIEW, 1)).toBe("step 20: peak 64.0 MiB; activations 40.0 MiB; weights, frozen 16.0 MiB; unattributed 8.0 MiB");
     expect(rowSentence(OVERVIEW, 0)).toBe("step 10: peak unknown");
   });
-
-  it("sum up to a headline", () => {
-    expect(headline(80 * MIB, 30, 100 * MIB)).toBe("peak 80.0 MiB of 100 MiB at step 30 · headroom 20.0 MiB");
-    expect(headline(80 * MIB, 30, null)).toBe("peak 80.0 MiB at step 30");
-    expect(headline(80 * MIB, null, 1)).toBeNull();
-  });
 });
 
 describe("findings", () => {
   it("name the largest known categories of the peak and the cost of frozen weights", () => {
-    expect(findings(OVERVIEW).map(({ sentence }) => sentence)).toEqual([
-      "The peak of 80.0 MiB at step 30 consists mainly of weights, frozen 20.0 MiB (25 %), inferred from the trace of step 20.",
-      "Frozen weights take 20.0 MiB (25 % of that peak); they need no gradients and no optimizer state.",
-    ]);
     const atTraced = { ...OVERVIEW, peak_bytes: column(NaN, 64 * MIB, 0, 0) };
-    expect(findings(atTraced)[0]?.sentence).toBe(
+    expect(findings(atTraced, false).map(({ sentence }) => sentence)).toEqual([
       "The peak of 64.0 MiB at step 20 consists mainly of activations 40.0 MiB (63 %) and weights, frozen 16.0 MiB (25 %).",
-    );
-    expect(findings({ ...OVERVIEW, peak_bytes: unknown })).toEqual([]);
+      "Frozen weights take 16.0 MiB (25 % of the peak at step 20); they need no gradients and no optimizer state.",
+    ]);
+    expect(findings({ ...OVERVIEW, peak_bytes: unknown }, false)).toEqual([]);
+  });
+
+  it("name no largest categories if more than those is unattributed, or if the run ran out of memory", () => {
+    const frozen = "Frozen weights take 20.0 MiB (25 % of the peak at step 30); they need no gradients and no optimizer state.";
+    expect(findings(OVERVIEW, false).map(({ sentence }) => sentence)).toEqual([frozen]);
+    const attributed = { ...OVERVIEW, bytes: [column(0, 0, 20, 0), column(0, 0, 30, 0), column(0, 0, 30, 0)] };
+    expect(findings(attributed, false).map(({ kind }) => kind)).toEqual(["peak", "frozen"]);
+    expect(findings(attributed, true).map(({ kind }) => kind)).toEqual(["frozen"]);
   });
 
   const RUN: RunInfo = {
@@ -147,15 +137,12 @@ describe("findings", () => {
   };
 
   it("of the server are those of the shown device, with the steps that they name", () => {
-    expect(runFindings(RUN, "GPU:0").map(({ kind, step, zoom }) => [kind, step, zoom])).toEqual([
-      ["oom", null, null],
+    expect(growthFindings(RUN, "GPU:0").map(({ kind, step, zoom }) => [kind, step, zoom])).toEqual([
       ["growth", 90, [40, 90]],
       ["growth", 7, null],
     ]);
-    expect(runFindings(RUN, "GPU:0")[0]?.sentence).toBe("2 steps ran out of memory; see the post-mortem.");
-    expect(runFindings({ ...RUN, ooms: 0, findings: [] }, "GPU:0")).toEqual([]);
-    expect(runFindings({ ...RUN, ooms: 1 }, "GPU:1").map(({ sentence }) => sentence)).toEqual([
-      "1 step ran out of memory; see the post-mortem.",
+    expect(growthFindings({ ...RUN, findings: [] }, "GPU:0")).toEqual([]);
+    expect(growthFindings(RUN, "GPU:1").map(({ sentence }) => sentence)).toEqual([
       "GPU:1: grows since step 3.",
       "all devices grow at step 7.",
     ]);
@@ -169,8 +156,10 @@ describe("changes of the layer table", () => {
     trainable_weight_bytes: 34 * MIB,
     optimizer_bytes: 68 * MIB,
     became_trainable: ["net", "net/block1", "net/block2", "net/block3"],
+    peak_before_bytes: 70 * MIB,
+    peak_after_bytes: 95 * MIB,
   });
-  const overview = { ...OVERVIEW, changes: [change(10, {}), unfrozen], peak_bytes: column(70 * MIB, 64 * MIB, 80 * MIB, 95 * MIB) };
+  const overview = { ...OVERVIEW, changes: [change(10, {}), unfrozen] };
   const [effect] = effects(overview);
 
   it("are measured before and after", () => {
@@ -202,11 +191,13 @@ describe("changes of the layer table", () => {
     expect(title({ reason: "optimizer Adam was built" })).toBe("optimizer Adam was built");
   });
 
-  it("end where the next change begins", () => {
+  it("keep the peaks of the first of neighbouring tables, as the server groups them", () => {
+    const peaks = { peak_before_bytes: 70 * MIB, peak_after_bytes: 95 * MIB };
+    const built = change(31, { reason: "optimizer SGD was built", trainable_weight_bytes: 34 * MIB, optimizer_bytes: 0, ...peaks });
     const next = change(40, { reason: "optimizer SGD was built", trainable_weight_bytes: 34 * MIB, optimizer_bytes: 0 });
-    const [first, second] = effects({ ...overview, changes: [change(10, {}), unfrozen, next] });
-    expect([first?.peak_after, second?.peak_before, second?.peak_after]).toEqual([80 * MIB, 80 * MIB, 95 * MIB]);
-    expect(second && [isFreezing(second), second.trainable_weight_delta, second.optimizer_delta]).toEqual([false, 0, -68 * MIB]);
+    const [first, second, third] = effects({ ...overview, changes: [change(10, {}), unfrozen, built, next] });
+    expect([first?.peak_before, first?.peak_after, third]).toEqual([70 * MIB, 95 * MIB, undefined]);
+    expect(second && [isFreezing(second), second.trainable_weight_delta, second.peak_after]).toEqual([false, 0, null]);
   });
 
   it("have no effect where none was measured", () => {

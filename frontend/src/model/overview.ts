@@ -23,6 +23,9 @@ export interface LayerChange {
   trainable_layers: number;
   became_trainable: string[];
   became_frozen: string[];
+  /** Highest measured peak of the steps before and after it, from every step of the run; null where there is none. */
+  peak_before_bytes: number | null;
+  peak_after_bytes: number | null;
 }
 
 export interface Epoch {
@@ -86,24 +89,6 @@ export function peakRow(overview: Overview): number {
   return best;
 }
 
-interface PeakFacts {
-  peak_bytes: number | null;
-  peak_step: number | null;
-  /** The last known capacity. */
-  capacity_bytes: number | null;
-}
-
-/** The highest measured peak of an overview, and the capacity it is compared with. */
-export function peakFacts(overview: Overview): PeakFacts {
-  const row = peakRow(overview);
-  const known = [...overview.capacity_bytes.keys()].reverse().find((one) => at(overview.capacity_bytes, one) !== null);
-  return {
-    peak_bytes: at(overview.peak_bytes, row),
-    peak_step: at(overview.step, row),
-    capacity_bytes: known === undefined ? null : at(overview.capacity_bytes, known),
-  };
-}
-
 /** The row whose step is nearest to `step`; -1 without rows. */
 export const rowOfStep = (overview: Overview, step: number): number => nearestIndex(overview.step, step);
 
@@ -145,13 +130,6 @@ export function provenanceSentence(source: Provenance): string {
 }
 
 export const modeLabel = (mode: Mode): string => (mode === "xla" ? "XLA" : mode);
-
-/** "peak 14.2 GiB of 16.0 GiB at step 412 · headroom 1.8 GiB", null without any peak. */
-export function headline(peak: number | null, step: number | null, capacity: number | null): string | null {
-  if (peak === null || step === null) return null;
-  if (capacity === null) return `peak ${formatBytes(peak)} at step ${step}`;
-  return `peak ${formatBytes(peak)} of ${formatBytes(capacity)} at step ${step} · headroom ${formatBytes(capacity - peak)}`;
-}
 
 /** "step 412: peak 14.2 GiB; activations 6.1 GiB; …", largest first: text for screen readers. */
 export function rowSentence(overview: Overview, row: number): string {

@@ -3,6 +3,7 @@
 import type { Source } from "../api/source";
 import { limiter } from "../lib/limit";
 import type { Activations } from "../model/activations";
+import type { Answer } from "../model/answer";
 import type { Conditions } from "../model/conditions";
 import type { MemoryMap, MapRef, Place } from "../model/memory-map";
 import type { DeviceMemory } from "../model/device-memory";
@@ -22,6 +23,7 @@ const AT_ONCE = 4;
 export function createFetched() {
   const queue = limiter(AT_ONCE);
   return {
+    answers: new Resource<Answer[]>(queue),
     overviews: new Resource<Overview>(queue),
     pools: new Resource<PoolSteps>(queue),
     snapshotLists: new Resource<SnapshotSummary[]>(queue),
@@ -53,6 +55,9 @@ const traced = (run: RunInfo): string => JSON.stringify([run.sessions, run.ooms,
 /** Functions that read and fetch each record of a run and a device. */
 export function createRecords(source: Source, fetched: Fetched) {
   return {
+    answersIn: (run: RunInfo, device: string | null, phase: Phase): Loaded<Answer[]> => fetched.answers.read(key(run.run, device, phase)),
+    wantAnswersIn: (run: RunInfo, device: string | null, phase: Phase): void =>
+      fetched.answers.want(key(run.run, device, phase), run.version, (abort) => source.answers(run.run, device, phase, abort)),
     layersIn: (run: RunInfo, step: number): Loaded<LayersAnswer> => fetched.layers.read(key(run.run, step)),
     wantLayersIn: (run: RunInfo, step: number): void =>
       fetched.layers.want(key(run.run, step), stable(run), (abort) => source.layers(run.run, step, abort)),

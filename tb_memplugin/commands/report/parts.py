@@ -48,6 +48,14 @@ class ReportRun:
         return [device["device"] for device in self.info["devices"][:MAX_DEVICES]]
 
 
+def _answers(collected: Collected, run: ReportRun) -> Iterable[str]:
+    devices: list[str | None] = [*run.devices]
+    for device in devices or [None]:
+        for phase in run.info["phases"] or ["train"]:
+            collected.take("answers", run=run.name, device=device, phase=phase)
+    return ()
+
+
 def _overviews(collected: Collected, run: ReportRun) -> Iterable[str]:
     if len(run.info["devices"]) > MAX_DEVICES:
         yield (
@@ -209,6 +217,7 @@ def _each_kept(
 
 
 PARTS: tuple[Callable[[Collected, ReportRun], Iterable[str]], ...] = (
+    _answers,
     _overviews,
     _layers,
     _lists,

@@ -6,6 +6,7 @@ import type { RunInfo } from "../../model/run";
 import type { Loaded } from "../../state/resource";
 import type { Store } from "../../state/store";
 import { ActivationsView } from "../activations/activations-view";
+import { Answers } from "../answers/answers";
 import { CompareView } from "../compare/compare-view";
 import { StoreContext, useStore } from "../shared/context";
 import { Downloads } from "../shared/export";
@@ -179,6 +180,7 @@ function Frame() {
           </span>
         </header>
         <Toolbar />
+        {run && <Answers run={run} />}
         {run && <Notices run={run} />}
         <View />
       </main>

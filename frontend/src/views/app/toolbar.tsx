@@ -1,13 +1,10 @@
-/** Tabs, device, phase, attempt, x-axis, and the headline with peak and headroom. */
+/** Tabs, device, phase, attempt and x-axis. */
 
-import { headline, peakFacts } from "../../model/overview";
-import { WORDS } from "../../model/words";
 import { AXES, VIEWS, type ViewName } from "../../state/address";
 import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
 import { Segments } from "../shared/segments";
 import { StepSelector } from "./step-selector";
-import { tipOf } from "../shared/tips";
 
 type Tabbed = Exclude<ViewName, "layer">;
 
@@ -49,28 +46,6 @@ export function Tabs() {
         </button>
       ))}
     </div>
-  );
-}
-
-function Headline() {
-  const store = useStore();
-  const run = store.primary.value;
-  const device = run?.devices.find(({ device: name }) => name === store.device.value);
-  const ofPhase = OF_A_PHASE.includes(store.choices.value.view) && (run?.phases.length ?? 0) > 1;
-  const whole = store.whole.value.value;
-  const facts = ofPhase ? whole && peakFacts(whole) : device;
-  const sentence = facts ? headline(facts.peak_bytes, facts.peak_step, facts.capacity_bytes) : null;
-  const highest = ofPhase ? `the highest of all ${store.phase.value} steps` : "the highest of the run";
-  return (
-    <p
-      class="headline"
-      data-testid="headline"
-      data-bytes={facts?.peak_bytes ?? ""}
-      data-tip={facts && tipOf(facts.peak_bytes, `${WORDS.peak_bytes.meaning}, ${highest}`, WORDS.peak_bytes.source)}
-      tabIndex={facts ? 0 : undefined}
-    >
-      {sentence ?? ""}
-    </p>
   );
 }
 
@@ -125,7 +100,6 @@ export function Toolbar() {
       {OVER_STEPS.includes(view) && (
         <Segments label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />
       )}
-      <Headline />
     </div>
   );
 }

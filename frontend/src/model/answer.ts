@@ -1,0 +1,55 @@
+/** Answers to the four questions on a run. The server makes them; names are those of the HTTP API. */
+
+import { formatBytes, formatExact } from "../lib/bytes";
+import type { Category } from "./categories";
+import type { Phase } from "./run";
+
+export const ANSWER_NAMES = ["fits", "growing", "fragmented", "changed"] as const;
+export type AnswerName = (typeof ANSWER_NAMES)[number];
+export const ANSWER_STATUSES = ["ok", "warning", "failed", "unknown"] as const;
+export type AnswerStatus = (typeof ANSWER_STATUSES)[number];
+export const ANSWER_SOURCES = ["measured", "inferred", "unknown"] as const;
+export type AnswerSource = (typeof ANSWER_SOURCES)[number];
+export const EVIDENCE_VIEWS = ["overview", "fragmentation", "oom", "compare"] as const;
+
+/** The place of the page that shows an answer; null where a part does not apply. */
+export interface Evidence {
+  view: (typeof EVIDENCE_VIEWS)[number];
+  step: number | null;
+  phase: Phase | null;
+  /** The step that `step` is compared with. */
+  other_step: number | null;
+  category: Category | null;
+  layer: string | null;
+  /** First and last step. */
+  zoom: number[] | null;
+  /** Index of the failure. */
+  oom: number | null;
+}
+
+export interface Answer {
+  name: AnswerName;
+  question: string;
+  sentence: string;
+  status: AnswerStatus;
+  source: AnswerSource;
+  evidence: Evidence;
+  /** Numbers by name; names of sizes end in `_bytes`. */
+  figures: Record<string, number>;
+}
+
+export const STATUS_WORDS: Record<AnswerStatus, string> = { ok: "OK", warning: "Warning", failed: "Failed", unknown: "Unknown" };
+
+const label = (name: string): string => name.replace(/_bytes$/, "").replaceAll("_", " ");
+
+function figureText(name: string, value: number): string {
+  if (name === "bytes_per_step") return `rate: ${formatBytes(Math.round(value))} per step`;
+  return `${label(name)}: ${name.endsWith("_bytes") ? formatExact(value) : value}`;
+}
+
+/** The lines of an answer's tooltip: each figure exactly, and how it is known. */
+export function answerTip({ figures, source, evidence }: Answer): string {
+  const step = evidence.step === null ? "" : `, step ${evidence.step}`;
+  const known = source === "unknown" ? [] : [`${source}${step}`];
+  return [...Object.entries(figures).map(([name, value]) => figureText(name, value)), ...known].join("\n");
+}

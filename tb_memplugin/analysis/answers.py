@@ -1,0 +1,28 @@
+"""The four questions on a run, answered for a device: does it fit, grow, fragment, and what changed? Pure."""
+
+from typing import Any
+
+from tb_memplugin.analysis.answer import QUESTIONS, Answer, Evidence, describe_answer
+from tb_memplugin.analysis.answer_memory import fits, fragmented
+from tb_memplugin.analysis.answer_steps import changed, growing
+from tb_memplugin.model import Phase, Run
+
+
+def answers(run: Run, device: str | None, phase: Phase = "train") -> tuple[Answer, ...]:
+    """The answers in the order of `QUESTIONS`, from every step of the run; all unknown without a device."""
+    if device is None:
+        return tuple(
+            Answer(name, None, "No allocator data recorded", "unknown", "unknown", Evidence("overview"), {})
+            for name in QUESTIONS
+        )
+    return (
+        fits(run, device, phase),
+        growing(run, device),
+        fragmented(run, device, phase),
+        changed(run, device, phase),
+    )
+
+
+def describe_answers(run: Run, device: str | None, phase: Phase = "train") -> list[dict[str, Any]]:
+    """The answers as JSON objects."""
+    return [describe_answer(answer) for answer in answers(run, device, phase)]

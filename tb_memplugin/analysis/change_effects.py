@@ -1,0 +1,101 @@
+"""Effect of changes of the layer table on the measured peak, from every step. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_memplugin.model import MISSING, Integers, LayerTable
+
+WINDOW = 20
+"""Steps compared on either side of a change, never past the next change."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """The measured peak of one step."""
+
+    step: int
+    peak_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ChangeEffect:
+    """A change of the layer table. Tables of neighbouring steps are one change: an unfreezing, then a new optimizer.
+
+    Attributes:
+        first, last: Indices of its tables.
+        step: First step after the change.
+        reason: The recorder's sentence on its first table.
+        unfrozen, frozen: Paths of the layers with weights that became trainable or frozen.
+        before, after: The highest peak of the steps before and after; None if no peak was measured.
+    """
+
+    first: int
+    last: int
+    step: int
+    reason: str
+    unfrozen: tuple[str, ...]
+    frozen: tuple[str, ...]
+    before: Level | None
+    after: Level | None
+
+    @property
+    def delta_bytes(self) -> int | None:
+        """Change of the peak; None if it was not measured on both sides."""
+        if self.before is None or self.after is None:
+            return None
+        return self.after.peak_bytes - self.before.peak_bytes
+
+
+def change_effects(tables: Sequence[LayerTable], steps: Integers, peaks: Integers) -> list[ChangeEffect]:
+    """The changes after the start of the recording; `steps` ascending, with their `peaks` (`MISSING`: unknown)."""
+    groups = _grouped(tables)
+    effects = []
+    for at in range(1, len(groups)):
+        (begin, before), (first, last) = groups[at - 1], groups[at]
+        step = tables[first].step
+        row = int(np.searchsorted(steps, step))
+        start = int(np.searchsorted(steps, tables[begin].step))
+        end = int(np.searchsorted(steps, tables[groups[at + 1][0]].step)) if at + 1 < len(groups) else len(steps)
+        effects.append(
+            ChangeEffect(
+                first,
+                last,
+                step,
+                tables[first].reason,
+                _became(tables[before], tables[last], trainable=True),
+                _became(tables[before], tables[last], trainable=False),
+                _highest(steps, peaks, max(start, row - WINDOW), row),
+                _highest(steps, peaks, row, min(end, row + WINDOW)),
+            )
+        )
+    return effects
+
+
+def _grouped(tables: Sequence[LayerTable]) -> list[tuple[int, int]]:
+    """First and last index of the tables of each change."""
+    groups: list[tuple[int, int]] = []
+    for at, table in enumerate(tables):
+        if groups and table.step <= tables[at - 1].step + 1:
+            groups[-1] = (groups[-1][0], at)
+        else:
+            groups.append((at, at))
+    return groups
+
+
+def _became(before: LayerTable, after: LayerTable, trainable: bool) -> tuple[str, ...]:
+    """Layers that became trainable or frozen; a layer without weights only follows its model's flag."""
+    earlier = {layer.path: layer.trainable for layer in before.layers}
+    return tuple(
+        layer.path
+        for layer in after.layers
+        if layer.weight_bytes and layer.trainable is trainable and earlier.get(layer.path) is (not trainable)
+    )
+
+
+def _highest(steps: Integers, peaks: Integers, begin: int, end: int) -> Level | None:
+    if begin >= end:
+        return None
+    row = begin + int(np.argmax(peaks[begin:end]))
+    return None if peaks[row] == MISSING else Level(int(steps[row]), int(peaks[row]))

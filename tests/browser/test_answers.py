@@ -1,0 +1,187 @@
+"""The four answers on the first screen, for every run, and the evidence that each one leads to."""
+
+import json
+import re
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+
+import harness
+import pytest
+import sample_runs
+from playwright.sync_api import FrameLocator, Page, Route, expect
+from test_values import figures
+
+RUNS = (
+    "all_trainable",
+    "frozen",
+    "died_fragmentation",
+    "died_capacity",
+    "died_without_map",
+    "restarted",
+    "growing",
+    "many_chunks",
+    "roomy",
+    "requests",
+    "activations_only",
+    sample_runs.HOSTILE_RUN,
+)
+NAMES = ["fits", "growing", "fragmented", "changed"]
+UNKNOWN = "No allocator data recorded"
+
+
+def shown(frame: FrameLocator) -> list[dict[str, Any]]:
+    """The tiles: name, status, figures and sentence, with their boxes."""
+    tiles: list[dict[str, Any]] = frame.locator("[data-testid='answers'] > button").evaluate_all(
+        """tiles => tiles.map(tile => {
+            const { top, bottom, left, right } = tile.getBoundingClientRect();
+            const sentence = tile.querySelector(".tile-sentence");
+            return { name: tile.dataset.answer, status: tile.dataset.status, figures: JSON.parse(tile.dataset.figures),
+                sentence: sentence.textContent.replaceAll("\\u00a0", " "), top, bottom, left, right,
+                cut: tile.scrollHeight > tile.clientHeight || tile.scrollWidth > tile.clientWidth,
+                words: tile.querySelector(".tile-status").textContent };
+        })"""
+    )
+    return tiles
+
+
+def expected(inspected: dict[str, Any], run: str) -> list[dict[str, Any]]:
+    """The answers of `inspect`; without a device all are unknown."""
+    answers: list[list[dict[str, Any]]] = list(inspected[run]["answers"].values())
+    return answers[0] if answers else [{"name": name, "sentence": UNKNOWN, "status": "unknown"} for name in NAMES]
+
+
+def selected(page: Page) -> dict[str, str]:
+    """The page's selection in its address."""
+    fragment = urlsplit(page.url).fragment
+    (at,) = parse_qs(fragment.partition("&")[2])["p.tb_memplugin.at"]
+    return {name: values[-1] for name, values in parse_qs(unquote(at) if "%" in at else at).items()}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_they_stand_on_the_first_screen(page: Page, address: str, inspected: dict[str, Any], run: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": run}))
+    tiles = shown(frame)
+    assert [tile["name"] for tile in tiles] == NAMES
+    for tile, answer in zip(tiles, expected(inspected, run), strict=True):
+        assert (tile["sentence"], tile["status"]) == (answer["sentence"], answer["status"])
+        assert tile["figures"] == answer.get("figures", {})
+        assert tile["words"] == {"ok": "OK"}.get(tile["status"], tile["status"].capitalize())
+        assert 0 < tile["bottom"] < 400 and not tile["cut"]
+    # One row, above the view.
+    assert len({tile["top"] for tile in tiles}) == 1
+    below = frame.locator("[data-testid='answers'] + *").bounding_box()
+    assert below and below["y"] >= max(tile["bottom"] for tile in tiles)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_each_leads_to_its_evidence(page: Page, address: str, inspected: dict[str, Any], run: str) -> None:
+    for answer in expected(inspected, run):
+        evidence = answer.get("evidence", {"view": "overview"})
+        frame = harness.open_tab(page, address, urlencode({"run": run, "view": "what-if"}))
+        frame.locator(f"[data-answer='{answer['name']}']").click()
+        harness.idle(frame)
+        chosen = selected(page)
+        assert chosen.get("view", "overview") == evidence["view"]
+        if evidence["view"] == "oom":
+            assert int(chosen.get("oom", 0)) == evidence["oom"]
+            expect(frame.get_by_test_id("oom")).to_be_visible()
+            continue
+        for name, value in (
+            ("step", "step"),
+            ("other_step", "other_step"),
+            ("category", "category"),
+            ("layer", "layer"),
+        ):
+            if evidence.get(value) is not None:
+                assert chosen[name] == str(evidence[value])
+        if evidence.get("zoom") is not None:
+            assert chosen["zoom"] == "-".join(map(str, evidence["zoom"]))
+        if answer["name"] == "fits" and run != "activations_only":
+            assert frame.get_by_test_id("step").get_attribute("data-step") == str(evidence["step"])
+            assert figures(frame, "breakdown")["peak_bytes"] == answer["figures"]["peak_bytes"]
+        if evidence["view"] == "compare":
+            # The comparison's difference is the answer's number, to the byte.
+            difference = frame.locator("[data-testid='difference']").inner_text().replace("\u00a0", " ")
+            size = answer["sentence"].rpartition(" ")[0].rpartition(" ")[2].lstrip("+−")
+            assert f"B needs {size} MiB more than A" in difference
+
+
+@pytest.mark.parametrize("verdict", ["fragmentation", "capacity"])
+def test_a_failed_run_never_contradicts_its_post_mortem(
+    page: Page, address: str, inspected: dict[str, Any], verdict: str
+) -> None:
+    run = f"died_{verdict}"
+    frame = harness.open_tab(page, address, urlencode({"run": run}))
+    fits, _, fragmented, _ = shown(frame)
+    assert fits["status"] == "failed" and "headroom" not in fits["sentence"]
+    findings = frame.get_by_test_id("findings")
+    assert findings.count() == 0 or "consists mainly of" not in findings.inner_text()
+    frame.locator("[data-answer='fits']").click()
+    harness.idle(frame)
+    failure = figures(frame, "oom-figures")
+    for tile in (fits, fragmented):
+        shared = tile["figures"].keys() & failure.keys()
+        assert {"requested_bytes", "free_bytes", "largest_free_bytes"} <= shared
+        assert {name: tile["figures"][name] for name in shared} == {name: failure[name] for name in shared}
+    assert shown(frame)[0]["sentence"] == fits["sentence"]
+
+
+@pytest.mark.parametrize("width", [900, 1000, 1181, 1320, 1321, 1440, 1700, 1920, 2560])
+def test_nothing_is_cut_at_any_width(page: Page, address: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    for run in ("died_fragmentation", "frozen", "growing"):
+        frame = harness.open_tab(page, address, urlencode({"run": run}))
+        tiles = shown(frame)
+        assert [tile["cut"] for tile in tiles] == [False] * 4
+        assert len({tile["top"] for tile in tiles}) == (1 if width > 1320 else 2)
+        assert len({round(tile["right"] - tile["left"], 1) for tile in tiles}) == 1
+        assert max(tile["right"] for tile in tiles) <= width
+
+
+def test_their_place_is_kept_while_they_load(page: Page, address: str) -> None:
+    held: list[Route] = []
+    page.route(re.compile(r"/answers\?"), lambda route: held.append(route))
+    page.goto(harness.tab_url(address, urlencode({"run": "frozen"})))
+    frame = page.frame_locator("iframe[src*='tb_memplugin']")
+    expect(frame.get_by_role("slider")).to_be_visible()
+    chart = frame.locator(".chart").first
+    before = chart.bounding_box()
+    assert before and frame.locator("[data-testid='answers'] > .blank").count() == 4
+    held[0].continue_()
+    expect(frame.locator("[data-testid='answers'] > button")).to_have_count(4)
+    harness.idle(frame)
+    assert chart.bounding_box() == before
+
+
+def test_an_error_is_said_in_their_place(page: Page, address: str) -> None:
+    page.route(re.compile(r"/answers\?"), lambda route: route.fulfill(status=200, body=json.dumps({"answers": 3})))
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    expect(frame.get_by_test_id("answers")).to_contain_text("answers.answers should be a list")
+
+
+def test_the_keyboard_reaches_them_and_back_returns(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    tile = frame.locator("[data-answer='changed']")
+    frame.locator("[data-answer='fragmented']").focus()
+    page.keyboard.press("Tab")
+    expect(tile).to_be_focused()
+    expect(frame.locator(".tip")).to_contain_text("measured")
+    page.keyboard.press("Enter")
+    harness.idle(frame)
+    assert selected(page)["view"] == "compare"
+    page.go_back()
+    harness.idle(frame)
+    assert selected(page).get("view", "overview") == "overview"
+
+
+@pytest.mark.parametrize("run", ["frozen", "died_fragmentation", "activations_only"])
+def test_the_phase_and_the_device_are_those_shown(
+    page: Page, address: str, inspected: dict[str, Any], run: str
+) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": run, "phase": "validation"}))
+    answers = expected(inspected, run)
+    tiles = shown(frame)
+    if run == "frozen":
+        assert tiles[0]["figures"]["peak_bytes"] < answers[0]["figures"]["peak_bytes"]
+    else:
+        assert tiles[0]["sentence"] == answers[0]["sentence"]
