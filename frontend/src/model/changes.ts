@@ -2,8 +2,9 @@
 
 import { formatBytes, formatDelta } from "../lib/bytes";
 import { lowerBound } from "../lib/search";
+import { plural } from "../lib/format";
 import { shortName } from "./names";
-import type { LayerChange, Overview } from "./overview";
+import { at, type LayerChange, type Overview } from "./overview";
 
 interface ChangeEffect {
   /** Layer tables of neighbouring steps are one change: an unfreezing, then a new optimizer. */
@@ -13,9 +14,11 @@ interface ChangeEffect {
   /** Change of the bytes of trainable weights; those of frozen weights change by as much the other way. */
   trainable_weight_delta: number;
   optimizer_delta: number;
-  /** Highest measured peak of the rows before and after, null where there are none. */
+  /** Highest measured peak of the rows before and after, and its step; null where there are none. */
   peak_before: number | null;
   peak_after: number | null;
+  step_before: number | null;
+  step_after: number | null;
 }
 
 /** Rows compared on either side of a change, never past the next change. */
@@ -24,11 +27,12 @@ const WINDOW = 20;
 export const isFreezing = (effect: ChangeEffect): boolean =>
   effect.changes.some((change) => change.became_trainable.length > 0 || change.became_frozen.length > 0);
 
-function highest(column: Float64Array, from: number, to: number): number | null {
-  let most: number | null = null;
+/** The row of the highest value of some rows, the first of several; -1 without any. */
+function highest(column: Float64Array, from: number, to: number): number {
+  let most = -1;
   for (let row = Math.max(from, 0); row < to; row += 1) {
     const value = column[row];
-    if (value !== undefined && !Number.isNaN(value) && (most === null || value > most)) most = value;
+    if (value !== undefined && !Number.isNaN(value) && (most < 0 || value > (column[most] ?? 0))) most = row;
   }
   return most;
 }
@@ -55,35 +59,28 @@ export function effects(overview: Overview): ChangeEffect[] {
     const start = lowerBound(overview.step, (earlier[0] as LayerChange).step);
     const row = lowerBound(overview.step, first.step);
     const end = after ? lowerBound(overview.step, after.step) : overview.rows;
+    const rowBefore = highest(overview.peak_bytes, Math.max(start, row - WINDOW), row);
+    const rowAfter = highest(overview.peak_bytes, row, Math.min(end, row + WINDOW));
     return {
       changes,
       step: first.step,
       trainable_weight_delta: last.trainable_weight_bytes - before.trainable_weight_bytes,
       optimizer_delta: last.optimizer_bytes - before.optimizer_bytes,
-      peak_before: highest(overview.peak_bytes, Math.max(start, row - WINDOW), row),
-      peak_after: highest(overview.peak_bytes, row, Math.min(end, row + WINDOW)),
+      peak_before: at(overview.peak_bytes, rowBefore),
+      peak_after: at(overview.peak_bytes, rowAfter),
+      step_before: at(overview.step, rowBefore),
+      step_after: at(overview.step, rowAfter),
     };
   });
 }
 
-/**
- * "block5_conv1" or "3 layers": the layers that the recorder's sentence lists, as in "conv1, conv2 and 4 more became trainable". Layers
- * without weights, and models around the layers, change their flags too, but only as a consequence.
- */
-function named(paths: readonly string[], reason: string, became: "trainable" | "frozen"): string {
-  const part = reason.split("; ").find((one) => one.includes(` became ${became}`)) ?? "";
-  const [, list = "", more = "0"] = /^(.*?)(?: and (\d+) more)? became /.exec(part) ?? [];
-  const listed = new Set(list.split(", ").map(shortName));
-  const mentioned = paths.filter((path) => listed.has(shortName(path)));
-  const shown = mentioned.length > 0 ? mentioned : paths;
-  const count = shown.length + Number(more);
-  return count > 1 ? `${count} layers` : shortName(shown[0] ?? "");
-}
+/** "block5_conv1" or "3 layers". The server names layers with weights only. */
+const named = (paths: readonly string[]): string => (paths.length === 1 ? shortName(paths[0] ?? "") : plural(paths.length, "layer"));
 
-function changeTitle(change: LayerChange): string | null {
+function changeTitle({ became_trainable: unfrozen, became_frozen: frozen }: LayerChange): string | null {
   const parts: string[] = [];
-  if (change.became_trainable.length > 0) parts.push(`unfroze ${named(change.became_trainable, change.reason, "trainable")}`);
-  if (change.became_frozen.length > 0) parts.push(`froze ${named(change.became_frozen, change.reason, "frozen")}`);
+  if (unfrozen.length > 0) parts.push(`unfroze ${named(unfrozen)}`);
+  if (frozen.length > 0) parts.push(`froze ${named(frozen)}`);
   return parts.length > 0 ? parts.join(", ") : null;
 }
 
@@ -108,4 +105,10 @@ export function effectSentence(effect: ChangeEffect): string {
   }
   const what = parts.length > 0 ? `${capital(parts.join("; "))}.` : "No effect on memory was measured.";
   return `Step ${effect.step}: ${reasons}. ${what}`;
+}
+
+/** The choices that show a run before and after a change, at the steps whose peaks the sentence names; null where a side is unknown. */
+export function comparison({ step_before: step, step_after: otherStep }: ChangeEffect, run: string) {
+  if (step === null || otherStep === null) return null;
+  return { view: "compare", primary: run, step, other: run, otherStep } as const;
 }

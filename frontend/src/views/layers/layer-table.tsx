@@ -2,11 +2,12 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
-import { formatBytes, type Unit } from "../../lib/bytes";
-import { formatShare, plural } from "../../lib/format";
+import { formatBytes, formatCount, type Unit } from "../../lib/bytes";
+import { formatShare } from "../../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
-import { outputFacts, shapeText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layer-figures";
+import { countText, outputFacts, shapeText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layer-figures";
 import { NOT_TIED, shortName } from "../../model/names";
+import { PERSISTENT_SAVED_MEANING } from "../../model/snapshot";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, useFigureText } from "../shared/figures";
@@ -66,19 +67,21 @@ function Header({ columns, sort, choose }: { columns: readonly Column[]; sort: S
   return (
     <thead>
       <tr>
-        {columns.slice(0, 3).map(button)}
-        <th scope="col" class="number">
+        {columns.slice(0, 4).map(button)}
+        <th scope="col" class="number share">
           share
         </th>
-        {columns.slice(3).map(button)}
-        <th scope="col">output shape</th>
+        {columns.slice(4).map(button)}
+        <th scope="col" class="shape">
+          output shape
+        </th>
       </tr>
     </thead>
   );
 }
 
 interface BytesProps {
-  name: Category | "total";
+  name: Category | "total" | "persistent_saved";
   bytes: number;
   unit: Unit;
   tip: string;
@@ -106,8 +109,14 @@ function Output({ layer, unit }: { layer: LayerFigures; unit: Unit }) {
   );
 }
 
-/** The formula and the source of a figure; without a category, of the total. */
-export type Explain = (of: LayerFigures | LayerGroup, category: Category | null) => string;
+const Parameters = ({ count }: { count: number | null }) => (
+  <td class="number" data-parameters={count ?? ""}>
+    {count !== null && count > 0 && formatCount(count)}
+  </td>
+);
+
+/** The formula and the source of a figure. */
+export type Explain = (of: LayerFigures | LayerGroup, figure: BytesProps["name"]) => string;
 
 interface RowProps<T> {
   of: T;
@@ -122,9 +131,14 @@ function Cells({ of, categories, unit, total, explain }: RowProps<LayerFigures |
   const { category: selected } = useStore().choices.value;
   return (
     <>
-      <Bytes name="total" bytes={of.total} unit={unit} tip={tipOf(of.total, explain(of, null))} />
+      <Bytes
+        name="persistent_saved"
+        bytes={of.persistent_saved_bytes}
+        unit={unit}
+        tip={tipOf(of.persistent_saved_bytes, explain(of, "persistent_saved"))}
+      />
+      <Bytes name="total" bytes={of.total} unit={unit} tip={tipOf(of.total, explain(of, "total"))} />
       <td class="number share">{total ? formatShare(of.total / total) : ""}</td>
-      {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
       {categories.map((category) => (
         <Bytes
           key={category}
@@ -135,27 +149,33 @@ function Cells({ of, categories, unit, total, explain }: RowProps<LayerFigures |
           chosen={category === selected}
         />
       ))}
+      <Parameters count={of.parameters} />
+      {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
     </>
   );
 }
 
-function GroupRow(props: RowProps<LayerGroup>) {
-  const { title, layers } = props.of;
+function GroupRow({ kind, ...props }: RowProps<LayerGroup> & { kind: "subtotal" | "totals" }) {
+  const { grouping } = useStore().choices.value;
+  const { title } = props.of;
+  const count = countText(props.of, kind === "totals" ? "trainable" : grouping);
   return (
-    <tr class="subtotal" data-group={title}>
-      <th scope="rowgroup" title={title ?? ""}>
+    <tr class={kind} data-group={title}>
+      <th scope={kind === "totals" ? "row" : "rowgroup"} title={title ?? ""}>
         {title}
       </th>
-      <td>{plural(layers.length, "layer")}</td>
+      <td class="count" title={count}>
+        {count}
+      </td>
       <Cells {...props} />
-      <td />
+      <td class="shape" />
     </tr>
   );
 }
 
 function LayerRow(props: RowProps<LayerFigures>) {
   const store = useStore();
-  const { path, type, trainable } = props.of;
+  const { path, type, training } = props.of;
   const selected = path !== null && path === store.choices.value.layer;
   const output = path === null ? breakdownText(props.of) : shapeText(props.of);
   return (
@@ -168,7 +188,7 @@ function LayerRow(props: RowProps<LayerFigures>) {
             {shortName(path)}
           </button>
         )}
-        {trainable === false && <span class="tag"> frozen</span>}
+        {training === "frozen" && <span class="tag"> frozen</span>}
       </th>
       <td title={type ?? ""}>{type ?? ""}</td>
       <Cells {...props} />
@@ -181,6 +201,8 @@ function LayerRow(props: RowProps<LayerFigures>) {
 
 interface LayerTableProps {
   groups: readonly LayerGroup[];
+  /** The sums of all rows. */
+  totals: LayerGroup;
   unit: Unit;
   total: number;
   sort: SortKey | null;
@@ -188,7 +210,7 @@ interface LayerTableProps {
   explain: Explain;
 }
 
-export function LayerTable({ groups, unit, total, sort, onSort, explain }: LayerTableProps) {
+export function LayerTable({ groups, totals, unit, total, sort, onSort, explain }: LayerTableProps) {
   const store = useStore();
   const { layer: selected } = store.choices.value;
   const categories = useMemo(() => shownCategories(groups), [groups]);
@@ -207,15 +229,17 @@ export function LayerTable({ groups, unit, total, sort, onSort, explain }: Layer
   const columns: Column[] = [
     { key: "path", label: "layer", hint: "Sort by name" },
     { key: "type", label: "type", hint: "Sort by type" },
+    { key: "persistent_saved", label: "persistent + saved", hint: PERSISTENT_SAVED_MEANING },
     { key: "total", label: "total", hint: "Sum of all categories" },
-    { key: "output_bytes", label: "output", hint: "Output size per batch" },
     ...categories.map((category) => ({ key: category, label: categoryLabel(category), hint: categoryMeaning(category) })),
+    { key: "parameters", label: "parameters", hint: "Number of elements of the layer's weights" },
+    { key: "output_bytes", label: "output", hint: "Output size per batch" },
   ];
   const shared = { categories, unit, total, explain };
   const filler = (rows: number) => rows > 0 && <tr aria-hidden="true" style={{ height: `${rows * ROW_HEIGHT}px` }} />;
   return (
     <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Layers">
-      <table class="layers" data-testid="layers" aria-rowcount={lines.length}>
+      <table class="layers" data-testid="layers" aria-rowcount={lines.length + 1}>
         <Header columns={columns} sort={sort} choose={onSort} />
         <tbody>
           {filler(first)}
@@ -223,13 +247,16 @@ export function LayerTable({ groups, unit, total, sort, onSort, explain }: Layer
             .slice(first, last)
             .map((line, index) =>
               line.kind === "group" ? (
-                <GroupRow key={`group ${line.group.title ?? ""}`} of={line.group} {...shared} />
+                <GroupRow key={`group ${line.group.title ?? ""}`} kind="subtotal" of={line.group} {...shared} />
               ) : (
                 <LayerRow key={line.layer.path ?? `none ${index + first}`} of={line.layer} {...shared} />
               ),
             )}
           {filler(lines.length - last)}
         </tbody>
+        <tfoot>
+          <GroupRow kind="totals" of={totals} {...shared} />
+        </tfoot>
       </table>
     </div>
   );
