@@ -123,15 +123,15 @@ describe("counts of layers", () => {
   it("leave layers without weights out of the trainable and the frozen ones", () => {
     expect(figures.map(({ training }) => training)).toEqual(["frozen", "trainable", "trainable", "no weights", null, null]);
     const [frozen, trainable] = groupLayers(figures, "trainable", null);
-    expect(frozen && countText(frozen, "trainable")).toBe("1 with weights, 1 without");
-    expect(trainable && countText(trainable, "trainable")).toBe("2 layers");
-    expect(frozen && countText(frozen, "block")).toBe("2 layers");
+    expect(frozen && countText(frozen, "trainable")).toEqual({ text: "1 with weights", more: "2 layers: 1 with weights, 1 without" });
+    expect(trainable && countText(trainable, "trainable")).toEqual({ text: "2 layers", more: "2 layers" });
+    expect(frozen && countText(frozen, "block").text).toBe("2 layers");
   });
 
   it("and sums of all rows are those of the ledger", () => {
     const totals = groupOf("total", figures);
     expect([totals.total, totals.bytes.weights, totals.parameters]).toEqual([512 + 6024 + 256 + 99, 1536, 310]);
-    expect(countText(totals, "none")).toBe("5 layers");
+    expect(countText(totals, "none").text).toBe("5 layers");
   });
 });
 

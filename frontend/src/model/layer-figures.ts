@@ -99,12 +99,17 @@ export function groupOf(title: string | null, layers: readonly LayerFigures[]): 
   return group;
 }
 
-/** "3 layers"; of a group by trainable, "15 with weights, 8 without": only layers with weights are counted as trainable or frozen. */
-export function countText({ layers }: LayerGroup, grouping: Grouping): string {
+/**
+ * "3 layers" and more about them; of a group by trainable "15 with weights", because only layers with weights are counted as trainable or
+ * frozen.
+ */
+export function countText({ layers }: LayerGroup, grouping: Grouping): { text: string; more: string } {
   const named = layers.filter(({ path }) => path !== null);
   const without = named.filter(({ training }) => training === "no weights").length;
-  if (grouping === "trainable" && without > 0) return `${named.length - without} with weights, ${without} without`;
-  return named.length === 0 ? "" : plural(named.length, "layer");
+  const text = named.length === 0 ? "" : plural(named.length, "layer");
+  if (without === 0) return { text, more: text };
+  const parts = `${named.length - without} with weights`;
+  return { text: grouping === "trainable" ? parts : text, more: `${text}: ${parts}, ${without} without` };
 }
 
 function titleOf(layer: LayerFigures, grouping: Grouping): string {
@@ -156,11 +161,16 @@ export function groupLayers(layers: readonly LayerFigures[], grouping: Grouping,
   return made.sort(bySize(key));
 }
 
+/** "(batch, 64, 64, 64)". */
+export function sizesText({ output_shape }: Pick<LayerFigures, "output_shape">): string {
+  if (output_shape === null) return "";
+  return `(${output_shape.map((size, index) => (size >= 0 ? String(size) : index === 0 ? "batch" : "?")).join(", ")})`;
+}
+
 /** "(batch, 64, 64, 64) float32". */
 export function shapeText(layer: Pick<LayerFigures, "output_shape" | "output_dtype">): string {
   if (layer.output_shape === null) return "";
-  const sizes = layer.output_shape.map((size, index) => (size >= 0 ? String(size) : index === 0 ? "batch" : "?"));
-  return `(${sizes.join(", ")})${layer.output_dtype === null ? "" : ` ${layer.output_dtype}`}`;
+  return `${sizesText(layer)}${layer.output_dtype === null ? "" : ` ${layer.output_dtype}`}`;
 }
 
 /** Shape and source of an output's size, or why it is unknown. */

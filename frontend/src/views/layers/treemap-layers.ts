@@ -1,6 +1,6 @@
 /** The areas of the treemap: one for each of the largest layers, one for the others of each group. Pure. */
 
-import { shortened } from "../../charts/label-lines";
+import { LETTER, shortened } from "../../charts/label-lines";
 import { treemap, type Rectangle } from "../../charts/treemap-layout";
 import { formatBytes } from "../../lib/bytes";
 import { formatShare, plural } from "../../lib/format";
@@ -27,6 +27,8 @@ export interface Area {
 /** A group of areas; without a title for the only group when nothing is grouped. */
 export interface Block {
   title: string | null;
+  /** The title as short as the others allow. */
+  name: string;
   bytes: number;
   /** Largest first. */
   areas: Area[];
@@ -41,7 +43,9 @@ export function blocksOf(groups: readonly LayerGroup[], total: number): Block[] 
   const largest = shown.slice(0, AREAS);
   const names = distinctNames(largest.map(({ path }) => path ?? NOT_TIED));
   const nameOf = new Map(largest.map((layer, index) => [layer, names[index] ?? ""]));
-  const blocks = groups.map(({ title, layers, total: bytes }): Block => {
+  const titles = distinctNames(groups.map(({ title }) => title ?? ""));
+  const blocks = groups.map(({ title, layers, total: bytes }, index): Block => {
+    const block = { title, name: titles[index] ?? "", bytes };
     const own = layers.filter((layer) => nameOf.has(layer)).sort((a, b) => b.total - a.total);
     const areas = own.map((layer): Area => {
       const main = mainCategory(layer);
@@ -49,14 +53,11 @@ export function blocksOf(groups: readonly LayerGroup[], total: number): Block[] 
       return { layer, name: nameOf.get(layer) ?? "", bytes: layer.total, main, share, count: 1 };
     });
     const rest = layers.filter((layer) => layer.total > 0 && !nameOf.has(layer));
-    if (rest.length === 0) return { title, bytes, areas };
+    if (rest.length === 0) return { ...block, areas };
     const left = rest.reduce((sum, { total: one }) => sum + one, 0);
     const name = plural(rest.length, "more layer");
-    return {
-      title,
-      bytes,
-      areas: [...areas, { layer: null, name, bytes: left, main: null, share: formatShare(left / total), count: rest.length }],
-    };
+    const others: Area = { layer: null, name, bytes: left, main: null, share: formatShare(left / total), count: rest.length };
+    return { ...block, areas: [...areas, others] };
   });
   return blocks.filter(({ bytes }) => bytes > 0);
 }
@@ -102,9 +103,9 @@ export const areaFill = ({ layer, main }: Area, scheme: Scheme, rest: string): F
 
 /** "trainable 122 MiB", as far as it fits. */
 export const blockText = ({ block, width }: PlacedBlock): string =>
-  shortened(`${block.title ?? ""} ${formatBytes(block.bytes)}`, Math.floor((width - 8) / 7));
+  shortened(`${block.name} ${formatBytes(block.bytes)}`, Math.floor((width - 8) / LETTER));
 
 /** The text of an area, as far as it fits: about 7 pixels per letter, 16 per line. */
 export function areaText({ name, bytes }: Area, width: number, height: number): string[] {
-  return [shortened(name, Math.floor((width - 8) / 7)), formatBytes(bytes)].slice(0, width > 54 ? Math.floor((height - 6) / 16) : 0);
+  return [shortened(name, Math.floor((width - 8) / LETTER)), formatBytes(bytes)].slice(0, width > 54 ? Math.floor((height - 6) / 16) : 0);
 }

@@ -61,18 +61,15 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
     <section class="owners">
       <h3>
         Largest layers
-        <span
-          class="small one-line"
-          title={ref === null ? "" : `${PERSISTENT_SAVED_MEANING}\nTraced at step ${ref.step}, ${modeLabel(ref.mode)}`}
-        >
-          {ref === null ? "no step traced yet" : `persistent + saved, step ${ref.step}`}
-        </span>
         {ref !== null && (
           <button type="button" class="more" onClick={() => store.choose({ view: "layers", step: ref.step })}>
             Show all layers
           </button>
         )}
       </h3>
+      <p class="small one-line" title={PERSISTENT_SAVED_MEANING}>
+        {ref === null ? "no step traced yet" : `persistent + saved, step ${ref.step}, ${modeLabel(ref.mode)}`}
+      </p>
       <FigureTable>
         <tbody>
           {Array.from({ length: SHOWN }, (_, index) => {
