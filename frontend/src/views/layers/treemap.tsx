@@ -50,7 +50,7 @@ function AreaButton({ area, place }: { area: Area; place: Rectangle }) {
       aria-label={`${name} ${formatBytes(bytes)}, ${share}`}
       onClick={() => store.choose({ layer: selected === layer.path ? null : layer.path })}
     >
-      {lines.length > 0 && <span class="area-name">{lines[0]} </span>}
+      {lines.length > 0 && <span class="area-name">{name} </span>}
       {lines.length > 1 && <span class="area-size">{lines[1]}</span>}
     </button>
   );
