@@ -100,7 +100,7 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "-o", "--output", metavar="FILE.html", required=True, help="output file; overwritten if it exists"
     )
     report.add_argument(
-        "--run", metavar="R", action="append", default=[], help="run to include, up to 8 times (default: newest two)"
+        "--run", metavar="R", action="append", default=[], help="run to include, up to 8 times (default: newest eight)"
     )
     report.set_defaults(command=_report)
 

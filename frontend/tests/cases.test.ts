@@ -13,7 +13,7 @@ import { decodeColumns } from "../src/api/columns";
 import { formatBytes } from "../src/lib/bytes";
 import { placeLegend } from "../src/charts/picture";
 import { topLayers, totalAt, type Activations } from "../src/model/activations";
-import { layerFigures } from "../src/model/layer-figures";
+import { groupLayers, layerFigures } from "../src/model/layer-figures";
 import { groupDeltas } from "../src/model/compare";
 import { effectSentence, effectTitle, effects } from "../src/model/changes";
 import { findings } from "../src/model/findings";
@@ -26,7 +26,7 @@ import { NO_FOCUS, isMuted } from "../src/views/shared/focus";
 import { layerSpec, layerSteps, totalOf } from "../src/views/layer/layer-spec";
 import { frozenPicture } from "../src/views/frozen/frozen-spec";
 import { oomBars } from "../src/views/oom/oom-drawing";
-import { areaFill, areaText, areasOf, type Area } from "../src/views/layers/treemap-layers";
+import { areaFill, areaText, blocksOf, type Area } from "../src/views/layers/treemap-layers";
 import { overviewPicture } from "../src/views/overview/overview-spec";
 
 const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) =>
@@ -200,12 +200,13 @@ describe("what is saved as a drawing", () => {
     const [plan] = CASES["two-runs"]?.plans as [Plan];
     const layers = layerFigures(layersOf(plan, 3), ledgerAt(plan, 3));
     const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
-    const areas = areasOf(layers, total);
+    const areasIn = (of: typeof layers): Area[] => blocksOf(groupLayers(of, "none", null), total).flatMap((block) => block.areas);
+    const areas = areasIn(layers);
     expect(areas.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(total);
     const frozen = areas.find(({ layer }) => layer?.trainable === false);
     expect(frozen && areaFill(frozen, "light", "#eee").pattern).toBe("diagonal");
     const many = Array.from({ length: 100 }, (_, index) => ({ ...(layers[0] as (typeof layers)[0]), path: `layer_${index}`, total: 10 }));
-    expect(areasOf(many, 1000).at(-1)).toMatchObject({ layer: null, name: "40 more layers", bytes: 400, count: 40 });
+    expect(areasIn(many).at(-1)).toMatchObject({ layer: null, name: "40 more layers", bytes: 400, count: 40 });
     expect(areaText({ ...(areas[0] as Area), name: "a_layer_with_a_long_name" }, 80, 60)[0]).toBe("a_layer_w…");
     expect(areaText(areas[0] as Area, 40, 60)).toEqual([]);
   });

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tb_memplugin.analysis.changes import trainable_layers
 from tb_memplugin.model import MISSING, Integers, LayerTable
 
 WINDOW = 20
@@ -85,12 +86,12 @@ def _grouped(tables: Sequence[LayerTable]) -> list[tuple[int, int]]:
 
 
 def _became(before: LayerTable, after: LayerTable, trainable: bool) -> tuple[str, ...]:
-    """Layers that became trainable or frozen; a layer without weights only follows its model's flag."""
-    earlier = {layer.path: layer.trainable for layer in before.layers}
+    """Layers with weights that became trainable or frozen."""
+    earlier = trainable_layers(before)
     return tuple(
-        layer.path
-        for layer in after.layers
-        if layer.weight_bytes and layer.trainable is trainable and earlier.get(layer.path) is (not trainable)
+        path
+        for path, now in trainable_layers(after).items()
+        if now is trainable and earlier.get(path) is (not trainable)
     )
 
 

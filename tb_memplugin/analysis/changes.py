@@ -24,7 +24,7 @@ class LayerTotals:
 
 @dataclasses.dataclass(frozen=True)
 class LayerChange:
-    """A layer table that took effect at `step`, and the layers that became trainable or frozen."""
+    """A layer table that took effect at `step`, and the layers with weights that became trainable or frozen."""
 
     step: int
     reason: str
@@ -53,7 +53,7 @@ class ValidationPass:
 
 def layer_totals(table: LayerTable) -> LayerTotals:
     """The sums of `table`; optimizer bytes include those not tied to a layer."""
-    with_weights = [layer for layer in table.layers if layer.weight_bytes]
+    flags = trainable_layers(table)
     trainable = sum(layer.trainable_weight_bytes for layer in table.layers)
     weights = sum(layer.weight_bytes for layer in table.layers)
     optimizer = sum(layer.optimizer_bytes for layer in table.layers) + table.other_optimizer_bytes
@@ -62,9 +62,14 @@ def layer_totals(table: LayerTable) -> LayerTotals:
         frozen_weight_bytes=min(max(0, weights - trainable), MOST_BYTES),
         trainable_weight_bytes=min(trainable, MOST_BYTES),
         optimizer_bytes=min(optimizer, MOST_BYTES),
-        frozen_layers=sum(not layer.trainable for layer in with_weights),
-        trainable_layers=sum(layer.trainable for layer in with_weights),
+        frozen_layers=sum(not on for on in flags.values()),
+        trainable_layers=sum(flags.values()),
     )
+
+
+def trainable_layers(table: LayerTable) -> dict[str, bool]:
+    """Path to whether the layer is trainable, for layers with weights: the others are neither frozen nor trainable."""
+    return {layer.path: layer.trainable for layer in table.layers if layer.weight_bytes}
 
 
 def layer_changes(tables: Sequence[LayerTable]) -> list[LayerChange]:
@@ -72,7 +77,7 @@ def layer_changes(tables: Sequence[LayerTable]) -> list[LayerChange]:
     changes = []
     before: dict[str, bool] = {}
     for table in tables:
-        now = {layer.path: layer.trainable for layer in table.layers}
+        now = trainable_layers(table)
         changes.append(
             LayerChange(
                 table.step,

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.model import MISSING, Category, Run, Snapshot
+from tb_memplugin.model import MISSING, Category, Run, Snapshot, stack_order
 
 Part: TypeAlias = Literal[
     "in_use", "free_largest", "free_other", "pool_free", "process_other", "others", "unreserved", "device_free"
@@ -43,7 +43,7 @@ class DeviceMemory:
         snapshot: The snapshot with the ledger.
         total_bytes: The device's memory, or without a driver the allocator's limit.
         driver_process_bytes, driver_used_bytes, driver_total_bytes: Reported by the driver, else None.
-        segments: Parts that sum to `total_bytes`; empty if the total is unknown.
+        segments: Parts that sum to `total_bytes`, those in use in stack order; empty if the total is unknown.
         notes: Sentences on unknown or contradictory values.
     """
 
@@ -102,7 +102,8 @@ def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[Segment]:
     for row in snapshot.ledger:
         key = (row.category, row.trainable if row.category == "weights" else None)
         sums[key] = sums.get(key, 0) + row.bytes
-    segments = [Segment("in_use", category, trainable, size) for (category, trainable), size in sums.items()]
+    ordered = sorted(sums, key=lambda group: stack_order(*group))
+    segments = [Segment("in_use", *group, sums[group]) for group in ordered]
     if snapshot.pool_bytes is None:
         notes.append("The free part of the pool is unknown: the pool's size was not recorded.")
         return segments

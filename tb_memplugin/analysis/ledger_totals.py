@@ -6,12 +6,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.model import CATEGORIES, Category, Integers, Snapshot
+from tb_memplugin.model import Category, Integers, Snapshot, stack_order
 
 Group: TypeAlias = tuple[Category, bool | None]
 """A category and whether its layers are trainable, None if that does not apply."""
-
-_ORDER: tuple[bool | None, ...] = (False, True, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +28,7 @@ class LedgerTotals:
 def ledger_totals(snapshots: Sequence[Snapshot], layer: str | None = None) -> LedgerTotals:
     """Sum each snapshot's ledger, or the rows of one layer."""
     sums = [_sums(snapshot, layer) for snapshot in snapshots]
-    present = {group for own in sums for group in own}
-    groups = tuple(
-        (category, trainable) for category in CATEGORIES for trainable in _ORDER if (category, trainable) in present
-    )
+    groups = tuple(sorted({group for own in sums for group in own}, key=lambda group: stack_order(*group)))
     values = np.zeros((len(sums), len(groups)), np.int64)
     for at, own in enumerate(sums):
         for place, group in enumerate(groups):

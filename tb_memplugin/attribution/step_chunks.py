@@ -110,6 +110,20 @@ def step_chunks(trace: AllocationTrace, classifier: Classifier, step: int, phase
     )
 
 
+def owned_at(step: StepChunks, classifier: Classifier, event: int) -> StepChunks:
+    """The step with the owners of its chunks just after an event, as the ledger of that moment has them.
+
+    A variable's new chunk has another owner before the old value is freed than afterwards.
+    """
+    owners: dict[ChunkOwner, int] = {}
+    column = step.owner.copy()
+    for chunk, number in enumerate(step.owner.tolist()):
+        is_live = step.birth[chunk] <= event < step.death[chunk]
+        owner = chunk_owner(classifier, chunk, max(event, 0)) if is_live else step.owners[number]
+        column[chunk] = owners.setdefault(owner, len(owners))
+    return dataclasses.replace(step, owner=column, owners=tuple(owners))
+
+
 def _started(trace: AllocationTrace) -> dict[str, int]:
     """Op name to the number of events before its first execution."""
     order = np.argsort(trace.ops.start_ps, kind="stable")[::-1]

@@ -12,18 +12,14 @@ from tb_memplugin.analysis.pool_spans import pool_history
 from tb_memplugin.commands.inspect_answers import answer_lines
 from tb_memplugin.commands.inspect_oom import oom_lines
 from tb_memplugin.commands.inspect_pool import pool_lines
-from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
+from tb_memplugin.model import Category, HeldTensorGroup, LayerTable, Replay, Run, Snapshot, stack_order
 from tb_memplugin.model.tables import format_table
 from tb_memplugin.model.units import UNKNOWN, format_bytes, format_figure, unit_for
 
 MAX_ROWS = 15
 """Printed rows of a long table; the others are summed in one row."""
 MAX_NAME_CHARACTERS = 60
-_WORDS = {
-    ("weights", False): "weights, frozen",
-    ("weights", True): "weights, trainable",
-    ("weights", None): "weights, frozen or trainable",
-}
+_WEIGHTS = {False: "weights, frozen", True: "weights, trainable", None: "weights, frozen or trainable"}
 
 
 def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
@@ -98,22 +94,35 @@ def _snapshot_text(snapshot: Snapshot) -> str:
         f"{_name(snapshot.device)}, traced step {snapshot.step} ({snapshot.phase}, {snapshot.mode}): "
         f"{format_bytes(snapshot.in_use_bytes)} in use at the peak"
     )
-    groups: dict[str, int] = {}
-    for row in snapshot.ledger:
-        word = _WORDS.get((row.category, row.trainable), row.category.replace("_", " "))
-        groups[word] = groups.get(word, 0) + row.bytes
     owners: dict[tuple[str, str], int] = {}
     for row in snapshot.ledger:
         key = (_name(row.layer) if row.layer is not None else "not tied to a layer", row.category.replace("_", " "))
         owners[key] = owners.get(key, 0) + row.bytes
     parts = [
         "\n".join([title, *_pool_text(snapshot), *_replay_text(snapshot.replay)]),
-        _shares("by category", [((name,), size) for name, size in groups.items()], snapshot.in_use_bytes),
-        _shares("by layer and category", list(owners.items()), snapshot.in_use_bytes),
+        _shares("by category", _categories(snapshot), snapshot.in_use_bytes),
+        _shares("by layer and category", _largest_first(owners), snapshot.in_use_bytes),
         _held_tensors(snapshot.held_tensors),
     ]
     parts.extend(f"  {clean(sentence)}" for sentence in snapshot.not_available)
     return "\n\n".join(part for part in parts if part)
+
+
+def _categories(snapshot: Snapshot) -> list[tuple[tuple[str, ...], int]]:
+    """Names and sizes of the ledger's groups, from the top of the stack."""
+    sums: dict[tuple[Category, bool | None], int] = {}
+    for row in snapshot.ledger:
+        group = row.category, row.trainable if row.category == "weights" else None
+        sums[group] = sums.get(group, 0) + row.bytes
+    ordered = sorted(sums, key=lambda group: stack_order(*group), reverse=True)
+    return [
+        ((_WEIGHTS[trainable] if category == "weights" else category.replace("_", " "),), sums[category, trainable])
+        for category, trainable in ordered
+    ]
+
+
+def _largest_first(sizes: dict[tuple[str, str], int]) -> list[tuple[tuple[str, ...], int]]:
+    return sorted(sizes.items(), key=lambda entry: -entry[1])
 
 
 def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
@@ -168,8 +177,8 @@ def _fragmentation(figure: float | None, free: int) -> str:
 
 
 def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int) -> str:
-    """The largest of `sizes` with their share of `total`, the others in one row."""
-    ordered = sorted((entry for entry in sizes if entry[1]), key=lambda entry: -entry[1])
+    """The first of `sizes` with their share of `total`, the others in one row; empty ones are left out."""
+    ordered = [entry for entry in sizes if entry[1]]
     if not ordered:
         return ""
     others = ordered[MAX_ROWS:]
@@ -177,7 +186,7 @@ def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int
     shown = ordered[:MAX_ROWS]
     if others:
         shown = [*shown, ((f"{len(others)} more", *[""] * (width - 1)), sum(size for _, size in others))]
-    unit = unit_for([ordered[0][1]])
+    unit = unit_for([max(size for _, size in ordered)])
     rows = [
         [*names, format_figure(size, unit), f"{100 * size / total:.1f} %" if total else UNKNOWN]
         for names, size in shown

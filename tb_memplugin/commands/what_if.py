@@ -1,9 +1,11 @@
 """Answers what-if questions in Python and as text for the terminal."""
 
+import collections
+
 from tb_memplugin.analysis.what_if import RunPredictor, WhatIf
 from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
 from tb_memplugin.commands.inspect_table import clean
-from tb_memplugin.model import Run
+from tb_memplugin.model import CATEGORIES, Category, Run
 from tb_memplugin.model.tables import format_table
 from tb_memplugin.model.units import format_bytes
 
@@ -63,11 +65,10 @@ def format_what_if(answer: WhatIf) -> str:
         lines.append(f"largest batch size that passes: {_largest(answer)}")
     lines += [f"  {clean(sentence)}" for sentence in prediction.assumptions]
     if prediction.ledger:
-        sums: dict[str, int] = {}
+        sums = collections.Counter[Category]()
         for row in prediction.ledger:
-            word = row.category.replace("_", " ")
-            sums[word] = sums.get(word, 0) + row.bytes
-        rows = [[name, format_bytes(size)] for name, size in sorted(sums.items(), key=lambda item: -item[1])]
+            sums[row.category] += row.bytes
+        rows = [[name.replace("_", " "), format_bytes(sums[name])] for name in reversed(CATEGORIES) if sums[name]]
         lines += ["", format_table(["category at the predicted peak", "bytes"], rows)]
     return "\n".join(lines)
 

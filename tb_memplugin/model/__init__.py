@@ -21,12 +21,14 @@ from tb_memplugin.model.samples import DeviceSamples, LayerActivations, Samples
 from tb_memplugin.model.snapshot import (
     CATEGORIES,
     GRADIENTS,
+    PERSISTENT,
     Category,
     HeldTensorGroup,
     LedgerRow,
     Replay,
     SavedRow,
     Snapshot,
+    stack_order,
 )
 from tb_memplugin.model.tensors import TensorShape
 from tb_memplugin.model.timeline import BAND_NAMES, Band, BandName, CompiledSpan, Timeline
@@ -42,6 +44,7 @@ __all__ = [
     "MODES",
     "OOM_STATUSES",
     "OWNER_SOURCES",
+    "PERSISTENT",
     "PHASES",
     "UNKNOWN_POWER",
     "UNKNOWN_STATE",
@@ -78,4 +81,5 @@ __all__ = [
     "TensorShape",
     "Timeline",
     "Verdict",
+    "stack_order",
 ]

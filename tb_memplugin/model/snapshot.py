@@ -12,8 +12,8 @@ Category: TypeAlias = Literal[
     "held_tensors",
     "inputs",
     "activations",
-    "activation_gradients",
     "weight_gradients",
+    "activation_gradients",
     "workspace",
     "rounding",
     "unattributed",
@@ -22,9 +22,17 @@ CATEGORIES: tuple[Category, ...] = get_args(Category)
 """Every allocated byte has exactly one category. The order is that of the stack: persistent memory at the bottom,
 transient memory above it."""
 
+PERSISTENT: tuple[Category, ...] = ("weights", "optimizer_state", "other_state", "held_tensors")
+"""Categories that outlive a step: the lower part of the stack."""
+
 
 GRADIENTS: tuple[Category, ...] = ("activation_gradients", "weight_gradients")
 """Categories that only exist from the backward pass on."""
+
+
+def stack_order(category: Category, trainable: bool | None) -> tuple[int, int]:
+    """Sort key of a group: by category from the bottom of the stack, frozen before trainable before unknown."""
+    return CATEGORIES.index(category), 2 if trainable is None else int(trainable)
 
 
 @dataclasses.dataclass(frozen=True)

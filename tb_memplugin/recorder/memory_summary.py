@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tb_memplugin.allocator.fit import free_sizes
 from tb_memplugin.importers.allocator.memory_dump import read_dump
-from tb_memplugin.model import CATEGORIES, IN_USE, Category, MemoryMap
+from tb_memplugin.model import IN_USE, Category, MemoryMap, stack_order
 from tb_memplugin.model.tables import format_table
 from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.model.units import format_bytes
@@ -84,7 +84,7 @@ def _tensors(facts: TraceFacts) -> Iterator[_Tensor]:
 
 
 def _category_table(tensors: Sequence[_Tensor], memory_map: MemoryMap | None, allocated: int) -> str:
-    """A table of the categories that sums to the allocated bytes."""
+    """A table of the categories from the top of the stack; sums to the allocated bytes."""
     sums: dict[_Key, int] = collections.Counter()
     counts: dict[_Key, int] = collections.Counter()
     for tensor in tensors:
@@ -94,7 +94,7 @@ def _category_table(tensors: Sequence[_Tensor], memory_map: MemoryMap | None, al
     if memory_map is not None:
         sums["rounding", None] = _rounding(tensors, memory_map)
     sums["unattributed", None] = allocated - sum(sums.values())
-    order = sorted(sums, key=lambda key: (CATEGORIES.index(key[0]), bool(key[1])))
+    order = sorted(sums, key=lambda key: stack_order(*key), reverse=True)
     rows = [(_name(*key), format_bytes(sums[key]), str(counts.get(key) or "")) for key in order if sums[key]]
     return format_table(("category", "size", "tensors"), [*rows, ("allocated", format_bytes(allocated), "")])
 

@@ -251,7 +251,9 @@ def _change(change: changes.LayerChange, effect: ChangeEffect | None) -> dict[st
         "became_trainable": list(change.became_trainable),
         "became_frozen": list(change.became_frozen),
         "peak_before_bytes": None if before is None else before.peak_bytes,
+        "peak_before_step": None if before is None else before.step,
         "peak_after_bytes": None if after is None else after.peak_bytes,
+        "peak_after_step": None if after is None else after.step,
     }
 
 

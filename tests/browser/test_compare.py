@@ -13,7 +13,9 @@ import harness
 import pytest
 import sample_runs
 from playwright.sync_api import FrameLocator, Page, Route, expect
-from test_values import by_group, figures
+from test_values import PERSISTENT, by_group, figures
+
+from tb_memplugin.model.units import format_bytes
 
 
 def snapshot_of(inspected: dict[str, Any], run: str, step: int) -> dict[str, Any]:
@@ -75,6 +77,58 @@ def test_swap(page: Page, address: str) -> None:
     expect(frame.get_by_test_id("difference")).to_contain_text("less than A")
 
 
+def test_comparison_opens_from_a_change(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "frozen", "run": "frozen"}))
+    change = frame.get_by_test_id("changes").locator("li").filter(has_text="Step 160")
+    change.get_by_role("button", name="Compare").click()
+    # THEN both steps are filled in, in the address as well, and their peaks are those of the sentence
+    peaks = {step: sample_runs.peak_at(sample_runs.FROZEN, step) for step in range(140, 180)}
+    before, after = (max(steps, key=lambda step: peaks[step]) for steps in (range(140, 160), range(160, 180)))
+    expect(frame.get_by_test_id("side-A")).to_have_attribute("data-step", str(before))
+    expect(frame.get_by_test_id("side-B")).to_have_attribute("data-step", str(after))
+    assert f"step%3D{before}" in page.url and f"other_step%3D{after}" in page.url
+    row = frame.locator("[data-testid='versus'] tr[data-figure='peak_bytes']")
+    expect(row).to_have_attribute("data-from", str(peaks[before]))
+    expect(row).to_have_attribute("data-to", str(peaks[after]))
+    weights = format_bytes(sum(layer.weight_bytes for layer in sample_runs.layers_of(sample_runs.FROZEN, 1)))
+    said = f"Weights are equal, {weights}: 18.0 MiB became trainable."
+    expect(frame.get_by_test_id("difference")).to_contain_text(said)
+
+
+COLLISIONS = """
+labels => {
+  const boxes = labels.map(label => [label.textContent, label.getBoundingClientRect()]);
+  const found = [];
+  for (const [one, a] of boxes) for (const [two, b] of boxes)
+    if (a !== b && a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
+      found.push([one, two]);
+  return found;
+}
+"""
+
+
+OUTSIDE = """
+labels => labels.filter(label => {
+  const [a, b] = [label.getBoundingClientRect(), label.ownerSVGElement.getBoundingClientRect()];
+  return a.left < b.left - 1 || a.right > b.right + 1;
+}).map(label => label.textContent)
+"""
+
+
+@pytest.mark.parametrize("width", [900, 1180, 1440, 1920, 2560])
+def test_labels_of_the_waterfall_do_not_collide(page: Page, address: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 1000})
+    place = {"view": "compare", "run": "frozen", "step": 163, "other": sample_runs.HOSTILE_RUN, "other_step": 9}
+    frame = harness.open_tab(page, address, urlencode(place))
+    labels = frame.locator("[data-testid='waterfall'] text")
+    assert labels.count() > 10 and labels.evaluate_all(COLLISIONS) == []
+    assert labels.evaluate_all(OUTSIDE) == []
+    # THEN the run's name is whole, or whole in the tooltip
+    assert f"B: {sample_runs.HOSTILE_RUN}" in (
+        frame.locator("[data-testid='waterfall'] g").last.get_attribute("data-tip") or ""
+    )
+
+
 def test_page_of_a_layer(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
     layer = "vgg/block5_conv1"
     for snapshot in inspected["frozen"]["snapshots"][::3]:
@@ -95,8 +149,15 @@ def test_from_the_overview_to_a_layer_and_back(page: Page, address: str, inspect
     assert frame.locator(".owners .leads").count() > 0  # they come with what the page waits for
     frame.locator(".owners .leads").first.click()
     expect(frame.locator(".layer-head h2")).to_be_visible()
-    held = by_layer([row for row in snapshot_of(inspected, "frozen", 41)["ledger"] if row["layer"]])
-    assert frame.locator(".layer-head h2").get_attribute("title") == max(held, key=lambda path: held[path])
+    snapshot = snapshot_of(inspected, "frozen", 41)
+    kept = by_layer([row for row in snapshot["ledger"] if row["layer"] and row["category"] in PERSISTENT])
+    for row in snapshot["saved_for_backward"]:
+        kept[row["layer"]] += row["bytes"]
+    largest = max(kept, key=lambda path: kept[path])
+    # THEN that is not the layer with the largest temporary
+    held = by_layer([row for row in snapshot["ledger"] if row["layer"]])
+    assert largest != max(held, key=lambda path: held[path])
+    assert frame.locator(".layer-head h2").get_attribute("title") == largest
     frame.get_by_role("button", name="All layers").click()
     expect(frame.get_by_test_id("layers")).to_be_visible()
     assert "view%3Dlayers" in page.url and "step%3D41" in page.url

@@ -90,6 +90,9 @@ CATEGORIES = {
 }
 
 
+PERSISTENT = {"weights", "optimizer_state", "other_state", "held_tensors"}
+
+
 def test_rounding_and_held_tensors_explain_themselves(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 3}))
     snapshot = sample_runs.snapshot_at(sample_runs.FROZEN, 3)
@@ -235,7 +238,9 @@ def test_layers(page: Page, each_reader: str, inspected: dict[str, Any]) -> None
             expected[row["layer"] or ""] += row["bytes"]
         rows = frame.locator("[data-testid='layers'] tr[data-layer]")
         shown = dict(
-            rows.evaluate_all("rows => rows.map(r => [r.dataset.layer, +r.querySelector('td.number').dataset.bytes])")
+            rows.evaluate_all(
+                "rows => rows.map(r => [r.dataset.layer, +r.querySelector('[data-figure=total]').dataset.bytes])"
+            )
         )
         assert {layer: shown[layer] for layer in expected} == expected
         assert sum(shown.values()) == snapshot["in_use_bytes"]
@@ -246,7 +251,104 @@ def test_layers(page: Page, each_reader: str, inspected: dict[str, Any]) -> None
         for row in snapshot["ledger"]:
             if row["layer"] is not None:
                 by_category[row["layer"], row["category"]] += row["bytes"]
-        assert {(layer, name): size for layer, name, size in cells if size and name != "total"} == by_category
+        sums = ("total", "persistent_saved")
+        assert {(layer, name): size for layer, name, size in cells if size and name not in sums} == by_category
+        # AND layers are ranked by what persists and what is saved for the backward pass
+        ranked = [(size, layer) for layer, name, size in cells if name == "persistent_saved"]
+        saved = {row["layer"]: row["bytes"] for row in snapshot["saved_for_backward"]}
+        kept: dict[str, int] = defaultdict(int)
+        for (layer, name), size in by_category.items():
+            kept[layer] += size if name in PERSISTENT else 0
+        assert {layer: size for size, layer in ranked} == {
+            layer: kept[layer] + saved.get(layer, 0) for _, layer in ranked
+        }
+        assert [size for size, _ in ranked] == sorted((size for size, _ in ranked), reverse=True)
+        # AND the columns of every row, and those of the totals, sum to the total
+        summed = frame.locator("[data-testid='layers'] :is(tr[data-layer], tr.totals)").evaluate_all(
+            "rows => rows.map(row => [...row.querySelectorAll('[data-figure]')]"
+            ".map(cell => [cell.dataset.figure, +cell.dataset.bytes]))"
+        )
+        for row in summed:
+            shares = dict(row)
+            assert sum(size for name, size in row if name not in sums) == shares["total"]
+        assert dict(summed[-1])["total"] == snapshot["in_use_bytes"]
+
+
+def test_the_treemap_follows_the_grouping(page: Page, address: str) -> None:
+    frame = harness.open_tab(
+        page, address, urlencode({"view": "layers", "run": "frozen", "step": 163, "group": "type"})
+    )
+    subtotals = dict(
+        frame.locator("tr.subtotal").evaluate_all(
+            "rows => rows.map(row => [row.dataset.group, +row.querySelector('[data-figure=total]').dataset.bytes])"
+        )
+    )
+    areas = dict(
+        frame.locator(".treemap [data-block]").evaluate_all(
+            "blocks => blocks.map(block => [block.dataset.block, [...block.querySelectorAll('.area')]"
+            ".map(area => area.getBoundingClientRect()).reduce((sum, box) => sum + box.width * box.height, 0)])"
+        )
+    )
+    assert list(areas) == sorted(subtotals, key=lambda title: -subtotals[title])
+    assert areas["Conv2D"] > 4 * areas["Dense"] > 0
+    titles = frame.locator(".treemap .block-title").all_inner_texts()
+    assert titles[0].replace("\u00a0", " ") == f"Conv2D {format_bytes(subtotals['Conv2D'])}"
+
+
+def test_trainable_layers_are_counted_the_same_in_every_view(page: Page, address: str) -> None:
+    place = {"run": "frozen", "step": 163}
+    frame = harness.open_tab(page, address, urlencode({**place, "view": "layers", "group": "trainable"}))
+    layers = sample_runs.layers_of(sample_runs.FROZEN, 3)
+    for name, trainable in (("trainable", True), ("frozen", False)):
+        count = sum(layer.trainable is trainable and layer.weight_bytes > 0 for layer in layers)
+        expect(frame.locator(f"tr[data-group='{name}'] td.count")).to_have_text(f"{count} layers")
+    expect(frame.locator("tr.totals td.count")).to_have_text(f"{len(layers)} layers")
+    expect(frame.locator("tr.totals td[data-parameters]")).to_have_attribute(
+        "data-parameters", str(sum(layer.parameters for layer in layers))
+    )
+    # AND the bytes of each side are those of the frozen view
+    sides = {
+        name: frame.locator(f"tr[data-group='{name}'] [data-figure='total']").get_attribute("data-bytes")
+        for name in ("frozen", "trainable")
+    }
+    shown = figures(harness.open_tab(page, address, urlencode({**place, "view": "frozen"})), "sides")
+    assert sides == {name: str(shown[name]) for name in sides}
+
+
+@pytest.mark.parametrize("width", [1440, 1920, 2560])
+def test_the_columns_of_layers_fit(page: Page, address: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 1000})
+    frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen", "step": 163}))
+    fits = "host => host.scrollWidth <= host.clientWidth + 1"
+    assert frame.get_by_role("region", name="Layers").evaluate(fits)
+    cut = frame.locator("[data-testid='layers'] :is(td, th)").evaluate_all(
+        "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)"
+    )
+    assert cut == []
+
+
+def test_largest_layers_keep_their_order_under_the_pointer(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 41}))
+    names = frame.locator(".owners .leads")
+    selected = names.all_inner_texts()
+    assert len(selected) > 3
+    chart = frame.get_by_role("slider").bounding_box()
+    assert chart is not None
+    shown = []
+    for share in (0.3, 0.7, 0.9):
+        page.mouse.move(chart["x"] + share * chart["width"], chart["y"] + chart["height"] / 2)
+        harness.idle(frame)
+        page.wait_for_timeout(300)
+        harness.idle(frame)
+        assert names.all_inner_texts() == selected
+        shown.append(figures_of(frame))
+    # THEN the figures are those of the step under the pointer: after the unfreezing they are larger
+    assert shown[-1] != shown[0]
+
+
+def figures_of(frame: FrameLocator) -> list[str | None]:
+    rows = frame.locator(".owners tr[data-bytes]")
+    return [rows.nth(index).get_attribute("data-bytes") for index in range(rows.count())]
 
 
 def test_sizes_of_outputs(page: Page, each_reader: str, inspected: dict[str, Any]) -> None:
@@ -270,7 +372,7 @@ def test_sizes_of_outputs(page: Page, each_reader: str, inspected: dict[str, Any
     # AND groups have no sum of them
     frame.get_by_role("button", name="type", exact=True).first.click()
     assert frame.locator("tr.subtotal").count() == 3
-    assert frame.locator("tr.subtotal td:nth-child(5)").all_inner_texts() == ["", "", ""]
+    assert frame.locator("tr.subtotal td.output").count() == 0
     assert dict(cells.evaluate_all(read)) == expected
     # AND a layer's page has it
     place = {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"}

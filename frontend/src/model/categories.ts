@@ -7,13 +7,16 @@ export const CATEGORIES = [
   "held_tensors",
   "inputs",
   "activations",
-  "activation_gradients",
   "weight_gradients",
+  "activation_gradients",
   "workspace",
   "rounding",
   "unattributed",
 ] as const;
 export type Category = (typeof CATEGORIES)[number];
+
+/** Categories that outlive a step: the lower part of the stack. */
+export const PERSISTENT: readonly Category[] = ["weights", "optimizer_state", "other_state", "held_tensors"];
 
 /** A category, split by `trainable` where that applies; null where it does not. */
 export interface Group {
@@ -50,6 +53,10 @@ const MEANINGS: Record<Category, string> = {
   rounding: ROUNDING_MEANING,
   unattributed: "in use, owner unknown",
 };
+
+/** Place in the stack from below: frozen before trainable before unknown. */
+export const stackOrder = ({ category, trainable }: Group): number =>
+  3 * CATEGORIES.indexOf(category) + (trainable === null ? 2 : Number(trainable));
 
 /** A short stable name, used in the page's address and as a data attribute. */
 export function groupKey(group: Group): string {

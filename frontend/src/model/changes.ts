@@ -1,6 +1,7 @@
 /** Effect on memory of a change of the layer table, such as an unfreezing. */
 
 import { formatBytes, formatDelta } from "../lib/bytes";
+import { plural } from "../lib/format";
 import { shortName } from "./names";
 import type { LayerChange, Overview } from "./overview";
 
@@ -12,9 +13,11 @@ interface ChangeEffect {
   /** Change of the bytes of trainable weights; those of frozen weights change by as much the other way. */
   trainable_weight_delta: number;
   optimizer_delta: number;
-  /** Highest measured peak of the steps before and after, null where there are none. */
+  /** Highest measured peak of the steps before and after, and its step; null where there are none. */
   peak_before: number | null;
   peak_after: number | null;
+  step_before: number | null;
+  step_after: number | null;
 }
 
 export const isFreezing = (effect: ChangeEffect): boolean =>
@@ -44,28 +47,19 @@ export function effects(overview: Overview): ChangeEffect[] {
       optimizer_delta: last.optimizer_bytes - before.optimizer_bytes,
       peak_before: first.peak_before_bytes,
       peak_after: first.peak_after_bytes,
+      step_before: first.peak_before_step,
+      step_after: first.peak_after_step,
     };
   });
 }
 
-/**
- * "block5_conv1" or "3 layers": the layers that the recorder's sentence lists, as in "conv1, conv2 and 4 more became trainable". Layers
- * without weights, and models around the layers, change their flags too, but only as a consequence.
- */
-function named(paths: readonly string[], reason: string, became: "trainable" | "frozen"): string {
-  const part = reason.split("; ").find((one) => one.includes(` became ${became}`)) ?? "";
-  const [, list = "", more = "0"] = /^(.*?)(?: and (\d+) more)? became /.exec(part) ?? [];
-  const listed = new Set(list.split(", ").map(shortName));
-  const mentioned = paths.filter((path) => listed.has(shortName(path)));
-  const shown = mentioned.length > 0 ? mentioned : paths;
-  const count = shown.length + Number(more);
-  return count > 1 ? `${count} layers` : shortName(shown[0] ?? "");
-}
+/** "block5_conv1" or "3 layers". The server names layers with weights only. */
+const named = (paths: readonly string[]): string => (paths.length === 1 ? shortName(paths[0] ?? "") : plural(paths.length, "layer"));
 
-function changeTitle(change: LayerChange): string | null {
+function changeTitle({ became_trainable: unfrozen, became_frozen: frozen }: LayerChange): string | null {
   const parts: string[] = [];
-  if (change.became_trainable.length > 0) parts.push(`unfroze ${named(change.became_trainable, change.reason, "trainable")}`);
-  if (change.became_frozen.length > 0) parts.push(`froze ${named(change.became_frozen, change.reason, "frozen")}`);
+  if (unfrozen.length > 0) parts.push(`unfroze ${named(unfrozen)}`);
+  if (frozen.length > 0) parts.push(`froze ${named(frozen)}`);
   return parts.length > 0 ? parts.join(", ") : null;
 }
 
@@ -90,4 +84,10 @@ export function effectSentence(effect: ChangeEffect): string {
   }
   const what = parts.length > 0 ? `${capital(parts.join("; "))}.` : "No effect on memory was measured.";
   return `Step ${effect.step}: ${reasons}. ${what}`;
+}
+
+/** The choices that show a run before and after a change, at the steps whose peaks the sentence names; null where a side is unknown. */
+export function comparison({ step_before: step, step_after: otherStep }: ChangeEffect, run: string) {
+  if (step === null || otherStep === null) return null;
+  return { view: "compare", primary: run, step, other: run, otherStep } as const;
 }

@@ -1,6 +1,6 @@
 /** Two steps, of one run or of two, side by side: by category and by layer. */
 
-import { CATEGORIES, groupKey, type Category, type Group } from "./categories";
+import { CATEGORIES, groupKey, stackOrder, type Category, type Group } from "./categories";
 import type { LayerFigures } from "./layer-figures";
 import type { Part } from "./overview";
 
@@ -10,8 +10,6 @@ export interface GroupDelta {
   to: number;
   delta: number;
 }
-
-const rank = ({ category, trainable }: Group): number => 2 * CATEGORIES.indexOf(category) + Number(trainable === true);
 
 /** Every group of either side, in stack order; 0 where a side lacks it. */
 export function groupDeltas(from: readonly Part[], to: readonly Part[]): GroupDelta[] {
@@ -23,7 +21,7 @@ export function groupDeltas(from: readonly Part[], to: readonly Part[]): GroupDe
   };
   for (const { group, bytes } of from) entry(group).from += bytes ?? 0;
   for (const { group, bytes } of to) entry(group).to += bytes ?? 0;
-  return [...all.values()].map((one) => ({ ...one, delta: one.to - one.from })).sort((a, b) => rank(a.group) - rank(b.group));
+  return [...all.values()].map((one) => ({ ...one, delta: one.to - one.from })).sort((a, b) => stackOrder(a.group) - stackOrder(b.group));
 }
 
 type Match = "path" | "type and shape" | "only in A" | "only in B";

@@ -29,6 +29,29 @@ describe("splitBySide", () => {
     ]);
   });
 
+  it("stacks persistent memory below transient memory, whatever its side", () => {
+    const groups: Group[] = [...GROUPS, { category: "held_tensors", trainable: null }, { category: "activations", trainable: null }];
+    const overview = { rows: 1, groups, bytes: [1, 2, 3, 4, 5].map((value) => Float64Array.of(value)), snapshot: Float64Array.of(0) };
+    const totals = {
+      rows: 1,
+      groups: [
+        { category: "activations", trainable: false },
+        { category: "activations", trainable: true },
+      ],
+      step: Float64Array.of(7),
+      bytes: [Float64Array.of(40), Float64Array.of(60)],
+    };
+    const parts = splitBySide({ ...overview, snapshots: [{ step: 7 }] } as unknown as Overview, totals as unknown as LedgerTotals);
+    expect(parts.map(({ side, category, bytes: [value] }) => `${side} ${category} ${value ?? "?"}`)).toEqual([
+      "frozen weights 1",
+      "trainable weights 2",
+      "other weights 3",
+      "other held_tensors 4",
+      "frozen activations 2",
+      "trainable activations 3",
+    ]);
+  });
+
   it("splits a category that the overview does not split as the ledger does", () => {
     expect(split([{ category: "weights", trainable: null }], [120], [30, 20, 10])).toEqual([
       ["frozen", 60],
@@ -83,7 +106,9 @@ describe("the cost of frozen and trainable layers", () => {
     became_trainable: [],
     became_frozen: [],
     peak_before_bytes: null,
+    peak_before_step: null,
     peak_after_bytes: null,
+    peak_after_step: null,
   });
   const costs = (changes: LayerChange[], parts: SidePart[]): string[] =>
     costSentences({ step: Float64Array.of(9), changes } as unknown as Overview, parts, 0);

@@ -1,7 +1,7 @@
 /** The stack split into frozen and trainable. */
 
 import { formatBytes } from "../lib/bytes";
-import { categoryLabel, type Category } from "./categories";
+import { PERSISTENT, categoryLabel, type Category } from "./categories";
 import type { LedgerTotals } from "./ledger-totals";
 import type { LayerChange, Overview } from "./overview";
 
@@ -47,8 +47,13 @@ function sharesWithoutLedger(category: Category): Shares {
   return { frozen: 0, trainable: certain ? 1 : 0 };
 }
 
+export const isPersistent = ({ category }: Pick<SidePart, "category">): boolean => PERSISTENT.includes(category);
+
+/** Persistent parts below transient ones, in each frozen layers below trainable layers below the rest. */
+const order = (part: SidePart): number => (isPersistent(part) ? 0 : SIDES.length) + SIDES.indexOf(part.side);
+
 /**
- * Parts in the order of the stack: frozen layers, then trainable layers, then the rest.
+ * Parts in the order of the stack.
  * A category that the overview does not split is split as in the ledger of the snapshot that its row's breakdown comes from;
  * in every row the parts have the same sum as the groups.
  */
@@ -76,9 +81,7 @@ export function splitBySide(overview: Overview, totals: LedgerTotals | null): Si
       }
     }
   });
-  return [...parts.values()]
-    .filter(({ bytes }) => bytes.some((value) => value > 0))
-    .sort((a, b) => SIDES.indexOf(a.side) - SIDES.indexOf(b.side));
+  return [...parts.values()].filter(({ bytes }) => bytes.some((value) => value > 0)).sort((a, b) => order(a) - order(b));
 }
 
 function addSplit(

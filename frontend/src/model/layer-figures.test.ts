@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { groupLayers, layerFigures, outputFacts, shapeText, type LayerFigures } from "./layer-figures";
+import { countText, groupLayers, groupOf, layerFigures, outputFacts, shapeText, type LayerFigures } from "./layer-figures";
 import type { LayersAnswer } from "./layers";
 import { distinctNames } from "./names";
 import type { LedgerRow } from "./snapshot";
@@ -89,6 +89,49 @@ describe("outputFacts", () => {
     const [owner] = layerFigures(null, ledger) as [LayerFigures];
     expect(owner.output_bytes).toBeNull();
     expect(outputFacts(owner)).toEqual(["Output size unknown: the layer is not in the layer table."]);
+  });
+});
+
+describe("persistent plus saved", () => {
+  const saved = [
+    { layer: "head", bytes: 700 },
+    { layer: null, bytes: 9999 },
+  ];
+  const figures = layerFigures(table, [...ledger, row("head", "optimizer_state", 80)], saved);
+
+  it("ranks layers, whatever lives at the peak", () => {
+    expect(figures.map(({ path, persistent_saved_bytes }) => [path, persistent_saved_bytes])).toEqual([
+      ["net/block1_conv1", 512],
+      ["net/block1_conv2", 1024],
+      ["head", 780],
+      ["gone", 0],
+      [null, 9999],
+    ]);
+    const sorted = groupLayers(figures, "none", "persistent_saved")[0]?.layers.map(({ path }) => path);
+    expect(sorted).toEqual([null, "net/block1_conv2", "head", "net/block1_conv1", "gone"]);
+  });
+
+  it("is weights and optimizer state without a ledger", () => {
+    expect(layerFigures(table, null).map(({ persistent_saved_bytes }) => persistent_saved_bytes)).toEqual([400, 2400, 120]);
+  });
+});
+
+describe("counts of layers", () => {
+  const pool = { ...layer("net/pool", "MaxPooling2D", false, 0) };
+  const figures = layerFigures({ ...table, layers: [...table.layers, pool] }, ledger);
+
+  it("leave layers without weights out of the trainable and the frozen ones", () => {
+    expect(figures.map(({ training }) => training)).toEqual(["frozen", "trainable", "trainable", "no weights", null, null]);
+    const [frozen, trainable] = groupLayers(figures, "trainable", null);
+    expect(frozen && countText(frozen, "trainable")).toEqual({ text: "1 with weights", more: "2 layers: 1 with weights, 1 without" });
+    expect(trainable && countText(trainable, "trainable")).toEqual({ text: "2 layers", more: "2 layers" });
+    expect(frozen && countText(frozen, "block").text).toBe("2 layers");
+  });
+
+  it("and sums of all rows are those of the ledger", () => {
+    const totals = groupOf("total", figures);
+    expect([totals.total, totals.bytes.weights, totals.parameters]).toEqual([512 + 6024 + 256 + 99, 1536, 310]);
+    expect(countText(totals, "none").text).toBe("5 layers");
   });
 });
 

@@ -1,15 +1,19 @@
 /** The layer table joined with the ledger of a traced step: bytes of each layer by category. */
 
-import { CATEGORIES, type Category } from "./categories";
-import type { LayersAnswer } from "./layers";
+import { plural } from "../lib/format";
+import { CATEGORIES, PERSISTENT, type Category } from "./categories";
+import { trainingOf, type LayersAnswer, type Training } from "./layers";
 import { NOT_TIED } from "./names";
-import type { LedgerRow } from "./snapshot";
+import { persistentSaved, type LedgerRow, type SavedRow } from "./snapshot";
 
 export interface LayerFigures {
   /** Null: memory not tied to a layer. */
   path: string | null;
   type: string | null;
+  /** The layer's own flag, which its rows of the ledger have as well. */
   trainable: boolean | null;
+  /** Null: not in the layer table. */
+  training: Training | null;
   parameters: number | null;
   output_shape: readonly number[] | null;
   output_dtype: string | null;
@@ -17,17 +21,25 @@ export interface LayerFigures {
   output_bytes: number | null;
   bytes: Record<Category, number>;
   total: number;
+  /** Persistent memory plus what is saved for the backward pass: does not depend on the moment of the peak. */
+  persistent_saved_bytes: number;
 }
 
 const nothing = (): Record<Category, number> => Object.fromEntries(CATEGORIES.map((category) => [category, 0])) as Record<Category, number>;
 
-const sum = (bytes: Record<Category, number>): number => CATEGORIES.reduce((total, category) => total + bytes[category], 0);
+const sum = (bytes: Record<Category, number>, of: readonly Category[] = CATEGORIES): number =>
+  of.reduce((total, category) => total + bytes[category], 0);
 
 /**
- * Every layer of the table in the model's order, then owners that only the ledger knows. With a ledger the figures are allocated bytes as
- * traced, and sum to the bytes in use; without one only weights and optimizer state are known, from the table.
+ * Every layer of the table in the model's order, then owners that only the ledger knows. With a ledger the figures are its bytes: requested
+ * ones by category and rounding apart, which sum to the bytes in use. Without one only weights and optimizer state are known, from the table.
  */
-export function layerFigures(table: LayersAnswer | null, ledger: readonly LedgerRow[] | null): LayerFigures[] {
+export function layerFigures(
+  table: LayersAnswer | null,
+  ledger: readonly LedgerRow[] | null,
+  saved: readonly SavedRow[] = [],
+): LayerFigures[] {
+  const kept = persistentSaved(ledger ?? [], saved);
   const owned = new Map<string | null, Record<Category, number>>();
   for (const row of ledger ?? []) {
     const bytes = owned.get(row.layer) ?? nothing();
@@ -39,18 +51,22 @@ export function layerFigures(table: LayersAnswer | null, ledger: readonly Ledger
     const bytes = ledger === null ? ofTable : (owned.get(layer.path) ?? nothing());
     owned.delete(layer.path);
     const { path, type, trainable, parameters, output_shape, output_dtype, output_bytes } = layer;
-    return { path, type, trainable, parameters, output_shape, output_dtype, output_bytes, bytes, total: sum(bytes) };
+    const facts = { path, type, trainable, training: trainingOf(layer), parameters, output_shape, output_dtype, output_bytes };
+    const persistent_saved_bytes = ledger === null ? sum(bytes, PERSISTENT) : (kept.get(path) ?? 0);
+    return { ...facts, bytes, total: sum(bytes), persistent_saved_bytes };
   });
   const others = [...owned].map(([path, bytes]): LayerFigures => ({
     path,
     type: null,
     trainable: null,
+    training: null,
     parameters: null,
     output_shape: null,
     output_dtype: null,
     output_bytes: null,
     bytes,
     total: sum(bytes),
+    persistent_saved_bytes: kept.get(path) ?? 0,
   }));
   return [...known, ...others];
 }
@@ -58,15 +74,42 @@ export function layerFigures(table: LayersAnswer | null, ledger: readonly Ledger
 export const GROUPINGS = ["none", "block", "type", "trainable"] as const;
 export type Grouping = (typeof GROUPINGS)[number];
 
-export const SORT_KEYS = ["path", "type", "total", "output_bytes", ...CATEGORIES] as const;
+export const SORT_KEYS = ["path", "type", "parameters", "persistent_saved", "total", "output_bytes", ...CATEGORIES] as const;
 export type SortKey = (typeof SORT_KEYS)[number];
 
 export interface LayerGroup {
   /** Null for the only group when nothing is grouped. */
   title: string | null;
   layers: LayerFigures[];
+  parameters: number;
   bytes: Record<Category, number>;
   total: number;
+  persistent_saved_bytes: number;
+}
+
+/** The sums of some layers. */
+export function groupOf(title: string | null, layers: readonly LayerFigures[]): LayerGroup {
+  const group: LayerGroup = { title, layers: [...layers], parameters: 0, bytes: nothing(), total: 0, persistent_saved_bytes: 0 };
+  for (const layer of layers) {
+    group.parameters += layer.parameters ?? 0;
+    group.total += layer.total;
+    group.persistent_saved_bytes += layer.persistent_saved_bytes;
+    for (const category of CATEGORIES) group.bytes[category] += layer.bytes[category];
+  }
+  return group;
+}
+
+/**
+ * "3 layers" and more about them; of a group by trainable "15 with weights", because only layers with weights are counted as trainable or
+ * frozen.
+ */
+export function countText({ layers }: LayerGroup, grouping: Grouping): { text: string; more: string } {
+  const named = layers.filter(({ path }) => path !== null);
+  const without = named.filter(({ training }) => training === "no weights").length;
+  const text = named.length === 0 ? "" : plural(named.length, "layer");
+  if (without === 0) return { text, more: text };
+  const parts = `${named.length - without} with weights`;
+  return { text: grouping === "trainable" ? parts : text, more: `${text}: ${parts}, ${without} without` };
 }
 
 function titleOf(layer: LayerFigures, grouping: Grouping): string {
@@ -87,37 +130,47 @@ function titleOf(layer: LayerFigures, grouping: Grouping): string {
 
 function compare(key: SortKey): (a: LayerFigures, b: LayerFigures) => number {
   if (key === "path" || key === "type") return (a, b) => (a[key] ?? "\uffff").localeCompare(b[key] ?? "\uffff");
-  if (key === "total") return (a, b) => b.total - a.total;
-  if (key === "output_bytes") return (a, b) => (b.output_bytes ?? -1) - (a.output_bytes ?? -1);
-  return (a, b) => b.bytes[key] - a.bytes[key];
+  if (key === "output_bytes" || key === "parameters") return (a, b) => (b[key] ?? -1) - (a[key] ?? -1);
+  return bySize(key);
+}
+
+/** The largest first; equal ones stay in the model's order. */
+function bySize(key: Exclude<SortKey, "path" | "type" | "output_bytes" | "parameters">) {
+  const size = (of: LayerFigures | LayerGroup): number =>
+    key === "total" ? of.total : key === "persistent_saved" ? of.persistent_saved_bytes : of.bytes[key];
+  return (a: LayerFigures | LayerGroup, b: LayerFigures | LayerGroup): number => size(b) - size(a);
 }
 
 /** Layers in groups with subtotals, both sorted; `key` null keeps the model's order. */
 export function groupLayers(layers: readonly LayerFigures[], grouping: Grouping, key: SortKey | null): LayerGroup[] {
-  const groups = new Map<string | null, LayerGroup>();
+  const members = new Map<string | null, LayerFigures[]>();
   for (const layer of layers) {
     const title = grouping === "none" ? null : titleOf(layer, grouping);
-    const group = groups.get(title) ?? { title, layers: [], bytes: nothing(), total: 0 };
-    group.layers.push(layer);
-    group.total += layer.total;
-    for (const category of CATEGORIES) group.bytes[category] += layer.bytes[category];
-    groups.set(title, group);
+    const own = members.get(title) ?? [];
+    own.push(layer);
+    members.set(title, own);
   }
-  const made = [...groups.values()];
+  const made = [...members].map(([title, own]) => groupOf(title, own));
   if (key === null) return made;
   for (const group of made) group.layers.sort(compare(key));
   if (key === "path" || key === "type") return made.sort((a, b) => (a.title ?? "").localeCompare(b.title ?? ""));
   // Outputs have no subtotal, because a model's is that of its last layer: the group with the largest one comes first.
   const largestOutput = ({ layers: sorted }: LayerGroup): number => sorted[0]?.output_bytes ?? -1;
   if (key === "output_bytes") return made.sort((a, b) => largestOutput(b) - largestOutput(a));
-  return made.sort((a, b) => (key === "total" ? b.total - a.total : b.bytes[key] - a.bytes[key]));
+  if (key === "parameters") return made.sort((a, b) => b.parameters - a.parameters);
+  return made.sort(bySize(key));
+}
+
+/** "(batch, 64, 64, 64)". */
+export function sizesText({ output_shape }: Pick<LayerFigures, "output_shape">): string {
+  if (output_shape === null) return "";
+  return `(${output_shape.map((size, index) => (size >= 0 ? String(size) : index === 0 ? "batch" : "?")).join(", ")})`;
 }
 
 /** "(batch, 64, 64, 64) float32". */
 export function shapeText(layer: Pick<LayerFigures, "output_shape" | "output_dtype">): string {
   if (layer.output_shape === null) return "";
-  const sizes = layer.output_shape.map((size, index) => (size >= 0 ? String(size) : index === 0 ? "batch" : "?"));
-  return `(${sizes.join(", ")})${layer.output_dtype === null ? "" : ` ${layer.output_dtype}`}`;
+  return `${sizesText(layer)}${layer.output_dtype === null ? "" : ` ${layer.output_dtype}`}`;
 }
 
 /** Shape and source of an output's size, or why it is unknown. */

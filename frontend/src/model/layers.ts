@@ -13,6 +13,12 @@ export interface LayerRow {
   output_bytes: number | null;
 }
 
+export type Training = "frozen" | "trainable" | "no weights";
+
+/** A layer without weights is neither frozen nor trainable, whatever its flag: counts of layers leave it out. */
+export const trainingOf = ({ trainable, weight_bytes }: Pick<LayerRow, "trainable" | "weight_bytes">): Training =>
+  weight_bytes === 0 ? "no weights" : trainable ? "trainable" : "frozen";
+
 export interface LayersAnswer {
   run: string;
   step: number;

@@ -1,6 +1,6 @@
 /** Totals of the traced steps' ledgers by category and trainability, for all layers or one. */
 
-import { CATEGORIES, groupKey, type Group } from "./categories";
+import { groupKey, stackOrder, type Group } from "./categories";
 import type { Phase } from "./run";
 import type { Snapshot } from "./snapshot";
 
@@ -20,8 +20,6 @@ export interface LedgerTotals {
   bytes: Float64Array[];
 }
 
-const rank = ({ category, trainable }: Group): number => 3 * CATEGORIES.indexOf(category) + (trainable === null ? 2 : Number(trainable));
-
 /** The totals of given snapshots, ordered by step, then by bytes in use. */
 export function totalsOf(
   snapshots: readonly Snapshot[],
@@ -39,7 +37,7 @@ export function totalsOf(
       made.set(key, sums);
     }
   });
-  const all = [...made.values()].sort((a, b) => rank(a.group) - rank(b.group));
+  const all = [...made.values()].sort((a, b) => stackOrder(a.group) - stackOrder(b.group));
   return {
     ...place,
     layer,

@@ -23,9 +23,11 @@ export interface LayerChange {
   trainable_layers: number;
   became_trainable: string[];
   became_frozen: string[];
-  /** Highest measured peak of the steps before and after it, from every step of the run; null where there is none. */
+  /** Highest measured peak of the steps before and after it, from every step of the run, and its step; null where there is none. */
   peak_before_bytes: number | null;
+  peak_before_step: number | null;
   peak_after_bytes: number | null;
+  peak_after_step: number | null;
 }
 
 export interface Epoch {

@@ -1,6 +1,6 @@
 /** The record of one traced step. */
 
-import type { Category } from "./categories";
+import { PERSISTENT, type Category } from "./categories";
 import type { Mode } from "./overview";
 import type { Phase } from "./run";
 
@@ -73,4 +73,27 @@ export function owners(ledger: readonly LedgerRow[]): Owner[] {
   const byLayer = new Map<string | null, number>();
   for (const row of ledger) byLayer.set(row.layer, (byLayer.get(row.layer) ?? 0) + row.bytes);
   return [...byLayer].map(([layer, bytes]) => ({ layer, bytes })).sort((a, b) => b.bytes - a.bytes);
+}
+
+export const PERSISTENT_SAVED_MEANING = "persistent memory plus activations saved for the backward pass";
+
+/**
+ * Bytes by layer of persistent memory and of what is saved for the backward pass, by which layers are ranked: temporaries that happen to
+ * live at the peak do not count. Every owner of the ledger is in it; null is memory not tied to a layer.
+ */
+export function persistentSaved(ledger: readonly LedgerRow[], saved: readonly SavedRow[]): Map<string | null, number> {
+  const byLayer = new Map<string | null, number>();
+  const add = (layer: string | null, bytes: number): void => void byLayer.set(layer, (byLayer.get(layer) ?? 0) + bytes);
+  for (const { layer, category, bytes } of ledger) add(layer, PERSISTENT.includes(category) ? bytes : 0);
+  for (const { layer, bytes } of saved) add(layer, bytes);
+  return byLayer;
+}
+
+/** The layers with the most persistent and saved bytes, largest first; equal ones in alphabetical order. */
+export function rankedLayers(sizes: ReadonlyMap<string | null, number>, limit: number): string[] {
+  const layers = [...sizes].filter((entry): entry is [string, number] => entry[0] !== null);
+  return layers
+    .sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]))
+    .slice(0, limit)
+    .map(([layer]) => layer);
 }

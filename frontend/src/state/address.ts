@@ -104,7 +104,7 @@ export const DEFAULTS: Choices = {
   all: false,
   search: "",
   grouping: "none",
-  sort: "total",
+  sort: "persistent_saved",
   colouring: "category",
   mapZooms: [],
   fitMib: null,

@@ -2,18 +2,20 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tb_memplugin.commands.report.answers import Answer, ChosenRuns, Collected, Question
 from tb_memplugin.commands.report.parts import PARTS, ReportRun
 from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.model.units import format_bytes
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 
-DEFAULT_RUNS = 2
-"""Number of newest runs in a report if none are named."""
 MAX_RUNS = 8
+"""Most runs in a report; if none are named, the newest ones."""
+NAMED_RUNS = 12
+"""Most runs left out that a sentence names."""
 MAX_DATA_BYTES = 24 << 20
 """Limit of packed responses in characters: fits into an email."""
 
@@ -53,14 +55,12 @@ def collect(
         raise RequestError(f"the list of runs exceeds the report's limit of {max_data_bytes} bytes; pass fewer --run")
     runs = [ReportRun(info) for info in listed.fields()["runs"]]
     absent: list[str] = []
-    others = len(catalog) - len(chosen)
-    if others and not names:
-        subject = "1 other run of the directory is" if others == 1 else f"{others} other runs of the directory are"
-        absent.append(f"{subject} not in this report: without --run it contains the newest {DEFAULT_RUNS}.")
+    if not names:
+        absent.extend(_left_out([name for name in catalog if name not in chosen]))
     for part in PARTS:
         for run in runs:
             absent.extend(part(collected, run))
-    absent.extend(_dropped(collected))
+    absent.extend(_dropped(collected, max_data_bytes))
     return Contents(tuple(run.name for run in runs), tuple(collected.answers), tuple(collected.refusals), tuple(absent))
 
 
@@ -77,11 +77,23 @@ def _chosen(catalog: Iterable[RunTags], logdir: str, names: list[str]) -> list[s
         raise RequestError(f"a report contains at most {MAX_RUNS} runs. Received: {len(names)} runs")
     # Identifiers of sessions sort by start time.
     newest = sorted(known, key=lambda name: max((entry[2].session for entry in known[name].tags), default=""))
-    return names or newest[-DEFAULT_RUNS:]
+    return names or newest[-MAX_RUNS:]
 
 
-def _dropped(collected: Collected) -> list[str]:
+def _left_out(names: Sequence[str]) -> Iterator[str]:
+    """A sentence on the runs that a report without named runs leaves out."""
+    if names:
+        more = f" and {len(names) - NAMED_RUNS} more" if len(names) > NAMED_RUNS else ""
+        verb = "is" if len(names) == 1 else "are"
+        yield (
+            f"{', '.join(names[:NAMED_RUNS])}{more} {verb} not in this report: without --run it contains the newest "
+            f"{MAX_RUNS} runs."
+        )
+
+
+def _dropped(collected: Collected, limit: int) -> list[str]:
     return [
-        f"{count} responses of route “{route}” are not in this report: it reached its size limit."
+        f"{count} responses of route “{route}” are not in this report: it reached its limit of "
+        f"{format_bytes(limit)} of data."
         for route, count in collected.dropped.items()
     ]

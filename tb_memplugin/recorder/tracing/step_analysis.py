@@ -12,7 +12,7 @@ from tb_memplugin.attribution.batch import Traced, batch_size
 from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.attribution.ledger import attribute, peak_event
 from tb_memplugin.attribution.memory_map import Ages, ages_after, owned_map
-from tb_memplugin.attribution.step_chunks import StepChunks, step_chunks
+from tb_memplugin.attribution.step_chunks import StepChunks, owned_at, step_chunks
 from tb_memplugin.attribution.step_requests import step_requests
 from tb_memplugin.attribution.timeline import timeline
 from tb_memplugin.importers.allocator.memory_dump import read_dump
@@ -185,7 +185,7 @@ class StepAnalysis:
         result.snapshots.append(snapshot)
         if chunks is not None:
             self._oom.remember(trace.device, chunks, facts)
-            self._faults.run(MAPS, self._add_map, trace, chunks, replay, result)
+            self._faults.run(MAPS, self._add_map, trace, classifier, chunks, replay, result)
         if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
             kept = self._faults.run(TIMELINES, timeline, trace, facts, classifier, snapshot)
             if kept is not None:
@@ -215,13 +215,19 @@ class StepAnalysis:
             result.requests.append(requests)
 
     def _add_map(
-        self, trace: AllocationTrace, chunks: StepChunks, replay: TraceReplay | None, result: TraceResult
+        self,
+        trace: AllocationTrace,
+        classifier: Classifier,
+        chunks: StepChunks,
+        replay: TraceReplay | None,
+        result: TraceResult,
     ) -> None:
         """Add the memory map at the step's peak."""
         ages = self._ages.get(trace.device, {})
         self._ages[trace.device] = ages_after(ages, chunks)
         if replay is not None:
-            result.maps.append(owned_map(replay.map, chunks, peak_event(trace), ages))
+            peak = peak_event(trace)
+            result.maps.append(owned_map(replay.map, owned_at(chunks, classifier, peak), peak, ages))
 
     def failed_step(
         self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
@@ -254,7 +260,8 @@ class StepAnalysis:
         chunks = step_chunks(trace, classifier, traced.step, traced.phase)
         table = self._watch.table
         batch = None if table is None else batch_size([Traced(trace, chunks, classifier.plans)], table)
-        return OwnedMap(owned_map(at_failure, chunks, event, self._ages.get(device, {})), batch)
+        owned = owned_at(chunks, classifier, event)
+        return OwnedMap(owned_map(at_failure, owned, event, self._ages.get(device, {})), batch)
 
     def _keep_profile(self, traced: TracedStep) -> None:
         """Write the profile into the run, for TensorBoard's profiler tab."""

@@ -12,8 +12,8 @@ from trace_cases import Recorder
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
 from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.attribution.ledger import attribute, peak_event
-from tb_memplugin.attribution.memory_map import owned_map
-from tb_memplugin.attribution.step_chunks import step_chunks
+from tb_memplugin.attribution.memory_map import ledger_of, owned_map
+from tb_memplugin.attribution.step_chunks import owned_at, step_chunks
 from tb_memplugin.attribution.timeline import timeline
 from tb_memplugin.model import IN_USE, MemoryMap, Replay
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts, VariableFact
@@ -143,6 +143,40 @@ def test_a_step_without_events_between_its_maps_has_the_ledger_of_its_start() ->
     assert owned_map(replay.map, seen, -1, {}).owner.tolist() == [0, -1]
     inside = timeline(part, facts, classifier, snapshot)
     assert inside is not None and inside.in_use_bytes == 1024
+
+
+def test_the_map_of_the_peak_has_the_ledger_of_the_peak() -> None:
+    # GIVEN a step that writes a variable's new value to another chunk, and reaches its peak after the old one is freed
+    step = Traced((BASE, 64 * KIB))
+    old = step.allocate(5000)
+    start = step.map()
+    new = step.allocate(5000)
+    assert old is not None and new is not None
+    step.free(old)
+    step.allocate(9000)
+    part = between_maps(step.events.trace(), start, step.map())
+    variable = VariableFact("w", "weights", "m/a", True, 5000, "GPU:0", old, new)
+    facts = TraceFacts(variables=(variable,))
+    classifier, peak = Classifier(part, facts), peak_event(part)
+    replay = TraceReplay(part, peak)
+    snapshot = attribute(
+        part,
+        facts,
+        step=1,
+        phase="train",
+        wall_time=0.0,
+        capacity_bytes=None,
+        classifier=classifier,
+        replay=replay,
+    )
+    chunks = step_chunks(part, classifier, 1, "train")
+    owned = owned_map(replay.map, owned_at(chunks, classifier, peak), peak, {})
+    # THEN its weights are the variable's bytes, and every row of both ledgers is the same
+    assert [row.bytes for row in ledger_of(owned) if row.category == "weights"] == [5000]
+    assert set(ledger_of(owned)) == set(snapshot.ledger)
+    # AND the chunk is the variable's only once the old value is gone
+    before = owned_at(chunks, classifier, 0)
+    assert before.owners[before.owner[0]].category != "weights"
 
 
 def memory_of_another_step() -> MemoryMap:

@@ -14,6 +14,7 @@ from tb_memplugin.analysis.changes import (
     layer_changes,
     layer_totals,
     table_at,
+    trainable_layers,
     validation_passes,
 )
 from tb_memplugin.model import MISSING
@@ -51,6 +52,22 @@ def test_an_unfreezing_names_its_layers() -> None:
     assert (first.became_trainable, first.became_frozen) == ((), ())
     assert (second.step, second.became_trainable, second.became_frozen) == (7, ("model/backbone",), ())
     assert (third.became_trainable, third.became_frozen) == ((), ("model/backbone",))
+
+
+def test_a_layer_without_weights_is_neither_frozen_nor_trainable() -> None:
+    # GIVEN a change that also sets the flags of a pooling layer and of the model around the layers
+    tables = [
+        dataclasses.replace(
+            make_table(step, unfrozen=unfrozen),
+            layers=(*make_table(step, unfrozen=unfrozen).layers, make_layer("model/pool", unfrozen, 0)),
+        )
+        for step, unfrozen in ((0, False), (7, True))
+    ]
+    before, after = layer_changes(tables)
+    # THEN the layers that are counted are the layers that are named
+    assert after.became_trainable == ("model/backbone",)
+    assert after.totals.trainable_layers - before.totals.trainable_layers == len(after.became_trainable)
+    assert trainable_layers(tables[1]) == {"model/backbone": True, "model/head": True}
 
 
 def test_the_table_of_a_step_is_the_last_one_not_after_it() -> None:

@@ -125,7 +125,7 @@ def test_the_size_is_limited_and_missing_responses_are_reported(tmp_path: pathli
     assert small <= size // 2 < size
     known = {str(question) for question, _ in part.refusals} | {str(answer.question) for answer in part.answers}
     assert {str(answer.question) for answer in whole.answers} <= known
-    assert any(sentence.endswith("it reached its size limit.") for sentence in part.absent)
+    assert any("it reached its limit of " in sentence and sentence.endswith("KiB of data.") for sentence in part.absent)
     with pytest.raises(RequestError, match="list of runs"):
         collect(tmp_path, max_data_bytes=10)
 
@@ -139,7 +139,7 @@ def test_packed_responses_equal_the_servers(tmp_path: pathlib.Path) -> None:
     assert packed(tmp_path)[0] == found
 
 
-def test_the_newest_two_runs_are_taken_unless_some_are_named(
+def test_the_newest_runs_are_taken_unless_some_are_named(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sessions = [f"2026092{day}T000000Z-00000000" for day in (3, 1, 2)]
@@ -148,10 +148,18 @@ def test_the_newest_two_runs_are_taken_unless_some_are_named(
         writer = RunWriter(tmp_path / name)
         writer.samples(make_samples([0], [MIB]))
         writer.close()
+    # THEN a report has all runs, and names those that do not fit
+    assert collect(tmp_path).runs == ("a", "b", "c") and not any("--run" in text for text in collect(tmp_path).absent)
+    monkeypatch.setattr(contents_module, "MAX_RUNS", 2)
     found = collect(tmp_path)
-    assert found.runs == ("a", "b") and found.absent[0].startswith("1 other run of the directory is not")
+    assert found.runs == ("a", "b")
+    assert found.absent[0] == "c is not in this report: without --run it contains the newest 2 runs."
+    monkeypatch.setattr(contents_module, "MAX_RUNS", 1)
+    assert collect(tmp_path).absent[0].startswith("b, c are not in this report")
+    monkeypatch.setattr(contents_module, "NAMED_RUNS", 1)
+    assert collect(tmp_path).absent[0].startswith("b and 1 more are not in this report")
     named = collect(tmp_path, ["a", "a"])
-    assert named.runs == ("a",) and not any("other" in sentence for sentence in named.absent)
+    assert named.runs == ("a",) and not any("--run" in sentence for sentence in named.absent)
     with pytest.raises(NotFoundError, match="no run 'd'; available: a, b, c"):
         collect(tmp_path, ["d"])
 

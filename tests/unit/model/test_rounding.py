@@ -12,6 +12,10 @@ from reading_cases import MIB, make_snapshot
 from timeline_cases import category_totals, split_columns
 
 import tb_memplugin
+from tb_memplugin.analysis.changes import layer_totals
+from tb_memplugin.analysis.device_memory import device_memory
+from tb_memplugin.analysis.ledger_totals import ledger_totals
+from tb_memplugin.analysis.overview import overview
 from tb_memplugin.events import codec, snapshot_records
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.events.snapshot_mapping import snapshot_from_mapping
@@ -144,6 +148,29 @@ def test_the_ledgers_of_an_old_run_are_split(old_run: Run) -> None:
     for snapshot in old_run.snapshots:
         assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
         assert rounding_total(snapshot.ledger) == snapshot.rounding_bytes
+
+
+def test_weights_have_one_value_in_every_answer(old_run: Run) -> None:
+    # GIVEN a run that was stored with the rounding of weights among the weights
+    snapshot = old_run.snapshots[0]
+    weights = {
+        trainable: sum(row.bytes for row in snapshot.ledger if (row.category, row.trainable) == ("weights", trainable))
+        for trainable in (False, True)
+    }
+    assert weights == {False: 4_000_000, True: 2_000}
+    totals = ledger_totals([snapshot])
+    at = {group: int(totals.bytes[0, place]) for place, group in enumerate(totals.groups)}
+    assert {trainable: at["weights", trainable] for trainable in weights} == weights
+    shown = overview(old_run, snapshot.device, "train", snapshot.step, snapshot.step, 100)
+    (row,) = shown.composition.tolist()
+    at = dict(zip(shown.groups, row, strict=True))
+    assert {trainable: at["weights", trainable] for trainable in weights} == weights
+    bar = device_memory(old_run, snapshot.device, snapshot.step)
+    assert bar is not None
+    parts = {part.trainable: part.bytes for part in bar.segments if part.category == "weights"}
+    assert parts == weights
+    table = layer_totals(old_run.layer_tables[0])
+    assert {False: table.frozen_weight_bytes, True: table.trainable_weight_bytes} == weights
 
 
 def test_the_post_mortem_of_an_old_run_is_split(old_run: Run) -> None:

@@ -1,14 +1,13 @@
 /** A and B by category, side by side. */
 
 import { formatExact, unitOf, type Unit } from "../../lib/bytes";
-import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
+import { categoryMeaning, groupKey } from "../../model/categories";
 import type { GroupDelta } from "../../model/compare";
 import { WORDS } from "../../model/words";
-import { fillOf } from "../../theme/palette";
-import { Size, useSigned } from "./compare-table";
-import { schemeOf, useStore } from "../shared/context";
-import { FigureTable, Swatch, UnitButton, rowClasses, rowEvents } from "../shared/figures";
+import { useSigned } from "./compare-table";
+import { FigureTable, UnitButton } from "../shared/figures";
 import { useCategoryRow } from "../shared/focus";
+import { SizeCell, VersusRow } from "../shared/versus";
 
 /** Both figures to the byte, then their meaning. */
 const versusTip = (from: number | null, to: number | null, ...lines: string[]): string =>
@@ -23,26 +22,13 @@ interface CategoriesProps {
 }
 
 function Row({ one, unit, events }: { one: GroupDelta; unit: Unit; events: ReturnType<ReturnType<typeof useCategoryRow>> }) {
-  const scheme = schemeOf(useStore());
   const signed = useSigned(unit);
   const { group, from, to, delta } = one;
+  const tip = versusTip(from, to, categoryMeaning(group.category), "at the measured peak of each step");
   return (
-    <tr
-      data-figure={groupKey(group)}
-      data-from={from}
-      data-to={to}
-      data-tip={versusTip(from, to, categoryMeaning(group.category), "at the measured peak of each step")}
-      class={rowClasses({ choosable: true, zero: from === 0 && to === 0, focused: events.chosen })}
-      {...rowEvents(events)}
-    >
-      <th scope="row">
-        <Swatch fill={fillOf(group.category, group.trainable, scheme)} />
-        <span class="label">{groupLabel(group)}</span>
-      </th>
-      <Size bytes={from} unit={unit} />
-      <Size bytes={to} unit={unit} />
+    <VersusRow group={group} from={from} to={to} unit={unit} tip={tip} events={events}>
       <td class="number">{signed(delta)}</td>
-    </tr>
+    </VersusRow>
   );
 }
 
@@ -52,8 +38,8 @@ function Peaks({ a, b, unit }: { a: number | null; b: number | null; unit: Unit 
   return (
     <tr class="strong" data-figure="peak_bytes" data-from={a ?? ""} data-to={b ?? ""} data-tip={versusTip(a, b, meaning, source)}>
       <th scope="row">{label}</th>
-      <Size bytes={a} unit={unit} />
-      <Size bytes={b} unit={unit} />
+      <SizeCell bytes={a} unit={unit} />
+      <SizeCell bytes={b} unit={unit} />
       <td class="number">{a === null || b === null ? "–" : signed(b - a)}</td>
     </tr>
   );

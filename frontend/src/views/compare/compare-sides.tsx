@@ -40,7 +40,12 @@ function Side({ side }: { side: ComparedSide }) {
       <span class="letter" style={{ borderColor: colour }}>
         {letter}
       </span>
-      <select aria-label={`Run ${letter}`} value={run.run} onChange={(event) => store.choose(chooseRun(letter, event.currentTarget.value))}>
+      <select
+        aria-label={`Run ${letter}`}
+        title={run.run}
+        value={run.run}
+        onChange={(event) => store.choose(chooseRun(letter, event.currentTarget.value))}
+      >
         {store.runs.value
           .filter(({ devices }) => devices.length > 0)
           .map(({ run: name }) => (

@@ -8,6 +8,7 @@ import { NOT_TIED, distinctNames } from "../../model/names";
 import { useStore } from "../shared/context";
 import { useFigureText } from "../shared/figures";
 import { tipOf } from "../shared/tips";
+import { SizeCell } from "../shared/versus";
 
 const SHOWN = 60;
 
@@ -17,14 +18,8 @@ export function useSigned(unit: Unit): (bytes: number) => string {
   return (bytes) => (bytes === 0 ? "±0" : `${bytes > 0 ? "▲ +" : "▼ −"}${text(Math.abs(bytes))}`);
 }
 
-export function Size({ bytes, unit, tip }: { bytes: number | null; unit: Unit; tip?: string }) {
-  const text = useFigureText(unit);
-  return (
-    <td class="number" data-bytes={bytes ?? ""} data-tip={tip && (bytes === null ? "no such layer" : tipOf(bytes, tip))}>
-      {bytes !== null && text(bytes)}
-    </td>
-  );
-}
+const totalTip = (bytes: number | null, side: "A" | "B"): string =>
+  bytes === null ? `no such layer in ${side}` : tipOf(bytes, `total of all categories in ${side}`);
 
 function Row({ one, name, unit }: { one: LayerDelta; name: string; unit: Unit }) {
   const { from, to, match, delta, main } = one;
@@ -37,8 +32,8 @@ function Row({ one, name, unit }: { one: LayerDelta; name: string; unit: Unit })
         {renamed !== "" && <span class="tag"> {renamed}</span>}
       </th>
       <td>{(from ?? to)?.type ?? ""}</td>
-      <Size bytes={from?.total ?? null} unit={unit} tip="total of all categories in A" />
-      <Size bytes={to?.total ?? null} unit={unit} tip="total of all categories in B" />
+      <SizeCell bytes={from?.total ?? null} unit={unit} tip={totalTip(from?.total ?? null, "A")} none="" />
+      <SizeCell bytes={to?.total ?? null} unit={unit} tip={totalTip(to?.total ?? null, "B")} none="" />
       <td class="number" data-tip={tipOf(delta, "B − A: total of all categories")}>
         {signed(delta)}
       </td>

@@ -2,11 +2,10 @@
 
 import { useLayoutEffect, useMemo } from "preact/hooks";
 
-import { formatBytes } from "../../lib/bytes";
 import { unbroken } from "../../lib/format";
 import type { Table } from "../../lib/table";
-import { groupLabel } from "../../model/categories";
-import { groupDeltas, layerDeltas, type GroupDelta, type LayerDelta } from "../../model/compare";
+import { groupDeltas, layerDeltas, type LayerDelta } from "../../model/compare";
+import { differenceSentence } from "../../model/compare-words";
 import { layerFigures, type LayerFigures } from "../../model/layer-figures";
 import { at, breakdown, provenance, rowSentence, type Overview } from "../../model/overview";
 import type { RunInfo } from "../../model/run";
@@ -52,19 +51,6 @@ function deltaTable(layers: readonly LayerDelta[]): Table {
       delta,
     ]),
   };
-}
-
-/** "B needs 180 MiB more than A: activations +98 MiB, …" */
-function summary(deltas: readonly GroupDelta[], a: number | null, b: number | null): string {
-  if (a === null || b === null) return "The peak of A or B is unknown: it was not measured.";
-  const largest = [...deltas].sort((x, y) => Math.abs(y.delta) - Math.abs(x.delta)).filter(({ delta }) => delta !== 0);
-  if (a === b && largest.length === 0) return "A and B use the same memory. Choose another run or step above.";
-  const word = b > a ? "more" : "less";
-  const named = largest
-    .slice(0, 3)
-    .map(({ group, delta }) => `${groupLabel(group)} ${delta > 0 ? "+" : "−"}${formatBytes(Math.abs(delta))}`);
-  const head = a === b ? "A and B have the same peak" : `B needs ${formatBytes(Math.abs(b - a))} ${word} than A`;
-  return `${head}: ${named.join(", ")}.`;
 }
 
 function Curves({ pair }: { pair: Pair }) {
@@ -137,7 +123,7 @@ export function CompareView(props: CompareProps) {
       <div class="body">
         <div class="picture">
           <h2 class="verdict" data-testid="difference">
-            {unbroken(summary(deltas, peakOfSide(a), peakOfSide(b)))}
+            {unbroken(differenceSentence(deltas, peakOfSide(a), peakOfSide(b), a.run === b.run))}
           </h2>
           <Waterfall {...drawn} />
           <Curves pair={pair} />

@@ -1,5 +1,6 @@
 /** The waterfall from A to B by category, on the page and as a saved drawing. */
 
+import { LETTER, labelLines, shortened } from "../../charts/label-lines";
 import { waterfallLayout, type WaterfallLayout } from "../../charts/waterfall-layout";
 import { formatBytes, formatDelta } from "../../lib/bytes";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
@@ -11,17 +12,11 @@ import { useSize } from "../shared/size";
 import { Patterns, svgFill } from "../shared/svg";
 import { tipOf } from "../shared/tips";
 
-const HEIGHT = 236;
-const [TOP, BOTTOM] = [22, 44];
+const HEIGHT = 246;
+const LINES = 3;
+const LINE = 13;
+const [TOP, BOTTOM] = [22, 8 + LINES * LINE + 4];
 const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
-
-/** A label in at most two lines, broken at the space nearest to its middle. */
-function lines(label: string): string[] {
-  const spaces = [...label.matchAll(/ /g)].map(({ index }) => index);
-  if (label.length < 12 || spaces.length === 0) return [label];
-  const cut = spaces.reduce((best, place) => (Math.abs(place - label.length / 2) < Math.abs(best - label.length / 2) ? place : best));
-  return [label.slice(0, cut), label.slice(cut + 1)];
-}
 
 interface WaterfallProps {
   deltas: readonly GroupDelta[];
@@ -59,12 +54,21 @@ function drawnBars({ deltas, from, to, focus, scheme }: WaterfallProps, layout: 
       fill: one ? fillOf(one.group.category, one.group.trainable, scheme) : { colour: side.colour, pattern: "plain" },
       muted: one !== undefined && isMuted(focus, [groupKey(one.group)], one.group.category),
       figure: one ? formatDelta(one.delta) : formatBytes(end),
-      tip: one ? tipOf(one.delta, `B − A: ${categoryMeaning(one.group.category)}`) : tipOf(end, WORDS.peak_bytes.meaning),
+      tip: one ? tipOf(one.delta, `B − A: ${categoryMeaning(one.group.category)}`) : tipOf(end, side.name, WORDS.peak_bytes.meaning),
     };
   });
 }
 
-function Bar({ bar, width, y, ink }: { bar: Drawn; width: number; y: (value: number) => number; ink: Ink }) {
+interface BarProps {
+  bar: Drawn;
+  width: number;
+  /** Width of the bar with the room beside it, in which its label stays. */
+  slot: number;
+  y: (value: number) => number;
+  ink: Ink;
+}
+
+function Bar({ bar, width, slot, y, ink }: BarProps) {
   const { middle, low, high, label, fill, muted, figure, tip } = bar;
   return (
     <g text-anchor="middle" fill={ink.text} data-tip={tip}>
@@ -80,8 +84,8 @@ function Bar({ bar, width, y, ink }: { bar: Drawn; width: number; y: (value: num
       <text x={middle} y={y(high) - 6} font-weight="500">
         {figure}
       </text>
-      {lines(label.length > 26 ? `${label.slice(0, 25)}…` : label).map((line, row) => (
-        <text key={row} x={middle} y={HEIGHT - BOTTOM + 16 + 13 * row} fill={ink.faint}>
+      {labelLines(label, Math.floor(slot / LETTER), LINES).map((line, row) => (
+        <text key={row} x={middle} y={HEIGHT - BOTTOM + 16 + LINE * row} fill={ink.faint}>
           {line}
         </text>
       ))}
@@ -99,9 +103,11 @@ const layoutOf = ({ deltas }: WaterfallProps): WaterfallLayout =>
     deltas.map(({ delta }) => delta),
   );
 
-/** Narrower than this, bars beside each other have no room for their labels: they lie below each other. */
-const LEAST_SLOT = 62;
-const [ROW, NAMES, FIGURES] = [24, 140, 80];
+/** Narrower than this, bars beside each other have no room for "unattributed": they lie below each other. */
+const LEAST_SLOT = 13 * LETTER;
+const [ROW, FIGURES] = [24, 80];
+/** Share of the width that names may take. */
+const NAMES_SHARE = 0.4;
 
 interface Scaled {
   /** From levels in bytes to pixels along the bars. */
@@ -109,6 +115,10 @@ interface Scaled {
   bars: readonly Drawn[];
   ink: Ink;
 }
+
+/** Room for the longest name, as far as there is any. */
+const namesWidth = (labels: readonly string[], width: number): number =>
+  Math.min(Math.max(...labels.map((label) => label.length)) * LETTER + 16, Math.floor(width * NAMES_SHARE));
 
 function Upright({ place: y, bars, ink, slot, low }: Scaled & { slot: number; low: number }) {
   const barWidth = Math.min(slot * 0.7, 90);
@@ -120,21 +130,24 @@ function Upright({ place: y, bars, ink, slot, low }: Scaled & { slot: number; lo
         return <line key={key} x1={x1} x2={x2} y1={y(end)} y2={y(end)} stroke={ink.faint} stroke-dasharray="2 3" />;
       })}
       {bars.map((bar) => (
-        <Bar key={bar.key} bar={bar} width={barWidth} y={y} ink={ink} />
+        <Bar key={bar.key} bar={bar} width={barWidth} slot={slot} y={y} ink={ink} />
       ))}
     </>
   );
 }
 
-function Lying({ place: x, bars, ink }: Scaled) {
+function Lying({ place: x, bars, ink, names }: Scaled & { names: number }) {
   return (
     <>
       {bars.map(({ key, low, high, label, fill, muted, figure, tip }, row) => {
         const top = row * ROW + 3;
         return (
           <g key={key} fill={ink.text} data-tip={tip}>
-            <text x={NAMES - 8} y={top + 13} text-anchor="end">
-              {label.length > 22 ? `${label.slice(0, 21)}…` : label}
+            <text x={x(high) + 6} y={top + 13} font-weight="500">
+              {figure}
+            </text>
+            <text x={names - 8} y={top + 13} text-anchor="end">
+              {shortened(label, Math.floor((names - 16) / LETTER))}
             </text>
             <rect
               x={x(low)}
@@ -145,9 +158,6 @@ function Lying({ place: x, bars, ink }: Scaled) {
               opacity={muted ? 0.3 : 1}
               rx="2"
             />
-            <text x={x(high) + 6} y={top + 13} font-weight="500">
-              {figure}
-            </text>
           </g>
         );
       })}
@@ -164,9 +174,13 @@ export function WaterfallDrawing(props: WaterfallDrawingProps) {
   const upright = slot >= LEAST_SLOT;
   const height = upright ? HEIGHT : layout.bars.length * ROW;
   const share = (value: number): number => (value - layout.low) / (layout.high - layout.low);
-  const place = (value: number): number =>
-    upright ? TOP + (1 - share(value)) * (HEIGHT - TOP - BOTTOM) : NAMES + share(value) * Math.max(width - NAMES - FIGURES, 20);
   const bars = drawnBars(props, layout, slot);
+  const names = namesWidth(
+    bars.map(({ label }) => label),
+    width,
+  );
+  const place = (value: number): number =>
+    upright ? TOP + (1 - share(value)) * (HEIGHT - TOP - BOTTOM) : names + share(value) * Math.max(width - names - FIGURES, 20);
   const said = bars.map(({ label, figure }) => `${label} ${figure}`).join(", ");
   return (
     <svg
@@ -184,7 +198,7 @@ export function WaterfallDrawing(props: WaterfallDrawingProps) {
       {upright ? (
         <Upright place={place} bars={bars} ink={ink} slot={slot} low={layout.low} />
       ) : (
-        <Lying place={place} bars={bars} ink={ink} />
+        <Lying place={place} bars={bars} ink={ink} names={names} />
       )}
     </svg>
   );

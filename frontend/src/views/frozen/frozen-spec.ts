@@ -6,7 +6,7 @@ import { platePainter } from "../../charts/rules";
 import { stackLayout } from "../../charts/stack-layout";
 import { lowerBound } from "../../lib/search";
 import { effects } from "../../model/changes";
-import type { SidePart } from "../../model/frozen";
+import { isPersistent, type SidePart } from "../../model/frozen";
 import type { Overview } from "../../model/overview";
 import type { Choices } from "../../state/address";
 import { CATEGORY_COLOURS, INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
@@ -29,14 +29,15 @@ export const sideFill = (part: SidePart, scheme: Scheme): Fill => fillOf(part.ca
 
 export const sideKey = (part: SidePart): string => `${part.side}:${part.category}`;
 
-/** Upper boundary of all parts of a side and those below it. */
+/** Upper boundary of the persistent parts of some sides. */
 function boundary(parts: readonly SidePart[], sides: readonly string[], rows: number): Float64Array {
   const sum = new Float64Array(rows);
-  for (const { side, bytes } of parts) if (sides.includes(side)) bytes.forEach((value, row) => (sum[row] = (sum[row] ?? 0) + value));
+  for (const part of parts.filter((one) => isPersistent(one) && sides.includes(one.side)))
+    part.bytes.forEach((value, row) => (sum[row] = (sum[row] ?? 0) + value));
   return sum;
 }
 
-/** The labels "frozen layers" and "trainable layers" at the left end of their areas. */
+/** The labels "frozen layers" and "trainable layers" at the left end of their persistent areas. */
 function plates(frozen: Float64Array, both: Float64Array, overview: Overview, places: Places, ink: Ink): Painter[] {
   const row = Math.min(lowerBound(places.x, places.range[0]), overview.rows - 1);
   const [low, high] = [frozen[row] ?? 0, both[row] ?? 0];

@@ -5,7 +5,7 @@ import { useMemo } from "preact/hooks";
 import { formatBytes, type Unit } from "../../lib/bytes";
 import { plural, unbroken } from "../../lib/format";
 import { categoryLabel, categoryMeaning } from "../../model/categories";
-import { effectSentence, effects, isFreezing } from "../../model/changes";
+import { comparison, effectSentence, effects, isFreezing } from "../../model/changes";
 import { SIDES, costSentences, splitBySide, type Side, type SidePart } from "../../model/frozen";
 import type { LedgerTotals } from "../../model/ledger-totals";
 import { at, type Overview } from "../../model/overview";
@@ -119,13 +119,26 @@ function Changes({ overview }: { overview: Overview }) {
           weights, {plural(first.trainable_layers, "trainable layer")} with {formatBytes(first.trainable_weight_bytes)}.
         </span>
       </li>
-      {all.map((effect) => (
-        <li key={effect.step} class={isFreezing(effect) ? "change" : ""}>
-          <button type="button" title={`Show step ${effect.step}`} onClick={() => store.choose({ step: effect.step })}>
-            {unbroken(effectSentence(effect))}
-          </button>
-        </li>
-      ))}
+      {all.map((effect) => {
+        const compared = comparison(effect, whole.run);
+        return (
+          <li key={effect.step} class={isFreezing(effect) ? "change with-link" : "with-link"}>
+            <button type="button" title={`Show step ${effect.step}`} onClick={() => store.choose({ step: effect.step })}>
+              {unbroken(effectSentence(effect))}
+            </button>
+            {compared && (
+              <button
+                type="button"
+                class="quiet"
+                title={`Compare step ${compared.step} with step ${compared.otherStep}`}
+                onClick={() => store.choose(compared)}
+              >
+                Compare
+              </button>
+            )}
+          </li>
+        );
+      })}
     </ul>
   );
 }

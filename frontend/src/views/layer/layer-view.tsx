@@ -10,7 +10,7 @@ import type { Table } from "../../lib/table";
 import { categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { formula } from "../../model/formula";
 import { outputFacts, shapeText } from "../../model/layer-figures";
-import type { LayerRow } from "../../model/layers";
+import { trainingOf, type LayerRow } from "../../model/layers";
 import type { LedgerTotals } from "../../model/ledger-totals";
 import { shortName } from "../../model/names";
 import { at } from "../../model/overview";
@@ -50,7 +50,8 @@ function Formulas({ steps, row, table, optimizer }: Moment) {
         Formulas <span class="small">step {at(steps.step, row) ?? "?"}</span>
       </h3>
       <dl class="facts" data-testid="formulas">
-        {steps.parts
+        {[...steps.parts]
+          .reverse()
           .map(({ category, bytes }) => ({ category, bytes: bytes[row] ?? 0 }))
           .filter(({ bytes }) => bytes > 0)
           .map(({ category, bytes }) => (
@@ -88,7 +89,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
       </header>
       <FigureTable testid="layer-figures">
         <tbody>
-          {steps.parts.map(({ category, bytes }) => (
+          {[...steps.parts].reverse().map(({ category, bytes }) => (
             <Figure
               {...common}
               key={category}
@@ -127,7 +128,7 @@ function Head({ layer, table }: { layer: string; table: LayerRow | null }) {
   const store = useStore();
   const known = table && [
     table.type,
-    table.trainable ? "trainable" : "frozen",
+    trainingOf(table),
     `${formatCount(table.parameters)} parameters`,
     `output ${shapeText(table) || "unknown"}`,
   ];

@@ -2,11 +2,12 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
-import { formatBytes, type Unit } from "../../lib/bytes";
-import { formatShare, plural } from "../../lib/format";
+import { formatBytes, formatCount, type Unit } from "../../lib/bytes";
+import { formatShare } from "../../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
-import { outputFacts, shapeText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layer-figures";
+import { countText, outputFacts, shapeText, sizesText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layer-figures";
 import { NOT_TIED, shortName } from "../../model/names";
+import { PERSISTENT_SAVED_MEANING } from "../../model/snapshot";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, useFigureText } from "../shared/figures";
@@ -15,16 +16,21 @@ import { tipOf } from "../shared/tips";
 
 export const ROW_HEIGHT = 28;
 
-/** Categories that some layer uses; memory not tied to a layer has a row of its own. */
+/** Columns before and after those of the categories; "share" is not among them. */
+const [BEFORE, AFTER] = [4, 2];
+
+/** Categories that some layer uses; the others, which only memory not tied to a layer has, share a column. */
 const shownCategories = (groups: readonly LayerGroup[]): Category[] =>
   CATEGORIES.filter((category) => groups.some(({ layers }) => layers.some(({ path, bytes }) => path !== null && bytes[category] > 0)));
 
-/** "unattributed 3.0 MiB, inputs 1.5 MiB", largest first. */
-function breakdownText(layer: LayerFigures): string {
-  return CATEGORIES.filter((category) => layer.bytes[category] > 0)
-    .sort((a, b) => layer.bytes[b] - layer.bytes[a])
-    .map((category) => `${categoryLabel(category)} ${formatBytes(layer.bytes[category])}`)
-    .join(", ");
+/** The figure of the categories without a column, and "unattributed 3.0 MiB, inputs 1.5 MiB", largest first. */
+function otherCategories(of: LayerFigures | LayerGroup, shown: readonly Category[]): { bytes: number; text: string } {
+  const own = CATEGORIES.filter((category) => !shown.includes(category) && of.bytes[category] > 0);
+  const ordered = own.sort((a, b) => of.bytes[b] - of.bytes[a]);
+  return {
+    bytes: own.reduce((sum, category) => sum + of.bytes[category], 0),
+    text: ordered.map((category) => `${categoryLabel(category)} ${formatBytes(of.bytes[category])}`).join(", "),
+  };
 }
 
 interface Column {
@@ -44,11 +50,10 @@ function SortButton({ column, sort, choose }: { column: Column; sort: SortKey | 
   const sorted = sort === key;
   const [first, ...rest] = label.split(" ");
   return (
-    <th scope="col" class={isText(key) ? "" : "number"} aria-sort={sorted ? (isText(key) ? "ascending" : "descending") : "none"}>
+    <th scope="col" class={isText(key) ? key : "number"} aria-sort={sorted ? (isText(key) ? "ascending" : "descending") : "none"}>
       <button type="button" title={hint} onClick={() => choose(sorted ? null : key)}>
         <span class="together">
-          {category && <Swatch fill={fillOf(category, null, scheme)} />}
-          {first}
+          {category && <Swatch fill={fillOf(category, null, scheme)} />} {first}
         </span>{" "}
         {rest.join(" ")}
         {sorted && (
@@ -61,24 +66,40 @@ function SortButton({ column, sort, choose }: { column: Column; sort: SortKey | 
   );
 }
 
-function Header({ columns, sort, choose }: { columns: readonly Column[]; sort: SortKey | null; choose: (key: SortKey | null) => void }) {
+interface HeaderProps {
+  columns: readonly Column[];
+  /** Whether some categories share a column. */
+  others: boolean;
+  sort: SortKey | null;
+  choose: (key: SortKey | null) => void;
+}
+
+function Header({ columns, others, sort, choose }: HeaderProps) {
   const button = (column: Column) => <SortButton key={column.key} column={column} sort={sort} choose={choose} />;
   return (
     <thead>
       <tr>
-        {columns.slice(0, 3).map(button)}
-        <th scope="col" class="number">
+        {columns.slice(0, BEFORE).map(button)}
+        <th scope="col" class="number share">
           share
         </th>
-        {columns.slice(3).map(button)}
-        <th scope="col">output shape</th>
+        {columns.slice(BEFORE, -AFTER).map(button)}
+        {others && (
+          <th scope="col" class="number" title="Categories that no layer uses">
+            others
+          </th>
+        )}
+        {columns.slice(-AFTER).map(button)}
+        <th scope="col" class="shape">
+          output shape
+        </th>
       </tr>
     </thead>
   );
 }
 
 interface BytesProps {
-  name: Category | "total";
+  name: Category | "total" | "persistent_saved" | "others";
   bytes: number;
   unit: Unit;
   tip: string;
@@ -106,25 +127,39 @@ function Output({ layer, unit }: { layer: LayerFigures; unit: Unit }) {
   );
 }
 
-/** The formula and the source of a figure; without a category, of the total. */
-export type Explain = (of: LayerFigures | LayerGroup, category: Category | null) => string;
+const Parameters = ({ count }: { count: number | null }) => (
+  <td class="number" data-parameters={count ?? ""}>
+    {count !== null && count > 0 && formatCount(count)}
+  </td>
+);
+
+/** The formula and the source of a figure. */
+export type Explain = (of: LayerFigures | LayerGroup, figure: Category | "total" | "persistent_saved") => string;
 
 interface RowProps<T> {
   of: T;
   categories: readonly Category[];
+  /** Whether some categories share a column. */
+  others: boolean;
   unit: Unit;
   total: number;
   /** The formula and the source of a category's figure. */
   explain: Explain;
 }
 
-function Cells({ of, categories, unit, total, explain }: RowProps<LayerFigures | LayerGroup>) {
+function Cells({ of, categories, others, unit, total, explain }: RowProps<LayerFigures | LayerGroup>) {
   const { category: selected } = useStore().choices.value;
+  const rest = otherCategories(of, categories);
   return (
     <>
-      <Bytes name="total" bytes={of.total} unit={unit} tip={tipOf(of.total, explain(of, null))} />
-      <td class="number share">{total ? formatShare(of.total / total) : ""}</td>
-      {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
+      <Bytes
+        name="persistent_saved"
+        bytes={of.persistent_saved_bytes}
+        unit={unit}
+        tip={tipOf(of.persistent_saved_bytes, explain(of, "persistent_saved"))}
+      />
+      <Bytes name="total" bytes={of.total} unit={unit} tip={tipOf(of.total, explain(of, "total"))} />
+      <td class="number share">{total && of.total ? formatShare(of.total / total) : ""}</td>
       {categories.map((category) => (
         <Bytes
           key={category}
@@ -135,29 +170,35 @@ function Cells({ of, categories, unit, total, explain }: RowProps<LayerFigures |
           chosen={category === selected}
         />
       ))}
+      {others && <Bytes name="others" bytes={rest.bytes} unit={unit} tip={tipOf(rest.bytes, rest.text)} />}
+      <Parameters count={of.parameters} />
+      {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
     </>
   );
 }
 
-function GroupRow(props: RowProps<LayerGroup>) {
-  const { title, layers } = props.of;
+function GroupRow({ kind, ...props }: RowProps<LayerGroup> & { kind: "subtotal" | "totals" }) {
+  const { grouping } = useStore().choices.value;
+  const { title } = props.of;
+  const count = countText(props.of, kind === "totals" ? "trainable" : grouping);
   return (
-    <tr class="subtotal" data-group={title}>
-      <th scope="rowgroup" title={title ?? ""}>
+    <tr class={kind} data-group={title}>
+      <th scope={kind === "totals" ? "row" : "rowgroup"} title={title ?? ""}>
         {title}
       </th>
-      <td>{plural(layers.length, "layer")}</td>
+      <td class="type count" title={count.more}>
+        {count.text}
+      </td>
       <Cells {...props} />
-      <td />
+      <td class="shape" />
     </tr>
   );
 }
 
 function LayerRow(props: RowProps<LayerFigures>) {
   const store = useStore();
-  const { path, type, trainable } = props.of;
+  const { path, type, training } = props.of;
   const selected = path !== null && path === store.choices.value.layer;
-  const output = path === null ? breakdownText(props.of) : shapeText(props.of);
   return (
     <tr class={selected ? "selected" : ""} data-layer={path ?? ""}>
       <th scope="row" title={path ?? NOT_TIED}>
@@ -168,12 +209,14 @@ function LayerRow(props: RowProps<LayerFigures>) {
             {shortName(path)}
           </button>
         )}
-        {trainable === false && <span class="tag"> frozen</span>}
+        {training === "frozen" && <span class="tag"> frozen</span>}
       </th>
-      <td title={type ?? ""}>{type ?? ""}</td>
+      <td class="type" title={type ?? ""}>
+        {type ?? ""}
+      </td>
       <Cells {...props} />
-      <td class="shape" title={output}>
-        {output}
+      <td class="shape" title={shapeText(props.of)}>
+        {path === null ? "" : sizesText(props.of)}
       </td>
     </tr>
   );
@@ -181,6 +224,8 @@ function LayerRow(props: RowProps<LayerFigures>) {
 
 interface LayerTableProps {
   groups: readonly LayerGroup[];
+  /** The sums of all rows. */
+  totals: LayerGroup;
   unit: Unit;
   total: number;
   sort: SortKey | null;
@@ -188,10 +233,11 @@ interface LayerTableProps {
   explain: Explain;
 }
 
-export function LayerTable({ groups, unit, total, sort, onSort, explain }: LayerTableProps) {
+export function LayerTable({ groups, totals, unit, total, sort, onSort, explain }: LayerTableProps) {
   const store = useStore();
   const { layer: selected } = store.choices.value;
   const categories = useMemo(() => shownCategories(groups), [groups]);
+  const others = otherCategories(totals, categories).bytes > 0;
   const lines = useMemo(
     () =>
       groups.flatMap((group): Line[] => [
@@ -207,29 +253,34 @@ export function LayerTable({ groups, unit, total, sort, onSort, explain }: Layer
   const columns: Column[] = [
     { key: "path", label: "layer", hint: "Sort by name" },
     { key: "type", label: "type", hint: "Sort by type" },
+    { key: "persistent_saved", label: "persistent + saved", hint: PERSISTENT_SAVED_MEANING },
     { key: "total", label: "total", hint: "Sum of all categories" },
-    { key: "output_bytes", label: "output", hint: "Output size per batch" },
     ...categories.map((category) => ({ key: category, label: categoryLabel(category), hint: categoryMeaning(category) })),
+    { key: "parameters", label: "parameters", hint: "Number of elements of the layer's weights" },
+    { key: "output_bytes", label: "output", hint: "Output size per batch" },
   ];
-  const shared = { categories, unit, total, explain };
+  const shared = { categories, others, unit, total, explain };
   const filler = (rows: number) => rows > 0 && <tr aria-hidden="true" style={{ height: `${rows * ROW_HEIGHT}px` }} />;
   return (
     <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Layers">
-      <table class="layers" data-testid="layers" aria-rowcount={lines.length}>
-        <Header columns={columns} sort={sort} choose={onSort} />
+      <table class="layers" data-testid="layers" aria-rowcount={lines.length + 1}>
+        <Header columns={columns} others={others} sort={sort} choose={onSort} />
         <tbody>
           {filler(first)}
           {lines
             .slice(first, last)
             .map((line, index) =>
               line.kind === "group" ? (
-                <GroupRow key={`group ${line.group.title ?? ""}`} of={line.group} {...shared} />
+                <GroupRow key={`group ${line.group.title ?? ""}`} kind="subtotal" of={line.group} {...shared} />
               ) : (
                 <LayerRow key={line.layer.path ?? `none ${index + first}`} of={line.layer} {...shared} />
               ),
             )}
           {filler(lines.length - last)}
         </tbody>
+        <tfoot>
+          <GroupRow kind="totals" of={totals} {...shared} />
+        </tfoot>
       </table>
     </div>
   );

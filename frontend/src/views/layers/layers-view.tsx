@@ -3,14 +3,15 @@
 import { useEffect, useMemo } from "preact/hooks";
 
 import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
-import { plural } from "../../lib/format";
 import type { Table } from "../../lib/table";
+import { plural } from "../../lib/format";
 import { CATEGORIES, categoryMeaning, type Category } from "../../model/categories";
 import { formula } from "../../model/formula";
-import { GROUPINGS, groupLayers, layerFigures, shapeText, type LayerFigures, type LayerGroup } from "../../model/layer-figures";
+import { GROUPINGS, groupLayers, groupOf, layerFigures, shapeText, type LayerFigures, type LayerGroup } from "../../model/layer-figures";
 import type { LayersAnswer } from "../../model/layers";
 import { NOT_TIED, shortName } from "../../model/names";
 import { at, provenance, type Overview } from "../../model/overview";
+import { PERSISTENT_SAVED_MEANING } from "../../model/snapshot";
 import { matcher } from "../../state/selection";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -33,9 +34,9 @@ function useFigures(overview: Overview, row: number) {
   }, [ref, step]);
   const table = store.layersAt(step);
   const snapshot = ref ? store.snapshotOf(ref) : null;
-  const ledger = snapshot?.value?.ledger ?? null;
+  const value = snapshot?.value ?? null;
   const ready = table.error !== null || (table.value !== null && (snapshot === null || snapshot.value !== null || snapshot.error !== null));
-  const layers = useMemo(() => layerFigures(table.value, ledger), [table.value, ledger]);
+  const layers = useMemo(() => layerFigures(table.value, value?.ledger ?? null, value?.saved_for_backward), [table.value, value]);
   return { layers, ref, step, ready, error: snapshot?.error ?? table.error, table: table.value };
 }
 
@@ -52,26 +53,28 @@ function Source({ step, traced }: { step: number; traced: boolean }) {
 function explainer(table: LayersAnswer | null, traced: boolean, step: number): Explain {
   const rows = new Map((table?.layers ?? []).map((layer) => [layer.path, layer]));
   const source = traced ? `traced at the peak of step ${step}` : "from the layer table (Keras)";
+  const totals = { total: "total of all categories", persistent_saved: PERSISTENT_SAVED_MEANING };
   const madeOf = (of: LayerFigures | LayerGroup, category: Category): string => {
-    if ("title" in of) return "sum of the layers in the group";
+    if ("title" in of) return plural(of.layers.length, "row summed", "rows summed");
     if (of.path === null || of.bytes[category] === 0) return "";
     return formula(category, rows.get(of.path) ?? null, table?.optimizer ?? null, of.bytes[category]);
   };
-  return (of, category) => {
-    if (category === null) return `total of all categories\n${source}`;
-    return [categoryMeaning(category), madeOf(of, category), source].filter(Boolean).join("\n");
+  return (of, figure) => {
+    if (figure === "total" || figure === "persistent_saved") return `${totals[figure]}\n${source}`;
+    return [categoryMeaning(figure), madeOf(of, figure), source].filter(Boolean).join("\n");
   };
 }
 
 const layerFile = (layers: readonly LayerFigures[]): Table => ({
-  columns: ["layer", "type", "trainable", "parameters", "output", "output_bytes", "total_bytes", ...CATEGORIES],
+  columns: ["layer", "type", "training", "parameters", "output", "output_bytes", "persistent_saved_bytes", "total_bytes", ...CATEGORIES],
   rows: layers.map((layer) => [
     layer.path,
     layer.type,
-    layer.trainable,
+    layer.training,
     layer.parameters,
     shapeText(layer),
     layer.output_bytes,
+    layer.persistent_saved_bytes,
     layer.total,
     ...CATEGORIES.map((category) => layer.bytes[category]),
   ]),
@@ -109,10 +112,11 @@ export function LayersView({ overview }: { overview: Overview }) {
   const match = useMemo(() => matcher(search), [search]);
   const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? NOT_TIED} ${layer.type ?? ""}`)), [layers, match]);
   const groups = useMemo(() => groupLayers(shown, grouping, sort), [shown, grouping, sort]);
+  const totals = useMemo(() => groupOf(shown.length === layers.length ? "total" : "total found", shown), [shown, layers]);
   const title = `Memory of ${overview.run} at step ${step} by layer`;
   useExport({
     table: () => layerFile(shown),
-    drawing: () => <TreemapDrawing layers={shown} total={total} title={title} scheme={scheme} />,
+    drawing: () => <TreemapDrawing groups={groups} total={total} title={title} scheme={scheme} />,
   });
   if (!ready) return <Skeleton />;
   const fault = error !== null && <Fault sentence={error} retry={() => void store.reload()} />;
@@ -124,16 +128,16 @@ export function LayersView({ overview }: { overview: Overview }) {
         </Nothing>
       )
     );
-  const sum = shown.reduce((bytes, layer) => bytes + layer.total, 0);
   const unit = unitOf(layers.reduce((most, { total: held, output_bytes: output }) => Math.max(most, held, output ?? 0), 0));
   return (
     <div class="layers-view">
       {fault}
-      <LayersBar said={match.fault ?? `${plural(shown.length, "row")}, ${formatBytes(sum)} of ${formatBytes(total)}`} unit={unit} />
+      <LayersBar said={match.fault ?? `${formatBytes(totals.total)} of ${formatBytes(total)}`} unit={unit} />
       <Source step={step} traced={ref !== null} />
-      <Treemap layers={shown} total={total} />
+      <Treemap groups={groups} total={total} />
       <LayerTable
         groups={groups}
+        totals={totals}
         unit={unit}
         total={total}
         sort={sort}

@@ -1,13 +1,14 @@
 import { describe, expect, it } from "vitest";
 
 import { CATEGORIES, type Category } from "../../model/categories";
-import type { LayerFigures } from "../../model/layer-figures";
-import { areaFill, areaText, areasOf, placeAreas } from "./treemap-layers";
+import { groupLayers, type LayerFigures } from "../../model/layer-figures";
+import { areaFill, areaText, blockText, blocksOf, placeBlocks } from "./treemap-layers";
 
 const layer = (path: string | null, trainable: boolean | null, bytes: Partial<Record<Category, number>>): LayerFigures => {
   const all = Object.fromEntries(CATEGORIES.map((category) => [category, bytes[category] ?? 0])) as Record<Category, number>;
   const total = Object.values(all).reduce((sum, one) => sum + one, 0);
-  return { path, type: "Dense", trainable, parameters: 0, output_shape: null, output_dtype: null, output_bytes: null, bytes: all, total };
+  const unknown = { parameters: 0, output_shape: null, output_dtype: null, output_bytes: null, persistent_saved_bytes: 0 };
+  return { path, type: "Dense", trainable, training: trainable === false ? "frozen" : "trainable", ...unknown, bytes: all, total };
 };
 
 const LAYERS = [
@@ -18,7 +19,8 @@ const LAYERS = [
 ];
 
 describe("the areas of the treemap", () => {
-  const areas = areasOf(LAYERS, 1000);
+  const blocks = blocksOf(groupLayers(LAYERS, "none", null), 1000);
+  const areas = blocks.flatMap((block) => block.areas);
 
   it("are layers by size, with their share and main category", () => {
     expect(areas.map(({ name, bytes, main, share }) => [name, bytes, main, share])).toEqual([
@@ -29,7 +31,7 @@ describe("the areas of the treemap", () => {
   });
 
   it("cover the whole box in proportion to their bytes", () => {
-    const rectangles = placeAreas(areas, 200, 50);
+    const rectangles = placeBlocks(blocks, 200, 50).flatMap((placed) => placed.areas);
     expect(rectangles.map(({ index, width, height }) => [index, Math.round(width * height)])).toEqual([
       [0, 8000],
       [1, 1000],
@@ -54,5 +56,45 @@ describe("the areas of the treemap", () => {
       [],
     ]);
     expect(areaText({ ...large, name: "a_very_long_layer_name" }, 57, 30)).toEqual(["a_very…"]);
+  });
+});
+
+describe("the blocks of the treemap", () => {
+  const blocks = blocksOf(groupLayers(LAYERS, "trainable", "total"), 1000);
+  const placed = placeBlocks(blocks, 400, 100);
+
+  it("are the groups of the table", () => {
+    expect(blocks.map(({ title, bytes, areas }) => [title, bytes, areas.map(({ name }) => name)])).toEqual([
+      ["trainable", 800, ["large"]],
+      ["frozen", 100, ["small"]],
+      ["not tied to a layer", 100, ["not tied to a layer"]],
+    ]);
+  });
+
+  it("are in proportion to their bytes, and hold their areas below a title", () => {
+    expect(placed.map(({ width, height }) => Math.round((width * height) / 40))).toEqual([800, 100, 100]);
+    for (const one of placed) {
+      for (const area of one.areas) {
+        expect(area.x).toBeGreaterThanOrEqual(one.x);
+        expect(area.y).toBeGreaterThanOrEqual(one.y + one.head);
+        expect(area.x + area.width).toBeLessThanOrEqual(one.x + one.width + 1e-6);
+        expect(area.y + area.height).toBeLessThanOrEqual(one.y + one.height + 1e-6);
+      }
+    }
+    expect(placed[0] && blockText(placed[0])).toBe("trainable 800 B");
+  });
+
+  it("have no title where there is no room, or where nothing is grouped", () => {
+    expect(placeBlocks(blocks, 400, 30).every(({ head }) => head === 0)).toBe(true);
+    expect(placeBlocks(blocksOf(groupLayers(LAYERS, "none", null), 1000), 400, 100).map(({ head }) => head)).toEqual([0]);
+  });
+
+  it("count the layers without an area of their own in their group", () => {
+    const many = Array.from({ length: 100 }, (_, index) => layer(`net/layer${index}`, index < 40, { weights: 100 + index }));
+    const counted = blocksOf(groupLayers(many, "trainable", null), 14950).map(({ areas }) => areas.at(-1));
+    expect(counted.map((area) => [area?.layer, area?.name])).toEqual([
+      [null, "40 more layers"],
+      [expect.anything(), "layer40"],
+    ]);
   });
 });

@@ -1,17 +1,18 @@
-/** The areas of the treemap: one for each of the largest layers, one for all others. Pure. */
+/** The areas of the treemap: one for each of the largest layers, one for the others of each group. Pure. */
 
+import { LETTER, shortened } from "../../charts/label-lines";
 import { treemap, type Rectangle } from "../../charts/treemap-layout";
 import { formatBytes } from "../../lib/bytes";
-import { formatShare } from "../../lib/format";
+import { formatShare, plural } from "../../lib/format";
 import { CATEGORIES, categoryLabel, type Category } from "../../model/categories";
-import type { LayerFigures } from "../../model/layer-figures";
+import type { LayerFigures, LayerGroup } from "../../model/layer-figures";
 import { NOT_TIED, distinctNames } from "../../model/names";
 import { fillOf, type Fill, type Scheme } from "../../theme/palette";
 
 const AREAS = 60;
 
 export interface Area {
-  /** Null: all layers that have no area of their own. */
+  /** Null: all layers of the group that have no area of their own. */
   layer: LayerFigures | null;
   name: string;
   bytes: number;
@@ -23,39 +24,88 @@ export interface Area {
   count: number;
 }
 
+/** A group of areas; without a title for the only group when nothing is grouped. */
+export interface Block {
+  title: string | null;
+  /** The title as short as the others allow. */
+  name: string;
+  bytes: number;
+  /** Largest first. */
+  areas: Area[];
+}
+
 const mainCategory = (layer: LayerFigures): Category =>
   CATEGORIES.reduce((best, category) => (layer.bytes[category] > layer.bytes[best] ? category : best), CATEGORIES[0]);
 
-export function areasOf(layers: readonly LayerFigures[], total: number): Area[] {
-  const shown = layers.filter(({ total: bytes }) => bytes > 0).sort((a, b) => b.total - a.total);
+/** The groups with their layers; the largest layers of all groups together have an area of their own. */
+export function blocksOf(groups: readonly LayerGroup[], total: number): Block[] {
+  const shown = groups.flatMap(({ layers }) => layers.filter(({ total: bytes }) => bytes > 0)).sort((a, b) => b.total - a.total);
   const largest = shown.slice(0, AREAS);
   const names = distinctNames(largest.map(({ path }) => path ?? NOT_TIED));
-  const areas = largest.map((layer, index): Area => {
-    const main = mainCategory(layer);
-    const share = `${formatShare(layer.total / total)}, mostly ${categoryLabel(main)}`;
-    return { layer, name: names[index] ?? "", bytes: layer.total, main, share, count: 1 };
+  const nameOf = new Map(largest.map((layer, index) => [layer, names[index] ?? ""]));
+  const titles = distinctNames(groups.map(({ title }) => title ?? ""));
+  const blocks = groups.map(({ title, layers, total: bytes }, index): Block => {
+    const block = { title, name: titles[index] ?? "", bytes };
+    const own = layers.filter((layer) => nameOf.has(layer)).sort((a, b) => b.total - a.total);
+    const areas = own.map((layer): Area => {
+      const main = mainCategory(layer);
+      const share = `${formatShare(layer.total / total)}, mostly ${categoryLabel(main)}`;
+      return { layer, name: nameOf.get(layer) ?? "", bytes: layer.total, main, share, count: 1 };
+    });
+    const rest = layers.filter((layer) => layer.total > 0 && !nameOf.has(layer));
+    if (rest.length === 0) return { ...block, areas };
+    const left = rest.reduce((sum, { total: one }) => sum + one, 0);
+    const name = plural(rest.length, "more layer");
+    const others: Area = { layer: null, name, bytes: left, main: null, share: formatShare(left / total), count: rest.length };
+    return { ...block, areas: [...areas, others] };
   });
-  const rest = shown.slice(AREAS);
-  if (rest.length === 0) return areas;
-  const bytes = rest.reduce((sum, { total: one }) => sum + one, 0);
-  const name = `${rest.length} more ${rest.length === 1 ? "layer" : "layers"}`;
-  return [...areas, { layer: null, name, bytes, main: null, share: formatShare(bytes / total), count: rest.length }];
+  return blocks.filter(({ bytes }) => bytes > 0);
 }
 
-export const placeAreas = (areas: readonly Area[], width: number, height: number): Rectangle[] =>
-  treemap(
-    areas.map(({ bytes }) => bytes),
+export interface PlacedBlock extends Rectangle {
+  block: Block;
+  /** Height of the line with the title; 0 where there is no room for it. */
+  head: number;
+  areas: (Rectangle & { area: Area })[];
+}
+
+const HEAD = 18;
+/** A title needs this much room, otherwise its areas take all of the block. */
+const [LEAST_WIDTH, LEAST_HEIGHT] = [60, 2.5 * HEAD];
+
+/** Blocks in proportion to their bytes, and in each its areas below its title. */
+export function placeBlocks(blocks: readonly Block[], width: number, height: number): PlacedBlock[] {
+  const boxes = treemap(
+    blocks.map(({ bytes }) => bytes),
     width,
     height,
   );
+  return boxes.flatMap((box): PlacedBlock[] => {
+    const block = blocks[box.index];
+    if (!block) return [];
+    const head = block.title !== null && box.width >= LEAST_WIDTH && box.height >= LEAST_HEIGHT ? HEAD : 0;
+    const inner = treemap(
+      block.areas.map(({ bytes }) => bytes),
+      box.width,
+      box.height - head,
+    );
+    const areas = inner.flatMap((place) => {
+      const area = block.areas[place.index];
+      return area ? [{ ...place, x: box.x + place.x, y: box.y + head + place.y, area }] : [];
+    });
+    return [{ ...box, block, head, areas }];
+  });
+}
 
 /** Frozen layers have the diagonal pattern in every view. */
 export const areaFill = ({ layer, main }: Area, scheme: Scheme, rest: string): Fill =>
   main === null ? { colour: rest, pattern: "plain" } : fillOf(main, layer?.trainable === false ? false : null, scheme);
 
+/** "trainable 122 MiB", as far as it fits. */
+export const blockText = ({ block, width }: PlacedBlock): string =>
+  shortened(`${block.name} ${formatBytes(block.bytes)}`, Math.floor((width - 8) / LETTER));
+
 /** The text of an area, as far as it fits: about 7 pixels per letter, 16 per line. */
 export function areaText({ name, bytes }: Area, width: number, height: number): string[] {
-  const letters = Math.floor((width - 8) / 7);
-  const short = name.length > letters ? `${name.slice(0, Math.max(letters - 1, 0))}…` : name;
-  return [short, formatBytes(bytes)].slice(0, width > 54 ? Math.floor((height - 6) / 16) : 0);
+  return [shortened(name, Math.floor((width - 8) / LETTER)), formatBytes(bytes)].slice(0, width > 54 ? Math.floor((height - 6) / 16) : 0);
 }

@@ -1,95 +1,134 @@
-/** Layers as areas, on the page as buttons and saved as a drawing. */
+/** Layers as areas in the groups of the table, on the page as buttons and saved as a drawing. */
 
 import { useMemo } from "preact/hooks";
 
+import type { Rectangle } from "../../charts/treemap-layout";
 import { formatBytes } from "../../lib/bytes";
-import type { LayerFigures } from "../../model/layer-figures";
+import type { LayerGroup } from "../../model/layer-figures";
 import { NOT_TIED } from "../../model/names";
-import { fillOf, INKS, type Scheme } from "../../theme/palette";
+import { fillOf, INKS, type Ink, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useSize } from "../shared/size";
 import { Patterns, SvgDrawing, svgFill } from "../shared/svg";
 import { tipOf } from "../shared/tips";
-import { areaFill, areaText, areasOf, placeAreas } from "./treemap-layers";
+import { areaFill, areaText, blockText, blocksOf, placeBlocks, type Area } from "./treemap-layers";
 
 interface TreemapProps {
-  layers: readonly LayerFigures[];
+  groups: readonly LayerGroup[];
   total: number;
 }
 
-export function Treemap({ layers, total }: TreemapProps) {
+const styleOf = ({ x, y, width, height }: Rectangle): Record<string, string> => ({
+  left: `${x}px`,
+  top: `${y}px`,
+  width: `${width}px`,
+  height: `${height}px`,
+});
+
+function AreaButton({ area, place }: { area: Area; place: Rectangle }) {
   const store = useStore();
   const scheme = schemeOf(store);
-  const { host, width, height } = useSize();
-  const areas = useMemo(() => areasOf(layers, total), [layers, total]);
-  const rectangles = useMemo(() => placeAreas(areas, width, height), [areas, width, height]);
   const { layer: selected, category } = store.choices.value;
+  const { layer, name, bytes, main, share } = area;
+  const tip = tipOf(bytes, layer === null ? name : (layer.path ?? NOT_TIED), share);
+  if (layer === null || main === null) {
+    return (
+      <span class="area rest" style={styleOf(place)} data-tip={tip}>
+        {place.width > 54 && place.height > 22 && name}
+      </span>
+    );
+  }
+  const muted = category !== null && category !== main;
+  const lines = areaText(area, place.width, place.height);
+  return (
+    <button
+      type="button"
+      class={`area ${layer.trainable === false ? "frozen" : ""} ${muted ? "muted" : ""}`}
+      aria-pressed={layer.path !== null && selected === layer.path}
+      style={{ ...styleOf(place), "--fill": fillOf(main, null, scheme).colour }}
+      data-tip={tip}
+      aria-label={`${name} ${formatBytes(bytes)}, ${share}`}
+      onClick={() => store.choose({ layer: selected === layer.path ? null : layer.path })}
+    >
+      {lines.length > 0 && <span class="area-name">{name} </span>}
+      {lines.length > 1 && <span class="area-size">{lines[1]}</span>}
+    </button>
+  );
+}
+
+export function Treemap({ groups, total }: TreemapProps) {
+  const { host, width, height } = useSize();
+  const blocks = useMemo(() => blocksOf(groups, total), [groups, total]);
+  const placed = useMemo(() => placeBlocks(blocks, width, height), [blocks, width, height]);
   return (
     <div class="treemap" ref={host} role="group" aria-label="Layers by memory">
-      {rectangles.map(({ index, x, y, width: wide, height: high }) => {
-        const area = areas[index];
-        if (!area) return null;
-        const style = { left: `${x}px`, top: `${y}px`, width: `${wide}px`, height: `${high}px` };
-        const { layer, name, bytes, main, share } = area;
-        const tip = tipOf(bytes, layer === null ? name : (layer.path ?? NOT_TIED), share);
-        if (layer === null || main === null) {
-          return (
-            <span key="rest" class="area rest" style={style} data-tip={tip}>
-              {name}
+      {placed.map((one) => (
+        <div key={one.block.title} class="block" data-block={one.block.title} role="group" aria-label={one.block.title ?? "all layers"}>
+          {one.head > 0 && (
+            <span
+              class="block-title"
+              style={styleOf({ ...one, height: one.head })}
+              data-tip={tipOf(one.block.bytes, one.block.title ?? "")}
+            >
+              {blockText(one)}
             </span>
-          );
-        }
-        const muted = category !== null && category !== main;
-        return (
-          <button
-            key={layer.path}
-            type="button"
-            class={`area ${layer.trainable === false ? "frozen" : ""} ${muted ? "muted" : ""}`}
-            aria-pressed={layer.path !== null && selected === layer.path}
-            style={{ ...style, "--fill": fillOf(main, null, scheme).colour }}
-            data-tip={tip}
-            aria-label={`${name} ${formatBytes(bytes)}, ${share}`}
-            onClick={() => store.choose({ layer: selected === layer.path ? null : layer.path })}
-          >
-            {wide > 54 && high > 26 && <span class="area-name">{name} </span>}
-            {wide > 54 && high > 46 && <span class="area-size">{formatBytes(bytes)}</span>}
-          </button>
-        );
-      })}
+          )}
+          {one.areas.map(({ area, ...place }) => (
+            <AreaButton key={area.layer?.path ?? area.name} area={area} place={place} />
+          ))}
+        </div>
+      ))}
     </div>
   );
 }
 
 const [WIDTH, HEIGHT] = [1200, 600];
 
+/** The text of a rectangle on a plate that the pattern does not show through. */
+function Plate({ lines, x, y, ink }: { lines: readonly string[]; x: number; y: number; ink: Ink }) {
+  if (lines.length === 0) return null;
+  const room = Math.max(...lines.map((line) => line.length)) * 6.6 + 8;
+  return (
+    <>
+      <rect x={x + 3} y={y + 3} width={room} height={16 * lines.length + 2} fill={ink.background} opacity="0.9" />
+      {lines.map((line, row) => (
+        <text key={row} x={x + 7} y={y + 16 + 16 * row} fill={ink.text}>
+          {line}
+        </text>
+      ))}
+    </>
+  );
+}
+
 /** The same areas as a drawing that can be saved. */
-export function TreemapDrawing({ layers, total, title, scheme }: TreemapProps & { title: string; scheme: Scheme }) {
+export function TreemapDrawing({ groups, total, title, scheme }: TreemapProps & { title: string; scheme: Scheme }) {
   const ink = INKS[scheme];
-  const areas = areasOf(layers, total);
-  const fills = areas.map((area) => areaFill(area, scheme, ink.idle));
+  const placed = placeBlocks(blocksOf(groups, total), WIDTH, HEIGHT);
+  const areas = placed.flatMap((one) => one.areas);
+  const fills = areas.map(({ area }) => areaFill(area, scheme, ink.idle));
   return (
     <SvgDrawing title={title} width={WIDTH} height={HEIGHT} ink={ink}>
       <Patterns fills={fills} ground={ink.background} />
-      {placeAreas(areas, WIDTH, HEIGHT).map(({ index, x, y, width, height }) => {
-        const [area, fill] = [areas[index], fills[index]];
-        if (!area || !fill) return null;
-        const lines = areaText(area, width, height);
-        const room = Math.max(...lines.map((line) => line.length)) * 6.6 + 8;
+      {areas.map(({ area, x, y, width, height }, index) => {
+        const fill = fills[index];
         return (
-          <g key={index}>
-            <title>{`${area.layer?.path ?? area.name}: ${formatBytes(area.bytes)}, ${area.share}`}</title>
-            <rect x={x} y={y} width={width} height={height} fill={svgFill(fill)} stroke={ink.background} />
-            {lines.length > 0 && (
-              <rect x={x + 3} y={y + 3} width={room} height={16 * lines.length + 2} fill={ink.background} opacity="0.9" />
-            )}
-            {lines.map((line, row) => (
-              <text key={row} x={x + 7} y={y + 16 + 16 * row} fill={ink.text}>
-                {line}
-              </text>
-            ))}
-          </g>
+          fill && (
+            <g key={index}>
+              <title>{`${area.layer?.path ?? area.name}: ${formatBytes(area.bytes)}, ${area.share}`}</title>
+              <rect x={x} y={y} width={width} height={height} fill={svgFill(fill)} stroke={ink.background} />
+              <Plate lines={areaText(area, width, height)} x={x} y={y} ink={ink} />
+            </g>
+          )
         );
       })}
+      {placed.map(
+        (one, index) =>
+          one.head > 0 && (
+            <text key={`title ${index}`} x={one.x + 4} y={one.y + 13} fill={ink.text} font-weight="500">
+              {blockText(one)}
+            </text>
+          ),
+      )}
     </SvgDrawing>
   );
 }

@@ -36,7 +36,7 @@ export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Ba
   if (requested !== null) pool.push({ label: "requested", bytes: requested, fill: plain(ink.accent), from: used ?? 0 });
   const bytesOf = (category: (typeof CATEGORIES)[number]): number =>
     oom.ledger.filter((row) => row.category === category).reduce((sum, { bytes }) => sum + bytes, 0);
-  const categories = CATEGORIES.map((category) => ({
+  const categories = [...CATEGORIES].reverse().map((category) => ({
     label: categoryLabel(category),
     bytes: bytesOf(category),
     fill: fillOf(category, null, scheme),

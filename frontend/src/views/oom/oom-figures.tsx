@@ -125,23 +125,26 @@ export function Breakdown({ oom }: { oom: Oom }) {
       <FigureTable testid="oom-categories">
         <caption>Memory at failure, by category</caption>
         <tbody>
-          {CATEGORIES.filter((category) => sums.has(category)).map((category) => {
-            const bytes = sums.get(category) ?? 0;
-            const fill = fillOf(category, null, scheme);
-            return (
-              <Figure
-                {...common}
-                key={category}
-                name={category}
-                label={categoryLabel(category)}
-                hint={categoryMeaning(category)}
-                {...ofCategory(category, category)}
-                bytes={bytes}
-                share={bytes / total}
-                fill={fill}
-              />
-            );
-          })}
+          {[...CATEGORIES]
+            .reverse()
+            .filter((category) => sums.has(category))
+            .map((category) => {
+              const bytes = sums.get(category) ?? 0;
+              const fill = fillOf(category, null, scheme);
+              return (
+                <Figure
+                  {...common}
+                  key={category}
+                  name={category}
+                  label={categoryLabel(category)}
+                  hint={categoryMeaning(category)}
+                  {...ofCategory(category, category)}
+                  bytes={bytes}
+                  share={bytes / total}
+                  fill={fill}
+                />
+              );
+            })}
         </tbody>
       </FigureTable>
       <FigureTable testid="oom-layers">

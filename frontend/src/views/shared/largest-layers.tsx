@@ -5,8 +5,8 @@ import { useEffect } from "preact/hooks";
 import { later } from "../../lib/activity";
 import type { Unit } from "../../lib/bytes";
 import { distinctNames } from "../../model/names";
-import { modeLabel, provenance, type Overview } from "../../model/overview";
-import { owners } from "../../model/snapshot";
+import { modeLabel, provenance, type Overview, type SnapshotRef } from "../../model/overview";
+import { PERSISTENT_SAVED_MEANING, persistentSaved, rankedLayers, type Snapshot } from "../../model/snapshot";
 import { NOTHING } from "../../state/resource";
 import { useStore } from "./context";
 import { Figure, FigureTable } from "./figures";
@@ -14,7 +14,7 @@ import { Figure, FigureTable } from "./figures";
 const SHOWN = 6;
 
 /** A layer's name that links to its page. */
-function LayerLink({ layer, step, name }: { layer: string | null; step: number; name: string }) {
+function LayerLink({ layer, step, name }: { layer: string; step: number; name: string }) {
   const store = useStore();
   return (
     <button type="button" class="leads" onClick={() => store.choose({ view: "layer", layer, step })}>
@@ -23,11 +23,28 @@ function LayerLink({ layer, step, name }: { layer: string | null; step: number; 
   );
 }
 
-/** The largest layers in the snapshot that the row's breakdown comes from. */
-export function LargestLayers({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
-  const store = useStore();
+const snapshotOf = (overview: Overview, row: number): SnapshotRef | null => {
   const source = provenance(overview, row);
-  const ref = source.kind === "layer table" ? null : source.snapshot;
+  return source.kind === "layer table" ? null : source.snapshot;
+};
+
+const sizesOf = (snapshot: Snapshot): Map<string | null, number> => persistentSaved(snapshot.ledger, snapshot.saved_for_backward);
+
+interface LargestLayersProps {
+  overview: Overview;
+  row: number;
+  /** The selected step, which ranks the layers: their order does not change under the pointer. */
+  selected: { overview: Overview; row: number };
+  unit: Unit;
+}
+
+/** The largest layers at the selected step, with their bytes in the snapshot that the row's breakdown comes from. */
+export function LargestLayers({ overview, row, selected, unit }: LargestLayersProps) {
+  const store = useStore();
+  const [ref, ranking] = [snapshotOf(overview, row), snapshotOf(selected.overview, selected.row)];
+  useEffect(() => {
+    if (ranking !== null) store.wantSnapshot(ranking);
+  }, [ranking]);
   useEffect(() => {
     if (ref === null) return undefined;
     // Wait: the pointer passes over many steps.
@@ -36,45 +53,41 @@ export function LargestLayers({ overview, row, unit }: { overview: Overview; row
   // Steps before the first traced one keep the same height.
   if (overview.snapshots.length === 0) return null;
   const { value, error } = ref === null ? NOTHING : store.snapshotOf(ref);
-  const total = value?.in_use_bytes ?? 0;
-  const largest = value
-    ? owners(value.ledger)
-        .filter(({ layer }) => layer !== null)
-        .slice(0, SHOWN)
-    : [];
-  const names = distinctNames(largest.map(({ layer }) => layer ?? ""));
+  const ranked = ranking === null ? null : store.snapshotOf(ranking).value;
+  const largest = ranked ? rankedLayers(sizesOf(ranked), SHOWN) : [];
+  const sizes = value && sizesOf(value);
+  const names = distinctNames(largest);
   return (
     <section class="owners">
       <h3>
         Largest layers
-        <span class="small one-line" title={ref === null ? "" : `Traced at step ${ref.step}, ${modeLabel(ref.mode)}`}>
-          {ref === null ? "no step traced yet" : `step ${ref.step}, ${modeLabel(ref.mode)}`}
-        </span>
         {ref !== null && (
           <button type="button" class="more" onClick={() => store.choose({ view: "layers", step: ref.step })}>
             Show all layers
           </button>
         )}
       </h3>
+      <p class="small one-line" title={PERSISTENT_SAVED_MEANING}>
+        {ref === null ? "no step traced yet" : `persistent + saved, step ${ref.step}, ${modeLabel(ref.mode)}`}
+      </p>
       <FigureTable>
         <tbody>
           {Array.from({ length: SHOWN }, (_, index) => {
-            const owner = largest[index];
-            if (!owner || ref === null)
+            const layer = largest[index];
+            if (layer === undefined || ref === null)
               return (
                 <tr key={index} class="blank">
-                  <th title={error ?? ""}>{index > 0 ? "" : (error ?? (value ? "This trace names no layer." : ""))}</th>
+                  <th title={error ?? ""}>{index > 0 ? "" : (error ?? (ranked ? "This trace names no layer." : ""))}</th>
                 </tr>
               );
             return (
               <Figure
-                key={owner.layer}
-                name={`layer:${owner.layer ?? ""}`}
-                label={<LayerLink layer={owner.layer} step={ref.step} name={names[index] ?? ""} />}
-                hint={`${owner.layer ?? ""}: total of all categories`}
+                key={layer}
+                name={`layer:${layer}`}
+                label={<LayerLink layer={layer} step={ref.step} name={names[index] ?? ""} />}
+                hint={`${layer}: ${PERSISTENT_SAVED_MEANING}`}
                 source={`traced at the peak of step ${ref.step}`}
-                bytes={owner.bytes}
-                share={total ? owner.bytes / total : null}
+                bytes={sizes === null ? null : (sizes.get(layer) ?? 0)}
                 unit={unit}
               />
             );

@@ -152,7 +152,7 @@ export function StepPanel(props: PanelProps) {
         <Totals overview={overview} row={row} unit={unit} />
       </FigureTable>
       {props.children}
-      <LargestLayers overview={overview} row={row} unit={unit} />
+      <LargestLayers overview={overview} row={row} selected={props.selected} unit={unit} />
       <TracedDetails {...props.selected} />
     </aside>
   );

@@ -1,23 +1,13 @@
 /** Measured and predicted bytes by category: the legend of the bars. */
 
 import { unitOf, type Unit } from "../../lib/bytes";
-import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
+import { categoryMeaning, groupKey } from "../../model/categories";
 import type { GroupDelta } from "../../model/compare";
 import { totalOf, type WhatIf } from "../../model/what-if";
-import { fillOf } from "../../theme/palette";
-import { schemeOf, useStore } from "../shared/context";
-import { FigureTable, Swatch, UnitButton, rowClasses, rowEvents, useFigureText } from "../shared/figures";
+import { FigureTable, UnitButton } from "../shared/figures";
 import { useCategoryRow } from "../shared/focus";
 import { tipOf } from "../shared/tips";
-
-function Size({ bytes, unit }: { bytes: number | null; unit: Unit }) {
-  const text = useFigureText(unit);
-  return (
-    <td class="number" data-bytes={bytes ?? ""}>
-      {bytes === null ? "–" : text(bytes)}
-    </td>
-  );
-}
+import { SizeCell, VersusRow } from "../shared/versus";
 
 interface CategoryPanelProps {
   answer: WhatIf;
@@ -33,25 +23,8 @@ interface RowProps {
 }
 
 function Row({ delta: { group, from, to }, isMeasured, unit, events }: RowProps) {
-  const scheme = schemeOf(useStore());
   const lines = [...(isMeasured ? [tipOf(from, "measured")] : []), tipOf(to, "predicted"), categoryMeaning(group.category)];
-  return (
-    <tr
-      data-figure={groupKey(group)}
-      data-from={isMeasured ? from : ""}
-      data-to={to}
-      data-tip={lines.join("\n")}
-      class={rowClasses({ choosable: true, zero: from === 0 && to === 0, focused: events.chosen })}
-      {...rowEvents(events)}
-    >
-      <th scope="row">
-        <Swatch fill={fillOf(group.category, group.trainable, scheme)} />
-        <span class="label">{groupLabel(group)}</span>
-      </th>
-      <Size bytes={isMeasured ? from : null} unit={unit} />
-      <Size bytes={to} unit={unit} />
-    </tr>
-  );
+  return <VersusRow group={group} from={isMeasured ? from : null} to={to} unit={unit} tip={lines.join("\n")} events={events} />;
 }
 
 export function CategoryPanel({ answer: { measured, ledger }, deltas, hover }: CategoryPanelProps) {
@@ -92,8 +65,8 @@ export function CategoryPanel({ answer: { measured, ledger }, deltas, hover }: C
         <tbody class="totals">
           <tr class="strong" data-figure="total" data-from={measured?.in_use_bytes ?? ""} data-to={predicted}>
             <th scope="row">total</th>
-            <Size bytes={measured?.in_use_bytes ?? null} unit={unit} />
-            <Size bytes={predicted} unit={unit} />
+            <SizeCell bytes={measured?.in_use_bytes ?? null} unit={unit} />
+            <SizeCell bytes={predicted} unit={unit} />
           </tr>
         </tbody>
       </FigureTable>

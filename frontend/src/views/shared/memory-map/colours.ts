@@ -1,7 +1,7 @@
 /** Colours of the chunks of a memory map, by category, layer or age. Pure. */
 
 import type { BandFill } from "../../../charts/paint";
-import { CATEGORIES, categoryLabel, categoryMeaning, groupKey, groupLabel, type Category, type Group } from "../../../model/categories";
+import { categoryLabel, categoryMeaning, groupKey, groupLabel, stackOrder, type Category, type Group } from "../../../model/categories";
 import { largestLayers, ownerOf, stateOf, type MemoryMap, type Colouring } from "../../../model/memory-map";
 import { NOT_TIED, distinctNames } from "../../../model/names";
 import { at } from "../../../model/overview";
@@ -42,7 +42,7 @@ function byCategory(scheme: Scheme): Name {
     const owner = ownerOf(map, chunk);
     if (!owner) return ownerUnknown(scheme);
     const group: Group = { category: owner.category, trainable: owner.category === "weights" ? owner.trainable : null };
-    const order = 2 * CATEGORIES.indexOf(group.category) + Number(group.trainable === true);
+    const order = stackOrder(group);
     const { category } = group;
     const fill = fillOf(category, group.trainable, scheme);
     return { name: groupKey(group), label: groupLabel(group), meaning: categoryMeaning(category), category, fill, order };
@@ -113,7 +113,7 @@ const roundingKind = (scheme: Scheme, muted: boolean): Omit<Kind, "bytes" | "chu
   label: categoryLabel("rounding"),
   meaning: `${categoryMeaning("rounding")}; part of the chunks of other categories`,
   fill: { ...fillOf("rounding", null, scheme), muted },
-  order: 2 * CATEGORIES.indexOf("rounding"),
+  order: stackOrder({ category: "rounding", trainable: null }),
 });
 
 /** `selected`: the category that is highlighted while the others are paler. */
