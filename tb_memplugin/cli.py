@@ -158,9 +158,10 @@ def _what_if(options: argparse.Namespace) -> int:
 
 
 def _view(options: argparse.Namespace) -> int:
-    from tb_memplugin.commands.view.server import start
-
     with contextlib.suppress(KeyboardInterrupt):
+        # As for a report: the server is slow to import.
+        from tb_memplugin.commands.view.server import start
+
         address = start(options.logdir, options.host, options.port)
         print(f"Memory tab of {clean(options.logdir)} (Ctrl+C ends it):\n{address}", flush=True)
         if options.open:

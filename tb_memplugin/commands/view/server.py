@@ -6,6 +6,7 @@ and the other plugins are left out.
 
 import contextlib
 import io
+import mimetypes
 import socket
 import sys
 import types
@@ -35,6 +36,8 @@ def start(logdir: str, host: str, port: int) -> str:
     _check_address(host, port)
     # TensorBoard's own switch for reading without TensorFlow, which takes seconds to import.
     sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))
+    # Windows may know another type of this ending, with which browsers refuse modules.
+    mimetypes.add_type("text/javascript", ".js")
     server = program.TensorBoard(plugins=[CorePluginLoader(), MemoryLoader()], assets_zip_provider=assets)
     server.configure(logdir=logdir, host=host, port=port)
     try:
@@ -43,6 +46,8 @@ def start(logdir: str, host: str, port: int) -> str:
             return str(server.launch())
     except program.TensorBoardServerException as error:
         raise _unusable(host, port, error.msg) from None
+    except SystemExit:  # another program took the address after the check
+        raise _unusable(host, port, "the server did not start") from None
 
 
 def _check_address(host: str, port: int) -> None:
