@@ -10,14 +10,19 @@ RECORD := ".[record]"$(if $(shell command -v nvidia-smi 2>/dev/null), "tensorflo
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test install check build bench format fresh clean test-python test-typescript test-browser screenshots accuracy
+.PHONY: help demo train test install check build bench format fresh clean test-python test-typescript test-browser screenshots accuracy
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
 
-demo: $(VENV)/.record ## train for real, then start TensorBoard with the Memory tab; prints the address last
-	$(BIN)/python demo/frozen_backbone.py --logdir $(LOGDIR)
+demo: train ## train for real, then start TensorBoard with the Memory tab; prints the address last
 	$(BIN)/python demo/serve.py $(LOGDIR)
+
+# The tab opens on the run that started last.
+train: $(VENV)/.record
+	$(BIN)/python demo/out_of_memory.py --logdir $(LOGDIR)
+	$(BIN)/python demo/leak.py --logdir $(LOGDIR)
+	$(BIN)/python demo/frozen_backbone.py --logdir $(LOGDIR)
 
 test: install browser test-python test-typescript test-browser ## install what the tests need and run all of them
 
@@ -54,8 +59,7 @@ accuracy: install ## compare predictions with real trainings, into docs/accuracy
 	$(BIN)/python tests/accuracy/measure.py --write docs/accuracy.md
 
 screenshots: browser ## pictures of the tab on the demos' runs, into docs/screenshots
-	test -d $(LOGDIR)/frozen || $(BIN)/python demo/frozen_backbone.py --logdir $(LOGDIR)
-	$(BIN)/python demo/out_of_memory.py --logdir $(LOGDIR)
+	test -d $(LOGDIR)/leak -a -d $(LOGDIR)/frozen || $(MAKE) train
 	$(BIN)/python tests/browser/screenshots.py $(LOGDIR) docs/screenshots
 
 format: install ## format the Python and TypeScript sources

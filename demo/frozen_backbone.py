@@ -1,10 +1,14 @@
-"""Trains VGG16 twice and records where its memory goes: with a frozen backbone that is partly unfrozen, and all
-trainable.
+"""Trains VGG16 twice and records where its memory goes: all trainable, and with a frozen backbone that is unfrozen in
+two stages.
+
+The tab shows what each stage adds: gradients, optimizer state and activations of the unfrozen blocks, and as `other
+state` the slots of the earlier stages' optimizers, which TensorFlow does not free. Block 1 stays frozen: it has 0.3 %
+of the weights and nearly half of the activations.
 
 Nothing is downloaded: the backbone has no pretrained weights and the images are made here. Without a GPU the training
 runs on the CPU with the same allocator class that a GPU has (BFC), at a capacity that is stated below.
 
-usage: python demo/frozen_backbone.py [--logdir runs] [--epochs 6] [--steps 40]
+usage: python demo/frozen_backbone.py [--logdir runs] [--epochs 6] [--steps 18]
 """
 
 import argparse
@@ -15,7 +19,7 @@ import subprocess
 import sys
 import time
 
-CAPACITY_MIB = 512
+CAPACITY_MIB = 640
 # Both must be known before TensorFlow is imported.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(CAPACITY_MIB))
@@ -27,10 +31,13 @@ import tensorflow as tf  # noqa: E402
 
 import tb_memplugin  # noqa: E402
 
-IMAGE_SIZE = 40
+IMAGE_SIZE = 112
 BATCH_SIZE = 16
 CLASSES = 8
-RUNS = ("frozen", "all_trainable")
+RUNS = ("all_trainable", "frozen")
+"""In this order: the tab opens on the newest run."""
+STAGES = ((), ("block5",), ("block2", "block3", "block4", "block5"))
+"""Blocks of the backbone that are trainable in each third of the run `frozen`."""
 
 
 def make_batches(steps: int, seed: int, batch_size: int = BATCH_SIZE) -> tf.data.Dataset:
@@ -76,32 +83,35 @@ def compile_model(model: keras.Model) -> None:
 
 
 def train(run: pathlib.Path, epochs: int, steps: int, frozen: bool) -> None:
-    """One run of `epochs` epochs; a frozen backbone's last block is unfrozen for the second half."""
+    """One run. A frozen backbone trains `epochs` epochs, a third of them in each of `STAGES`, one without frozen layers
+    a third of them."""
     keras.utils.set_random_seed(1)
+    # One operation at a time, as on a GPU: the peak does not depend on which of them overlap.
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     batches = make_batches(steps, seed=1)
     model = make_model()
     backbone = model.get_layer("vgg16")
-    backbone.trainable = not frozen
-    compile_model(model)
-    callback = tb_memplugin.MemoryCallback(run, overhead=0.03)  # a run of a minute: the default is for longer ones
+    callback = tb_memplugin.MemoryCallback(run, overhead=0.1)  # a run of a minute: the default is for longer ones
     fit = {"validation_data": make_batches(4, seed=2), "callbacks": [callback], "verbose": 2}
-    first = epochs // 2 if frozen else epochs
-    model.fit(batches, epochs=first, **fit)
     if frozen:
-        print(f"{run.name}: unfreezing the last block of the backbone", flush=True)
-        backbone.trainable = True
-        for layer in backbone.layers:
-            layer.trainable = layer.name.startswith("block5")
+        for at, blocks in enumerate(STAGES):
+            print(f"{run.name}: trainable blocks of the backbone: {', '.join(blocks) or 'none'}", flush=True)
+            for layer in backbone.layers:
+                layer.trainable = layer.name.startswith(blocks)
+            compile_model(model)
+            first, last = (epochs * stage // len(STAGES) for stage in (at, at + 1))
+            model.fit(batches, initial_epoch=first, epochs=last, **fit)
+    else:
         compile_model(model)
-        model.fit(batches, initial_epoch=first, epochs=epochs, **fit)
+        model.fit(batches, epochs=max(1, epochs // len(STAGES)), **fit)
     callback.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logdir", type=pathlib.Path, default=pathlib.Path("runs"))
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=40, help="training steps in an epoch")
+    parser.add_argument("--epochs", type=int, default=6, help="epochs of the run frozen, at least 3")
+    parser.add_argument("--steps", type=int, default=18, help="training steps in an epoch")
     parser.add_argument("--run", choices=RUNS, help="only this run, in this process")
     arguments = parser.parse_args()
     if arguments.run is None:
@@ -113,7 +123,7 @@ def main() -> None:
     run = arguments.logdir / arguments.run
     shutil.rmtree(run, ignore_errors=True)
     began = time.monotonic()
-    print(f"{run.name}: training {where}, {arguments.epochs} epochs of {arguments.steps} steps", flush=True)
+    print(f"{run.name}: training {where}", flush=True)
     train(run, arguments.epochs, arguments.steps, frozen=arguments.run == "frozen")
     print(f"{run.name}: done in {time.monotonic() - began:.0f} s", flush=True)
 

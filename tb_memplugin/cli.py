@@ -1,9 +1,12 @@
 """``tb-memplugin``: the data of the Memory tab in the terminal. User errors print one line and exit with code 2."""
 
 import argparse
+import contextlib
 import json
 import os
 import sys
+import threading
+import webbrowser
 from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
@@ -47,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_inspect(commands)
     _add_what_if(commands)
+    _add_view(commands)
     _add_report(commands)
     _add_import(commands)
     return parser
@@ -86,6 +90,22 @@ def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     asking.add_argument("--precision", metavar="P", help="float32, mixed_float16 or mixed_bfloat16")
     asking.add_argument("--format", choices=("table", "json"), default="table", help="text (default), or a JSON object")
     asking.set_defaults(command=_what_if)
+
+
+def _add_view(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    viewing = commands.add_parser(
+        "view",
+        help="serve the Memory tab without TensorBoard's frame",
+        description="Serves the page of the Memory tab alone, until Ctrl+C. It reads the log directory as TensorBoard "
+        "does, and shows new data as it arrives.",
+    )
+    viewing.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    viewing.add_argument(
+        "--port", metavar="P", type=_port, default=6007, help="port; 0 takes a free one (default: 6007)"
+    )
+    viewing.add_argument("--host", metavar="H", default="localhost", help="host to listen on (default: localhost)")
+    viewing.add_argument("--open", action="store_true", help="open the page in the default browser")
+    viewing.set_defaults(command=_view)
 
 
 def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -137,6 +157,19 @@ def _what_if(options: argparse.Namespace) -> int:
     return 0
 
 
+def _view(options: argparse.Namespace) -> int:
+    with contextlib.suppress(KeyboardInterrupt):
+        # As for a report: the server is slow to import.
+        from tb_memplugin.commands.view.server import start
+
+        address = start(options.logdir, options.host, options.port)
+        print(f"Memory tab of {clean(options.logdir)} (Ctrl+C ends it):\n{address}", flush=True)
+        if options.open:
+            webbrowser.open(address)
+        threading.Event().wait()
+    return 0
+
+
 def _report(options: argparse.Namespace) -> int:
     # Other commands do not need the server, which is slow to import.
     from tb_memplugin.commands.report.page import write_report
@@ -185,4 +218,10 @@ def _selected_runs(runs: Mapping[str, Run], options: argparse.Namespace) -> dict
 def _step(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
         raise argparse.ArgumentTypeError(f"step must be an integer >= 0. Received: {text!r}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"port must be an integer from 0 to 65535. Received: {text!r}")
     return int(text)

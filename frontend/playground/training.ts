@@ -175,11 +175,19 @@ export function activationsOf(plan: Plan, first: number, last: number, points: n
   );
 }
 
+type PeaksAround = Pick<LayerChange, "peak_before_bytes" | "peak_before_step" | "peak_after_bytes" | "peak_after_step">;
+const UNKNOWN: PeaksAround = { peak_before_bytes: null, peak_before_step: null, peak_after_bytes: null, peak_after_step: null };
+
 /** The highest peaks of the 20 steps before and after a change. */
-function peaksAround(plan: Plan, step: number): Pick<LayerChange, "peak_before_bytes" | "peak_after_bytes"> {
-  const highest = (first: number, end: number): number =>
-    Math.max(...Array.from({ length: end - first }, (_, index) => sum(bytesAt(plan, first + index))));
-  return { peak_before_bytes: highest(Math.max(0, step - 20), step), peak_after_bytes: highest(step, Math.min(plan.steps, step + 20)) };
+function peaksAround(plan: Plan, step: number): PeaksAround {
+  const highest = (first: number, end: number): [number, number] => {
+    const peaks = Array.from({ length: end - first }, (_, index) => sum(bytesAt(plan, first + index)));
+    const most = Math.max(...peaks);
+    return [most, first + peaks.indexOf(most)];
+  };
+  const [before, beforeStep] = highest(Math.max(0, step - 20), step);
+  const [after, afterStep] = highest(step, Math.min(plan.steps, step + 20));
+  return { peak_before_bytes: before, peak_before_step: beforeStep, peak_after_bytes: after, peak_after_step: afterStep };
 }
 
 function changesOf(plan: Plan): LayerChange[] {
@@ -195,7 +203,7 @@ function changesOf(plan: Plan): LayerChange[] {
       trainable_layers: 2,
       became_trainable: became,
       became_frozen: [],
-      ...(step === 0 ? { peak_before_bytes: null, peak_after_bytes: null } : peaksAround(plan, step)),
+      ...(step === 0 ? UNKNOWN : peaksAround(plan, step)),
     };
   };
   const began = table(0, "recording began", []);

@@ -70,6 +70,8 @@ ROOMS: dict[str, set[str]] = {
     "server": {"allocator", "analysis", "errors", "model", "prediction", "reader", "version"},
     "plugin": {"events", "server"},
     "plugin_loader": {"plugin"},
+    # The server behind another document than TensorBoard's.
+    "commands.view": {"errors", "events", "plugin_loader", "reader"},
     # A file in place of the server: its routes, asked for the directory's own files.
     "commands.report": {"errors", "events", "model", "reader", "server", "version"},
     "commands": {
@@ -94,7 +96,7 @@ ROOMS: dict[str, set[str]] = {
         "recorder.oom",
         "recorder.sampling",
     },
-    "cli": {"analysis", "commands", "commands.report", "errors", "model", "version"},
+    "cli": {"analysis", "commands", "commands.report", "commands.view", "errors", "model", "version"},
     "__main__": {"cli"},
     "": {"analysis", "commands", "errors", "model", "recorder", "recorder.probing", "summary", "version"},
 }
@@ -105,6 +107,7 @@ FOREIGN: dict[str, set[str]] = {
     "keras": {"recorder.*"},
     "pynvml": {"recorder.sampling.host"},
     "tensorboard": {
+        "commands.view.server",
         "events.metadata",
         "events.run_writer",
         "plugin",

@@ -36,12 +36,12 @@ async function get(route: string, parameters: Parameters, signal: AbortSignal): 
     response = await fetch(address(route, parameters), { signal, credentials: "same-origin" });
   } catch (cause) {
     if (signal.aborted) throw cause;
-    throw new Error("TensorBoard does not answer. Is it still running?", { cause });
+    throw new Error("The server does not answer. Is it still running?", { cause });
   }
   if (response.ok) return response;
   const isSentence = response.headers.get("content-type")?.startsWith("text/plain") ?? false;
   const sentence = isSentence ? (await response.text()).trim().slice(0, 500) : "";
-  throw new Refused(response.status, sentence || `TensorBoard answered ${response.status} for ${route}.`);
+  throw new Refused(response.status, sentence || `The server answered ${response.status} for ${route}.`);
 }
 
 const json = async (route: string, parameters: Parameters, signal: AbortSignal): Promise<unknown> =>

@@ -1,4 +1,4 @@
-/** TensorBoard around the page. Its interface is undocumented, so each use has a fallback. */
+/** TensorBoard around the page. Its interface is undocumented, so each use has a fallback. A report and `tb-memplugin view` have none. */
 
 const KEY = "p.tb_memplugin.at";
 
@@ -64,8 +64,14 @@ export function onReload(listener: () => void): void {
 /** TensorBoard hides a tab by making its frame 0 pixels high; the document itself stays "visible". */
 export const isVisible = (): boolean => document.visibilityState === "visible" && window.innerHeight > 0;
 
+/** `darkMode` of the document's own address, TensorBoard's name for it; null if it is not given. */
+function darkAsked(): boolean | null {
+  const asked = new URLSearchParams(window.location.search).get("darkMode");
+  return asked === "true" ? true : asked === "false" ? false : null;
+}
+
 function darkNow(): boolean {
-  const host = attempt(() => (window.parent === window ? null : window.parent.document.body.classList.contains("dark-mode")));
+  const host = attempt(() => (window.parent === window ? darkAsked() : window.parent.document.body.classList.contains("dark-mode")));
   return host ?? window.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 

@@ -1,0 +1,67 @@
+"""Starts TensorBoard's server with the Memory plugin alone.
+
+The routes, the reading of the log directory and its reloading are those of `tensorboard --logdir`; only the frontend
+and the other plugins are left out.
+"""
+
+import contextlib
+import io
+import mimetypes
+import socket
+import sys
+import types
+
+from tensorboard import program
+from tensorboard.plugins.core.core_plugin import CorePluginLoader
+
+from tb_memplugin.commands.view.page import assets
+from tb_memplugin.errors import RequestError
+from tb_memplugin.plugin_loader import MemoryLoader
+from tb_memplugin.reader.file_source import FileSource
+
+
+def start(logdir: str, host: str, port: int) -> str:
+    """Start the server in a daemon thread and return the page's address.
+
+    Args:
+        logdir: Path or URL of the log directory.
+        host: Name or address of the interface to listen on.
+        port: Port from 0 to 65,535; 0 takes a free one.
+
+    Raises:
+        NotFoundError: The log directory does not exist.
+        RequestError: The server cannot listen on `host` and `port`.
+    """
+    FileSource(logdir)  # checks the directory
+    _check_address(host, port)
+    # TensorBoard's own switch for reading without TensorFlow, which takes seconds to import.
+    sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))
+    # Windows may know another type of this ending, with which browsers refuse modules.
+    mimetypes.add_type("text/javascript", ".js")
+    server = program.TensorBoard(plugins=[CorePluginLoader(), MemoryLoader()], assets_zip_provider=assets)
+    server.configure(logdir=logdir, host=host, port=port)
+    try:
+        # TensorBoard's note on its data server names options that this command does not have.
+        with contextlib.redirect_stderr(io.StringIO()):
+            return str(server.launch())
+    except program.TensorBoardServerException as error:
+        raise _unusable(host, port, error.msg) from None
+    except SystemExit:  # another program took the address after the check
+        raise _unusable(host, port, "the server did not start") from None
+
+
+def _check_address(host: str, port: int) -> None:
+    """Bind and release the address: the server itself would print a message and end the process."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise _unusable(host, port, (error.strerror or str(error)).lower()) from None
+
+
+def _unusable(host: str, port: int, reason: str) -> RequestError:
+    return RequestError(
+        f"cannot listen on host {host}, port {port}: {reason}; pass another --port (0 takes a free one) or --host"
+    )

@@ -1,0 +1,159 @@
+"""``tb-memplugin view`` on a real run, TensorFlow blocked: the answers are TensorBoard's, byte for byte."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from reading_cases import DEVICE, MIB, make_samples, write_small_run
+from test_tensorboard_process import Server, environment, wait_for
+from test_tensorboard_process import start as start_tensorboard
+
+from tb_memplugin.events.run_writer import RunWriter
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+QUESTIONS = (
+    "runs",
+    *(f"overview?run={run}&device=CPU:0" for run in ("leak", "small")),
+    "overview?run=leak&device=CPU:0&first_step=2&last_step=5&points=10",
+    "snapshots?run=leak",
+    "layers?run=leak",
+    "pool?run=leak&device=CPU:0",
+    "what_if?run=leak&batch_size=64",
+)
+REFUSED = ("overview?run=leak", "layers?run=none", "static/../plugin.py", "runs?step=1")
+
+
+def view(logdir: pathlib.Path, folder: pathlib.Path, *options: str) -> Server:
+    """Starts the viewer on a free port; its last line is its address."""
+    command = [sys.executable, "-m", "tb_memplugin", "view", str(logdir), "--port", "0", *options]
+    process = subprocess.Popen(
+        command, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    lines = [process.stdout.readline(), process.stdout.readline()]
+    if not lines[1]:
+        raise AssertionError(process.stderr.read())
+    return Server(process, lines[1].strip())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("blocker")
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A real training, and a run that the package's own writer wrote."""
+    directory = tmp_path_factory.mktemp("runs")
+    command = [sys.executable, str(ROOT / "demo" / "leak.py"), "--logdir", str(directory), "--steps", "12"]
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    write_small_run(directory / "small")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def viewer(logdir: pathlib.Path, folder: pathlib.Path) -> Iterator[Server]:
+    running = view(logdir, folder)
+    try:
+        wait_for(lambda: len(running.json("runs")["runs"]) == 2)
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait(30)
+
+
+def test_it_answers_as_tensorboard_does(viewer: Server, logdir: pathlib.Path, folder: pathlib.Path) -> None:
+    # GIVEN a TensorBoard on the same directory
+    tensorboard = start_tensorboard(logdir, folder, "auto")
+    try:
+        wait_for(lambda: len(tensorboard.json("runs")["runs"]) == 2)
+        # THEN every answer is the same: status, content type and bytes
+        for question in QUESTIONS:
+            answer = viewer.get(question)
+            assert answer[0] == 200, (question, answer)
+            assert answer == tensorboard.get(question), question
+        for question in REFUSED:
+            answer = viewer.get(question)
+            assert answer[0] in (400, 404)
+            assert answer == tensorboard.get(question), question
+        # AND the page is the same, under the same policy
+        assert viewer.get("index.js") == tensorboard.get("index.js")
+        assert policy(viewer.address) == policy(tensorboard.address)
+    finally:
+        tensorboard.process.terminate()
+        tensorboard.process.wait(30)
+
+
+def policy(address: str) -> str:
+    """The content security policy of a document, hashes of TensorBoard's own inline scripts left out."""
+    with urllib.request.urlopen(address, timeout=60) as response:
+        assert response.headers["Content-Type"].startswith("text/html")
+        text: str = response.headers["Content-Security-Policy"]
+    return text
+
+
+def test_its_figures_are_those_of_inspect(viewer: Server, logdir: pathlib.Path, folder: pathlib.Path) -> None:
+    command = [sys.executable, "-m", "tb_memplugin", "inspect", str(logdir), "--format", "json"]
+    done = subprocess.run(command, env=environment(folder), capture_output=True, text=True, timeout=120, check=True)
+    inspected = json.loads(done.stdout)["runs"]["leak"]
+    (shown,) = [run for run in viewer.json("runs")["runs"] if run["run"] == "leak"]
+    (device,) = shown["devices"]
+    assert {name: device[name] for name in ("capacity_bytes", "peak_bytes", "peak_step")} == {
+        name: inspected["devices"]["CPU:0"][name] for name in ("capacity_bytes", "peak_bytes", "peak_step")
+    }
+    assert (shown["steps"], shown["first_step"], shown["last_step"]) == (12, 0, 11)
+
+
+def test_new_data_appears(viewer: Server, logdir: pathlib.Path) -> None:
+    def steps() -> int:
+        return next((int(run["steps"]) for run in viewer.json("runs")["runs"] if run["run"] == "later"), 0)
+
+    writer = RunWriter(logdir / "later")
+    for first in (0, 10):
+        writer.samples(make_samples(range(first, first + 10), [MIB] * 10))
+        writer.flush()
+        wait_for(lambda expected=first + 10: steps() == expected)  # type: ignore[misc]
+    writer.close()
+    _, columns = viewer.columns(f"overview?run=later&device={DEVICE}")
+    assert columns["step"].tolist() == list(range(20))
+
+
+def test_ctrl_c_ends_it_with_exit_code_0(logdir: pathlib.Path, folder: pathlib.Path) -> None:
+    running = view(logdir, folder, "--host", "127.0.0.1")
+    assert running.address.startswith("http://127.0.0.1:")
+    assert running.get("runs")[0] == 200
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.communicate(timeout=30) == ("", "") and running.process.returncode == 0
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(running.address, timeout=5)
+
+
+def test_it_does_not_import_tensorflow_even_if_it_is_installed(logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    # GIVEN TensorFlow, and TensorBoard's reader that uses it if it can: the one without the data server
+    code = f"""
+import sys, time, urllib.request
+sys.modules["tensorboard_data_server"] = None
+from tb_memplugin.commands.view.server import start
+address = start({str(logdir)!r}, "localhost", 0)
+deadline = time.monotonic() + 60
+while b"leak" not in (body := urllib.request.urlopen(address + "data/plugin/tb_memplugin/runs").read()):
+    assert time.monotonic() < deadline, body
+    time.sleep(0.1)
+print([name for name in sys.modules if name.partition(".")[0] in ("tensorflow", "keras")])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
