@@ -45,11 +45,31 @@ function kept<T>(): (parts: readonly unknown[], make: () => T) => T {
   };
 }
 
+/** A canvas and its pixels, kept from image to image: making them anew costs as much as filling them. */
+class Surface {
+  private canvas: HTMLCanvasElement | null = null;
+  private brush: CanvasRenderingContext2D | null = null;
+  private pixels: ImageData | null = null;
+
+  show(raster: Raster, colours: Colours): HTMLCanvasElement {
+    this.canvas ??= document.createElement("canvas");
+    if (this.pixels?.width !== raster.width || this.pixels.height !== raster.height) {
+      [this.canvas.width, this.canvas.height] = [raster.width, raster.height];
+      this.brush = this.canvas.getContext("2d");
+      this.pixels = new ImageData(raster.width, raster.height);
+    }
+    paintRaster(raster, colours, new Uint32Array(this.pixels.data.buffer));
+    this.brush?.putImageData(this.pixels, 0, 0);
+    return this.canvas;
+  }
+}
+
 /** Paints blocks; one for each chart, because it keeps its pixels. */
 export class BlockPainter {
   private readonly raster = kept<Raster>();
   private readonly image = kept<HTMLCanvasElement>();
   private readonly colours = kept<Colours>();
+  private readonly surface = new Surface();
 
   painter(blocks: Blocks, layout: TimelineLayout, range: Range, fills: BlockFills): Painter {
     return (context, scale) => {
@@ -61,21 +81,10 @@ export class BlockPainter {
           : stackRaster(blocks, timelineCells(layout, range, width), width, height, perByte),
       );
       const colours = this.colours([fills, scale.ratio], () => coloursOf(fills, scale.ratio));
-      const image = this.image([raster, colours], () => imageOf(raster, colours));
+      const image = this.image([raster, colours], () => this.surface.show(raster, colours));
       context.drawImage(image, Math.round(scale.left), Math.round(scale.y(0)) - height);
     };
   }
-}
-
-function imageOf(raster: Raster, colours: Colours): HTMLCanvasElement {
-  const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = [raster.width, raster.height];
-  const brush = canvas.getContext("2d");
-  if (!brush) return canvas;
-  const pixels = new ImageData(raster.width, raster.height);
-  paintRaster(raster, colours, new Uint32Array(pixels.data.buffer));
-  brush.putImageData(pixels, 0, 0);
-  return canvas;
 }
 
 /** The outline of some rows of a block, the lowest first, that lie on each other. */

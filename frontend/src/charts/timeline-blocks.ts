@@ -124,7 +124,10 @@ export class StackWalk {
 
   private all(moment: number): Uint32Array {
     const { order } = this.blocks;
-    return Uint32Array.from(order.keys()).filter((rank) => lives(this.blocks, order[rank] ?? 0, moment));
+    const found = new Uint32Array(order.length);
+    let count = 0;
+    for (let rank = 0; rank < order.length; rank += 1) if (lives(this.blocks, order[rank] as number, moment)) found[count++] = rank;
+    return found.subarray(0, count);
   }
 
   /** Ranks of an index after the present moment up to another, ascending. */

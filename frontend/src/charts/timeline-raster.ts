@@ -91,10 +91,11 @@ export function paintRaster({ rows, width, height }: Raster, colours: Colours, o
       while (end < height && rows[column + end] === row) end += 1;
       if (row !== EMPTY) {
         const tile = tiles[styles[row] as number] as Uint32Array;
+        const [left, right] = [column - height, column + (APART - 1) * height];
         for (let at = y; at < end; at += 1) {
           const image = height - 1 - at;
-          const left = x > 0 && rows[column - height + at] !== row && rows[column + (APART - 1) * height + at] === row;
-          out[image * width + x] = left ? edge : (tile[(image % size) * size + (x % size)] as number);
+          const isEdge = x > 0 && rows[left + at] !== row && rows[right + at] === row;
+          out[image * width + x] = isEdge ? edge : (tile[(image % size) * size + (x % size)] as number);
         }
         if (end - y >= APART) out[(height - end) * width + x] = edge;
       }

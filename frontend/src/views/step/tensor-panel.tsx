@@ -116,11 +116,11 @@ export function TensorPanel({ timeline, tensor, why }: TensorPanelProps) {
       ) : (
         <dl>
           <OwnerFacts timeline={timeline} row={row} />
-          <ShapeFacts tensor={tensor} />
-          <Fact name="lifetime">{lifetimeText(timeline, row)}</Fact>
           <Fact name="Python line" title={tensor.line ?? undefined}>
             {tensor.line ?? "unknown"}
           </Fact>
+          <ShapeFacts tensor={tensor} />
+          <Fact name="lifetime">{lifetimeText(timeline, row)}</Fact>
           <Fact name="address" title="offset from the pool's lowest known address">
             {tensor.address === null ? "unknown" : `pool + ${sizeText(tensor.address)}`}
           </Fact>
