@@ -40,6 +40,11 @@ export function tensorOf(timeline: Timeline, number: number): Tensor | null {
   };
 }
 
+/** Numbers of the tensors of some rows, each once, in the order of their first rows. */
+export const tensorStops = (timeline: Timeline, rows: readonly number[]): number[] => [
+  ...new Set(rows.map((row) => timeline.tensor[row] ?? -1)),
+];
+
 /** The tensor with the most bytes at a moment among single allocations with a known owner, null if there is none. */
 export function largestTensor(timeline: Timeline, moment: number): number | null {
   let best = -1;

@@ -6,7 +6,7 @@ import { timelineFile } from "./timeline-file";
 import { addressPlaces, stackOrder } from "./timeline-order";
 import { splitRounding, type StoredTimeline } from "./timeline-rounding";
 import { LARGEST_FIRST, ascends, nextSort, sortedRows } from "./timeline-sort";
-import { largestTensor, shapeText, sizeFormula, sizeText, tensorOf } from "./timeline-tensor";
+import { largestTensor, shapeText, sizeFormula, sizeText, tensorOf, tensorStops } from "./timeline-tensor";
 import { atPeakText, lifetimeText, tensorLines } from "./timeline-text";
 
 interface Row {
@@ -169,6 +169,10 @@ describe("the list", () => {
     expect(tensors(sortedRows(TIMELINE, { key: "layer", reversed: false })).slice(-3)).toEqual([1, 7, 6]);
     expect(tensors(sortedRows(TIMELINE, { key: "dtype", reversed: true })).slice(0, 2)).toEqual([3, 0]);
     expect(tensors(sortedRows(TIMELINE, { key: "freed", reversed: false }))[0]).toBe(3);
+  });
+
+  it("stops once at each tensor, though its rounding is a row further down", () => {
+    expect(tensorStops(TIMELINE, [...sortedRows(TIMELINE, LARGEST_FIRST)])).toEqual([0, 1, 4, 2, 5, 3, 7, 6]);
   });
 
   it("turns round with a second click", () => {

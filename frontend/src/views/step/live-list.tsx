@@ -7,7 +7,7 @@ import { categoryLabel } from "../../model/categories";
 import { NOT_TIED, distinctNames } from "../../model/names";
 import { lineOfRow, liveRows, ownerOfRow, shapeOfRow, type Timeline } from "../../model/timeline";
 import { LARGEST_FIRST, LIVE_KEYS, ascends, nextSort, sortedRows, type LiveKey, type LiveSort } from "../../model/timeline-sort";
-import { shapeText } from "../../model/timeline-tensor";
+import { shapeText, tensorStops } from "../../model/timeline-tensor";
 import { whatText } from "../../model/timeline-text";
 import { matcher } from "../../state/selection";
 import { useStore } from "../shared/context";
@@ -100,19 +100,15 @@ function Head({ sort, unit, choose }: { sort: LiveSort; unit: Unit; choose: (key
   );
 }
 
-/** Arrow keys select the tensor of the row above or below; Home and End the first and the last. */
+/** Arrow keys select the tensor of the next or the previous row; Home and End the first and the last. */
 function useArrows(timeline: Timeline, shown: readonly number[], host: { current: HTMLElement | null }) {
   const store = useStore();
   return (event: KeyboardEvent): void => {
-    const { tensor } = store.choices.peek();
-    const numberAt = (index: number): number | undefined => timeline.tensor[shown[index] ?? -1];
-    const now = tensor === null ? -1 : shown.findIndex((row) => timeline.tensor[row] === tensor);
-    const last = shown.length - 1;
-    const direction = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    let goal = { Home: 0, End: last }[event.key] ?? (direction === undefined ? -1 : Math.max(now + direction, 0));
     // The rows of one tensor are one stop.
-    while (direction !== undefined && now >= 0 && numberAt(goal) === tensor) goal += direction;
-    const next = numberAt(goal);
+    const stops = tensorStops(timeline, shown);
+    const now = stops.indexOf(store.choices.peek().tensor ?? -1);
+    const goal = { ArrowDown: now + 1, ArrowUp: Math.max(now - 1, 0), Home: 0, End: stops.length - 1 }[event.key];
+    const next = goal === undefined ? undefined : stops[goal];
     if (next === undefined) return;
     event.preventDefault();
     // The row with the focus may scroll out of the document.
