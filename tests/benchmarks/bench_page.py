@@ -295,9 +295,8 @@ def main() -> None:
                     taken.append(zoom_frame(context.new_page(), url))
                     context.close()
                 axis = place.get("timeline", "time")
-                print(
-                    f"Step, {TENSORS:,} tensors over {axis}: {statistics.median(taken):.1f} ms for a zoom frame (limit 16)"
-                )
+                found = statistics.median(taken)
+                print(f"Step, {TENSORS:,} tensors over {axis}: {found:.1f} ms for a zoom frame (limit 16)")
             browser.close()
 
 
