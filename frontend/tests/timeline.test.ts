@@ -6,7 +6,8 @@ import { CASES } from "../playground/cases";
 import { timelineOf, timelineRefOf } from "../playground/timeline";
 import { ledgerAt, type Plan } from "../playground/training";
 import { parseTimeline, parseTimelines } from "../src/api/timeline-answers";
-import { timelineCells } from "../src/charts/timeline-layout";
+import { BlockPainter } from "../src/charts/timeline-block-paint";
+import { rangeOfSpan, timelineCells } from "../src/charts/timeline-layout";
 import { groupKey } from "../src/model/categories";
 import {
   bandOf,
@@ -21,13 +22,24 @@ import {
   type Timeline,
 } from "../src/model/timeline";
 import { momentSentence, rowFacts, sinceText, untilText, whatText } from "../src/model/timeline-text";
-import { DEFAULTS } from "../src/state/address";
-import { NO_FOCUS } from "../src/views/shared/focus";
-import { stepFills, stepFocus, stepParts, stepPicture, lanesOf } from "../src/views/step/step-spec";
+import { DEFAULTS, type Choices } from "../src/state/address";
+import type { Scheme } from "../src/theme/palette";
+import { NO_FOCUS, type Focus } from "../src/views/shared/focus";
+import { stepFills, stepFocus, stepParts, type Parts } from "../src/views/step/step-parts";
+import { lanesOf, stepLook, stepSpec, type StepPicture } from "../src/views/step/step-spec";
 
 const plan = (name: string): Plan => (CASES[name]?.plans as [Plan])[0];
 const read = (one: Plan, step = 3): Timeline => parseTimeline(timelineOf(one, step).buffer);
 const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) => some.slice(0, 1).map((one) => [name, one] as const));
+
+/** The chart of a stack for the choices of the address. */
+function stepPicture(timeline: Timeline, parts: Parts, choices: Choices, scheme: Scheme, focus: Focus): StepPicture {
+  const look = stepLook(timeline, parts, choices, scheme, focus);
+  const range = rangeOfSpan(look.layout.edges, choices.span);
+  const outlined = { selected: [], pointed: [] };
+  return { ...look, spec: stepSpec(timeline, look, range, { choices, scheme, painter: new BlockPainter(), outlined }) };
+}
+
 const last = (values: Float64Array): number => values[values.length - 1] ?? 0;
 
 describe.each(plans)("the timeline of %s", (_, one) => {

@@ -3,7 +3,8 @@
 Writes a run of many layers and steps and, for Time Series, one scalar for each line and band of the overview, at the
 same steps. Opens both tabs in Chromium in turn, several times, and prints medians: milliseconds from the arrival of
 the data to painted charts, main-thread milliseconds for each move of the pointer over the chart, bytes of the
-answers as they came; once, the script's size gzipped.
+answers as they came; once, the script's size gzipped. Of the Step view with 10,000 tensors also the main thread's
+processor time for each turn of the wheel, which zooms: a frame may take 16 ms.
 
 usage: python tests/benchmarks/bench_page.py [--steps 10000] [--layers 300] [--rounds 5]
 """
@@ -14,6 +15,7 @@ import pathlib
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from urllib.parse import urlencode
 
 import numpy as np
@@ -26,7 +28,18 @@ import harness
 import sample_runs
 
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING, DeviceSamples, Layer, LayerTable, LedgerRow, Samples, Snapshot
+from tb_memplugin.model import (
+    MISSING,
+    Band,
+    ChunkOwner,
+    DeviceSamples,
+    Layer,
+    LayerTable,
+    LedgerRow,
+    Samples,
+    Snapshot,
+    Timeline,
+)
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 MIB = sample_runs.MIB
@@ -35,6 +48,8 @@ CATEGORIES = ("weights", "optimizer_state", "activations", "activation_gradients
 LINES = 12
 """What the overview draws: ten bands, the peak, the capacity."""
 SNAPSHOTS = 100
+TENSORS = 10_000
+"""Rectangles that the Step view draws."""
 MOVES = 60
 
 FRAMES = """
@@ -103,7 +118,68 @@ def write_memory(directory: pathlib.Path, steps: int, layers: int) -> None:
                 at, "train", DEVICE, when, "graph", total, 2 * total, total // 2, 2 * total, 0.5, 0, ledger, (), ()
             )
         )
+    writer.timeline(tensors_of_step(TENSORS, layers))
     writer.close()
+
+
+def tensors_of_step(tensors: int, layers: int) -> Timeline:
+    """A step of a training: weights that stay, activations freed in the opposite order, temporaries of one moment."""
+    random = np.random.default_rng(2)
+    stay = tensors // 10
+    moving = tensors - stay
+    half = moving // 2
+    moments = 2 * half + 2
+    kept = np.arange(half)
+    # Every third one is a temporary of its op, the others live until the backward pass reaches their layer.
+    freed = np.where(kept % 3 == 2, kept + 2, moments - 1 - kept)
+    later = np.arange(moving - half)
+    start = np.concatenate([np.zeros(stay, np.int64), kept + 1, half + later])
+    end = np.concatenate([np.full(stay, moments), np.maximum(freed, kept + 2), half + later + 1 + later % 7])
+    owners = [
+        ChunkOwner(f"model/block_{at // 10:02d}/layer_{at:03d}", category, True)
+        for category in CATEGORIES
+        for at in range(layers)
+    ]
+    place = {category: at * layers for at, category in enumerate(CATEGORIES)}
+    of = np.concatenate(
+        [
+            place["weights"] + np.arange(stay) % layers,
+            np.where(kept % 3 == 2, place["workspace"], place["activations"]) + kept * layers // half,
+            place["activation_gradients"] + layers - 1 - later * layers // len(later),
+        ]
+    )
+    end = np.minimum(end, moments)
+    sizes = random.integers(1, 4096, tensors) * 256
+    levels = np.zeros(moments + 1, np.int64)
+    np.add.at(levels, start, sizes)
+    np.subtract.at(levels, end, sizes)
+    in_use = np.cumsum(levels)[:-1]
+    peak = int(in_use.argmax())
+    return Timeline(
+        step=0,
+        phase="train",
+        device=DEVICE,
+        wall_time=sample_runs.STARTED,
+        mode="graph",
+        in_use_bytes=int(in_use[peak]),
+        peak=peak,
+        events=moments - 1,
+        duration_ns=moments * 20_000,
+        time_ns=np.arange(moments) * 20_000,
+        event=np.arange(moments),
+        start=start,
+        end=end,
+        bytes=sizes,
+        rounding_bytes=np.zeros(tensors, np.int64),
+        count=np.ones(tensors, np.int64),
+        owner=of,
+        op=of,
+        owners=tuple(owners),
+        ops=tuple(f"{owner.layer}/{owner.category}" for owner in owners),
+        bands=(Band("forward", 0, half), Band("backward_and_update", half, moments)),
+        compiled=(),
+        not_available=(),
+    )
 
 
 def write_scalars(directory: pathlib.Path, steps: int) -> None:
@@ -119,6 +195,18 @@ def write_scalars(directory: pathlib.Path, steps: int) -> None:
     writer.close()
 
 
+def busy_clock(page: Page, domain: str = "timeTicks") -> Callable[[], float]:
+    """Gives the seconds of the main thread's tasks: by the clock, or with `threadTicks` its processor time only."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": domain})
+
+    def busy() -> float:
+        metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+        return float(metrics["TaskDuration"])
+
+    return busy
+
+
 def measure(page: Page, url: str, data: str, chart: str, inside: str | None) -> dict[str, float]:
     """First paint after the data, work for a move of the pointer, and bytes, of one tab."""
     page.add_init_script(FRAMES)
@@ -132,18 +220,34 @@ def measure(page: Page, url: str, data: str, chart: str, inside: str | None) -> 
     found: dict[str, float] = frame.evaluate(FIRST_PAINT, data)
     box = frame.locator(chart).first.bounding_box()
     assert box is not None
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable")
-
-    def busy() -> float:
-        metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
-        return float(metrics["TaskDuration"])
-
+    busy = busy_clock(page)
     before = busy()
     for move in range(MOVES):
         page.mouse.move(box["x"] + box["width"] * (0.1 + 0.8 * move / MOVES), box["y"] + box["height"] / 2)
         page.wait_for_timeout(20)
     return {"paint": found["paint"], "hover": 1000 * (busy() - before) / MOVES, "bytes": found["bytes"]}
+
+
+ZOOMS = 40
+TURN = 120
+"""Pixels of one turn of the wheel."""
+
+
+def zoom_frame(page: Page, url: str) -> float:
+    """Processor time of a turn of the wheel over the Step view, in milliseconds: in to the peak, then out again."""
+    page.goto(url)
+    frame = page.frame_locator("iframe[src*='tb_memplugin']")
+    harness.idle(frame)
+    box = frame.locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    busy = busy_clock(page, "threadTicks")
+    page.wait_for_timeout(500)
+    before = busy()
+    for turn in range(ZOOMS):
+        page.mouse.wheel(0, -TURN if turn < ZOOMS // 2 else TURN)
+        page.wait_for_timeout(20)
+    return 1000 * (busy() - before) / ZOOMS
 
 
 def rounds(browser: Browser, url: str, count: int, data: str, chart: str, inside: str | None) -> dict[str, float]:
@@ -171,13 +275,28 @@ def main() -> None:
             browser = harness.launch(playwright)
             print(f"{arguments.layers} layers x {arguments.steps} steps, {LINES} lines; medians of {arguments.rounds}")
             print(f"{'':24}{'first paint':>14}{'a move':>12}{'payload':>14}")
-            for view, data in (("overview", "/overview?"), ("frozen", "/ledger_totals?"), ("layer", "/ledger_totals?")):
+            for view, data in (
+                ("overview", "/overview?"),
+                ("frozen", "/ledger_totals?"),
+                ("layer", "/ledger_totals?"),
+                ("step", "/timeline?"),
+            ):
                 place = {"view": view, "run": "large", "layer": "model/block_00/layer_000"}
                 url = harness.tab_url(address, urlencode(place))
                 show(f"Memory, {view}", rounds(browser, url, arguments.rounds, data, ".u-over", "tb_memplugin"))
             url = f"{address}/?darkMode=false&runFilter=scalars#timeseries"
             chart = "line-chart .series-view"
             show("Time Series", rounds(browser, url, arguments.rounds, "timeSeries", chart, None))
+            for place in ({}, {"timeline": "event index"}):
+                url = harness.tab_url(address, urlencode({"view": "step", "run": "large", "step": 0, **place}))
+                taken = []
+                for _ in range(arguments.rounds):
+                    context = browser.new_context(viewport={"width": 1440, "height": 900})
+                    taken.append(zoom_frame(context.new_page(), url))
+                    context.close()
+                axis = place.get("timeline", "time")
+                found = statistics.median(taken)
+                print(f"Step, {TENSORS:,} tensors over {axis}: {found:.1f} ms for a zoom frame (limit 16)")
             browser.close()
 
 

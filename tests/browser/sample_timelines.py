@@ -1,10 +1,15 @@
 """Timelines for the page's tests: at the peak, the ledger of `sample_runs` is live."""
 
+import json
+
 import numpy as np
+import numpy.typing as npt
 import sample_runs
 from sample_runs import MIB, Plan
 
 from tb_memplugin.model import MISSING, Band, ChunkOwner, CompiledSpan, Timeline
+
+Integers = npt.NDArray[np.int64]
 
 NO_TIMELINE_STEP = 235
 """The traced step whose timeline was not kept."""
@@ -72,3 +77,41 @@ def timeline_of(plan: Plan, step: int, *, planned: bool = False) -> Timeline:
         if planned
         else (),
     )
+
+
+LINES = ("train.py:42", "models/vgg.py:7")
+
+
+def addresses_of(start: Integers, end: Integers, sizes: Integers) -> Integers:
+    """First fit: each row at the lowest address that is free when it is allocated."""
+    places = np.zeros(len(start), np.int64)
+    live: list[tuple[int, int, int]] = []
+    for row in np.argsort(start, kind="stable").tolist():
+        live = sorted(one for one in live if one[2] > start[row])
+        place = 0
+        for low, high, _ in live:
+            if low - place >= sizes[row]:
+                break
+            place = max(place, high)
+        places[row] = place
+        live.append((place, place + int(sizes[row]), int(end[row])))
+    return places
+
+
+def detailed(answer: bytes) -> bytes:
+    """The answer of the route `timeline` with addresses, shapes and lines; those of unattributed rows are unknown."""
+    length = int.from_bytes(answer[:4], "little")
+    head = json.loads(answer[4 : 4 + length])
+    rows, first = head["rows"], -(-(4 + length) // 8) * 8
+    values = np.frombuffer(answer, "<f8", rows * len(head["columns"]), first).reshape(-1, rows)
+    columns = dict(zip(head["columns"], values, strict=True))
+    known = columns["count"] == 1
+    whole = [columns[name].astype(np.int64) for name in ("start", "end", "bytes")]
+    columns["address"] = np.where(known, addresses_of(*whole), np.nan)
+    columns["shape"] = np.where(known, np.arange(rows), np.nan)
+    columns["line"] = np.where(known, np.arange(rows) % len(LINES), np.nan)
+    requested = columns["bytes"] - np.nan_to_num(columns["rounding_bytes"])
+    shapes = [{"shape": [2, int(size) // 2], "dtype": "uint8"} for size in requested]
+    text = json.dumps({**head, "columns": list(columns), "shapes": shapes, "lines": LINES}).encode()
+    padding = b"\0" * (-(4 + len(text)) % 8)
+    return len(text).to_bytes(4, "little") + text + padding + np.stack(list(columns.values())).astype("<f8").tobytes()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sample_runs
 import sample_timelines
-from playwright.sync_api import FrameLocator, Page, expect
+from playwright.sync_api import FloatRect, FrameLocator, Page, Route, expect
 from test_values import by_group, figures
 from timeline_cases import split_columns
 
@@ -53,7 +53,7 @@ def test_the_peak_is_the_ledger_of_inspect(page: Page, each_reader: str, inspect
         expected = by_group(snapshot["ledger"])
         assert {name: shown.get(name, 0) for name in expected} == expected
         assert shown["in_use_bytes"] == shown["peak_bytes"] == snapshot["in_use_bytes"]
-        frame.get_by_role("button", name="layer", exact=True).click()
+        frame.get_by_role("group", name="stack by").get_by_role("button", name="layer").click()
         by_layer = figures(frame, "timeline-breakdown")
         layers = {row["layer"]: 0 for row in snapshot["ledger"]}
         for row in snapshot["ledger"]:
@@ -248,3 +248,236 @@ def test_downloads_are_what_is_shown(page: Page, address: str) -> None:
     svg = files["SVG"].read_text(encoding="utf-8")
     assert svg.startswith("<svg") and "timeline of step 3" in svg and "weights, frozen" in svg
     assert files["PNG"].read_bytes().startswith(b"\x89PNG")
+
+
+def with_details(page: Page) -> None:
+    """Lets the server know addresses, shapes and lines."""
+
+    def handle(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, body=sample_timelines.detailed(answer.body()))
+
+    page.route("**/timeline?*", handle)
+
+
+def facts(frame: FrameLocator) -> dict[str, str]:
+    """What the page says about a tensor."""
+    found: list[list[str]] = frame.locator("[data-testid='tensor'] [data-fact]").evaluate_all(
+        "all => all.map(fact => [fact.dataset.fact, fact.querySelector('dd').innerText])"
+    )
+    return dict(found)
+
+
+def span_of(page: Page) -> tuple[int, int]:
+    found = re.search(r"span%3D(\d+)-(\d+)", page.url)
+    assert found
+    return int(found[1]), int(found[2])
+
+
+def plot(frame: FrameLocator) -> FloatRect:
+    box = frame.locator(".u-over").bounding_box()
+    assert box
+    return box
+
+
+def test_a_tensor_is_selected_in_the_chart_with_all_that_is_known(page: Page, address: str) -> None:
+    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
+    with_details(page)
+    frame = opened(page, address, step=3)
+    assert frame.get_by_test_id("tensor").get_attribute("data-why") == "largest"
+    box = plot(frame)
+    # GIVEN a point above what is there throughout, at the peak
+    share = (timeline.time_ns[timeline.peak] + 250_000) / timeline.duration_ns
+    x, y = box["x"] + share * box["width"], box["y"] + 0.5 * box["height"]
+    page.mouse.move(x, y)
+    expect(frame.get_by_test_id("tensor")).to_have_attribute("data-why", "pointed")
+    row = int(frame.get_by_test_id("tensor").get_attribute("data-tensor") or -1)
+    owner = timeline.owners[int(timeline.owner[row])]
+    size, rounding = int(timeline.bytes[row]), int(timeline.rounding_bytes[row])
+    requested = size - rounding
+    tip = frame.get_by_test_id("tensor-tip")
+    expect(tip).to_contain_text(f"(2, {requested // 2}) uint8")
+    expect(tip).to_contain_text(sample_timelines.LINES[row % 2])
+    # WHEN it is clicked and the pointer goes away
+    page.mouse.click(x, y)
+    page.mouse.move(5, 5)
+    # THEN it stays, with its moment, in the panel, the list and the address
+    expect(frame.get_by_test_id("tensor")).to_have_attribute("data-why", "selected")
+    said = facts(frame)
+    assert said["layer"] == owner.layer and said["operation"] == timeline.ops[int(timeline.op[row])]
+    assert said["category"] == owner.category.replace("_", " ")
+    assert said["shape"] == f"(2, {requested // 2}) uint8"
+    assert said["size"] == f"2 × {requested // 2:,} × 1 B = {requested:,} B"
+    assert f"{requested:,} B" in said["requested"] and said["rounding"] == f"{rounding:,} B"
+    assert f"{size:,} B" in said["allocated"]
+    since, until = (timeline.time_ns[int(at[row])] / 1e6 for at in (timeline.start, timeline.end))
+    assert said["lifetime"] == f"{since:g} ms to {until:g} ms: {until - since:g} ms"
+    assert said["Python line"] == sample_timelines.LINES[row % 2] and said["live at peak"] == "yes"
+    assert said["address"].startswith("pool + ")
+    assert f"tensor%3D{row}" in page.url and moment_shown(frame) == timeline.peak
+    expect(frame.locator("[data-testid='live'] tr[aria-current='true']").first).to_have_attribute(
+        "data-tensor", str(row)
+    )
+    # AND it comes back with the address, leads to its layer, and Escape clears it
+    page.reload()
+    harness.idle(frame)
+    assert facts(frame) == said
+    frame.get_by_role("slider").focus()
+    page.keyboard.press("Escape")
+    assert "tensor%3D" not in page.url and "moment%3D" in page.url
+    frame = opened(page, address, step=3, tensor=row)
+    frame.get_by_test_id("tensor").get_by_role("button", name=owner.layer or "", exact=True).click()
+    assert "view%3Dlayer" in page.url
+
+
+def test_what_an_older_run_does_not_know_is_unknown(page: Page, address: str) -> None:
+    frame = opened(page, address, step=3, place="by address")
+    said = facts(frame)
+    assert {said[name] for name in ("shape", "size", "Python line", "address")} == {"unknown"}
+    assert said["requested"] != "unknown"
+    expect(frame.get_by_test_id("tensor-bar")).to_contain_text("Addresses unknown: tensors are stacked.")
+    assert frame.get_by_role("button", name="by address").count() == 0
+    row = frame.locator("[data-testid='live'] tr[data-row]").first
+    assert row.locator("td").nth(2).inner_text() == row.locator("td").last.inner_text() == ""
+
+
+def test_tensors_lie_at_their_addresses(page: Page, address: str) -> None:
+    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
+    with_details(page)
+    frame = opened(page, address, step=3)
+    frame.get_by_role("button", name="by address", exact=True).click()
+    harness.idle(frame)
+    assert "place%3Dby" in page.url
+    unknown = int((timeline.count != 1).sum())
+    expect(frame.get_by_test_id("unplaced")).to_contain_text(f"{unknown} tensor")
+    places = sample_timelines.addresses_of(timeline.start, timeline.end, timeline.bytes)
+    known = np.flatnonzero(timeline.count == 1)
+    top = int((places + timeline.bytes)[known].max()) * 1.14
+    box = plot(frame)
+    for row in sorted(known.tolist(), key=lambda row: -int(timeline.bytes[row]))[:8]:
+        at = (timeline.time_ns[int(timeline.start[row])] + 250_000) / timeline.duration_ns
+        middle = (int(places[row]) + int(timeline.bytes[row]) / 2) / top
+        page.mouse.move(box["x"] + at * box["width"], box["y"] + (1 - middle) * box["height"])
+        expect(frame.get_by_test_id("tensor")).to_have_attribute("data-tensor", str(row))
+
+
+def test_the_wheel_zooms_at_the_pointer_and_shift_drag_pans(page: Page, address: str) -> None:
+    frame = opened(page, address, step=3, timeline="event index")
+    box = plot(frame)
+    x, y = box["x"] + 0.25 * box["width"], box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    under = moment_shown(frame)
+    for _ in range(5):
+        page.mouse.wheel(0, -120)
+    harness.idle(frame)
+    first, last = span_of(page)
+    assert first <= under <= last and moment_shown(frame) == under
+    assert abs((under + 0.5 - first) / (last + 1 - first) - 0.25) < 0.12
+    # WHEN the plot is dragged to the left with Shift
+    page.keyboard.down("Shift")
+    page.mouse.down()
+    page.mouse.move(x - 0.2 * box["width"], y, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    harness.idle(frame)
+    # THEN it shows later moments, as many, and nothing is chosen
+    later = span_of(page)
+    assert later[0] > first and abs((later[1] - later[0]) - (last - first)) <= 1
+    assert "moment%3D" not in page.url and "tensor%3D" not in page.url
+    # AND back at the whole step the wheel is the page's again
+    for _ in range(12):
+        page.mouse.wheel(0, 120)
+        page.wait_for_timeout(30)
+    harness.idle(frame)
+    assert "span%3D" not in page.url
+    page.mouse.wheel(0, 400)
+    page.wait_for_timeout(300)
+    assert plot(frame)["y"] < box["y"]
+
+
+def test_rows_are_selected_by_the_keyboard_and_by_a_click(page: Page, address: str) -> None:
+    frame = opened(page, address, step=3)
+    frame.get_by_role("region", name="Table of live allocations").focus()
+    rows = frame.locator("[data-testid='live'] tr[data-row]")
+    order = [int(text) for text in rows.evaluate_all("rows => rows.map(row => row.dataset.tensor)")]
+    page.keyboard.press("ArrowDown")
+    panel = frame.get_by_test_id("tensor")
+    expect(panel).to_have_attribute("data-tensor", str(order[0]))
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(panel).to_have_attribute("data-tensor", str(order[2]))
+    page.keyboard.press("ArrowUp")
+    expect(panel).to_have_attribute("data-tensor", str(order[1]))
+    page.keyboard.press("End")
+    selected = frame.locator("[data-testid='live'] tr[aria-current='true']")
+    expect(selected.first).to_be_in_viewport()
+    assert int(selected.first.get_attribute("data-tensor") or -1) not in order
+    page.keyboard.press("Home")
+    expect(panel).to_have_attribute("data-tensor", str(order[0]))
+    # WHEN a row in sight is clicked, THEN it does not move under the pointer
+    row = rows.nth(4)
+    before = row.bounding_box()
+    row.locator("td").nth(4).click()
+    expect(panel).to_have_attribute("data-tensor", str(order[4]))
+    expect(panel).to_have_attribute("data-why", "selected")
+    assert row.bounding_box() == before
+    frame.get_by_role("button", name="Zoom to lifetime").click()
+    frame.get_by_role("button", name="Clear tensor").click()
+    expect(panel).to_have_attribute("data-why", "largest")
+
+
+def test_the_list_is_sorted_and_searched_by_line_and_shape(page: Page, address: str) -> None:
+    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
+    with_details(page)
+    frame = opened(page, address, step=3)
+    head = frame.locator("[data-testid='live'] thead")
+    expect(head.locator("[aria-sort='descending']")).to_have_text("MiB▼")
+    head.get_by_role("button", name="allocated").click()
+    sizes = listed(frame)
+    rows = frame.locator("[data-testid='live'] tr[data-row]")
+    starts = [timeline.start[int(row)] for row in rows.evaluate_all("all => all.map(row => row.dataset.tensor)")]
+    assert starts == sorted(starts) and len(sizes) > 10
+    head.get_by_role("button", name="allocated").click()
+    assert head.locator("[aria-sort='descending']").count() == 1
+    newest = int(rows.first.get_attribute("data-tensor") or -1)
+    assert timeline.start[newest] == timeline.peak
+    frame.get_by_label("Search live allocations by regular expression").fill("vgg.py:7")
+    live = np.flatnonzero((timeline.start <= timeline.peak) & (timeline.end > timeline.peak))
+    matching = [row for row in live.tolist() if timeline.count[row] == 1 and row % 2 == 1]
+    parts = split_columns(timeline.bytes[matching], timeline.rounding_bytes[matching])
+    expect(frame.get_by_test_id("live-count")).to_contain_text(f"{sum(np.count_nonzero(part) for part in parts)} of ")
+    frame.get_by_label("Search live allocations by regular expression").fill(r"uint8.*workspace")
+    expect(frame.get_by_test_id("live-count")).not_to_contain_text("0 of ")
+
+
+@pytest.mark.parametrize("width", [900, 1080, 1440, 2560])
+def test_the_columns_of_the_list_fit(page: Page, address: str, width: int) -> None:
+    with_details(page)
+    page.set_viewport_size({"width": width, "height": 900})
+    frame = opened(page, address, step=3)
+    table = frame.locator(".live .layer-scroll")
+    assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
+    heads = frame.locator("[data-testid='live'] thead th")
+    assert heads.evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth)")
+    assert frame.locator("html").evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+def test_the_drawing_and_the_table_have_the_tensors(page: Page, address: str) -> None:
+    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
+    with_details(page)
+    files = {}
+    for placement in ("stacked", "by address"):
+        frame = opened(page, address, step=3, place=placement)
+        for name in ("JSON", "SVG"):
+            with page.expect_download() as waiting:
+                frame.get_by_role("button", name=name, exact=True).click()
+            files[placement, name] = pathlib.Path(waiting.value.path()).read_text(encoding="utf-8")
+    seen = timeline.bytes > timeline.in_use_bytes / 500
+    for placement in ("stacked", "by address"):
+        drawn = files[placement, "SVG"].split("data-tensors")[1].split("</g>")[0].count("<path")
+        assert drawn >= np.count_nonzero(seen & ((timeline.count == 1) | (placement == "stacked")))
+    rows = json.loads(files["stacked", "JSON"])
+    tensors = [row for row in rows if row["category"] != "rounding" and row["count"] == 1]
+    assert {row["line"] for row in tensors} == set(sample_timelines.LINES)
+    assert all(row["shape"] == f"(2, {row['bytes'] // 2})" and row["dtype"] == "uint8" for row in tensors)
+    assert {row["shape"] for row in rows if row["category"] in ("rounding", "unattributed")} == {None}

@@ -3,7 +3,7 @@
 import type { ChunkOwner } from "../model/memory-map";
 import { CATEGORIES } from "../model/categories";
 import { PHASES } from "../model/run";
-import { BAND_NAMES, type Band, type CompiledSpan, type Timeline, type TimelineRef } from "../model/timeline";
+import { BAND_NAMES, type Band, type CompiledSpan, type TensorShape, type Timeline, type TimelineRef } from "../model/timeline";
 import { splitRounding } from "../model/timeline-rounding";
 import { MODES } from "./answers";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
@@ -27,19 +27,29 @@ const refFields: { [K in keyof TimelineRef]: Check<TimelineRef[K]> } = {
 const timelinesAnswer = object<{ timelines: TimelineRef[] }>({ timelines: list(object<TimelineRef>(refFields)) });
 export const parseTimelines = (json: unknown): TimelineRef[] => timelinesAnswer(json, "timelines").timelines;
 
-type Head = TimelineRef & Pick<Timeline, "run" | "owners" | "ops" | "bands" | "compiled" | "time_ns" | "event">;
+type Head = TimelineRef &
+  Pick<Timeline, "run" | "owners" | "ops" | "bands" | "compiled" | "time_ns" | "event"> & {
+    /** Null in timelines of earlier versions. */
+    shapes: TensorShape[] | null;
+    lines: string[] | null;
+  };
 
 const head = object<Head>({
   ...refFields,
   run: text,
   owners: list(object<ChunkOwner>({ layer: maybe(text), category: oneOf(CATEGORIES), trainable: maybe(flag) })),
   ops: list(text),
+  shapes: maybe(list(object<TensorShape>({ shape: list(number), dtype: text }))),
+  lines: maybe(list(text)),
   bands: list(object<Band>({ name: oneOf(BAND_NAMES), start: number, end: number })),
   compiled: list(object<CompiledSpan>({ start: number, end: number })),
   time_ns: list(number),
   event: list(number),
 });
 
+const COLUMNS = ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op", "address", "shape", "line"] as const;
+
 export function parseTimeline(buffer: ArrayBuffer): Timeline {
-  return splitRounding(readColumns(buffer, "timeline", head, ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op"]).answer);
+  const { answer } = readColumns(buffer, "timeline", head, COLUMNS);
+  return splitRounding({ ...answer, shapes: answer.shapes ?? [], lines: answer.lines ?? [] });
 }

@@ -83,19 +83,19 @@ export function chunkAt(chunks: Pick<Chunks, "address" | "bytes">, first: number
 const LEAST = 256;
 
 /** A view inside the region: zoomed by `factor` around an address, moved back inside where it stands out. */
-export function zoomed(view: Range, whole: Range, around: number, factor: number): Range {
-  const length = Math.min(Math.max((view[1] - view[0]) * factor, LEAST), whole[1] - whole[0]);
+export function zoomed(view: Range, whole: Range, around: number, factor: number, least = LEAST): Range {
+  const length = Math.min(Math.max((view[1] - view[0]) * factor, least), whole[1] - whole[0]);
   const share = (around - view[0]) / (view[1] - view[0]);
-  return clamped([around - share * length, around + (1 - share) * length], whole);
+  return clamped([around - share * length, around + (1 - share) * length], whole, least);
 }
 
-export function panned(view: Range, whole: Range, share: number): Range {
+export function panned(view: Range, whole: Range, share: number, least = LEAST): Range {
   const distance = (view[1] - view[0]) * share;
-  return clamped([view[0] + distance, view[1] + distance], whole);
+  return clamped([view[0] + distance, view[1] + distance], whole, least);
 }
 
-export function clamped(view: Range, whole: Range): Range {
-  const length = Math.min(Math.max(view[1] - view[0], LEAST), whole[1] - whole[0]);
+export function clamped(view: Range, whole: Range, least = LEAST): Range {
+  const length = Math.min(Math.max(view[1] - view[0], least), whole[1] - whole[0]);
   const from = Math.min(Math.max(view[0], whole[0]), whole[1] - length);
   return [from, from + length];
 }

@@ -15,7 +15,15 @@ const DTYPE_BYTES: Record<string, number> = {
   int8: 1,
   uint8: 1,
   bool: 1,
+  complex128: 16,
+  complex64: 8,
+  uint64: 8,
+  uint32: 4,
+  uint16: 2,
 };
+
+/** Bytes of one element, null for an unknown dtype. */
+export const dtypeBytes = (dtype: string): number | null => DTYPE_BYTES[dtype] ?? null;
 
 /** Bytes of the output for one example, null if a dimension or the dtype is unknown. */
 export function exampleBytes({ output_shape: shape, output_dtype: dtype }: LayerRow): number | null {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { groupSeries, ownerOfRow, type Timeline } from "./timeline";
+import { groupSeries, lineOfRow, ownerOfRow, shapeOfRow, type Timeline } from "./timeline";
 import { splitRounding, type StoredTimeline } from "./timeline-rounding";
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
@@ -27,6 +27,8 @@ const STORED: StoredTimeline = {
     { layer: "a", category: "activations", trainable: false },
   ],
   ops: ["a/MatMul"],
+  shapes: [{ shape: [250], dtype: "float32" }],
+  lines: ["train.py:42"],
   bands: [],
   compiled: [],
   time_ns: [0, 1, 2],
@@ -38,6 +40,9 @@ const STORED: StoredTimeline = {
   count: column(1, 1, 1),
   owner: column(0, 1, 2),
   op: column(NaN, NaN, 0),
+  address: column(4096, NaN, 8192),
+  shape: column(0, NaN, NaN),
+  line: column(0, NaN, NaN),
 };
 
 describe("the rounding of a step's allocations", () => {
@@ -54,6 +59,14 @@ describe("the rounding of a step's allocations", () => {
       [null, "rounding", null, 512, 0, 3],
       ["a", "activations", false, 4096, 1, 2],
     ]);
+  });
+
+  it("keeps the tensor's number and line, lies above it and has no shape", () => {
+    expect([...timeline.tensor]).toEqual([0, 0, 1, 2]);
+    expect([...timeline.address]).toEqual([4096, 5096, NaN, 8192]);
+    expect([...timeline.rounding_bytes]).toEqual([24, 24, 512, NaN]);
+    expect([0, 1, 2, 3].map((row) => shapeOfRow(timeline, row)?.shape ?? null)).toEqual([[250], null, null, null]);
+    expect([0, 1, 2, 3].map((row) => lineOfRow(timeline, row))).toEqual(["train.py:42", "train.py:42", null, null]);
   });
 
   it("is a category of the stack", () => {

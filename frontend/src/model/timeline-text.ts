@@ -4,7 +4,8 @@ import { formatBytes } from "../lib/bytes";
 import { formatMilliseconds, plural } from "../lib/format";
 import { groupLabel } from "./categories";
 import { NOT_TIED } from "./names";
-import { bandOf, groupOfOwner, opOfRow, ownerOfRow, type BandName, type Series, type Timeline } from "./timeline";
+import { shapeText, type Tensor } from "./timeline-tensor";
+import { bandOf, groupOfOwner, isLive, opOfRow, ownerOfRow, type BandName, type Series, type Timeline } from "./timeline";
 
 const BAND_LABELS: Record<BandName, string> = {
   forward: "forward",
@@ -59,6 +60,33 @@ export function rowFacts(timeline: Timeline, row: number): string[] {
     `the trace, step ${timeline.step}`,
   ];
 }
+
+/** "12.3 ms to 15 ms: 2.7 ms"; "throughout the step". */
+export function lifetimeText(timeline: Timeline, row: number): string {
+  const [start, end] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0];
+  const [before, after] = [start === 0, end >= timeline.moments];
+  if (before && after) return "throughout the step";
+  if (before) return `from before the step to ${untilText(timeline, row)}`;
+  if (after) return `${sinceText(timeline, row)} to after the step`;
+  const length = formatMilliseconds(milliseconds(timeline, end) - milliseconds(timeline, start));
+  return `${sinceText(timeline, row)} to ${untilText(timeline, row)}: ${length}`;
+}
+
+/** A tensor in a few lines: bytes, owner, shape, operation, lifetime, Python line. Unknown parts are left out. */
+export function tensorLines(timeline: Timeline, tensor: Tensor): string[] {
+  const row = tensor.rows[0] ?? 0;
+  const owner = ownerOfRow(timeline, row);
+  return [
+    `${formatBytes(tensor.bytes)}${tensor.shape ? ` · ${shapeText(tensor.shape)}` : ""}`,
+    `${owner.layer ?? NOT_TIED}: ${groupLabel(groupOfOwner(owner))}`,
+    whatText(timeline, row),
+    lifetimeText(timeline, row),
+    ...(tensor.line === null ? [] : [tensor.line]),
+  ];
+}
+
+/** "yes", or "no". */
+export const atPeakText = (timeline: Timeline, row: number): string => (isLive(timeline, row, timeline.peak) ? "yes" : "no");
 
 /** "at 12.3 ms, forward: 1.2 GiB in use; activations 600 MiB; …", largest first: text for screen readers. */
 export function momentSentence(timeline: Timeline, series: readonly Series[], labels: readonly string[], moment: number): string {

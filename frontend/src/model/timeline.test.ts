@@ -41,6 +41,8 @@ const TIMELINE: Timeline = {
     { layer: "net/b", category: "workspace", trainable: false },
   ],
   ops: ["net/a/MatMul"],
+  shapes: [{ shape: [8, 128, 1024], dtype: "float32" }],
+  lines: ["train.py:42"],
   bands: [
     { name: "forward", start: 0, end: 2 },
     { name: "backward", start: 2, end: 3 },
@@ -54,6 +56,11 @@ const TIMELINE: Timeline = {
   count: column(1, 1, 3, 0),
   owner: column(0, 1, 2, NaN),
   op: column(NaN, 0, NaN, NaN),
+  tensor: column(0, 1, 2, 3),
+  rounding_bytes: column(0, 0, NaN, NaN),
+  address: column(0, 9 * MIB, NaN, NaN),
+  shape: column(NaN, 0, NaN, NaN),
+  line: column(NaN, 0, NaN, NaN),
 };
 const mib = (bytes: Float64Array | null | undefined): number[] => [...(bytes ?? [])].map((size) => size / MIB);
 

@@ -21,6 +21,12 @@ export interface CompiledSpan {
   end: number;
 }
 
+/** Shape and dtype of a tensor. */
+export interface TensorShape {
+  shape: number[];
+  dtype: string;
+}
+
 export interface TimelineRef {
   step: number;
   phase: Phase;
@@ -42,6 +48,9 @@ export interface Timeline extends TimelineRef {
   rows: number;
   owners: ChunkOwner[];
   ops: string[];
+  shapes: TensorShape[];
+  /** Python lines, as "train.py:42". */
+  lines: string[];
   bands: Band[];
   compiled: CompiledSpan[];
   /** When each moment began. */
@@ -57,6 +66,15 @@ export interface Timeline extends TimelineRef {
   count: Float64Array;
   owner: Float64Array;
   op: Float64Array;
+  /** Number of the row's tensor: a tensor's bytes and its rounding are two rows beside each other. Ascending. */
+  tensor: Float64Array;
+  /** Rounding of the row's tensor; NaN where unknown. */
+  rounding_bytes: Float64Array;
+  /** Offset in bytes from the pool's lowest known address; NaN where unknown. */
+  address: Float64Array;
+  /** Indices into `shapes` and `lines`; NaN where unknown. */
+  shape: Float64Array;
+  line: Float64Array;
 }
 
 const NOBODY: ChunkOwner = { layer: null, category: "unattributed", trainable: null };
@@ -64,6 +82,12 @@ const NOBODY: ChunkOwner = { layer: null, category: "unattributed", trainable: n
 export const ownerOfRow = (timeline: Timeline, row: number): ChunkOwner => timeline.owners[timeline.owner[row] ?? -1] ?? NOBODY;
 
 export const opOfRow = (timeline: Timeline, row: number): string | null => timeline.ops[at(timeline.op, row) ?? -1] ?? null;
+
+/** Shape of the row's tensor; rounding has none. */
+export const shapeOfRow = (timeline: Timeline, row: number): TensorShape | null =>
+  ownerOfRow(timeline, row).category === "rounding" ? null : (timeline.shapes[at(timeline.shape, row) ?? -1] ?? null);
+
+export const lineOfRow = (timeline: Timeline, row: number): string | null => timeline.lines[at(timeline.line, row) ?? -1] ?? null;
 
 /** The group of the stack that an owner belongs to: only weights are split into frozen and trainable. */
 export const groupOfOwner = ({ category, trainable }: Group): Group => ({
@@ -142,7 +166,7 @@ export function rowsBySize(timeline: Timeline): Uint32Array {
   return rows.sort((a, b) => (timeline.bytes[b] ?? 0) - (timeline.bytes[a] ?? 0) || (timeline.start[a] ?? 0) - (timeline.start[b] ?? 0));
 }
 
-const isLive = (timeline: Timeline, row: number, moment: number): boolean =>
+export const isLive = (timeline: Timeline, row: number, moment: number): boolean =>
   (timeline.start[row] ?? 0) <= moment && moment < (timeline.end[row] ?? 0);
 
 /** Rows that are live at a moment, in the order given. */

@@ -24,8 +24,13 @@ export const AXES = ["step", "relative", "wall"] as const;
 type AxisName = (typeof AXES)[number];
 
 /** Parts of the stack in a step's timeline, and its x-axis. */
-export const STACKS = ["category", "layer"] as const;
+export const STACKS = ["tensor", "category", "layer"] as const;
 export type StackName = (typeof STACKS)[number];
+/** Tensors: what colors them, and whether they are stacked or lie at their addresses. */
+export const TENSOR_COLOURINGS = ["category", "layer"] as const;
+export type TensorColouring = (typeof TENSOR_COLOURINGS)[number];
+export const PLACEMENTS = ["stacked", "by address"] as const;
+export type Placement = (typeof PLACEMENTS)[number];
 export const TIMELINE_AXES = ["time", "event index"] as const;
 export type TimelineAxis = (typeof TIMELINE_AXES)[number];
 
@@ -51,6 +56,10 @@ export interface Choices {
   /** The selected category. */
   category: Category | null;
   stack: StackName;
+  tensorColouring: TensorColouring;
+  placement: Placement;
+  /** The selected tensor of the step's timeline, by its number. */
+  tensor: number | null;
   timelineAxis: TimelineAxis;
   /** The chosen moment of the step's timeline. */
   moment: number | null;
@@ -92,7 +101,10 @@ export const DEFAULTS: Choices = {
   filter: "",
   layer: null,
   category: null,
-  stack: "category",
+  stack: "tensor",
+  tensorColouring: "category",
+  placement: "stacked",
+  tensor: null,
   timelineAxis: "time",
   moment: null,
   span: null,
@@ -128,6 +140,9 @@ export function encode(choices: Choices): string {
   if (choices.layer !== null) out.set("layer", choices.layer);
   if (choices.category !== null) out.set("category", choices.category);
   if (choices.stack !== DEFAULTS.stack) out.set("stack", choices.stack);
+  if (choices.tensorColouring !== DEFAULTS.tensorColouring) out.set("tensor_colour", choices.tensorColouring);
+  if (choices.placement !== DEFAULTS.placement) out.set("place", choices.placement);
+  if (choices.tensor !== null) out.set("tensor", String(choices.tensor));
   if (choices.timelineAxis !== DEFAULTS.timelineAxis) out.set("timeline", choices.timelineAxis);
   if (choices.moment !== null) out.set("moment", String(choices.moment));
   if (choices.span !== null) out.set("span", `${choices.span[0]}-${choices.span[1]}`);
@@ -188,6 +203,9 @@ export function decode(text: string): Choices {
     layer: given.get("layer"),
     category: among(CATEGORIES, given.get("category")),
     stack: among(STACKS, given.get("stack")) ?? DEFAULTS.stack,
+    tensorColouring: among(TENSOR_COLOURINGS, given.get("tensor_colour")) ?? DEFAULTS.tensorColouring,
+    placement: among(PLACEMENTS, given.get("place")) ?? DEFAULTS.placement,
+    tensor: whole(given.get("tensor")),
     timelineAxis: among(TIMELINE_AXES, given.get("timeline")) ?? DEFAULTS.timelineAxis,
     moment: whole(given.get("moment")),
     span: span(given.get("span")),
@@ -212,9 +230,9 @@ export function decode(text: string): Choices {
 
 const OF_A_STEP = ["primary", "device", "phase", "step"] as const;
 
-/** The choices with some of them changed; a moment belongs to its step, so another step clears it. */
+/** The choices with some of them changed; a moment and a tensor belong to their step, so another step clears them. */
 export function changedTo(choices: Choices, changed: Partial<Choices>): Choices {
   const next = { ...choices, ...changed };
   const other = OF_A_STEP.some((name) => next[name] !== choices[name]);
-  return other ? { ...next, moment: changed.moment ?? null, span: changed.span ?? null } : next;
+  return other ? { ...next, moment: changed.moment ?? null, span: changed.span ?? null, tensor: changed.tensor ?? null } : next;
 }

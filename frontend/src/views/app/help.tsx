@@ -11,7 +11,7 @@ const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
   ["?", "show this list"],
   ["/", "search the view's list, otherwise the runs"],
   [`1 … ${tabs}`, "open a tab, in tab order"],
-  ["Esc", "clear, in this order: selected layer, selected category, chosen moment, chosen step, zoom"],
+  ["Esc", "clear, in this order: selected layer, selected category, selected tensor, chosen moment, chosen step, zoom"],
   ["Tab", "next element"],
   ["← →", "previous or next step in a chart, moment in a step timeline, chunk in a memory map; ten at once with Shift"],
   ["Home, End", "first or last of them"],
@@ -32,12 +32,13 @@ const typing = (target: EventTarget | null): boolean =>
 export function useKeys(store: Store, help: () => void): void {
   useEffect(() => {
     const clear = (): void => {
-      const { step, layer, view, category, moment, span } = store.choices.peek();
+      const { step, layer, view, category, moment, span, tensor } = store.choices.peek();
       store.cursor.value = null;
       store.momentCursor.value = null;
       if (view === "layer") store.choose({ view: "layers" });
       else if (layer !== null) store.choose({ layer: null });
       else if (category !== null) store.choose({ category: null });
+      else if (view === "step" && tensor !== null) store.choose({ tensor: null });
       else if (view === "step" && (moment !== null || span !== null)) store.choose(moment !== null ? { moment: null } : { span: null });
       else store.choose(step !== null ? { step: null } : { zoom: null, mapZooms: [] });
     };

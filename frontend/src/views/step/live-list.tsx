@@ -1,102 +1,60 @@
-/** The live allocations at one moment of a step, largest first. */
+/** The live allocations at one moment of a step: sorted, searched, and a way to select a tensor by the keyboard. */
 
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { formatBytes, formatCount, formatExact, type Unit } from "../../lib/bytes";
+import { formatBytes, formatCount, type Unit } from "../../lib/bytes";
 import { categoryLabel } from "../../model/categories";
 import { NOT_TIED, distinctNames } from "../../model/names";
-import { groupOfOwner, liveRows, ownerOfRow, rowsBySize, type Timeline } from "../../model/timeline";
-import { rowFacts, sinceText, untilText, whatText } from "../../model/timeline-text";
+import { lineOfRow, liveRows, ownerOfRow, shapeOfRow, type Timeline } from "../../model/timeline";
+import { LARGEST_FIRST, LIVE_KEYS, ascends, nextSort, sortedRows, type LiveKey, type LiveSort } from "../../model/timeline-sort";
+import { shapeText, tensorStops } from "../../model/timeline-tensor";
+import { whatText } from "../../model/timeline-text";
 import { matcher } from "../../state/selection";
-import { fillOf } from "../../theme/palette";
-import { schemeOf, useStore } from "../shared/context";
-import { Swatch, useExact, useFigureText } from "../shared/figures";
+import { useStore } from "../shared/context";
+import { useExact } from "../shared/figures";
 import { useScrollWindow } from "../shared/scroll-window";
 import { Search } from "../shared/search";
-import { tipOf } from "../shared/tips";
+import { LiveRow } from "./live-row";
 
 const ROW_HEIGHT = 28;
 
-/** The last two parts of an operation's name. */
-const tail = (name: string): string => name.split("/").slice(-2).join("/");
+const HINTS: Record<LiveKey, string> = {
+  layer: "the owning layer",
+  category: "the category of the memory",
+  operation: "the operation that requested it",
+  shape: "shape of the tensor; empty if unknown",
+  dtype: "dtype of the tensor; empty if unknown",
+  bytes: "requested bytes; rounding is a row of its own",
+  allocated: "time of allocation from the start of the step; before: allocated before the step",
+  freed: "time of deallocation; after: live after the step",
+  line: "the Python line that called the layer or operation; empty if unknown",
+};
 
-function Size({ bytes, unit }: { bytes: number | null; unit: Unit }) {
-  const text = useFigureText(unit);
-  return (
-    <td class="number" aria-label={bytes === null ? "unknown" : formatExact(bytes)}>
-      {bytes === null ? "–" : bytes !== 0 && text(bytes)}
-    </td>
-  );
+const NUMBERS: readonly LiveKey[] = ["bytes", "allocated", "freed"];
+
+/** What the search looks at. */
+function searched(timeline: Timeline, row: number): string {
+  const { layer, category } = ownerOfRow(timeline, row);
+  const shape = shapeOfRow(timeline, row);
+  const known = [lineOfRow(timeline, row), shape && shapeText(shape)].filter(Boolean);
+  return [...known, layer ?? NOT_TIED, categoryLabel(category), whatText(timeline, row)].join(" ");
 }
 
-function Row({ timeline, row, name, unit }: { timeline: Timeline; row: number; name: string; unit: Unit }) {
-  const store = useStore();
-  const owner = ownerOfRow(timeline, row);
-  const group = groupOfOwner(owner);
-  const { layer: chosen, category } = store.choices.value;
-  const what = whatText(timeline, row);
-  const bytes = timeline.bytes[row] ?? 0;
-  const selected = owner.layer !== null && owner.layer === chosen;
-  return (
-    <tr class={selected ? "selected" : ""} data-row={row} data-bytes={bytes} data-tip={tipOf(bytes, ...rowFacts(timeline, row))}>
-      <th scope="row">
-        {owner.layer === null ? (
-          NOT_TIED
-        ) : (
-          <button
-            type="button"
-            class="layer-name"
-            aria-pressed={selected}
-            onClick={() => store.choose({ layer: selected ? null : owner.layer })}
-          >
-            {name}
-          </button>
-        )}
-      </th>
-      <td>
-        <button
-          type="button"
-          aria-pressed={category === group.category}
-          onClick={() => store.choose({ category: category === group.category ? null : group.category })}
-        >
-          <Swatch fill={fillOf(group.category, group.trainable, schemeOf(store))} />
-          {categoryLabel(group.category)}
-          {group.trainable === false && <span class="tag"> frozen</span>}
-        </button>
-      </td>
-      <td class="shape">{tail(what)}</td>
-      <Size bytes={bytes} unit={unit} />
-      <td class="number">{sinceText(timeline, row)}</td>
-      <td class="number">{untilText(timeline, row)}</td>
-    </tr>
-  );
-}
-
-const HEADS: readonly (readonly [string, string, boolean])[] = [
-  ["layer", "the owning layer", false],
-  ["category", "the category of the memory", false],
-  ["operation", "the operation that requested it", false],
-  ["bytes", "requested bytes; rounding is a row of its own", true],
-  ["allocated", "time of allocation from the start of the step; before: allocated before the step", true],
-  ["freed", "time of deallocation; after: live after the step", true],
-];
-
-/** Live rows that match the search and the selection, largest first. */
-function useLive(timeline: Timeline, moment: number, search: string) {
+/** Live rows that match the search and the selection, in order. */
+function useLive(timeline: Timeline, moment: number, search: string, sort: LiveSort) {
   const { layer, category } = useStore().choices.value;
-  const ordered = useMemo(() => rowsBySize(timeline), [timeline]);
+  const ordered = useMemo(() => sortedRows(timeline, sort), [timeline, sort]);
   const live = useMemo(() => liveRows(timeline, ordered, moment), [timeline, ordered, moment]);
   const match = useMemo(() => matcher(search), [search]);
-  const shown = useMemo(
-    () =>
-      live.filter((row) => {
-        const owner = ownerOfRow(timeline, row);
-        if (layer !== null && owner.layer !== layer) return false;
-        if (category !== null && owner.category !== category) return false;
-        return match.test(`${owner.layer ?? NOT_TIED} ${categoryLabel(owner.category)} ${whatText(timeline, row)}`);
-      }),
-    [timeline, live, match, layer, category],
-  );
+  const shown = useMemo(() => {
+    if (layer === null && category === null && search === "") return live;
+    return live.filter((row) => {
+      const owner = ownerOfRow(timeline, row);
+      if (layer !== null && owner.layer !== layer) return false;
+      if (category !== null && owner.category !== category) return false;
+      return match.test(searched(timeline, row));
+    });
+  }, [timeline, live, match, layer, category]);
   return { live, shown, fault: match.fault };
 }
 
@@ -115,18 +73,82 @@ function Chosen() {
   );
 }
 
+function Head({ sort, unit, choose }: { sort: LiveSort; unit: Unit; choose: (key: LiveKey) => void }) {
+  const exact = useExact();
+  return (
+    <thead>
+      <tr>
+        {LIVE_KEYS.map((key) => (
+          <th
+            key={key}
+            scope="col"
+            class={`column-${key}${NUMBERS.includes(key) ? " number" : ""}`}
+            aria-sort={key === sort.key ? (ascends(sort) ? "ascending" : "descending") : "none"}
+          >
+            <button type="button" title={`Sort by ${key}: ${HINTS[key]}`} onClick={() => choose(key)}>
+              {key === "bytes" && !exact ? unit : key}
+              {key === sort.key && (
+                <span class="arrow" aria-hidden="true">
+                  {ascends(sort) ? "▲" : "▼"}
+                </span>
+              )}
+            </button>
+          </th>
+        ))}
+      </tr>
+    </thead>
+  );
+}
+
+/** Arrow keys select the tensor of the next or the previous row; Home and End the first and the last. */
+function useArrows(timeline: Timeline, shown: readonly number[], host: { current: HTMLElement | null }) {
+  const store = useStore();
+  return (event: KeyboardEvent): void => {
+    // The rows of one tensor are one stop.
+    const stops = tensorStops(timeline, shown);
+    const now = stops.indexOf(store.choices.peek().tensor ?? -1);
+    const goal = { ArrowDown: now + 1, ArrowUp: Math.max(now - 1, 0), Home: 0, End: stops.length - 1 }[event.key];
+    const next = goal === undefined ? undefined : stops[goal];
+    if (next === undefined) return;
+    event.preventDefault();
+    // The row with the focus may scroll out of the document.
+    host.current?.focus({ preventScroll: true });
+    store.choose({ tensor: next });
+  };
+}
+
+/** Selects the tensor of a row or clears it; brings a tensor that was selected elsewhere into sight. */
+function useSelection(timeline: Timeline, shown: readonly number[], reveal: (index: number) => void): (row: number) => void {
+  const store = useStore();
+  const { tensor } = store.choices.value;
+  const own = useRef(false);
+  useEffect(() => {
+    // A row that was clicked is in sight and stays where it is.
+    if (tensor !== null && !own.current) reveal(shown.findIndex((row) => timeline.tensor[row] === tensor));
+    own.current = false;
+  }, [tensor]);
+  return (row) => {
+    own.current = true;
+    const number = timeline.tensor[row] ?? null;
+    store.choose({ tensor: number === tensor ? null : number });
+  };
+}
+
 export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline; moment: number; unit: Unit; where: string }) {
   const store = useStore();
-  const { search } = store.choices.value;
+  const { search, tensor } = store.choices.value;
   const exact = useExact();
-  const { live, shown, fault } = useLive(timeline, moment, search);
+  const [sort, setSort] = useState(LARGEST_FIRST);
+  const { live, shown, fault } = useLive(timeline, moment, search, sort);
   const layers = useMemo(() => [...new Set(timeline.owners.flatMap(({ layer }) => layer ?? []))], [timeline]);
   const names = useMemo(() => new Map(distinctNames(layers).map((name, index) => [layers[index] ?? "", name])), [layers]);
-  const { host, first, last, onScroll } = useScrollWindow(shown.length, ROW_HEIGHT);
+  const { host, first, last, reveal, onScroll } = useScrollWindow(shown.length, ROW_HEIGHT);
+  const arrows = useArrows(timeline, shown, host);
+  const select = useSelection(timeline, shown, reveal);
   const filler = (rows: number) => rows > 0 && <tr aria-hidden="true" style={{ height: `${rows * ROW_HEIGHT}px` }} />;
   return (
     <section class="live" aria-label="Live allocations">
-      <h3 class="one-line">Live allocations {where}, largest first</h3>
+      <h3 class="one-line">{`Live allocations ${where}${sort === LARGEST_FIRST ? ", largest first" : ""}`}</h3>
       <div class="layers-bar">
         <Search label="Search live allocations by regular expression" placeholder="Search (regex)" />
         <Chosen />
@@ -134,21 +156,29 @@ export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline
           {fault ?? `${formatCount(shown.length)} of ${formatCount(live.length)}, ${formatBytes(sumOf(timeline, shown))}`}
         </span>
       </div>
-      <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Table of live allocations">
+      <div
+        class="layer-scroll"
+        ref={host}
+        onScroll={onScroll}
+        onKeyDown={arrows}
+        tabIndex={0}
+        role="region"
+        aria-label="Table of live allocations"
+      >
         <table class={exact ? "layers exact" : "layers"} data-testid="live" aria-rowcount={shown.length + 1}>
-          <thead>
-            <tr>
-              {HEADS.map(([name, hint, isNumber]) => (
-                <th key={name} scope="col" class={isNumber ? "number" : ""} title={hint}>
-                  {name === "bytes" && !exact ? unit : name}
-                </th>
-              ))}
-            </tr>
-          </thead>
+          <Head sort={sort} unit={unit} choose={(key) => setSort(nextSort(sort, key))} />
           <tbody>
             {filler(first)}
             {shown.slice(first, last).map((row) => (
-              <Row key={row} timeline={timeline} row={row} name={names.get(ownerOfRow(timeline, row).layer ?? "") ?? ""} unit={unit} />
+              <LiveRow
+                key={row}
+                timeline={timeline}
+                row={row}
+                name={names.get(ownerOfRow(timeline, row).layer ?? "") ?? ""}
+                unit={unit}
+                selected={tensor !== null && timeline.tensor[row] === tensor}
+                select={() => select(row)}
+              />
             ))}
             {filler(shown.length - last)}
           </tbody>

@@ -9,11 +9,11 @@ import { bandLabel, bandMeaning, timeText } from "../../model/timeline-text";
 import { useStore } from "../shared/context";
 import { Figure, FigureTable, UnitButton, WordFigure } from "../shared/figures";
 import { useCategoryRow, type Focus } from "../shared/focus";
-import type { StepPicture } from "./step-spec";
+import type { StepLook } from "./step-spec";
 
 interface MomentPanelProps {
   timeline: Timeline;
-  picture: StepPicture;
+  look: StepLook;
   moment: number;
   /** Why this moment is shown. */
   why: "hover" | "chosen" | "peak";
@@ -66,7 +66,7 @@ function PanelHead({ timeline, moment, why, unit }: MomentPanelProps & { unit: R
 }
 
 /** The parts of the stack at the moment, topmost first; a click selects the category or layer. */
-function Breakdown({ timeline, picture, moment, pointed, focus, hover }: MomentPanelProps) {
+function Breakdown({ timeline, look, moment, pointed, focus, hover }: MomentPanelProps) {
   const store = useStore();
   const { layer: selected } = store.choices.value;
   const ofCategory = useCategoryRow(hover);
@@ -75,21 +75,21 @@ function Breakdown({ timeline, picture, moment, pointed, focus, hover }: MomentP
     onChoose: (): void => store.choose({ layer: layer === selected ? null : layer }),
     onFocus: (focused: boolean): void => hover(focused ? key : null),
   });
-  const total = picture.layout.total[moment] ?? 0;
-  const rows = picture.series.map((part, index) => ({ part, index })).reverse();
+  const total = look.layout.total[moment] ?? 0;
+  const rows = look.series.map((part, index) => ({ part, index })).reverse();
   return (
     <tbody>
       {rows.map(({ part: { key, group, layer, bytes }, index }) => (
         <Figure
           key={key}
           name={key}
-          label={picture.labels[index] ?? ""}
+          label={look.labels[index] ?? ""}
           hint={group ? categoryMeaning(group.category) : (layer ?? "")}
           source={sourceAtMoment(timeline, moment)}
           bytes={bytes[moment] ?? 0}
           share={total ? (bytes[moment] ?? 0) / total : null}
           unit={unitOf(timeline.in_use_bytes)}
-          fill={picture.fills[index] ?? { colour: "", pattern: "plain" }}
+          fill={look.fills[index] ?? { colour: "", pattern: "plain" }}
           focused={(pointed ?? focus.hovered) === key}
           {...(group ? ofCategory(key, group.category) : layer !== null ? ofLayer(key, layer) : {})}
         />
@@ -99,7 +99,7 @@ function Breakdown({ timeline, picture, moment, pointed, focus, hover }: MomentP
 }
 
 export function MomentPanel(props: MomentPanelProps) {
-  const { timeline, picture, moment } = props;
+  const { timeline, look, moment } = props;
   const unit = unitOf(timeline.in_use_bytes);
   return (
     <aside class="panel" aria-label="Figures of one moment">
@@ -107,7 +107,7 @@ export function MomentPanel(props: MomentPanelProps) {
       <FigureTable testid="timeline-breakdown">
         <Breakdown {...props} />
         <tbody class="totals">
-          <WordFigure unit={unit} strong word="in_use_bytes" when={whenAt(timeline, moment)} bytes={picture.layout.total[moment] ?? 0} />
+          <WordFigure unit={unit} strong word="in_use_bytes" when={whenAt(timeline, moment)} bytes={look.layout.total[moment] ?? 0} />
           <WordFigure unit={unit} word="peak_bytes" when={whenAt(timeline, timeline.peak)} bytes={timeline.in_use_bytes} />
         </tbody>
       </FigureTable>

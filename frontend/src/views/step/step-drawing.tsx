@@ -1,6 +1,7 @@
 /** The timeline of a step as a saved drawing. */
 
 import { byteTicks, tickSteps, xLabel, type Range, type XKind } from "../../charts/axis";
+import { blockPaths, type BlockPath } from "../../charts/timeline-block-path";
 import { placeStretches, timelineCells, type Stretch } from "../../charts/timeline-layout";
 import type { Timeline } from "../../model/timeline";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
@@ -20,6 +21,20 @@ function ticksOf(kind: XKind, [from, to]: Range): { value: number; label: string
   const first = Math.ceil(from / step);
   const count = Math.max(Math.floor(to / step) - first + 1, 0);
   return Array.from({ length: count }, (_, index) => (first + index) * step).map((value) => ({ value, label: xLabel(kind, value) }));
+}
+
+/** The tensors, each as one path. */
+function Tensors({ spec, layout, tensors }: StepPicture & { tensors: NonNullable<StepPicture["tensors"]> }) {
+  const { blocks, fills } = tensors;
+  const box = { left: BOX.left, ground: GROUND, width: BOX.width, scale: BOX.height / spec.yMax };
+  return (
+    <g data-tensors>
+      {blockPaths(blocks, layout, spec.range, box).map(({ row, path }: BlockPath) => {
+        const fill = fills.fills[fills.styles[row] ?? 0] ?? { colour: "none", pattern: "plain" as const, muted: false };
+        return <path key={row} d={path} fill={svgFill(fill)} fill-opacity={fill.muted ? 0.3 : 1} />;
+      })}
+    </g>
+  );
 }
 
 function Areas({ spec, layout, fills }: StepPicture) {
@@ -122,7 +137,13 @@ export function StepDrawing({ timeline, picture, scheme }: { timeline: Timeline;
     <SvgDrawing title={title} width={WIDTH} height={(places.at(-1)?.y ?? GROUND) + 16} ink={ink}>
       <Patterns fills={fills} ground={ink.background} />
       <Axes spec={spec} ink={ink} />
-      <Areas {...picture} />
+      {picture.tensors ? (
+        <g stroke={ink.background} stroke-width="0.4">
+          <Tensors {...picture} tensors={picture.tensors} />
+        </g>
+      ) : (
+        <Areas {...picture} />
+      )}
       {lanesOf(timeline, picture.layout.edges).map((stretches, lane) => (
         <Lane key={lane} stretches={stretches} lane={lane} range={spec.range} ink={ink} />
       ))}

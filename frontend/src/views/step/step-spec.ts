@@ -1,6 +1,7 @@
 /** The chart of a step's timeline: stack, passes and peak. Pure. */
 
 import type { Range } from "../../charts/axis";
+import { cutsPainter, outlinePainter, type BlockFills, type BlockPainter } from "../../charts/timeline-block-paint";
 import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { ruleAcross } from "../../charts/rules";
@@ -8,7 +9,6 @@ import {
   cursorPlaces,
   momentAt,
   orderEdges,
-  rangeOfSpan,
   timeEdges,
   timelineLayout,
   type Stretch,
@@ -16,46 +16,14 @@ import {
 } from "../../charts/timeline-layout";
 import { STRETCH_HEIGHT, flagPainter, stretchLane, timelineLine, timelinePainter } from "../../charts/timeline-paint";
 import { formatBytes } from "../../lib/bytes";
-import { groupLabel } from "../../model/categories";
-import { NOT_TIED, distinctNames } from "../../model/names";
-import { bytesOfLayer, groupSeries, layerSeries, type Series, type Timeline } from "../../model/timeline";
+import { bytesOfLayer, type Timeline } from "../../model/timeline";
 import { bandLabel } from "../../model/timeline-text";
-import type { Choices, TimelineAxis, StackName } from "../../state/address";
-import { INKS, LAYERS_TOLD_APART, fillOf, layerColour, type Ink, type Scheme } from "../../theme/palette";
-import { isMuted, type Focus } from "../shared/focus";
+import type { Choices, TimelineAxis } from "../../state/address";
+import { INKS, type Scheme } from "../../theme/palette";
+import type { Focus } from "../shared/focus";
 import { AXIS_INKS } from "../shared/frame";
-
-export interface Parts {
-  series: readonly Series[];
-  labels: readonly string[];
-}
-
-export function stepParts(timeline: Timeline, stack: StackName): Parts {
-  const series = stack === "category" ? groupSeries(timeline) : layerSeries(timeline, LAYERS_TOLD_APART);
-  const layers = series.flatMap(({ layer }) => layer ?? []);
-  const names = new Map(distinctNames(layers).map((name, index) => [layers[index] ?? "", name]));
-  const labels = series.map(({ key, group, layer }) =>
-    group ? groupLabel(group) : layer !== null ? (names.get(layer) ?? layer) : key === "others" ? "other layers" : NOT_TIED,
-  );
-  return { series, labels };
-}
-
-/** The highlighted part of a stack: in a stack of layers, the selected layer. */
-export function stepFocus(series: readonly Series[], focus: Focus, layer: string | null): Focus {
-  if (series.some(({ group }) => group !== null)) return focus;
-  const selected = series.find((part) => layer !== null && part.layer === layer)?.key ?? null;
-  return { hovered: focus.hovered ?? selected, category: null };
-}
-
-/** Fills of the parts; while one is highlighted, the others are paler. */
-export function stepFills(series: readonly Series[], focus: Focus, scheme: Scheme): BandFill[] {
-  return series.map(({ key, group, layer }, place) => {
-    const muted = isMuted(focus, [key], group?.category ?? null);
-    if (group) return { ...fillOf(group.category, group.trainable, scheme), muted };
-    if (layer !== null) return { colour: layerColour(place, scheme), pattern: "plain", muted };
-    return { colour: INKS[scheme].faint, pattern: key === "others" ? "plain" : "diagonal", muted };
-  });
-}
+import { stepFills, stepFocus, type Parts } from "./step-parts";
+import { tensorFills, type TensorBlocks } from "./tensor-blocks";
 
 /** Stretches above the plot: the passes, and above them the compiled modules. */
 export function lanesOf(timeline: Timeline, edges: Float64Array): Stretch[][] {
@@ -76,13 +44,20 @@ export const peakFlag = (timeline: Timeline, { edges }: TimelineLayout): { x: nu
   label: `peak ${formatBytes(timeline.in_use_bytes)}`,
 });
 
-export interface StepPicture extends Parts {
-  spec: PlotSpec;
+/** What does not depend on the zoom. */
+export interface StepLook extends Parts {
   layout: TimelineLayout;
   fills: readonly BandFill[];
+  /** The tensors and their fills, if they are drawn. */
+  tensors: (TensorBlocks & { fills: BlockFills }) | null;
 }
 
-type StepChoices = Pick<Choices, "timelineAxis" | "span" | "layer" | "stack">;
+/** The look with the chart of one range. */
+export interface StepPicture extends StepLook {
+  spec: PlotSpec;
+}
+
+export type StepChoices = Pick<Choices, "timelineAxis" | "layer" | "stack">;
 
 const edgesOf = (timeline: Timeline, axis: TimelineAxis): Float64Array =>
   axis === "time" ? timeEdges(timeline.time_ns, timeline.duration_ns) : orderEdges(timeline.moments);
@@ -97,48 +72,88 @@ function highestIn({ edges, total }: TimelineLayout, range: Range): number {
   return most;
 }
 
-interface Look {
+/** Tensors with an outline, by their rows: the selected one, and the one under the pointer. */
+export interface Outlined {
+  selected: readonly number[];
+  pointed: readonly number[];
+}
+
+export interface Painting {
   choices: StepChoices;
-  fills: readonly BandFill[];
-  ink: Ink;
+  scheme: Scheme;
+  /** Keeps the pixels of tensors from paint to paint. */
+  painter: BlockPainter;
+  outlined: Outlined;
+}
+
+/** What fills the plot: the tensors, or the parts with the line of the selected layer. */
+function contentOf(timeline: Timeline, look: StepLook, range: Range, { choices, scheme, painter, outlined }: Painting): Painter[] {
+  const { layout, fills, tensors } = look;
+  const ink = INKS[scheme];
+  const total = timelineLine(layout, layout.total, range, ink.line, 1.25);
+  if (!tensors) {
+    const ofLayer = choices.stack === "category" && choices.layer !== null ? bytesOfLayer(timeline, choices.layer) : null;
+    const line = ofLayer ? [timelineLine(layout, ofLayer, range, ink.accent, 2)] : [];
+    return [timelinePainter(layout, range, fills, ink.background), total, ...line];
+  }
+  const { blocks, addresses } = tensors;
+  const outline = (rows: readonly number[], line: string, width: number): Painter =>
+    outlinePainter(blocks, layout, rows, range, { line, ground: ink.background, width });
+  return [
+    painter.painter(blocks, layout, range, tensors.fills),
+    ...(addresses ? [cutsPainter(addresses.cuts, ink.faint)] : [total]),
+    outline(outlined.pointed, ink.text, 1.5),
+    outline(outlined.selected, ink.accent, 2.5),
+  ];
 }
 
 /** The painters of the plot, in order. */
-function paintersOf(timeline: Timeline, layout: TimelineLayout, range: Range, { choices, fills, ink }: Look): Painter[] {
+function paintersOf(timeline: Timeline, look: StepLook, range: Range, painting: Painting): Painter[] {
+  const { layout } = look;
+  const ink = INKS[painting.scheme];
   const flag = peakFlag(timeline, layout);
-  const ofLayer = choices.stack === "category" && choices.layer !== null ? bytesOfLayer(timeline, choices.layer) : null;
   return [
-    timelinePainter(layout, range, fills, ink.background),
+    ...contentOf(timeline, look, range, painting),
     ...timeline.bands.slice(1).map(({ start }) => ruleAcross(layout.edges[start] ?? 0, ink.faint, [3, 3])),
-    timelineLine(layout, layout.total, range, ink.line, 1.25),
-    ...(ofLayer ? [timelineLine(layout, ofLayer, range, ink.accent, 2)] : []),
     ruleAcross(flag.x, ink.accent, [5, 3]),
     flagPainter(flag.x, flag.label, ink.text, ink.background),
   ];
 }
 
-export function stepPicture(timeline: Timeline, parts: Parts, choices: StepChoices, scheme: Scheme, focus: Focus): StepPicture {
-  const ink = INKS[scheme];
-  const edges = edgesOf(timeline, choices.timelineAxis);
+export function stepLook(
+  timeline: Timeline,
+  parts: Parts,
+  choices: StepChoices,
+  scheme: Scheme,
+  focus: Focus,
+  tensors: TensorBlocks | null = null,
+): StepLook {
   const layout = timelineLayout(
-    edges,
+    edgesOf(timeline, choices.timelineAxis),
     parts.series.map(({ bytes }) => bytes),
   );
-  const range = rangeOfSpan(edges, choices.span);
   const fills = stepFills(parts.series, stepFocus(parts.series, focus, choices.layer), scheme);
+  if (!tensors) return { ...parts, layout, fills, tensors };
+  return { ...parts, layout, fills, tensors: { ...tensors, fills: tensorFills(timeline, parts.series, focus, choices.layer, scheme) } };
+}
+
+/** The chart of a range of the x-axis. */
+export function stepSpec(timeline: Timeline, look: StepLook, range: Range, painting: Painting): PlotSpec {
+  const { choices, scheme } = painting;
+  const { edges } = look.layout;
+  const ink = INKS[scheme];
   const lanes = lanesOf(timeline, edges);
   const laneInks = { ground: ink.panel, shade: ink.idle, text: ink.text };
-  const spec: PlotSpec = {
+  return {
     x: cursorPlaces(edges, range),
     xKind: choices.timelineAxis === "time" ? "milliseconds" : "event index",
     range,
     yKind: "bytes",
-    yMax: highestIn(layout, range) * 1.14,
+    yMax: (look.tensors?.addresses?.height ?? highestIn(look.layout, range)) * 1.14,
     headroom: headroom(lanes.length),
     inks: AXIS_INKS[scheme],
     rowAt: (x) => momentAt(edges, x),
-    painters: paintersOf(timeline, layout, range, { choices, fills, ink }),
+    painters: paintersOf(timeline, look, range, painting),
     lanes: lanes.map((stretches, lane) => stretchLane(stretches, lane, laneInks)),
   };
-  return { ...parts, spec, layout, fills };
 }

@@ -1,52 +1,40 @@
-/** The chart of a step's timeline, with the figures and the live allocations of one moment. */
+/** The chart of a step's timeline, with the figures and the live allocations of one moment, and all that is known of one tensor. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { partAt, spanOfRange } from "../../charts/timeline-layout";
-import { formatBytes, unitOf } from "../../lib/bytes";
-import type { Table } from "../../lib/table";
-import { opOfRow, ownerOfRow, type Timeline } from "../../model/timeline";
-import { momentSentence, timeText } from "../../model/timeline-text";
-import { Chart } from "../shared/chart";
+import type { Range } from "../../charts/axis";
+import { BlockPainter } from "../../charts/timeline-block-paint";
+import { unitOf } from "../../lib/bytes";
+import type { Timeline } from "../../model/timeline";
+import { timelineFile } from "../../model/timeline-file";
+import { largestTensor, tensorOf } from "../../model/timeline-tensor";
+import { timeText } from "../../model/timeline-text";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { useFocus, type Focus } from "../shared/focus";
 import { LegendItem } from "../shared/legend";
 import { LiveList } from "./live-list";
 import { MomentPanel } from "./moment-panel";
+import { NOWHERE, StepChart, type Pointed } from "./step-chart";
 import { StepDrawing } from "./step-drawing";
-import { stepParts, stepPicture, type StepPicture } from "./step-spec";
+import { partingOf, stepParts } from "./step-parts";
+import { stepLook, stepSpec, type StepLook } from "./step-spec";
+import { TensorBar } from "./tensor-bar";
+import { tensorBlocks } from "./tensor-blocks";
+import { TensorPanel, type TensorWhy } from "./tensor-panel";
 
-const timelineFile = (timeline: Timeline): Table => ({
-  columns: ["layer", "category", "trainable", "operation", "bytes", "count", "since_ns", "until_ns", "live_at_peak"],
-  rows: Array.from({ length: timeline.rows }, (_, row) => {
-    const { layer, category, trainable } = ownerOfRow(timeline, row);
-    const [start, end] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0];
-    return [
-      layer,
-      category,
-      trainable,
-      opOfRow(timeline, row),
-      timeline.bytes[row] ?? null,
-      // An allocation is counted once, not again with its rounding.
-      category === "rounding" ? 0 : (timeline.count[row] ?? null),
-      start === 0 ? null : (timeline.time_ns[start] ?? null),
-      end >= timeline.moments ? null : (timeline.time_ns[end] ?? null),
-      start <= timeline.peak && timeline.peak < end,
-    ];
-  }),
-});
-
-/** The chart for the current choices. */
-function usePicture(timeline: Timeline, focus: Focus): StepPicture {
+/** The parts, the tensors and their fills for the current choices. */
+function useLook(timeline: Timeline, focus: Focus): StepLook {
   const store = useStore();
   const scheme = schemeOf(store);
-  const { stack, timelineAxis, span, layer } = store.choices.value;
-  const parts = useMemo(() => stepParts(timeline, stack), [timeline, stack]);
+  const { stack, timelineAxis, layer, placement } = store.choices.value;
+  const parting = partingOf(store.choices.value);
+  const parts = useMemo(() => stepParts(timeline, parting), [timeline, parting]);
+  const tensors = useMemo(() => (stack === "tensor" ? tensorBlocks(timeline, placement) : null), [timeline, stack, placement]);
   return useMemo(
-    () => stepPicture(timeline, parts, { stack, timelineAxis, span, layer }, scheme, focus),
-    [timeline, parts, timelineAxis, span?.[0], span?.[1], layer, scheme, focus],
+    () => stepLook(timeline, parts, { stack, timelineAxis, layer }, scheme, focus, tensors),
+    [timeline, parts, tensors, timelineAxis, layer, scheme, focus],
   );
 }
 
@@ -59,60 +47,76 @@ function useMoment(timeline: Timeline) {
   return { hovered, chosen, moment: hovered ?? chosen ?? timeline.peak };
 }
 
-export function StepTimeline({ timeline, children }: { timeline: Timeline; children: ComponentChildren }) {
+/** The tensor that the panel describes. */
+function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
+  const { tensor: selected } = useStore().choices.value;
+  const largest = useMemo(() => largestTensor(timeline, moment), [timeline, moment]);
+  const known = selected !== null && tensorOf(timeline, selected) !== null ? selected : null;
+  const number = pointed.tensor ?? known ?? largest;
+  const why: TensorWhy = pointed.tensor !== null ? "pointed" : known !== null ? "selected" : "largest";
+  return { why, tensor: useMemo(() => (number === null ? null : tensorOf(timeline, number)), [timeline, number]) };
+}
+
+function Legend({ look }: { look: StepLook }) {
+  const { stack, layer } = useStore().choices.value;
+  const byAddress = look.tensors?.addresses ?? null;
+  return (
+    <p class="legend">
+      {byAddress === null && <LegendItem kind="line">bytes in use</LegendItem>}
+      <LegendItem kind="peak">peak</LegendItem>
+      {stack === "category" && layer !== null && <LegendItem kind="layer">selected layer</LegendItem>}
+      {byAddress !== null && byAddress.cuts.length > 0 && <LegendItem kind="cut">unused addresses cut out</LegendItem>}
+      <span class="hint">
+        {`Drag or wheel to zoom, Shift-drag to pan, double-click for all, click to choose a ${look.tensors ? "tensor" : "moment"}, Esc to clear`}
+      </span>
+    </p>
+  );
+}
+
+/** The view's downloads. */
+function useDownloads(timeline: Timeline, look: StepLook, range: { current: Range }): void {
   const store = useStore();
   const scheme = schemeOf(store);
   const choices = store.choices.value;
-  const { focus, hover } = useFocus();
-  const [pointed, point] = useState<string | null>(null);
-  const picture = usePicture(timeline, focus);
-  const { hovered, chosen, moment } = useMoment(timeline);
-  const { layout } = picture;
   useExport({
     table: () => timelineFile(timeline),
-    legend: () => picture.labels.map((label, index) => ({ label, fill: picture.fills[index] ?? { colour: "none", pattern: "plain" } })),
-    drawing: () => <StepDrawing timeline={timeline} picture={picture} scheme={scheme} />,
+    legend: () => look.labels.map((label, index) => ({ label, fill: look.fills[index] ?? { colour: "none", pattern: "plain" } })),
+    drawing: () => {
+      const outlined = { selected: [], pointed: [] };
+      const spec = stepSpec(timeline, look, range.current, { choices, scheme, painter: new BlockPainter(), outlined });
+      return <StepDrawing timeline={timeline} picture={{ ...look, spec }} scheme={scheme} />;
+    },
   });
+}
+
+export function StepTimeline({ timeline, children }: { timeline: Timeline; children: ComponentChildren }) {
+  const { focus, hover } = useFocus();
+  const [pointed, point] = useState<Pointed>(NOWHERE);
+  const look = useLook(timeline, focus);
+  const moments = useMoment(timeline);
+  const { hovered, chosen, moment } = moments;
+  const shown = useTensor(timeline, pointed, moment);
+  const range = useRef<Range>([0, 1]);
+  useDownloads(timeline, look, range);
   const where = moment === timeline.peak ? "at the peak" : `at ${timeText(timeline, moment)}`;
   return (
     <div class="body" data-testid="timeline" data-step={timeline.step} data-moments={timeline.moments}>
       <div class="picture">
         {children}
-        <Chart
-          height="timeline"
-          label={`Timeline of step ${timeline.step} by ${choices.stack}. Peak ${formatBytes(timeline.in_use_bytes)}.`}
-          spec={picture.spec}
-          marks={[]}
-          cursor={hovered}
-          pin={chosen}
-          rest={timeline.peak}
-          describe={(row) => momentSentence(timeline, picture.series, picture.labels, row)}
-          onCursor={(row, value) => {
-            store.momentCursor.value = row;
-            const part = row === null || value === null ? -1 : partAt(layout, row, value);
-            point(picture.series[part]?.key ?? null);
-          }}
-          onPin={(row) => store.choose({ moment: row })}
-          onZoom={(from, to) => store.choose({ span: spanOfRange(layout.edges, from, to) })}
-          onReset={() => store.choose({ span: null })}
-          onHover={store.hold}
-        />
-        <p class="legend">
-          <LegendItem kind="line">bytes in use</LegendItem>
-          <LegendItem kind="peak">peak</LegendItem>
-          {choices.stack === "category" && choices.layer !== null && <LegendItem kind="layer">selected layer</LegendItem>}
-          <span class="hint">Drag to zoom, double-click for all, click to choose a moment, Esc to clear</span>
-        </p>
+        {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
+        <StepChart timeline={timeline} look={look} moments={moments} pointed={pointed} point={point} range={range} />
+        <Legend look={look} />
       </div>
       <MomentPanel
         timeline={timeline}
-        picture={picture}
+        look={look}
         moment={moment}
         why={hovered !== null ? "hover" : chosen !== null ? "chosen" : "peak"}
-        pointed={pointed}
+        pointed={pointed.part}
         focus={focus}
         hover={hover}
       />
+      <TensorPanel timeline={timeline} {...shown} />
       <LiveList timeline={timeline} moment={moment} unit={unitOf(timeline.in_use_bytes)} where={where} />
     </div>
   );

@@ -1,0 +1,155 @@
+/** Rectangles over the moments of a step, stacked on each other or each at a place of its own. Pure. */
+
+import { lowerBound } from "../lib/search";
+
+/** Columns of the rows: first moment, first moment after it, height. */
+interface Spans {
+  start: Float64Array;
+  end: Float64Array;
+  bytes: Float64Array;
+}
+
+export interface Blocks extends Spans {
+  /** Rows of the stack, the lowest first; of placed blocks, in the order of painting. */
+  order: Uint32Array;
+  /** Rank of each row in `order`. */
+  rank: Uint32Array;
+  /** Lower end of each row, NaN if it has none; null: they are stacked. */
+  place: Float64Array | null;
+  /** Ranks by their first moment, and by the first moment after them. */
+  begins: Index;
+  ends: Index;
+}
+
+/** Ranks in the order of a moment of theirs: those of moment m are at `first[m]` to before `first[m + 1]`, ascending. */
+interface Index {
+  ranks: Uint32Array;
+  first: Uint32Array;
+}
+
+function indexOf(order: Uint32Array, moment: Float64Array, moments: number): Index {
+  const first = new Uint32Array(moments + 2);
+  const of = (row: number): number => Math.min(moment[row] ?? 0, moments);
+  for (const row of order) first[of(row) + 1] = (first[of(row) + 1] ?? 0) + 1;
+  for (let at = 1; at < first.length; at += 1) first[at] = (first[at] ?? 0) + (first[at - 1] ?? 0);
+  const next = Uint32Array.from(first);
+  const ranks = new Uint32Array(order.length);
+  order.forEach((row, rank) => {
+    const at = next[of(row)] ?? 0;
+    ranks[at] = rank;
+    next[of(row)] = at + 1;
+  });
+  return { ranks, first };
+}
+
+function blocksOf(spans: Spans, order: Uint32Array, place: Float64Array | null, moments: number): Blocks {
+  const rank = new Uint32Array(order.length);
+  order.forEach((row, at) => (rank[row] = at));
+  const { start, end, bytes } = spans;
+  const [begins, ends] = [indexOf(order, start, moments), indexOf(order, end, moments)];
+  return { start, end, bytes, order, rank, place, begins, ends };
+}
+
+export const stackedBlocks = (spans: Spans, order: Uint32Array, moments: number): Blocks => blocksOf(spans, order, null, moments);
+
+/** The smallest are painted last, so that none is hidden below a neighbor that is drawn at least one pixel high. */
+export function placedBlocks(spans: Spans, place: Float64Array, moments: number): Blocks {
+  const order = Uint32Array.from(place.keys()).sort((a, b) => (spans.bytes[b] ?? 0) - (spans.bytes[a] ?? 0));
+  return blocksOf(spans, order, place, moments);
+}
+
+const lives = ({ start, end }: Spans, row: number, moment: number): boolean => (start[row] ?? 0) <= moment && moment < (end[row] ?? 0);
+
+/** The row that holds `value` at a moment, -1 if none does. */
+export function blockAt(blocks: Blocks, moment: number, value: number): number {
+  const { order, place, bytes } = blocks;
+  let base = 0;
+  if (value < 0) return -1;
+  for (let rank = 0; rank < order.length; rank += 1) {
+    const row = order[place ? order.length - 1 - rank : rank] ?? 0;
+    if (!lives(blocks, row, moment)) continue;
+    const from = place ? (place[row] ?? NaN) : base;
+    base += bytes[row] ?? 0;
+    if (from <= value && value < from + (bytes[row] ?? 0)) return row;
+  }
+  return -1;
+}
+
+/** Lower end of a row at the moments from `first` to before `end`. */
+export function basesOf(blocks: Blocks, row: number, first: number, end: number): Float64Array {
+  const { order, rank, place, bytes, begins, ends } = blocks;
+  if (place) return new Float64Array(Math.max(end - first, 0)).fill(place[row] ?? NaN);
+  const own = rank[row] ?? 0;
+  let base = 0;
+  for (let below = 0; below < own; below += 1) if (lives(blocks, order[below] ?? 0, first)) base += bytes[order[below] ?? 0] ?? 0;
+  const change = ({ ranks, first: from }: Index, moment: number): number => {
+    let sum = 0;
+    // Ranks of one moment ascend: those below come first.
+    for (let at = from[moment] ?? 0; at < (from[moment + 1] ?? 0) && (ranks[at] ?? own) < own; at += 1)
+      sum += bytes[order[ranks[at] ?? 0] ?? 0] ?? 0;
+    return sum;
+  };
+  return Float64Array.from({ length: Math.max(end - first, 0) }, (_, index) => {
+    if (index > 0) base += change(begins, first + index) - change(ends, first + index);
+    return base;
+  });
+}
+
+/** The stack at one moment after the other; only what changed is worked out anew. */
+export class StackWalk {
+  /** Ranks that live, the lowest first, and their lower ends. */
+  live: Uint32Array;
+  base: Float64Array;
+  count = 0;
+  private spare: Uint32Array;
+  private moment = -1;
+
+  constructor(private readonly blocks: Blocks) {
+    this.live = new Uint32Array(blocks.order.length);
+    this.spare = new Uint32Array(blocks.order.length);
+    this.base = new Float64Array(blocks.order.length + 1);
+  }
+
+  /** Goes on to a later moment; returns the place in `live` from which on it changed. */
+  to(moment: number): number {
+    const fresh = this.moment < 0;
+    const born = fresh ? this.all(moment) : this.between(this.blocks.begins, moment);
+    const lowest = fresh ? 0 : Math.min(born[0] ?? Infinity, this.between(this.blocks.ends, moment)[0] ?? Infinity);
+    this.moment = moment;
+    if (lowest === Infinity) return this.count;
+    const changed = lowerBound(this.live, lowest, 0, this.count);
+    this.merge(changed, born, moment);
+    return changed;
+  }
+
+  private all(moment: number): Uint32Array {
+    const { order } = this.blocks;
+    const found = new Uint32Array(order.length);
+    let count = 0;
+    for (let rank = 0; rank < order.length; rank += 1) if (lives(this.blocks, order[rank] as number, moment)) found[count++] = rank;
+    return found.subarray(0, count);
+  }
+
+  /** Ranks of an index after the present moment up to another, ascending. */
+  private between({ ranks, first }: Index, moment: number): Uint32Array {
+    return ranks.slice(first[this.moment + 1] ?? 0, first[moment + 1] ?? ranks.length).sort();
+  }
+
+  /** Replaces the live ranks from a place on: those that still live, merged with the born ones. */
+  private merge(from: number, born: Uint32Array, moment: number): void {
+    const { order, end, bytes } = this.blocks;
+    const { live, spare, base } = this;
+    let [old, next, count] = [from, 0, from];
+    while (old < this.count || next < born.length) {
+      const isOld = old < this.count && (next >= born.length || (live[old] as number) < (born[next] as number));
+      const rank = (isOld ? live[old++] : born[next++]) as number;
+      const row = order[rank] as number;
+      if ((end[row] as number) <= moment) continue;
+      spare[count] = rank;
+      base[count + 1] = (base[count] as number) + (bytes[row] as number);
+      count += 1;
+    }
+    live.set(spare.subarray(from, count), from);
+    this.count = count;
+  }
+}
