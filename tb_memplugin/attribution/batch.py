@@ -33,8 +33,8 @@ def batch_size(traced: Iterable[Traced], table: LayerTable) -> int | None:
 
     The first of these sources that has any decides: saved activations in the shape of their layer's output; the same in
     compiled modules, by size; inputs, if all have the same leading dimension; other tensors in the shape of a layer's
-    output, unless they have the size of weights; saved activations without a shape, by size. Only outputs with no other
-    open dimension count, e.g. ``[-1, 48, 48, 64]``.
+    output, unless they have the size of weights; saved activations in another layout or without a shape, by size. Only
+    outputs with no other open dimension count, e.g. ``[-1, 48, 48, 64]``.
     """
     steps = list(traced)
     for sizes in (
@@ -122,14 +122,15 @@ def _shaped(steps: Iterable[Traced], table: LayerTable) -> list[int]:
 
 
 def _sized(steps: Iterable[Traced], table: LayerTable) -> list[int]:
-    """Bytes of saved activations without a shape (elementwise kernels on a GPU), divided by those of one example."""
+    """Bytes of saved activations, divided by those of one example. GPU kernels may give no shape or another layout."""
     bytes_each = {layer.path: result_bytes(layer, 1) for layer in table.layers}
     sizes = []
     for trace, chunks, _ in steps:
         for birth, layer, category in _allocated(chunks):
             each, requested = bytes_each.get(layer or ""), int(trace.requested[birth])
-            if category == "activations" and trace.shape[birth] < 0 and each and requested % each == 0 and requested:
-                sizes.append(requested // each)
+            shape = dimensions(trace.text(int(trace.shape[birth])))
+            if category == "activations" and each and requested and requested % each == 0:
+                sizes += [requested // each] if shape is None or shape[0] == requested // each else []
     return sizes
 
 

@@ -51,16 +51,19 @@ class BatchPowers:
             return 0
         trace = self._trace
         sizes = dimensions(trace.text(int(trace.shape[birth]))) or ()
-        if not sizes or min(sizes) < 0:
-            power = self._by_bytes(chunk, requested)
-            if power is not None:
-                return power
-            return 0 if requested <= SMALL_BYTES else UNKNOWN_POWER
+        has_shape = bool(sizes) and min(sizes) >= 0
         is_output = trace.text(int(trace.region[birth])) == "output"
-        if self._is_open and fact is not None and fact.output_shapes:
+        power = None
+        if has_shape and self._is_open and fact is not None and fact.output_shapes:
             power = self._by_symbolic(fact, sizes, is_output)
-            if power is not None:
-                return power
+        if power is None:
+            power = self._by_bytes(chunk, requested)
+        if power is not None:
+            return power
+        # On a GPU, a vector that is no output is scratch space, such as cuDNN's: its algorithms need other sizes for
+        # other batches, whatever they are divisible by.
+        if not has_shape or (len(sizes) == 1 and not is_output and trace.device.startswith("GPU")):
+            return 0 if requested <= SMALL_BYTES or requested in self._weights else UNKNOWN_POWER
         return self._by_leading(sizes, requested, category, is_output)
 
     def _by_symbolic(self, fact: OpFact, sizes: tuple[int, ...], is_output: bool) -> int | None:
@@ -81,7 +84,8 @@ class BatchPowers:
     def _by_bytes(self, chunk: int, requested: int) -> int | None:
         """By the output that takes exactly the requested bytes; None without one, or if several outputs disagree.
 
-        Kernels that MLIR generated, which most elementwise ops on a GPU are, request bytes without a shape.
+        Kernels that MLIR generated, which most elementwise ops on a GPU are, request bytes without a shape. Others join
+        dimensions, such as those of an image that is padded.
         """
         fact = self._classifier.requester(chunk)
         if fact is None or not self._is_open:
