@@ -9,8 +9,11 @@ from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.changes import Change
 from tb_memplugin.prediction.prediction import Method
-from tb_memplugin.prediction.sized_steps import SizedStep
+from tb_memplugin.prediction.sized_steps import SizedStep, as_recorded, peak_in_one_piece
 
+COMPILED_MARGIN = 0.08
+"""Share of the larger of the recorded and the predicted peak by which compiled steps on a GPU may need less or more
+than follows from two batch sizes."""
 UNCERTAIN_SHARE = 0.01
 """Share of the peak up to which sizes that are not known exactly are left to the range."""
 
@@ -75,13 +78,30 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
             typical.append(change.typical(one, (low + high) // 2))
     method: Method = "estimate" if change.is_estimate else "two_sizes" if measured else "replay"
     case = Case(least, most, typical or None, _transient_bytes(most, batch, change), method)
+    if measured and chosen[0].mode == "xla" and chosen[0].device.rsplit("/", 1)[-1].startswith("GPU"):
+        case = _compiled_anew(case)
     if not unknown or case.uncertain_bytes <= UNCERTAIN_SHARE * case.total_bytes:
         return case
     sentence = (
         f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow with the batch size. The "
         "range covers both. A second recorded batch size makes them known."
     )
-    return dataclasses.replace(case, method="estimate", sentences=(sentence,))
+    return dataclasses.replace(case, method="estimate", sentences=(*case.sentences, sentence))
+
+
+def _compiled_anew(case: Case) -> Case:
+    """The case with the range that a GPU's compiled steps need at a batch size that was not recorded."""
+    steps = [step for step in case.most if not step.requests.first]
+    peaks = (peak_in_one_piece(one) for step in steps for one in (step, as_recorded(step.requests)))
+    margin = round(COMPILED_MARGIN * max(peaks))
+    least, typical, most = case.transient_bytes
+    sentence = "XLA chooses other kernels and buffers on a GPU for each batch size. The range covers that."
+    return dataclasses.replace(
+        case,
+        transient_bytes=(least - margin, typical, most + margin),
+        method="estimate",
+        sentences=(*case.sentences, sentence),
+    )
 
 
 def _transient_bytes(most: Sequence[SizedStep], batch: int | None, change: Change) -> tuple[int, int, int]:

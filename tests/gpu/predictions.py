@@ -9,6 +9,7 @@ usage: python tests/gpu/predictions.py [--cache DIR] [--jobs 8] [predictions|fai
 import argparse
 import concurrent.futures
 import dataclasses
+import math
 import pathlib
 import sys
 import tempfile
@@ -18,12 +19,15 @@ from typing import Any
 ACCURACY = pathlib.Path(__file__).parent.parent / "accuracy"
 sys.path[:0] = [str(ACCURACY), str(ACCURACY.parent.parent)]
 
+import numpy as np  # noqa: E402
 from failures import follow  # noqa: E402
 from measure import Cell, Trainings, predictions  # noqa: E402
 from report import of_sizes  # noqa: E402
 from train import Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
+from tb_memplugin.analysis.what_if import RunPredictor  # noqa: E402
+from tb_memplugin.prediction.conditions import Conditions  # noqa: E402
 
 SIZES = (16, 32, 64, 128)
 ON_GPU = {"device": "GPU:0", "capacity_mib": 8192}
@@ -71,6 +75,24 @@ def predicted(trainings: Trainings, jobs: int) -> list[Cell]:
     return [cell for some in cells if some for cell in some]
 
 
+def recorded_sizes(trainings: Trainings) -> str:
+    """How far the simulated peaks of the recorded steps are from the measured ones, as a table."""
+    lines = ["| trainings | recorded | median deviation | 90th percentile | largest |", "|---|---:|---:|---:|---:|"]
+    for kind, (models, common) in KINDS.items():
+        shares = []
+        for training in (Training(model, (size,), **common) for model in models for size in SIZES):
+            (run,) = tb_memplugin.load(trainings.run(training, records=True)[1]).values()
+            peaks = run.samples.devices["GPU:0"].peak_bytes[2:]
+            simulated = RunPredictor(run, "GPU:0").predict(Conditions()).peak_bytes
+            shares.append(math.nan if simulated is None else abs(simulated / float(np.median(peaks)) - 1) * 100)
+        known = [share for share in shares if not math.isnan(share)]
+        figures = (np.median(known), np.percentile(known, 90), max(known))
+        lines.append(
+            f"| {kind} | {len(known)} of {len(shares)} | " + " | ".join(f"{one:.2f} %" for one in figures) + " |"
+        )
+    return "\n".join(lines)
+
+
 def failures(trainings: Trainings, jobs: int) -> None:
     """Trainings that run out of memory, and trainings with each simulated fix."""
 
@@ -113,6 +135,7 @@ def main() -> None:
         failures(trainings, options.jobs)
         return
     cells = predicted(trainings, options.jobs)
+    print(recorded_sizes(trainings))
     for cell in cells:
         print(dataclasses.astuple(cell), flush=True)
     print(of_sizes(cells))

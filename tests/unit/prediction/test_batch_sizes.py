@@ -8,6 +8,8 @@ import pytest
 
 from tb_memplugin.model import UNKNOWN_POWER, ChunkOwner, StepRequests
 from tb_memplugin.prediction.batch_sizes import sizes_for
+from tb_memplugin.prediction.cases import make_case
+from tb_memplugin.prediction.changes import Change
 from tb_memplugin.prediction.program import recorded_program
 
 WEIGHTS = ChunkOwner("dense", "weights", True)
@@ -136,3 +138,18 @@ def test_steps_of_another_program_do_not_count() -> None:
         assert program([*before, *latest]) == [(8, True), (8, False)]
         # not even if the same program was recorded before it
         assert program([*[step(module, 2, first=True), step(module, 2)], *before, *latest]) == [(8, True), (8, False)]
+
+
+def test_compiled_steps_on_a_gpu_have_a_range_around_what_two_batch_sizes_tell() -> None:
+    small = step([(None, 10_000, U), (None, 64, 1)], 4)
+    large = step([(None, 18_000, U), (None, 128, 1)], 8)
+    on_gpu = [dataclasses.replace(one, device="GPU:0") for one in (small, large)]
+    # THEN a CPU's sizes are exact, and so are the recorded ones of a GPU
+    assert make_case([], [small, large], 16, Change()).transient_bytes == (0, 0, 0)
+    assert make_case([], on_gpu, 8, Change()).transient_bytes == (0, 0, 0)
+    # WHEN a GPU compiles the step for another batch size
+    case = make_case([], on_gpu, 16, Change())
+    # THEN the range is 8 % of the larger peak wide on both sides: 34,048 bytes and the weight's 512
+    assert case.method == "estimate" and case.transient_bytes == (-2765, 0, 2765)
+    smaller = make_case([], on_gpu, 2, Change())
+    assert smaller.transient_bytes == (-860, 0, 860)  # of the recorded 10,240 bytes and the weight's 512
