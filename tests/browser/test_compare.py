@@ -80,7 +80,7 @@ def test_swap(page: Page, address: str) -> None:
 def test_comparison_opens_from_a_change(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"view": "frozen", "run": "frozen"}))
     change = frame.get_by_test_id("changes").locator("li").filter(has_text="Step 160")
-    change.get_by_role("button", name="Compare").click()
+    change.get_by_role("button", name="Compare before and after").click()
     # THEN both steps are filled in, in the address as well, and their peaks are those of the sentence
     peaks = {step: sample_runs.peak_at(sample_runs.FROZEN, step) for step in range(140, 180)}
     before, after = (max(steps, key=lambda step: peaks[step]) for steps in (range(140, 160), range(160, 180)))

@@ -78,7 +78,7 @@ def test_values_are_those_of_inspect(open_report: Open, inspected: dict[str, Any
         page = open_report({"view": "layers", **at})
         assert page.get_by_test_id("layers-step").get_attribute("data-step") == str(snapshot["step"])
         rows = page.locator("[data-testid='layers'] tr[data-layer]")
-        held = rows.evaluate_all("rows => rows.map(row => +row.querySelector('td.number').dataset.bytes)")
+        held = rows.evaluate_all("rows => rows.map(row => +row.querySelector('[data-figure=total]').dataset.bytes)")
         assert sum(held) == snapshot["in_use_bytes"]
 
 
@@ -94,7 +94,7 @@ def test_the_memory_map_and_what_would_fit_into_it(open_report: Open, inspected:
     largest = largest_free(taken)
     unreserved = snapshot["capacity_bytes"] - snapshot["pool_bytes"]
     for mib in ("0.001", "3.5", "99999"):
-        page.get_by_role("spinbutton").fill(mib)
+        page.get_by_role("spinbutton", name="Would a tensor of").fill(mib)
         fits = float(mib) * sample_runs.MIB <= max(largest, unreserved)
         expect(page.get_by_test_id("fits")).to_have_attribute("data-fits", str(fits).lower())
         if not fits:
@@ -141,10 +141,12 @@ def test_it_says_what_is_not_in_it(
     notices = page.get_by_test_id("notices")
     expect(notices).to_contain_text("on data not in this report")
     notices.locator("summary").first.click()
-    expect(notices).to_contain_text("other runs of the directory are not in this report")
-    others = len(inspected) - page.locator(".run").count()
-    assert 1 < others < len(inspected)
-    assert f"{others} other runs of the directory" in notices.inner_text()
+    expect(notices).to_contain_text("are not in this report: without --run it contains the newest 8 runs")
+    contained = set(page.locator(".run .name").all_inner_texts())
+    others = set(inspected) - contained
+    assert len(contained) == 8 and len(others) > 1
+    said = notices.inner_text()
+    assert all(name in said for name in others)
 
 
 def test_its_state_is_in_the_address_and_a_zoom_shows_what_there_is(open_report: Open) -> None:

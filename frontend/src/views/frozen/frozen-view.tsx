@@ -133,7 +133,7 @@ function Changes({ overview }: { overview: Overview }) {
                 title={`Compare step ${compared.step} with step ${compared.otherStep}`}
                 onClick={() => store.choose(compared)}
               >
-                Compare
+                Compare before and after
               </button>
             )}
           </li>

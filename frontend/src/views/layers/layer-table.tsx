@@ -53,7 +53,8 @@ function SortButton({ column, sort, choose }: { column: Column; sort: SortKey | 
     <th scope="col" class={isText(key) ? key : "number"} aria-sort={sorted ? (isText(key) ? "ascending" : "descending") : "none"}>
       <button type="button" title={hint} onClick={() => choose(sorted ? null : key)}>
         <span class="together">
-          {category && <Swatch fill={fillOf(category, null, scheme)} />} {first}
+          {category && <Swatch fill={fillOf(category, null, scheme)} />}
+          {first}
         </span>{" "}
         {rest.join(" ")}
         {sorted && (
@@ -134,7 +135,7 @@ const Parameters = ({ count }: { count: number | null }) => (
 );
 
 /** The formula and the source of a figure. */
-export type Explain = (of: LayerFigures | LayerGroup, figure: Category | "total" | "persistent_saved") => string;
+export type Explain = (of: LayerFigures | LayerGroup, figure: Category | "total" | "persistent_saved" | "others") => string;
 
 interface RowProps<T> {
   of: T;
@@ -170,7 +171,7 @@ function Cells({ of, categories, others, unit, total, explain }: RowProps<LayerF
           chosen={category === selected}
         />
       ))}
-      {others && <Bytes name="others" bytes={rest.bytes} unit={unit} tip={tipOf(rest.bytes, rest.text)} />}
+      {others && <Bytes name="others" bytes={rest.bytes} unit={unit} tip={tipOf(rest.bytes, rest.text || null, explain(of, "others"))} />}
       <Parameters count={of.parameters} />
       {"title" in of ? <td /> : <Output layer={of} unit={unit} />}
     </>

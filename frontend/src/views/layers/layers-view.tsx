@@ -53,14 +53,18 @@ function Source({ step, traced }: { step: number; traced: boolean }) {
 function explainer(table: LayersAnswer | null, traced: boolean, step: number): Explain {
   const rows = new Map((table?.layers ?? []).map((layer) => [layer.path, layer]));
   const source = traced ? `traced at the peak of step ${step}` : "from the layer table (Keras)";
-  const totals = { total: "total of all categories", persistent_saved: PERSISTENT_SAVED_MEANING };
+  const totals = {
+    total: "total of all categories",
+    persistent_saved: PERSISTENT_SAVED_MEANING,
+    others: "total of the categories that no layer uses",
+  };
   const madeOf = (of: LayerFigures | LayerGroup, category: Category): string => {
     if ("title" in of) return plural(of.layers.length, "row summed", "rows summed");
     if (of.path === null || of.bytes[category] === 0) return "";
     return formula(category, rows.get(of.path) ?? null, table?.optimizer ?? null, of.bytes[category]);
   };
   return (of, figure) => {
-    if (figure === "total" || figure === "persistent_saved") return `${totals[figure]}\n${source}`;
+    if (figure === "total" || figure === "persistent_saved" || figure === "others") return `${totals[figure]}\n${source}`;
     return [categoryMeaning(figure), madeOf(of, figure), source].filter(Boolean).join("\n");
   };
 }
