@@ -241,6 +241,7 @@ export function overviewOf(plan: Plan, first: number, last: number, points: numb
     snapshots,
     changes: changesOf(plan),
     epochs,
+    failures: [],
     validations: epochs.map(({ last_step }) => ({
       after_step: last_step,
       batches: 4,

@@ -97,6 +97,11 @@ class Handlers:
             "validations": [
                 dataclasses.asdict(passed) for passed in changes.validation_passes(of_worker.samples, own_name)
             ],
+            "failures": [
+                {"oom": at, "step": oom.step, "reason": oom.reason}
+                for at, oom in enumerate(loaded.run.ooms)
+                if oom.step is not None and (oom.device, oom.phase) == (stretch.device, stretch.phase)
+            ],
             "sessions": [
                 {"session": span.session, "first_step": span.first_step}
                 for span in loaded.sessions

@@ -185,3 +185,13 @@ def test_the_phase_and_the_device_are_those_shown(
         assert tiles[0]["figures"]["peak_bytes"] < answers[0]["figures"]["peak_bytes"]
     else:
         assert tiles[0]["sentence"] == answers[0]["sentence"]
+
+
+def test_a_failed_step_is_marked_in_the_picture_and_leads_to_its_post_mortem(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "died_fragmentation"}))
+    mark = frame.get_by_role("button", name="out of memory. Step 150 ran out of memory.")
+    expect(mark).to_be_visible()
+    mark.click()
+    harness.idle(frame)
+    expect(frame.get_by_role("button", name=re.compile("^Out of memory"))).to_have_attribute("aria-pressed", "true")
+    expect(frame.locator("main")).to_contain_text("step 150")

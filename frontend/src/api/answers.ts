@@ -4,7 +4,7 @@ import type { Activations } from "../model/activations";
 import { CATEGORIES, type Group } from "../model/categories";
 import type { LayerRow, LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
-import type { Epoch, LayerChange, Mode, Overview, SessionStart, SnapshotRef, Validation } from "../model/overview";
+import type { Epoch, Failure, LayerChange, Mode, Overview, SessionStart, SnapshotRef, Validation } from "../model/overview";
 import { PHASES, type DeviceInfo, type RunInfo, type RunsAnswer } from "../model/run";
 import type { SavedRow, HeldTensorGroup, LedgerRow, Replay, Snapshot, SnapshotSummary } from "../model/snapshot";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
@@ -53,6 +53,7 @@ interface OverviewHead {
   changes: LayerChange[];
   epochs: Epoch[];
   validations: Validation[];
+  failures: Failure[];
   sessions: SessionStart[];
 }
 
@@ -82,6 +83,7 @@ const overviewHead = object<OverviewHead>({
   ),
   epochs: list(object<Epoch>({ epoch: number, first_step: number, last_step: number })),
   validations: list(object<Validation>({ after_step: number, batches: number, peak_bytes: maybe(number) })),
+  failures: list(object<Failure>({ oom: number, step: number, reason: text })),
   sessions: list(object<SessionStart>({ session: text, first_step: number })),
 });
 

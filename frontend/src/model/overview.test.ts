@@ -52,6 +52,7 @@ const OVERVIEW: Overview = {
   changes: [change(10, {})],
   epochs: [],
   validations: [],
+  failures: [],
   sessions: [],
   step: column(10, 20, 30, 40),
   epoch: unknown,

@@ -42,6 +42,14 @@ export interface Validation {
   peak_bytes: number | null;
 }
 
+/** A step of the phase that ran out of memory on the device. */
+export interface Failure {
+  /** Its index among the run's failures. */
+  oom: number;
+  step: number;
+  reason: string;
+}
+
 export interface SessionStart {
   session: string;
   first_step: number;
@@ -58,6 +66,7 @@ export interface Overview {
   changes: LayerChange[];
   epochs: Epoch[];
   validations: Validation[];
+  failures: Failure[];
   sessions: SessionStart[];
   step: Float64Array;
   epoch: Float64Array;

@@ -90,7 +90,7 @@ export function frozenPicture(
       range: places.range,
       yKind: "bytes",
       yMax: max,
-      headroom: headroom(effects(overview).length > 0, lane),
+      headroom: headroom(effects(overview).length + overview.failures.length > 0, lane),
       inks: AXIS_INKS[scheme],
       ...(places.rowAt && { rowAt: places.rowAt }),
       painters,

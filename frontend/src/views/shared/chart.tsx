@@ -10,6 +10,8 @@ import { touch } from "../../lib/activity";
 export interface ChartMark extends Mark {
   step: number;
   sentence: string;
+  /** Index of the failure that it marks. */
+  oom?: number;
 }
 
 export interface ChartProps {
@@ -163,7 +165,7 @@ function Marks({ box, props }: { box: Box; props: ChartProps }) {
           <button
             key={`${mark.step} ${mark.label}`}
             type="button"
-            class={`mark${flipped ? " flipped" : ""}${bare ? " bare" : ""}`}
+            class={`mark${mark.oom === undefined ? "" : " failure"}${flipped ? " flipped" : ""}${bare ? " bare" : ""}`}
             style={{ left: `${left}px`, width: `${width}px` }}
             title={mark.sentence}
             aria-label={`${label}. ${mark.sentence}`}

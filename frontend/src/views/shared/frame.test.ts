@@ -4,6 +4,7 @@ import type { Overview } from "../../model/overview";
 import { DEFAULTS, type Choices } from "../../state/address";
 import {
   changeMarks,
+  failureMarks,
   headroom,
   highest,
   lastKnown,
@@ -29,6 +30,7 @@ const OVERVIEW = {
   epochs: [],
   sessions: [],
   validations: [],
+  failures: [],
 } as unknown as Overview;
 
 describe("columns", () => {
@@ -165,5 +167,25 @@ describe("marks", () => {
     const [none, marks, lane, both] = [headroom(false, false), headroom(true, false), headroom(false, true), headroom(true, true)];
     expect(Math.min(marks, lane)).toBeGreaterThan(none);
     expect(both - none).toBe(marks - none + (lane - none));
+  });
+});
+
+describe("steps that ran out of memory", () => {
+  const failures = [
+    { oom: 1, step: 31, reason: "8 MiB requested." },
+    { oom: 4, step: 99, reason: "" },
+  ];
+  const failed = { ...OVERVIEW, failures } as unknown as Overview;
+  const marks = (changed: Partial<Choices>) => failureMarks(failed, placesOf(failed, 100, choices(changed)), choices(changed).axis);
+
+  it("are marked where they failed, right after the last measured step too", () => {
+    expect(marks({})[0]).toEqual({
+      x: 30.5,
+      step: 31,
+      label: "out of memory",
+      sentence: "Step 31 ran out of memory. 8 MiB requested.",
+      oom: 1,
+    });
+    expect(marks({ axis: "relative" }).map(({ x }) => x)).toEqual([16, NaN]);
   });
 });

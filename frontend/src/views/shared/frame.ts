@@ -110,7 +110,17 @@ export function changeMarks(overview: Overview, places: Places, kind: XKind): Ch
   }));
 }
 
-/** Vertical lines under the marks: an unfreezing, any other change, a restart. */
+/** The marks of steps that ran out of memory, which lead to their post-mortems. */
+export const failureMarks = (overview: Overview, places: Places, kind: XKind): ChartMark[] =>
+  overview.failures.map(({ oom, step, reason }) => ({
+    x: markEdge(kind, places, overview, step),
+    step,
+    label: "out of memory",
+    sentence: `Step ${step} ran out of memory. ${reason}`,
+    oom,
+  }));
+
+/** Vertical lines under the marks: a failure, an unfreezing, any other change, a restart. */
 export function changeRules(overview: Overview, places: Places, kind: XKind, ink: Ink): Painter[] {
   const changed = effects(overview).map((effect) => {
     const [colour, dash] = isFreezing(effect) ? [ink.accent, []] : [ink.faint, [3, 3]];
@@ -119,7 +129,8 @@ export function changeRules(overview: Overview, places: Places, kind: XKind, ink
   const restarted = overview.sessions
     .slice(1)
     .map(({ first_step }) => ruleAcross(markEdge(kind, places, overview, first_step), ink.faint, [1, 3]));
-  return [...changed, ...restarted];
+  const failed = overview.failures.map(({ step }) => ruleAcross(markEdge(kind, places, overview, step), ink.capacity, []));
+  return [...changed, ...restarted, ...failed];
 }
 
 export function epochLane(overview: Overview, places: Places, kind: XKind, ink: Ink, notch: string): Painter {

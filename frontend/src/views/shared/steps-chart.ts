@@ -6,7 +6,7 @@ import { nearestIndex } from "../../lib/search";
 import { rowSentence, type Overview } from "../../model/overview";
 import type { ChartMark } from "./chart";
 import { useStore } from "./context";
-import { changeMarks, zoomOf, type Places } from "./frame";
+import { changeMarks, failureMarks, zoomOf, type Places } from "./frame";
 
 /**
  * Rows of the cursor, of the pinned step and of the selected one among `steps`, and handlers that move them; `x` are the places of the
@@ -49,9 +49,12 @@ export function useOverviewChart(overview: Overview, places: Places) {
   const store = useStore();
   const { axis } = store.choices.value;
   const shared = useStepsChart(overview.step, places.x);
-  const marks = useMemo(() => changeMarks(overview, places, axis), [overview, places]);
+  const marks = useMemo(() => {
+    const all = [...changeMarks(overview, places, axis), ...failureMarks(overview, places, axis)];
+    return all.sort((a, b) => a.x - b.x);
+  }, [overview, places]);
   const describe = (row: number): string => rowSentence(overview, row);
-  const onMark = ({ step }: ChartMark): void => store.choose({ step });
+  const onMark = ({ step, oom }: ChartMark): void => store.choose(oom === undefined ? { step } : { view: "oom", oom });
   const selected: OverviewRow = store.shownStep.value ?? { overview, row: 0 };
   const shown: OverviewRow = shared.cursor === null ? selected : { overview, row: shared.cursor };
   return { chart: { ...shared, marks, describe, onMark }, selected, shown };
