@@ -252,6 +252,8 @@ def test_the_overview_holds_every_written_step(client: Client) -> None:
         {"epoch": 1, "first_step": 30, "last_step": 59},
     ]
     assert head["validations"] == [{"after_step": 59, "batches": 4, "peak_bytes": 150 * MIB}]
+    (failed,) = answer(client, "oom?run=frozen")["ooms"]
+    assert head["failures"] == [{"oom": 0, "step": failed["step"], "reason": failed["reason"]}]
     assert [change["became_trainable"] for change in head["changes"]] == [[], ["model/backbone"]]
     assert [int(step) for step in columns["step"][columns["traced"] == 1]] == [3, 41]
 
