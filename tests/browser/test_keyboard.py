@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import harness
 import pytest
 from playwright.sync_api import FrameLocator, Page, expect
-from test_how_do_i import ANSWERS, RUNS, questions
+from test_how_do_i import ANSWERS, RUNS, TYPED, questions
 
 STOPS = """button, input, select, summary, a[href], [role='slider'], [tabindex='0']"""
 VIEWS = {
@@ -72,7 +72,7 @@ def go_to(page: Page, frame: FrameLocator, name: str) -> None:
     for _ in range(MOST):
         found = frame.locator("body").evaluate(
             """(body, name) => { const e = document.activeElement;
-                const called = (e.getAttribute("aria-label") ?? e.textContent).trim();
+                const called = (e.getAttribute("aria-label") ?? (e.labels?.[0] ?? e).textContent).trim();
                 return called.startsWith(name) || (e.closest(".findings") !== null && called.includes(name)); }""",
             name,
         )
@@ -88,8 +88,8 @@ def test_every_question_is_answered_by_keys_alone(page: Page, address: str, numb
     frame.locator("input").first.focus()
     for name in questions()[number]:
         go_to(page, frame, name)
-        if name == "Run B":
-            page.keyboard.type("all_trainable")
+        if name in TYPED:
+            page.keyboard.type(TYPED[name])
         else:
             page.keyboard.press("Enter")
         harness.idle(frame)

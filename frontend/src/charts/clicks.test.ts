@@ -1,41 +1,62 @@
 // @vitest-environment happy-dom
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 
-import { Clicks } from "./clicks";
+import { Clicks, type Undo } from "./clicks";
 
-const at = (x: number, detail = 1): MouseEvent => new MouseEvent("click", { clientX: x, clientY: 10, detail });
+const at = (detail: number): MouseEvent => new MouseEvent("click", { detail });
 
-beforeEach(() => void vi.useFakeTimers());
-afterEach(() => void vi.useRealTimers());
+/** A selection that clicks change. */
+function selection() {
+  const selected = { now: "before" };
+  const select = (next: string) => (): Undo => {
+    const before = selected.now;
+    selected.now = next;
+    return () => void (selected.now = before);
+  };
+  return { selected, select };
+}
 
 describe("a click", () => {
-  it("acts after a while, once", () => {
-    const [clicks, act] = [new Clicks(), vi.fn()];
-    clicks.click(at(5), act);
-    expect(act).not.toHaveBeenCalled();
-    vi.advanceTimersByTime(1000);
-    clicks.settle();
+  it("acts at once, once", () => {
+    const [clicks, act] = [new Clicks(), vi.fn(() => null)];
+    clicks.click(at(1), act);
     expect(act).toHaveBeenCalledTimes(1);
   });
 
-  it("acts at once when the pointer moves on, not when it trembles", () => {
-    const [clicks, act] = [new Clicks(), vi.fn()];
-    clicks.click(at(5), act);
-    clicks.moved(at(7));
-    expect(act).not.toHaveBeenCalled();
-    clicks.moved(at(30));
-    expect(act).toHaveBeenCalledTimes(1);
-    vi.advanceTimersByTime(1000);
+  it("acts when a keyboard or a script makes it", () => {
+    const [clicks, act] = [new Clicks(), vi.fn(() => null)];
+    clicks.click(at(0), act);
     expect(act).toHaveBeenCalledTimes(1);
   });
+});
 
-  it("does nothing as a part of a double-click", () => {
-    const [clicks, act] = [new Clicks(), vi.fn()];
-    clicks.click(at(5), act);
-    clicks.click(at(5, 2), act);
-    clicks.cancel();
-    vi.advanceTimersByTime(1000);
-    clicks.moved(at(90));
-    expect(act).not.toHaveBeenCalled();
+describe("a double-click", () => {
+  it("leaves the selection as it was before its first click", () => {
+    const [clicks, { selected, select }] = [new Clicks(), selection()];
+    clicks.click(at(1), select("first"));
+    expect(selected.now).toBe("first");
+    clicks.click(at(2), select("second"));
+    expect(selected.now).toBe("first");
+    clicks.doubleClick();
+    expect(selected.now).toBe("before");
+  });
+
+  it("undoes its own first click only", () => {
+    const [clicks, { selected, select }] = [new Clicks(), selection()];
+    clicks.click(at(1), select("chosen"));
+    clicks.click(at(1), select("first"));
+    clicks.click(at(2), select("second"));
+    clicks.doubleClick();
+    expect(selected.now).toBe("chosen");
+    clicks.doubleClick();
+    expect(selected.now).toBe("chosen");
+  });
+
+  it("undoes nothing if its first click did nothing", () => {
+    const [clicks, { selected, select }] = [new Clicks(), selection()];
+    clicks.click(at(1), select("chosen"));
+    clicks.click(at(1), () => null);
+    clicks.doubleClick();
+    expect(selected.now).toBe("chosen");
   });
 });

@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 
 import { byteTicks, shareTicks, tickSteps, wallLabels, xLabel, type Range, type Ticks, type XKind, type YKind } from "./axis";
-import { Clicks } from "./clicks";
+import { Clicks, type Undo } from "./clicks";
 import type { Painter, Scale } from "./paint";
 import { FONT } from "./rules";
 
@@ -28,7 +28,8 @@ export interface PlotSpec {
 export interface PlotEvents {
   /** `value` is where the pointer stands on the y-axis. */
   cursor(row: number | null, value: number | null): void;
-  pin(row: number): void;
+  /** A click on a row acts; a double-click undoes that. */
+  pin(row: number): Undo | null;
   zoom(from: number, to: number): void;
   reset(): void;
   /** The plot's box in CSS pixels of the host, after every paint. */
@@ -51,10 +52,7 @@ export class Plot {
     this.lines = { cursor: line("cursor-line"), pin: line("pin-line") };
     this.chart = new uPlot(this.options(Math.max(width, 50), Math.max(height, 50)), this.data(), host);
     this.chart.over.append(this.lines.pin, this.lines.cursor);
-    const { over } = this.chart;
-    over.addEventListener("click", this.clicked);
-    over.addEventListener("mousemove", (event) => this.clicks.moved(event));
-    over.addEventListener("mouseleave", () => this.clicks.settle());
+    this.chart.over.addEventListener("click", this.clicked);
     this.apply();
   }
 
@@ -84,7 +82,6 @@ export class Plot {
   }
 
   destroy(): void {
-    this.clicks.cancel();
     this.chart.destroy();
   }
 
@@ -104,7 +101,7 @@ export class Plot {
 
   private readonly clicked = (event: MouseEvent): void => {
     const row = this.row();
-    if (!this.dragged && row !== null) this.clicks.click(event, () => this.events.pin(row));
+    this.clicks.click(event, () => (this.dragged || row === null ? null : this.events.pin(row)));
     this.dragged = false;
   };
 
@@ -174,7 +171,7 @@ export class Plot {
         drag: { x: true, y: false, setScale: false, dist: 4 },
         bind: {
           dblclick: () => () => {
-            this.clicks.cancel();
+            this.clicks.doubleClick();
             this.events.reset();
             return null;
           },

@@ -7,6 +7,12 @@ export const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
 
 const CAPACITY_DASH = [6, 4];
 
+/** Line and label, and the ground that the label gets where fills lie behind it. */
+interface CapacityInks {
+  capacity: string;
+  background: string;
+}
+
 /**
  * The limit of every row as a dashed step, its last value labelled: a restarted training may have another one. `label` gives the text
  * for a value.
@@ -16,15 +22,15 @@ export function capacitiesPainter(
   values: Float64Array,
   label: (value: number) => string,
   inside: boolean,
-  colour: string,
+  inks: CapacityInks,
 ): Painter[] {
   const known = values.filter((value) => !Number.isNaN(value));
   const last = known.at(-1);
   if (last === undefined) return [];
-  if (!inside || known.every((value) => value === last)) return [capacityPainter(last, label(last), inside, colour)];
+  if (!inside || known.every((value) => value === last)) return [capacityPainter(last, label(last), inside, inks)];
   return [
-    stepPainter(edges, values, { colour, width: 1.25, dash: CAPACITY_DASH }),
-    capacityPainter(last, label(last), true, colour, "right", false),
+    stepPainter(edges, values, { colour: inks.capacity, width: 1.25, dash: CAPACITY_DASH }),
+    capacityPainter(last, label(last), true, inks, "right", false),
   ];
 }
 
@@ -33,20 +39,28 @@ export function capacityPainter(
   value: number,
   label: string,
   inside: boolean,
-  colour: string,
+  { capacity, background }: CapacityInks,
   end: "left" | "right" = "right",
   across = true,
 ): Painter {
   return (context, scale) => {
     context.save();
     context.font = `${11 * scale.ratio}px ${FONT}`;
-    context.fillStyle = colour;
     context.textAlign = end;
+    context.textBaseline = "top";
+    const write = (text: string, y: number): void => {
+      const width = context.measureText(text).width;
+      const [pad, height] = [3 * scale.ratio, 13 * scale.ratio];
+      context.fillStyle = background;
+      context.fillRect(end === "left" ? place - pad : place - width - pad, y - 1.5 * scale.ratio, width + 2 * pad, height);
+      context.fillStyle = capacity;
+      context.fillText(text, place, y);
+    };
     const place = end === "left" ? scale.left + 6 * scale.ratio : scale.left + scale.width - 6 * scale.ratio;
     if (inside) {
       const y = Math.round(scale.y(value)) + 0.5;
       if (across) {
-        context.strokeStyle = colour;
+        context.strokeStyle = capacity;
         context.lineWidth = 1.25 * scale.ratio;
         context.setLineDash(CAPACITY_DASH.map((length) => length * scale.ratio));
         context.beginPath();
@@ -54,12 +68,8 @@ export function capacityPainter(
         context.lineTo(scale.left + scale.width, y);
         context.stroke();
       }
-      context.textBaseline = "top";
-      context.fillText(label, place, y + 4 * scale.ratio);
-    } else {
-      context.textBaseline = "top";
-      context.fillText(`↑ ${label}`, place, scale.top + 4 * scale.ratio);
-    }
+      write(label, y + 4 * scale.ratio);
+    } else write(`↑ ${label}`, scale.top + 4 * scale.ratio);
     context.restore();
   };
 }

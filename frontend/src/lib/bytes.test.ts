@@ -42,7 +42,7 @@ describe("columns and deltas", () => {
   });
   it("keeps the sign of a delta", () => {
     expect(formatDelta(1536)).toBe("+1.5 KiB");
-    expect(formatDelta(-1536)).toBe("-1.5 KiB");
+    expect(formatDelta(-1536)).toBe("−1.5 KiB");
     expect(formatDelta(0)).toBe("±0 B");
   });
 });

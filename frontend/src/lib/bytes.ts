@@ -48,10 +48,10 @@ export function formatBytes(bytes: number, unit: Unit | null = null): string {
   return `${bytes < 0 ? "-" : ""}${text} ${chosen}`;
 }
 
-/** "+1.5 MiB", "-3 B", "±0 B". */
+/** "+1.5 MiB", "−3 B", "±0 B". */
 export function formatDelta(bytes: number): string {
   if (bytes === 0) return "±0 B";
-  return bytes > 0 ? `+${formatBytes(bytes)}` : formatBytes(bytes);
+  return `${bytes > 0 ? "+" : "−"}${formatBytes(Math.abs(bytes))}`;
 }
 
 /** Every byte: "734,003,200 B". */

@@ -1,13 +1,11 @@
 /** The difference between A and B as a sentence: the net change first, then what it consists of. */
 
-import { formatBytes } from "../lib/bytes";
+import { formatBytes, formatDelta } from "../lib/bytes";
 import { categoryLabel, groupLabel } from "./categories";
 import type { GroupDelta } from "./compare";
 
 /** Named changes. */
 const SHOWN = 3;
-
-const signed = (bytes: number): string => `${bytes > 0 ? "+" : "−"}${formatBytes(Math.abs(bytes))}`;
 
 interface Weights {
   from: number;
@@ -32,7 +30,7 @@ function weightsOf(deltas: readonly GroupDelta[]): Weights {
 /** " Weights are equal, 56.6 MiB: 27.0 MiB became trainable." */
 function weightsSentence({ from, to, moved }: Weights, sameRun: boolean): string {
   if (moved === 0) return "";
-  const head = from === to ? `Weights are equal, ${formatBytes(from)}` : `Weights ${signed(to - from)}`;
+  const head = from === to ? `Weights are equal, ${formatBytes(from)}` : `Weights ${formatDelta(to - from)}`;
   const state = moved > 0 ? "frozen" : "trainable";
   const bytes = formatBytes(Math.abs(moved));
   return ` ${head}: ${sameRun ? `${bytes} became ${state}` : `${bytes} more are ${state} in B`}.`;
@@ -50,6 +48,6 @@ export function differenceSentence(deltas: readonly GroupDelta[], a: number | nu
   const largest = all.filter(({ delta }) => delta !== 0).sort((x, y) => Math.abs(y.delta) - Math.abs(x.delta));
   if (a === b && largest.length === 0 && weights.moved === 0) return "A and B use the same memory. Choose another run or step above.";
   const head = a === b ? "A and B have the same peak" : `B needs ${formatBytes(Math.abs(b - a))} ${b > a ? "more" : "less"} than A`;
-  const named = largest.slice(0, SHOWN).map(({ label, delta }) => `${label} ${signed(delta)}`);
+  const named = largest.slice(0, SHOWN).map(({ label, delta }) => `${label} ${formatDelta(delta)}`);
   return `${head}${named.length > 0 ? `: ${named.join(", ")}` : ""}.${weightsSentence(weights, sameRun)}`;
 }

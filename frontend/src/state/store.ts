@@ -28,10 +28,17 @@ const overviewKey = ({ run, device, phase, points, span, session }: OverviewQuer
 
 function createChoices() {
   const choices = signal<Choices>(decode(readAddress()));
+  const choose = (changed: Partial<Choices>): void => {
+    choices.value = changedTo(choices.peek(), changed);
+  };
   return {
     choices,
-    choose: (changed: Partial<Choices>): void => {
-      choices.value = changedTo(choices.peek(), changed);
+    choose,
+    /** The same; gives a function that restores the choices before. */
+    chooseWithUndo: (changed: Partial<Choices>): (() => void) => {
+      const before = choices.peek();
+      choose(changed);
+      return () => (choices.value = before);
     },
   };
 }

@@ -37,7 +37,6 @@ function RunRow({ run }: { run: RunInfo }) {
             !
           </span>
         )}
-        {primary && <span class="tag">selected</span>}
       </button>
     </li>
   );

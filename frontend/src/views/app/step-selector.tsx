@@ -95,7 +95,7 @@ export function StepSelector() {
           )}
         </span>
       </div>
-      <p class="step-note small one-line" data-testid="step-note" aria-live="polite" title={note}>
+      <p class="step-note small" data-testid="step-note" aria-live="polite" title={note}>
         {note}
       </p>
     </>

@@ -43,7 +43,7 @@ export function compareSpec(a: Curve, b: Curve, choices: Choices, scheme: Scheme
       ...rule(places.x, a.row, a.colour),
       stepPainter(edges, b.overview.peak_bytes, { colour: b.colour, width: 1.75, dash: b.dash }),
       stepPainter(places.edges, a.overview.peak_bytes, { colour: a.colour, width: 1.75, dash: a.dash }),
-      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity)]),
+      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
     ],
     lanes: [],
   };

@@ -109,7 +109,7 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
       )}
       {instant === "step end" && hasSource(pool, "traced") && <span>traced steps: at the peak</span>}
       {hasSource(pool, "unknown") && <LegendItem kind="hatched">fragmentation unknown</LegendItem>}
-      <span class="hint">Drag to zoom, double-click for all, click to pin a step</span>
+      <span class="hint">Drag to zoom, double-click for all, click to select, Esc to clear</span>
     </p>
   );
 }

@@ -210,7 +210,7 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
             />
             <p class="legend">
               <span>Solid lines mark traced steps, where the breakdown is measured; lighter areas are inferred from them.</span>
-              <span class="hint">Drag to zoom, double-click for all, click to pin a step, Esc to clear</span>
+              <span class="hint">Drag to zoom, double-click for all, click to select, Esc to clear</span>
             </p>
           </div>
           <Figures shown={shown} fixed={fixed} focus={focus} hover={hover} />

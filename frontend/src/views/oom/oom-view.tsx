@@ -30,7 +30,7 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
           <h2 class="verdict">
             {oom.verdict !== null && <span class="verdict-word">{oom.verdict}</span>} {verdictSentence(oom)}
           </h2>
-          <p>{unbroken(oom.reason)}</p>
+          <p class="small">{unbroken(oom.reason)}</p>
           <Request oom={oom} />
           <h3>Possible fixes</h3>
           <Fixes oom={oom} />

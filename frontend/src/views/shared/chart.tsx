@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { placeMarks, type Mark } from "../../charts/marks-layout";
+import type { Undo } from "../../charts/clicks";
 import { Plot, type PlotEvents, type PlotSpec } from "../../charts/plot";
 import { touch } from "../../lib/activity";
 
@@ -27,7 +28,8 @@ export interface ChartProps {
   describe: (row: number) => string;
   /** `value` is where the pointer stands on the y-axis, null for the keyboard. */
   onCursor: (row: number | null, value: number | null) => void;
-  onPin: (row: number) => void;
+  /** Gives a function that restores what was selected before, null if nothing changed. */
+  onPin: (row: number) => Undo | null;
   onMark?: (mark: ChartMark) => void;
   onZoom: (from: number, to: number) => void;
   onReset: () => void;

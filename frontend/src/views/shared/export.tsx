@@ -77,7 +77,7 @@ export function Downloads() {
   const ink = inkOf(store);
   const run = store.primary.value?.run;
   const what = shown.value;
-  if (!what || run === undefined) return null;
+  if (!what || run === undefined) return <span class="downloads" />;
   const { view, layer } = store.choices.value;
   const title = ["memory", run, view, ...(view === "layer" && layer !== null ? [layer] : [])].join(" ");
   const give = (blob: Blob | null, ending: string): void => {

@@ -160,7 +160,7 @@ export const headroom = (marks: boolean, lane: boolean): number => 8 + (marks ? 
 
 /** The capacity of every row, which no byte is above. */
 export const capacityPainters = (edges: Float64Array, capacity: Float64Array, inside: boolean, ink: Ink): Painter[] =>
-  capacitiesPainter(edges, capacity, (bytes) => `capacity ${formatBytes(bytes)}`, inside, ink.capacity);
+  capacitiesPainter(edges, capacity, (bytes) => `capacity ${formatBytes(bytes)}`, inside, ink);
 
 /** The highest value of a column between two places. */
 export function highest(column: Float64Array, x: Float64Array, range: Range): number {

@@ -31,7 +31,7 @@ export function StackLegend({ overview, validation = true, ended = false }: Stac
       <LegendItem kind="light">between: inferred breakdown</LegendItem>
       {capacity_bytes.some((value) => !Number.isNaN(value)) && <LegendItem kind="capacity">capacity</LegendItem>}
       {validation && validations.length > 0 && <LegendItem kind="diamond">validation peak</LegendItem>}
-      <span class="hint">Drag to zoom, double-click for all, click to pin a step, Esc to clear</span>
+      <span class="hint">Drag to zoom, double-click for all, click to select, Esc to clear</span>
     </p>
   );
 }

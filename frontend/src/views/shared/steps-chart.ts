@@ -28,7 +28,7 @@ export function useStepsChart(steps: Float64Array, x: Float64Array) {
     onCursor: (row: number | null): void => {
       store.cursor.value = stepOf(row);
     },
-    onPin: (row: number): void => store.choose({ step: stepOf(row) }),
+    onPin: (row: number) => store.chooseWithUndo({ step: stepOf(row) }),
     onZoom: (from: number, to: number): void => {
       const zoom = zoomOf(axis, steps, x, from, to);
       if (zoom) store.choose({ zoom });

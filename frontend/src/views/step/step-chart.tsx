@@ -82,7 +82,7 @@ export function StepChart(props: StepChartProps) {
           const next = row === null || value === null ? NOWHERE : pointedAt(timeline, look, row, value);
           if (next.part !== pointed.part || next.tensor !== pointed.tensor) point(next);
         }}
-        onPin={(row) => store.choose({ moment: row, ...(pointed.tensor === null ? {} : { tensor: pointed.tensor }) })}
+        onPin={(row) => store.chooseWithUndo({ moment: row, ...(pointed.tensor === null ? {} : { tensor: pointed.tensor }) })}
         onZoom={(from, to) => zoom.show([from, to])}
         onReset={zoom.reset}
         onHover={store.hold}

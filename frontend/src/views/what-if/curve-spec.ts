@@ -59,7 +59,7 @@ export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpe
     painters: [
       bandPainter(x, low, high, COLOUR[scheme], BAND),
       ...(largest ? [ruleAcross(largest, ink.accent, [3, 3])] : []),
-      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink.capacity, end)]),
+      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink, end)]),
       linePainter(x, peak, COLOUR[scheme], 1.75),
       pointsPainter(x, peak, COLOUR[scheme]),
     ],

@@ -3,6 +3,7 @@
 import { useMemo, useState } from "preact/hooks";
 
 import type { Range } from "../../charts/axis";
+import type { Undo } from "../../charts/clicks";
 import { formatCount } from "../../lib/bytes";
 import { pointOf, pointText, type WhatIf } from "../../model/what-if";
 import { Chart, type ChartMark } from "../shared/chart";
@@ -50,9 +51,9 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
   const spec = useMemo(() => curveSpec(answer, range, scheme), [answer, range, scheme]);
   const marks = useMemo(() => largestMark(answer), [answer]);
   if (curve.length < 2) return null;
-  const choose = (batchSize: number | undefined): void => {
-    if (batchSize === undefined || store.recordedOnly) return;
-    store.choose({ conditions: { ...store.choices.peek().conditions, batch_size: String(batchSize) } });
+  const choose = (batchSize: number | undefined): Undo | null => {
+    if (batchSize === undefined || store.recordedOnly) return null;
+    return store.chooseWithUndo({ conditions: { ...store.choices.peek().conditions, batch_size: String(batchSize) } });
   };
   const pin = pointOf(curve, answer.batch_size);
   const inside = (row: number | null): number | null => (row === null || row >= curve.length ? null : row);
