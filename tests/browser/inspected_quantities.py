@@ -118,7 +118,7 @@ def text_sightings(name: str, text: str) -> Iterator[Sighting]:
         yield Sighting(f"{name}: {quantity}", value, "inspect")
 
 
-def _texts(text: str) -> Iterator[tuple[str, str]]:
+def _texts(text: str) -> Iterator[tuple[str, Value]]:
     yield from _device_row(text)
     traced = re.search(TRACED, text)
     if traced:
@@ -132,6 +132,7 @@ def _texts(text: str) -> Iterator[tuple[str, str]]:
             yield f"{category} of layer {whose} {peak}", size
     for layer, size in _layers(text):
         yield f"weights of layer {layer}", size
+    yield from _table_totals(text)
     failure = re.search(
         rf"  in use ({SIZE}), free ({SIZE}), largest free chunk ({SIZE}), pool ({SIZE}), capacity ({SIZE})", text
     )
@@ -151,6 +152,16 @@ def _parts(text: str, when: str, pattern: str) -> Iterator[tuple[str, str]]:
     if found:
         for what, size in zip(("pool", "free bytes", "largest free chunk"), found.groups(), strict=True):
             yield f"{what} {when}", size
+
+
+def _table_totals(text: str) -> Iterator[tuple[str, Value]]:
+    title = rf"layers from step (\d+) on: (\d+) trainable with ({SIZE}), (\d+) frozen with ({SIZE})"
+    if found := re.search(title, text):
+        step, trained, trained_size, frozen, frozen_size = found.groups()
+        yield f"trainable layers from step {step}", int(trained)
+        yield f"trainable weights from step {step}", trained_size
+        yield f"frozen layers from step {step}", int(frozen)
+        yield f"frozen weights from step {step}", frozen_size
 
 
 def _device_row(text: str) -> Iterator[tuple[str, str]]:

@@ -31,10 +31,24 @@ SENTENCES = (
 )
 
 
+TABLE = re.compile(
+    r"From step (?P<n>\d+): (?P<f>\d+) frozen layers? with (?P<fs>\S+ \S+) of weights, "
+    r"(?P<t>\d+) trainable layers? with (?P<ts>\S+ [KMGTP]?i?B)"
+)
+
+
 def page_text_sightings(text: str, scope: Mapping[str, Any], where: str) -> Iterator[Sighting]:
-    """The rounded sizes in the sentences of a view."""
+    """The rounded sizes and the counts in the sentences of a view."""
     text = text.replace("\u00a0", " ")
     for pattern, quantity in SENTENCES:
         for found in re.finditer(pattern, text):
             name = quantity.format_map({**scope, **found.groupdict()})
             yield Sighting(f"{scope['run']}: {name}", found["size"], f"{where}, text")
+    for found in TABLE.finditer(text):
+        for side, letter in (("frozen", "f"), ("trainable", "t")):
+            yield Sighting(
+                f"{scope['run']}: {side} layers from step {found['n']}", int(found[letter]), f"{where}, text"
+            )
+            yield Sighting(
+                f"{scope['run']}: {side} weights from step {found['n']}", found[f"{letter}s"], f"{where}, text"
+            )

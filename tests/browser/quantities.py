@@ -292,7 +292,13 @@ def page_sightings(
     """Every figure of a view, and what is wrong with their names, labels and texts."""
     seen, faults = [], []
     for record in records:
-        layer = ALL if record["totals"] else record.get("layer", scope["layer"])
+        layer = scope["layer"]
+        if record["totals"]:
+            layer = ALL
+        elif record["layer"] is not None:
+            layer = record["layer"]
+        elif record["group"] is not None:
+            layer = f"({record['group']})"
         for place, name, value, label in named(record):
             found = classify(place, name, {**scope, "layer": layer})
             here = f"{where}, {place}"
@@ -308,6 +314,20 @@ def page_sightings(
                 faults.append(f"{here}: {quantity} is {value} B, and shown as {record['shown']!r}")
             seen.append(Sighting(quantity, value, here))
     return seen, faults
+
+
+def derived(seen: Iterable[Sighting]) -> Iterator[Sighting]:
+    """What figures say of other quantities: weights are the same at every step, and groups of layers have names."""
+    for one in seen:
+        run, _, quantity = one.quantity.partition(": ")
+        if found := re.fullmatch(
+            r"(weights of layer [^(].*|weights of layer \(all\)) at the peak of step \d+", quantity
+        ):
+            yield dataclasses.replace(one, quantity=f"{run}: {found[1]}")
+        if found := re.fullmatch(r"layer \((frozen|trainable)\)( at the peak of step \d+)", quantity):
+            yield dataclasses.replace(one, quantity=f"{run}: {found[1]} layers{found[2]}")
+        if found := re.fullmatch(r"weights of layer \((frozen|trainable)\)( at the peak of step \d+)", quantity):
+            yield dataclasses.replace(one, quantity=f"{run}: weights, {found[1]}{found[2]}")
 
 
 def is_text_of(shown: str, size: int) -> bool:

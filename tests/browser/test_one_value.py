@@ -13,7 +13,7 @@ import pytest
 from inspected_quantities import json_sightings, text_sightings
 from page_texts import page_text_sightings
 from playwright.sync_api import Browser, FrameLocator, Page
-from quantities import COLLECT, Sighting, contradictions, page_sightings
+from quantities import COLLECT, Sighting, contradictions, derived, page_sightings
 
 from tb_memplugin.cli import main
 
@@ -95,6 +95,20 @@ class Reader:
         seen, faults = page_sightings(body.evaluate(COLLECT), scope, f"{self.where}, {view}")
         self.seen += [*seen, *page_text_sightings(dom["text"], scope, f"{self.where}, {view}")]
         self.faults += faults
+        # No view of a failed run speaks of headroom without the step that had it.
+        if scope["headroom"] != "headroom":
+            self.faults += re.findall(r".*headroom(?! at step \d).*", dom["text"])
+
+    def count_groups(self, frame: Any) -> None:
+        """Layers and weights of each group; the layer table of the read steps is that of step 0."""
+        for side in ("frozen", "trainable"):
+            row = frame.locator(f"tr.subtotal[data-group='{side}']")
+            if row.count():
+                layers = int(row.locator(".count").inner_text().split()[0])
+                weights = int(row.locator("[data-figure='weights']").get_attribute("data-bytes"))
+                where = f"{self.where}, Layers by training"
+                self.seen.append(Sighting(f"{self.run}: {side} layers from step 0", layers, where))
+                self.seen.append(Sighting(f"{self.run}: {side} weights from step 0", weights, where))
 
     def scope(self, dom: dict[str, str], view: str) -> dict[str, Any]:
         fits, fragmented, changed = (self.answers.get(name) for name in ("fits", "fragmented", "changed"))
@@ -132,6 +146,11 @@ def read_tabs(reader: Reader, frame: Page | FrameLocator) -> None:
         frame.locator("button.tab", has_text=tab).click()
         harness.idle(frame)  # type: ignore[arg-type]
         reader.read(frame, tab)
+        if tab == "Layers" and reader.where == "tab":
+            frame.get_by_role("button", name="trainable", exact=True).click()
+            harness.idle(frame)  # type: ignore[arg-type]
+            reader.read(frame, "Layers by training")
+            reader.count_groups(frame)
 
 
 def read_page(reader: Reader, page: Page, address: str) -> None:
@@ -179,9 +198,11 @@ def test_a_quantity_has_one_value_and_one_name(
     read_page(readers[0], page, address)
     read_report(readers[1], browser, report)
     seen = [*inspected_sightings, *(one for reader in readers for one in reader.seen)]
+    seen += derived(seen)
     faults = [fault for reader in readers for fault in reader.faults] + contradictions(seen)
     assert not faults, "\n".join(faults)
     found = shared(run, seen)
+    print(run, len(found))
     assert len(found) >= LEAST_SHARED[run]
     # AND the report and the terminal are among these places
     for where in ("tab", "report", "inspect --format json", "inspect"):
@@ -205,3 +226,23 @@ def test_a_contradiction_is_found() -> None:
     for other in (2**20 + 1, None, "1.1 MiB"):
         (said,) = contradictions([*seen, Sighting("r: pool at the failure", other, "c")])
         assert said.startswith("r: pool at the failure: ") and "(c)" in said
+
+
+@pytest.mark.parametrize("run", ["died_fragmentation", "died_capacity"])
+def test_a_failed_run_tells_its_post_mortem_everywhere(
+    page: Page, address: str, logdir: pathlib.Path, inspected: dict[str, Any], run: str
+) -> None:
+    (oom,) = inspected[run]["oom"]
+    said = inspect(logdir / run)
+    requester = f"by {oom['op']}, {oom['shape']}, layer {oom['layer']}"
+    assert f"ran out of memory at step {oom['step']}" in said and requester in said
+    assert f"verdict: {oom['verdict']}. {oom['reason']}" in said
+    frame = harness.open_tab(page, address, urlencode({"run": run, "view": "oom"}))
+    failure = frame.get_by_test_id("oom")
+    assert failure.get_attribute("data-verdict") == oom["verdict"]
+    assert oom["reason"] in failure.inner_text().replace("\u00a0", " ")
+    facts = dict(zip(*(frame.locator(f".facts {tag}").all_inner_texts() for tag in ("dt", "dd")), strict=True))
+    assert (facts["operation"], facts["layer"], facts["tensor"]) == (oom["op"], oom["layer"], oom["shape"])
+    # AND the terminal gives no headroom
+    (device,) = inspected[run]["devices"]
+    assert re.search(rf"^  {device} .* – ", said, re.MULTILINE)
