@@ -3,7 +3,17 @@
 import { groupLabel, type Category } from "./categories";
 import type { Phase } from "./run";
 
-export const PARTS = ["in_use", "free_largest", "free_other", "pool_free", "process_other", "others", "device_free", "unreserved", "headroom"] as const;
+export const PARTS = [
+  "in_use",
+  "free_largest",
+  "free_other",
+  "pool_free",
+  "process_other",
+  "others",
+  "device_free",
+  "unreserved",
+  "headroom",
+] as const;
 type DevicePart = (typeof PARTS)[number];
 
 export interface Segment {
