@@ -63,7 +63,7 @@ export function CategoryPanel({ answer: { measured, ledger }, deltas, hover }: C
           ))}
         </tbody>
         <tbody class="totals">
-          <tr class="strong" data-figure="peak_bytes" data-from={measured?.in_use_bytes ?? ""} data-to={predicted}>
+          <tr class="strong" data-figure="total" data-from={measured?.in_use_bytes ?? ""} data-to={predicted}>
             <th scope="row">peak</th>
             <SizeCell bytes={measured?.in_use_bytes ?? null} unit={unit} />
             <SizeCell bytes={predicted} unit={unit} />
