@@ -231,6 +231,8 @@ def write_run(directory: str | os.PathLike[str], steps: int = 20, capacity: int 
     samples = make_samples(
         range(steps), [one.snapshot.in_use_bytes for one in shown], in_use=[one.in_use_bytes for one in shown]
     )
+    for figures in samples.devices.values():
+        figures.capacity_bytes[:] = capacity
     writer.samples(samples)
     for one in traced.values():
         writer.snapshot(one.snapshot)

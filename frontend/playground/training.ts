@@ -199,6 +199,7 @@ function changesOf(plan: Plan): LayerChange[] {
       frozen_weight_bytes: frozen,
       trainable_weight_bytes: trainable,
       optimizer_bytes: slots,
+      other_optimizer_bytes: 0,
       frozen_layers: 10,
       trainable_layers: 2,
       became_trainable: became,

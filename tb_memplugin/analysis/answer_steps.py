@@ -95,7 +95,7 @@ def _owner(run: Run, growth: Growth) -> tuple[tuple[str | None, str] | None, Ans
     """The owner of at least half of the growth, None if unknown, and how the answer is known."""
     if growth.owner is None or growth.owner_bytes is None:
         return None, "measured"
-    traced = traced_of(run, growth.device, growth.trend)
+    traced = traced_of(run, growth.device, growth.trend, growth.jumps)
     first, last = growth.trend.since_step, growth.trend.last_step
     source: AnswerSource = "inferred"
     if len(traced) >= 2 and traced[-1].step > traced[0].step:

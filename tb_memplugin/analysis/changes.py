@@ -13,11 +13,15 @@ MOST_BYTES = 2**53 - 1
 
 @dataclasses.dataclass(frozen=True)
 class LayerTotals:
-    """Sums over a layer table; layers without weights count neither as frozen nor as trainable."""
+    """Sums over a layer table; layers without weights count neither as frozen nor as trainable.
+
+    `optimizer_bytes` include `other_optimizer_bytes`, which are not tied to a layer.
+    """
 
     frozen_weight_bytes: int
     trainable_weight_bytes: int
     optimizer_bytes: int
+    other_optimizer_bytes: int
     frozen_layers: int
     trainable_layers: int
 
@@ -62,6 +66,7 @@ def layer_totals(table: LayerTable) -> LayerTotals:
         frozen_weight_bytes=min(max(0, weights - trainable), MOST_BYTES),
         trainable_weight_bytes=min(trainable, MOST_BYTES),
         optimizer_bytes=min(optimizer, MOST_BYTES),
+        other_optimizer_bytes=min(table.other_optimizer_bytes, MOST_BYTES),
         frozen_layers=sum(not on for on in flags.values()),
         trainable_layers=sum(flags.values()),
     )

@@ -12,7 +12,15 @@ import numpy as np
 from tb_memplugin.model import MISSING, Category, Run, Snapshot, stack_order
 
 Part: TypeAlias = Literal[
-    "in_use", "free_largest", "free_other", "pool_free", "process_other", "others", "unreserved", "device_free"
+    "in_use",
+    "free_largest",
+    "free_other",
+    "pool_free",
+    "process_other",
+    "others",
+    "unreserved",
+    "headroom",
+    "device_free",
 ]
 
 
@@ -24,7 +32,8 @@ class Segment:
         part: ``in_use`` (by category); ``free_largest`` and ``free_other`` of the pool, or ``pool_free`` if the largest
             free chunk is unknown; ``process_other``: this process outside the pool (context, libraries, other
             allocators); ``others``: other processes, and ``process_other`` if the driver does not report processes;
-            ``device_free``. Without a driver, ``unreserved`` is the capacity outside the pool.
+            ``device_free``. Without a driver, ``unreserved`` is the capacity outside the pool; if the pool is unknown,
+            ``headroom`` is the capacity that is not in use.
         category, trainable: Of ``in_use``, else None.
         bytes: The part's size.
     """
@@ -74,7 +83,8 @@ def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemor
         length = snapshot.capacity_bytes
         notes.append("Memory of other processes is unknown: no driver reported this device.")
         if length is not None and length >= pool:
-            segments.append(Segment("unreserved", None, None, length - pool))
+            remaining: Part = "headroom" if snapshot.pool_bytes is None else "unreserved"
+            segments.append(Segment(remaining, None, None, length - pool))
     if length is None or sum(segment.bytes for segment in segments) != length:
         notes.append("Division of device memory unknown: its parts were measured at different times and do not fit.")
         segments = []

@@ -1,7 +1,6 @@
 """Findings on device memory that grows over training steps, and on the layer and category that grow most. Pure.
 
-Steps after another phase are left out, and jumps where the layer table changes are removed; `trend` examines the
-remainder.
+Steps after another phase are left out, and jumps are removed (`levelling`); `trend` examines the remainder.
 """
 
 import dataclasses
@@ -11,8 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.analysis.levelling import levelled
 from tb_memplugin.analysis.trend import Trend, find_trend, is_long_enough
-from tb_memplugin.model import MISSING, PHASES, Integers, LayerActivations, LayerTable, Run, Samples, Snapshot
+from tb_memplugin.model import MISSING, PHASES, Integers, LayerActivations, Run, Samples, Snapshot
 from tb_memplugin.model.units import format_bytes
 
 
@@ -23,7 +23,8 @@ class Growth:
     Attributes:
         device: The device.
         at_peak: True if the peak grows, False if the memory in use at step end does.
-        trend: The growth.
+        trend: The growth. Its rate leaves out jumps; its levels are as measured.
+        jumps: Step and size in bytes of each jump since the trend began, which are no part of its rate.
         owner: Layer and category with the largest growth between traced steps, or in recorded activations; None if
             unknown.
         owner_bytes: Growth of the owner over these steps.
@@ -35,6 +36,7 @@ class Growth:
     device: str
     at_peak: bool
     trend: Trend
+    jumps: tuple[tuple[int, int], ...]
     owner: tuple[str | None, str] | None
     owner_bytes: int | None
     rounding_bytes: int
@@ -50,6 +52,9 @@ class Growth:
             f"since step {trend.since_step}, from {format_bytes(trend.from_bytes)} "
             f"to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
         )
+        jumped = sum(size for _, size in self.jumps)
+        if jumped:
+            text += f" (including jumps of {format_bytes(jumped)})"
         if self.owner is not None and self.owner_bytes is not None:
             layer, category = self.owner
             name = category.replace("_", " ")
@@ -84,12 +89,16 @@ def growth_of(run: Run, device: str) -> Growth | None:
     for at_peak, column in ((False, figures.in_use_bytes), (True, figures.peak_bytes)):
         rows = _rows(run.samples, column)
         steps, values = run.samples.step[rows], column[rows]
-        trend = find_trend(steps, _without_jumps(steps, values, run.layer_tables))
+        level = levelled(steps, values, run.layer_tables)
+        trend = find_trend(steps, level.values)
         if trend is not None:
-            owner, owner_bytes, rounding = _owner(run, device, trend) or (None, None, 0)
+            jumps = tuple((step, size) for step, size in level.jumps if step > trend.since_step)
+            trend = dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps))
+            snapshots = traced_of(run, device, trend, jumps)
+            owner, owner_bytes, rounding = _owner(run, snapshots, trend) or (None, None, 0)
             full = _capacity_step(trend, figures.capacity_bytes)
-            held_by = _holder(run, device, trend) if owner == (None, "held_tensors") else None
-            return Growth(device, at_peak, trend, owner, owner_bytes, rounding, held_by, full)
+            held_by = _holder(snapshots) if owner == (None, "held_tensors") else None
+            return Growth(device, at_peak, trend, jumps, owner, owner_bytes, rounding, held_by, full)
     return None
 
 
@@ -109,17 +118,6 @@ def _rows(samples: Samples, column: Integers) -> npt.NDArray[np.intp]:
     return np.flatnonzero(training & follows & (column != MISSING))
 
 
-def _without_jumps(steps: Integers, values: Integers, tables: Sequence[LayerTable]) -> npt.NDArray[np.float64]:
-    """`values` without the jump at each change of the layer table."""
-    flat = values.astype(np.float64)
-    for step in sorted({table.step for table in tables})[:200]:
-        at = int(np.searchsorted(steps, step))
-        before, after = flat[max(0, at - 5) : at], flat[at + 1 : at + 6]
-        if len(before) and len(after):
-            flat[at:] -= np.median(after) - np.median(before)
-    return flat
-
-
 def _capacity_step(trend: Trend, capacities: Integers) -> int | None:
     known = capacities[capacities != MISSING]
     if not len(known) or known[-1] <= trend.to_bytes:
@@ -130,10 +128,9 @@ def _capacity_step(trend: Trend, capacities: Integers) -> int | None:
     return trend.last_step + int(remaining) if remaining < 10 * span else None
 
 
-def _owner(run: Run, device: str, trend: Trend) -> tuple[tuple[str | None, str], int, int] | None:
-    """The (layer, category) with the largest growth between the first and the last traced step of a trend, its growth,
-    and that of its rounding; without traced steps, the layer whose recorded activations grew most."""
-    snapshots = traced_of(run, device, trend)
+def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> tuple[tuple[str | None, str], int, int] | None:
+    """The (layer, category) with the largest growth from the first to the last snapshot, its growth, and that of its
+    rounding; without snapshots, the layer whose recorded activations grew most."""
     candidates: dict[tuple[str | None, str], int] = {}
     if len(snapshots) >= 2 and snapshots[-1].step > snapshots[0].step:
         candidates = _differences(_sums(snapshots[0]), _sums(snapshots[-1]))
@@ -150,18 +147,17 @@ def _owner(run: Run, device: str, trend: Trend) -> tuple[tuple[str | None, str],
     return (owner, candidates[owner], 0) if cause is None else (cause, beside[cause], candidates[owner])
 
 
-def traced_of(run: Run, device: str, trend: Trend) -> list[Snapshot]:
-    """Snapshots of training steps of a trend."""
-    return [
-        snapshot
-        for snapshot in run.snapshots
-        if snapshot.device == device and snapshot.phase == "train" and snapshot.step >= trend.since_step
-    ]
+def traced_of(run: Run, device: str, trend: Trend, jumps: Sequence[tuple[int, int]]) -> list[Snapshot]:
+    """Snapshots of training steps of a trend, in the longest part of it without a jump."""
+    parts: dict[int, list[Snapshot]] = {}
+    for snapshot in run.snapshots:
+        if snapshot.device == device and snapshot.phase == "train" and snapshot.step >= trend.since_step:
+            parts.setdefault(sum(step <= snapshot.step for step, _ in jumps), []).append(snapshot)
+    return max(parts.values(), key=lambda part: part[-1].step - part[0].step, default=[])
 
 
-def _holder(run: Run, device: str, trend: Trend) -> str | None:
-    """The holder of most of the held tensors added between the traced steps of a trend."""
-    snapshots = traced_of(run, device, trend)
+def _holder(snapshots: Sequence[Snapshot]) -> str | None:
+    """The holder of most of the held tensors added from the first to the last snapshot."""
     if len(snapshots) < 2:
         return None
     added: Counter[str] = Counter()

@@ -107,10 +107,14 @@ def _map(plan: Plan, step: int, chunks: _Chunks, middle: int, owners: tuple[Chun
     )
 
 
+def _full(plan: Plan) -> Plan:
+    """The plan on a device whose capacity is the pool of the failed step."""
+    return dataclasses.replace(plan, capacity_bytes=sample_runs.snapshot_at(plan, DEATH_STEP).pool_bytes or 0)
+
+
 def death_of(plan: Plan, verdict: str) -> Oom:
     """A step that asks for more than the largest block, or more than all that is free, of a pool at its limit."""
-    full = dataclasses.replace(plan, capacity_bytes=sample_runs.snapshot_at(plan, DEATH_STEP).pool_bytes or 0)
-    taken = map_of(full, DEATH_STEP)
+    taken = map_of(_full(plan), DEATH_STEP)
     free = taken.bytes[taken.state == FREE]
     asked = int(free.max()) + 2 * MIB if verdict == "fragmentation" else int(free.sum()) + 40 * MIB
     when = sample_runs.wall_time(plan, DEATH_STEP)
@@ -123,11 +127,11 @@ def death_of(plan: Plan, verdict: str) -> Oom:
 
 def write_death(directory: pathlib.Path, plan: Plan, verdict: str, *, chunks: bool = True) -> None:
     """A run that was traced once and died, with the chunks of that moment or without."""
-    samples = sample_runs.samples_of(plan)
+    samples = sample_runs.samples_of(_full(plan))
     writer = RunWriter(directory, producer="recorder", versions={})
     writer.layer_table(sample_runs.table_at(plan, 0))
     writer.samples(take_samples(samples, np.flatnonzero(samples.step < DEATH_STEP).tolist()))
-    writer.snapshot(sample_runs.snapshot_at(plan, plan.traced[0]))
+    writer.snapshot(sample_runs.snapshot_at(_full(plan), plan.traced[0]))
     died = death_of(plan, verdict)
     writer.oom(died if chunks else dataclasses.replace(died, map=None))
     writer.close()

@@ -178,7 +178,7 @@ def snapshot_at(plan: Plan, step: int) -> Snapshot:
     ledger = ledger_at(plan, step)
     in_use = sum(row.bytes for row in ledger)
     pool = pool_at(plan, step)
-    largest = (pool - in_use) * (70 - step % 31) // 100
+    largest = (pool - in_use) * (70 - step % 31) // 100 // 256 * 256
     free = pool - in_use
     reason = "The allocator's map is not available, because TF_GPU_ALLOCATOR=cuda_malloc_async does not report it."
     return Snapshot(

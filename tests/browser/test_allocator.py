@@ -39,9 +39,7 @@ def test_map_at_every_traced_step(page: Page, each_reader: str, inspected: dict[
         for row in snapshot["ledger"]:
             split = {True: ":trainable", False: ":frozen", None: ""}[row["trainable"]]
             key = row["category"] + (split if row["category"] == "weights" else "")
-            by_category["owner_unknown" if key == "unattributed" else key] = (
-                by_category.get("owner_unknown" if key == "unattributed" else key, 0) + row["bytes"]
-            )
+            by_category[key] = by_category.get(key, 0) + row["bytes"]
         assert shown == by_category
         assert sum(listed(frame, "bins").values()) == free
 

@@ -71,6 +71,7 @@ const overviewHead = object<OverviewHead>({
       frozen_weight_bytes: number,
       trainable_weight_bytes: number,
       optimizer_bytes: number,
+      other_optimizer_bytes: number,
       frozen_layers: number,
       trainable_layers: number,
       became_trainable: list(text),

@@ -16,7 +16,7 @@ const FITS: Answer = {
 describe("an answer's tooltip", () => {
   it("lists its figures in exact bytes, and how it is known", () => {
     expect(answerTip(FITS).split("\n")).toEqual([
-      "peak: 1,073,741,824 B",
+      "measured peak: 1,073,741,824 B",
       "capacity: 2,147,483,648 B",
       "headroom: 1,073,741,824 B",
       "measured, step 7",

@@ -3,6 +3,7 @@
 import { formatBytes, formatExact } from "../lib/bytes";
 import type { Category } from "./categories";
 import type { Phase } from "./run";
+import { WORDS } from "./words";
 
 export const ANSWER_NAMES = ["fits", "growing", "fragmented", "changed"] as const;
 export type AnswerName = (typeof ANSWER_NAMES)[number];
@@ -40,7 +41,21 @@ export interface Answer {
 
 export const STATUS_WORDS: Record<AnswerStatus, string> = { ok: "OK", warning: "Warning", failed: "Failed", unknown: "Unknown" };
 
-const label = (name: string): string => name.replace(/_bytes$/, "").replaceAll("_", " ");
+/** Labels of figures that other views show too: a quantity has one name. */
+const LABELS: Record<string, string> = {
+  peak_bytes: WORDS.peak_bytes.label,
+  peak_before_bytes: `${WORDS.peak_bytes.label} before`,
+  peak_after_bytes: `${WORDS.peak_bytes.label} after`,
+  headroom_bytes: WORDS.headroom.label,
+  capacity_bytes: WORDS.capacity_bytes.label,
+  requested_bytes: WORDS.requested_bytes.label,
+  in_use_bytes: WORDS.in_use_bytes.label,
+  free_bytes: WORDS.free_bytes.label,
+  largest_free_bytes: WORDS.free_largest.label,
+  pool_bytes: WORDS.pool_bytes.label,
+};
+
+const label = (name: string): string => LABELS[name] ?? name.replace(/_bytes$/, "").replaceAll("_", " ");
 
 function figureText(name: string, value: number): string {
   if (name === "bytes_per_step") return `rate: ${formatBytes(Math.round(value))} per step`;

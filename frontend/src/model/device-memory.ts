@@ -3,7 +3,17 @@
 import { groupLabel, type Category } from "./categories";
 import type { Phase } from "./run";
 
-export const PARTS = ["in_use", "free_largest", "free_other", "pool_free", "process_other", "others", "device_free", "unreserved"] as const;
+export const PARTS = [
+  "in_use",
+  "free_largest",
+  "free_other",
+  "pool_free",
+  "process_other",
+  "others",
+  "device_free",
+  "unreserved",
+  "headroom",
+] as const;
 type DevicePart = (typeof PARTS)[number];
 
 export interface Segment {
@@ -38,6 +48,7 @@ const LABELS: Record<DevicePart, string> = {
   others: "other processes",
   device_free: "free on device",
   unreserved: "unreserved",
+  headroom: "headroom",
 };
 
 const MEANINGS: Record<DevicePart, string> = {
@@ -49,6 +60,7 @@ const MEANINGS: Record<DevicePart, string> = {
   others: "the driver's figure for all processes − this process",
   device_free: "free, the driver's figure",
   unreserved: "capacity − pool: the allocator may still reserve it",
+  headroom: "capacity − in use: free in the pool or unreserved",
 };
 
 export function segmentLabel(segment: Segment): string {

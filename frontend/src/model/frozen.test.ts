@@ -41,7 +41,10 @@ describe("splitBySide", () => {
       step: Float64Array.of(7),
       bytes: [Float64Array.of(40), Float64Array.of(60)],
     };
-    const parts = splitBySide({ ...overview, snapshots: [{ step: 7 }] } as unknown as Overview, totals as unknown as LedgerTotals);
+    const parts = splitBySide(
+      { ...overview, step: [7], changes: [], snapshots: [{ step: 7 }] } as unknown as Overview,
+      totals as unknown as LedgerTotals,
+    );
     expect(parts.map(({ side, category, bytes: [value] }) => `${side} ${category} ${value ?? "?"}`)).toEqual([
       "frozen weights 1",
       "trainable weights 2",
@@ -70,11 +73,20 @@ describe("splitBySide without a ledger", () => {
       bytes: [Float64Array.of(4, 5), Float64Array.of(6, NaN), Float64Array.of(7, 8)],
       snapshot: Float64Array.of(NaN, NaN),
       snapshots: [],
+      step: Float64Array.of(1, 2),
+      changes: [],
     };
     expect(splitBySide(overview as Overview, null).map(({ side, category, bytes }) => [side, category, [...bytes]])).toEqual([
       ["trainable", "optimizer_state", [4, 5]],
       ["trainable", "weight_gradients", [6, 0]],
       ["other", "activations", [7, 8]],
+    ]);
+    // AND optimizer bytes not tied to a layer are on neither side
+    const changes = [{ step: 2, optimizer_bytes: 5, other_optimizer_bytes: 2 }] as LayerChange[];
+    const parts = splitBySide({ ...overview, changes } as Overview, null).filter(({ category }) => category === "optimizer_state");
+    expect(parts.map(({ side, bytes }) => [side, bytes[1]])).toEqual([
+      ["trainable", 3],
+      ["other", 2],
     ]);
   });
 
@@ -101,6 +113,7 @@ describe("the cost of frozen and trainable layers", () => {
     frozen_weight_bytes: frozen * MIB,
     trainable_weight_bytes: trainable * MIB,
     optimizer_bytes: optimizer * MIB,
+    other_optimizer_bytes: 0,
     frozen_layers: 0,
     trainable_layers: 0,
     became_trainable: [],

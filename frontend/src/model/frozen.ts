@@ -42,10 +42,16 @@ function sharesByStep(totals: LedgerTotals | null): Map<number, Map<Category, Sh
 }
 
 /** Only trainable weights have gradients and optimizer slots; the split of other categories is unknown without a ledger. */
-function sharesWithoutLedger(category: Category): Shares {
-  const certain = category === "optimizer_state" || category === "weight_gradients";
-  return { frozen: 0, trainable: certain ? 1 : 0 };
+function sharesWithoutLedger(category: Category, table: LayerChange | undefined): Shares {
+  if (category === "weight_gradients") return { frozen: 0, trainable: 1 };
+  if (category !== "optimizer_state") return { frozen: 0, trainable: 0 };
+  const { optimizer_bytes: all, other_optimizer_bytes: others } = table ?? { optimizer_bytes: 0, other_optimizer_bytes: 0 };
+  return { frozen: 0, trainable: all > 0 ? (all - others) / all : 1 };
 }
+
+/** The layer table that holds at a row. */
+const tableAt = ({ changes, step }: Overview, row: number): LayerChange | undefined =>
+  changes.findLast((change) => change.step <= (step[row] ?? 0)) ?? changes[0];
 
 export const isPersistent = ({ category }: Pick<SidePart, "category">): boolean => PERSISTENT.includes(category);
 
@@ -76,7 +82,7 @@ export function splitBySide(overview: Overview, totals: LedgerTotals | null): Si
       if (Number.isNaN(value)) continue;
       if (whole) whole[row] = (whole[row] as number) + value;
       else {
-        const known = shares[overview.snapshot[row] ?? NaN]?.get(category) ?? sharesWithoutLedger(category);
+        const known = shares[overview.snapshot[row] ?? NaN]?.get(category) ?? sharesWithoutLedger(category, tableAt(overview, row));
         addSplit(part, category, row, value, known);
       }
     }

@@ -55,6 +55,11 @@ export function layerFigures(
     const persistent_saved_bytes = ledger === null ? sum(bytes, PERSISTENT) : (kept.get(path) ?? 0);
     return { ...facts, bytes, total: sum(bytes), persistent_saved_bytes };
   });
+  const untied = table?.other_optimizer_bytes ?? 0;
+  if (ledger === null && untied > 0) {
+    owned.set(null, { ...nothing(), optimizer_state: untied });
+    kept.set(null, untied);
+  }
   const others = [...owned].map(([path, bytes]): LayerFigures => ({
     path,
     type: null,

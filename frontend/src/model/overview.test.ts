@@ -25,6 +25,7 @@ const change = (step: number, changed: Partial<LayerChange>): LayerChange => ({
   frozen_weight_bytes: 30 * MIB,
   trainable_weight_bytes: 10 * MIB,
   optimizer_bytes: 20 * MIB,
+  other_optimizer_bytes: 0,
   frozen_layers: 3,
   trainable_layers: 1,
   became_trainable: [],

@@ -19,6 +19,8 @@ export interface LayerChange {
   frozen_weight_bytes: number;
   trainable_weight_bytes: number;
   optimizer_bytes: number;
+  /** Of these, bytes not tied to a layer. */
+  other_optimizer_bytes: number;
   frozen_layers: number;
   trainable_layers: number;
   became_trainable: string[];

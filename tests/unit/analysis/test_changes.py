@@ -22,8 +22,8 @@ from tb_memplugin.reader.columns import empty_samples, join_samples
 
 
 def test_totals_split_weights_by_what_training_changes() -> None:
-    assert layer_totals(make_table(0, unfrozen=False)) == LayerTotals(4_000_000, 2_000, 4_012, 1, 1)
-    assert layer_totals(make_table(0, unfrozen=True)) == LayerTotals(0, 4_002_000, 8_004_012, 0, 2)
+    assert layer_totals(make_table(0, unfrozen=False)) == LayerTotals(4_000_000, 2_000, 4_012, 12, 1, 1)
+    assert layer_totals(make_table(0, unfrozen=True)) == LayerTotals(0, 4_002_000, 8_004_012, 12, 0, 2)
 
 
 def test_a_layer_with_some_frozen_weights_counts_them_as_frozen() -> None:

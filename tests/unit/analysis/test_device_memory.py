@@ -75,6 +75,9 @@ def test_without_the_pools_size_its_free_part_is_unknown() -> None:
     found = bar(600 * MIB, 1000 * MIB, 4096 * MIB, pool_bytes=None, largest_free_bytes=None)
     assert not {"free_largest", "free_other", "pool_free"} & sizes(found).keys()
     assert any("free part of the pool" in note for note in found.notes)
+    # AND without a driver the remaining capacity is not called unreserved: a part of it may be reserved
+    found = bar(-(2**63), -(2**63), -(2**63), pool_bytes=None, largest_free_bytes=None)
+    assert "unreserved" not in sizes(found) and sizes(found)["headroom"] == 2048 * MIB - found.snapshot.in_use_bytes
 
 
 def test_contradictory_figures_give_no_bar() -> None:

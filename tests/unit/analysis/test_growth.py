@@ -109,6 +109,52 @@ def test_an_unfreezing_is_no_growth_and_hides_none() -> None:
     assert growth.trend.bytes_per_step == pytest.approx(100_000, rel=0.05)
 
 
+def jumping(steps: int, rate: int, at: int, size: int, since: int = 0) -> npt.NDArray[np.int64]:
+    """300 MiB, growing by `rate` per step from `since` on, `size` higher from `at` on; with small noise."""
+    step = np.arange(steps)
+    noise = np.random.default_rng(at).integers(-MIB // 4, MIB // 4, steps)
+    return 300 * MIB + np.maximum(step - since, 0) * rate + (step >= at) * size + noise
+
+
+@pytest.mark.parametrize(("steps", "since", "at"), [(240, 40, 160), (2000, 300, 700), (2000, 300, 1900)])
+def test_a_jump_without_a_change_of_the_layer_table_is_no_part_of_the_rate(steps: int, since: int, at: int) -> None:
+    # GIVEN a leak of 64 KiB per step, and a larger batch from some step on
+    values = jumping(steps, MIB // 16, at, 20 * MIB, since)
+    (growth,) = find_growth(run_of(values))
+    assert growth.trend.bytes_per_step == pytest.approx(MIB // 16, rel=0.05)
+    assert abs(growth.trend.since_step - since) <= max(12, steps // 40)
+    # THEN the levels are those measured, the jump included
+    assert growth.trend.to_bytes == pytest.approx(values[-1], abs=MIB * steps // 1000 + MIB)
+    assert growth.trend.from_bytes == pytest.approx(values[since], abs=2 * MIB)
+    (jump,) = growth.jumps
+    assert abs(jump[0] - at) <= 1 and jump[1] == pytest.approx(20 * MIB, abs=2 * MIB)
+    assert f"(including jumps of {jump[1] / MIB:.1f} MiB)" in growth.sentence()
+
+
+def test_only_growth_between_jumps_names_the_owner() -> None:
+    # GIVEN a leak of bytes of no layer, under a jump of activations between the last two traced steps
+    leak, size = MIB // 16, 40 * MIB
+    snapshots = []
+    for step in (400, 1000, 1500, 1950):
+        base = make_snapshot(step, unattributed=4096 + step * leak)
+        more = LedgerRow("a", "activations", True, size if step >= 1800 else 256, 0)
+        snapshots.append(dataclasses.replace(base, ledger=(*base.ledger, more)))
+    values = jumping(2000, leak, 1800, size, 300)
+    (growth,) = find_growth(run_of(values, snapshots=tuple(snapshots)))
+    assert growth.owner == (None, "unattributed") and growth.owner_bytes == 1100 * leak
+
+
+def test_growth_in_lumps_is_growth_and_a_jump_alone_is_none() -> None:
+    lumps = FLAT + STEPS // 100 * 10 * MIB
+    (growth,) = find_growth(run_of(lumps))
+    assert growth.trend.bytes_per_step == pytest.approx(0.1 * MIB, rel=0.1) and growth.jumps == ()
+    for at in (700, 1900):
+        assert findings(run_of(jumping(2000, 0, at, 100 * MIB))) == []
+    # AND what is freed again and again does not grow
+    for period in (200, 400, 700, 1100):
+        assert findings(run_of(FLAT + STEPS % period * (MIB // 4))) == []
+
+
 def test_validation_and_the_step_after_it_do_not_count() -> None:
     parts = []
     for first in range(0, 600, 20):

@@ -26,7 +26,7 @@ function Row({ one, name, unit }: { one: LayerDelta; name: string; unit: Unit })
   const signed = useSigned(unit);
   const renamed = match === "type and shape" ? `in B: ${to?.path ?? ""}` : match === "path" ? "" : match;
   return (
-    <tr data-layer={(from ?? to)?.path ?? ""} data-delta={delta} data-match={match}>
+    <tr data-layer={(from ?? to)?.path ?? ""} data-from={from?.total ?? ""} data-to={to?.total ?? ""} data-delta={delta} data-match={match}>
       <th scope="row" title={(from ?? to)?.path ?? NOT_TIED}>
         {name}
         {renamed !== "" && <span class="tag"> {renamed}</span>}

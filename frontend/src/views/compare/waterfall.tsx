@@ -28,6 +28,10 @@ interface WaterfallProps {
 
 interface Drawn {
   key: number;
+  /** Its category, or the peak of a side. */
+  name: string;
+  /** The change, or the peak. */
+  bytes: number;
   middle: number;
   low: number;
   high: number;
@@ -46,6 +50,8 @@ function drawnBars({ deltas, from, to, focus, scheme }: WaterfallProps, layout: 
     const side = index === -1 ? from : to;
     return {
       key: index,
+      name: one ? groupKey(one.group) : index === -1 ? "peak:A" : "peak:B",
+      bytes: one ? one.delta : end,
       middle: (place + 0.5) * slot,
       low: Math.max(Math.min(start, end), layout.low),
       high: Math.max(start, end),
@@ -69,9 +75,9 @@ interface BarProps {
 }
 
 function Bar({ bar, width, slot, y, ink }: BarProps) {
-  const { middle, low, high, label, fill, muted, figure, tip } = bar;
+  const { name, bytes, middle, low, high, label, fill, muted, figure, tip } = bar;
   return (
-    <g text-anchor="middle" fill={ink.text} data-tip={tip}>
+    <g text-anchor="middle" fill={ink.text} data-figure={name} data-bytes={bytes} data-tip={tip}>
       <rect
         x={middle - width / 2}
         width={width}
@@ -139,10 +145,10 @@ function Upright({ place: y, bars, ink, slot, low }: Scaled & { slot: number; lo
 function Lying({ place: x, bars, ink, names }: Scaled & { names: number }) {
   return (
     <>
-      {bars.map(({ key, low, high, label, fill, muted, figure, tip }, row) => {
+      {bars.map(({ key, name, bytes, low, high, label, fill, muted, figure, tip }, row) => {
         const top = row * ROW + 3;
         return (
-          <g key={key} fill={ink.text} data-tip={tip}>
+          <g key={key} fill={ink.text} data-figure={name} data-bytes={bytes} data-tip={tip}>
             <text x={x(high) + 6} y={top + 13} font-weight="500">
               {figure}
             </text>

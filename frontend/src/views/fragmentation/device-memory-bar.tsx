@@ -48,7 +48,14 @@ function Bar({ memory }: { memory: DeviceMemory }) {
           const tip = tipOf(segment.bytes, segmentLabel(segment));
           const style = { "--fill": fill.colour, width: `${(segment.bytes / total) * 100}%` };
           return (
-            <i key={segmentKey(segment)} class={`fill ${fill.pattern} ${inPool(segment) ? "pool" : ""}`} style={style} data-tip={tip} />
+            <i
+              key={segmentKey(segment)}
+              class={`fill ${fill.pattern} ${inPool(segment) ? "pool" : ""}`}
+              style={style}
+              data-figure={segmentKey(segment)}
+              data-bytes={segment.bytes}
+              data-tip={tip}
+            />
           );
         })}
       </div>

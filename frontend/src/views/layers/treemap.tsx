@@ -33,7 +33,7 @@ function AreaButton({ area, place }: { area: Area; place: Rectangle }) {
   const tip = tipOf(bytes, layer === null ? name : (layer.path ?? NOT_TIED), share);
   if (layer === null || main === null) {
     return (
-      <span class="area rest" style={styleOf(place)} data-tip={tip}>
+      <span class="area rest" style={styleOf(place)} data-figure="others" data-bytes={bytes} data-tip={tip}>
         {place.width > 54 && place.height > 22 && name}
       </span>
     );
@@ -46,6 +46,9 @@ function AreaButton({ area, place }: { area: Area; place: Rectangle }) {
       class={`area ${layer.trainable === false ? "frozen" : ""} ${muted ? "muted" : ""}`}
       aria-pressed={layer.path !== null && selected === layer.path}
       style={{ ...styleOf(place), "--fill": fillOf(main, null, scheme).colour }}
+      data-figure="total"
+      data-layer={layer.path ?? ""}
+      data-bytes={bytes}
       data-tip={tip}
       aria-label={`${name} ${formatBytes(bytes)}, ${share}`}
       onClick={() => store.choose({ layer: selected === layer.path ? null : layer.path })}
@@ -61,13 +64,16 @@ export function Treemap({ groups, total }: TreemapProps) {
   const blocks = useMemo(() => blocksOf(groups, total), [groups, total]);
   const placed = useMemo(() => placeBlocks(blocks, width, height), [blocks, width, height]);
   return (
-    <div class="treemap" ref={host} role="group" aria-label="Layers by memory">
+    <div class="treemap" ref={host} role="group" aria-label="Layers by memory" data-testid="treemap">
       {placed.map((one) => (
         <div key={one.block.title} class="block" data-block={one.block.title} role="group" aria-label={one.block.title ?? "all layers"}>
           {one.head > 0 && (
             <span
               class="block-title"
               style={styleOf({ ...one, height: one.head })}
+              data-figure="total"
+              data-group={one.block.title}
+              data-bytes={one.block.bytes}
               data-tip={tipOf(one.block.bytes, one.block.title ?? "")}
             >
               {blockText(one)}

@@ -32,17 +32,23 @@ export function Request({ oom }: { oom: Oom }) {
         <i
           class="fill plain pool"
           style={{ ...width(used), "--fill": INKS[scheme].faint }}
+          data-figure="in_use_bytes"
+          data-bytes={used}
           data-tip={tipOf(used, WORDS.in_use_bytes.meaning)}
         />
         <i
           class="fill plain pool"
           style={{ ...width(largest), "--fill": INKS[scheme].idle }}
+          data-figure="free_largest"
+          data-bytes={largest}
           data-tip={tipOf(largest, WORDS.free_largest.meaning)}
         />
         {rest > 0 && (
           <i
             class="fill diagonal pool"
             style={{ ...width(rest), "--fill": INKS[scheme].idle }}
+            data-figure="free_other"
+            data-bytes={rest}
             data-tip={tipOf(rest, WORDS.free_other.meaning)}
           />
         )}
@@ -168,10 +174,10 @@ export function Breakdown({ oom }: { oom: Oom }) {
 }
 
 /** The attributes of a fix that names bytes: they are explained on hover and focus. */
-function figureOf({ bytes, sentence, simulated }: Fix) {
+function figureOf({ kind, bytes, sentence, simulated }: Fix) {
   if (bytes === null) return {};
   const source = simulated ? "simulated with the recorded steps" : "estimated from the chunks at the failure";
-  return { "data-bytes": bytes, "data-tip": tipOf(bytes, sentence, source), tabIndex: 0 };
+  return { "data-figure": `fix:${kind}`, "data-bytes": bytes, "data-tip": tipOf(bytes, sentence, source), tabIndex: 0 };
 }
 
 export function Fixes({ oom }: { oom: Oom }) {

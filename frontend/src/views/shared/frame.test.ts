@@ -142,6 +142,7 @@ describe("marks", () => {
     frozen_weight_bytes: 0,
     trainable_weight_bytes: 0,
     optimizer_bytes: 0,
+    other_optimizer_bytes: 0,
     frozen_layers: 0,
     trainable_layers: 0,
     became_frozen: [],

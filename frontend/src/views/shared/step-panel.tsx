@@ -114,6 +114,24 @@ function Breakdown({ overview, row, focus, pointed, hover, unit }: PanelProps & 
 
 const MORE = ["host_resident_bytes", "driver_process_bytes", "driver_used_bytes", "driver_total_bytes"] as const;
 
+/** The step at which the newest failure of the shown device happened, null if its run did not fail, undefined if the step is unknown. */
+function useFailedStep(): number | null | undefined {
+  const store = useStore();
+  const run = store.primary.value;
+  const answers = run && store.answersIn(run, store.device.value, store.phase.value).value;
+  const failed = answers?.find(({ name, status }) => name === "fits" && status === "failed");
+  return failed ? (failed.evidence.step ?? undefined) : null;
+}
+
+/** The headroom of a step. Of a run that ran out of memory it says of which step, because another one had none. */
+function Headroom({ step, bytes, unit }: { step: number | null; bytes: number | null; unit: Unit }) {
+  const failed = useFailedStep();
+  const when = `step ${step ?? "?"}`;
+  if (failed === null) return <WordFigure word="headroom" when={when} bytes={bytes} unit={unit} />;
+  const other = failed === undefined ? "an allocation of this run failed" : `step ${failed} ran out of memory`;
+  return <WordFigure word="headroom" label={`headroom at ${when}`} when={`${when}; ${other}`} bytes={bytes} unit={unit} />;
+}
+
 /** Peak, capacity and headroom, then other figures measured at the step. */
 export function Totals({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
   const peak = at(overview.peak_bytes, row);
@@ -127,7 +145,7 @@ export function Totals({ overview, row, unit }: { overview: Overview; row: numbe
       <WordFigure {...common} strong word="peak_bytes" bytes={peak} share={share} />
       <WordFigure {...ended} word="in_use_bytes" label="in use at step end" bytes={at(overview.in_use_bytes, row)} />
       <WordFigure {...common} word="capacity_bytes" bytes={capacity} />
-      <WordFigure {...common} word="headroom" bytes={headroom} />
+      <Headroom step={at(overview.step, row)} bytes={headroom} unit={unit} />
       {MORE.filter((name) => overview[name].some((value) => !Number.isNaN(value))).map((name) => (
         <WordFigure key={name} {...common} word={name} bytes={at(overview[name], row)} />
       ))}

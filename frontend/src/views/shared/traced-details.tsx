@@ -45,6 +45,7 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
           {groups.map(({ shape, dtype, count, bytes, held_by }, index) => (
             <tr
               key={index}
+              data-figure={`held_tensors:${JSON.stringify([shape, dtype, held_by])}`}
               data-bytes={bytes}
               data-tip={tipOf(
                 bytes,

@@ -64,6 +64,8 @@ function Stack({ bar: { name, bytes, note, segments }, middle, breadth, y, focus
           height={Math.max(y(low) - y(high), 0.5)}
           fill={svgFill(fillOf(group.category, group.trainable, scheme))}
           opacity={isMuted(focus, [key], group.category) ? 0.3 : 1}
+          data-figure={key}
+          data-bytes={size}
           data-tip={tipOf(size, `${groupLabel(group)}, ${name}`)}
         />
       ))}
@@ -83,7 +85,7 @@ function ErrorBar({ answer, x, y, ink }: { answer: WhatIf; x: number; y: Level; 
   if (low === null || high === null || peak === null) return null;
   const path = `M${x} ${y(low)}V${y(high)}M${x - CAP} ${y(low)}H${x + CAP}M${x - CAP} ${y(high)}H${x + CAP}M${x - CAP / 2} ${y(peak)}H${x + CAP / 2}`;
   return (
-    <g fill="none" data-tip={tipOf(peak, `range: ${rangeText(low, high)}`)}>
+    <g fill="none" data-figure="peak_bytes" data-bytes={peak} data-tip={tipOf(peak, `range: ${rangeText(low, high)}`)}>
       <path d={path} stroke={ink.background} stroke-width="4.5" />
       <path d={path} stroke={ink.line} stroke-width="1.75" />
     </g>

@@ -64,7 +64,7 @@ export function CategoryPanel({ answer: { measured, ledger }, deltas, hover }: C
         </tbody>
         <tbody class="totals">
           <tr class="strong" data-figure="total" data-from={measured?.in_use_bytes ?? ""} data-to={predicted}>
-            <th scope="row">total</th>
+            <th scope="row">peak</th>
             <SizeCell bytes={measured?.in_use_bytes ?? null} unit={unit} />
             <SizeCell bytes={predicted} unit={unit} />
           </tr>

@@ -74,7 +74,12 @@ export function Blocking({ map }: { map: MemoryMap }) {
       ) : (
         <ul data-testid="blocking-chunks">
           {blocking.slice(0, SHOWN).map((one) => (
-            <li key={one.owner} data-bytes={one.joined_bytes} data-tip={tipOf(one.joined_bytes, "the free chunk that would form")}>
+            <li
+              key={one.owner}
+              data-figure={`joined:${one.owner}`}
+              data-bytes={one.joined_bytes}
+              data-tip={tipOf(one.joined_bytes, "the free chunk that would form")}
+            >
               {unbroken(blockingSentence(map, one))}
             </li>
           ))}

@@ -33,7 +33,7 @@ describe("the colours of a memory map", () => {
       ["weights:trainable", 2000, 1],
       ["activations", 7000, 2],
       ["rounding", 72, 1],
-      ["owner_unknown", 500, 1],
+      ["unattributed", 500, 1],
       ["free", 600, 1],
       ["unknown", 700, 1],
     ]);
@@ -68,7 +68,7 @@ describe("the colours of a memory map", () => {
       "weights:trainable",
       "activations",
       "activations",
-      "owner_unknown",
+      "unattributed",
       "free",
       "unknown",
     ]);

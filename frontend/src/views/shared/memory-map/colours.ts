@@ -39,9 +39,9 @@ interface Named {
 
 function byCategory(scheme: Scheme): Name {
   return (map, chunk) => {
-    const owner = ownerOf(map, chunk);
-    if (!owner) return ownerUnknown(scheme);
-    const group: Group = { category: owner.category, trainable: owner.category === "weights" ? owner.trainable : null };
+    // Chunks without a known owner are the ledger's category "unattributed".
+    const { category: its, trainable } = ownerOf(map, chunk) ?? { category: "unattributed" as const, trainable: null };
+    const group: Group = { category: its, trainable: its === "weights" ? trainable : null };
     const order = stackOrder(group);
     const { category } = group;
     const fill = fillOf(category, group.trainable, scheme);

@@ -1,0 +1,192 @@
+"""The quantities of `quantities` in the answers of ``inspect``, as JSON and as text."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from quantities import ALL, Sighting, Value, words
+
+PERSISTENT = ("weights", "optimizer_state", "other_state", "held_tensors")
+SIDES = {True: "trainable", False: "frozen", None: "other"}
+
+
+def json_sightings(name: str, run: Mapping[str, Any]) -> Iterator[Sighting]:
+    """Every figure of a run in ``inspect --format json``."""
+    for quantity, value in _quantities(run):
+        yield Sighting(f"{name}: {quantity}", value, "inspect --format json")
+
+
+def _quantities(run: Mapping[str, Any]) -> Iterator[tuple[str, Value | None]]:
+    for device in run["devices"].values():
+        yield "capacity", device["capacity_bytes"]
+        yield f"bytes in use at the peak of step {device['peak_step']}", device["peak_bytes"]
+    for layer in run["layers"]:
+        yield f"parameters of layer {layer['path']}", layer["parameters"]
+        yield f"output of layer {layer['path']}", layer["output_bytes"]
+        yield f"weights of layer {layer['path']}", layer["weight_bytes"]
+    yield f"weights of layer {ALL}", sum(layer["weight_bytes"] for layer in run["layers"]) or None
+    for snapshot in run["snapshots"]:
+        yield from _of_snapshot(snapshot)
+    for oom in run["oom"][-1:]:
+        yield from _of_failure(oom)
+    for recorded in run["activations"]:
+        yield f"recorded activations of layer {recorded['layer']} at step last", recorded["last_bytes"]
+    for answers in run["answers"].values():
+        yield from _of_answers(answers)
+
+
+def _of_snapshot(snapshot: Mapping[str, Any]) -> Iterator[tuple[str, Value | None]]:
+    step = snapshot["step"]
+    peak = f"at the peak of step {step}"
+    used, pool, largest = (snapshot[name] for name in ("in_use_bytes", "pool_bytes", "largest_free_bytes"))
+    yield f"bytes in use {peak}", used
+    yield "capacity", snapshot["capacity_bytes"]
+    if snapshot["capacity_bytes"] is not None:
+        yield f"headroom at step {step}", snapshot["capacity_bytes"] - used
+    if pool is not None and largest is not None:
+        yield f"pool {peak}", pool
+        yield f"free bytes {peak}", pool - used
+        yield f"largest free chunk {peak}", largest
+        yield f"other free chunks {peak}", pool - used - largest
+        yield f"unreserved {peak}", snapshot["capacity_bytes"] - pool
+        yield f"utilisation {peak}", used / pool
+        yield f"fragmentation {peak}", snapshot["fragmentation"]
+    yield f"rounding {peak}", snapshot["rounding_bytes"]
+    for group in snapshot["held_tensors"]:
+        key = json.dumps([group["shape"], group["dtype"], group["held_by"]], separators=(",", ":"))
+        yield f"held tensors {key} at step {step}", group["bytes"]
+    sums: dict[str, int] = defaultdict(int)
+    for row in snapshot["ledger"]:
+        category, size, layer = row["category"], row["bytes"], row["layer"] or ""
+        side = SIDES[row["trainable"]]
+        split = side if category == "weights" and side != "other" else None
+        sums[f"{words(category, split)} {peak}"] += size
+        sums[f"{words(category, None)} of {side} {peak}"] += 0 if split else size
+        sums[f"memory without a known layer {peak}" if side == "other" else f"{side} layers {peak}"] += size
+        for whose in (layer, ALL):
+            sums[f"{words(category, None)} of layer {whose} {peak}"] += size
+            sums[f"layer {whose} {peak}"] += size
+            sums[f"persistent + saved of layer {whose} at step {step}"] += size if category in PERSISTENT else 0
+        if category == "weights":
+            sums[f"weights of layer {layer}"] += size
+            sums[f"weights of layer {ALL}"] += size
+    for row in snapshot["saved_for_backward"]:
+        for whose in (row["layer"], ALL):
+            sums[f"persistent + saved of layer {whose} at step {step}"] += row["bytes"]
+    yield from sums.items()
+
+
+def _of_failure(oom: Mapping[str, Any]) -> Iterator[tuple[str, Value | None]]:
+    yield "capacity", oom["capacity_bytes"]
+    yield "request at the failure", oom["requested_bytes"]
+    yield "bytes in use at the failure", oom["in_use_bytes"]
+    yield "free bytes at the failure", oom["free_bytes"]
+    yield "largest free chunk at the failure", oom["largest_free_bytes"]
+    yield "pool at the failure", oom["pool_bytes"]
+    sums: dict[str, int] = defaultdict(int)
+    for row in oom["ledger"]:
+        split = row["trainable"] is not None and row["category"] == "weights"
+        sums[f"layer {row['layer'] or ''} at the failure"] += row["bytes"]
+        sums[f"{words(row['category'], None)} at the failure"] += row["bytes"]
+        if split:
+            sums[f"{words('weights', SIDES[row['trainable']])} at the failure"] += row["bytes"]
+    yield from sums.items()
+    for fix in oom["fixes"]:
+        yield f"bytes of fix:{fix['kind']}", fix["bytes"]
+
+
+def _of_answers(answers: list[Mapping[str, Any]]) -> Iterator[tuple[str, Value | None]]:
+    fits, growing, _, changed = answers
+    for answer in (growing, changed):
+        for name, value in answer["figures"].items():
+            yield f"{answer['name']}:{name}", value
+    if fits["status"] != "failed" and "peak_bytes" in fits["figures"]:
+        yield f"bytes in use at the peak of step {fits['evidence']['step']}", fits["figures"]["peak_bytes"]
+        yield f"headroom at step {fits['evidence']['step']}", fits["figures"]["headroom_bytes"]
+
+
+SIZE = r"[<>]?-?[\d.]+ [KMGTP]?i?B"
+ROW = r"^  (?P<head>{title} .*?) (?P<unit>[KMGTP]?i?B) +share$\n(?P<rows>(?:  .+\n?)+)"
+TRACED = r"traced step (?P<step>\d+) \(train, \w+\): (?P<used>" + SIZE + r") in use at the peak"
+
+
+def text_sightings(name: str, text: str) -> Iterator[Sighting]:
+    """The rounded sizes of a run in the text of ``inspect``."""
+    for quantity, value in _texts(text + "\n"):
+        yield Sighting(f"{name}: {quantity}", value, "inspect")
+
+
+def _texts(text: str) -> Iterator[tuple[str, Value]]:
+    yield from _device_row(text)
+    traced = re.search(TRACED, text)
+    if traced:
+        peak = f"at the peak of step {traced['step']}"
+        yield f"bytes in use {peak}", traced["used"]
+        yield from _parts(text, peak, rf"  pool ({SIZE}), .*? in use, ({SIZE}) free: largest chunk ({SIZE})")
+        for names, size in _table(text, "by category"):
+            yield f"{names[0]} {peak}", size
+        for (layer, category), size in _table(text, "by layer and category", 2):
+            whose = "" if layer == "not tied to a layer" else layer
+            yield f"{category} of layer {whose} {peak}", size
+    for layer, size in _layers(text):
+        yield f"weights of layer {layer}", size
+    yield from _table_totals(text)
+    failure = re.search(
+        rf"  in use ({SIZE}), free ({SIZE}), largest free chunk ({SIZE}), pool ({SIZE}), capacity ({SIZE})", text
+    )
+    if failure:
+        for what, size in zip(
+            ("bytes in use", "free bytes", "largest free chunk", "pool"), failure.groups(), strict=False
+        ):
+            yield f"{what} at the failure", size
+        yield "capacity", failure[5]
+    requested = re.search(rf"ran out of memory at step \d+ \(\w+\): ({SIZE}) requested", text)
+    if requested:
+        yield "request at the failure", requested[1]
+
+
+def _parts(text: str, when: str, pattern: str) -> Iterator[tuple[str, str]]:
+    found = re.search(pattern, text)
+    if found:
+        for what, size in zip(("pool", "free bytes", "largest free chunk"), found.groups(), strict=True):
+            yield f"{what} {when}", size
+
+
+def _table_totals(text: str) -> Iterator[tuple[str, Value]]:
+    title = rf"layers from step (\d+) on: (\d+) trainable with ({SIZE}), (\d+) frozen with ({SIZE})"
+    if found := re.search(title, text):
+        step, trained, trained_size, frozen, frozen_size = found.groups()
+        yield f"trainable layers from step {step}", int(trained)
+        yield f"trainable weights from step {step}", trained_size
+        yield f"frozen layers from step {step}", int(frozen)
+        yield f"frozen weights from step {step}", frozen_size
+
+
+def _device_row(text: str) -> Iterator[tuple[str, str]]:
+    head = re.search(
+        r"^  device +peak (\S+) +capacity \S+ +headroom.*\n  \S+ +(\S+) +(\S+) +(\S+) +.*? (\d+) +\d+$", text, re.M
+    )
+    if head:
+        unit, peak, capacity, headroom, step = head.groups()
+        yield f"bytes in use at the peak of step {step}", f"{peak} {unit}"
+        yield "capacity", f"{capacity} {unit}"
+        if headroom != "–":
+            yield f"headroom at step {step}", f"{headroom} {unit}"
+
+
+def _table(text: str, title: str, names: int = 1) -> Iterator[tuple[list[str], str]]:
+    found = re.search(rf"^  {title} +([KMGTP]?i?B) +share\n((?:  .+\n)+)", text, re.M)
+    for line in found[2].splitlines() if found else ():
+        cells = re.split(r" {2,}", line.strip())
+        if not re.match(r"\d+ more$", cells[0]):
+            yield cells[:names], f"{cells[names]} {found[1]}"  # type: ignore[index]
+
+
+def _layers(text: str) -> Iterator[tuple[str, str]]:
+    found = re.search(r"^  layer .*weights (\S+) +optimizer \S+\n((?:  .+\n)+)", text, re.M)
+    for line in found[2].splitlines() if found else ():
+        cells = re.split(r" {2,}", line.strip())
+        if not re.match(r"\d+ more$", cells[0]):
+            yield cells[0], f"{cells[-2]} {found[1]}"  # type: ignore[index]

@@ -1,0 +1,361 @@
+"""Which quantity each figure of the page and of ``inspect`` is: a table of names, and the figures' values.
+
+A quantity is a sentence such as "frozen: weights, frozen at the peak of step 120". Figures of one quantity have one
+value and one label, wherever they stand.
+"""
+
+import dataclasses
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tb_memplugin.model.units import UNITS, format_bytes, format_figure
+
+Value = int | float | str
+"""Exact bytes, a count or a ratio; or a rounded size such as ``35.9 MiB``."""
+
+COLLECT = """body => {
+  const name = element => element.closest("[data-testid]")?.dataset.testid
+    ?? element.closest("[aria-label]:not([data-tip])")?.getAttribute("aria-label") ?? "";
+  const found = [...body.querySelectorAll("[data-figure], [data-bytes], [data-value], [data-parameters], "
+    + "[data-figures], [data-from], [data-fact], [data-tip]")];
+  return found.filter(one => one.checkVisibility()).map(one => ({
+    ...one.dataset,
+    place: name(one), kind: String(one.className.baseVal ?? one.className),
+    row: one.parentElement.closest("[data-from]") ? "versus" : "",
+    layer: one.closest("[data-layer]")?.dataset.layer, group: one.closest("[data-group]")?.dataset.group,
+    totals: one.closest("tr.totals") !== null,
+    bar: one.closest("[data-bar]")?.dataset.bar,
+    label: (one.querySelector("th, dt") ?? one.querySelector(":scope > .label"))?.textContent.trim() ?? "",
+    shown: (one.querySelector(".figure") ?? one.querySelector("dd") ?? one).textContent.trim(),
+    unit: one.closest("aside, .picture")?.querySelector("button.unit")?.textContent.trim() ?? "",
+  }));
+}"""
+"""Every visible element of a document that has a figure or explains one, with its names and its exact values."""
+
+CATEGORY = (
+    r"(?P<c>weights|optimizer_state|other_state|held_tensors|inputs|activations|activation_gradients"
+    r"|weight_gradients|workspace|rounding|unattributed)"
+)
+GROUP = CATEGORY + r"(?::(?P<t>frozen|trainable|true|false))?"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """The figures that are one quantity.
+
+    Attributes:
+        place: Pattern of the part of the page.
+        name: Pattern of the figure's name; its groups stand in `quantity` and in `label`.
+        quantity: Of the run, the step, the layer and so on of its place.
+        label: Its only label; None where the figure is a part of a drawing or a list and has none of its own.
+    """
+
+    place: str
+    name: str
+    quantity: str
+    label: str | None = None
+
+
+PEAK = "{run}: bytes in use at the peak of step {step}"
+AT_PEAK = "{run}: {c} at the peak of step {step}"
+POOL = "{run}: {name} at the {instant} of step {step}"
+FAILURE = "{run}: {name} at the failure"
+OF_LAYER = "{run}: {c} of layer {layer} at the peak of step {traced}"
+LAYER = "{run}: layer {layer} at the peak of step {traced}"
+SAVED = "{run}: persistent + saved of layer {layer} at step {traced}"
+STEPS = "breakdown|sides"
+
+RULES = (
+    # The panel of a step: Overview, Frozen vs trainable.
+    Rule("breakdown", GROUP, AT_PEAK, "{c}"),
+    Rule(STEPS, "peak_bytes", PEAK, "measured peak"),
+    Rule(STEPS, "in_use_bytes", "{run}: bytes in use at the end of step {step}", "in use at step end"),
+    Rule(STEPS, "capacity_bytes", "{run}: capacity", "capacity"),
+    Rule(STEPS, "headroom", "{run}: headroom at step {step}", "{headroom}"),
+    Rule(STEPS, "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
+    Rule("Figures of one step", "run:(?P<other>.+)", "{other}: bytes in use at the peak of step {step}", "{other}"),
+    Rule(
+        "Figures of one step", "layer:(?P<l>.+)", "{run}: persistent + saved of layer {l} at step {traced}", "{short}"
+    ),
+    Rule("held-tensors", "held_tensors:(?P<h>.+)", "{run}: held tensors {h} at step {traced}"),
+    Rule("sides", "(?P<s>frozen|trainable)", "{run}: {s} layers at the peak of step {step}", "{S} layers"),
+    Rule("sides", "other", "{run}: memory without a known layer at the peak of step {step}", "Other"),
+    Rule("sides", "(?P<t>frozen|trainable):(?P<c>weights)", AT_PEAK, "{plain}"),
+    Rule(
+        "sides", f"(?P<s>frozen|trainable|other):{CATEGORY}", "{run}: {c} of {s} at the peak of step {step}", "{plain}"
+    ),
+    # Layers.
+    Rule("layers", "parameters", "{run}: parameters of layer {layer}"),
+    Rule("layers", "output_bytes", "{run}: output of layer {layer}"),
+    Rule("layers", "persistent_saved", SAVED),
+    Rule("layers|treemap", "total", LAYER),
+    Rule("layers|treemap", "others", "{run}: other categories of layer {layer} at the peak of step {traced}"),
+    Rule("layers", CATEGORY, OF_LAYER),
+    Rule("layer-figures", CATEGORY, OF_LAYER, "{c}"),
+    Rule("layer-figures", "total", LAYER, "total"),
+    Rule("output", "output_bytes", "{run}: output of layer {layer}"),
+    # A step's timeline, which is shown at its peak.
+    Rule("timeline-breakdown", GROUP, AT_PEAK, "{c}"),
+    Rule("timeline-breakdown", "in_use_bytes", PEAK, "in use"),
+    Rule("timeline-breakdown", "peak_bytes", PEAK, "measured peak"),
+    Rule("live", "tensor:(?P<n>.+)", "{run}: allocated bytes of tensor {n} of step {traced}"),
+    Rule(
+        "tensor", "(?P<n>allocated|requested|rounding)", "{run}: {n} bytes of tensor {tensor} of step {traced}", "{n}"
+    ),
+    # The pool.
+    Rule("pool", "allocated_bytes", "{run}: bytes in use at the {instant} of step {step}", "allocated"),
+    Rule("pool", "(?P<p>pool_bytes|free_bytes)", POOL, "{poolword}"),
+    Rule("pool", "(?P<p>free_largest|free_other|unreserved|fragmentation|utilisation)", POOL, "{poolword}"),
+    Rule("pool", "capacity_bytes", "{run}: capacity", "capacity"),
+    Rule("pool", "rounding_bytes", "{run}: rounding at the peak of step {step}", "rounding at the peak"),
+    Rule("device-memory|Device memory", f"in_use:{GROUP}", AT_PEAK),
+    Rule(
+        "device-memory|Device memory",
+        "(?P<p>free_largest|free_other|unreserved)",
+        "{run}: {name} at the peak of step {traced}",
+    ),
+    Rule("device-memory|Device memory", "headroom", "{run}: headroom at step {traced}"),
+    # A memory map, of a step or of a failure.
+    Rule("map-legend", GROUP, "{run}: {c} {mapat}"),
+    Rule("map-legend", "(?P<p>free)", "{run}: {name} {mapat}"),
+    Rule("bins", r"(?P<n>\d+)", "{run}: free chunks from {n} B {mapat}"),
+    Rule("blocking-chunks", r"joined:(?P<n>\d+)", "{run}: free chunk without a chunk of owner {n} {mapat}"),
+    # A failure.
+    Rule("oom-figures", "(?P<p>requested_bytes|in_use_bytes|free_bytes|pool_bytes)", FAILURE, "{poolword}"),
+    Rule("oom-figures", "(?P<p>largest_free_bytes)", FAILURE, "{poolword}"),
+    Rule("oom-figures", "capacity_bytes", "{run}: capacity", "capacity"),
+    Rule("oom", "(?P<p>in_use_bytes|free_largest|free_other)", FAILURE),
+    Rule("oom-categories", CATEGORY, "{run}: {c} at the failure", "{c}"),
+    Rule("oom-layers", "layer:(?P<l>.*)", "{run}: layer {l} at the failure", "{short}"),
+    Rule("fixes", "(?P<n>fix:.+)", "{run}: bytes of {n}"),
+    # Compare: A and B, their differences.
+    Rule("versus", f"(?P<side>[AB]):{GROUP}", "{siderun}: {c} at the peak of step {sidestep}", "{c}"),
+    Rule(
+        "versus", "(?P<side>[AB]):peak_bytes", "{siderun}: bytes in use at the peak of step {sidestep}", "measured peak"
+    ),
+    Rule("deltas", "(?P<side>[AB]):layer", "{siderun}: layer {layer} at the peak of step {sidetraced}"),
+    Rule("deltas", "delta", "{run}: difference of layer {layer} to {b}"),
+    Rule("waterfall", "peak:(?P<side>[AB])", "{siderun}: bytes in use at the peak of step {sidestep}"),
+    Rule("waterfall", GROUP, "{run}: difference of {c} to {b}"),
+    # What if: measured and predicted.
+    Rule("predicted", f"(?P<side>measured):{GROUP}", "{run}: {c} at the peak of step {whatif}", "{c}"),
+    Rule("predicted", "(?P<side>measured):total", "{run}: bytes in use at the peak of step {whatif}", "peak"),
+    Rule("predicted", f"predicted:{GROUP}", "{run}: predicted {c}", "{c}"),
+    Rule("predicted", "predicted:total", "{run}: sum of the predicted categories", "peak"),
+    Rule("peak-bars", "measured:" + GROUP, "{run}: {c} at the peak of step {whatif}"),
+    Rule("peak-bars", "predicted:" + GROUP, "{run}: predicted {c}"),
+    Rule("peak-bars", "peak_bytes", "{run}: predicted peak"),
+    Rule("what-if", "peak_bytes", "{run}: predicted peak", "predicted peak"),
+    Rule("what-if", "largest_batch_size", "{run}: largest batch size", "largest batch size that passes"),
+    # Activations that the script recorded.
+    Rule("activations", "layer:(?P<l>.+)", "{run}: recorded activations of layer {l} at step {step}"),
+    Rule("activations", "(?P<n>total|others)", "{run}: recorded activations, {n}, at step {step}"),
+    # The four answers.
+    Rule("answers", "fits:peak_bytes", "{run}: bytes in use at the peak of step {evidence}", "measured peak"),
+    Rule("answers", "fits:headroom_bytes", "{run}: headroom at step {evidence}", "headroom"),
+    Rule("answers", r"\w+:capacity_bytes", "{run}: capacity", "capacity"),
+    Rule(
+        "answers",
+        "failed:(?P<p>requested_bytes|in_use_bytes|free_bytes|largest_free_bytes|pool_bytes)",
+        FAILURE,
+        "{poolword}",
+    ),
+    Rule(
+        "answers",
+        "fragmented:(?P<p>free_bytes|largest_free_bytes|pool_bytes)",
+        "{run}: {name} {evidencepool}",
+        "{poolword}",
+    ),
+    Rule("answers", "changed:peak_before_bytes", "{run}: bytes in use at the peak of step {before}"),
+    Rule("answers", "changed:peak_after_bytes", "{run}: bytes in use at the peak of step {after}"),
+    Rule("answers", r"(?P<n>growing:\w+|changed:\w+)", "{run}: {n}"),
+)
+
+
+POOL_NAMES = {
+    "requested_bytes": ("request", "requested"),
+    "in_use_bytes": ("bytes in use", "in use"),
+    "free": ("free bytes", "free in the pool"),
+    "free_bytes": ("free bytes", "free in the pool"),
+    "free_largest": ("largest free chunk", "free: largest chunk"),
+    "largest_free_bytes": ("largest free chunk", "free: largest chunk"),
+    "free_other": ("other free chunks", "free: other chunks"),
+    "pool_bytes": ("pool", "pool"),
+    "unreserved": ("unreserved", "unreserved"),
+    "fragmentation": ("fragmentation", "fragmentation"),
+    "utilisation": ("utilisation", "utilisation"),
+}
+"""Name and label of each figure of the pool, under all names that it has in data."""
+
+SAID_FACTS = {"layer", "category", "operation", "Python line", "shape", "size", "lifetime", "address", "live at peak"}
+"""Facts on a tensor that are no sizes, or the formula of one."""
+SAID_FIGURES = {"method", "reproduced", "recorded"}
+"""Parts of a prediction that are no single figure."""
+ALL = "(all)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sighting:
+    """One figure at one place; `value` is None where it is said to be unknown."""
+
+    quantity: str
+    value: Value | None
+    where: str
+
+
+def words(category: str, trainable: str | None) -> str:
+    """The label of a category, split by training where `trainable` says so."""
+    side = {"true": "trainable", "false": "frozen"}.get(trainable or "", trainable)
+    plain = category.replace("_", " ")
+    return f"{plain}, {side}" if side else plain
+
+
+def classify(place: str, name: str, scope: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    """The quantity of a figure and its label; None if the table does not know the figure."""
+    for rule in RULES:
+        found = re.fullmatch(rule.name, name) if re.fullmatch(rule.place, place) else None
+        if found is None:
+            continue
+        known = {**scope, **{key: value for key, value in found.groupdict().items() if value is not None}}
+        if "c" in known:
+            known |= {"plain": words(known["c"], None), "c": words(known["c"], known.get("t"))}
+        if "p" in known:
+            known |= dict(zip(("name", "poolword"), POOL_NAMES[known["p"]], strict=True))
+        if "l" in known:
+            known |= {"short": known["l"].rsplit("/", 1)[-1] or "not tied to a layer", "layer": known["l"]}
+        if "s" in known:
+            known["S"] = known["s"].capitalize()
+        if "side" in known and place != "predicted":
+            known |= {f"side{key}": scope[f"{key}{known['side']}"] for key in ("run", "step", "traced")}
+        return rule.quantity.format_map(known), None if rule.label is None else rule.label.format_map(known)
+    return None
+
+
+def _number(text: str) -> Value | None:
+    if text == "":
+        return None
+    value = float(text)
+    return int(value) if value.is_integer() else value
+
+
+def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, str]]:
+    """Place, name, exact value and label of each figure of an element of the page."""
+    place, label = record["place"], record["label"]
+    figure = record.get("figure", "")
+    if "figures" in record:
+        lines = record.get("tip", "").split("\n")
+        failed = record["status"] == "failed" or "requested_bytes" in record["figures"]
+        prefix = "failed" if failed and record["answer"] in ("fits", "fragmented") else record["answer"]
+        for line, (name, value) in zip(lines, json.loads(record["figures"]).items(), strict=False):
+            yield (
+                place,
+                f"{record['answer'] if name == 'capacity_bytes' else prefix}:{name}",
+                value,
+                line.rpartition(": ")[0],
+            )
+    elif "from" in record:
+        sides = ("measured", "predicted") if place == "predicted" else ("A", "B")
+        for side, value in zip(sides, (record["from"], record["to"]), strict=True):
+            yield place, f"{side}:{figure or 'layer'}", _number(value), label if figure else ""
+        if "delta" in record:
+            yield place, "delta", _number(record["delta"]), ""
+    elif record["row"] == "versus":
+        return
+    elif "parameters" in record:
+        yield place, "parameters", _number(record["parameters"]), ""
+    elif "fact" in record:
+        sizes = re.search(r"([\d,]+) B", record["shown"])
+        if record["fact"] not in SAID_FACTS:
+            yield place, record["fact"], int(sizes[1].replace(",", "")) if sizes else None, label
+    elif "value" in record:
+        if figure not in SAID_FIGURES:
+            yield place, figure, _number(record["value"]), label
+    elif "bytes" in record:
+        if place == "live":
+            figure = f"tensor:{record['tensor']}"
+        elif place == "output" or record["kind"] == "number output":
+            figure = "output_bytes"
+        elif place == "peak-bars" and record.get("bar"):
+            figure = f"{record['bar']}:{figure}"
+        yield place, figure, _number(record["bytes"]), label
+    elif re.match(r"-?[\d,]+ B$|unknown$", record.get("tip", "").partition("\n")[0]):
+        # An exact size that is explained, but has no name.
+        yield place, "", None, label
+
+
+def page_sightings(
+    records: Iterable[Mapping[str, Any]], scope: Mapping[str, Any], where: str
+) -> tuple[list[Sighting], list[str]]:
+    """Every figure of a view, and what is wrong with their names, labels and texts."""
+    seen, faults = [], []
+    for record in records:
+        layer = scope["layer"]
+        if record["totals"]:
+            layer = ALL
+        elif record["layer"] is not None:
+            layer = record["layer"]
+        elif record["group"] is not None:
+            layer = f"({record['group']})"
+        for place, name, value, label in named(record):
+            found = classify(place, name, {**scope, "layer": layer})
+            here = f"{where}, {place}"
+            if found is None:
+                faults.append(
+                    f"{here}: no quantity for {name!r} ({record['shown'][:40]!r}, {record.get('tip', '')[:60]!r})"
+                )
+                continue
+            quantity, wanted = found
+            if wanted is not None and label and label != wanted:
+                faults.append(f"{here}: {quantity} is labelled {label!r}, not {wanted!r}")
+            if "bytes" in record and isinstance(value, int) and not is_text_of(record["shown"], value):
+                faults.append(f"{here}: {quantity} is {value} B, and shown as {record['shown']!r}")
+            seen.append(Sighting(quantity, value, here))
+    return seen, faults
+
+
+def derived(seen: Iterable[Sighting]) -> Iterator[Sighting]:
+    """What figures say of other quantities: weights are the same at every step, and groups of layers have names."""
+    for one in seen:
+        run, _, quantity = one.quantity.partition(": ")
+        if found := re.fullmatch(
+            r"(weights of layer [^(].*|weights of layer \(all\)) at the peak of step \d+", quantity
+        ):
+            yield dataclasses.replace(one, quantity=f"{run}: {found[1]}")
+        if found := re.fullmatch(r"layer \((frozen|trainable)\)( at the peak of step \d+)", quantity):
+            yield dataclasses.replace(one, quantity=f"{run}: {found[1]} layers{found[2]}")
+        if found := re.fullmatch(r"weights of layer \((frozen|trainable)\)( at the peak of step \d+)", quantity):
+            yield dataclasses.replace(one, quantity=f"{run}: weights, {found[1]}{found[2]}")
+
+
+def is_text_of(shown: str, size: int) -> bool:
+    """Whether a text that starts with a number is `size`; other texts are names or empty."""
+    text = shown.replace("\u00a0", " ")
+    if not re.match(r"[<>]?-?[\d.]+( [KMGTP]?i?B)?$", text):
+        return True
+    return text in {format_bytes(size), *(format_figure(size, unit) for unit in UNITS)}
+
+
+def fits(text: str, size: Value) -> bool:
+    """Whether a rounded size is that of an exact one."""
+    number, _, unit = text.partition(" ")
+    return isinstance(size, int) and number in (format_figure(size, unit), format_bytes(size).partition(" ")[0])
+
+
+def contradictions(seen: Iterable[Sighting]) -> list[str]:
+    """Quantities with two values; a rounded size differs if no exact one is written so."""
+    by_quantity: dict[str, list[Sighting]] = defaultdict(list)
+    for one in seen:
+        by_quantity[one.quantity].append(one)
+    found = []
+    for quantity, all_of_it in by_quantity.items():
+        exact = {one.value for one in all_of_it if not isinstance(one.value, str)}
+        wrong = [
+            one for one in all_of_it if isinstance(one.value, str) and not any(fits(one.value, each) for each in exact)
+        ]
+        if len(exact) > 1 or (exact and wrong):
+            values = sorted({f"{one.value} ({one.where})" for one in all_of_it})
+            found.append(f"{quantity}: {'; '.join(values)}")
+    return found

@@ -1,0 +1,247 @@
+"""One quantity has one value and one name: in every view, in ``inspect`` and in the report."""
+
+import contextlib
+import io
+import pathlib
+import re
+from collections import defaultdict
+from typing import Any
+from urllib.parse import urlencode
+
+import harness
+import pytest
+from inspected_quantities import json_sightings, text_sightings
+from page_texts import page_text_sightings
+from playwright.sync_api import Browser, FrameLocator, Page
+from quantities import COLLECT, Sighting, contradictions, derived, page_sightings
+
+from tb_memplugin.cli import main
+
+STEPS = {
+    "frozen": 120,
+    "all_trainable": 120,
+    "died_fragmentation": 3,
+    "died_capacity": 3,
+    "growing": 120,
+    "requests": 0,
+    "activations_only": 0,
+}
+"""Runs with the step at which all of their views are read: a fine-tuning, compiled steps, two failures, a leak,
+recorded requests, and activations that a script recorded."""
+LEAST_SHARED = {
+    "frozen": 290,
+    "all_trainable": 290,
+    "died_fragmentation": 250,
+    "died_capacity": 250,
+    "growing": 140,
+    "requests": 150,
+    "activations_only": 10,
+}
+"""Quantities that must be seen in two places at least."""
+OTHER = {"frozen": "all_trainable"}
+LAYER = {"requests": "net/conv2"}
+TABS = ("Overview", "Layers", "Frozen vs trainable", "Step", "Fragmentation", "Out of memory", "What if", "Compare")
+SCOPE = """body => {
+  const data = (id, name) => body.querySelector(`[data-testid='${id}']`)?.dataset[name] ?? "";
+  const text = query => body.querySelector(query)?.textContent ?? "";
+  return { step: data("step", "step") || data("moment", "step") || data("step-selector", "step"),
+    traced: data("layers-step", "step") || data("step-selector", "breakdown"), tensor: data("tensor", "tensor"),
+    A: data("side-A", "step"), B: data("side-B", "step"), sideB: text("[data-testid='side-B']"),
+    head: text(".panel-head"), text: body.innerText };
+}"""
+
+
+def inspect(logdir: pathlib.Path, *arguments: str) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main(["inspect", str(logdir), *arguments]) == 0
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def inspected_sightings(logdir: pathlib.Path, inspected: dict[str, Any]) -> list[Sighting]:
+    seen = []
+    for run, step in STEPS.items():
+        seen += json_sightings(run, inspected[run])
+        seen += text_sightings(run, inspect(logdir / run))
+        seen += text_sightings(run, inspect(logdir / run, "--step", str(step)))
+    return seen
+
+
+@pytest.fixture(scope="module")
+def report(logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    assert main(["report", str(logdir), "-o", str(file), *(f"--run={run}" for run in STEPS)]) == 0
+    return file.as_uri()
+
+
+class Reader:
+    """Reads every figure of a page's views."""
+
+    def __init__(self, run: str, inspected: dict[str, Any], where: str) -> None:
+        self.run, self.other, self.where = run, OTHER.get(run, "frozen"), where
+        self.layer = LAYER.get(run, "vgg/block5_conv1")
+        self.answers = {answer["name"]: answer for answer in next(iter(inspected[run]["answers"].values()), [])}
+        self.seen: list[Sighting] = []
+        self.faults: list[str] = []
+
+    def place(self, **more: Any) -> str:
+        return urlencode({"run": self.run, "step": STEPS[self.run], "other": self.other, **more})
+
+    def read(self, frame: Any, view: str) -> None:
+        body = frame.locator("body")
+        dom = body.evaluate(SCOPE)
+        scope = self.scope(dom, view)
+        seen, faults = page_sightings(body.evaluate(COLLECT), scope, f"{self.where}, {view}")
+        self.seen += [*seen, *page_text_sightings(dom["text"], scope, f"{self.where}, {view}")]
+        self.faults += faults
+        # No view of a failed run speaks of headroom without the step that had it.
+        if scope["headroom"] != "headroom":
+            self.faults += re.findall(r".*headroom(?! at step \d).*", dom["text"])
+
+    def count_groups(self, frame: Any) -> None:
+        """Layers and weights of each group; the layer table of the read steps is that of step 0."""
+        for side in ("frozen", "trainable"):
+            row = frame.locator(f"tr.subtotal[data-group='{side}']")
+            if row.count():
+                layers = int(row.locator(".count").inner_text().split()[0])
+                weights = int(row.locator("[data-figure='weights']").get_attribute("data-bytes"))
+                where = f"{self.where}, Layers by training"
+                self.seen.append(Sighting(f"{self.run}: {side} layers from step 0", layers, where))
+                self.seen.append(Sighting(f"{self.run}: {side} weights from step 0", weights, where))
+
+    def scope(self, dom: dict[str, str], view: str) -> dict[str, Any]:
+        fits, fragmented, changed = (self.answers.get(name) for name in ("fits", "fragmented", "changed"))
+        ended = fragmented is not None and fragmented["sentence"].endswith("at step end")
+        step, traced = dom["step"], dom["traced"] or dom["step"]
+        what_if = re.search(r"measured: peak of step (\d+)", dom["text"])
+        breakdown = re.search(r"breakdown from step (\d+)", dom["sideB"])
+        return {
+            "run": self.run,
+            "b": f"{self.other} step {dom['B']}",
+            "step": "last" if view == "Recorded activations" else step,
+            "traced": step if view == "layer" else traced,
+            "layer": self.layer if view == "layer" else "",
+            "tensor": dom["tensor"],
+            "instant": "end" if "at step end" in dom["head"] else "peak",
+            "mapat": "at the failure" if view == "Out of memory" else f"at the peak of step {traced}",
+            "headroom": "headroom" if fits is None or fits["status"] != "failed" else f"headroom at step {step}",
+            "whatif": what_if[1] if what_if else "",
+            "runA": self.run,
+            "runB": self.other,
+            "stepA": dom["A"],
+            "stepB": dom["B"],
+            "tracedA": traced,
+            "tracedB": breakdown[1] if breakdown else dom["B"],
+            "evidence": fits and fits["evidence"]["step"],
+            "before": changed and changed["evidence"]["step"],
+            "after": changed and changed["evidence"]["other_step"],
+            "evidencepool": fragmented
+            and f"at the {'end' if ended else 'peak'} of step {fragmented['evidence']['step']}",
+        }
+
+
+def read_tabs(reader: Reader, frame: Page | FrameLocator) -> None:
+    for tab in TABS:
+        frame.locator("button.tab", has_text=tab).click()
+        harness.idle(frame)  # type: ignore[arg-type]
+        reader.read(frame, tab)
+        if tab == "Layers" and reader.where == "tab":
+            frame.get_by_role("button", name="trainable", exact=True).click()
+            harness.idle(frame)  # type: ignore[arg-type]
+            reader.read(frame, "Layers by training")
+            reader.count_groups(frame)
+
+
+def read_page(reader: Reader, page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, reader.place(view="layer", layer=reader.layer))
+    reader.read(frame, "layer")
+    read_tabs(reader, frame)
+    # AND the evidence of each answer
+    for answer in ("fits", "fragmented", "changed"):
+        frame.locator(f"[data-answer='{answer}']").click()
+        harness.idle(frame)
+        view = reader.answers[answer]["evidence"]["view"]
+        reader.read(frame, {"oom": "Out of memory"}.get(view, view.capitalize()))
+
+
+def read_report(reader: Reader, browser: Browser, report: str) -> None:
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True)
+    page = context.new_page()
+    page.goto(f"{report}#{reader.place(view='layer', layer=reader.layer)}")
+    harness.idle(page)  # type: ignore[arg-type]
+    reader.read(page, "layer")
+    read_tabs(reader, page)
+    context.close()
+
+
+def shared(run: str, seen: list[Sighting]) -> dict[str, set[str]]:
+    """The quantities of a run that were seen in two places at least, with these places."""
+    places: dict[str, set[str]] = defaultdict(set)
+    for one in seen:
+        if one.quantity.startswith(f"{run}: "):
+            places[one.quantity].add(one.where)
+    return {quantity: found for quantity, found in places.items() if len(found) > 1}
+
+
+@pytest.mark.parametrize("run", [run for run in STEPS if run != "activations_only"])
+def test_a_quantity_has_one_value_and_one_name(
+    browser: Browser,
+    page: Page,
+    address: str,
+    report: str,
+    inspected: dict[str, Any],
+    inspected_sightings: list[Sighting],
+    run: str,
+) -> None:
+    readers = [Reader(run, inspected, where) for where in ("tab", "report")]
+    read_page(readers[0], page, address)
+    read_report(readers[1], browser, report)
+    seen = [*inspected_sightings, *(one for reader in readers for one in reader.seen)]
+    seen += derived(seen)
+    faults = [fault for reader in readers for fault in reader.faults] + contradictions(seen)
+    assert not faults, "\n".join(faults)
+    found = shared(run, seen)
+    assert len(found) >= LEAST_SHARED[run]
+    # AND the report and the terminal are among these places
+    for where in ("tab", "report", "inspect --format json", "inspect"):
+        assert sum(any(place.startswith(where) for place in places) for places in found.values()) > 3, where
+
+
+def test_recorded_activations_have_one_value(
+    page: Page, address: str, inspected: dict[str, Any], inspected_sightings: list[Sighting]
+) -> None:
+    reader = Reader("activations_only", inspected, "tab")
+    reader.read(harness.open_tab(page, address, urlencode({"run": "activations_only"})), "Recorded activations")
+    assert reader.faults == []
+    seen = [*inspected_sightings, *reader.seen]
+    assert contradictions(seen) == []
+    assert len(shared("activations_only", seen)) >= LEAST_SHARED["activations_only"]
+
+
+def test_a_contradiction_is_found() -> None:
+    seen = [Sighting("r: pool at the failure", value, where) for value, where in ((2**20, "a"), ("1.0 MiB", "b"))]
+    assert contradictions(seen) == []
+    for other in (2**20 + 1, None, "1.1 MiB"):
+        (said,) = contradictions([*seen, Sighting("r: pool at the failure", other, "c")])
+        assert said.startswith("r: pool at the failure: ") and "(c)" in said
+
+
+@pytest.mark.parametrize("run", ["died_fragmentation", "died_capacity"])
+def test_a_failed_run_tells_its_post_mortem_everywhere(
+    page: Page, address: str, logdir: pathlib.Path, inspected: dict[str, Any], run: str
+) -> None:
+    (oom,) = inspected[run]["oom"]
+    said = inspect(logdir / run)
+    requester = f"by {oom['op']}, {oom['shape']}, layer {oom['layer']}"
+    assert f"ran out of memory at step {oom['step']}" in said and requester in said
+    assert f"verdict: {oom['verdict']}. {oom['reason']}" in said
+    frame = harness.open_tab(page, address, urlencode({"run": run, "view": "oom"}))
+    failure = frame.get_by_test_id("oom")
+    assert failure.get_attribute("data-verdict") == oom["verdict"]
+    assert oom["reason"] in failure.inner_text().replace("\u00a0", " ")
+    facts = dict(zip(*(frame.locator(f".facts {tag}").all_inner_texts() for tag in ("dt", "dd")), strict=True))
+    assert (facts["operation"], facts["layer"], facts["tensor"]) == (oom["op"], oom["layer"], oom["shape"])
+    # AND the terminal gives no headroom
+    (device,) = inspected[run]["devices"]
+    assert re.search(rf"^  {device} .* – ", said, re.MULTILINE)
