@@ -65,17 +65,18 @@ def test_slots_belong_to_trainable_layers_only_and_weigh_twice_their_weights(log
     assert "validation" in {one["phase"] for one in run["snapshots"]}
 
 
-def test_activations_are_the_largest_category_of_the_last_stage(logdir: pathlib.Path) -> None:
+def test_the_last_stage_saves_more_for_the_backward_pass_than_any_other_category_holds(logdir: pathlib.Path) -> None:
     *_, last = [one for one in inspect(logdir)["snapshots"] if one["phase"] == "train"]
     sums: dict[str, int] = {}
     for row in last["ledger"]:
         sums[row["category"]] = sums.get(row["category"], 0) + row["bytes"]
-    assert max(sums, key=lambda category: sums[category]) == "activations"
     # What training the blocks 2 to 5 needs at least: the inputs of their convolutions after the first, float32.
     saved = sum(row["bytes"] for row in last["saved_for_backward"])
     sides = [56] * 1 + [28] * 2 + [14] * 2 + [7] * 2
     channels = [128] * 1 + [256] * 2 + [512] * 4
     assert saved >= 4 * 16 * sum(side * side * count for side, count in zip(sides, channels, strict=True))
+    # At the peak, the backward pass may have used up some of them already.
+    assert saved > max(size for category, size in sums.items() if category != "activations")
 
 
 def test_almost_every_byte_has_an_owner(logdir: pathlib.Path) -> None:

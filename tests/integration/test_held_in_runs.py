@@ -86,6 +86,7 @@ def test_a_captured_constant_is_other_state(tmp_path: pathlib.Path) -> None:
 def test_what_a_persistent_tape_keeps_is_saved_for_the_backward_pass(scenario: str, tmp_path: pathlib.Path) -> None:
     for snapshot in run(scenario, tmp_path)["snapshots"]:
         assert snapshot["saved"] == SAVED
-        # At the peak, the backward pass of a graph may have used some up; an eager tape that persists keeps all.
-        left = SAVED if scenario.startswith("persistent_eager") else SAVED // 2
-        assert snapshot["categories"]["activations"] >= left
+        # An eager tape that persists keeps all up to the peak. The backward pass of a graph frees them one by one: how
+        # many are left at the peak depends on when the executor runs the ops that free and allocate.
+        held = snapshot["categories"]["activations"]
+        assert held == SAVED if scenario.startswith("persistent_eager") else 0 < held <= SAVED
