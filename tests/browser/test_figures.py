@@ -22,7 +22,8 @@ PLACES = {
     "compare": {"view": "compare", "run": "frozen", "other": "all_trainable"},
     "activations": {"view": "activations", "run": "activations_only"},
 }
-FIGURES = """body => [...body.querySelectorAll("[data-bytes], [data-value], [data-from], [data-delta] td.number")]
+FIGURES = """body => [...body.querySelectorAll(
+        "[data-bytes], [data-value], [data-from]:not([data-layer]), [data-delta] td.number")]
     .filter(figure => figure.offsetParent !== null && figure.textContent.trim() !== "")
     .map(figure => {
         const row = figure.closest("[data-tip]");

@@ -456,7 +456,14 @@ def test_the_columns_of_the_list_fit(page: Page, address: str, width: int) -> No
     page.set_viewport_size({"width": width, "height": 900})
     frame = opened(page, address, step=3)
     table = frame.locator(".live .layer-scroll")
-    assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
+    # Where the columns do not fit, the table scrolls sideways in its own region instead of cutting them.
+    fits = table.evaluate("one => one.scrollWidth <= one.clientWidth")
+    assert fits == (width >= 1440)
+    if not fits:
+        table.evaluate("one => one.scrollTo(one.scrollWidth, 0)")
+        last = frame.locator("[data-testid='live'] thead th").last.bounding_box()
+        region = table.bounding_box()
+        assert last and region and last["x"] + last["width"] <= region["x"] + region["width"] + 1
     heads = frame.locator("[data-testid='live'] thead th")
     assert heads.evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth)")
     assert frame.locator("html").evaluate("one => one.scrollWidth <= one.clientWidth")
