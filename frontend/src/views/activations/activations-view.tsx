@@ -105,7 +105,7 @@ function Panel(props: PanelProps) {
       <header class="panel-head">
         <h2 data-testid="step" data-step={activations.step[row] ?? ""}>
           Step {activations.step[row] ?? "?"}
-          <span class="why">{store.cursor.value !== null ? "" : store.choices.value.step !== null ? "pinned" : "last recorded"}</span>
+          <span class="why">{store.cursor.value !== null ? "" : store.choices.value.step !== null ? "selected" : "last recorded"}</span>
           <UnitButton unit={unit} />
         </h2>
         <p class="small">{formatDuration(time)} after start · recorded by the training script</p>
