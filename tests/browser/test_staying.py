@@ -9,7 +9,7 @@ import harness
 import numpy as np
 import pytest
 import sample_runs
-from playwright.sync_api import FrameLocator, Page, expect
+from playwright.sync_api import FrameLocator, Page, Route, expect
 
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.events.sample_records import take_samples
@@ -119,6 +119,39 @@ def test_the_pointer_moves_nothing_in_any_font(page: Page, address: str, view: s
             picture.hover(position={"x": part * box["width"], "y": box["height"] / 2})
             harness.idle(frame)
             assert frame.locator("body").evaluate(EVERY_BOX) == before
+
+
+@pytest.mark.parametrize("view", ["overview", "frozen", "layer", "fragmentation"])
+def test_a_click_moves_no_chart_while_answers_arrive(page: Page, address: str, view: str) -> None:
+    # Each place selects another traced step than the one before it.
+    place = {"view": view, "run": "frozen", "layer": "vgg/block5_conv1", "step": 41, "zoom": "20-200"}
+    frame = harness.open_tab(page, address, urlencode(place))
+    # A server that is far away or busy: requests wait until they are let through.
+    waiting: list[Route] = []
+    hold = {"requests": False}
+
+    def on_route(route: Route) -> None:
+        waiting.append(route) if hold["requests"] else route.continue_()
+
+    page.route("**/data/plugin/tb_memplugin/**", on_route)
+    charts = frame.locator(".u-over")
+    charts.first.scroll_into_view_if_needed()
+    before = [chart.bounding_box() for chart in charts.all()]
+    for part in (0.2, 0.5, 0.8):
+        box = before[0]
+        assert box
+        page.mouse.move(box["x"] + part * box["width"], box["y"] + 0.7 * box["height"])
+        harness.idle(frame)
+        for _ in range(2):
+            hold["requests"] = True
+            page.mouse.down()
+            page.mouse.up()
+            assert [chart.bounding_box() for chart in charts.all()] == before
+            hold["requests"] = False
+            while waiting:
+                waiting.pop().continue_()
+            harness.idle(frame)
+            assert [chart.bounding_box() for chart in charts.all()] == before
 
 
 def test_new_steps_leave_step_zoom_category_and_scrolling_alone(page: Page, live: Live, live_address: str) -> None:

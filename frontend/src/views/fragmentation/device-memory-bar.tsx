@@ -1,6 +1,6 @@
 /** The device's memory as one bar, from the driver's total to the categories. */
 
-import { useLayoutEffect } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { formatBytes } from "../../lib/bytes";
 import { formatShare, unbroken } from "../../lib/format";
@@ -97,7 +97,12 @@ export function DeviceMemoryBar({ device, step }: { device: string; step: number
   useLayoutEffect(() => {
     if (run) store.wantDeviceMemoryIn(run, device, step);
   }, [run, device, step]);
-  const memory = run ? store.deviceMemoryIn(run, device, step).value : null;
+  const loaded = run ? store.deviceMemoryIn(run, device, step).value : null;
+  // The step before stays, under its own number, until the next one is there: what stands below keeps its place.
+  const kept = useRef<{ of: string; memory: DeviceMemory } | null>(null);
+  const of = JSON.stringify([run?.run, device]);
+  if (loaded) kept.current = { of, memory: loaded };
+  const memory = kept.current?.of === of ? kept.current.memory : null;
   return (
     <section class="device-memory" aria-label="Device memory">
       <h2>

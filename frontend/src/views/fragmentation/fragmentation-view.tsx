@@ -193,9 +193,10 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
     <>
       <div class="body">
         <div class="picture">
-          {traced && <DeviceMemoryBar device={traced.device} step={traced.step} />}
           <Missing run={run} list={ofPhase} />
           <Charts pool={pool} specs={specs} shared={shared} />
+          {/* Of the selected step, so it may not stand above the charts: a click there would move them. */}
+          {traced && <DeviceMemoryBar device={traced.device} step={traced.step} />}
           {pool.growths.length > 0 && (
             <section class="pool-growth-section" aria-label="Pool growth">
               <h2>Pool growth</h2>
