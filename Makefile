@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 LOGDIR ?= runs
-# Test files that run at the same time: most of their time is TensorFlow starting, on one core.
+# Test files that run at the same time: most of their time is TensorFlow or a page starting, on one core.
 JOBS ?= 2
 BIN := $(VENV)/bin
 # With an NVIDIA card the CUDA libraries come along, as TensorFlow's own packages.
@@ -33,7 +33,7 @@ test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test
 
 test-browser: browser frontend/node_modules/.package-lock.json
-	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/browser
 
 install: $(VENV)/.test frontend/node_modules/.package-lock.json ## everything for development, in $(VENV) and frontend/node_modules
 
