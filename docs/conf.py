@@ -32,6 +32,7 @@ myst_enable_extensions = ["colon_fence"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_inherit_docstrings = False  # those of Keras on its hooks
 maximum_signature_line_length = 80
 napoleon_numpy_docstring = False
 default_role = "code"
@@ -41,5 +42,6 @@ html_title = "tb_memplugin"
 html_static_path = ["site/static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_copyright = False
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}

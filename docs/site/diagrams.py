@@ -95,8 +95,8 @@ def _apart(wanted: list[float], widths: list[float]) -> list[float]:
     return [(one + other) / 2 for one, other in zip(right, left, strict=True)]
 
 
-def draw(text: str) -> str:
-    """A flowchart as an SVG element."""
+def draw(text: str, number: int = 0) -> str:
+    """A flowchart as an SVG element; the number tells it from others of its page."""
     labels = dict(NODE.findall(text))
     arrows = ARROW.findall(text)
     widths = {name: CHARACTER * len(label) + 20 for name, label in labels.items()}
@@ -108,11 +108,12 @@ def draw(text: str) -> str:
     drawn = [
         f'<svg class="diagram" role="img" aria-label="What imports what" '
         f'viewBox="0 0 {width:.0f} {LAYER * len(rows) - LAYER + 2 * HEIGHT}" width="{width:.0f}">',
-        '<marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        f'<marker id="arrow-{number}" viewBox="0 0 8 8" refX="8" refY="4" '
+        'markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0 8 4 0 8z"/></marker>',
     ]
     for chain in chains:
-        drawn.append(f'<path class="arrow" marker-end="url(#arrow)" d="{_curve(chain, x, depth)}"/>')
+        drawn.append(f'<path class="arrow" marker-end="url(#arrow-{number})" d="{_curve(chain, x, depth)}"/>')
     for name, label in labels.items():
         top = LAYER * depth[name] + HEIGHT / 2
         left, across = x[name] - widths[name] / 2, widths[name]
@@ -142,9 +143,9 @@ def _curve(chain: Chain, x: dict[str, float], depth: dict[str, int]) -> str:
 
 def replace(app: Sphinx, document: nodes.document) -> None:
     """Puts the drawing in the place of each block with the language ``mermaid``."""
-    for block in list(document.findall(nodes.literal_block)):
-        if block.get("language") == "mermaid":
-            block.replace_self(nodes.raw("", draw(block.astext()), format="html"))
+    blocks = [block for block in document.findall(nodes.literal_block) if block.get("language") == "mermaid"]
+    for number, block in enumerate(blocks):
+        block.replace_self(nodes.raw("", draw(block.astext(), number), format="html"))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -33,18 +33,18 @@ def without_fences(lines: list[str]) -> list[str]:
     return result
 
 
-def taken_out(lines: list[str], heading: str) -> tuple[list[str], list[str]]:
-    """The lines without the section of that heading, and the section's lines without their indentation."""
+def section(lines: list[str], heading: str) -> tuple[list[str], list[str], list[str]]:
+    """The lines before a section, the section's own without their indentation, and those after it."""
     if heading not in lines:
-        return lines, []
+        return lines, [], []
     start = lines.index(heading)
     rest = lines[start + 1 :]
     count = next((at for at, line in enumerate(rest) if line and not line.startswith(" ")), len(rest))
-    section = textwrap.dedent("\n".join(rest[:count])).strip().splitlines()
-    return lines[:start] + rest[count:], section
+    inside = textwrap.dedent("\n".join(rest[:count])).strip().splitlines()
+    return lines[:start], inside, rest[count:]
 
 
-def field_list(value: type, section: list[str]) -> list[str]:
+def field_list(value: type, attributes: list[str]) -> list[str]:
     """A bullet for each entry of `Attributes` with the types of its fields, and for each field without an entry."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
     assert isinstance(definition, ast.ClassDef)
@@ -54,7 +54,7 @@ def field_list(value: type, section: list[str]) -> list[str]:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
     }
     entries: list[tuple[list[str], list[str]]] = []
-    for line in section:
+    for line in attributes:
         entry = None if line.startswith(" ") else ENTRY.fullmatch(line)
         if entry:
             entries.append((entry[1].split(", "), [entry[2]]))
@@ -72,12 +72,11 @@ def field_list(value: type, section: list[str]) -> list[str]:
 
 def convert(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
     """Converts a docstring in place."""
-    text, returned = taken_out(without_fences(lines), "Returns:")
-    if returned:
-        text += ["", f":returns: {' '.join(returned)}", ""]
+    before, returned, after = section(without_fences(lines), "Returns:")
+    text = [*before, f":returns: {' '.join(returned)}", "", *after] if returned else before
     if inspect.isclass(value) and dataclasses.is_dataclass(value):
-        text, section = taken_out(text, "Attributes:")
-        text += field_list(value, section)
+        before, attributes, after = section(text, "Attributes:")
+        text = [*before, *field_list(value, attributes), *after]
     lines[:] = text
 
 

@@ -6,6 +6,8 @@ A comment such as ``<!-- site: reference -->`` marks the place in a page. On a c
 import dataclasses
 import inspect
 import types
+import typing
+from collections.abc import Iterator
 
 from sphinx.application import Sphinx
 
@@ -32,6 +34,8 @@ REFERENCE = {
     "Runs": ("load", "Run", "Snapshot"),
 }
 """Public names by their heading. The errors have a heading of their own; new names stand last until they are here."""
+INTERNAL = ("Session", "SessionInfo")
+"""Classes of the model that a run does not lead to."""
 LED_TO = {"Predictions": (Prediction, Conditions, FailedRequest, Reproduced), "Runs": (Runs,)}
 """Classes under each heading that public names lead to."""
 
@@ -57,14 +61,23 @@ def reference() -> str:
     errors = tuple(name for name, value in offered.items() if _is_error(value))
     listed = {*errors, *(name for names in REFERENCE.values() for name in names)}
     sections = {**REFERENCE, "Errors": errors, "More": tuple(name for name in offered if name not in listed)}
-    contents = [value for name, value in sorted(vars(tb_memplugin.model).items()) if dataclasses.is_dataclass(value)]
-    led_to = {**LED_TO, "Runs": (*LED_TO["Runs"], *(one for one in contents if one.__name__ not in offered))}
+    model = [value for _, value in sorted(vars(tb_memplugin.model).items()) if dataclasses.is_dataclass(value)]
+    contents = (one for one in model if one.__name__ not in {*offered, *INTERNAL})
+    led_to = {**LED_TO, "Runs": (*LED_TO["Runs"], *contents)}
     text = []
     for heading, names in sections.items():
         entries = [_entry(f"tb_memplugin.{name}", offered[name]) for name in names]
         entries += [_entry(f"{one.__module__}.{one.__name__}", one) for one in led_to.get(heading, ())]
         text += [f"## {heading}", *entries] if entries else []
-    return "\n\n".join(text)
+    return "\n\n".join([*text, "## Types", *_types()])
+
+
+def _types() -> Iterator[str]:
+    """What the names of types stand for in the lists of fields."""
+    yield "`Integers` and `Floats` are NumPy arrays of `int64` and `float64`. In `Integers`, `MISSING` is −2⁶³."
+    for name, value in sorted(vars(tb_memplugin.model).items()):
+        if typing.get_origin(value) is typing.Literal:
+            yield f"`{name}`: " + ", ".join(f"`{one}`" for one in typing.get_args(value))
 
 
 def _is_error(value: object) -> bool:
@@ -72,18 +85,18 @@ def _is_error(value: object) -> bool:
 
 
 def _entry(name: str, value: object) -> str:
-    options = [":members:"]
+    """The directive for a public name."""
+    heading, members = "", ["   :members:"]
     if isinstance(value, types.ModuleType):
-        kind = "automodule"
-    elif inspect.isclass(value):
-        kind = "autoexception" if _is_error(value) else "autoclass"
-        options.append(":show-inheritance:" if kind == "autoexception" else ":exclude-members: __init__")
-        if dataclasses.is_dataclass(value):
-            options = []  # `Attributes` of the docstring are the members
+        heading, kind = f"### {name}\n\n", "automodule"
+    elif not inspect.isclass(value):
+        kind, members = "autofunction", []
+    elif _is_error(value):
+        kind, members = "autoexception", ["   :show-inheritance:"]
     else:
-        kind, options = "autofunction", []
-    lines = [f".. {kind}:: {name}", *(f"   {option}" for option in options)]
-    return "\n".join(["```{eval-rst}", *lines, "```"])
+        kind = "autoclass"
+        members = [] if dataclasses.is_dataclass(value) else members  # `Attributes` of the docstring are the members
+    return heading + "\n".join(["```{eval-rst}", f".. {kind}:: {name}", *members, "```"])
 
 
 def fill(app: Sphinx, page: str, source: list[str]) -> None:
