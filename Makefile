@@ -10,7 +10,7 @@ RECORD := ".[record]"$(if $(shell command -v nvidia-smi 2>/dev/null), "tensorflo
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test install check build bench format fresh clean test-python test-typescript test-browser screenshots accuracy
+.PHONY: help demo train test install check build bench format fresh clean test-python test-typescript test-browser screenshots animation accuracy docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -61,6 +61,14 @@ accuracy: install ## compare predictions with real trainings, into docs/accuracy
 screenshots: browser ## pictures of the tab on the demos' runs, into docs/screenshots
 	test -d $(LOGDIR)/leak -a -d $(LOGDIR)/frozen || $(MAKE) train
 	$(BIN)/python tests/browser/screenshots.py $(LOGDIR) docs/screenshots
+
+animation: browser ## the animated picture at the top of the README, into docs/images
+	test -d $(LOGDIR)/out_of_memory -a -d $(LOGDIR)/frozen || $(MAKE) train
+	$(BIN)/python tests/browser/animation.py $(LOGDIR) docs/images
+
+docs: $(VENV)/.test ## the documentation's site, into build/docs; its sample report shows the demos' runs
+	test -d $(LOGDIR)/leak -a -d $(LOGDIR)/frozen || $(MAKE) train
+	$(BIN)/python docs/site/build.py $(LOGDIR) build/docs
 
 format: install ## format the Python and TypeScript sources
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

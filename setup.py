@@ -9,6 +9,8 @@ HERE = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "([^"]+)"', (HERE / "tb_memplugin" / "version.py").read_text(encoding="utf-8"))
 assert VERSION is not None
 
+DOCS = ["furo", "myst-parser", "sphinx"]
+
 setup(
     name="tb_memplugin",
     version=VERSION[1],
@@ -23,11 +25,16 @@ setup(
     python_requires=">=3.10",
     install_requires=["tensorboard>=2.16", "numpy>=1.26", "protobuf>=3.20.3", "werkzeug>=2.0"],
     extras_require={
+        "docs": DOCS,
         "record": ["tensorflow>=2.16", "nvidia-ml-py>=12"],
         "test": [
+            *DOCS,
             "build",
             "hypothesis",
+            "ipykernel",
             "mypy",
+            "nbclient",
+            "pillow",
             "playwright",
             "pytest",
             "pytest-timeout",

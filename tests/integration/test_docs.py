@@ -1,0 +1,159 @@
+"""The documentation's site as `make docs` builds it, with a report of recorded runs; each of its links is followed."""
+
+import importlib.util
+import itertools
+import pathlib
+import re
+import subprocess
+import sys
+import types
+from html.parser import HTMLParser
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+from PIL import Image
+
+import tb_memplugin
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / "docs" / "site" / "build.py"
+LARGEST_PICTURE = 1_500_000
+
+
+class Page(HTMLParser):
+    """Targets of a page: where its links lead, what it loads, its anchors and its text."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        super().__init__()
+        self.links: set[str] = set()
+        self.loaded: set[str] = set()
+        self.anchors: set[str] = set()
+        self.text = ""
+        self._silent = False
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value for name, value in attrs if value}
+        self.anchors.update(given[name] for name in ("id", "name") if name in given)
+        if tag == "a" and "href" in given:
+            self.links.add(given["href"])
+        elif "src" in given or tag == "link" or "srcset" in given:
+            self.loaded.update(given[name].split(" ")[0] for name in ("src", "href", "srcset") if name in given)
+        self._silent = tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._silent = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The site, with a report of the runs that the tests keep."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, str(BUILD), str(ROOT / "tests" / "fixtures" / "runs"), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def pages(site: pathlib.Path) -> dict[pathlib.Path, Page]:
+    return {path: Page(path) for path in site.rglob("*.html") if path != site / "sample_report.html"}
+
+
+def build_module() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("build_docs", BUILD)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_link_leads_somewhere(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
+    followed, broken = 0, []
+    for path, page in pages.items():
+        for link in page.links | page.loaded:
+            place, anchor = urldefrag(link)
+            if urlsplit(place).scheme:
+                continue
+            target = (path.parent / unquote(urlsplit(place).path)).resolve() if place else path
+            followed += 1
+            known = pages[target].anchors if target in pages else None
+            if not target.is_file() or (anchor and known is not None and unquote(anchor) not in known):
+                broken.append(f"{path.relative_to(site)}: {link}")
+    assert broken == []
+    assert followed > 500
+
+
+def test_pages_load_nothing_from_elsewhere(pages: dict[pathlib.Path, Page]) -> None:
+    assert {link for page in pages.values() for link in page.loaded if urlsplit(link).netloc} == set()
+
+
+def test_every_page_of_the_documentation_is_there(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
+    for source in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("tb_memplugin/server/*.md")]:
+        assert site / source.relative_to(ROOT).with_suffix(".html") in pages
+    start = re.search(r'url=([^"]+)"', (site / "index.html").read_text(encoding="utf-8"))
+    assert start is not None and site / start[1] in pages
+
+
+def test_the_reference_has_every_public_name_and_field(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
+    page = pages[site / "docs" / "reference.html"]
+    public = {f"tb_memplugin.{name}" for name in tb_memplugin.__all__ if not name.startswith("__")}
+    methods = {f"tb_memplugin.MemoryRecorder.{name}" for name in ("step", "watch", "flush", "close")}
+    names = {"module-tb_memplugin.summary" if name.endswith(".summary") else name for name in public | methods}
+    assert names <= page.anchors
+    for value in (tb_memplugin.Run, tb_memplugin.Snapshot):
+        assert all(re.search(rf"\b{name}\b", page.text) for name in value.__dataclass_fields__)
+    # What Markdown or reStructuredText did not turn into a format would stand in the text.
+    assert re.findall(r".*(?:`|\*\*|Args:|Attributes:).*", page.text) == []
+
+
+def test_diagrams_are_drawn_with_every_node(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
+    source = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = (site / "docs" / "architecture.html").read_text(encoding="utf-8")
+    labels = re.findall(r'^  r\d+\["(.+)"\]$', source, re.MULTILINE)
+    assert labels and sorted(re.findall(r"<text[^>]*>([^<]+)</text>", drawn)) == sorted(labels)
+    for diagram in re.findall(r"<svg class=\"diagram\".*?</svg>", drawn, re.DOTALL):
+        boxes = re.findall(r'<rect x="(.+?)" y="(.+?)" width="(.+?)"', diagram)
+        rows = sorted((float(y), float(x), float(x) + float(width)) for x, y, width in boxes)
+        assert all(y != next_y or right <= left for (y, _, right), (next_y, left, _) in itertools.pairwise(rows))
+        for start, end in re.findall(r'd="M\S+ (\S+?)[CV].*?([\d.]+)"', diagram):
+            assert float(start) < float(end)  # arrows point down
+    assert drawn.count('class="arrow"') == len(re.findall(r"^  r\d+ --> r\d+$", source, re.MULTILINE))
+
+
+def test_the_sample_report_is_shown_and_holds_the_runs(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
+    assert "../sample_report.html" in pages[site / "docs" / "sample_report.html"].loaded
+    report = (site / "sample_report.html").read_text(encoding="utf-8")
+    assert all(name in report for name in ("format_2", "out_of_memory"))
+
+
+def test_links_that_lead_nowhere_fail_the_build(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pages, out, beside = tmp_path / "pages", tmp_path / "out", tmp_path / "beside"
+    pages.mkdir()
+    beside.mkdir()
+    links = "[page](no_page.md), [anchor](#no-anchor), {py:class}`tb_memplugin.NoClass`"
+    (pages / "README.md").write_text(f"# Title\n\n{links}\n", encoding="utf-8")
+    with pytest.raises(subprocess.CalledProcessError):
+        build_module().build(pages, beside, out)
+    warnings = capfd.readouterr().err
+    assert all(name in warnings for name in ("no_page.md", "no-anchor", "tb_memplugin.NoClass"))
+
+
+def test_make_docs_and_make_animation_run_these_scripts() -> None:
+    for target, script in {"docs": "docs/site/build.py", "animation": "tests/browser/animation.py"}.items():
+        printed = subprocess.run(["make", "--dry-run", target], check=True, capture_output=True, text=True, cwd=ROOT)
+        assert script in printed.stdout
+
+
+def test_the_readme_shows_an_animated_picture_light_and_dark() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for scheme in ("light", "dark"):
+        path = ROOT / "docs" / "images" / f"tour-{scheme}.webp"
+        assert f'"docs/images/{path.name}"' in readme
+        assert path.stat().st_size < LARGEST_PICTURE
+        with Image.open(path) as picture:
+            assert picture.is_animated and picture.n_frames > 20 and picture.width >= 1280
