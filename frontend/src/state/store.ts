@@ -16,7 +16,7 @@ import { createPools } from "./pools";
 import { createActivations, createTotals } from "./recorded";
 import { NOTHING, type Loaded } from "./resource";
 import { createShown, type ChoicesSignal, type Shown } from "./shown";
-import { createStep } from "./step";
+import { clearInside, createStep } from "./step";
 
 const POINTS = 1500;
 const POINTS_OF_OTHERS = 500;
@@ -168,6 +168,7 @@ export function createStore(source: Source) {
   const shown = createShown(runs, chosen.choices);
   const overviews = createOverviews(source, fetched, shown, chosen.choices);
   const steps = createStep(overviews, records, shown, chosen.choices);
+  clearInside(steps.shownTimeline, shown, chosen.choices);
   // A link to a step's timeline names the step: the default changes as the training goes on.
   const impliedStep = computed(() => (chosen.choices.value.view === "step" ? (steps.shownStep.value?.step ?? null) : null));
   const resources = Object.values(fetched);
