@@ -318,6 +318,17 @@ describe("the list of runs", () => {
     expect(store.selected.value.map(({ run: name }) => name)).toEqual(["a", "c"]);
   });
 
+  it("keeps runs checked by default that the filter hides", async () => {
+    const { source } = sourceOf([run("a", 1), run("b", 2), run("c", 3)]);
+    const store = createStore(source);
+    await store.reload();
+    store.choose({ filter: "b|c" });
+    toggleRun(store, "b");
+    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["c"]);
+    store.choose({ filter: "" });
+    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["a", "c"]);
+  });
+
   it("selects a run without the step, zoom and attempt of the last one", async () => {
     const { source } = sourceOf([run("a", 1), run("b", 2)]);
     const store = createStore(source);
