@@ -104,7 +104,7 @@ def test_the_pointer_shows_the_moment_under_it_and_chooses_it(page: Page, addres
     chosen = moment_shown(frame)
     page.mouse.move(5, 5)
     assert moment_shown(frame) == chosen and f"moment%3D{chosen}" in page.url
-    frame.get_by_role("button", name="Clear the chosen moment").click()
+    frame.get_by_role("button", name="Clear the selected moment").click()
     assert moment_shown(frame) == timeline.peak
 
 

@@ -36,13 +36,13 @@ interface Moment {
 interface TableProps {
   /** The step under the pointer. */
   shown: Moment;
-  /** The pinned one. */
+  /** The selected one. */
   fixed: Moment;
   focus: Focus;
   hover: (key: string | null) => void;
 }
 
-/** The formula of each figure at the pinned step: the list does not change its length under the pointer. */
+/** The formula of each figure at the selected step: the list does not change its length under the pointer. */
 function Formulas({ steps, row, table, optimizer }: Moment) {
   return (
     <section>
