@@ -11,6 +11,7 @@ import { atPeakText, lifetimeText, whatText } from "../../model/timeline-text";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch } from "../shared/figures";
+import { useCategoryRow } from "../shared/focus";
 
 export type TensorWhy = "pointed" | "selected" | "largest";
 
@@ -54,7 +55,7 @@ function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
   const store = useStore();
   const owner = ownerOfRow(timeline, row);
   const group = groupOfOwner(owner);
-  const { category } = store.choices.value;
+  const { chosen, onChoose } = useCategoryRow()(group.category, group.category);
   return (
     <>
       <Fact name="layer" title={owner.layer ?? NOT_TIED}>
@@ -67,11 +68,7 @@ function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
         )}
       </Fact>
       <Fact name="category" title={categoryMeaning(group.category)}>
-        <button
-          type="button"
-          aria-pressed={category === group.category}
-          onClick={() => store.choose({ category: category === group.category ? null : group.category })}
-        >
+        <button type="button" aria-pressed={chosen} onClick={onChoose}>
           <Swatch fill={fillOf(group.category, group.trainable, schemeOf(store))} />
           {groupLabel(group)}
         </button>
