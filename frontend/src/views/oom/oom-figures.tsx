@@ -2,11 +2,11 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
+import { unitOf, type Unit } from "../../lib/bytes";
 import { formatWallTime, unbroken } from "../../lib/format";
 import type { Category } from "../../model/categories";
 import { NOT_TIED, distinctNames } from "../../model/names";
-import { type Fix, fixWord, type Oom } from "../../model/oom";
+import { type Fix, fixFigure, fixWord, type Oom } from "../../model/oom";
 import { owners } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
 import { INKS } from "../../theme/palette";
@@ -173,7 +173,7 @@ export function Fixes({ oom }: { oom: Oom }) {
           <li key={fix.kind} {...figureOf(fix)}>
             <span class={fixWord(fix)}>{fixWord(fix)}</span>
             <span>{unbroken(fix.sentence)}</span>
-            <span class="figure">{fix.bytes === null ? "" : formatBytes(fix.bytes)}</span>
+            <span class="figure">{fixFigure(fix)}</span>
           </li>
         ))}
       </ul>
