@@ -82,7 +82,7 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
         onReset={onReset}
         onHover={store.hold}
       />
-      <p class="one-line curve-point" data-testid="curve-point">
+      <p class="curve-point" data-testid="curve-point">
         {point ? pointText(answer, point) : ""}
       </p>
       <Legend answer={answer} />
