@@ -31,7 +31,7 @@ describe("Escape", () => {
   it("clears one choice at a time, in the order of the list of shortcuts", () => {
     expect(presses(ALL)).toEqual(["layer", "category", "tensor", "moment", "span", "step", "zoom+mapZooms"]);
     expect(CLEARED_IN_ORDER).toBe(
-      "page of a layer, selected layer, selected category, selected tensor, selected moment, zoom of the timeline, selected step, zoom",
+      "selected layer, selected category, selected tensor, selected moment, zoom of the timeline, selected step, zoom",
     );
   });
 

@@ -1,4 +1,4 @@
-/** What Escape clears, one choice at a time. */
+/** What Escape clears, one choice at a time, after it has left the page of a layer. */
 
 import type { Choices } from "./address";
 
@@ -10,7 +10,6 @@ interface Clearing {
 }
 
 const CLEARINGS: readonly Clearing[] = [
-  { name: "page of a layer", clear: ({ view }) => (view === "layer" ? { view: "layers" } : null) },
   { name: "selected layer", clear: ({ layer }) => (layer !== null ? { layer: null } : null) },
   { name: "selected category", clear: ({ category }) => (category !== null ? { category: null } : null) },
   { name: "selected tensor", clear: ({ view, tensor }) => (view === "step" && tensor !== null ? { tensor: null } : null) },
@@ -25,6 +24,7 @@ export const CLEARED_IN_ORDER = CLEARINGS.map(({ name }) => name).join(", ");
 
 /** The choices that one press of Escape changes; empty if nothing is left to clear. */
 export function cleared(choices: Choices): Partial<Choices> {
+  if (choices.view === "layer") return { view: "layers" };
   for (const { clear } of CLEARINGS) {
     const changed = clear(choices);
     if (changed) return changed;

@@ -12,7 +12,7 @@ const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
   ["?", "show this list"],
   ["/", "search the view's list, otherwise the runs"],
   [`1 … ${tabs}`, "open a tab, in tab order"],
-  ["Esc", `clear, in this order: ${CLEARED_IN_ORDER}`],
+  ["Esc", `leave the page of a layer; otherwise clear, in this order: ${CLEARED_IN_ORDER}`],
   ["Tab", "next element"],
   ["← →", "previous or next step in a chart, moment in a step timeline, chunk in a memory map; ten at once with Shift"],
   ["Home, End", "first or last of them"],
