@@ -1,5 +1,6 @@
 """docs/accuracy.md from measured cells."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,8 @@ import numpy as np
 
 from tb_memplugin.model.units import format_bytes
 
+WIDTH = 120
+"""Characters in a line of the document's text."""
 HEAD = """# Accuracy of predictions
 
 Predicted against measured peaks of trainings on the CPU's BFC allocator, made by `make accuracy`. Each row is a set of
@@ -66,13 +69,14 @@ def of_sizes(cells: Sequence[Any]) -> str:
 
 def _outside(cells: Sequence[Any]) -> str:
     """A list of the predictions whose range does not contain the measured peak; nothing without any."""
-    lines = [
+    sentences = [
         f"- {cell.model}, {cell.kind}, batch size {cell.batch}: {format_bytes(cell.low)} to {format_bytes(cell.high)} "
         f"predicted, {format_bytes(cell.measured)} measured (steps ± {100 * cell.spread:.1f} %); rounding: "
         f"{format_bytes(cell.rounding[0])} predicted, {format_bytes(cell.rounding[1])} measured"
         for cell in cells
         if cell.error is not None and not cell.low <= cell.measured <= cell.high
     ]
+    lines = [line for sentence in sentences for line in textwrap.wrap(sentence, WIDTH, subsequent_indent="  ")]
     return OUTSIDE + "\n".join([*lines, ""]) if lines else ""
 
 

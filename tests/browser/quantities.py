@@ -333,6 +333,8 @@ def derived(seen: Iterable[Sighting]) -> Iterator[Sighting]:
 def is_text_of(shown: str, size: int) -> bool:
     """Whether a text that starts with a number is `size`; other texts are names or empty."""
     text = shown.replace("\u00a0", " ")
+    if text.startswith(("+", "−")):
+        text, size = text[1:], abs(size)
     if not re.match(r"[<>]?-?[\d.]+( [KMGTP]?i?B)?$", text):
         return True
     return text in {format_bytes(size), *(format_figure(size, unit) for unit in UNITS)}

@@ -57,6 +57,18 @@ def test_the_toolbar_fits_and_the_answers_keep_their_place_in_every_view(page: P
     assert len(tops) == 1
 
 
+def test_the_name_of_the_run_does_not_wrap_the_tabs(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    name, bar = frame.locator(".bar-run"), frame.locator(".bar")
+    for width in range(1200, 1500, 20):
+        page.set_viewport_size({"width": width, "height": 900})
+        heights = set()
+        for text in ("a", "resnet50_frozen_backbone_batch_64"):
+            name.evaluate("(name, text) => { name.textContent = text; }", text)
+            heights.add(bar.evaluate("bar => bar.getBoundingClientRect().height"))
+        assert len(heights) == 1, width
+
+
 @pytest.mark.parametrize("width", [900, 1440])
 def test_a_step_shows_its_chart_and_legend_without_scrolling(browser: Browser, address: str, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": WIDTHS[width]}, device_scale_factor=2)

@@ -104,7 +104,7 @@ def test_the_pointer_shows_the_moment_under_it_and_chooses_it(page: Page, addres
     chosen = moment_shown(frame)
     page.mouse.move(5, 5)
     assert moment_shown(frame) == chosen and f"moment%3D{chosen}" in page.url
-    frame.get_by_role("button", name="Clear the chosen moment").click()
+    frame.get_by_role("button", name="Clear the selected moment").click()
     assert moment_shown(frame) == timeline.peak
 
 
@@ -314,6 +314,8 @@ def test_a_tensor_is_selected_in_the_chart_with_all_that_is_known(page: Page, ad
     assert said["lifetime"] == f"{since:g} ms to {until:g} ms: {until - since:g} ms"
     assert said["Python line"] == sample_timelines.LINES[row % 2] and said["live at peak"] == "yes"
     assert said["address"].startswith("pool + ")
+    title = frame.locator("[data-fact='address'] dd").get_attribute("title") or ""
+    assert title == f"{said['address']}: offset from the pool's lowest known address"
     assert f"tensor%3D{row}" in page.url and moment_shown(frame) == timeline.peak
     expect(frame.locator("[data-testid='live'] tr[aria-current='true']").first).to_have_attribute(
         "data-tensor", str(row)
@@ -328,6 +330,20 @@ def test_a_tensor_is_selected_in_the_chart_with_all_that_is_known(page: Page, ad
     frame = opened(page, address, step=3, tensor=row)
     frame.get_by_test_id("tensor").get_by_role("button", name=owner.layer or "", exact=True).click()
     assert "view%3Dlayer" in page.url
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [(1440, "demo/frozen_backbone.py:103"), (2560, "experiments/segmentation/train_backbone.py:1203")],
+)
+def test_a_wide_list_has_room_for_a_line(page: Page, address: str, width: int, line: str) -> None:
+    page.set_viewport_size({"width": width, "height": 1000})
+    row = opened(page, address).locator("[data-testid='live'] tr[data-row]").first
+    cell, operation = row.locator("td").last, row.locator("button.operation")
+    cell.evaluate("(cell, line) => { cell.textContent = line; }", line)
+    operation.evaluate("button => { button.textContent = 'block2_conv1_1/Relu'; }")
+    for one in (cell, operation):
+        assert one.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_what_an_older_run_does_not_know_is_unknown(page: Page, address: str) -> None:

@@ -166,6 +166,29 @@ def test_the_curve_sets_the_batch_size(page: Page, address: str, logdir: pathlib
     expect(frame.get_by_label("batch size", exact=True)).to_have_value(str(largest))
 
 
+def test_the_curve_says_which_batch_sizes_do_not_pass(page: Page, address: str) -> None:
+    frame = open_view(page, address)
+    chart = frame.get_by_role("slider", name="Predicted peak over batch size.")
+    chart.focus()
+    largest, point = figure(frame, "largest_batch_size"), frame.get_by_test_id("curve-point")
+    marked: list[bool] = []
+    heights: set[float] = set()
+    page.keyboard.press("Home")
+    for _ in range(int(chart.get_attribute("aria-valuemax") or 0) + 1):
+        said = chart.get_attribute("aria-valuetext") or ""
+        batch = int(said.removeprefix("batch size ").partition(":")[0].replace(",", ""))
+        assert said.endswith(", does not pass") == (batch > largest)
+        expect(point).to_have_text(said)
+        marked.append(batch > largest)
+        heights.add(point.evaluate("point => point.getBoundingClientRect().height"))
+        assert point.evaluate("point => point.scrollWidth <= point.clientWidth")
+        page.keyboard.press("ArrowRight")
+    assert True in marked and False in marked
+    # Nothing below moves.
+    assert len(heights) == 1
+    expect(frame.locator(".legend-item", has_text="does not pass")).to_have_count(1)
+
+
 def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, address: str) -> None:
     # A page of its own: Chromium logs every answer that is an error.
     page = browser.new_page(viewport={"width": 1440, "height": 900})

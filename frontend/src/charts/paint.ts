@@ -158,18 +158,33 @@ export function stepPainter(edges: Float64Array, values: Float64Array, style: Li
   };
 }
 
+/** Points that are drawn as rings, and the ground inside them. */
+interface Hollow {
+  rows: (row: number) => boolean;
+  ground: string;
+}
+
 /** Points where a value is known. */
-export function pointsPainter(x: Float64Array, values: Float64Array, colour: string): Painter {
+export function pointsPainter(x: Float64Array, values: Float64Array, colour: string, hollow: Hollow | null = null): Painter {
   return (context, scale) => {
-    const dots = new Path2D();
+    const [full, rings] = [new Path2D(), new Path2D()];
     values.forEach((value, row) => {
       if (Number.isNaN(value)) return;
       const [px, py] = [scale.x(x[row] as number), scale.y(value)];
+      const dots = hollow?.rows(row) ? rings : full;
       dots.moveTo(px + 3.2 * scale.ratio, py);
       dots.arc(px, py, 3.2 * scale.ratio, 0, 2 * Math.PI);
     });
     context.fillStyle = colour;
-    context.fill(dots);
+    context.fill(full);
+    if (!hollow) return;
+    context.save();
+    context.fillStyle = hollow.ground;
+    context.fill(rings);
+    context.strokeStyle = colour;
+    context.lineWidth = 1.5 * scale.ratio;
+    context.stroke(rings);
+    context.restore();
   };
 }
 

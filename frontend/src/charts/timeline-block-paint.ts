@@ -24,12 +24,10 @@ function tileOf(fill: BandFill, ground: string, size: number, ratio: number): Ui
   return new Uint32Array(brush.getImageData(0, 0, size, size).data.buffer);
 }
 
-const PLAIN_GROUND: Omit<BandFill, "colour"> = { pattern: "plain", muted: false };
-
 function coloursOf({ fills, styles, ground }: BlockFills, ratio: number): Colours {
   const size = Math.round(6 * ratio);
   const tiles = fills.map((fill) => tileOf(fill, ground, size, ratio));
-  const edge = tileOf({ ...PLAIN_GROUND, colour: ground }, ground, size, ratio)[0] ?? 0;
+  const edge = tileOf({ colour: ground, pattern: "plain", muted: false }, ground, size, ratio)[0] ?? 0;
   return { tiles, size, styles, edge };
 }
 

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 
 import { describe, expect, it } from "vitest";
 
-import { UNITS, formatBytes, formatDelta, formatExact, formatFigure, unitOf, type Unit } from "./bytes";
+import { UNITS, formatBytes, formatDelta, formatExact, formatFigure, signedFigure, unitOf, type Unit } from "./bytes";
 
 interface Golden {
   units: string[];
@@ -44,5 +44,9 @@ describe("columns and deltas", () => {
     expect(formatDelta(1536)).toBe("+1.5 KiB");
     expect(formatDelta(-1536)).toBe("−1.5 KiB");
     expect(formatDelta(0)).toBe("±0 B");
+  });
+  it("marks the direction of a difference in a column", () => {
+    const text = (bytes: number): string => signedFigure(bytes, formatFigure(Math.abs(bytes), "MiB"));
+    expect([1.5 * 2 ** 20, -3 * 2 ** 20, 16, -16, 0].map(text)).toEqual(["▲ +1.5", "▼ −3.0", "▲ <0.01", "▼ <0.01", "±0"]);
   });
 });

@@ -54,6 +54,13 @@ export function formatDelta(bytes: number): string {
   return `${bytes > 0 ? "+" : "−"}${formatBytes(Math.abs(bytes))}`;
 }
 
+/** A difference in a column, from the text of its magnitude: "▲ +1.5", "▼ −3", "▲ <0.01", "±0". */
+export function signedFigure(bytes: number, magnitude: string): string {
+  if (bytes === 0) return "±0";
+  const [arrow, sign] = bytes > 0 ? ["▲", "+"] : ["▼", "−"];
+  return `${arrow} ${magnitude.startsWith("<") ? "" : sign}${magnitude}`;
+}
+
 /** Every byte: "734,003,200 B". */
 export function formatExact(bytes: number): string {
   return `${bytes < 0 ? "-" : ""}${formatCount(Math.abs(bytes))} B`;

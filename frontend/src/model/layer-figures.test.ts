@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import { countText, groupLayers, groupOf, layerFigures, outputFacts, shapeText, type LayerFigures } from "./layer-figures";
 import type { LayersAnswer } from "./layers";
-import { distinctNames } from "./names";
+import { distinctNames, namesOf } from "./names";
 import type { LedgerRow } from "./snapshot";
 
 const layer = (
@@ -188,5 +188,11 @@ describe("distinctNames", () => {
     expect(distinctNames(["a/x/w", "a/y/w", "b/z"])).toEqual(["x/w", "y/w", "z"]);
     expect(distinctNames(["a/w", "b/a/w"])).toEqual(["a/w", "b/a/w"]);
     expect(distinctNames([])).toEqual([]);
+    expect(namesOf(["a/x/w", "a/y/w"])).toEqual(
+      new Map([
+        ["a/x/w", "x/w"],
+        ["a/y/w", "y/w"],
+      ]),
+    );
   });
 });

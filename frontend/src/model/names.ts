@@ -21,3 +21,9 @@ export function distinctNames(paths: readonly string[]): string[] {
   }
   return names;
 }
+
+/** The distinct name of each path. */
+export function namesOf(paths: readonly string[]): Map<string, string> {
+  const names = distinctNames(paths);
+  return new Map(paths.map((path, index) => [path, names[index] ?? path]));
+}

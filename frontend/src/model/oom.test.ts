@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { verdictSentence, whenSentence, type Oom } from "./oom";
+import { fixFigure, verdictSentence, whenSentence, type Oom } from "./oom";
 
 const MIB = 2 ** 20;
 
@@ -26,6 +26,14 @@ const OOM: Oom = {
   fixes: [],
   not_available: [],
 };
+
+describe("the figure of a fix", () => {
+  it("tells memory that it adds from memory that it frees", () => {
+    const figure = (kind: string, bytes: number | null): string => fixFigure({ kind, bytes, sentence: "", enough: null, simulated: false });
+    expect([figure("limit", 635 * MIB), figure("one_piece", MIB)]).toEqual(["+635 MiB", "+1.0 MiB"]);
+    expect([figure("batch", 120 * MIB), figure("freezing", MIB), figure("precision", null)]).toEqual(["−120 MiB", "−1.0 MiB", ""]);
+  });
+});
 
 describe("the verdict", () => {
   const sentence = (changed: Partial<Oom>): string => verdictSentence({ ...OOM, ...changed });

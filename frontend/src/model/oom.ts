@@ -1,6 +1,6 @@
 /** Post-mortems of steps that ran out of memory. */
 
-import { formatBytes } from "../lib/bytes";
+import { formatBytes, formatDelta } from "../lib/bytes";
 import type { Phase } from "./run";
 import type { LedgerRow } from "./snapshot";
 
@@ -22,6 +22,12 @@ export function fixWord({ enough, simulated }: Fix): "passes" | "fails" | "estim
   if (!simulated || enough === null) return "estimate";
   return enough ? "passes" : "fails";
 }
+
+/** Fixes that add memory; the others free some. */
+const ADDING: readonly string[] = ["limit", "one_piece"];
+
+/** "+635 MiB" for memory that a fix adds, "−120 MiB" for memory that it frees; "" if that is not one number. */
+export const fixFigure = ({ kind, bytes }: Fix): string => (bytes === null ? "" : formatDelta(ADDING.includes(kind) ? bytes : -bytes));
 
 export interface Oom {
   status: string;

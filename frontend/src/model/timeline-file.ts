@@ -1,6 +1,7 @@
 /** A step's timeline as a table for a file. */
 
 import type { Table } from "../lib/table";
+import { at } from "./overview";
 import { isLive, lineOfRow, opOfRow, ownerOfRow, shapeOfRow, type Timeline } from "./timeline";
 import { sizesText } from "./traced-details";
 
@@ -41,7 +42,7 @@ export const timelineFile = (timeline: Timeline): Table => ({
       start === 0 ? null : (timeline.time_ns[start] ?? null),
       end >= timeline.moments ? null : (timeline.time_ns[end] ?? null),
       lineOfRow(timeline, row),
-      timeline.address[row] ?? null,
+      at(timeline.address, row),
       timeline.tensor[row] ?? null,
       isLive(timeline, row, timeline.peak),
     ];

@@ -1,18 +1,15 @@
 /** Where the tensors of a step lie above each other: stacked, or in the order of their addresses. */
 
-import { CATEGORIES } from "./categories";
-import { ownerOfRow, type Timeline } from "./timeline";
-
-const PERSISTENT = CATEGORIES.indexOf("held_tensors");
+import { CATEGORIES, PERSISTENT } from "./categories";
+import { isLive, ownerOfRow, type Timeline } from "./timeline";
 
 /** Rank of a row by how long it lives: persistent categories, others that live throughout, persistent ones for a part, transient ones. */
 function lifetimeRank(timeline: Timeline, row: number): number {
   const { category, trainable } = ownerOfRow(timeline, row);
   const place = CATEGORIES.indexOf(category);
-  const persistent = place <= PERSISTENT;
   const whole = timeline.start[row] === 0 && (timeline.end[row] ?? 0) >= timeline.moments;
   if (whole) return 2 * place + (category === "weights" && trainable !== false ? 1 : 0);
-  return 2 * CATEGORIES.length + (persistent ? 0 : 1);
+  return 2 * CATEGORIES.length + (PERSISTENT.includes(category) ? 0 : 1);
 }
 
 /**
@@ -81,9 +78,10 @@ export function addressPlaces(timeline: Timeline): AddressPlaces | null {
   return { place, height: shown, cuts, ...unplaced(timeline, place) };
 }
 
-function unplaced({ rows, tensor, start, end, bytes, peak }: Timeline, place: Float64Array) {
+function unplaced(timeline: Timeline, place: Float64Array) {
+  const { rows, tensor, bytes, peak } = timeline;
   const missing = Array.from({ length: rows }, (_, row) => row).filter((row) => Number.isNaN(place[row]));
-  const atPeak = missing.filter((row) => (start[row] ?? 0) <= peak && peak < (end[row] ?? 0));
+  const atPeak = missing.filter((row) => isLive(timeline, row, peak));
   return {
     unknown: new Set(missing.map((row) => tensor[row])).size,
     unknown_bytes: atPeak.reduce((sum, row) => sum + (bytes[row] ?? 0), 0),

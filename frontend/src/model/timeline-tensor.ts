@@ -3,6 +3,7 @@
 import { formatBytes, formatCount, formatExact } from "../lib/bytes";
 import { lowerBound } from "../lib/search";
 import { dtypeBytes } from "./formula";
+import { at } from "./overview";
 import { isLive, lineOfRow, ownerOfRow, shapeOfRow, type TensorShape, type Timeline } from "./timeline";
 import { sizesText } from "./traced-details";
 
@@ -26,15 +27,14 @@ export function tensorOf(timeline: Timeline, number: number): Tensor | null {
   const [first] = rows;
   if (first === undefined) return null;
   const bytes = rows.reduce((sum, row) => sum + (timeline.bytes[row] ?? 0), 0);
-  const known = (value: number | undefined): number | null => (value === undefined || Number.isNaN(value) ? null : value);
-  const rounding = known(timeline.rounding_bytes[first]);
+  const rounding = at(timeline.rounding_bytes, first);
   return {
     number,
     rows,
     bytes,
     requested_bytes: rounding === null ? null : bytes - rounding,
     rounding_bytes: rounding,
-    address: known(timeline.address[first]),
+    address: at(timeline.address, first),
     shape: shapeOfRow(timeline, first),
     line: lineOfRow(timeline, first),
   };

@@ -5,12 +5,14 @@ import {
   assumptionsOf,
   categoriesOf,
   ledgerTable,
+  isAboveLargest,
   pointOf,
   pointText,
   recordedText,
   replayText,
   verdictOf,
   verdictSentence,
+  type CurvePoint,
   type WhatIf,
 } from "./what-if";
 
@@ -84,7 +86,15 @@ describe("its figures", () => {
     expect(replayText(answerOf())).toBe("14,518 of 14,518 addresses");
     expect(recordedText(answerOf())).toBe("batch size 8, 4, median peak 164 MiB");
     expect(recordedText(answerOf({ recorded: { batch_sizes: [], steps: [], peak_bytes: null } }))).toBe("batch size unknown");
-    expect(pointText(answerOf().curve[0] as WhatIf["curve"][number])).toBe("batch size 2: 100 MiB (96.0 MiB to 104 MiB)");
+    const said = (largest: number | null) => pointText(answerOf({ largest_batch_size: largest }), answerOf().curve[0] as CurvePoint);
+    expect([said(2), said(null)]).toEqual(Array(2).fill("batch size 2: 100 MiB (96.0 MiB to 104 MiB)"));
+    expect(said(1)).toBe("batch size 2: 100 MiB (96.0 MiB to 104 MiB), does not pass");
+    const above = (largest: number | null) => [4, 8, 9].map((size) => isAboveLargest(answerOf({ largest_batch_size: largest }), size));
+    expect([above(8), above(0), above(null)]).toEqual([
+      [false, false, true],
+      [true, true, true],
+      [false, false, false],
+    ]);
     expect([pointOf(answerOf().curve, 4), pointOf(answerOf().curve, 5), pointOf(answerOf().curve, null)]).toEqual([1, null, null]);
   });
 

@@ -112,9 +112,15 @@ export const categoriesOf = ({ measured, ledger }: WhatIf): GroupDelta[] => {
 
 export const totalOf = (rows: readonly PlainRow[]): number => rows.reduce((sum, { bytes }) => sum + bytes, 0);
 
-/** "batch size 16: 96 MiB (92 MiB to 99 MiB)" */
-export const pointText = ({ batch_size, peak_bytes, low_bytes, high_bytes }: CurvePoint): string =>
-  `batch size ${formatCount(batch_size)}: ${formatBytes(peak_bytes)} (${rangeText(low_bytes, high_bytes)})`;
+/** Whether a batch size is above the largest one that passes: it may fail below the capacity, for want of a large enough free chunk. */
+export const isAboveLargest = ({ largest_batch_size: largest }: WhatIf, batchSize: number): boolean =>
+  largest !== null && batchSize > largest;
+
+/** "batch size 16: 96 MiB (92 MiB to 99 MiB)", with ", does not pass" above the largest batch size that passes. */
+export function pointText(answer: WhatIf, { batch_size, peak_bytes, low_bytes, high_bytes }: CurvePoint): string {
+  const text = `batch size ${formatCount(batch_size)}: ${formatBytes(peak_bytes)} (${rangeText(low_bytes, high_bytes)})`;
+  return isAboveLargest(answer, batch_size) ? `${text}, does not pass` : text;
+}
 
 /** Index of the point of a batch size; null if there is none. */
 export function pointOf(curve: readonly CurvePoint[], batchSize: number | null): number | null {

@@ -46,7 +46,7 @@ export interface Choices {
   device: string | null;
   phase: Phase | null;
   axis: AxisName;
-  /** The pinned step. */
+  /** The selected step; null: the page chooses. */
   step: number | null;
   /** First and last step of the zoom. */
   zoom: readonly [number, number] | null;
@@ -61,7 +61,7 @@ export interface Choices {
   /** The selected tensor of the step's timeline, by its number. */
   tensor: number | null;
   timelineAxis: TimelineAxis;
-  /** The chosen moment of the step's timeline. */
+  /** The selected moment of the step's timeline. */
   moment: number | null;
   /** First and last moment of the zoom in the step's timeline. */
   span: readonly [number, number] | null;
@@ -228,11 +228,14 @@ export function decode(text: string): Choices {
   };
 }
 
-const OF_A_STEP = ["primary", "device", "phase", "step"] as const;
+const OF_A_STEP = ["primary", "device", "phase", "step", "session"] as const;
+
+/** Whether they name the same step of the same attempt. */
+export const sameStep = (a: Choices, b: Choices): boolean => OF_A_STEP.every((name) => a[name] === b[name]);
 
 /** The choices with some of them changed; a moment and a tensor belong to their step, so another step clears them. */
 export function changedTo(choices: Choices, changed: Partial<Choices>): Choices {
   const next = { ...choices, ...changed };
-  const other = OF_A_STEP.some((name) => next[name] !== choices[name]);
-  return other ? { ...next, moment: changed.moment ?? null, span: changed.span ?? null, tensor: changed.tensor ?? null } : next;
+  if (sameStep(next, choices)) return next;
+  return { ...next, moment: changed.moment ?? null, span: changed.span ?? null, tensor: changed.tensor ?? null };
 }

@@ -97,6 +97,7 @@ describe("a moment inside a step", () => {
     expect(changedTo(inside, { view: "layers" })).toEqual({ ...inside, view: "layers" });
     expect(changedTo(inside, { step: 7 })).toEqual(inside);
     expect(changedTo(inside, { step: 8 })).toEqual({ ...inside, step: 8, moment: null, span: null });
+    expect(changedTo(inside, { session: "s" })).toEqual({ ...inside, session: "s", moment: null, span: null });
     expect(changedTo(inside, { device: "GPU:1", moment: 4 })).toEqual({ ...inside, device: "GPU:1", moment: 4, span: null });
   });
 });

@@ -1,10 +1,11 @@
 /** The selected step of the shown run, device and phase, and the timeline that the step view shows. */
 
-import { computed, type ReadonlySignal } from "@preact/signals";
+import { computed, effect, type ReadonlySignal, type Signal } from "@preact/signals";
 
 import type { Overview } from "../model/overview";
 import { selectStep, type StepSelection } from "../model/step-selection";
 import { chosenTimeline, type TimelineRef } from "../model/timeline";
+import { sameStep, type Choices } from "./address";
 import type { Records } from "./fetched";
 import type { Loaded } from "./resource";
 import type { ChoicesSignal, Shown } from "./shown";
@@ -31,4 +32,24 @@ export function createStep({ whole, overview }: Overviews, records: Records, sho
   /** The overview of the zoom, once that of the whole run has arrived as well, which decides on the selected step. */
   const shownOverview = computed((): Loaded<Overview> => (whole.value.value ? overview.value : { ...overview.value, ...whole.value }));
   return { shownStep, shownTimeline, shownOverview };
+}
+
+const sameInside = (a: Choices, b: Choices): boolean => a.moment === b.moment && a.span === b.span && a.tensor === b.tensor;
+
+/**
+ * Clears the moment, its zoom and the tensor once another timeline is shown without a choice: a live run got a higher traced peak, or a
+ * filter hides the run. A step, a moment or a tensor that was chosen since, on the page or by the address, stays.
+ */
+export function clearInside(timeline: ReadonlySignal<TimelineRef | null>, shown: Shown, choices: Signal<Choices>): void {
+  let last: { key: string; choices: Choices } | null = null;
+  effect(() => {
+    const [ref, now] = [timeline.value, choices.value];
+    if (ref === null) return;
+    const key = JSON.stringify([shown.primary.value?.run, ref.device, ref.phase, ref.step, ref.wall_time]);
+    const before = last;
+    last = { key, choices: now };
+    if (before === null || before.key === key) return;
+    if (sameStep(before.choices, now) && sameInside(before.choices, now))
+      choices.value = { ...now, moment: null, span: null, tensor: null };
+  });
 }

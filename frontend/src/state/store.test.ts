@@ -4,6 +4,7 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { OverviewQuery, Source } from "../api/source";
 import type { Overview } from "../model/overview";
 import type { RunInfo } from "../model/run";
+import type { TimelineRef } from "../model/timeline";
 import { otherRun } from "./selection";
 import { createStore, showRun, toggleRun } from "./store";
 import { DEFAULTS } from "./address";
@@ -31,13 +32,16 @@ const settled = async (): Promise<void> => {
   for (let turn = 0; turn < 5; turn += 1) await new Promise((resume) => setTimeout(resume, 0));
 };
 
+/** Columns of an overview whose values are all unknown. */
+const UNKNOWN = { step: [], peak_bytes: [], traced: [], snapshot: [], snapshots: [], sessions: [] };
+
 /** A source that answers with what it was asked; `asked` are the overviews, `fails` makes the list of runs fail. */
 function sourceOf(runs: readonly RunInfo[]) {
   const asked: OverviewQuery[] = [];
   const state = { runs, fails: false };
   const overview = (query: OverviewQuery): Promise<Overview> => {
     asked.push(query);
-    return Promise.resolve({ run: query.run, rows: query.span === null ? 100 : 7, sessions: [] } as unknown as Overview);
+    return Promise.resolve({ ...UNKNOWN, run: query.run, rows: query.span === null ? 100 : 7 } as unknown as Overview);
   };
   const source = {
     runs: vi.fn(() => (state.fails ? Promise.reject(new Error("gone")) : Promise.resolve({ plugin_version: "1", runs: [...state.runs] }))),
@@ -195,6 +199,97 @@ describe("the store", () => {
   });
 });
 
+describe("a moment inside a step", () => {
+  const INSIDE = { moment: 3, span: [1, 9] as const, tensor: 5 };
+  const NOTHING_INSIDE = { moment: null, span: null, tensor: null };
+
+  /** A store in the step view of one of two runs; step 3 has the highest traced peak until `peak_bytes` says otherwise. */
+  async function inStep() {
+    const { source, state } = sourceOf([run("a", 1), run("b", 2)]);
+    const traced = { peak_bytes: [5, 4], wall_times: [1, 2] };
+    const column = (values: number[]): Float64Array => Float64Array.from(values);
+    const overview = ({ run: name }: OverviewQuery): Promise<Overview> =>
+      Promise.resolve({
+        run: name,
+        phase: "train",
+        rows: 2,
+        step: column([3, 9]),
+        peak_bytes: column(traced.peak_bytes),
+        traced: column([1, 1]),
+        snapshot: column([0, 1]),
+        snapshots: [3, 9].map((step) => ({ step, phase: "train", mode: "graph" })),
+        sessions: [],
+      } as unknown as Overview);
+    const timelines = (): Promise<TimelineRef[]> =>
+      Promise.resolve(
+        [3, 9].map((step, index) => ({ step, phase: "train", device: "GPU:0", wall_time: traced.wall_times[index] }) as TimelineRef),
+      );
+    const store = createStore({ ...source, overview, timelines, snapshots: () => Promise.resolve([]) });
+    await store.reload();
+    await settled();
+    const arrive = async (version: string): Promise<void> => {
+      state.runs = state.runs.map((one) => ({ ...one, version }));
+      await store.poll();
+      for (const one of store.runs.value) store.wantTimelinesIn(one, "GPU:0");
+      await settled();
+    };
+    await arrive("2");
+    store.choose({ view: "step" });
+    store.choose(INSIDE);
+    expect([store.primary.value?.run, store.shownTimeline.value?.step]).toEqual(["b", 3]);
+    return { store, traced, arrive };
+  }
+
+  it("is let go when a live run gets a higher traced peak", async () => {
+    const { store, traced, arrive } = await inStep();
+    await arrive("3");
+    expect(store.choices.value).toMatchObject(INSIDE);
+    traced.peak_bytes = [5, 6];
+    await arrive("4");
+    expect(store.shownTimeline.value?.step).toBe(9);
+    expect(store.choices.value).toMatchObject({ view: "step", step: null, ...NOTHING_INSIDE });
+  });
+
+  it("is let go when a restarted training records the step again", async () => {
+    const { store, traced, arrive } = await inStep();
+    traced.wall_times = [7, 8];
+    await arrive("3");
+    expect(store.choices.value).toMatchObject(NOTHING_INSIDE);
+  });
+
+  it("is let go when a filter hides the run, but not while no run is left", async () => {
+    const { store } = await inStep();
+    store.choose({ filter: "c" });
+    expect([store.shownTimeline.value, store.choices.value.moment]).toEqual([null, 3]);
+    store.choose({ filter: "b" });
+    expect(store.choices.value).toMatchObject(INSIDE);
+    store.choose({ filter: "a" });
+    await settled();
+    expect(store.primary.value?.run).toBe("a");
+    expect(store.choices.value).toMatchObject(NOTHING_INSIDE);
+  });
+
+  it("stays where it was chosen or brought by the address together with its step", async () => {
+    const { store } = await inStep();
+    store.choose({ step: 9, ...INSIDE });
+    expect(store.shownTimeline.value?.step).toBe(9);
+    expect(store.choices.value).toMatchObject(INSIDE);
+    window.history.replaceState(null, "", "#view=step&run=a&step=3&moment=4&tensor=5");
+    store.follow();
+    await settled();
+    expect([store.primary.value?.run, store.shownTimeline.value?.step]).toEqual(["a", 3]);
+    expect(store.choices.value).toMatchObject({ moment: 4, span: null, tensor: 5 });
+  });
+
+  it("stays where the address brings it together with a filter", async () => {
+    const { store } = await inStep();
+    window.history.replaceState(null, "", "#view=layers&filter=a&moment=7");
+    store.follow();
+    await settled();
+    expect([store.shownTimeline.value?.step, store.primary.value?.run, store.choices.value.moment]).toEqual([3, "a", 7]);
+  });
+});
+
 describe("the list of runs", () => {
   it("is checked and unchecked one by one", async () => {
     const { source } = sourceOf([run("a", 1), run("b", 2), run("c", 3)]);
@@ -217,6 +312,17 @@ describe("the list of runs", () => {
     expect(store.selected.value.map(({ run: name }) => name)).toEqual(["b"]);
     toggleRun(store, "c");
     expect(new Set(store.choices.value.runs)).toEqual(new Set(["a", "b", "c"]));
+    toggleRun(store, "b");
+    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["c"]);
+    store.choose({ filter: "" });
+    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["a", "c"]);
+  });
+
+  it("keeps runs checked by default that the filter hides", async () => {
+    const { source } = sourceOf([run("a", 1), run("b", 2), run("c", 3)]);
+    const store = createStore(source);
+    await store.reload();
+    store.choose({ filter: "b|c" });
     toggleRun(store, "b");
     expect(store.selected.value.map(({ run: name }) => name)).toEqual(["c"]);
     store.choose({ filter: "" });

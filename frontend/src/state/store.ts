@@ -15,8 +15,9 @@ import { readAddress } from "./host";
 import { createPools } from "./pools";
 import { createActivations, createTotals } from "./recorded";
 import { NOTHING, type Loaded } from "./resource";
+import { selectedRuns } from "./selection";
 import { createShown, type ChoicesSignal, type Shown } from "./shown";
-import { createStep } from "./step";
+import { clearInside, createStep } from "./step";
 
 const POINTS = 1500;
 const POINTS_OF_OTHERS = 500;
@@ -168,6 +169,7 @@ export function createStore(source: Source) {
   const shown = createShown(runs, chosen.choices);
   const overviews = createOverviews(source, fetched, shown, chosen.choices);
   const steps = createStep(overviews, records, shown, chosen.choices);
+  clearInside(steps.shownTimeline, shown, chosen.choices);
   // A link to a step's timeline names the step: the default changes as the training goes on.
   const impliedStep = computed(() => (chosen.choices.value.view === "step" ? (steps.shownStep.value?.step ?? null) : null));
   const resources = Object.values(fetched);
@@ -201,10 +203,13 @@ export function createStore(source: Source) {
 
 /** Checks or unchecks a run; the first click turns the page's own choice into the user's. */
 export function toggleRun(store: Store, run: string): void {
-  const { runs: chosen, primary } = store.choices.peek();
-  const shown = store.selected.peek().map((info) => info.run);
-  // Runs that the filter hides stay checked.
-  const now = [...shown, ...(chosen ?? []).filter((name) => !shown.includes(name))];
+  const choices = store.choices.peek();
+  const { primary } = choices;
+  const namesOf = (infos: readonly RunInfo[]): string[] => infos.map((info) => info.run);
+  const shown = namesOf(store.selected.peek());
+  // Runs that the filter hides stay checked, by default as well.
+  const checked = choices.runs ?? namesOf(selectedRuns(store.runs.peek(), { ...choices, filter: "" }));
+  const now = [...new Set([...shown, ...checked])];
   const runs = now.includes(run) ? now.filter((name) => name !== run) : [...now, run];
   store.choose({ runs, primary: primary === run && !runs.includes(run) ? null : primary });
 }

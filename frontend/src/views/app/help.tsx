@@ -2,6 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 
+import { CLEARED_IN_ORDER, cleared } from "../../state/escape";
 import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
 import { goToSearch } from "../shared/search";
@@ -11,14 +12,11 @@ const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
   ["?", "show this list"],
   ["/", "search the view's list, otherwise the runs"],
   [`1 … ${tabs}`, "open a tab, in tab order"],
-  ["Esc", "clear, in this order: selected layer, selected category, selected tensor, chosen moment, chosen step, zoom"],
+  ["Esc", `leave the page of a layer; otherwise clear, in this order: ${CLEARED_IN_ORDER}`],
   ["Tab", "next element"],
   ["← →", "previous or next step in a chart, moment in a step timeline, chunk in a memory map; ten at once with Shift"],
   ["Home, End", "first or last of them"],
-  [
-    "Enter",
-    "pin the step in a chart, choose the moment in a step timeline, zoom to the chunk in a memory map, select a category in a table",
-  ],
+  ["Enter", "select the step in a chart, the moment in a step timeline, or a category in a table; zoom to the chunk in a memory map"],
   ["↑ ↓", "previous or next row of a table, with its explanation"],
   ["W S or + −", "zoom in or out around the cursor"],
   ["A D", "pan left or right"],
@@ -32,15 +30,9 @@ const typing = (target: EventTarget | null): boolean =>
 export function useKeys(store: Store, help: () => void): void {
   useEffect(() => {
     const clear = (): void => {
-      const { step, layer, view, category, moment, span, tensor } = store.choices.peek();
       store.cursor.value = null;
       store.momentCursor.value = null;
-      if (view === "layer") store.choose({ view: "layers" });
-      else if (layer !== null) store.choose({ layer: null });
-      else if (category !== null) store.choose({ category: null });
-      else if (view === "step" && tensor !== null) store.choose({ tensor: null });
-      else if (view === "step" && (moment !== null || span !== null)) store.choose(moment !== null ? { moment: null } : { span: null });
-      else store.choose(step !== null ? { step: null } : { zoom: null, mapZooms: [] });
+      store.choose(cleared(store.choices.peek()));
     };
     const listener = (event: KeyboardEvent): void => {
       if (event.key === "Escape" && !document.querySelector("dialog[open]")) clear();

@@ -12,7 +12,7 @@ export interface ComparedSide {
   /** The row that is compared. */
   row: number;
   colour: string;
-  /** The chosen step; null for the default. */
+  /** The selected step; null for the default. */
   step: number | null;
 }
 

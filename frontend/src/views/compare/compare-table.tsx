@@ -1,6 +1,6 @@
 /** Layers of A and B with their deltas, the largest change first. */
 
-import { unitOf, type Unit } from "../../lib/bytes";
+import { signedFigure, unitOf, type Unit } from "../../lib/bytes";
 import { plural } from "../../lib/format";
 import { categoryLabel } from "../../model/categories";
 import { matchCounts, type LayerDelta } from "../../model/compare";
@@ -15,7 +15,7 @@ const SHOWN = 60;
 /** How differences in a column are written. */
 export function useSigned(unit: Unit): (bytes: number) => string {
   const text = useFigureText(unit);
-  return (bytes) => (bytes === 0 ? "±0" : `${bytes > 0 ? "▲ +" : "▼ −"}${text(Math.abs(bytes))}`);
+  return (bytes) => signedFigure(bytes, text(Math.abs(bytes)));
 }
 
 const totalTip = (bytes: number | null, side: "A" | "B"): string =>

@@ -1,6 +1,7 @@
 /** The waterfall from A to B by category, on the page and as a saved drawing. */
 
 import { LETTER, labelLines, shortened } from "../../charts/label-lines";
+import { FONT } from "../../charts/rules";
 import { waterfallLayout, type WaterfallLayout } from "../../charts/waterfall-layout";
 import { formatBytes, formatDelta } from "../../lib/bytes";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
@@ -16,7 +17,6 @@ const HEIGHT = 246;
 const LINES = 3;
 const LINE = 13;
 const [TOP, BOTTOM] = [22, 8 + LINES * LINE + 4];
-const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
 
 interface WaterfallProps {
   deltas: readonly GroupDelta[];

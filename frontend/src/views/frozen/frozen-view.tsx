@@ -90,7 +90,7 @@ function Parts({ parts, row, unit, peak, focus, hover, source }: PartsProps) {
   );
 }
 
-/** Sentences on the cost of both parts and of unfreezing, at the pinned step: they do not change under the pointer. */
+/** Sentences on the cost of both parts and of unfreezing, at the selected step: they do not change under the pointer. */
 function Costs({ overview, parts, row }: { overview: Overview; parts: readonly SidePart[]; row: number }) {
   const sentences = useMemo(() => costSentences(overview, parts, row), [overview, parts, row]);
   return (

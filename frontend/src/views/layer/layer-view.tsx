@@ -7,7 +7,7 @@ import { formatBytes, formatCount, formatExact, unitOf } from "../../lib/bytes";
 import { formatShare } from "../../lib/format";
 import { nearestIndex } from "../../lib/search";
 import type { Table } from "../../lib/table";
-import { categoryLabel, categoryMeaning, type Category } from "../../model/categories";
+import { categoryLabel, type Category } from "../../model/categories";
 import { formula } from "../../model/formula";
 import { outputFacts, shapeText } from "../../model/layer-figures";
 import { trainingOf, type LayerRow } from "../../model/layers";
@@ -15,11 +15,12 @@ import type { LedgerTotals } from "../../model/ledger-totals";
 import { shortName } from "../../model/names";
 import { at } from "../../model/overview";
 import { fillOf } from "../../theme/palette";
+import { CategoryRows } from "../shared/category-rows";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { Figure, FigureTable, UnitButton, useExact } from "../shared/figures";
-import { useCategoryRow, useFocus, type Focus } from "../shared/focus";
+import { useFocus, type Focus } from "../shared/focus";
 import { layerSpec, layerSteps, totalOf, type LayerSteps } from "./layer-spec";
 import { Nothing } from "../shared/states";
 import { useStepsChart } from "../shared/steps-chart";
@@ -36,13 +37,13 @@ interface Moment {
 interface TableProps {
   /** The step under the pointer. */
   shown: Moment;
-  /** The pinned one. */
+  /** The selected one. */
   fixed: Moment;
   focus: Focus;
   hover: (key: string | null) => void;
 }
 
-/** The formula of each figure at the pinned step: the list does not change its length under the pointer. */
+/** The formula of each figure at the selected step: the list does not change its length under the pointer. */
 function Formulas({ steps, row, table, optimizer }: Moment) {
   return (
     <section>
@@ -69,12 +70,10 @@ function Formulas({ steps, row, table, optimizer }: Moment) {
 
 function Figures({ shown, fixed, focus, hover }: TableProps) {
   const { steps, row, table, optimizer } = shown;
-  const scheme = schemeOf(useStore());
   const total = totalOf(steps, row);
   const whole = at(steps.in_use_bytes, row);
   const unit = unitOf(total);
-  const common = { unit };
-  const ofCategory = useCategoryRow(hover);
+  const figures = new Map(steps.parts.map(({ category, bytes }) => [category, bytes[row] ?? null]));
   const traced = `traced at the peak of step ${at(steps.step, row) ?? "?"}`;
   const source = (category: Category, bytes: number): string =>
     bytes === 0 ? traced : `${formula(category, table, optimizer, bytes)}\n${traced}`;
@@ -89,24 +88,10 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
       </header>
       <FigureTable testid="layer-figures">
         <tbody>
-          {[...steps.parts].reverse().map(({ category, bytes }) => (
-            <Figure
-              {...common}
-              key={category}
-              name={category}
-              label={categoryLabel(category)}
-              hint={categoryMeaning(category)}
-              source={source(category, bytes[row] ?? 0)}
-              bytes={bytes[row] ?? null}
-              share={total ? (bytes[row] ?? 0) / total : null}
-              fill={fillOf(category, null, scheme)}
-              focused={focus.hovered === category}
-              {...ofCategory(category, category)}
-            />
-          ))}
+          <CategoryRows bytes={figures} total={total} unit={unit} source={source} hovered={focus.hovered} hover={hover} />
         </tbody>
         <tbody class="totals">
-          <Figure {...common} strong name="total" label="total" hint="sum of all categories" source={traced} bytes={total} />
+          <Figure strong name="total" label="total" hint="sum of all categories" source={traced} bytes={total} unit={unit} />
         </tbody>
       </FigureTable>
       <Formulas {...fixed} />

@@ -2,17 +2,17 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
+import { unitOf, type Unit } from "../../lib/bytes";
 import { formatWallTime, unbroken } from "../../lib/format";
-import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
+import type { Category } from "../../model/categories";
 import { NOT_TIED, distinctNames } from "../../model/names";
-import { type Fix, fixWord, type Oom } from "../../model/oom";
+import { type Fix, fixFigure, fixWord, type Oom } from "../../model/oom";
 import { owners } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
-import { INKS, fillOf } from "../../theme/palette";
+import { INKS } from "../../theme/palette";
+import { CategoryRows } from "../shared/category-rows";
 import { schemeOf, useStore } from "../shared/context";
 import { Figure, FigureTable, UnitButton, WordFigure } from "../shared/figures";
-import { useCategoryRow } from "../shared/focus";
 import { tipOf } from "../shared/tips";
 
 const LAYERS = 12;
@@ -115,42 +115,20 @@ export function Facts({ oom }: { oom: Oom }) {
 }
 
 export function Breakdown({ oom }: { oom: Oom }) {
-  const store = useStore();
-  const scheme = schemeOf(store);
   const unit = unitOf(oom.in_use_bytes ?? 0);
   const total = oom.ledger.reduce((sum, { bytes }) => sum + bytes, 0);
   const sums = new Map<Category, number>();
   for (const { category, bytes } of oom.ledger) sums.set(category, (sums.get(category) ?? 0) + bytes);
   const layers = useMemo(() => owners(oom.ledger).slice(0, LAYERS), [oom]);
   const names = distinctNames(layers.map(({ layer }) => layer ?? NOT_TIED));
-  const common = { unit, source: "from the owners of the chunks, at the failure" };
-  const ofCategory = useCategoryRow();
+  const source = "from the owners of the chunks, at the failure";
   if (oom.ledger.length === 0) return <p class="small">Memory at failure unknown: no chunk has a known owner.</p>;
   return (
     <div class="failure-memory">
       <FigureTable testid="oom-categories">
         <caption>Memory at failure, by category</caption>
         <tbody>
-          {[...CATEGORIES]
-            .reverse()
-            .filter((category) => sums.has(category))
-            .map((category) => {
-              const bytes = sums.get(category) ?? 0;
-              const fill = fillOf(category, null, scheme);
-              return (
-                <Figure
-                  {...common}
-                  key={category}
-                  name={category}
-                  label={categoryLabel(category)}
-                  hint={categoryMeaning(category)}
-                  {...ofCategory(category, category)}
-                  bytes={bytes}
-                  share={bytes / total}
-                  fill={fill}
-                />
-              );
-            })}
+          <CategoryRows bytes={sums} total={total} unit={unit} source={() => source} />
         </tbody>
       </FigureTable>
       <FigureTable testid="oom-layers">
@@ -158,11 +136,12 @@ export function Breakdown({ oom }: { oom: Oom }) {
         <tbody>
           {layers.map(({ layer, bytes }, index) => (
             <Figure
-              {...common}
               key={layer}
               name={`layer:${layer ?? ""}`}
               label={names[index]}
               hint={`${layer ?? NOT_TIED}: total of all categories`}
+              source={source}
+              unit={unit}
               bytes={bytes}
               share={bytes / total}
             />
@@ -194,7 +173,7 @@ export function Fixes({ oom }: { oom: Oom }) {
           <li key={fix.kind} {...figureOf(fix)}>
             <span class={fixWord(fix)}>{fixWord(fix)}</span>
             <span>{unbroken(fix.sentence)}</span>
-            <span class="figure">{fix.bytes === null ? "" : formatBytes(fix.bytes)}</span>
+            <span class="figure">{fixFigure(fix)}</span>
           </li>
         ))}
       </ul>

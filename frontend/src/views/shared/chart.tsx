@@ -19,10 +19,10 @@ export interface ChartProps {
   label: string;
   spec: PlotSpec;
   marks: readonly ChartMark[];
-  /** Rows of the cursor and of the pinned step, null for none. */
+  /** Rows of the cursor and of the selected step, null for none. */
   cursor: number | null;
   pin: number | null;
-  /** The row that is described, and where the keyboard starts, without a cursor and a pin; by default the first. */
+  /** The row that is described, and where the keyboard starts, without a cursor and a selected step; by default the first. */
   rest?: number;
   /** Text for screen readers at the cursor. */
   describe: (row: number) => string;
@@ -99,7 +99,7 @@ function usePlot(props: ChartProps) {
   return { host, box };
 }
 
-/** Arrows move the cursor, Enter pins, plus and minus zoom around it, 0 shows all. Escape is the page's. */
+/** Arrows move the cursor, Enter selects, plus and minus zoom around it, 0 shows all. Escape is the page's. */
 function useKeys(props: ChartProps) {
   return (event: KeyboardEvent): void => {
     const { spec, cursor, pin } = props;

@@ -9,8 +9,8 @@ import { useStore } from "./context";
 import { changeMarks, failureMarks, zoomOf, type Places } from "./frame";
 
 /**
- * Rows of the cursor, of the pinned step and of the selected one among `steps`, and handlers that move them; `x` are the places of the
- * steps. A pinned step outside of the steps has no row.
+ * Rows of the cursor, of the step that the user selected and of the shown one among `steps`, and handlers that move them; `x` are the
+ * places of the steps. A selected step outside of the steps has no row.
  */
 export function useStepsChart(steps: Float64Array, x: Float64Array) {
   const store = useStore();

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 
 import { DOTS, DOT_RADIUS } from "../../charts/paint";
+import { FONT } from "../../charts/rules";
 import type { Fill, Ink } from "../../theme/palette";
 
 const SIZE = 6;
@@ -46,7 +47,6 @@ export function Patterns({ fills, ground }: { fills: readonly Fill[]; ground: st
   );
 }
 
-const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
 const HEAD = 36;
 
 interface SvgDrawingProps {

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { formatBytes, formatCount, type Unit } from "../../lib/bytes";
 import { categoryLabel } from "../../model/categories";
-import { NOT_TIED, distinctNames } from "../../model/names";
+import { NOT_TIED, namesOf } from "../../model/names";
 import { lineOfRow, liveRows, ownerOfRow, shapeOfRow, type Timeline } from "../../model/timeline";
 import { LARGEST_FIRST, LIVE_KEYS, ascends, nextSort, sortedRows, type LiveKey, type LiveSort } from "../../model/timeline-sort";
 import { shapeText, tensorStops } from "../../model/timeline-tensor";
@@ -141,7 +141,7 @@ export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline
   const [sort, setSort] = useState(LARGEST_FIRST);
   const { live, shown, fault } = useLive(timeline, moment, search, sort);
   const layers = useMemo(() => [...new Set(timeline.owners.flatMap(({ layer }) => layer ?? []))], [timeline]);
-  const names = useMemo(() => new Map(distinctNames(layers).map((name, index) => [layers[index] ?? "", name])), [layers]);
+  const names = useMemo(() => namesOf(layers), [layers]);
   const { host, first, last, reveal, onScroll } = useScrollWindow(shown.length, ROW_HEIGHT);
   const arrows = useArrows(timeline, shown, host);
   const select = useSelection(timeline, shown, reveal);

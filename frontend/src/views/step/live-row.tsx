@@ -9,6 +9,7 @@ import { sizesText } from "../../model/traced-details";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, rowClasses, useFigureText } from "../shared/figures";
+import { useCategoryRow } from "../shared/focus";
 import { tipOf } from "../shared/tips";
 
 /** The last two parts of an operation's name. */
@@ -42,14 +43,10 @@ function LayerCell({ layer, name }: { layer: string | null; name: string }) {
 function CategoryCell({ timeline, row }: { timeline: Timeline; row: number }) {
   const store = useStore();
   const group = groupOfOwner(ownerOfRow(timeline, row));
-  const { category } = store.choices.value;
+  const { chosen, onChoose } = useCategoryRow()(group.category, group.category);
   return (
     <td>
-      <button
-        type="button"
-        aria-pressed={category === group.category}
-        onClick={() => store.choose({ category: category === group.category ? null : group.category })}
-      >
+      <button type="button" aria-pressed={chosen} onClick={onChoose}>
         <Swatch fill={fillOf(group.category, group.trainable, schemeOf(store))} />
         {categoryLabel(group.category)}
         {group.trainable === false && <span class="tag"> frozen</span>}

@@ -16,7 +16,7 @@ interface MomentPanelProps {
   look: StepLook;
   moment: number;
   /** Why this moment is shown. */
-  why: "hover" | "chosen" | "peak";
+  why: "hover" | "selected" | "peak";
   pointed: string | null;
   focus: Focus;
   hover: (key: string | null) => void;
@@ -36,13 +36,13 @@ function PanelHead({ timeline, moment, why, unit }: MomentPanelProps & { unit: R
       <h2 data-testid="moment" data-moment={moment} data-step={timeline.step}>
         {moment === timeline.peak ? "Peak" : timeText(timeline, moment)}
         <span class="why">
-          {why === "chosen" && (
+          {why === "selected" && (
             <>
-              chosen
+              selected
               <button
                 type="button"
                 class="unpin"
-                aria-label="Clear the chosen moment"
+                aria-label="Clear the selected moment"
                 title="Clear (Escape)"
                 onClick={() => store.choose({ moment: null })}
               >

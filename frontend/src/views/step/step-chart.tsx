@@ -28,7 +28,7 @@ export const NOWHERE: Pointed = { part: null, tensor: null };
 interface StepChartProps {
   timeline: Timeline;
   look: StepLook;
-  moments: { hovered: number | null; chosen: number | null };
+  moments: { hovered: number | null; selected: number | null };
   pointed: Pointed;
   point: (pointed: Pointed) => void;
   /** The shown range, for a saved drawing. */
@@ -74,7 +74,7 @@ export function StepChart(props: StepChartProps) {
         spec={spec}
         marks={[]}
         cursor={moments.hovered}
-        pin={moments.chosen}
+        pin={moments.selected}
         rest={timeline.peak}
         describe={(row) => momentSentence(timeline, look.series, look.labels, row)}
         onCursor={(row, value) => {

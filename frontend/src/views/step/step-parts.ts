@@ -2,7 +2,7 @@
 
 import type { BandFill } from "../../charts/paint";
 import { groupKey, groupLabel } from "../../model/categories";
-import { NOT_TIED, distinctNames } from "../../model/names";
+import { NOT_TIED, namesOf } from "../../model/names";
 import type { ChunkOwner } from "../../model/memory-map";
 import { groupOfOwner, groupSeries, layerSeries, type Series, type Timeline } from "../../model/timeline";
 import type { Choices, StackName } from "../../state/address";
@@ -22,8 +22,7 @@ export interface Parts {
 
 export function stepParts(timeline: Timeline, stack: Parting): Parts {
   const series = stack === "category" ? groupSeries(timeline) : layerSeries(timeline, LAYERS_TOLD_APART);
-  const layers = series.flatMap(({ layer }) => layer ?? []);
-  const names = new Map(distinctNames(layers).map((name, index) => [layers[index] ?? "", name]));
+  const names = namesOf(series.flatMap(({ layer }) => layer ?? []));
   const labels = series.map(({ key, group, layer }) =>
     group ? groupLabel(group) : layer !== null ? (names.get(layer) ?? layer) : key === "others" ? "other layers" : NOT_TIED,
   );

@@ -38,13 +38,13 @@ function useLook(timeline: Timeline, focus: Focus): StepLook {
   );
 }
 
-/** The moment under the pointer or the keyboard, the chosen one, and the one that is shown. */
+/** The moment under the pointer or the keyboard, the selected one, and the one that is shown. */
 function useMoment(timeline: Timeline) {
   const store = useStore();
   const within = (moment: number | null): number | null => (moment === null ? null : Math.min(moment, timeline.moments - 1));
-  const [hovered, chosen] = [within(store.momentCursor.value), within(store.choices.value.moment)];
+  const [hovered, selected] = [within(store.momentCursor.value), within(store.choices.value.moment)];
   useEffect(() => () => void (store.momentCursor.value = null), []);
-  return { hovered, chosen, moment: hovered ?? chosen ?? timeline.peak };
+  return { hovered, selected, moment: hovered ?? selected ?? timeline.peak };
 }
 
 /** The tensor that the panel describes. */
@@ -92,7 +92,7 @@ export function StepTimeline({ timeline, children }: { timeline: Timeline; child
   const [pointed, point] = useState<Pointed>(NOWHERE);
   const look = useLook(timeline, focus);
   const moments = useMoment(timeline);
-  const { hovered, chosen, moment } = moments;
+  const { hovered, selected, moment } = moments;
   const shown = useTensor(timeline, pointed, moment);
   const range = useRef<Range>([0, 1]);
   useDownloads(timeline, look, range);
@@ -109,7 +109,7 @@ export function StepTimeline({ timeline, children }: { timeline: Timeline; child
         timeline={timeline}
         look={look}
         moment={moment}
-        why={hovered !== null ? "hover" : chosen !== null ? "chosen" : "peak"}
+        why={hovered !== null ? "hover" : selected !== null ? "selected" : "peak"}
         pointed={pointed.part}
         focus={focus}
         hover={hover}

@@ -11,6 +11,7 @@ import { atPeakText, lifetimeText, whatText } from "../../model/timeline-text";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch } from "../shared/figures";
+import { useCategoryRow } from "../shared/focus";
 
 export type TensorWhy = "pointed" | "selected" | "largest";
 
@@ -54,7 +55,7 @@ function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
   const store = useStore();
   const owner = ownerOfRow(timeline, row);
   const group = groupOfOwner(owner);
-  const { category } = store.choices.value;
+  const { chosen, onChoose } = useCategoryRow()(group.category, group.category);
   return (
     <>
       <Fact name="layer" title={owner.layer ?? NOT_TIED}>
@@ -67,11 +68,7 @@ function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
         )}
       </Fact>
       <Fact name="category" title={categoryMeaning(group.category)}>
-        <button
-          type="button"
-          aria-pressed={category === group.category}
-          onClick={() => store.choose({ category: category === group.category ? null : group.category })}
-        >
+        <button type="button" aria-pressed={chosen} onClick={onChoose}>
           <Swatch fill={fillOf(group.category, group.trainable, schemeOf(store))} />
           {groupLabel(group)}
         </button>
@@ -93,6 +90,7 @@ export function TensorPanel({ timeline, tensor, why }: TensorPanelProps) {
   const store = useStore();
   const row = tensor?.rows[0] ?? 0;
   const { tensor: selected } = store.choices.value;
+  const address = !tensor || tensor.address === null ? "unknown" : `pool + ${sizeText(tensor.address)}`;
   const zoomTo = (): void => {
     const [start, end] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0];
     const margin = Math.max(Math.round((end - start) / 10), 1);
@@ -121,8 +119,8 @@ export function TensorPanel({ timeline, tensor, why }: TensorPanelProps) {
           </Fact>
           <ShapeFacts tensor={tensor} />
           <Fact name="lifetime">{lifetimeText(timeline, row)}</Fact>
-          <Fact name="address" title="offset from the pool's lowest known address">
-            {tensor.address === null ? "unknown" : `pool + ${sizeText(tensor.address)}`}
+          <Fact name="address" title={tensor.address === null ? undefined : `${address}: offset from the pool's lowest known address`}>
+            {address}
           </Fact>
           <Fact name="live at peak">{atPeakText(timeline, row)}</Fact>
         </dl>

@@ -1,6 +1,7 @@
 /** Drawing of the measured and the predicted peak as stacked bars, with the range of the prediction and the capacity. */
 
 import { byteTicks } from "../../charts/axis";
+import { FONT } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
 import { groupLabel } from "../../model/categories";
 import type { GroupDelta } from "../../model/compare";
@@ -11,7 +12,6 @@ import { Patterns, svgFill } from "../shared/svg";
 import { tipOf } from "../shared/tips";
 import { barsLayout, type StackedBar } from "./bars-layout";
 
-const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
 const [LEFT, RIGHT, TOP, BOTTOM] = [76, 12, 22, 44];
 const [WIDEST, CAP] = [150, 9];
 

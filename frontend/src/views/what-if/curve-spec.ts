@@ -6,7 +6,7 @@ import { diamondsPainter, pointsPainter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { capacityPainter, ruleAcross } from "../../charts/rules";
 import { formatBytes, formatCount } from "../../lib/bytes";
-import type { WhatIf } from "../../model/what-if";
+import { isAboveLargest, type WhatIf } from "../../model/what-if";
 import { INKS, type Scheme } from "../../theme/palette";
 import type { ChartMark } from "../shared/chart";
 import { AXIS_INKS } from "../shared/frame";
@@ -61,7 +61,7 @@ export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpe
       ...(largest ? [ruleAcross(largest, ink.accent, [3, 3])] : []),
       ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink, end)]),
       linePainter(x, peak, COLOUR[scheme], 1.75),
-      pointsPainter(x, peak, COLOUR[scheme]),
+      pointsPainter(x, peak, COLOUR[scheme], { rows: (row) => isAboveLargest(answer, x[row] as number), ground: ink.background }),
     ],
     lanes: measured && measured.x <= range[1] && measured.x >= range[0] ? [diamondsPainter([measured], ink.line, ink.background)] : [],
   };

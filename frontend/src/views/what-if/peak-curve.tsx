@@ -5,7 +5,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Range } from "../../charts/axis";
 import type { Undo } from "../../charts/clicks";
 import { formatCount } from "../../lib/bytes";
-import { pointOf, pointText, type WhatIf } from "../../model/what-if";
+import { isAboveLargest, pointOf, pointText, type WhatIf } from "../../model/what-if";
 import { Chart, type ChartMark } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/legend";
@@ -35,6 +35,11 @@ function Legend({ answer }: { answer: WhatIf }) {
       <LegendItem kind="fill range" colour={colour}>
         range
       </LegendItem>
+      {answer.curve.some(({ batch_size }) => isAboveLargest(answer, batch_size)) && (
+        <LegendItem kind="point hollow" colour={colour}>
+          does not pass
+        </LegendItem>
+      )}
       {measured && <LegendItem kind="diamond measured">measured at batch size {formatCount(measured.x)}</LegendItem>}
       {answer.capacity_bytes !== null && <LegendItem kind="capacity">capacity</LegendItem>}
       {!store.recordedOnly && <span class="hint">Click to set the batch size</span>}
@@ -58,7 +63,7 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
   const pin = pointOf(curve, answer.batch_size);
   const inside = (row: number | null): number | null => (row === null || row >= curve.length ? null : row);
   const point = curve[inside(cursor) ?? pin ?? 0];
-  const describe = (row: number): string => (curve[row] ? pointText(curve[row]) : "");
+  const describe = (row: number): string => (curve[row] ? pointText(answer, curve[row]) : "");
   return (
     <section aria-label="Peak over batch size">
       <h3>Peak over batch size</h3>
@@ -77,8 +82,8 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
         onReset={onReset}
         onHover={store.hold}
       />
-      <p class="one-line curve-point" data-testid="curve-point">
-        {point ? pointText(point) : ""}
+      <p class="curve-point" data-testid="curve-point">
+        {point ? pointText(answer, point) : ""}
       </p>
       <Legend answer={answer} />
     </section>

@@ -167,7 +167,7 @@ export function Strip(props: StripProps) {
         aria-valuemin={0}
         aria-valuemax={Math.max(end - first - 1, 0)}
         aria-valuenow={own === null ? 0 : own - first}
-        aria-valuetext={facts ? [facts.title, ...facts.facts].join(", ") : "no chunk chosen"}
+        aria-valuetext={facts ? [facts.title, ...facts.facts].join(", ") : "no chunk selected"}
         onKeyDown={useStripKeys(props, view)}
         onBlur={() => props.onMark(null)}
         {...pointer.events}
