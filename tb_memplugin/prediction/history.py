@@ -19,7 +19,6 @@ from tb_memplugin.prediction.sized_steps import (
     SizedStep,
     empty_map,
     event_order,
-    exploratory_rows,
     lasting_order,
     older_rows,
     shuffled_order,
@@ -35,23 +34,21 @@ DISTANCE_SHARE = 100
 
 @dataclasses.dataclass(frozen=True)
 class _Order:
-    """The events of a step as a simulation runs them, and the rows of its older chunks and of those that may fail."""
+    """The events of a step as a simulation runs them, and the rows of its older chunks."""
 
     events: list[int]
     older: list[int]
-    may_fail: frozenset[int]
 
 
 _orders: "weakref.WeakKeyDictionary[StepRequests, _Order]" = weakref.WeakKeyDictionary()
 
 
-def _order(requests: StepRequests, steps: Sequence[SizedStep]) -> _Order:
-    """The order of a step of a program, made once."""
+def _order(requests: StepRequests) -> _Order:
+    """The order of a step, made once."""
     order = _orders.get(requests)
     if order is None:
         events = lasting_order(requests) if requests.first else event_order(requests)
-        later = [step.requests for step in steps if not step.requests.first]
-        order = _orders[requests] = _Order(events, older_rows(requests), exploratory_rows(requests, later))
+        order = _orders[requests] = _Order(events, older_rows(requests))
     return order
 
 
@@ -108,11 +105,19 @@ class History:
         steps: The steps that it can run, all of one device.
         rules: The allocator's pool.
         extra: Sizes of long-lived chunks to allocate first, in addition to the recorded ones.
+        may_fail: Rows of a first step's chunks whose requests may fail, as from `exploratory_rows`.
     """
 
-    def __init__(self, steps: Sequence[SizedStep], rules: PoolRules, extra: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        steps: Sequence[SizedStep],
+        rules: PoolRules,
+        extra: Sequence[int] = (),
+        may_fail: frozenset[int] = frozenset(),
+    ) -> None:
         self._steps = steps
-        self._orders = [_order(step.requests, steps) for step in steps]
+        self._may_fail = may_fail
+        self._orders = [_order(step.requests) for step in steps]
         first = steps[0]
         self._alive: dict[int, list[int]] = collections.defaultdict(list)  # addresses between steps, by size
         self._peaks: list[StepPeak] = []
@@ -182,7 +187,8 @@ class History:
             place[row] = address
         request, free = simulator.request, simulator.free
         peak, at = simulator.in_use_bytes, -1
-        events, may_fail = self._orders[index].events, self._orders[index].may_fail
+        events = self._orders[index].events
+        may_fail = self._may_fail if step.requests.first else frozenset()
         if seed:
             events = shuffled_order(step.requests, events, min(distance, len(events) // DISTANCE_SHARE), seed)
         for event, entry in enumerate(events):

@@ -247,7 +247,7 @@ class Predictor:
     ) -> Iterator[Outcome]:
         """Simulate trainings of `count` steps after the first, each in other orders."""
         first = len(self._first)
-        history = History(steps, rules, [size for _, size in change.extra])
+        history = History(steps, rules, [size for _, size in change.extra], self._exploratory)
         history.run(range(first))
         later = len(steps) - first
         for seed in range(variants):

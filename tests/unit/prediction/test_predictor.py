@@ -226,3 +226,20 @@ def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory(
     # THEN a CPU, which allocates nothing on trial, fails
     assert not predictor(tuple(steps)).passes(BATCH, capacity)
     assert exploratory_rows(steps[0], steps[1:]) == frozenset() == exploratory_rows(on_gpu[1], on_gpu[2:])
+
+
+def test_which_requests_may_fail_does_not_depend_on_the_batch_size_that_is_asked_for_first() -> None:
+    # GIVEN a first step that tries algorithms with 100 MiB, which a later step of another batch size really uses
+    program, larger = Program(CAPACITY), Program(2 * CAPACITY, 2 * BATCH)
+    steps = [program.step(step, first=not step, explored=0 if step else 100 * MIB).requests for step in range(3)]
+    larger.step(0, first=True)
+    steps.insert(1, larger.step(1, explored=100 * MIB).requests)
+    on_gpu = recorded_program((dataclasses.replace(one, device="GPU:0") for one in steps), "GPU:0")
+    asked = [(BATCH, 64 * MIB), (2 * BATCH, 2 * CAPACITY)]
+    answers = []
+    for order in (asked, asked[::-1]):
+        # WHEN the batch sizes are asked for in one order and in the other, of runs that were just loaded
+        of = Predictor([dataclasses.replace(one) for one in on_gpu], TABLE.layers)
+        answers.append({question: of.passes(*question) for question in order})
+    # THEN the answers are the same
+    assert answers[0] == answers[1] == {asked[0]: False, asked[1]: True}
