@@ -15,7 +15,7 @@ COMPILED_MARGIN = 0.08
 """Share of the larger of the recorded and the predicted peak by which compiled steps on a GPU may need less or more
 than follows from two batch sizes."""
 UNCERTAIN_SHARE = 0.01
-"""Share of the peak up to which sizes that are not known exactly are left to the range."""
+"""Share of a step's requests up to which sizes that are unknown for the batch size widen the range without a sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
     """
     chosen = steps if not batch else _closest(steps, batch)
     recorded = [*first, *chosen]
-    least, most, typical, unknown, measured = [], [], [], 0, False
+    least, most, typical, unknown, between, measured = [], [], [], 0, 0, False
     for one in recorded:
         low, high = one.requested, one.requested
         if batch and one.batch_size and batch != one.batch_size:
@@ -72,6 +72,7 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
             measured = measured or (sizes.measured and not one.first)
             if not one.first:
                 unknown = max(unknown, sizes.uncertain_bytes)
+                between = max(between, int((high - low).sum()))
         least.append(change.least(one, low))
         most.append(change.most(one, high))
         if change.frees_otherwise and not change.halved:
@@ -80,7 +81,7 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
     case = Case(least, most, typical or None, _transient_bytes(most, batch, change), method)
     if measured and chosen[0].mode == "xla" and chosen[0].device.rsplit("/", 1)[-1].startswith("GPU"):
         case = _compiled_anew(case)
-    if not unknown or case.uncertain_bytes <= UNCERTAIN_SHARE * case.total_bytes:
+    if between <= UNCERTAIN_SHARE * case.total_bytes:
         return case
     sentence = (
         f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow with the batch size. The "
