@@ -15,7 +15,7 @@ COMPILED_MARGIN = 0.08
 """Share of the larger of the recorded and the predicted peak by which compiled steps on a GPU may need less or more
 than follows from two batch sizes."""
 UNCERTAIN_SHARE = 0.01
-"""Share of a step's requests up to which sizes that are unknown for the batch size widen the range without a sentence."""
+"""Share of a step's requests up to which sizes that are unknown for the batch size widen the range without a note."""
 
 
 @dataclasses.dataclass(frozen=True)

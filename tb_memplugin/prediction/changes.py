@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from tb_memplugin.model import Category, ChunkOwner, Integers, Layer, StepRequests
+from tb_memplugin.model.units import counted
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
 from tb_memplugin.prediction.lifetimes import Rows, with_lifetimes
 from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep
@@ -136,8 +137,8 @@ def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer]) -
     matched = {layer.path for layer in matching(layers, pattern)} if pattern is not None else set()
     frozen = {layer.path for layer in layers if layer.trainable_weight_bytes and layer.path in matched | named}
     sentence = (
-        f"{_layers(len(frozen))} frozen: their optimizer state and weight gradients are removed. Layers before the "
-        "first trained one save no activations; the range covers whether they do."
+        f"Optimizer state and weight gradients of {counted(len(frozen), 'layer')} are removed. Layers before the first "
+        "trained one may save no activations; the range covers both."
         if frozen
         else f"No trainable layer matches {pattern!r:.80}, so nothing is frozen."
     )
@@ -162,7 +163,8 @@ def _other_optimizer(change: Change, optimizer: str, layers: Sequence[Layer]) ->
         is_estimate=True,
         sentences=(
             *change.sentences,
-            f"{optimizer} keeps {slots} slots for each trainable weight. The range covers temporaries of its update.",
+            f"{optimizer} keeps {counted(slots, 'slot')} for each trainable weight. The range covers temporaries of "
+            "its update.",
         ),
     )
 
@@ -175,8 +177,8 @@ def _unfreezing(change: Change, pattern: str, layers: Sequence[Layer], slots: in
         return dataclasses.replace(change, sentences=(*change.sentences, sentence))
     sizes = {layer.path: layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed}
     sentence = (
-        f"{_layers(len(thawed))} unfrozen: {slots} slots for each weight. From the first of them on, layers save their "
-        "activations; the range covers how many, and the gradients."
+        f"Weights of {counted(len(thawed), 'layer')} become trainable, with {counted(slots, 'slot')} for each. Layers "
+        "from the first of these on may save their activations; the range covers both, and the weight gradients."
     )
     added = ((_slot(layer), sizes[layer.path]) for layer in thawed for _ in range(slots))
     before = _before_first_trained(layers, {layer.path for layer in layers} - _trained(layers))
@@ -222,10 +224,6 @@ def _half_precision(change: Change, precision: str, layers: Sequence[Layer]) -> 
         is_estimate=True,
         sentences=(*change.sentences, sentence),
     )
-
-
-def _layers(count: int) -> str:
-    return "1 layer" if count == 1 else f"{count} layers"
 
 
 def _plus(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
