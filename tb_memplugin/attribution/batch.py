@@ -10,7 +10,7 @@ import numpy as np
 from tb_memplugin.attribution.step_chunks import StepChunks
 from tb_memplugin.attribution.xla import BufferAssignments
 from tb_memplugin.model import Layer, LayerTable, Phase
-from tb_memplugin.model.tensors import DTYPE_BYTES
+from tb_memplugin.model.layers import example_bytes
 from tb_memplugin.model.trace import AllocationTrace, Module
 
 
@@ -213,7 +213,5 @@ def batch_of(shape: str | None, layer: Layer | None) -> int | None:
 
 def result_bytes(layer: Layer, batch_size: int) -> int | None:
     """Bytes of the layer's output for a batch; None if other dimensions are open."""
-    shape, size = layer.output_shape, DTYPE_BYTES.get(layer.output_dtype or "")
-    if shape is None or size is None or not _is_open(layer) or min(shape[1:]) < 1:
-        return None
-    return batch_size * math.prod(shape[1:]) * size
+    each = example_bytes(layer) if _is_open(layer) else None
+    return None if each is None else batch_size * each

@@ -6,13 +6,13 @@ which activations are saved, when gradients are freed, what half precision copie
 
 import dataclasses
 import itertools
-import math
 import re
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from tb_memplugin.model import Category, ChunkOwner, Integers, Layer, StepRequests
+from tb_memplugin.model.layers import example_bytes
 from tb_memplugin.model.units import counted
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
 from tb_memplugin.prediction.lifetimes import Rows, with_lifetimes
@@ -54,22 +54,15 @@ class Change:
 
     def most(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, with all that may stay."""
-        gone = _rows(
-            requests,
-            lambda owner: (
-                (owner.layer in self.frozen and owner.category in _OF_TRAINING)
-                or (self.without_slots and owner.category == "optimizer_state" and owner.layer is not None)
-            ),
-        )
         changed = with_lifetimes(requests, np.zeros(len(requests), bool), self.saved_rows(requests))
-        return SizedStep(changed, np.where(gone, LEFT_OUT, sizes))
+        return SizedStep(changed, self._most_sizes(requests, sizes))
 
     def least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, without all that may go."""
         gone = self._unsaved_rows(requests, _OF_PASSES)
         if self.without_slots:
             gone |= _of_update(requests)
-        kept = np.where(gone, LEFT_OUT, self.most(requests, sizes).sizes)
+        kept = np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))
         if self.halved:
             of_passes = _rows(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
             kept = np.where(of_passes & (kept > 0), kept // 2, kept)
@@ -82,7 +75,7 @@ class Change:
         early = self._unsaved_rows(requests, ("activations", "workspace")) & (requests.birth <= end)
         gone = self._unsaved_rows(requests, _OF_PASSES) & ~early
         changed = with_lifetimes(requests, early, self.saved_rows(requests))
-        return SizedStep(changed, np.where(gone, LEFT_OUT, self.most(requests, sizes).sizes))
+        return SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes)))
 
     @property
     def frees_otherwise(self) -> bool:
@@ -93,6 +86,16 @@ class Change:
         """Which chunks are saved for the backward pass in addition."""
         own = (requests.birth >= 0) & (requests.death < requests.events)
         return own & _rows(requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES)
+
+    def _most_sizes(self, requests: StepRequests, sizes: Integers) -> Integers:
+        gone = _rows(
+            requests,
+            lambda owner: (
+                (owner.layer in self.frozen and owner.category in _OF_TRAINING)
+                or (self.without_slots and owner.category == "optimizer_state" and owner.layer is not None)
+            ),
+        )
+        return np.where(gone, LEFT_OUT, sizes)
 
     def _unsaved_rows(self, requests: StepRequests, categories: Sequence[Category]) -> Rows:
         return _rows(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
@@ -188,7 +191,7 @@ def _unfreezing(change: Change, pattern: str, layers: Sequence[Layer], slots: in
         extra=(*change.extra, *added),
         transient_bytes=_plus(change.transient_bytes, (0, 0, sum(sizes.values()))),
         # In inference, TensorFlow joins a batch normalization with the convolution before, whose result it then saves.
-        example_bytes=sum(_example_bytes(layer) for layer in saved if layer.type == "BatchNormalization"),
+        example_bytes=sum(example_bytes(layer) or 0 for layer in saved if layer.type == "BatchNormalization"),
         saved=frozenset(layer.path for layer in saved),
         is_estimate=True,
         sentences=(*change.sentences, sentence),
@@ -250,10 +253,3 @@ def _before_first_trained(layers: Sequence[Layer], frozen: Collection[str]) -> s
     trained = _trained(layers) - set(frozen)
     before = list(itertools.takewhile(lambda layer: layer.path not in trained, layers))
     return {one.path for one in before if not any(path.startswith(f"{one.path}/") for path in trained)}
-
-
-def _example_bytes(layer: Layer) -> int:
-    """Bytes of a layer's output for one example; 0 if its shape is unknown."""
-    shape = (layer.output_shape or (0,))[1:]
-    element = {"float16": 2, "bfloat16": 2, "float64": 8}.get(layer.output_dtype or "", 4)
-    return 0 if layer.output_shape is None or min(shape, default=1) < 0 else element * math.prod(shape)
