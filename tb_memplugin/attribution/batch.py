@@ -36,19 +36,21 @@ def batch_size(traced: Iterable[Traced], table: LayerTable) -> int | None:
     output, unless they have the size of weights; saved activations in another layout or without a shape, by size. Only
     outputs with no other open dimension count, e.g. ``[-1, 48, 48, 64]``.
     """
-    steps = list(traced)
-    for sizes in (
-        _saved(steps, table),
-        _planned(steps, table),
-        _inputs(steps),
-        _shaped(steps, table),
-        _sized(steps, table),
-    ):
+    for sizes in _by_source(list(traced), table):
         counts = collections.Counter(sizes)
         if counts:
             most = max(counts.values())
             return max(size for size, count in counts.items() if count == most)
     return None
+
+
+def _by_source(steps: Sequence[Traced], table: LayerTable) -> Iterator[list[int]]:
+    """What each source says. The next one is read only if it is asked for."""
+    yield _saved(steps, table)
+    yield _planned(steps, table)
+    yield _inputs(steps)
+    yield _shaped(steps, table)
+    yield _sized(steps, table)
 
 
 def _saved(steps: Iterable[Traced], table: LayerTable) -> list[int]:
@@ -128,9 +130,10 @@ def _sized(steps: Iterable[Traced], table: LayerTable) -> list[int]:
     for trace, chunks, _ in steps:
         for birth, layer, category in _allocated(chunks):
             each, requested = bytes_each.get(layer or ""), int(trace.requested[birth])
-            shape = dimensions(trace.text(int(trace.shape[birth])))
             if category == "activations" and each and requested and requested % each == 0:
-                sizes += [requested // each] if shape is None or shape[0] == requested // each else []
+                size, shape = requested // each, dimensions(trace.text(int(trace.shape[birth])))
+                if shape is None or shape[0] == size:
+                    sizes.append(size)
     return sizes
 
 
