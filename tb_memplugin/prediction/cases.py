@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from tb_memplugin.model import StepRequests
+from tb_memplugin.model import StepRequests, is_gpu
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.changes import Change
@@ -79,7 +79,7 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
             typical.append(change.typical(one, (low + high) // 2))
     method: Method = "estimate" if change.is_estimate else "two_sizes" if measured else "replay"
     case = Case(least, most, typical or None, _transient_bytes(most, batch, change), method)
-    if measured and chosen[0].mode == "xla" and chosen[0].device.rsplit("/", 1)[-1].startswith("GPU"):
+    if measured and chosen[0].mode == "xla" and is_gpu(chosen[0].device):
         case = _compiled_anew(case)
     if between <= UNCERTAIN_SHARE * case.total_bytes:
         return case

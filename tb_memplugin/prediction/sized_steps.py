@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tb_memplugin.allocator.rules import ROUNDING
-from tb_memplugin.model import IN_USE, MISSING, Integers, MemoryMap, StepRequests
+from tb_memplugin.model import IN_USE, MISSING, Integers, MemoryMap, StepRequests, is_gpu
 
 LEFT_OUT = -1
 """Size of a chunk that does not exist under the conditions of a simulation."""
@@ -83,7 +83,7 @@ def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> froz
     In its first step a convolution runs every algorithm of cuDNN in turn. One whose scratch space does not fit is left
     out, so these requests may fail. They are sizes that the same op never requests again in later steps.
     """
-    if not first.first or "GPU" not in first.device:
+    if not first.first or not is_gpu(first.device):
         return frozenset()
     known: dict[str, set[int]] = {}
     for one in later:

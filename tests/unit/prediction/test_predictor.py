@@ -234,6 +234,10 @@ def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory(
     # THEN a CPU, which allocates nothing on trial, fails
     assert not predictor(tuple(steps)).passes(BATCH, capacity)
     assert exploratory_rows(steps[0], steps[1:]) == frozenset() == exploratory_rows(on_gpu[1], on_gpu[2:])
+    # whatever the worker is called
+    of_workers = {name: dataclasses.replace(steps[0], device=name) for name in ("a/GPU:0", "GPU-1/CPU:0")}
+    assert exploratory_rows(of_workers["a/GPU:0"], steps[1:]) == tried
+    assert exploratory_rows(of_workers["GPU-1/CPU:0"], steps[1:]) == frozenset()
 
 
 def test_which_requests_may_fail_does_not_depend_on_the_batch_size_that_is_asked_for_first() -> None:
