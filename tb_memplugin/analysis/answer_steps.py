@@ -1,4 +1,4 @@
-"""Whether memory grows over the steps of a run, and what changed it most. Pure."""
+"""Answers two questions on a run's steps: does memory grow, and which change affected it most? Pure."""
 
 import numpy as np
 
