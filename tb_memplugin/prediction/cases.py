@@ -26,6 +26,7 @@ class Case:
         least, most: The steps.
         typical: The steps as they usually run, None if that is halfway between least and most.
         transient_bytes: Least, typical and most additional bytes at the peak.
+        saved_bytes: Of the typical ones, those of results that are saved for the backward pass.
         method: The method of the prediction.
         sentences: What is assumed.
     """
@@ -34,6 +35,7 @@ class Case:
     most: list[SizedStep]
     typical: list[SizedStep] | None
     transient_bytes: tuple[int, int, int]
+    saved_bytes: int
     method: Method
     sentences: tuple[str, ...] = ()
 
@@ -78,7 +80,8 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
         if change.frees_otherwise and not change.halved:
             typical.append(change.typical(one, (low + high) // 2))
     method: Method = "estimate" if change.is_estimate else "two_sizes" if measured else "replay"
-    case = Case(least, most, typical or None, _transient_bytes(most, batch, change), method)
+    saved = change.example_bytes * (batch or 0)
+    case = Case(least, most, typical or None, _transient_bytes(most, saved, change), saved, method)
     if measured and chosen[0].mode == "xla" and is_gpu(chosen[0].device):
         case = _compiled_anew(case)
     if between <= UNCERTAIN_SHARE * case.total_bytes:
@@ -105,15 +108,14 @@ def _compiled_anew(case: Case) -> Case:
     )
 
 
-def _transient_bytes(most: Sequence[SizedStep], batch: int | None, change: Change) -> tuple[int, int, int]:
+def _transient_bytes(most: Sequence[SizedStep], saved: int, change: Change) -> tuple[int, int, int]:
     """Least, typical and most additional bytes at the peak.
 
     At most, there are gradients of the largest two results that are saved in addition.
     """
     least, typical, highest = change.transient_bytes
     largest = max(int(step.sizes[change.saved_rows(step.requests)].max(initial=0)) for step in most)
-    besides = change.example_bytes * (batch or 0)
-    return least, typical + besides, highest + besides + 2 * largest
+    return least, typical + saved, highest + saved + 2 * largest
 
 
 def _closest(steps: Sequence[StepRequests], batch: int) -> Sequence[StepRequests]:

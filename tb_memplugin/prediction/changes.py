@@ -7,7 +7,7 @@ which activations are saved, when gradients are freed, what half precision copie
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class Change:
         transient_bytes: Least, typical and most additional bytes at the peak.
         example_bytes: Additional bytes at the peak for each example, typically.
         frozen: Layers that are frozen in addition.
+        trained: Layers that are trained in addition, and how many bytes of their weights.
         unsaved: Layers that save nothing for the backward pass any more, as no layer before them is trained.
         saved: Layers that save their results for the backward pass in addition.
         without_slots: Whether the recorded optimizer state of layers goes.
@@ -45,6 +46,7 @@ class Change:
     transient_bytes: tuple[int, int, int] = (0, 0, 0)
     example_bytes: int = 0
     frozen: frozenset[str] = frozenset()
+    trained: Mapping[str, int] = dataclasses.field(default_factory=dict)
     unsaved: frozenset[str] = frozenset()
     saved: frozenset[str] = frozenset()
     without_slots: bool = False
@@ -76,6 +78,20 @@ class Change:
         gone = self._unsaved_rows(requests, _OF_PASSES) & ~early
         changed = with_lifetimes(requests, early, self.saved_rows(requests))
         return SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes)))
+
+    def owners(self, owner: ChunkOwner, size: int) -> list[tuple[ChunkOwner, int]]:
+        """The owners after the change of an owner's bytes: some of a layer's weights may stay frozen."""
+        if owner.category == "workspace" and owner.layer in self.saved:
+            owner = dataclasses.replace(owner, category="activations")
+        elif owner.category == "activations" and owner.layer in self.unsaved and not self.halved:
+            owner = dataclasses.replace(owner, category="workspace")
+        if owner.trainable and owner.layer in self.frozen:
+            return [(dataclasses.replace(owner, trainable=False), size)]
+        trained = self.trained.get(owner.layer or "")
+        if owner.trainable is not False or trained is None:
+            return [(owner, size)]
+        part = min(size, trained) if owner.category == "weights" else size
+        return [(dataclasses.replace(owner, trainable=True), part), (owner, size - part)]
 
     @property
     def frees_otherwise(self) -> bool:
@@ -178,12 +194,12 @@ def _unfreezing(change: Change, pattern: str, layers: Sequence[Layer], slots: in
     if not thawed:
         sentence = f"No frozen layer matches {pattern!r:.80}, so nothing is unfrozen."
         return dataclasses.replace(change, sentences=(*change.sentences, sentence))
-    sizes = {layer.path: layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed}
+    sizes = {layer.path: layer.weight_bytes - layer.trainable_weight_bytes - _statistics(layer) for layer in thawed}
     sentence = (
         f"Weights of {counted(len(thawed), 'layer')} become trainable, with {counted(slots, 'slot')} for each. Layers "
         "from the first of these on may save their activations; the range covers both, and the weight gradients."
     )
-    added = ((_slot(layer), sizes[layer.path]) for layer in thawed for _ in range(slots))
+    added = ((_slot(layer), sizes[layer.path]) for layer in thawed if sizes[layer.path] for _ in range(slots))
     before = _before_first_trained(layers, {layer.path for layer in layers} - _trained(layers))
     saved = [layer for layer in layers[layers.index(thawed[0]) :] if layer.path in before or layer in thawed]
     return dataclasses.replace(
@@ -192,6 +208,7 @@ def _unfreezing(change: Change, pattern: str, layers: Sequence[Layer], slots: in
         transient_bytes=_plus(change.transient_bytes, (0, 0, sum(sizes.values()))),
         # In inference, TensorFlow joins a batch normalization with the convolution before, whose result it then saves.
         example_bytes=sum(example_bytes(layer) or 0 for layer in saved if layer.type == "BatchNormalization"),
+        trained=sizes,
         saved=frozenset(layer.path for layer in saved),
         is_estimate=True,
         sentences=(*change.sentences, sentence),
@@ -242,6 +259,14 @@ def _slots(layers: Sequence[Layer]) -> int:
     state = sum(layer.optimizer_bytes for layer in layers)
     weights = sum(layer.trainable_weight_bytes for layer in layers)
     return round(state / weights) if weights else 0
+
+
+def _statistics(layer: Layer) -> int:
+    """Bytes of the moving mean and variance of a frozen batch normalization, which are never trained."""
+    channels = layer.output_shape[-1] if layer.output_shape else 0
+    if layer.type != "BatchNormalization" or channels < 1 or layer.parameters % channels:
+        return 0
+    return layer.weight_bytes * 2 * channels // layer.parameters if 2 <= layer.parameters // channels <= 4 else 0
 
 
 def _trained(layers: Sequence[Layer]) -> set[str]:

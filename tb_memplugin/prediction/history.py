@@ -52,6 +52,12 @@ def _order(requests: StepRequests) -> _Order:
     return order
 
 
+def _events(requests: StepRequests, seed: int, distance: int) -> list[int]:
+    """The events of a step in the order of a simulation."""
+    events = _order(requests).events
+    return shuffled_order(requests, events, min(distance, len(events) // DISTANCE_SHARE), seed) if seed else events
+
+
 @dataclasses.dataclass(frozen=True)
 class FailedRequest:
     """A request that fails in a simulation.
@@ -75,12 +81,15 @@ class StepPeak:
     Attributes:
         bytes: The peak.
         index: Index of the step among the given ones.
-        event: Number of its event at the peak, -1 for its start.
+        event: Number of its event at the peak in the order of this simulation, -1 for its start.
+        seed, distance: Of the order, as for `History.run`.
     """
 
     bytes: int
     index: int
     event: int
+    seed: int = 0
+    distance: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +105,17 @@ class Outcome:
     peaks: tuple[StepPeak, ...]
     pool_bytes: int
     failed: FailedRequest | None
+
+
+def live_rows(step: SizedStep, peak: StepPeak) -> list[int]:
+    """Rows of the chunks of a simulated step that are live at its peak."""
+    live = dict.fromkeys(_order(step.requests).older)
+    for entry in _events(step.requests, peak.seed, peak.distance)[: peak.event + 1]:
+        if entry < 0:
+            live.pop(-1 - entry, None)
+        else:
+            live[entry] = None
+    return [row for row in live if step.sizes[row] != LEFT_OUT]
 
 
 class History:
@@ -117,7 +137,6 @@ class History:
     ) -> None:
         self._steps = steps
         self._may_fail = may_fail
-        self._orders = [_order(step.requests) for step in steps]
         first = steps[0]
         self._alive: dict[int, list[int]] = collections.defaultdict(list)  # addresses between steps, by size
         self._peaks: list[StepPeak] = []
@@ -171,7 +190,7 @@ class History:
         place: dict[int, int] = {}
         missing = []
         address: int | None
-        for row in self._orders[index].older:
+        for row in _order(step.requests).older:
             known = self._alive.get(sizes[row])
             if known:
                 place[row] = known.pop()
@@ -187,10 +206,8 @@ class History:
             place[row] = address
         request, free = simulator.request, simulator.free
         peak, at = simulator.in_use_bytes, -1
-        events = self._orders[index].events
+        events = _events(step.requests, seed, distance)
         may_fail = self._may_fail if step.requests.first else frozenset()
-        if seed:
-            events = shuffled_order(step.requests, events, min(distance, len(events) // DISTANCE_SHARE), seed)
         for event, entry in enumerate(events):
             if entry < 0:
                 if -1 - entry in place:
@@ -208,7 +225,7 @@ class History:
         for row in sorted(place, reverse=True):
             alive[sizes[row]].append(place[row])
         self._alive = alive
-        self._peaks.append(StepPeak(peak, index, at))
+        self._peaks.append(StepPeak(peak, index, at, seed, distance))
         return None
 
     def _failure(self, index: int, row: int) -> FailedRequest:
