@@ -55,7 +55,7 @@ def main() -> None:
         try:
             address = f"http://localhost:{port}"
             runs = wait_for_runs(address, server)
-            print(f"TensorBoard shows the runs {', '.join(runs)} (Ctrl+C ends it):", flush=True)
+            print(f"TensorBoard shows the runs {', '.join(runs)} (press Ctrl+C to stop):", flush=True)
             print(f"{address}/#tb_memplugin", flush=True)
             if not arguments.check:
                 server.wait()

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-import webbrowser
 from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
@@ -96,8 +95,8 @@ def _add_view(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     viewing = commands.add_parser(
         "view",
         help="serve the Memory tab without TensorBoard's frame",
-        description="Serves the page of the Memory tab alone, until Ctrl+C. It reads the log directory as TensorBoard "
-        "does, and shows new data as it arrives.",
+        description="Serves the page of the Memory tab alone; press Ctrl+C to stop. It reads the log directory as "
+        "TensorBoard does, and shows new data as it arrives.",
     )
     viewing.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
     viewing.add_argument(
@@ -163,8 +162,10 @@ def _view(options: argparse.Namespace) -> int:
         from tb_memplugin.commands.view.server import start
 
         address = start(options.logdir, options.host, options.port)
-        print(f"Memory tab of {clean(options.logdir)} (Ctrl+C ends it):\n{address}", flush=True)
+        print(f"Memory tab of {clean(options.logdir)} (press Ctrl+C to stop):\n{address}", flush=True)
         if options.open:
+            import webbrowser
+
             webbrowser.open(address)
         threading.Event().wait()
     return 0

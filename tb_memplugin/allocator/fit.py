@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator.rules import ROUNDING, bin_bytes, chunk_after_split, rounded_bytes
-from tb_memplugin.model import FREE, IN_USE, UNKNOWN_STATE, MemoryMap, Verdict
+from tb_memplugin.model import FREE, IN_USE, UNKNOWN_STATE, MemoryMap, Verdict, is_gpu
 from tb_memplugin.model.units import format_bytes
 
 
@@ -136,7 +136,7 @@ def unreserved_bytes(memory_map: MemoryMap) -> int | None:
 
 def gives_regions_back(memory_map: MemoryMap) -> bool:
     """Whether the allocator returns free regions before it fails: on a GPU by default, on the CPU never."""
-    return memory_map.device.rsplit("/", 1)[-1].startswith("GPU")
+    return is_gpu(memory_map.device)
 
 
 def _unknown_free(memory_map: MemoryMap) -> int:

@@ -34,7 +34,7 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
         figures = known(capacity_bytes=capacity)
         return Answer("fits", device, "No peak recorded", "unknown", "unknown", Evidence("overview"), figures)
     headroom = None if capacity is None else capacity - peak.bytes
-    status: AnswerStatus = "ok"
+    status: AnswerStatus
     size = format_bytes(peak.bytes)
     if capacity is None or headroom is None:
         sentence, status = f"Peak {size}, capacity unknown", "unknown"

@@ -1,4 +1,4 @@
-"""Whether memory grows over the steps of a run, and what changed it most. Pure."""
+"""Answers two questions on a run's steps: does memory grow, and which change affected it most? Pure."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_of, tra
 from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS, Jump, largest_jump
 from tb_memplugin.analysis.step_rows import step_rows
 from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Integers, Phase, Run
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.model.units import counted, format_bytes
 
 MAX_NAME_CHARACTERS = 24
 """A single layer with a longer name is counted instead."""
@@ -150,6 +150,4 @@ def _title(effect: ChangeEffect) -> str:
 
 def _layers(paths: tuple[str, ...]) -> str:
     name = paths[0].rsplit("/", 1)[-1]
-    return (
-        name if len(paths) == 1 and len(name) <= MAX_NAME_CHARACTERS else f"{len(paths)} layer{'s'[: len(paths) > 1]}"
-    )
+    return name if len(paths) == 1 and len(name) <= MAX_NAME_CHARACTERS else counted(len(paths), "layer")

@@ -5,15 +5,12 @@ a difference below it is ``unattributed``.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 
 from tb_memplugin.analysis.changes import layer_totals
-from tb_memplugin.model import CATEGORIES, MISSING, Category, Integers, LayerTable, LedgerRow, Run, Snapshot
-
-Group: TypeAlias = tuple[Category, bool | None]
-"""A category and, for weights, whether they are trainable."""
+from tb_memplugin.analysis.ledger_totals import Group, group_sums
+from tb_memplugin.model import CATEGORIES, MISSING, Integers, LayerTable, Run, Snapshot
 
 _FROZEN: Group = ("weights", False)
 _TRAINABLE: Group = ("weights", True)
@@ -60,7 +57,7 @@ def _table_of(steps: Integers, table_steps: Integers) -> Integers:
 def composition_of(
     run: Run, device: str, steps: Integers, peaks: Integers, snapshots: Sequence[Snapshot], index: Integers
 ) -> tuple[tuple[Group, ...], Integers]:
-    ledgers = [_ledger_groups(snapshot.ledger) for snapshot in snapshots]
+    ledgers = [group_sums(snapshot.ledger) for snapshot in snapshots]
     unknown_weights = any(_EITHER in ledger for ledger in ledgers)
     groups = (_FROZEN, _TRAINABLE, *((_EITHER,) if unknown_weights else ()), *_OTHER_GROUPS)
     tables = run.layer_tables if holds_model(run, device) else ()
@@ -97,14 +94,6 @@ def _base(
             stack[_FROZEN], stack[_TRAINABLE] = totals.frozen_weight_bytes, totals.trainable_weight_bytes
             stack[_OPTIMIZER] = totals.optimizer_bytes
     return [stack.get(group, 0) for group in groups]
-
-
-def _ledger_groups(ledger: Sequence[LedgerRow]) -> dict[Group, int]:
-    sums: dict[Group, int] = {}
-    for row in ledger:
-        group: Group = (row.category, row.trainable if row.category == "weights" else None)
-        sums[group] = sums.get(group, 0) + row.bytes
-    return sums
 
 
 def _fit(stacks: Integers, peaks: Integers) -> Integers:

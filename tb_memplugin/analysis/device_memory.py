@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.model import MISSING, Category, Run, Snapshot, stack_order
+from tb_memplugin.analysis.ledger_totals import group_sums
+from tb_memplugin.model import MISSING, Category, Run, Snapshot
 
 Part: TypeAlias = Literal[
     "in_use",
@@ -108,12 +109,7 @@ def _driver(run: Run, device: str, step: int) -> tuple[int | None, int | None, i
 
 
 def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[Segment]:
-    sums: dict[tuple[Category, bool | None], int] = {}
-    for row in snapshot.ledger:
-        key = (row.category, row.trainable if row.category == "weights" else None)
-        sums[key] = sums.get(key, 0) + row.bytes
-    ordered = sorted(sums, key=lambda group: stack_order(*group))
-    segments = [Segment("in_use", *group, sums[group]) for group in ordered]
+    segments = [Segment("in_use", *group, size) for group, size in group_sums(snapshot.ledger).items()]
     if snapshot.pool_bytes is None:
         notes.append("The free part of the pool is unknown: the pool's size was not recorded.")
         return segments

@@ -54,7 +54,7 @@ class Growth:
         )
         jumped = sum(size for _, size in self.jumps)
         if jumped:
-            text += f" (including jumps of {format_bytes(jumped)})"
+            text += f" (including {'jumps' if jumped > 0 else 'drops'} of {format_bytes(abs(jumped))})"
         if self.owner is not None and self.owner_bytes is not None:
             layer, category = self.owner
             name = category.replace("_", " ")

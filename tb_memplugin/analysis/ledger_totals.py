@@ -1,15 +1,17 @@
-"""Ledgers of many snapshots summed by category and trainability, for all layers or for one. Pure."""
+"""Ledgers summed by category and trainability: one as the stack shows it, or many for all layers or for one. Pure."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.model import Category, Integers, Snapshot, stack_order
+from tb_memplugin.model import CATEGORIES, Category, Integers, LedgerRow, Snapshot, stack_order
 
 Group: TypeAlias = tuple[Category, bool | None]
 """A category and whether its layers are trainable, None if that does not apply."""
+_SPLIT: tuple[Category, ...] = ("weights",)
+"""Categories of the stack with a group for each trainability."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,20 +27,28 @@ class LedgerTotals:
     bytes: Integers
 
 
+def group_sums(ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT) -> dict[Group, int]:
+    """Bytes of the groups of a ledger, in stack order, frozen before trainable.
+
+    Args:
+        ledger: Rows of one instant.
+        split: Categories with a group for each trainability; others have one group.
+    """
+    sums: dict[Group, int] = {}
+    for row in ledger:
+        group = row.category, row.trainable if row.category in split else None
+        sums[group] = sums.get(group, 0) + row.bytes
+    return {group: sums[group] for group in sorted(sums, key=lambda group: stack_order(*group))}
+
+
 def ledger_totals(snapshots: Sequence[Snapshot], layer: str | None = None) -> LedgerTotals:
     """Sum each snapshot's ledger, or the rows of one layer."""
-    sums = [_sums(snapshot, layer) for snapshot in snapshots]
+    sums = [
+        group_sums((row for row in snapshot.ledger if layer in (None, row.layer)), CATEGORIES) for snapshot in snapshots
+    ]
     groups = tuple(sorted({group for own in sums for group in own}, key=lambda group: stack_order(*group)))
     values = np.zeros((len(sums), len(groups)), np.int64)
     for at, own in enumerate(sums):
         for place, group in enumerate(groups):
             values[at, place] = own.get(group, 0)
     return LedgerTotals(groups, values)
-
-
-def _sums(snapshot: Snapshot, layer: str | None) -> dict[Group, int]:
-    sums: dict[Group, int] = {}
-    for row in snapshot.ledger:
-        if layer is None or row.layer == layer:
-            sums[row.category, row.trainable] = sums.get((row.category, row.trainable), 0) + row.bytes
-    return sums

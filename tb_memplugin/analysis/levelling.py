@@ -11,9 +11,9 @@ from tb_memplugin.analysis.jumps import MAX_ROWS, largest_jump
 from tb_memplugin.model import Integers, LayerTable
 
 MAX_CHANGES = 200
-"""Changes of the layer table that are looked at."""
+"""Most changes of the layer table that are examined, the first ones."""
 MAX_RISES = 3
-"""More rises than that are growth in lumps, which is left as it is."""
+"""Most rises that are removed. More than these are growth in lumps, and all of them stay."""
 _ROWS = 5
 """Rows on either side of a jump whose medians are compared."""
 

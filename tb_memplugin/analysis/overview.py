@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.composition import NO_SNAPSHOT, Group, composition_of, snapshot_of
+from tb_memplugin.analysis.composition import NO_SNAPSHOT, composition_of, snapshot_of
+from tb_memplugin.analysis.ledger_totals import Group
 from tb_memplugin.analysis.step_rows import rows_of_steps, snapshots_of
 from tb_memplugin.model import DeviceSamples, Integers, Phase, Run, Snapshot
 

@@ -10,7 +10,7 @@ import numpy as np
 from tb_memplugin.attribution.step_chunks import StepChunks
 from tb_memplugin.attribution.xla import BufferAssignments
 from tb_memplugin.model import Layer, LayerTable, Phase
-from tb_memplugin.model.tensors import DTYPE_BYTES
+from tb_memplugin.model.layers import example_bytes
 from tb_memplugin.model.trace import AllocationTrace, Module
 
 
@@ -36,19 +36,21 @@ def batch_size(traced: Iterable[Traced], table: LayerTable) -> int | None:
     output, unless they have the size of weights; saved activations in another layout or without a shape, by size. Only
     outputs with no other open dimension count, e.g. ``[-1, 48, 48, 64]``.
     """
-    steps = list(traced)
-    for sizes in (
-        _saved(steps, table),
-        _planned(steps, table),
-        _inputs(steps),
-        _shaped(steps, table),
-        _sized(steps, table),
-    ):
+    for sizes in _by_source(list(traced), table):
         counts = collections.Counter(sizes)
         if counts:
             most = max(counts.values())
             return max(size for size, count in counts.items() if count == most)
     return None
+
+
+def _by_source(steps: Sequence[Traced], table: LayerTable) -> Iterator[list[int]]:
+    """What each source says. The next one is read only if it is asked for."""
+    yield _saved(steps, table)
+    yield _planned(steps, table)
+    yield _inputs(steps)
+    yield _shaped(steps, table)
+    yield _sized(steps, table)
 
 
 def _saved(steps: Iterable[Traced], table: LayerTable) -> list[int]:
@@ -128,9 +130,10 @@ def _sized(steps: Iterable[Traced], table: LayerTable) -> list[int]:
     for trace, chunks, _ in steps:
         for birth, layer, category in _allocated(chunks):
             each, requested = bytes_each.get(layer or ""), int(trace.requested[birth])
-            shape = dimensions(trace.text(int(trace.shape[birth])))
             if category == "activations" and each and requested and requested % each == 0:
-                sizes += [requested // each] if shape is None or shape[0] == requested // each else []
+                size, shape = requested // each, dimensions(trace.text(int(trace.shape[birth])))
+                if shape is None or shape[0] == size:
+                    sizes.append(size)
     return sizes
 
 
@@ -213,7 +216,5 @@ def batch_of(shape: str | None, layer: Layer | None) -> int | None:
 
 def result_bytes(layer: Layer, batch_size: int) -> int | None:
     """Bytes of the layer's output for a batch; None if other dimensions are open."""
-    shape, size = layer.output_shape, DTYPE_BYTES.get(layer.output_dtype or "")
-    if shape is None or size is None or not _is_open(layer) or min(shape[1:]) < 1:
-        return None
-    return batch_size * math.prod(shape[1:]) * size
+    each = example_bytes(layer) if _is_open(layer) else None
+    return None if each is None else batch_size * each

@@ -9,7 +9,7 @@ import math
 
 from tb_memplugin.attribution.batch import dimensions
 from tb_memplugin.attribution.classifier import Classifier
-from tb_memplugin.model import UNKNOWN_POWER, Category
+from tb_memplugin.model import UNKNOWN_POWER, Category, is_gpu
 from tb_memplugin.model.tensors import DTYPE_BYTES
 from tb_memplugin.model.trace import AllocationTrace, OpFact, TraceFacts
 
@@ -62,7 +62,7 @@ class BatchPowers:
             return power
         # On a GPU, a vector that is no output is scratch space, such as cuDNN's: its algorithms need other sizes for
         # other batches, whatever they are divisible by.
-        if not has_shape or (len(sizes) == 1 and not is_output and trace.device.startswith("GPU")):
+        if not has_shape or (len(sizes) == 1 and not is_output and is_gpu(trace.device)):
             return 0 if requested <= SMALL_BYTES or requested in self._weights else UNKNOWN_POWER
         return self._by_leading(sizes, requested, category, is_output)
 

@@ -115,11 +115,10 @@ def owned_at(step: StepChunks, classifier: Classifier, event: int) -> StepChunks
 
     A variable's new chunk has another owner before the old value is freed than afterwards.
     """
-    owners: dict[ChunkOwner, int] = {}
+    owners = {owner: number for number, owner in enumerate(step.owners)}
     column = step.owner.copy()
-    for chunk, number in enumerate(step.owner.tolist()):
-        is_live = step.birth[chunk] <= event < step.death[chunk]
-        owner = chunk_owner(classifier, chunk, max(event, 0)) if is_live else step.owners[number]
+    for chunk in np.flatnonzero((step.birth <= event) & (step.death > event)).tolist():
+        owner = chunk_owner(classifier, chunk, max(event, 0))
         column[chunk] = owners.setdefault(owner, len(owners))
     return dataclasses.replace(step, owner=column, owners=tuple(owners))
 

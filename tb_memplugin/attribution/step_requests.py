@@ -5,7 +5,7 @@ import numpy as np
 from tb_memplugin.allocator.replay import added_regions
 from tb_memplugin.attribution.batch_power import BatchPowers
 from tb_memplugin.attribution.classifier import Classifier
-from tb_memplugin.attribution.step_chunks import StepChunks
+from tb_memplugin.attribution.step_chunks import StepChunks, owned_at
 from tb_memplugin.model import UNKNOWN_POWER, Integers, Mode, StepRequests
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts
 
@@ -34,6 +34,8 @@ def step_requests(
     if trace.start_map is None or trace.end_map is None or trace.missed or len(trace) > MAX_EVENTS:
         return None
     added = added_regions(trace.start_map, trace.end_map)
+    # A variable's new chunk has the variable as its owner, although it only is being filled at first.
+    chunks = owned_at(chunks, classifier, chunks.events - 1)
     names, op = np.unique(_ops(trace, chunks.birth), return_inverse=True)
     unnamed = int(names[0] == "")  # "" sorts first
     return StepRequests(

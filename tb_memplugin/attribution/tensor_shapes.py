@@ -52,6 +52,7 @@ class TensorShapes:
         self._at_end = _by_address(
             [*facts.tensors_at_end], ((variable.end_address, variable) for variable in facts.variables)
         )
+        self._parsed: dict[int, tuple[int, ...] | None] = {}
         self._batch = self._find_batch()
 
     def of(self, chunk: int) -> TensorShape | None:
@@ -67,14 +68,19 @@ class TensorShapes:
 
     def _of_event(self, chunk: int) -> TensorShape | None:
         """The shape in the chunk's event."""
-        birth, text = int(self._classifier.chunks.birth[chunk]), None
-        if birth >= 0:
-            text = self._trace.text(int(self._trace.shape[birth]))
-        if text is None:
+        birth = int(self._classifier.chunks.birth[chunk])
+        if birth < 0:
             return None
-        sizes = () if text == "[]" else dimensions(text)
+        sizes = self._dimensions(int(self._trace.shape[birth]))
         dtype = _DTYPES.get(int(self._trace.dtype[birth]))
         return tensor_shape(sizes, dtype, int(self._classifier.chunks.requested[chunk]))
+
+    def _dimensions(self, number: int) -> tuple[int, ...] | None:
+        """The dimensions in a string of the trace, parsed once."""
+        if number not in self._parsed:
+            text = self._trace.text(number)
+            self._parsed[number] = () if text == "[]" else dimensions(text)
+        return self._parsed[number]
 
     def _of_op(self, chunk: int) -> TensorShape | None:
         """The only shape of an output of the requesting op that takes the requested bytes."""

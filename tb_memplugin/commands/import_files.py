@@ -20,6 +20,7 @@ from tb_memplugin.importers.allocator.oom_log import MAX_LOG_BYTES, LoggedFailur
 from tb_memplugin.importers.profile.xplane import MAX_PROFILE_BYTES, read_traces
 from tb_memplugin.model import MemoryMap, Oom, Snapshot, Timeline
 from tb_memplugin.model.trace import AllocationTrace
+from tb_memplugin.model.units import counted
 
 SAME_FAILURE_SECONDS = 11.0
 """TensorFlow writes dumps for ten seconds while it waits for memory: dumps this close belong to one failure."""
@@ -64,18 +65,14 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
         writer.close()
     except OSError as error:
         raise NotFoundError(f"run {name!r} cannot be written to {logdir}: {error.strerror}") from None
-    sentences = [f"{name}: {_counted(len(ooms), 'failed allocation')}"] if ooms else []
+    sentences = [f"{name}: {counted(len(ooms), 'failed allocation')}"] if ooms else []
     if collected.snapshots:
-        snapshots = _counted(len(collected.snapshots), "snapshot")
+        snapshots = counted(len(collected.snapshots), "snapshot")
         sentences.append(
             f"{name}: {snapshots} from profiles; layers are TensorFlow's name scopes, because profiles do not contain "
             "Keras layers"
         )
     return sentences
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _run_name(path: str) -> str:

@@ -7,12 +7,13 @@ from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.changes import layer_totals, table_at
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, step_range
+from tb_memplugin.analysis.ledger_totals import group_sums
 from tb_memplugin.analysis.pool_growth import knows_pool
 from tb_memplugin.analysis.pool_spans import pool_history
 from tb_memplugin.commands.inspect_answers import answer_lines
 from tb_memplugin.commands.inspect_oom import oom_lines
 from tb_memplugin.commands.inspect_pool import pool_lines
-from tb_memplugin.model import Category, HeldTensorGroup, LayerTable, Replay, Run, Snapshot, stack_order
+from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
 from tb_memplugin.model.tables import format_table
 from tb_memplugin.model.units import UNKNOWN, format_bytes, format_figure, unit_for
 
@@ -110,14 +111,9 @@ def _snapshot_text(snapshot: Snapshot) -> str:
 
 def _categories(snapshot: Snapshot) -> list[tuple[tuple[str, ...], int]]:
     """Names and sizes of the ledger's groups, from the top of the stack."""
-    sums: dict[tuple[Category, bool | None], int] = {}
-    for row in snapshot.ledger:
-        group = row.category, row.trainable if row.category == "weights" else None
-        sums[group] = sums.get(group, 0) + row.bytes
-    ordered = sorted(sums, key=lambda group: stack_order(*group), reverse=True)
     return [
-        ((_WEIGHTS[trainable] if category == "weights" else category.replace("_", " "),), sums[category, trainable])
-        for category, trainable in ordered
+        ((_WEIGHTS[trainable] if category == "weights" else category.replace("_", " "),), size)
+        for (category, trainable), size in reversed(group_sums(snapshot.ledger).items())
     ]
 
 

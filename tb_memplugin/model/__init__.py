@@ -3,7 +3,7 @@
 Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero. Steps count training steps from 0.
 """
 
-from tb_memplugin.model.basics import MISSING, MODES, PHASES, Floats, Integers, Mode, Phase
+from tb_memplugin.model.basics import MISSING, MODES, PHASES, Floats, Integers, Mode, Phase, is_gpu
 from tb_memplugin.model.layers import Layer, LayerTable
 from tb_memplugin.model.memory_map import (
     FREE,
@@ -81,5 +81,6 @@ __all__ = [
     "TensorShape",
     "Timeline",
     "Verdict",
+    "is_gpu",
     "stack_order",
 ]

@@ -1,4 +1,4 @@
-"""Array types, phases, modes, and the mark for unknown values."""
+"""Array types, phases, modes, kinds of devices, and the mark for unknown values."""
 
 from typing import Literal, TypeAlias
 
@@ -16,3 +16,8 @@ MODES: tuple[Mode, ...] = ("graph", "eager", "xla")
 
 MISSING = -(2**63)
 """Stands for "unknown" in integer arrays; floating-point arrays have NaN."""
+
+
+def is_gpu(device: str) -> bool:
+    """Whether a device is a GPU: ``GPU:0``, or ``worker/GPU:0`` in a run of several workers."""
+    return device.rsplit("/", 1)[-1].startswith("GPU")

@@ -1,6 +1,9 @@
 """The layers of a model."""
 
 import dataclasses
+import math
+
+from tb_memplugin.model.tensors import DTYPE_BYTES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,3 +56,11 @@ class LayerTable:
     optimizer: str | None
     other_optimizer_bytes: int
     other_state_bytes: int
+
+
+def example_bytes(layer: Layer) -> int | None:
+    """Bytes of the layer's output for one example; None if its dtype or other dimensions than the first are unknown."""
+    shape, size = layer.output_shape, DTYPE_BYTES.get(layer.output_dtype or "")
+    if shape is None or size is None or len(shape) < 2 or min(shape[1:]) < 1:
+        return None
+    return math.prod(shape[1:]) * size

@@ -1,4 +1,4 @@
-"""Formats bytes as KiB, MiB or GiB, with their sign, and optionally in one unit for a whole column.
+"""Formats bytes as KiB, MiB or GiB, with their sign, and optionally in one unit for a whole column; counts with nouns.
 
 ``tests/golden/bytes.json`` has test cases for this module and the page's formatter.
 """
@@ -41,6 +41,11 @@ def format_bytes(size: int | None, unit: str | None = None) -> str:
     chosen = unit_for([size])
     at = UNITS.index(chosen)
     return f"{'-' if size < 0 else ''}{_figure(abs(size) / 1024**at, at, forced=False)[0]} {chosen}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: ``1 layer``, ``2 layers``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _figure(scaled: float, at: int, forced: bool) -> tuple[str, float]:

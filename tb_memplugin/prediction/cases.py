@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from tb_memplugin.model import StepRequests
+from tb_memplugin.model import StepRequests, is_gpu
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.changes import Change
@@ -15,7 +15,7 @@ COMPILED_MARGIN = 0.08
 """Share of the larger of the recorded and the predicted peak by which compiled steps on a GPU may need less or more
 than follows from two batch sizes."""
 UNCERTAIN_SHARE = 0.01
-"""Share of the peak up to which sizes that are not known exactly are left to the range."""
+"""Share of a step's requests up to which sizes that are unknown for the batch size widen the range without a note."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Case:
         least, most: The steps.
         typical: The steps as they usually run, None if that is halfway between least and most.
         transient_bytes: Least, typical and most additional bytes at the peak.
+        saved_bytes: Of the typical ones, those of results that are saved for the backward pass.
         method: The method of the prediction.
         sentences: What is assumed.
     """
@@ -34,6 +35,7 @@ class Case:
     most: list[SizedStep]
     typical: list[SizedStep] | None
     transient_bytes: tuple[int, int, int]
+    saved_bytes: int
     method: Method
     sentences: tuple[str, ...] = ()
 
@@ -63,7 +65,7 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
     """
     chosen = steps if not batch else _closest(steps, batch)
     recorded = [*first, *chosen]
-    least, most, typical, unknown, measured = [], [], [], 0, False
+    least, most, typical, unknown, between, measured = [], [], [], 0, 0, False
     for one in recorded:
         low, high = one.requested, one.requested
         if batch and one.batch_size and batch != one.batch_size:
@@ -72,15 +74,17 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
             measured = measured or (sizes.measured and not one.first)
             if not one.first:
                 unknown = max(unknown, sizes.uncertain_bytes)
+                between = max(between, int((high - low).sum()))
         least.append(change.least(one, low))
         most.append(change.most(one, high))
         if change.frees_otherwise and not change.halved:
             typical.append(change.typical(one, (low + high) // 2))
     method: Method = "estimate" if change.is_estimate else "two_sizes" if measured else "replay"
-    case = Case(least, most, typical or None, _transient_bytes(most, batch, change), method)
-    if measured and chosen[0].mode == "xla" and chosen[0].device.rsplit("/", 1)[-1].startswith("GPU"):
+    saved = change.example_bytes * (batch or 0)
+    case = Case(least, most, typical or None, _transient_bytes(most, saved, change), saved, method)
+    if measured and chosen[0].mode == "xla" and is_gpu(chosen[0].device):
         case = _compiled_anew(case)
-    if not unknown or case.uncertain_bytes <= UNCERTAIN_SHARE * case.total_bytes:
+    if between <= UNCERTAIN_SHARE * case.total_bytes:
         return case
     sentence = (
         f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow with the batch size. The "
@@ -104,15 +108,14 @@ def _compiled_anew(case: Case) -> Case:
     )
 
 
-def _transient_bytes(most: Sequence[SizedStep], batch: int | None, change: Change) -> tuple[int, int, int]:
+def _transient_bytes(most: Sequence[SizedStep], saved: int, change: Change) -> tuple[int, int, int]:
     """Least, typical and most additional bytes at the peak.
 
     At most, there are gradients of the largest two results that are saved in addition.
     """
     least, typical, highest = change.transient_bytes
     largest = max(int(step.sizes[change.saved_rows(step.requests)].max(initial=0)) for step in most)
-    besides = change.example_bytes * (batch or 0)
-    return least, typical + besides, highest + besides + 2 * largest
+    return least, typical + saved, highest + saved + 2 * largest
 
 
 def _closest(steps: Sequence[StepRequests], batch: int) -> Sequence[StepRequests]:

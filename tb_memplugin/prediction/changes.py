@@ -6,13 +6,14 @@ which activations are saved, when gradients are freed, what half precision copie
 
 import dataclasses
 import itertools
-import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from tb_memplugin.model import Category, ChunkOwner, Integers, Layer, StepRequests
+from tb_memplugin.model.layers import example_bytes
+from tb_memplugin.model.units import counted
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
 from tb_memplugin.prediction.lifetimes import Rows, with_lifetimes
 from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep
@@ -32,6 +33,7 @@ class Change:
         transient_bytes: Least, typical and most additional bytes at the peak.
         example_bytes: Additional bytes at the peak for each example, typically.
         frozen: Layers that are frozen in addition.
+        trained: Layers that are trained in addition, and how many bytes of their weights.
         unsaved: Layers that save nothing for the backward pass any more, as no layer before them is trained.
         saved: Layers that save their results for the backward pass in addition.
         without_slots: Whether the recorded optimizer state of layers goes.
@@ -44,6 +46,7 @@ class Change:
     transient_bytes: tuple[int, int, int] = (0, 0, 0)
     example_bytes: int = 0
     frozen: frozenset[str] = frozenset()
+    trained: Mapping[str, int] = dataclasses.field(default_factory=dict)
     unsaved: frozenset[str] = frozenset()
     saved: frozenset[str] = frozenset()
     without_slots: bool = False
@@ -53,22 +56,15 @@ class Change:
 
     def most(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, with all that may stay."""
-        gone = _rows(
-            requests,
-            lambda owner: (
-                (owner.layer in self.frozen and owner.category in _OF_TRAINING)
-                or (self.without_slots and owner.category == "optimizer_state" and owner.layer is not None)
-            ),
-        )
         changed = with_lifetimes(requests, np.zeros(len(requests), bool), self.saved_rows(requests))
-        return SizedStep(changed, np.where(gone, LEFT_OUT, sizes))
+        return SizedStep(changed, self._most_sizes(requests, sizes))
 
     def least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, without all that may go."""
         gone = self._unsaved_rows(requests, _OF_PASSES)
         if self.without_slots:
             gone |= _of_update(requests)
-        kept = np.where(gone, LEFT_OUT, self.most(requests, sizes).sizes)
+        kept = np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))
         if self.halved:
             of_passes = _rows(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
             kept = np.where(of_passes & (kept > 0), kept // 2, kept)
@@ -81,7 +77,21 @@ class Change:
         early = self._unsaved_rows(requests, ("activations", "workspace")) & (requests.birth <= end)
         gone = self._unsaved_rows(requests, _OF_PASSES) & ~early
         changed = with_lifetimes(requests, early, self.saved_rows(requests))
-        return SizedStep(changed, np.where(gone, LEFT_OUT, self.most(requests, sizes).sizes))
+        return SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes)))
+
+    def owners(self, owner: ChunkOwner, size: int) -> list[tuple[ChunkOwner, int]]:
+        """The owners after the change of an owner's bytes: some of a layer's weights may stay frozen."""
+        if owner.category == "workspace" and owner.layer in self.saved:
+            owner = dataclasses.replace(owner, category="activations")
+        elif owner.category == "activations" and owner.layer in self.unsaved and not self.halved:
+            owner = dataclasses.replace(owner, category="workspace")
+        if owner.trainable and owner.layer in self.frozen:
+            return [(dataclasses.replace(owner, trainable=False), size)]
+        trained = self.trained.get(owner.layer or "")
+        if owner.trainable is not False or trained is None:
+            return [(owner, size)]
+        part = min(size, trained) if owner.category == "weights" else size
+        return [(dataclasses.replace(owner, trainable=True), part), (owner, size - part)]
 
     @property
     def frees_otherwise(self) -> bool:
@@ -92,6 +102,16 @@ class Change:
         """Which chunks are saved for the backward pass in addition."""
         own = (requests.birth >= 0) & (requests.death < requests.events)
         return own & _rows(requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES)
+
+    def _most_sizes(self, requests: StepRequests, sizes: Integers) -> Integers:
+        gone = _rows(
+            requests,
+            lambda owner: (
+                (owner.layer in self.frozen and owner.category in _OF_TRAINING)
+                or (self.without_slots and owner.category == "optimizer_state" and owner.layer is not None)
+            ),
+        )
+        return np.where(gone, LEFT_OUT, sizes)
 
     def _unsaved_rows(self, requests: StepRequests, categories: Sequence[Category]) -> Rows:
         return _rows(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
@@ -136,8 +156,8 @@ def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer]) -
     matched = {layer.path for layer in matching(layers, pattern)} if pattern is not None else set()
     frozen = {layer.path for layer in layers if layer.trainable_weight_bytes and layer.path in matched | named}
     sentence = (
-        f"{_layers(len(frozen))} frozen: their optimizer state and weight gradients are removed. Layers before the "
-        "first trained one save no activations; the range covers whether they do."
+        f"Optimizer state and weight gradients of {counted(len(frozen), 'layer')} are removed. Layers before the first "
+        "trained one may save no activations; the range covers both."
         if frozen
         else f"No trainable layer matches {pattern!r:.80}, so nothing is frozen."
     )
@@ -162,7 +182,8 @@ def _other_optimizer(change: Change, optimizer: str, layers: Sequence[Layer]) ->
         is_estimate=True,
         sentences=(
             *change.sentences,
-            f"{optimizer} keeps {slots} slots for each trainable weight. The range covers temporaries of its update.",
+            f"{optimizer} keeps {counted(slots, 'slot')} for each trainable weight. The range covers temporaries of "
+            "its update.",
         ),
     )
 
@@ -173,12 +194,12 @@ def _unfreezing(change: Change, pattern: str, layers: Sequence[Layer], slots: in
     if not thawed:
         sentence = f"No frozen layer matches {pattern!r:.80}, so nothing is unfrozen."
         return dataclasses.replace(change, sentences=(*change.sentences, sentence))
-    sizes = {layer.path: layer.weight_bytes - layer.trainable_weight_bytes for layer in thawed}
+    sizes = {layer.path: layer.weight_bytes - layer.trainable_weight_bytes - _statistics(layer) for layer in thawed}
     sentence = (
-        f"{_layers(len(thawed))} unfrozen: {slots} slots for each weight. From the first of them on, layers save their "
-        "activations; the range covers how many, and the gradients."
+        f"Weights of {counted(len(thawed), 'layer')} become trainable, with {counted(slots, 'slot')} for each. Layers "
+        "from the first of these on may save their activations; the range covers both, and the weight gradients."
     )
-    added = ((_slot(layer), sizes[layer.path]) for layer in thawed for _ in range(slots))
+    added = ((_slot(layer), sizes[layer.path]) for layer in thawed if sizes[layer.path] for _ in range(slots))
     before = _before_first_trained(layers, {layer.path for layer in layers} - _trained(layers))
     saved = [layer for layer in layers[layers.index(thawed[0]) :] if layer.path in before or layer in thawed]
     return dataclasses.replace(
@@ -186,7 +207,8 @@ def _unfreezing(change: Change, pattern: str, layers: Sequence[Layer], slots: in
         extra=(*change.extra, *added),
         transient_bytes=_plus(change.transient_bytes, (0, 0, sum(sizes.values()))),
         # In inference, TensorFlow joins a batch normalization with the convolution before, whose result it then saves.
-        example_bytes=sum(_example_bytes(layer) for layer in saved if layer.type == "BatchNormalization"),
+        example_bytes=sum(example_bytes(layer) or 0 for layer in saved if layer.type == "BatchNormalization"),
+        trained=sizes,
         saved=frozenset(layer.path for layer in saved),
         is_estimate=True,
         sentences=(*change.sentences, sentence),
@@ -224,10 +246,6 @@ def _half_precision(change: Change, precision: str, layers: Sequence[Layer]) -> 
     )
 
 
-def _layers(count: int) -> str:
-    return "1 layer" if count == 1 else f"{count} layers"
-
-
 def _plus(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
@@ -243,6 +261,14 @@ def _slots(layers: Sequence[Layer]) -> int:
     return round(state / weights) if weights else 0
 
 
+def _statistics(layer: Layer) -> int:
+    """Bytes of the moving mean and variance of a frozen batch normalization, which are never trained."""
+    channels = layer.output_shape[-1] if layer.output_shape else 0
+    if layer.type != "BatchNormalization" or channels < 1 or layer.parameters % channels:
+        return 0
+    return layer.weight_bytes * 2 * channels // layer.parameters if 2 <= layer.parameters // channels <= 4 else 0
+
+
 def _trained(layers: Sequence[Layer]) -> set[str]:
     return {layer.path for layer in layers if layer.trainable_weight_bytes}
 
@@ -252,10 +278,3 @@ def _before_first_trained(layers: Sequence[Layer], frozen: Collection[str]) -> s
     trained = _trained(layers) - set(frozen)
     before = list(itertools.takewhile(lambda layer: layer.path not in trained, layers))
     return {one.path for one in before if not any(path.startswith(f"{one.path}/") for path in trained)}
-
-
-def _example_bytes(layer: Layer) -> int:
-    """Bytes of a layer's output for one example; 0 if its shape is unknown."""
-    shape = (layer.output_shape or (0,))[1:]
-    element = {"float16": 2, "bfloat16": 2, "float64": 8}.get(layer.output_dtype or "", 4)
-    return 0 if layer.output_shape is None or min(shape, default=1) < 0 else element * math.prod(shape)

@@ -19,7 +19,6 @@ from tb_memplugin.prediction.sized_steps import (
     SizedStep,
     empty_map,
     event_order,
-    exploratory_rows,
     lasting_order,
     older_rows,
     shuffled_order,
@@ -35,24 +34,28 @@ DISTANCE_SHARE = 100
 
 @dataclasses.dataclass(frozen=True)
 class _Order:
-    """The events of a step as a simulation runs them, and the rows of its older chunks and of those that may fail."""
+    """The events of a step as a simulation runs them, and the rows of its older chunks."""
 
     events: list[int]
     older: list[int]
-    may_fail: frozenset[int]
 
 
 _orders: "weakref.WeakKeyDictionary[StepRequests, _Order]" = weakref.WeakKeyDictionary()
 
 
-def _order(requests: StepRequests, steps: Sequence[SizedStep]) -> _Order:
-    """The order of a step of a program, made once."""
+def _order(requests: StepRequests) -> _Order:
+    """The order of a step, made once."""
     order = _orders.get(requests)
     if order is None:
         events = lasting_order(requests) if requests.first else event_order(requests)
-        later = [step.requests for step in steps if not step.requests.first]
-        order = _orders[requests] = _Order(events, older_rows(requests), exploratory_rows(requests, later))
+        order = _orders[requests] = _Order(events, older_rows(requests))
     return order
+
+
+def _events(requests: StepRequests, seed: int, distance: int) -> list[int]:
+    """The events of a step in the order of a simulation."""
+    events = _order(requests).events
+    return shuffled_order(requests, events, min(distance, len(events) // DISTANCE_SHARE), seed) if seed else events
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,12 +81,15 @@ class StepPeak:
     Attributes:
         bytes: The peak.
         index: Index of the step among the given ones.
-        event: Number of its event at the peak, -1 for its start.
+        event: Number of its event at the peak in the order of this simulation, -1 for its start.
+        seed, distance: Of the order, as for `History.run`.
     """
 
     bytes: int
     index: int
     event: int
+    seed: int = 0
+    distance: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +107,17 @@ class Outcome:
     failed: FailedRequest | None
 
 
+def live_rows(step: SizedStep, peak: StepPeak) -> list[int]:
+    """Rows of the chunks of a simulated step that are live at its peak."""
+    live = dict.fromkeys(_order(step.requests).older)
+    for entry in _events(step.requests, peak.seed, peak.distance)[: peak.event + 1]:
+        if entry < 0:
+            live.pop(-1 - entry, None)
+        else:
+            live[entry] = None
+    return [row for row in live if step.sizes[row] != LEFT_OUT]
+
+
 class History:
     """A training in simulation. Copies of it go on independently.
 
@@ -108,11 +125,18 @@ class History:
         steps: The steps that it can run, all of one device.
         rules: The allocator's pool.
         extra: Sizes of long-lived chunks to allocate first, in addition to the recorded ones.
+        may_fail: Rows of a first step's chunks whose requests may fail, as from `exploratory_rows`.
     """
 
-    def __init__(self, steps: Sequence[SizedStep], rules: PoolRules, extra: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        steps: Sequence[SizedStep],
+        rules: PoolRules,
+        extra: Sequence[int] = (),
+        may_fail: frozenset[int] = frozenset(),
+    ) -> None:
         self._steps = steps
-        self._orders = [_order(step.requests, steps) for step in steps]
+        self._may_fail = may_fail
         first = steps[0]
         self._alive: dict[int, list[int]] = collections.defaultdict(list)  # addresses between steps, by size
         self._peaks: list[StepPeak] = []
@@ -166,7 +190,7 @@ class History:
         place: dict[int, int] = {}
         missing = []
         address: int | None
-        for row in self._orders[index].older:
+        for row in _order(step.requests).older:
             known = self._alive.get(sizes[row])
             if known:
                 place[row] = known.pop()
@@ -182,9 +206,8 @@ class History:
             place[row] = address
         request, free = simulator.request, simulator.free
         peak, at = simulator.in_use_bytes, -1
-        events, may_fail = self._orders[index].events, self._orders[index].may_fail
-        if seed:
-            events = shuffled_order(step.requests, events, min(distance, len(events) // DISTANCE_SHARE), seed)
+        events = _events(step.requests, seed, distance)
+        may_fail = self._may_fail if step.requests.first else frozenset()
         for event, entry in enumerate(events):
             if entry < 0:
                 if -1 - entry in place:
@@ -202,7 +225,7 @@ class History:
         for row in sorted(place, reverse=True):
             alive[sizes[row]].append(place[row])
         self._alive = alive
-        self._peaks.append(StepPeak(peak, index, at))
+        self._peaks.append(StepPeak(peak, index, at, seed, distance))
         return None
 
     def _failure(self, index: int, row: int) -> FailedRequest:

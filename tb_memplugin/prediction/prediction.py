@@ -24,7 +24,7 @@ class Prediction:
             some have a range; ``unknown``: no prediction.
         reproduced: How much of the recorded steps their replay reproduced.
         assumptions: What the prediction assumes or why there is none, as sentences.
-        ledger: Predicted bytes at the peak by owner; sums to the simulated peak closest to `peak_bytes`.
+        ledger: Predicted bytes at the peak by owner; sums to `peak_bytes`.
     """
 
     batch_size: int | None

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from tb_memplugin.allocator.growth import PoolRules, rules_of
-from tb_memplugin.model import Layer, StepRequests
+from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, StepRequests
 from tb_memplugin.prediction.cases import Case, make_case
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
 from tb_memplugin.prediction.history import LARGE_DISTANCE, TYPICAL_DISTANCE, FailedRequest, History, Outcome
-from tb_memplugin.prediction.limits import Limits, ledger_at, settled
+from tb_memplugin.prediction.limits import Limits, settled
+from tb_memplugin.prediction.peak_ledger import peak_ledger
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
 from tb_memplugin.prediction.sized_steps import SizedStep, exploratory_rows, peak_in_one_piece, start_map
@@ -133,7 +134,7 @@ class Predictor:
             method=case.method,
             reproduced=self.reproduced,
             assumptions=tuple(assumptions),
-            ledger=ledger_at(case.typical or case.most, limits.typical, change),
+            ledger=_ledger(limits, case, change),
         )
 
     def range_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
@@ -247,7 +248,7 @@ class Predictor:
     ) -> Iterator[Outcome]:
         """Simulate trainings of `count` steps after the first, each in other orders."""
         first = len(self._first)
-        history = History(steps, rules, [size for _, size in change.extra])
+        history = History(steps, rules, [size for _, size in change.extra], self._exploratory)
         history.run(range(first))
         later = len(steps) - first
         for seed in range(variants):
@@ -292,6 +293,22 @@ def _range(limits: Limits, case: Case) -> tuple[int, int, int]:
     return min(low, peak), peak, max(high, peak)
 
 
+def _ledger(limits: Limits, case: Case, change: Change) -> tuple[LedgerRow, ...]:
+    """The breakdown of the typical peak, with the additional bytes; sums to it."""
+    if case.typical is not None:
+        ends = [case.typical]
+    else:
+        ends = [case.most] if len(limits.typical) == 1 else [case.least, case.most]
+    steps = [(steps[peak.index], peak) for steps, peak in zip(ends, limits.typical, strict=True)]
+    additional = [
+        (ChunkOwner(None, "activations", None), case.saved_bytes),
+        (ChunkOwner(None, "workspace", None), case.transient_bytes[1] - case.saved_bytes),
+    ]
+    return peak_ledger(steps, change, additional)
+
+
 def _all_pass(outcomes: Iterable[Outcome], capacity: int) -> bool:
     """Whether every step of every simulation passes and leaves some of the capacity. Stops at the first that fails."""
-    return all(one.failed is None and max(settled(one)) * (1 + SPARE) <= capacity for one in outcomes)
+    return all(
+        one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= capacity for one in outcomes
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tb_memplugin.allocator.rules import ROUNDING
-from tb_memplugin.model import IN_USE, MISSING, Integers, MemoryMap, StepRequests
+from tb_memplugin.model import IN_USE, MISSING, Integers, MemoryMap, StepRequests, is_gpu
 
 LEFT_OUT = -1
 """Size of a chunk that does not exist under the conditions of a simulation."""
@@ -63,7 +63,7 @@ def shuffled_order(requests: StepRequests, order: list[int], distance: int, seed
 
 
 def lasting_order(requests: StepRequests) -> list[int]:
-    """`event_order` without pairs of an allocation and its deallocation with nothing between them, again and again.
+    """`event_order` without allocations that the next event frees; of nested ones, the inner are removed first.
 
     They leave the free chunks as they were, unless the pool grew for them. A first step has many: it runs ops one by
     one to make variables.
@@ -83,7 +83,7 @@ def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> froz
     In its first step a convolution runs every algorithm of cuDNN in turn. One whose scratch space does not fit is left
     out, so these requests may fail. They are sizes that the same op never requests again in later steps.
     """
-    if not first.first or "GPU" not in first.device:
+    if not first.first or not is_gpu(first.device):
         return frozenset()
     known: dict[str, set[int]] = {}
     for one in later:
@@ -181,7 +181,7 @@ def empty_map(requests: StepRequests) -> MemoryMap:
 
 
 def peak_in_one_piece(step: SizedStep, may_fail: frozenset[int] = frozenset()) -> int:
-    """Peak of the rounded requests of a step that may not fail, as if each got exactly what it asks for."""
+    """Peak of a step's rounded requests, as if each took exactly its size. Requests that may fail are left out."""
     requests = step.requests
     rounded = np.where(step.sizes == LEFT_OUT, 0, np.maximum(-(-step.sizes // ROUNDING) * ROUNDING, ROUNDING))
     rounded[list(may_fail)] = 0

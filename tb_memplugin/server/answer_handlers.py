@@ -7,12 +7,15 @@ from tb_memplugin.analysis.answers import describe_answers
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import Phase
+from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.server.lookup import some
 
-MAX_CACHED = 256
-"""Most cached responses."""
+CACHE_BYTES = 4 << 20
+"""Limit of the cached responses."""
+_RESPONSE_BYTES = 16 << 10
+"""Estimated bytes of a response in memory."""
 
 
 class AnswerHandlers:
@@ -21,15 +24,15 @@ class AnswerHandlers:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str | None, Phase], tuple[str, dict[str, Any]]] = {}
+        self._known: ByteCache[dict[str, Any]] = ByteCache(CACHE_BYTES)
 
     def answers(self, source: Source, run: str, device: str | None, phase: Phase) -> dict[str, Any]:
         """``GET answers``: the answers on a device, cached for runs that did not change."""
         loaded = self._reader.run(source, run)
         key = (run, device, phase)
         with self._lock:
-            version, known = self._known.get(key, ("", {}))
-        if known and version == loaded.version:
+            known = self._known.get(key, loaded.version)
+        if known is not None:
             return known
         names = [facts.device for facts in device_facts(loaded.run)]
         if device is not None and device not in names:
@@ -41,7 +44,5 @@ class AnswerHandlers:
             "answers": describe_answers(loaded.run, device, phase),
         }
         with self._lock:
-            while len(self._known) >= MAX_CACHED:
-                del self._known[next(iter(self._known))]
-            self._known[key] = (loaded.version, described)
+            self._known.put(key, loaded.version, described, _RESPONSE_BYTES)
         return described

@@ -17,6 +17,7 @@ from tb_memplugin.analysis.step_rows import snapshots_of, step_rows
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
+from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.merge import device_name
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
@@ -29,6 +30,11 @@ from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.server.timeline_handlers import TimelineHandlers
 from tb_memplugin.server.what_if_handlers import WhatIfHandlers
 from tb_memplugin.version import __version__
+
+CHANGES_BYTES = 16 << 20
+"""Limit of the cached changes of layer tables."""
+_CHANGE_BYTES, _PATH_BYTES = 2000, 8
+"""Estimated bytes of a change in memory, and of a layer in it, whose path belongs to the layer table."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +71,7 @@ class Handlers:
         self._reader = reader
         self._lock = threading.Lock()
         self._facts: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._changes: ByteCache[list[dict[str, Any]]] = ByteCache(CHANGES_BYTES)
 
     def runs(self, source: Source) -> dict[str, Any]:
         """``GET runs``: key figures of every run, cached for runs that did not change."""
@@ -92,7 +99,7 @@ class Handlers:
             "snapshots": [
                 {"step": snapshot.step, "phase": snapshot.phase, "mode": snapshot.mode} for snapshot in view.snapshots
             ],
-            "changes": _changes(of_worker, own_name, stretch.phase),
+            "changes": self._changes_of(loaded, of_worker, own_name, stretch),
             "epochs": [dataclasses.asdict(epoch) for epoch in changes.epochs(of_worker.samples)],
             "validations": [
                 dataclasses.asdict(passed) for passed in changes.validation_passes(of_worker.samples, own_name)
@@ -193,6 +200,19 @@ class Handlers:
         columns: dict[str, npt.NDArray[Any]] = {"step": shown.step, "wall_time": shown.wall_time}
         columns.update((f"layer/{at}", shown.bytes[:, at]) for at in range(len(shown.layers)))
         return Columns({"run": run, "total_rows": len(inside), "layers": list(shown.layers)}, columns)
+
+    def _changes_of(self, loaded: LoadedRun, run: Run, own_name: str, stretch: Stretch) -> list[dict[str, Any]]:
+        """The changes in the run of one worker. They come from every step, so each zoom into the same run has them."""
+        key = (loaded.run.name, stretch.device, stretch.phase, stretch.session)
+        with self._lock:
+            described = self._changes.get(key, loaded.version)
+        if described is None:
+            described = _changes(run, own_name, stretch.phase)
+            paths = sum(len(change["became_trainable"]) + len(change["became_frozen"]) for change in described)
+            with self._lock:
+                size = _CHANGE_BYTES * (1 + len(described)) + _PATH_BYTES * paths
+                self._changes.put(key, loaded.version, described, size)
+        return described
 
     def _describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
         loaded = self._reader.load(source, tags)

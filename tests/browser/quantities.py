@@ -144,7 +144,7 @@ RULES = (
     Rule("predicted", f"(?P<side>measured):{GROUP}", "{run}: {c} at the peak of step {whatif}", "{c}"),
     Rule("predicted", "(?P<side>measured):total", "{run}: bytes in use at the peak of step {whatif}", "peak"),
     Rule("predicted", f"predicted:{GROUP}", "{run}: predicted {c}", "{c}"),
-    Rule("predicted", "predicted:total", "{run}: sum of the predicted categories", "peak"),
+    Rule("predicted", "predicted:total", "{run}: predicted peak", "peak"),
     Rule("peak-bars", "measured:" + GROUP, "{run}: {c} at the peak of step {whatif}"),
     Rule("peak-bars", "predicted:" + GROUP, "{run}: predicted {c}"),
     Rule("peak-bars", "peak_bytes", "{run}: predicted peak"),

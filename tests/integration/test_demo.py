@@ -65,6 +65,23 @@ def test_slots_belong_to_trainable_layers_only_and_weigh_twice_their_weights(log
     assert "validation" in {one["phase"] for one in run["snapshots"]}
 
 
+@pytest.mark.parametrize(
+    ("conditions", "unfrozen"),
+    [({}, BLOCKS_2_TO_5), ({"freeze": "block[234]"}, BLOCK_5), ({"unfreeze": "block1"}, BACKBONE)],
+)
+def test_predicted_weights_and_slots_are_those_of_the_architecture(
+    logdir: pathlib.Path, conditions: dict[str, str], unfrozen: list[int]
+) -> None:
+    # The optimizer replaces the chunk of every weight in each step.
+    prediction = tb_memplugin.what_if(tb_memplugin.load(logdir)["frozen"], **conditions).prediction
+    assert sum(row.bytes for row in prediction.ledger) == prediction.peak_bytes
+    held = {trainable: [row for row in prediction.ledger if row.trainable is trainable] for trainable in (True, False)}
+    of_weights = {key: sum(row.bytes for row in rows if row.category == "weights") for key, rows in held.items()}
+    assert of_weights == {True: HEAD + sum(unfrozen), False: sum(BACKBONE) - sum(unfrozen)}
+    slots = [row.bytes for row in held[True] if row.category == "optimizer_state"]
+    assert sum(slots) == 2 * of_weights[True]
+
+
 def test_the_last_stage_saves_more_for_the_backward_pass_than_any_other_category_holds(logdir: pathlib.Path) -> None:
     *_, last = [one for one in inspect(logdir)["snapshots"] if one["phase"] == "train"]
     sums: dict[str, int] = {}

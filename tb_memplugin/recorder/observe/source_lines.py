@@ -14,8 +14,8 @@ from tb_memplugin.recorder.observe.source_files import SourceFiles
 
 logger = logging.getLogger("tb_memplugin")
 
-MAX_OPS = 50_000
-"""Most ops of one graph whose lines are read, 50 µs each."""
+MAX_OPS = 20_000
+"""Most ops of a recording whose lines are read, 50 to 200 µs each on the training's thread."""
 _WITHOUT_LINE = frozenset({"Placeholder", "Const", "NoOp", "ReadVariableOp", "VarHandleOp"})
 """Types of ops that request no memory in a step."""
 
@@ -29,16 +29,22 @@ class SourceLines:
     def __init__(self) -> None:
         self._files = SourceFiles(_libraries())
         self._known: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()
+        self._left = MAX_OPS
 
     def of_graph(self, graph: GraphOps, layers: OpLayers, notes: GraphNotes) -> list[str | None]:
-        """The line of each op. A gradient has that of its forward op; if that is unknown, of the call of the tape."""
-        if len(graph) > MAX_OPS:
-            return [None] * len(graph)
+        """The line of each op. A gradient has that of its forward op; if that is unknown, of the call of the tape.
+
+        A graph has no lines if reading them would exceed `MAX_OPS`: with some of them, a gradient may get a wrong one.
+        """
         lines: list[str | None] = [None] * len(graph)
         calls = _calls(graph, layers, notes)
-        for number, op_type in enumerate(graph.types):
-            if number not in calls and op_type not in _WITHOUT_LINE:
-                lines[number] = self._of_op(graph, number)
+        own = [at for at, op_type in enumerate(graph.types) if at not in calls and op_type not in _WITHOUT_LINE]
+        known = self._known.setdefault(graph.graph, {})
+        unread = {name for at in (*own, *calls.values()) if (name := graph.ops[at].name) not in known}
+        if len(unread) > self._left:
+            return lines
+        for number in own:
+            lines[number] = self._of_op(graph, number)
         scopes = _scopes(graph, lines)
         for number, call in calls.items():
             forward = _forward_line(graph, number, lines, scopes)
@@ -69,6 +75,7 @@ class SourceLines:
         known = self._known.setdefault(graph.graph, {})
         if op.name not in known:
             known[op.name] = self._read(op)
+            self._left -= 1
         return known[op.name]
 
     def _read(self, op: Any) -> str | None:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from tb_memplugin.model import Layer, Oom, StepRequests
+from tb_memplugin.model import Layer, Oom, StepRequests, is_gpu
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.program import first_typical_step, recorded_program
@@ -37,7 +37,7 @@ def with_simulated_fixes(
         batch_size=batch_size,
         capacity_bytes=oom.capacity_bytes,
         verdict=oom.verdict,
-        is_gpu=oom.device.startswith("GPU"),
+        is_gpu=is_gpu(oom.device),
         is_training=oom.phase == "train",
         op=oom.op,
     )

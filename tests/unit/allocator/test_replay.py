@@ -14,6 +14,7 @@ from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.attribution.ledger import attribute, peak_event
 from tb_memplugin.attribution.memory_map import ledger_of, owned_map
 from tb_memplugin.attribution.step_chunks import owned_at, step_chunks
+from tb_memplugin.attribution.step_requests import step_requests
 from tb_memplugin.attribution.timeline import timeline
 from tb_memplugin.model import IN_USE, MemoryMap, Replay
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts, VariableFact
@@ -177,6 +178,13 @@ def test_the_map_of_the_peak_has_the_ledger_of_the_peak() -> None:
     # AND the chunk is the variable's only once the old value is gone
     before = owned_at(chunks, classifier, 0)
     assert before.owners[before.owner[0]].category != "weights"
+    # AND in the requests, which know one owner of each chunk, both are the variable's
+    requests = step_requests(
+        part, facts, classifier, chunks, wall_time=0.0, first=False, batch_size=None, capacity_bytes=None
+    )
+    assert requests is not None
+    owners = [requests.owners[number] for number in requests.owner.tolist()]
+    assert [requests.address[row] for row, owner in enumerate(owners) if owner.category == "weights"] == [new, old]
 
 
 def memory_of_another_step() -> MemoryMap:

@@ -131,6 +131,14 @@ def test_a_jump_without_a_change_of_the_layer_table_is_no_part_of_the_rate(steps
     assert f"(including jumps of {jump[1] / MIB:.1f} MiB)" in growth.sentence()
 
 
+def test_a_freezing_under_a_leak_is_called_a_drop() -> None:
+    tables = (make_table(0, unfrozen=True), make_table(1000, unfrozen=False))
+    drop = (STEPS >= 1000) * 200 * MIB
+    (growth,) = find_growth(run_of(FLAT + 500 * MIB - drop + STEPS * 100_000, layer_tables=tables))
+    assert growth.trend.bytes_per_step == pytest.approx(100_000, rel=0.05)
+    assert "(including drops of 200 MiB)" in growth.sentence()
+
+
 def test_only_growth_between_jumps_names_the_owner() -> None:
     # GIVEN a leak of bytes of no layer, under a jump of activations between the last two traced steps
     leak, size = MIB // 16, 40 * MIB

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import webbrowser
 import zipfile
 
 import pytest
@@ -37,14 +38,14 @@ def test_it_listens_on_localhost_by_default(
 ) -> None:
     assert cli.main(["view", "runs"]) == 0
     assert started == [("runs", "localhost", 6007)]
-    assert capsys.readouterr().out.splitlines()[-1] == "http://localhost:1234/"
+    assert capsys.readouterr().out == "Memory tab of runs (press Ctrl+C to stop):\nhttp://localhost:1234/\n"
 
 
 def test_host_and_port_are_passed_on_and_the_browser_is_opened_only_if_asked(
     started: list[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(cli.webbrowser, "open", opened.append)
+    monkeypatch.setattr(webbrowser, "open", opened.append)
     assert cli.main(["view", "runs", "--host", "::1", "--port", "0"]) == 0
     assert (started, opened) == ([("runs", "::1", 0)], [])
     assert cli.main(["view", "runs", "--open"]) == 0

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from tb_memplugin.model.units import format_bytes, format_figure, unit_for
+from tb_memplugin.model.units import counted, format_bytes, format_figure, unit_for
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "bytes.json").read_text(encoding="utf-8"))
 
@@ -22,3 +22,7 @@ def test_unknown_size_is_a_dash() -> None:
 def test_one_unit_fits_a_column() -> None:
     assert unit_for([3, None, 5 << 20, -(7 << 30)]) == "GiB"
     assert unit_for([]) == unit_for([None]) == "B"
+
+
+def test_a_count_has_its_noun_in_the_right_number() -> None:
+    assert [counted(count, "slot") for count in (0, 1, 2)] == ["0 slots", "1 slot", "2 slots"]

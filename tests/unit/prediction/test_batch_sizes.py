@@ -9,7 +9,8 @@ import pytest
 from tb_memplugin.model import UNKNOWN_POWER, ChunkOwner, StepRequests
 from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.cases import make_case
-from tb_memplugin.prediction.changes import Change
+from tb_memplugin.prediction.changes import Change, change_of
+from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.program import recorded_program
 
 WEIGHTS = ChunkOwner("dense", "weights", True)
@@ -153,3 +154,18 @@ def test_compiled_steps_on_a_gpu_have_a_range_around_what_two_batch_sizes_tell()
     assert case.method == "estimate" and case.transient_bytes == (-2765, 0, 2765)
     smaller = make_case([], on_gpu, 2, Change())
     assert smaller.transient_bytes == (-860, 0, 860)  # of the recorded 10,240 bytes and the weight's 512
+
+
+@pytest.mark.parametrize("of_unknown", [100, 10_000])
+def test_only_sizes_that_the_batch_leaves_open_are_called_unknown(of_unknown: int) -> None:
+    # GIVEN a step of 40,000 bytes that are proportional to the batch, and a few or many of which that is unknown
+    recorded = step([("conv/Conv2D", 40_000, 1), ("conv/Scratch", of_unknown, U)], 4, mode="graph")
+    recorded = dataclasses.replace(recorded, owners=(WEIGHTS, ChunkOwner("dense", "activations", True)))
+    sentences = {}
+    for conditions in (Conditions(), Conditions(precision="mixed_float16")):
+        # WHEN another batch size is asked for, alone and with half of the bytes of all activations
+        case = make_case([], [recorded], 8, change_of(conditions, []))
+        sentences[conditions] = [one for one in case.sentences if one.startswith("Unknown for")]
+    # THEN the batch size's share alone decides
+    alone, with_precision = sentences.values()
+    assert alone == with_precision and len(alone) == (of_unknown == 10_000)

@@ -162,6 +162,12 @@ def test_an_unfrozen_batch_normalization_saves_the_result_before_it() -> None:
     change = change_of(Conditions(unfreeze="."), some)
     assert change.example_bytes == SIZE // 4 and change.saved == {f"net/l{number}" for number in range(5)}
     assert Change().example_bytes == 0
+    # A result whose size is unknown adds nothing.
+    for unknown in ({"output_dtype": "string"}, {"output_shape": None}, {"output_shape": (-1, -1, 8)}):
+        without = [*some[:2], dataclasses.replace(some[2], **unknown), *some[3:]]
+        assert change_of(Conditions(unfreeze="."), without).example_bytes == 0
+    doubled = [*some[:2], dataclasses.replace(some[2], output_dtype="complex64"), *some[3:]]
+    assert change_of(Conditions(unfreeze="."), doubled).example_bytes == SIZE // 2
 
 
 def test_another_optimizer_may_need_none_of_the_recorded_update() -> None:

@@ -133,12 +133,20 @@ def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> N
     assert state(Conditions(freeze="conv2")) == 8 * trained["net/head"]
     assert state(Conditions(optimizer="sgd")) == 0
     before, after = (predictor().predict(one) for one in (Conditions(), Conditions(freeze="conv2")))
-    assert after.method == "estimate" and any("1 layer frozen" in one for one in after.assumptions)
+    assert after.method == "estimate"
+    assert after.assumptions == (
+        "Optimizer state and weight gradients of 1 layer are removed. Layers before the first trained one may save no "
+        "activations; the range covers both.",
+    )
     assert before.peak_bytes - after.peak_bytes >= 8 * trained["net/conv2"]
     assert state(Conditions(optimizer="momentum")) == 4 * sum(trained.values())
     assert state(Conditions(unfreeze="conv1")) == 8 * (sum(trained.values()) + LAYERS[0][2])
     thawed = predictor().predict(Conditions(unfreeze="conv1"))
     assert thawed.low_bytes < before.peak_bytes + 3 * 4 * LAYERS[0][2] <= thawed.high_bytes
+    assert "Weights of 1 layer become trainable, with 2 slots for each." in thawed.assumptions[0]
+    momentum = predictor().predict(Conditions(optimizer="momentum", freeze="."))
+    assert momentum.assumptions[0].startswith("Optimizer state and weight gradients of 2 layers are removed.")
+    assert momentum.assumptions[1].startswith("momentum keeps 1 slot for each trainable weight.")
     nothing = predictor().predict(Conditions(freeze="nothing like it"))
     assert any("nothing is frozen" in one for one in nothing.assumptions)
 
@@ -226,3 +234,24 @@ def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory(
     # THEN a CPU, which allocates nothing on trial, fails
     assert not predictor(tuple(steps)).passes(BATCH, capacity)
     assert exploratory_rows(steps[0], steps[1:]) == frozenset() == exploratory_rows(on_gpu[1], on_gpu[2:])
+    # whatever the worker is called
+    of_workers = {name: dataclasses.replace(steps[0], device=name) for name in ("a/GPU:0", "GPU-1/CPU:0")}
+    assert exploratory_rows(of_workers["a/GPU:0"], steps[1:]) == tried
+    assert exploratory_rows(of_workers["GPU-1/CPU:0"], steps[1:]) == frozenset()
+
+
+def test_which_requests_may_fail_does_not_depend_on_the_batch_size_that_is_asked_for_first() -> None:
+    # GIVEN a first step that tries algorithms with 100 MiB, which a later step of another batch size really uses
+    program, larger = Program(CAPACITY), Program(2 * CAPACITY, 2 * BATCH)
+    steps = [program.step(step, first=not step, explored=0 if step else 100 * MIB).requests for step in range(3)]
+    larger.step(0, first=True)
+    steps.insert(1, larger.step(1, explored=100 * MIB).requests)
+    on_gpu = recorded_program((dataclasses.replace(one, device="GPU:0") for one in steps), "GPU:0")
+    asked = [(BATCH, 64 * MIB), (2 * BATCH, 2 * CAPACITY)]
+    answers = []
+    for order in (asked, asked[::-1]):
+        # WHEN the batch sizes are asked for in one order and in the other, of runs that were just loaded
+        of = Predictor([dataclasses.replace(one) for one in on_gpu], TABLE.layers)
+        answers.append({question: of.passes(*question) for question in order})
+    # THEN the answers are the same
+    assert answers[0] == answers[1] == {asked[0]: False, asked[1]: True}

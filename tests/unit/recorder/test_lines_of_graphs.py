@@ -96,11 +96,28 @@ def test_gradients_have_the_line_of_their_forward_op_or_of_the_tape(lines: Sourc
     assert graph.reads[4:] == ["ones", "adam/mul"]
 
 
-def test_a_graph_of_too_many_ops_has_no_lines(lines: SourceLines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_lines, "MAX_OPS", 1)
-    graph = Graph({"a": [TRAIN], "b": [TRAIN]})
-    assert lines.of_graph(graph, layers(graph), notes()) == [None, None]  # type: ignore[arg-type]
-    assert graph.reads == []
+def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(
+    lines: SourceLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a recording that may read three more ops
+    monkeypatch.setattr(source_lines, "MAX_OPS", 3)
+    lines = SourceLines()
+    small = Graph({"a": [TRAIN], "b": [TRAIN]})
+    for _ in range(3):  # what was read once costs nothing
+        assert lines.of_graph(small, layers(small), notes()) == ["train.py:1"] * 2  # type: ignore[arg-type]
+    # THEN a graph with more than that has no lines, and costs nothing
+    larger = Graph({"c": [TRAIN], "d": [TRAIN]})
+    assert lines.of_graph(larger, layers(larger), notes()) == [None, None]  # type: ignore[arg-type]
+    assert larger.reads == []
+    # AND one that needs no more still has
+    update = Graph({"f": [UPDATE], "g": [UPDATE], "h": [UPDATE], "x": [TRAIN]}, {"x": "Const"})
+    spans = {"update": (0, 3)}
+    found = lines.of_graph(update, layers(update, **spans), notes(**spans))  # type: ignore[arg-type]
+    assert found == ["train.py:9"] * 3 + [None] and update.reads == ["f"]
+    # UNTIL nothing is left
+    last = Graph({"e": [TRAIN]})
+    assert lines.of_graph(last, layers(last), notes()) == [None]  # type: ignore[arg-type]
+    assert lines.of_graph(small, layers(small), notes()) == ["train.py:1"] * 2  # type: ignore[arg-type]
 
 
 def test_the_line_of_a_stack_and_of_an_exception_is_the_innermost_of_the_user(lines: SourceLines) -> None:
