@@ -39,7 +39,7 @@ export interface WhatIf {
   reproduced: { addresses: number; of: number };
   assumptions: string[];
   recorded: { batch_sizes: number[]; steps: number[]; peak_bytes: number | null };
-  /** At the simulated peak closest to the predicted one. */
+  /** Sums to the predicted peak. */
   ledger: PlainRow[];
   curve: CurvePoint[];
   measured: { step: number; in_use_bytes: number; ledger: PlainRow[] } | null;

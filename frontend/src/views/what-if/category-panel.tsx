@@ -40,7 +40,7 @@ export function CategoryPanel({ answer: { measured, ledger }, deltas, hover }: C
         </h2>
         <p class="small">
           {measured && `measured: peak of step ${measured.step}; `}
-          predicted: simulated peak
+          predicted: peak
         </p>
       </header>
       <FigureTable kind="versus" testid="predicted">
