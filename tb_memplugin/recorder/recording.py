@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, PHASES, LayerTable, Oom, Phase
+from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.recorder.base.background import Background, Job
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
@@ -28,7 +29,6 @@ FLUSH_SECONDS = 5.0
 REMOTE_FLUSH_SECONDS = 45.0
 """On a remote file system each flush uploads the whole file again."""
 
-SAMPLES = "memory samples"
 POOLS = "measuring the pool"
 REPLAYS = "replays of failed steps"
 POST_MORTEMS = "post-mortems of failed allocations"

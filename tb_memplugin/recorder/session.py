@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tb_memplugin.model import MISSING, PHASES, Phase
+from tb_memplugin.model.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
 from tb_memplugin.recorder.base.background import wait
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, check
@@ -14,8 +15,6 @@ from tb_memplugin.recorder.lifetime import close_at_exit, take_place, weakly
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.recording import Recording
 from tb_memplugin.recorder.sampling import devices as allocator
-
-RECORDING = "memory recording"
 
 
 class MemoryRecorder:
@@ -229,13 +228,13 @@ class MemoryRecorder:
     def _valid(self, step: Any, phase: Any) -> bool:
         if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
             self._faults.stop(
-                "steps with a wrong number",
+                WRONG_NUMBERS,
                 f"steps must be integers from 0; others are not recorded. Received: step={step!r}",
             )
             return False
         if phase not in PHASES:
             self._faults.stop(
-                "steps with a wrong phase",
+                WRONG_PHASES,
                 f"phases are {', '.join(PHASES)}; others are not recorded. Received: phase={phase!r}",
             )
             return False

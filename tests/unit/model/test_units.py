@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from tb_memplugin.model.units import format_bytes, format_figure, unit_for
+from tb_memplugin.model.units import format_bytes, format_figure, parse_bytes, unit_for
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "bytes.json").read_text(encoding="utf-8"))
 
@@ -22,3 +22,25 @@ def test_unknown_size_is_a_dash() -> None:
 def test_one_unit_fits_a_column() -> None:
     assert unit_for([3, None, 5 << 20, -(7 << 30)]) == "GiB"
     assert unit_for([]) == unit_for([None]) == "B"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("10GiB", 10 << 30),
+        ("10GB", 10 << 30),
+        ("500 MiB", 500 << 20),
+        (" 1.5mib ", 3 << 19),
+        ("1024", 1024),
+        ("7 B", 7),
+        ("0", 0),
+        ("1PiB", 1 << 50),
+    ],
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "ten", "10 GiB/s", "-1", "1e9", "10XB", "GiB", "1.GiB", "٣ MiB", "1" * 30])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    assert parse_bytes(text) is None
