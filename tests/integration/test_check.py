@@ -12,25 +12,18 @@ from tb_memplugin.cli import main
 TRAIN = """
 import keras, numpy as np, tb_memplugin
 import tb_memplugin.recorder.sampling.devices as devices
-def train(run, batch_size, fault=None):
-    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(512, activation="relu"), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    callback = tb_memplugin.MemoryCallback(f"{sys.argv[1]}/{run}", overhead=0)
-    x = np.ones((4 * batch_size, 64), "float32")
-    hooks = [keras.callbacks.LambdaCallback(on_train_batch_end=fault)] if fault else []
-    model.fit(x, x[:, :1], batch_size=batch_size, verbose=0, callbacks=[callback, *hooks])
-    callback.close()
-    keras.backend.clear_session()
+run, batch_size, breaks = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "breaks"
+model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(8192, activation="relu"), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+x = np.ones((4 * batch_size, 64), "float32")
 def broken(batch, logs):
-    if batch == 1:
+    if breaks and batch == 1:
         def memory_info(device): raise RuntimeError("broken on purpose")
         devices.memory_info = memory_info
-train("main/net", 64)
-train("same/net", 64)
-works = devices.memory_info
-train("broken/net", 64, broken)
-devices.memory_info = works
-train("larger/net", 1024)
+callback = tb_memplugin.MemoryCallback(run, overhead=0)
+hook = keras.callbacks.LambdaCallback(on_train_batch_end=broken)
+model.fit(x, x[:, :1], batch_size=batch_size, verbose=0, callbacks=[callback, hook])
+callback.close()
 answer({})
 """
 
@@ -38,7 +31,13 @@ answer({})
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("runs")
-    run_child(TRAIN, str(directory))
+    for name, batch_size, breaks in (
+        ("main", "256", ""),
+        ("same", "256", ""),
+        ("larger", "1024", ""),
+        ("broken", "256", "breaks"),
+    ):
+        run_child(TRAIN, str(directory / name / "net"), batch_size, breaks)
     return directory
 
 
