@@ -43,6 +43,7 @@ class MemoryRecorder:
         keep_profile: Keep the raw profile of each traced step in the run, for TensorBoard's profiler tab.
         worker: Name of this process if several record into the same run; by default from ``TF_CONFIG``.
         source_lines: Store the line of your code that called each layer and op: name of the file and number.
+        scalars: Also write peaks as scalars for TensorBoard's Scalars and HParams dashboards.
 
     Raises:
         RecordingError: An argument is invalid.
@@ -62,8 +63,11 @@ class MemoryRecorder:
         keep_profile: bool = False,
         worker: str | None = None,
         source_lines: bool = True,
+        scalars: bool = False,
     ) -> None:
-        self._settings: Settings = check(log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines)
+        self._settings: Settings = check(
+            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars
+        )
         self._devices, self._unavailable = allocator.choose_devices(self._settings.devices)
         self._faults = Faults(weakly(self._note))
         self._watch = LayerWatch(self._faults, self._settings.source_lines)
