@@ -33,6 +33,7 @@ setup(
             "pytest-timeout",
             "pytest-xdist",
             "ruff",
+            "twine",
             "types-protobuf",
             "xprof; python_version < '3.14'",
         ],
@@ -40,9 +41,11 @@ setup(
     entry_points={
         "tensorboard_plugins": ["tb_memplugin = tb_memplugin.plugin_loader:MemoryLoader"],
         "console_scripts": ["tb-memplugin = tb_memplugin.cli:main"],
+        "pytest11": ["tb_memplugin = tb_memplugin.pytest_plugin"],
     },
     classifiers=[
         "Development Status :: 4 - Beta",
+        "Framework :: Pytest",
         "Intended Audience :: Developers",
         "Intended Audience :: Science/Research",
         "Operating System :: OS Independent",
