@@ -85,7 +85,7 @@ $(VENV)/.record: setup.py $(BIN)/python
 	touch $@
 
 $(VENV)/.test: setup.py $(VENV)/.record
-	$(BIN)/python -m pip install --progress-bar off -e ".[record,test]"
+	$(BIN)/python -m pip install --progress-bar off -e ".[record,test,bench]"
 	touch $@
 
 frontend/node_modules/.package-lock.json: frontend/package-lock.json

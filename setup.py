@@ -35,8 +35,9 @@ setup(
             "ruff",
             "twine",
             "types-protobuf",
-            "xprof; python_version < '3.14'",
         ],
+        # Needs a newer protobuf than TensorFlow 2.16 and 2.17 allow, so it is apart from the tests.
+        "bench": ["xprof; python_version < '3.14'"],
     },
     entry_points={
         "tensorboard_plugins": ["tb_memplugin = tb_memplugin.plugin_loader:MemoryLoader"],
