@@ -10,7 +10,7 @@ RECORD := ".[record]"$(if $(shell command -v nvidia-smi 2>/dev/null), "tensorflo
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test install check build bench format fresh clean test-python test-typescript test-browser screenshots animation accuracy docs
+.PHONY: help demo train test install check build dist release-check bench format fresh clean test-python test-typescript test-browser screenshots animation accuracy docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -47,6 +47,14 @@ check: install ## ruff, mypy --strict, tsc, eslint, import arrows
 
 build: frontend/node_modules/.package-lock.json ## build the page into tb_memplugin/static (committed)
 	cd frontend && npm run build
+
+dist: $(VENV)/.test ## build the source distribution and the wheel into dist/ and check their metadata
+	rm -rf dist build
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+
+release-check: dist ## build, install the wheel into a fresh environment and use it; PYTHON=python3.13 for another Python
+	$(PYTHON) tests/release_check.py dist
 
 fresh: build ## fail if the committed page is not what its sources give
 	@git diff --exit-code --stat -- tb_memplugin/static && test -z "$$(git status --porcelain -- tb_memplugin/static)" \
@@ -85,7 +93,7 @@ $(VENV)/.record: setup.py $(BIN)/python
 	touch $@
 
 $(VENV)/.test: setup.py $(VENV)/.record
-	$(BIN)/python -m pip install --progress-bar off -e ".[record,test]"
+	$(BIN)/python -m pip install --progress-bar off -e ".[record,test,bench]"
 	touch $@
 
 frontend/node_modules/.package-lock.json: frontend/package-lock.json

@@ -40,16 +40,20 @@ setup(
             "pytest-timeout",
             "pytest-xdist",
             "ruff",
+            "twine",
             "types-protobuf",
-            "xprof; python_version < '3.14'",
         ],
+        # Needs a newer protobuf than TensorFlow 2.16 and 2.17 allow, so it is apart from the tests.
+        "bench": ["xprof; python_version < '3.14'"],
     },
     entry_points={
         "tensorboard_plugins": ["tb_memplugin = tb_memplugin.plugin_loader:MemoryLoader"],
         "console_scripts": ["tb-memplugin = tb_memplugin.cli:main"],
+        "pytest11": ["tb_memplugin = tb_memplugin.pytest_plugin"],
     },
     classifiers=[
         "Development Status :: 4 - Beta",
+        "Framework :: Pytest",
         "Intended Audience :: Developers",
         "Intended Audience :: Science/Research",
         "Operating System :: OS Independent",

@@ -8,10 +8,12 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 
+from tb_memplugin.analysis.budget import exit_status
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.analysis.what_if import RunPredictor, describe_what_if
 from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
+from tb_memplugin.commands.check import EXIT_CODES, budget, check, describe_checks, format_checks
 from tb_memplugin.commands.import_files import import_files
 from tb_memplugin.commands.inspect_table import clean, format_run
 from tb_memplugin.commands.loading import load
@@ -49,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_inspect(commands)
     _add_what_if(commands)
+    _add_check(commands)
     _add_view(commands)
     _add_report(commands)
     _add_import(commands)
@@ -89,6 +92,35 @@ def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     asking.add_argument("--precision", metavar="P", help="float32, mixed_float16 or mixed_bfloat16")
     asking.add_argument("--format", choices=("table", "json"), default="table", help="text (default), or a JSON object")
     asking.set_defaults(command=_what_if)
+
+
+def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    checking = commands.add_parser(
+        "check",
+        help="compare peaks with a budget, for CI",
+        description="Compares the highest peak of each device of each run with a budget. A run that ran out of memory "
+        "violates any budget.",
+        epilog="Exit code: 0 within budget; 1 violated; 2 wrong usage, nothing to check, or something could not be "
+        "checked. Sizes: 10GiB, 500MiB or bytes; GB and MB mean the same as GiB and MiB.",
+    )
+    checking.add_argument("logdir", metavar="LOGDIR", help="log directory, or the directory of one run")
+    checking.add_argument("--max-peak", metavar="SIZE", help="highest allowed peak of a device, e.g. 10GiB")
+    checking.add_argument(
+        "--max-regression", metavar="R", help="allowed growth over the baseline's peak: 5%% of it, or a size"
+    )
+    checking.add_argument(
+        "--baseline",
+        metavar="DIR",
+        help="the run to compare all runs with, or a log directory with runs of their names",
+    )
+    checking.add_argument("--run", metavar="R", action="append", default=[], help="only this run; can be repeated")
+    checking.add_argument("--device", metavar="D", action="append", default=[], help="only this device, e.g. GPU:0")
+    checking.add_argument("--phase", choices=PHASES, action="append", default=[], help="only peaks of this phase")
+    checking.add_argument(
+        "--allow-new", action="store_true", help="accept runs and devices that the baseline does not have"
+    )
+    checking.add_argument("--format", choices=("table", "json"), default="table", help="text (default), or JSON")
+    checking.set_defaults(command=_check)
 
 
 def _add_view(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -154,6 +186,16 @@ def _what_if(options: argparse.Namespace) -> int:
     else:
         print(f"{clean(name)}\n{format_what_if(answer)}")
     return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    limits = budget(options.max_peak, options.max_regression, options.device, options.phase)
+    checks = check(options.logdir, limits, options.baseline, options.run)
+    if options.format == "json":
+        print(json.dumps(describe_checks(checks, options.allow_new), allow_nan=False))
+    else:
+        print(format_checks(checks, options.logdir))
+    return EXIT_CODES[exit_status(checks, options.allow_new)]
 
 
 def _view(options: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from tb_memplugin.prediction.reproduction import Reproduced
 
 NAVIGATION = {
     "Start": ("docs/getting_started", "docs/how_do_i", "docs/sample_report", "docs/troubleshooting"),
-    "Use": ("docs/views", "docs/recording", "docs/out_of_memory", "docs/what_if", "docs/command_line"),
+    "Use": ("docs/views", "docs/recording", "docs/out_of_memory", "docs/what_if", "docs/command_line", "docs/ci"),
     "Figures": ("docs/scenarios", "docs/accuracy", "docs/costs", "docs/gpu", "docs/memory_map", "docs/limits"),
     "Interfaces": ("docs/api", "docs/reference", "tb_memplugin/server/http_api"),
     "Project": ("docs/architecture", "CONTRIBUTING", "CHANGELOG"),

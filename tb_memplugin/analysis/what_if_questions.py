@@ -1,17 +1,14 @@
 """Questions to `what_if`, from the terminal or a request: their conditions and device. Pure."""
 
-import re
-
 from tb_memplugin.analysis.what_if import devices_of
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Run
-from tb_memplugin.model.units import UNITS
+from tb_memplugin.model.units import parse_bytes
 from tb_memplugin.prediction.conditions import PRECISIONS, SLOTS, Conditions, pattern_error
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE
 
 MAX_CAPACITY_BYTES = 1 << 50
 MAX_PATTERN_CHARACTERS = 200
-_CAPACITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGTP]i?B|B)?", re.IGNORECASE | re.ASCII)
 
 
 def checked_conditions(
@@ -55,12 +52,7 @@ def capacity_bytes(capacity: int | str) -> int:
     Raises:
         RequestError: It is no size from 1 B to 1 PiB.
     """
-    match = _CAPACITY.fullmatch(str(capacity).strip())
-    size: int | None = None
-    if match is not None:
-        unit = (match[2] or "B").upper().replace("IB", "B")
-        power = [name.upper().replace("IB", "B") for name in UNITS].index(unit)
-        size = round(float(match[1]) * float(1024**power))
+    size = parse_bytes(str(capacity))
     if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
         raise RequestError(f"a capacity is a size such as 24GiB, at most 1 PiB. Received: {capacity!r:.80}")
     return size

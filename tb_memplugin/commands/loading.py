@@ -16,24 +16,32 @@ class Runs(Mapping[str, Run]):
     Args:
         path: Log directory: a path, or a URL that TensorBoard can open.
         all_attempts: Keep steps that a later session repeats.
+        details: Also read activations, memory maps, timelines and requests, and look for memory that grows.
 
     Raises:
         NotFoundError: The directory does not exist.
     """
 
-    def __init__(self, path: str | os.PathLike[str], all_attempts: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], all_attempts: bool = False, details: bool = True) -> None:
         self._source = FileSource(path)
         self._reader = Reader()
         self._all_attempts = all_attempts
+        self._details = details
         self._catalog = self._reader.catalog(self._source)
 
     def __getitem__(self, name: str) -> Run:
         tags = self._catalog[name]
-        attempts = self._all_attempts
+        more = self._details
         run = self._reader.load(
-            self._source, tags, activations=True, all_attempts=attempts, maps=True, timelines=True, requests=True
+            self._source,
+            tags,
+            activations=more,
+            all_attempts=self._all_attempts,
+            maps=more,
+            timelines=more,
+            requests=more,
         ).run
-        return dataclasses.replace(run, findings=tuple(findings(run)))
+        return dataclasses.replace(run, findings=tuple(findings(run))) if more else run
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._catalog)

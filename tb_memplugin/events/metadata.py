@@ -12,6 +12,9 @@ from tensorboard.compat.proto import summary_pb2, tensor_pb2, tensor_shape_pb2, 
 PLUGIN_NAME = "tb_memplugin"
 """Name of the plugin in event metadata, in URLs and in the page's address."""
 
+SCALARS_PLUGIN = "scalars"
+"""TensorBoard's own plugin for scalars."""
+
 DIRECTORY_NAME = "memory"
 """Subdirectory of a run for the plugin's event files; the run is shown under its parent's name."""
 
@@ -77,3 +80,16 @@ def frame_summary(tag: Tag, frame: bytes) -> summary_pb2.Summary:
     return summary_pb2.Summary(
         value=[summary_pb2.Summary.Value(tag=str(tag), metadata=summary_metadata(), tensor=tensor)]
     )
+
+
+def scalar_summary(tag: str, value: float) -> summary_pb2.Summary:
+    """A value for TensorBoard's Scalars and HParams dashboards; this package's readers ignore it."""
+    # TensorBoard's fast reader drops other types; the value is rounded to 24 bits, 1 KiB for 16 GiB.
+    tensor = tensor_pb2.TensorProto(
+        dtype=types_pb2.DT_FLOAT, tensor_shape=tensor_shape_pb2.TensorShapeProto(), float_val=[value]
+    )
+    metadata = summary_pb2.SummaryMetadata(
+        plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name=SCALARS_PLUGIN),
+        data_class=summary_pb2.DATA_CLASS_SCALAR,
+    )
+    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])

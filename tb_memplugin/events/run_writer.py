@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
-from tensorboard.compat.proto import event_pb2
+from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.events import (
@@ -23,7 +23,7 @@ from tb_memplugin.events import (
     timeline_records,
 )
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.metadata import DIRECTORY_NAME, Tag, frame_summary
+from tb_memplugin.events.metadata import DIRECTORY_NAME, frame_summary, scalar_summary
 from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import TagRotation, new_session_id
 from tb_memplugin.model import LayerActivations, LayerTable, MemoryMap, Oom, Samples, Snapshot, StepRequests, Timeline
@@ -148,6 +148,10 @@ class RunWriter:
         """Write one failed allocation; it replaces an earlier one with the same identifier."""
         self._write("oom", oom.step or 0, oom_records.oom_frame, oom)
 
+    def scalar(self, tag: str, step: int, value: float) -> None:
+        """Write a value for TensorBoard's own Scalars dashboard."""
+        self._event(step, scalar_summary(tag, value))
+
     def flush(self) -> None:
         """Flush everything written so far to the operating system or the remote file system."""
         if not self._unflushed:
@@ -185,10 +189,10 @@ class RunWriter:
     def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:
         rotation = self._rotations.setdefault(stream, TagRotation(self.session, stream))
         data = codec.encode(make_frame(record, rotation.sequence))
-        self._event(rotation.next(step), step, data)
+        self._event(step, frame_summary(rotation.next(step), data))
 
-    def _event(self, tag: Tag, step: int, frame: bytes) -> None:
-        event = event_pb2.Event(wall_time=time.time(), step=step, summary=frame_summary(tag, frame))
+    def _event(self, step: int, summary: summary_pb2.Summary) -> None:
+        event = event_pb2.Event(wall_time=time.time(), step=step, summary=summary)
         record = event.SerializeToString()
         self._file.write(record)
         self._unflushed = True

@@ -1,15 +1,18 @@
-"""Formats bytes as KiB, MiB or GiB, with their sign, and optionally in one unit for a whole column; counts with nouns.
+"""Sizes in bytes as text, as KiB, MiB or GiB, with their sign, and optionally in one unit for a whole column, and back;
+counts with nouns.
 
 ``tests/golden/bytes.json`` has test cases for this module and the page's formatter.
 """
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Final
 
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 UNKNOWN: Final = "–"
 """Stands for an unknown size."""
+_SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGTP]i?B|B)?", re.IGNORECASE | re.ASCII)
 
 
 def unit_for(sizes: Iterable[int | None]) -> str:
@@ -46,6 +49,19 @@ def format_bytes(size: int | None, unit: str | None = None) -> str:
 def counted(count: int, noun: str) -> str:
     """A count with its noun: ``1 layer``, ``2 layers``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def parse_bytes(text: str) -> int | None:
+    """Bytes of a size such as ``10GiB``, ``1.5 MiB`` or ``1024``; None if `text` is not a size.
+
+    ``KB``, ``MB`` and so on mean the same as ``KiB`` and ``MiB``, as for the memory of a GPU.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return None
+    unit = (match[2] or "B").upper().replace("IB", "B")
+    power = [name.upper().replace("IB", "B") for name in UNITS].index(unit)
+    return round(float(match[1]) * float(1024**power))
 
 
 def _figure(scaled: float, at: int, forced: bool) -> tuple[str, float]:

@@ -32,6 +32,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         keep_profile: Keep the raw profile of each traced step in the run, for TensorBoard's profiler tab.
         worker: Name of this process if several record into the same run; by default from ``TF_CONFIG``.
         source_lines: Store the line of your code that called each layer and op: name of the file and number.
+        scalars: Also write peaks as scalars for TensorBoard's Scalars and HParams dashboards.
 
     Raises:
         RecordingError: An argument is invalid.
@@ -50,6 +51,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         keep_profile: bool = False,
         worker: str | None = None,
         source_lines: bool = True,
+        scalars: bool = False,
     ) -> None:
         super().__init__()
         self._recorder = MemoryRecorder(
@@ -60,6 +62,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             keep_profile=keep_profile,
             worker=worker,
             source_lines=source_lines,
+            scalars=scalars,
         )
         self._watched: Any = None
         self._fitting = False

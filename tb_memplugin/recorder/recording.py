@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, PHASES, LayerTable, Oom, Phase
+from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.recorder.base.background import Background, Job
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
@@ -19,6 +20,7 @@ from tb_memplugin.recorder.oom.stalled_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.run_files import FILES, RunFiles
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, HostMemory
+from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars, ScalarPoint
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TracedStep
 from tb_memplugin.recorder.tracing.step_ends import StepEnds
@@ -28,9 +30,9 @@ FLUSH_SECONDS = 5.0
 REMOTE_FLUSH_SECONDS = 45.0
 """On a remote file system each flush uploads the whole file again."""
 
-SAMPLES = "memory samples"
 POOLS = "measuring the pool"
 REPLAYS = "replays of failed steps"
+SCALARS = "peaks as scalars"
 POST_MORTEMS = "post-mortems of failed allocations"
 FIXES = "simulations of fixes"
 
@@ -76,6 +78,7 @@ class Recording:
         self._watch = watch
         self._faults = faults
         self._buffer = SampleBuffer(self._names)
+        self._scalars = PeakScalars() if settings.scalars else None
         self._files = RunFiles(settings, faults)
         self._open: _OpenStep | None = None
         self._next_watch = 0.0
@@ -115,8 +118,10 @@ class Recording:
         self._background.drain()
 
     def write_soon(self) -> None:
-        """Write what was recorded soon, without waiting."""
+        """Write what was recorded soon, without waiting: no step may follow for a while."""
         self._background.write_soon()
+        if self._scalars is not None:
+            self._background.submit(self._end_epoch)
 
     def note(self, sentence: str) -> None:
         """Keep a sentence in the run."""
@@ -252,7 +257,18 @@ class Recording:
             return
         if samples is not None:
             self._files.write(RunWriter.samples, samples)
+            if self._scalars is not None:
+                self._write_scalars(self._faults.run(SCALARS, self._scalars.add, samples))
         self._files.flush()
+
+    def _end_epoch(self) -> None:
+        if self._scalars is not None:
+            self._write_scalars(self._faults.run(SCALARS, self._scalars.end_epoch))
+            self._files.flush()
+
+    def _write_scalars(self, points: Sequence[ScalarPoint] | None) -> None:
+        for point in points or ():
+            self._files.write(lambda writer, point: writer.scalar(*point), point)
 
     def _work_through(self, traced: TracedStep) -> None:
         result = self._tracer.work_through(traced)
@@ -274,6 +290,7 @@ class Recording:
 
     def _finish(self) -> None:
         self._tick()
+        self._end_epoch()
         self._files.close()
         self._faults.run(POST_MORTEMS, self._oom.remove)
         self._driver.close()

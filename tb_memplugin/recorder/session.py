@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tb_memplugin.model import MISSING, PHASES, Phase
+from tb_memplugin.model.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
 from tb_memplugin.recorder.base.background import wait
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, check
@@ -14,8 +15,6 @@ from tb_memplugin.recorder.lifetime import close_at_exit, take_place, weakly
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.recording import Recording
 from tb_memplugin.recorder.sampling import devices as allocator
-
-RECORDING = "memory recording"
 
 
 class MemoryRecorder:
@@ -44,6 +43,7 @@ class MemoryRecorder:
         keep_profile: Keep the raw profile of each traced step in the run, for TensorBoard's profiler tab.
         worker: Name of this process if several record into the same run; by default from ``TF_CONFIG``.
         source_lines: Store the line of your code that called each layer and op: name of the file and number.
+        scalars: Also write peaks as scalars for TensorBoard's Scalars and HParams dashboards.
 
     Raises:
         RecordingError: An argument is invalid.
@@ -63,8 +63,11 @@ class MemoryRecorder:
         keep_profile: bool = False,
         worker: str | None = None,
         source_lines: bool = True,
+        scalars: bool = False,
     ) -> None:
-        self._settings: Settings = check(log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines)
+        self._settings: Settings = check(
+            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars
+        )
         self._devices, self._unavailable = allocator.choose_devices(self._settings.devices)
         self._faults = Faults(weakly(self._note))
         self._watch = LayerWatch(self._faults, self._settings.source_lines)
@@ -229,13 +232,13 @@ class MemoryRecorder:
     def _valid(self, step: Any, phase: Any) -> bool:
         if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
             self._faults.stop(
-                "steps with a wrong number",
+                WRONG_NUMBERS,
                 f"steps must be integers from 0; others are not recorded. Received: step={step!r}",
             )
             return False
         if phase not in PHASES:
             self._faults.stop(
-                "steps with a wrong phase",
+                WRONG_PHASES,
                 f"phases are {', '.join(PHASES)}; others are not recorded. Received: phase={phase!r}",
             )
             return False

@@ -1,26 +1,39 @@
-"""What is installed: the built page is in the wheel, and a viewer's install brings no TensorFlow."""
+"""What is installed: the built page is in the wheel, and a viewer's install brings no TensorFlow.
+
+Building takes setuptools from the package index; installing and using the wheel needs no network.
+"""
 
 import json
 import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from email.parser import Parser
 
 import pytest
+from release_check import install, newest_wheel, use
+
+from tb_memplugin.version import __version__
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel that `pip install .` makes."""
-    directory = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(directory), str(ROOT)]
+def dist(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """What is published: the source distribution, and the wheel that is built from it."""
+    directory = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--outdir", str(directory), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True, timeout=240)
-    return zipfile.ZipFile(next(directory.glob("*.whl")))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: pathlib.Path) -> zipfile.ZipFile:
+    """The wheel that `pip install .` makes."""
+    return zipfile.ZipFile(newest_wheel(dist))
 
 
 def test_the_page_is_in_the_wheel_as_it_is_committed(wheel: zipfile.ZipFile) -> None:
@@ -30,10 +43,8 @@ def test_the_page_is_in_the_wheel_as_it_is_committed(wheel: zipfile.ZipFile) -> 
     assert not [name for name in wheel.namelist() if name.startswith(("tests/", "demo/", "frontend/"))]
 
 
-def test_a_source_distribution_holds_what_the_package_is_built_and_tested_from(tmp_path: pathlib.Path) -> None:
-    command = [sys.executable, "-m", "build", "--sdist", "--outdir", str(tmp_path), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True, timeout=240)
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+def test_a_source_distribution_holds_what_the_package_is_built_and_tested_from(dist: pathlib.Path) -> None:
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     missing = {name for name in tracked if not name.startswith((".", "docs/screenshots/"))} - names
@@ -62,6 +73,7 @@ def test_tensorboard_finds_the_plugin_and_the_shell_the_command(wheel: zipfile.Z
     text = wheel.read(name).decode()
     assert "[tensorboard_plugins]\ntb_memplugin = tb_memplugin.plugin_loader:MemoryLoader" in text
     assert "[console_scripts]\ntb-memplugin = tb_memplugin.cli:main" in text
+    assert "[pytest11]\ntb_memplugin = tb_memplugin.pytest_plugin" in text
 
 
 def test_viewing_requires_no_tensorflow_and_recording_does(wheel: zipfile.ZipFile) -> None:
@@ -69,3 +81,19 @@ def test_viewing_requires_no_tensorflow_and_recording_does(wheel: zipfile.ZipFil
     requirements = Parser().parsestr(wheel.read(name).decode()).get_all("Requires-Dist") or []
     tensorflow = [line for line in requirements if line.lower().startswith("tensorflow")]
     assert len(tensorflow) == 1 and 'extra == "record"' in tensorflow[0].replace("'", '"')
+
+
+def test_both_distributions_are_fit_for_the_package_index(dist: pathlib.Path) -> None:
+    files = sorted(map(str, dist.iterdir()))
+    assert len(files) == 2 and all(f"tb_memplugin-{__version__}" in file for file in files)
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *files], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_installed_wheel_runs(dist: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    # GIVEN an environment with the wheel and this environment's dependencies, without downloads
+    commands = install(newest_wheel(dist), tmp_path, sysconfig.get_path("purelib"))
+    # THEN the command, TensorBoard's tab and the pytest plugin work
+    use(commands, tmp_path, __version__)

@@ -98,6 +98,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "cli": {"analysis", "commands", "commands.report", "commands.view", "errors", "model", "version"},
     "__main__": {"cli"},
+    "pytest_plugin": {"errors", "recorder"},
     "": {"analysis", "commands", "errors", "model", "recorder", "recorder.probing", "summary", "version"},
 }
 """Room (a package, or a module of the top) -> the rooms that it may import, each of them above it in this list."""
@@ -117,6 +118,7 @@ FOREIGN: dict[str, set[str]] = {
         "server.responses",
         "server.routes",
     },
+    "pytest": {"pytest_plugin"},
     "werkzeug": {"plugin", "server.responses", "server.routes"},
     "google": {"reader.file_source", "importers.*"},
     "xprof": set(),

@@ -24,6 +24,7 @@ class Settings:
         keep_profile: Whether to keep raw profiles in the run for TensorBoard's profiler tab.
         worker: Name of this process if several record into the same run.
         source_lines: Whether to store the user's lines that call layers and ops.
+        scalars: Whether to write peaks as scalars for TensorBoard's own dashboards, too.
     """
 
     log_dir: str
@@ -33,6 +34,7 @@ class Settings:
     keep_profile: bool
     worker: str
     source_lines: bool
+    scalars: bool = False
 
     @property
     def traces(self) -> bool:
@@ -53,6 +55,7 @@ def check(
     keep_profile: Any,
     worker: Any,
     source_lines: Any = True,
+    scalars: Any = False,
 ) -> Settings:
     """Check the arguments and return them as `Settings`.
 
@@ -68,6 +71,8 @@ def check(
         raise RecordingError(f"keep_profile must be True or False. Received: keep_profile={keep_profile!r}")
     if not isinstance(source_lines, bool):
         raise RecordingError(f"source_lines must be True or False. Received: source_lines={source_lines!r}")
+    if not isinstance(scalars, bool):
+        raise RecordingError(f"scalars must be True or False. Received: scalars={scalars!r}")
     worker = _worker_of_cluster() if worker is None else worker
     if not isinstance(worker, str) or worker.strip("./\\") != worker or "/" in worker or "\\" in worker:
         raise RecordingError(f"worker must be a plain directory name, such as 'worker_1'. Received: worker={worker!r}")
@@ -79,6 +84,7 @@ def check(
         keep_profile,
         worker,
         source_lines,
+        scalars,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tb_memplugin.errors import RecordingError
+from tb_memplugin.model.notes import NOT_RECORDING
 
 _NAME = re.compile(r"(?:/device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
 
@@ -53,7 +54,7 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
     for name in chosen:
         if name.startswith("CPU") and not cpu_uses_bfc():
             sentences.append(
-                f"Not recording {name}: TensorFlow's plain CPU allocator keeps no statistics. Set "
+                f"{NOT_RECORDING} {name}: TensorFlow's plain CPU allocator keeps no statistics. Set "
                 "TF_CPU_ALLOCATOR_USE_BFC=1 (and TF_CPU_BFC_MEM_LIMIT_IN_MB) before importing TensorFlow."
             )
         elif name.startswith("CPU"):

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from tb_memplugin.model.units import counted, format_bytes, format_figure, unit_for
+from tb_memplugin.model.units import counted, format_bytes, format_figure, parse_bytes, unit_for
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "bytes.json").read_text(encoding="utf-8"))
 
@@ -26,3 +26,25 @@ def test_one_unit_fits_a_column() -> None:
 
 def test_a_count_has_its_noun_in_the_right_number() -> None:
     assert [counted(count, "slot") for count in (0, 1, 2)] == ["0 slots", "1 slot", "2 slots"]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("10GiB", 10 << 30),
+        ("10GB", 10 << 30),
+        ("500 MiB", 500 << 20),
+        (" 1.5mib ", 3 << 19),
+        ("1024", 1024),
+        ("7 B", 7),
+        ("0", 0),
+        ("1PiB", 1 << 50),
+    ],
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "ten", "10 GiB/s", "-1", "1e9", "10XB", "GiB", "1.GiB", "٣ MiB", "1" * 30])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    assert parse_bytes(text) is None

@@ -1,0 +1,132 @@
+"""``tb-memplugin check``: whether runs stay within a memory budget, as text or JSON, with an exit code for CI."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from tb_memplugin.analysis.budget import Budget, Check, CheckStatus, Regression, check_run, exit_status
+from tb_memplugin.analysis.describe import FORMAT
+from tb_memplugin.commands.inspect_table import clean
+from tb_memplugin.commands.loading import Runs
+from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.model import Phase, Run
+from tb_memplugin.model.units import parse_bytes
+
+EXIT_CODES = {"within": 0, "violated": 1, "unchecked": 2}
+_WORDS: dict[CheckStatus, str] = {
+    "within": "within budget",
+    "violated": "violated",
+    "unchecked": "not checked",
+    "new": "not in baseline",
+}
+_ORDER = tuple(_WORDS)
+_SHARE = re.compile(r"(\d{1,4}(?:\.\d{1,6})?)\s*%", re.ASCII)
+_THE_RUN = "."
+"""TensorBoard's name of a run that is the log directory itself."""
+
+
+def budget(max_peak: str | None, max_regression: str | None, devices: Sequence[str], phases: Sequence[Phase]) -> Budget:
+    """The limits as given on the command line.
+
+    Raises:
+        RequestError: One is malformed, or there is none.
+    """
+    if max_peak is None and max_regression is None:
+        raise RequestError("nothing to check: pass --max-peak, or --max-regression with --baseline")
+    peak = None if max_peak is None else parse_bytes(max_peak)
+    if max_peak is not None and not peak:
+        raise RequestError(f"--max-peak is a size such as 10GiB. Received: {max_peak!r:.80}")
+    regression = None if max_regression is None else _regression(max_regression)
+    return Budget(peak, regression, tuple(dict.fromkeys(devices)), tuple(dict.fromkeys(phases)))
+
+
+def _regression(text: str) -> Regression:
+    share, size = _SHARE.fullmatch(text.strip()), parse_bytes(text)
+    if share is not None:
+        return Regression(text.strip(), Fraction(share[1]) / 100, 0)
+    # A number alone could be either.
+    if size is None or not re.search(r"[a-z]", text, re.IGNORECASE):
+        raise RequestError(f"--max-regression is a share such as 5% or a size such as 200MiB. Received: {text!r:.80}")
+    return Regression(text.strip(), None, size)
+
+
+def check(logdir: str, limits: Budget, baseline: str | None = None, names: Sequence[str] = ()) -> list[Check]:
+    """Compare the runs under `logdir` with a budget.
+
+    Runs are compared with the baseline's run of the same name; if the baseline is itself a run, with that. Runs inside
+    the baseline's directory are only checked if `names` has them.
+
+    Args:
+        logdir: Log directory, or directory of one run.
+        limits: The budget.
+        baseline: Log directory, or directory of one run, if the budget limits the regression.
+        names: The runs to check; by default all, and runs that only the baseline has are listed as not checked.
+
+    Raises:
+        NotFoundError: A directory has no runs, or `logdir` none of that name.
+        RequestError: The baseline does not belong to the limits.
+    """
+    if (limits.max_regression is None) != (baseline is None):
+        raise RequestError("--max-regression and --baseline belong together: pass both or neither")
+    runs = _loaded(logdir)
+    unknown = [name for name in names if name not in runs]
+    if unknown:
+        raise NotFoundError(f"no run {unknown[0]!r:.200}; available: {', '.join(runs)}")
+    before = None if baseline is None else _loaded(baseline)
+    chosen = list(dict.fromkeys(names)) or [
+        name for name in runs if baseline is None or not _inside(_directory(logdir, name), baseline)
+    ]
+    if not chosen:
+        raise NotFoundError(f"every run under {logdir} belongs to the baseline {baseline}")
+    checks = []
+    for name in chosen:
+        checks += check_run(runs[name], limits, None if before is None else _counterpart(before, name))
+    if before is not None and not names:
+        missing = [name for name in before if name not in chosen and name != _THE_RUN]
+        reason = f"in the baseline, but not under {logdir}"
+        checks += [Check(name, None, "max_regression", "unchecked", reason) for name in missing]
+    if limits.devices and not any(check.limit for check in checks):
+        raise NotFoundError(f"no peak on {' or '.join(limits.devices)} in any run")
+    return checks
+
+
+def format_checks(checks: Sequence[Check], logdir: str) -> str:
+    """One line for each check, violations last, and a line that counts them."""
+    lines = []
+    for check in sorted(checks, key=lambda check: (check.status == "violated", check.status != "within")):
+        where = ", ".join(filter(None, [logdir if check.run == _THE_RUN else check.run, check.device]))
+        lines.append(clean(f"{_WORDS[check.status]}: {where}: {check.reason}"))
+    counts = [(sum(check.status == status for check in checks), _WORDS[status]) for status in _ORDER]
+    lines.append(", ".join(f"{count} {word}" for count, word in counts if count))
+    return "\n".join(lines)
+
+
+def describe_checks(checks: Sequence[Check], allow_new: bool) -> dict[str, Any]:
+    """The checks as a JSON object."""
+    status = exit_status(list(checks), allow_new)
+    return {"format": FORMAT, "status": status, "checks": [dataclasses.asdict(check) for check in checks]}
+
+
+def _loaded(logdir: str) -> Mapping[str, Run]:
+    runs = Runs(logdir, details=False)
+    if not runs:
+        raise NotFoundError(
+            f"no memory records under {logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
+        )
+    return runs
+
+
+def _counterpart(baseline: Mapping[str, Run], name: str) -> Run | None:
+    return baseline[_THE_RUN] if set(baseline) == {_THE_RUN} else baseline.get(name)
+
+
+def _directory(logdir: str, name: str) -> str:
+    return logdir if name == _THE_RUN else f"{logdir.rstrip('/')}/{name}"
+
+
+def _inside(directory: str, of: str) -> bool:
+    one, other = (path.rstrip("/") if "://" in path else os.path.realpath(path) for path in (directory, of))
+    return f"{one}/".startswith(f"{other}/")

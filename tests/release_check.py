@@ -1,0 +1,102 @@
+"""Installs a built wheel into a fresh environment and uses it as a viewer's machine does, without TensorFlow.
+
+usage: python tests/release_check.py DIST
+
+Takes the wheel in the folder DIST, and its dependencies and pytest from the package index.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import venv
+
+FIXTURES = pathlib.Path(__file__).resolve().parent / "fixtures" / "runs"
+SERVE = """
+import json, sys, urllib.request
+sys.modules["tensorflow"] = sys.modules["keras"] = None
+from tensorboard import default, program
+server = program.TensorBoard(plugins=default.get_plugins())
+server.configure(argv=["", "--logdir", sys.argv[1], "--port", "0", "--load_fast", "false", "--reload_interval", "1"])
+address = server.launch()
+def get(path): return urllib.request.urlopen(address + "data/" + path, timeout=60).read()
+listed = json.loads(get("plugins_listing"))["tb_memplugin"]
+runs = []
+while not runs:
+    runs = [run["run"] for run in json.loads(get("plugin/tb_memplugin/runs"))["runs"]]
+page = get("plugin/tb_memplugin" + listed["loading_mechanism"]["module_path"].partition("/tb_memplugin")[2])
+print(json.dumps({"tab": listed["tab_name"], "enabled": listed["enabled"], "runs": runs, "page": len(page)}))
+"""
+
+
+def newest_wheel(dist: pathlib.Path) -> pathlib.Path:
+    """The wheel in `dist` that was built last."""
+    return max(dist.glob("tb_memplugin-*.whl"), key=lambda path: path.stat().st_mtime)
+
+
+def install(wheel: pathlib.Path, folder: pathlib.Path, site_packages: str | None = None) -> pathlib.Path:
+    """Make an environment in `folder`, install the wheel, and return the folder of the commands.
+
+    With `site_packages`, dependencies come from there and nothing is downloaded; otherwise from the package index.
+    """
+    venv.create(folder, symlinks=os.name != "nt")
+    commands = folder / ("Scripts" if os.name == "nt" else "bin")
+    pip = [sys.executable, "-m", "pip", "--python", str(commands / "python"), "install", "--quiet"]
+    if site_packages is None:
+        run([*pip, str(wheel), "pytest"], folder)
+        run([sys.executable, "-m", "pip", "--python", str(commands / "python"), "check"], folder)
+    else:
+        run([*pip, "--no-index", "--no-deps", str(wheel)], folder)
+        own = run([str(commands / "python"), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder)
+        (pathlib.Path(own.strip()) / "dependencies.pth").write_text(site_packages + "\n", encoding="utf-8")
+    return commands
+
+
+def use(commands: pathlib.Path, folder: pathlib.Path, version: str) -> None:
+    """Run what was installed: the command, TensorBoard with the tab, the marker for pytest.
+
+    Raises:
+        AssertionError: Something does not work.
+    """
+    python, command = str(commands / "python"), str(commands / "tb-memplugin")
+    where = run([python, "-c", "import tb_memplugin; print(tb_memplugin.__file__)"], folder).strip()
+    assert pathlib.Path(where).is_relative_to(folder), f"not the installed package: {where}"
+    assert run([command, "--version"], folder).split() == ["tb-memplugin", version]
+    helped = run([command, "--help"], folder)
+    assert all(name in helped for name in ("inspect", "check", "report", "view", "import", "what-if"))
+    inspected = json.loads(run([command, "inspect", str(FIXTURES), "--format", "json"], folder))["runs"]
+    assert sorted(inspected) == sorted(path.name for path in FIXTURES.iterdir())
+    assert all(run["steps"] and not run["damage"] for run in inspected.values())
+    run(
+        [command, "check", str(FIXTURES), "--run", "rounding_inside", "--device", "GPU:0", "--max-peak", "1GiB"], folder
+    )
+    report = folder / "report.html"
+    run([command, "report", str(FIXTURES), "-o", str(report), "--run", "format_2"], folder)
+    assert report.stat().st_size > 100_000
+    served = json.loads(run([python, "-c", SERVE, str(FIXTURES)], folder).splitlines()[-1])
+    assert served["tab"] == "Memory" and served["enabled"] and served["page"] > 100_000, served
+    assert "@pytest.mark.limit_device_memory(" in run([python, "-m", "pytest", "--markers"], folder)
+
+
+def run(command: list[str], folder: pathlib.Path) -> str:
+    """Run a command in `folder`, without this repository on the path, and return its output."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command)[:200]}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def main() -> None:
+    wheel = newest_wheel(pathlib.Path(sys.argv[1])).resolve()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name).resolve()
+        use(install(wheel, folder), folder, wheel.name.split("-")[1])
+    print(f"{wheel.name} installs and runs on Python {sys.version.split()[0]}")
+
+
+if __name__ == "__main__":
+    main()
