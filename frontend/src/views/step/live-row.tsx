@@ -98,7 +98,9 @@ export function LiveRow({ timeline, row, name, unit, selected, select }: LiveRow
       <Size bytes={bytes} unit={unit} />
       <td class="number">{sinceText(timeline, row)}</td>
       <td class="number">{untilText(timeline, row)}</td>
-      <td class="shape">{line}</td>
+      <td class="shape cut-start">
+        <bdi>{line}</bdi>
+      </td>
     </tr>
   );
 }
