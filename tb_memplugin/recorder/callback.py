@@ -3,7 +3,7 @@
 import functools
 import os
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -61,10 +61,17 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             worker=worker,
             source_lines=source_lines,
         )
-        self._watched: Any = None
+        # Weak: a callback that is kept must not keep its model.
+        self._model_reference: Callable[[], Any] = lambda: None
+        self._model_name: str | None = None
         self._fitting = False
         self._first: int | None = None
         self._next = 0
+
+    @property
+    def model(self) -> Any:
+        """The model that is recorded; None before the first call and when it does not exist any more."""
+        return self._model_reference()
 
     def set_model(self, model: Any) -> None:
         """Called by Keras before training; observes the model's functions until training ends.
@@ -72,14 +79,13 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         Raises:
             RecordingError: The callback already records another model.
         """
-        super().set_model(model)
-        if self._watched is None:
-            self._watched = model
+        if self._model_name is None:
+            self._model_reference, self._model_name = weakref.ref(model), model.name
             self._recorder.watch(model)
             self._recorder.start()
-        elif self._watched is not model:
+        elif self.model is not model:
             raise RecordingError(
-                f"this MemoryCallback already records model {self._watched.name!r}. Received: model {model.name!r}; "
+                f"this MemoryCallback already records model {self._model_name!r}. Received: model {model.name!r}; "
                 "create a second callback with its own log_dir"
             )
         self._fitting = False  # an interrupted training did not call on_train_end

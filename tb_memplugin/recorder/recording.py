@@ -78,6 +78,7 @@ class Recording:
         self._buffer = SampleBuffer(self._names)
         self._files = RunFiles(settings, faults)
         self._open: _OpenStep | None = None
+        self._paused = False
         self._next_watch = 0.0
         self._host = HostMemory()
         self._driver = Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
@@ -101,10 +102,28 @@ class Recording:
             self._driver.read()
         self.check_layers(0)
 
+    def pause(self) -> None:
+        """Write what was recorded and close every file until `resume`, without waiting."""
+        if self._paused:
+            return
+        self._paused = True
+        self._host.close()
+        self._polling.rest(self._poll)
+        self._background.rest(self._rest)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        if not self._paused:
+            return
+        self._paused = False
+        self._host.open()
+        self._faults.run(POST_MORTEMS, self._oom.install)
+        self._polling.wake(self._poll)
+        self._background.wake(self._wake)
+
     def end(self) -> None:
         """End the session, without waiting until everything is written."""
-        self._polling.end(self._poll)
-        self._background.end(self._finish)
+        self.pause()
 
     def submit(self, job: Job) -> None:
         """Queue a job for the background thread. Safe in a finalizer."""
@@ -113,10 +132,6 @@ class Recording:
     def drain(self) -> None:
         """Wait until everything recorded so far is written."""
         self._background.drain()
-
-    def write_soon(self) -> None:
-        """Write what was recorded soon, without waiting."""
-        self._background.write_soon()
 
     def note(self, sentence: str) -> None:
         """Keep a sentence in the run."""
@@ -272,9 +287,14 @@ class Recording:
     def _write_table(self, table: LayerTable) -> None:
         self._files.write(RunWriter.layer_table, table)
 
-    def _finish(self) -> None:
-        self._tick()
-        self._files.close()
-        self._faults.run(POST_MORTEMS, self._oom.remove)
-        self._driver.close()
-        self._host.close()
+    def _rest(self) -> None:
+        try:
+            self._tick()
+        finally:
+            self._files.rest()
+            self._faults.clean_up(POST_MORTEMS, self._oom.remove)
+            self._driver.close()
+
+    def _wake(self) -> None:
+        self._files.wake()
+        self._driver.open()

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -71,6 +72,7 @@ class MemoryRecorder:
         self._recording: Recording | None = None
         self._epoch = MISSING
         self._paused = False
+        self._pausing = threading.RLock()
         if model is not None:
             self.watch(model, optimizer)
 
@@ -141,21 +143,32 @@ class MemoryRecorder:
     # --- for MemoryCallback -----------------------------------------------------------------------------------------
 
     def _pause(self) -> None:
-        """Stop observing layers until `_resume` or the next step, and write soon what was recorded, without waiting."""
-        if self._active is not None:
-            self._paused = True
-            self._watch.remove()
-            self._active.write_soon()
+        """Until `_resume` or the next step, observe nothing and keep no file open; write what was recorded soon."""
+        with self._pausing:
+            if self._active is not None and not self._paused:
+                self._paused = True
+                self._watch.remove()
+                self._active.pause()
 
     def _resume(self) -> None:
         """Observe layers again after `_pause`, before functions of the model are traced."""
         if not self._paused:
             return
-        self._paused = False
-        if self.closed:
-            self._faults.stop(RECORDING, "it was closed, or a newer recorder of this process took over the run")
-            return
-        self._watch.install()
+        with self._pausing:
+            self._paused = False
+            if self._active is None:
+                self._faults.stop(RECORDING, "it was closed, or a newer recorder of this process took over the run")
+                return
+            self._active.resume()
+            self._watch.install()
+
+    def _pause_without_model(self) -> None:
+        if self._recording is not None:
+            self._recording.submit(weakly(self._pause_if_unused))
+
+    def _pause_if_unused(self) -> None:
+        if self._watch.model_is_gone and self._recording is not None and not self._recording.step_is_open:
+            self._pause()
 
     def _trace_functions_again(self, model: Any) -> None:
         """Let Keras make the model's step functions anew if they were traced before layers were observed.
@@ -179,7 +192,7 @@ class MemoryRecorder:
 
     def watch(self, model: Any, optimizer: Any = None) -> None:
         """Set the model that is trained from now on, and its optimizer (by default the one it was compiled with)."""
-        self._watch.watch(model, optimizer)
+        self._watch.watch(model, optimizer, weakly(self._pause_without_model))
         self._check_layers()
 
     def set_epoch(self, epoch: int | None) -> None:

@@ -51,10 +51,15 @@ class Background:
         self.write_soon()
         return wait(timeout)
 
-    def end(self, last: Job) -> None:
-        """Queue a last job and end the ticks after it, without waiting."""
+    def rest(self, last: Job) -> None:
+        """Queue a job and stop the ticks after it, until `wake`, without waiting."""
         self.submit(last)
         self.submit(self._ticking(False))
+
+    def wake(self, first: Job) -> None:
+        """Queue a job and go on with the ticks after it."""
+        self.submit(first)
+        self.submit(self._ticking(True))
 
     def tick(self) -> None:
         """Call the recorder's method, if the recorder still exists."""

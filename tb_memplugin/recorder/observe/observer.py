@@ -98,6 +98,10 @@ class ModelObserver:
             self._graphs = key, graph_facts(window.paths, window.owner_of, self._lines)
         return window.facts(device, self._graphs[1], gradients)
 
+    def close_window(self) -> None:
+        """Let go of the window's variables, which it keeps alive, after `end_window` for each device."""
+        self._window = None
+
     def know_handles(self, device: str, size: int | None) -> None:
         """Set the chunk size of variables' resource handles on a device; call it before any other method for it."""
         self._history[device] = ChunkHistory(size)

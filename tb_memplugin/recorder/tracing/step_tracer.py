@@ -145,6 +145,7 @@ class StepTracer:
             # Not a fault: the user profiles this step. Later steps are traced again.
             for device in self._devices[:1]:
                 self._faults.run(OBSERVING, self._watch.observer.end_window, device)
+            self._watch.observer.close_window()
             self._faults.stop(
                 "step tracing while another profiler runs",
                 "only one profiler can run in a process, so these steps are not traced",
@@ -169,6 +170,7 @@ class StepTracer:
             device: self._faults.run(OBSERVING, self._watch.observer.end_window, device) or TraceFacts()
             for device in self._devices
         }
+        self._watch.observer.close_window()
         cost = self._opening_seconds + time.perf_counter() - began
         if self._only_learn:
             self.schedule.record_cost(phase, cost)
