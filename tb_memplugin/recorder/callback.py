@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from tb_memplugin.errors import RecordingError
+from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR
 from tb_memplugin.recorder.observe import step_functions
 from tb_memplugin.recorder.session import MemoryRecorder
@@ -83,6 +84,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._model_reference, self._model_name = weakref.ref(model), model.name
             self._recorder.watch(model)
             self._recorder.start()
+            abandon_in_child(self)
         elif self.model is not model:
             raise RecordingError(
                 f"this MemoryCallback already records model {self._model_name!r}. Received: model {model.name!r}; "
@@ -99,7 +101,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         """
         self._unguard(name)  # the wrapper of a callback whose training was interrupted
         original = getattr(self.model, name, None)
-        if original is None:
+        if original is None or self._recorder.closed:
             return
         reference = weakref.ref(self)  # an interrupted training leaves the wrapper on the model
 
@@ -118,9 +120,17 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def _failed(self) -> None:
         self._recorder.end_step()
-        for function in step_functions.NAMES:
-            self._unguard(function)
+        self._unguard_all()
         self._recorder._pause()
+
+    def abandon(self) -> None:
+        """Restore the model's functions in a forked child."""
+        if self.model is not None:
+            self._unguard_all()
+
+    def _unguard_all(self) -> None:
+        for name in step_functions.NAMES:
+            self._unguard(name)
 
     def _unguard(self, name: str) -> None:
         function = getattr(self.model, name, None)

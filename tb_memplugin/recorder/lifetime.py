@@ -62,9 +62,10 @@ def _close_all() -> None:
 
 
 def _forget_all() -> None:
-    """Mark the recorders as closed in a forked child: they and their files belong to the parent."""
-    for recorder in list(_unclosed):
-        recorder.closed = True
+    """Forget the recorders in a forked child: they belong to the parent, and nothing is done as the child exits."""
+    atexit.unregister(_close_all)
+    _unclosed.clear()
+    _by_place.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -125,6 +125,11 @@ class Recording:
         """End the session, without waiting until everything is written."""
         self.pause()
 
+    def abandon(self) -> None:
+        """Let go of everything in a forked child."""
+        self._files.abandon()
+        self._host.close()
+
     def submit(self, job: Job) -> None:
         """Queue a job for the background thread. Safe in a finalizer."""
         self._background.submit(job)

@@ -10,6 +10,7 @@ from typing import Any
 from tb_memplugin.model import MISSING, PHASES, Phase
 from tb_memplugin.recorder.base.background import wait
 from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, check
 from tb_memplugin.recorder.lifetime import close_at_exit, take_place, weakly
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
@@ -88,6 +89,16 @@ class MemoryRecorder:
         for sentence in self._unavailable:
             self._faults.warn(sentence)
         close_at_exit(self)
+        abandon_in_child(self)
+
+    def abandon(self) -> None:
+        """End the recording in a forked child, which inherits it: nothing is written, removed or waited for."""
+        recording, self._recording = self._recording, None
+        self.closed, self._paused = True, False
+        self._pausing = threading.RLock()
+        self._watch.abandon()
+        if recording is not None:
+            recording.abandon()
 
     def _end_predecessor(self) -> None:
         predecessor = take_place(self, self._settings.log_dir, self._settings.worker)
@@ -175,7 +186,7 @@ class MemoryRecorder:
 
         Keras then traces them once more, with the same result. Does nothing if no step may be traced.
         """
-        if self._settings.traces:
+        if self._settings.traces and not self.closed:
             self._watch.forget_unseen_functions(model)
 
     def _before_data(self, phase: Phase) -> None:

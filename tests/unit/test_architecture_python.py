@@ -33,6 +33,7 @@ ROOMS: dict[str, set[str]] = {
         "importers.profile",
         "model",
         "prediction",
+        "recorder.base",
         "recorder.native",
         "recorder.observe",
         "recorder.sampling",

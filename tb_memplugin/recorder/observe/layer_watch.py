@@ -66,6 +66,11 @@ class LayerWatch:
         self._observing = False
         self._faults.run(OBSERVING, self.observer.remove)
 
+    def abandon(self) -> None:
+        """Stop observing in a forked child."""
+        self._observing = False
+        self.observer.abandon()
+
     def watch(self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None) -> None:
         """Watch `model` from now on. Warn once about a model without layers or of another framework.
 

@@ -53,6 +53,11 @@ class ModelObserver:
             hooks.release()
         self._held.unwatch()
 
+    def abandon(self) -> None:
+        """Stop observing in a forked child; `hooks` restores the wrapped functions there."""
+        self._installed, self._window = False, None
+        self._held.unwatch()
+
     def watch(self, model: Any, optimizer: Any = None) -> None:
         """Set the layers' paths from a model that is trained, and its optimizer. Call it for each model."""
         self._watched = [pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model]

@@ -21,6 +21,8 @@ try:
 except ImportError:  # on Windows, where the directory of a killed process stays
     fcntl = None  # type: ignore[assignment]
 
+from tb_memplugin.recorder.base.forks import abandon_in_child
+
 VARIABLE = "TF_BFC_MEMORY_DUMP"
 _MARK = "tb_memplugin_oom_"
 _NAME = re.compile(r"_(?P<allocator>.+)\.(?P<microseconds>\d{10,20})")
@@ -47,13 +49,13 @@ class DumpFiles:
     def acquire(self) -> None:
         """Make TensorFlow write dumps, unless the user already does; pair it with `release`."""
         with self._lock:
-            self._users += 1
             before = os.environ.get(VARIABLE)
             # A child process inherits the variable of its parent's recorder, but must not write to that directory.
-            if self._users == 1 and (not before or _MARK in before):
+            if not self._users and (not before or _MARK in before):
                 _remove_abandoned(tempfile.gettempdir())
                 self._directory, self._locked = _private_directory()
                 os.environ[VARIABLE] = os.path.join(self._directory, "dump")
+            self._users += 1
 
     def release(self) -> None:
         """Remove the directory and restore the environment after the last user."""
@@ -67,6 +69,17 @@ class DumpFiles:
             if self._locked is not None:
                 os.close(self._locked)
             self._directory = self._locked = None
+
+    def abandon(self) -> None:
+        """Forget the directory in a forked child, which must neither write to it nor remove it."""
+        self._lock = threading.Lock()
+        self._users = 0
+        directory, self._directory = self._directory, None
+        locked, self._locked = self._locked, None
+        if directory is not None and os.environ.get(VARIABLE, "").startswith(directory):
+            del os.environ[VARIABLE]
+        if locked is not None:
+            os.close(locked)
 
     def since(self, wall_time: float) -> list[DumpFile]:
         """Dumps written since a wall time, in order of time."""
@@ -162,3 +175,4 @@ def final_dump(dumps: list[DumpFile]) -> DumpFile:
 
 
 dump_files = DumpFiles()
+abandon_in_child(dump_files)
