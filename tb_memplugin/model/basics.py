@@ -16,3 +16,6 @@ MODES: tuple[Mode, ...] = ("graph", "eager", "xla")
 
 MISSING = -(2**63)
 """Stands for "unknown" in integer arrays; floating-point arrays have NaN."""
+
+MAX_STEP = 2**53 - 1
+"""Largest step: JavaScript represents no larger integer exactly."""

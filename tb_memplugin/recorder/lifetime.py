@@ -20,6 +20,10 @@ class Closable(Protocol):
     def close(self) -> None:
         """End the session."""
 
+    def _close_without_waiting(self) -> None: ...
+
+    def _warn_incomplete(self) -> None: ...
+
 
 _by_place: "weakref.WeakValueDictionary[Place, Any]" = weakref.WeakValueDictionary()
 _unclosed: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -56,9 +60,12 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
 
 
 def _close_all() -> None:
-    for recorder in list(_unclosed):
-        recorder.close()
-    wait()  # for recorders that were dropped
+    unclosed = [recorder for recorder in list(_unclosed) if not recorder.closed]
+    for recorder in unclosed:
+        recorder._close_without_waiting()
+    if not wait():  # once for all, also for recorders that were dropped
+        for recorder in unclosed:
+            recorder._warn_incomplete()
 
 
 def _forget_all() -> None:

@@ -13,14 +13,14 @@ from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
-from tb_memplugin.recorder.observe.layer_watch import LayerWatch
+from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
 from tb_memplugin.recorder.oom.post_mortems import OomWatch
 from tb_memplugin.recorder.oom.stalled_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.run_files import FILES, RunFiles
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, HostMemory
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
-from tb_memplugin.recorder.tracing.step_analysis import TracedStep
+from tb_memplugin.recorder.tracing.step_analysis import TRACING, TracedStep
 from tb_memplugin.recorder.tracing.step_ends import StepEnds
 from tb_memplugin.recorder.tracing.step_tracer import StepTracer
 
@@ -33,6 +33,7 @@ POOLS = "measuring the pool"
 REPLAYS = "replays of failed steps"
 POST_MORTEMS = "post-mortems of failed allocations"
 FIXES = "simulations of fixes"
+DRIVER = "figures of the GPU driver"
 
 _NO_FIGURES = DriverFigures()
 
@@ -135,7 +136,7 @@ class Recording:
         self._background.submit(job)
 
     def drain(self) -> None:
-        """Wait until everything recorded so far is written."""
+        """Wait until everything recorded so far is written, for `WAIT_SECONDS` at most."""
         self._background.drain()
 
     def note(self, sentence: str) -> None:
@@ -169,7 +170,9 @@ class Recording:
         self._open = _OpenStep(step, phase, epoch, time.perf_counter())
         batches = self._tracer.first_batches()
         if batches is not None:
-            self._background.submit(lambda: self._tracer.note_first_batches(*batches))
+            self._background.submit(
+                functools.partial(self._faults.run, TRACING, self._tracer.note_first_batches, *batches)
+            )
         self._tracer.begin(step, phase)
         for name in self._names:
             self._faults.run(SAMPLES, allocator.reset_peak, name)
@@ -205,9 +208,8 @@ class Recording:
         if self._tracer.tracing and self._faults.run(POST_MORTEMS, self._oom.concerns, error):
             traced = self._tracer.end(opened.step, opened.phase, time.time(), time.perf_counter() - opened.began, 0)
             traced = None if traced is None else dataclasses.replace(traced, interrupted=True)
-            self._background.drain()  # the chunks of earlier steps are known then
-        if traced is not None:
-            replayed = functools.partial(self._faults.run, REPLAYS, self._tracer.failed_step, traced)
+            if self._background.drain() and traced is not None:  # the chunks of earlier steps are known
+                replayed = functools.partial(self._faults.run, REPLAYS, self._tracer.failed_step, traced)
         for_memory = self._faults.run(POST_MORTEMS, self._oom.on_error, error, opened.step, opened.phase, replayed)
         if traced is not None:
             self._background.submit(functools.partial(self._work_through, traced))
@@ -243,7 +245,7 @@ class Recording:
 
     def _tick(self) -> None:
         if self._driver.answers:
-            self._faults.run("figures of the GPU driver", self._driver.read)
+            self._faults.run(DRIVER, self._driver.read)
         opened = self._open
         step, phase = (None, None) if opened is None else (opened.step, opened.phase)
         self._faults.run(POST_MORTEMS, self._oom.tick, step, phase)
@@ -258,6 +260,7 @@ class Recording:
             self._faults.run(POST_MORTEMS, self._stalled.poll)
 
     def _simulate_fixes(self) -> None:
+        self._write_out()  # the end of the process does not wait for fixes that take longer
         oom = self._faults.run(FIXES, self._oom.simulated)
         if oom is not None:
             self._files.write(RunWriter.oom, oom)
@@ -267,7 +270,7 @@ class Recording:
         self._faults.run(POOLS, self._step_ends.measure, sample.row, sample.in_use_bytes, dumps)
 
     def _write_out(self) -> None:
-        samples = self._buffer.take()
+        samples = self._faults.run(SAMPLES, self._buffer.take)
         if self._faults.stopped(FILES):
             return
         if samples is not None:
@@ -275,7 +278,9 @@ class Recording:
         self._files.flush()
 
     def _work_through(self, traced: TracedStep) -> None:
-        result = self._tracer.work_through(traced)
+        result = self._faults.run(TRACING, self._tracer.work_through, traced)
+        if result is None:
+            return
         for snapshot in result.snapshots:
             self._files.write(RunWriter.snapshot, snapshot)
         for memory_map in result.maps:
@@ -285,7 +290,7 @@ class Recording:
         for requests in result.requests:
             self._oom.remember_requests(requests)
             self._files.write(RunWriter.requests, requests)
-        completed = self._watch.completed_table()  # the trace may tell the batch size
+        completed = self._faults.run(TABLE, self._watch.completed_table)  # the trace may tell the batch size
         if completed is not None:
             self._write_table(completed)
 
@@ -298,8 +303,8 @@ class Recording:
         finally:
             self._files.rest()
             self._faults.clean_up(POST_MORTEMS, self._oom.remove)
-            self._driver.close()
+            self._faults.clean_up(DRIVER, self._driver.close)
 
     def _wake(self) -> None:
         self._files.wake()
-        self._driver.open()
+        self._faults.run(DRIVER, self._driver.open)

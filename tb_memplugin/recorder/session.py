@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tb_memplugin.model import MISSING, PHASES, Phase
-from tb_memplugin.recorder.base.background import wait
+from tb_memplugin.recorder.base.background import WAIT_SECONDS, wait
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.forks import abandon_in_child
-from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, check
+from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, check, is_step
 from tb_memplugin.recorder.lifetime import close_at_exit, take_place, weakly
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.recording import Recording
@@ -109,15 +109,26 @@ class MemoryRecorder:
         predecessor.close()
 
     def close(self) -> None:
-        """End an open step, write everything and end the session. Calling it again does nothing."""
+        """End an open step, write everything and end the session; waits for up to 5 s until everything is written.
+
+        Calling it again does nothing.
+        """
         if self.closed:
             return
+        self._close_without_waiting()
+        if self._recording is not None and not wait():
+            self._warn_incomplete()
+
+    def _warn_incomplete(self) -> None:
+        self._faults.warn(
+            f"the memory run may be incomplete: its last records could not be written within {WAIT_SECONDS:.0f} s"
+        )
+
+    def _close_without_waiting(self) -> None:
         if self._recording is not None and self._recording.step_is_open:
             # No `with` block saw an exception, but the interpreter keeps the one that ended the program.
             self._on_error(getattr(sys, "last_value", None))
         self._end()
-        if self._recording is not None and not wait():
-            self._faults.warn("the memory run may be incomplete: its last records could not be written within 60 s")
 
     def _end(self) -> None:
         """End an open step and the session, without waiting until everything is written."""
@@ -134,7 +145,7 @@ class MemoryRecorder:
             recording.submit(self._end)
 
     def flush(self) -> None:
-        """Wait until everything recorded so far is in the event file."""
+        """Wait for up to 5 s until everything recorded so far is in the event file."""
         if self._active is not None:
             self._active.drain()
 
@@ -208,7 +219,15 @@ class MemoryRecorder:
 
     def set_epoch(self, epoch: int | None) -> None:
         """Set the epoch of the following steps; None for no epoch."""
-        self._epoch = MISSING if epoch is None else int(epoch)
+        self._faults.run(RECORDING, self._set_epoch, epoch)
+
+    def _set_epoch(self, epoch: Any) -> None:
+        self._epoch = int(epoch) if is_step(epoch) else MISSING
+        if epoch is not None and self._epoch == MISSING:
+            self._faults.stop(
+                "epochs with a wrong number",
+                f"epochs must be integers from 0 to 2**53 - 1; others are not recorded. Received: epoch={epoch!r}",
+            )
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -251,10 +270,10 @@ class MemoryRecorder:
         return error is not None and self._active is not None and self._active.on_error(error)
 
     def _valid(self, step: Any, phase: Any) -> bool:
-        if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
+        if not is_step(step):
             self._faults.stop(
                 "steps with a wrong number",
-                f"steps must be integers from 0; others are not recorded. Received: step={step!r}",
+                f"steps must be integers from 0 to 2**53 - 1; others are not recorded. Received: step={step!r}",
             )
             return False
         if phase not in PHASES:

@@ -54,7 +54,8 @@ def fork(how):
     seconds = time.monotonic() - began
     os.close(write_end)
     told.append({"how": how, "child": json.loads(os.read(read_end, 1 << 16)), "seconds": seconds,
-                 "untouched": run_files() == before, "kept": all(map(os.path.isdir, directories)), "directories": len(directories)})
+                 "untouched": run_files() == before, "kept": all(map(os.path.isdir, directories)),
+                 "directories": len(directories)})
 class Fork(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if batch == 1: fork("process")
