@@ -10,6 +10,7 @@ from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, PHASES, LayerTable, Oom, Phase
 from tb_memplugin.recorder.base.background import Background, Job
 from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
@@ -33,6 +34,7 @@ POOLS = "measuring the pool"
 REPLAYS = "replays of failed steps"
 POST_MORTEMS = "post-mortems of failed allocations"
 FIXES = "simulations of fixes"
+ABANDONED = "removing directories of killed processes"
 DRIVER = "figures of the GPU driver"
 
 _NO_FIGURES = DriverFigures()
@@ -65,6 +67,9 @@ class Recording:
         devices: The devices to record.
         watch: Observer of the model's layers.
         faults: Where parts that fail are reported.
+
+    Attributes:
+        on_tick: Called every few seconds on the background thread.
     """
 
     def __init__(
@@ -80,12 +85,14 @@ class Recording:
         self._files = RunFiles(settings, faults)
         self._open: _OpenStep | None = None
         self._paused = False
+        self.on_tick: Job = lambda: None
         self._next_watch = 0.0
         self._host = HostMemory()
         self._driver = Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
         interval = REMOTE_FLUSH_SECONDS if settings.remote else FLUSH_SECONDS
         self._background = Background(self._tick, self._write_out, interval)
         self._polling = Background(self._poll, self._poll, POLL_SECONDS)
+        self._background.submit(functools.partial(faults.run, ABANDONED, remove_abandoned))
         # Not opened here: by then a dropped recorder of the same run is closed.
         self._background.submit(self._files.open)
 
@@ -244,6 +251,7 @@ class Recording:
     # --- on the background thread -----------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        self._faults.run("noticing interrupted trainings", self.on_tick)
         if self._driver.answers:
             self._faults.run(DRIVER, self._driver.read)
         opened = self._open

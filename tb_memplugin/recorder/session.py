@@ -13,6 +13,7 @@ from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, check, is_step
 from tb_memplugin.recorder.lifetime import close_at_exit, take_place, weakly
+from tb_memplugin.recorder.observe.hooks import hooks
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.recording import Recording
 from tb_memplugin.recorder.sampling import devices as allocator
@@ -177,6 +178,8 @@ class MemoryRecorder:
         if not self._paused:
             return
         with self._pausing:
+            if not self._paused:
+                return
             self._paused = False
             if self._active is None:
                 self._faults.stop(RECORDING, "it was closed, or a newer recorder of this process took over the run")
@@ -192,13 +195,29 @@ class MemoryRecorder:
         if self._watch.model_is_gone and self._recording is not None and not self._recording.step_is_open:
             self._pause()
 
-    def _trace_functions_again(self, model: Any) -> None:
-        """Let Keras make the model's step functions anew if they were traced before layers were observed.
+    def _observe(self) -> None:
+        """Observe layers, also after `_pause` or `_stop_observing`."""
+        self._resume()
+        if self._active is not None:
+            self._watch.install()
 
-        Keras then traces them once more, with the same result. Does nothing if no step may be traced.
+    def _find_unseen_functions(self, model: Any) -> None:
+        """Find the model's step functions that were traced before layers were observed."""
+        if self._settings.traces and not self.closed:
+            self._watch.find_unseen_functions(model)
+
+    def _see_function(self, model: Any, name: str) -> None:
+        """Let Keras make a step function anew that is about to be called if it was traced before layers were observed.
+
+        Keras then traces it once more, with the same result. Does nothing if no step may be traced.
         """
         if self._settings.traces and not self.closed:
-            self._watch.forget_unseen_functions(model)
+            self._watch.see_function(model, name)
+
+    def _stop_observing(self) -> None:
+        """Remove the wrappers now; safe in a finalizer."""
+        if not hooks.busy:
+            self._watch.remove()
 
     def _before_data(self, phase: Phase) -> None:
         """A phase begins and no batch was requested yet: nothing in use now is a batch of the phase."""

@@ -38,7 +38,7 @@ def look(read_end, write_end, how):
     }).encode())
 def fork(how):
     before, window = run_files(), recorder._recording._tracer._window
-    directories = [os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])] + ([window._directory] if window else [])
+    directories = [os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])] + ([window._directory.path] if window else [])
     read_end, write_end = os.pipe()
     began = time.monotonic()
     if how == "process":

@@ -36,6 +36,16 @@ class Settings:
     worker: str
     source_lines: bool
 
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that give these settings, here or in another process.
+
+        A worker's name that is from ``TF_CONFIG`` is left out: another process may be another worker.
+        """
+        arguments = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.worker == _worker_of_cluster():
+            arguments["worker"] = None
+        return arguments
+
     @property
     def traces(self) -> bool:
         """Whether any step may be traced."""

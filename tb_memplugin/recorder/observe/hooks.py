@@ -38,6 +38,11 @@ class Hooks:
             if not self._users:
                 self._restore()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a thread, maybe this one, is inside a method; a finalizer must not wait for that."""
+        return self._lock.locked()
+
     def abandon(self) -> None:
         """Remove the wrappers in a forked child."""
         self._lock = threading.Lock()

@@ -89,14 +89,21 @@ class LayerWatch:
         if not model._flatten_layers(include_self=False, recursive=False):
             self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
 
-    def forget_unseen_functions(self, model: Any) -> None:
-        """Remake the step functions of the model that were made while it was not observed."""
-        self._faults.run(OBSERVING, self._forget, model)
+    def find_unseen_functions(self, model: Any) -> None:
+        """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
+        self._faults.run(OBSERVING, self._find_unseen, model)
 
-    def _forget(self, model: Any) -> None:
-        names = step_functions.unnoted(model)
-        if names and (step_functions.any_noted(model) or self.observer.needs_retrace(model)):
-            step_functions.remake(model, names)
+    def _find_unseen(self, model: Any) -> None:
+        if step_functions.any_noted(model) or not self.observer.has_seen(model):
+            step_functions.mark_unseen(model)
+
+    def see_function(self, model: Any, name: str) -> None:
+        """Note a step function that is about to be called, or a new one in its place if it was made unseen."""
+        self._faults.run(OBSERVING, self._see, model, name)
+
+    def _see(self, model: Any, name: str) -> None:
+        step_functions.remake_unseen(model, name)
+        step_functions.note(model)
 
     @property
     def model_is_gone(self) -> bool:

@@ -68,14 +68,9 @@ class ModelObserver:
         """A number that grows whenever a function is traced: if it grew during a step, that step compiled."""
         return call_notes.traced_calls
 
-    def needs_retrace(self, model: Any) -> bool:
-        """Whether the model has a training function that was traced while no observer was installed.
-
-        Setting ``model.train_function = None`` makes Keras trace it again.
-        """
-        if getattr(model, "train_function", None) is None:
-            return False
-        return not any(
+    def has_seen(self, model: Any) -> bool:
+        """Whether any observer of the process saw a function that calls the model being traced."""
+        return any(
             span.layer() is model
             for notes in list(call_notes.graphs.values())
             for span in notes.spans

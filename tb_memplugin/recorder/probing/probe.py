@@ -2,8 +2,6 @@
 
 import gc
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +13,7 @@ from tb_memplugin.commands.loading import load
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.model import Run
 from tb_memplugin.recorder.base.background import wait
+from tb_memplugin.recorder.base.private_directory import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.callback import MemoryCallback
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.oom.failures import memory_request
@@ -127,12 +126,14 @@ def record(
     Raises:
         RecordingError: Nothing could be recorded, or memory ran out.
     """
-    directory = tempfile.mkdtemp(prefix="tb_memplugin_probe_") if log_dir is None else os.fspath(log_dir)
+    if log_dir is not None:
+        return _record(model, examples, sizes, device, os.fspath(log_dir))
+    remove_abandoned()
+    directory = PrivateDirectory("probe")
     try:
-        return _record(model, examples, sizes, device, directory)
+        return _record(model, examples, sizes, device, directory.path)
     finally:
-        if log_dir is None:
-            shutil.rmtree(directory, ignore_errors=True)
+        directory.remove()
 
 
 def _record(model: Any, examples: Examples, sizes: Sequence[int], device: Device, directory: str) -> Run:
