@@ -5,6 +5,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from child import BFC, run_child
@@ -62,13 +63,14 @@ shutil.rmtree(place + "/between")
 model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback]); background.wait()
 told["deleted between"] = taken()
 
-made = tb_memplugin.MemoryRecorder(place + "/read_only", overhead=0)
-os.chmod(place, 0o755); os.chmod(place + "/read_only", 0o555)
-if os.geteuid() == 0: os.seteuid(65534)  # permissions do not bind root
+read_only = sys.argv[2]
+made = tb_memplugin.MemoryRecorder(read_only, overhead=0)
+os.chmod(read_only, 0o555)
+if os.geteuid() == 0: os.setuid(65534)  # permissions do not bind root
 with made.step(0): tf.zeros(1000)
 made.close()
 told["read only"] = taken()
-try: tb_memplugin.MemoryRecorder(place + "/read_only")
+try: tb_memplugin.MemoryRecorder(read_only)
 except tb_memplugin.RecordingError as error: told["refused"] = str(error)
 told["open at the end"] = open_files()
 told["threads"] = background.wait()
@@ -78,11 +80,9 @@ answer(told)
 
 
 def test_files_that_cannot_be_written_cost_one_warning_and_nothing_else(tmp_path: pathlib.Path) -> None:
-    for directory in (tmp_path, *tmp_path.parents):
-        if directory.owner() == "root" and os.geteuid() == 0 and directory != pathlib.Path("/"):
-            directory.chmod(directory.stat().st_mode | 0o055)
-    (tmp_path / "read_only").mkdir()
-    told = run_child(FULL, str(tmp_path), timeout=120)
+    with tempfile.TemporaryDirectory() as read_only:  # unlike tmp_path, others than root can reach it
+        told = run_child(FULL, str(tmp_path), read_only, timeout=120)
+        assert os.listdir(read_only) == []
     # A full disk is said once, the file is closed all the same, and ends with a whole record.
     assert len(told["full"]) == 1, told["full"]
     assert "writing the memory run stopped: OSError" in told["full"][0]
