@@ -15,7 +15,7 @@ from typing import Any
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.events.snapshot_mapping import check_bytes, check_layer, snapshot_from_mapping, with_rounding_apart
-from tb_memplugin.model import Snapshot
+from tb_memplugin.model import MAX_STEP, Snapshot
 from tb_memplugin.recorder.summary_writer import recording_writer
 
 __all__ = ["allocator_snapshot", "layer_activations"]
@@ -82,8 +82,8 @@ def _step(step: Any) -> int:
         raise RecordingError("the step is unknown: pass the `step` argument or call tf.summary.experimental.set_step()")
     try:
         value = int(step)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = -1
-    if isinstance(step, bool) or value < 0:
-        raise RecordingError(f"step must be an integer from 0. Received: step={step!r}")
+    if isinstance(step, bool) or not 0 <= value <= MAX_STEP:
+        raise RecordingError(f"step must be an integer from 0 to 2**53 - 1. Received: step={step!r}")
     return value

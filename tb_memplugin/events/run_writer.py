@@ -1,14 +1,14 @@
 """Writes event files of a run: frames of every stream under rotating tags, in a directory of their own."""
 
+import ctypes
 import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal
 
 import numpy as np
 from tensorboard.compat.proto import event_pb2, summary_pb2
-from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.events import (
     activation_records,
@@ -24,30 +24,26 @@ from tb_memplugin.events import (
 )
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.metadata import DIRECTORY_NAME, frame_summary, scalar_summary
+from tb_memplugin.events.record_file import LocalRecordFile, RecordFile
 from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import TagRotation, new_session_id
-from tb_memplugin.model import LayerActivations, LayerTable, MemoryMap, Oom, Samples, Snapshot, StepRequests, Timeline
+from tb_memplugin.model import (
+    LayerActivations,
+    LayerTable,
+    MemoryMap,
+    Oom,
+    Samples,
+    SessionInfo,
+    Snapshot,
+    StepRequests,
+    Timeline,
+)
 from tb_memplugin.version import __version__
 
 MAX_SAMPLE_ROWS = 4096
 """Most samples per frame: keeps it below 1 MB for some 30 devices."""
 MAX_ACTIVATION_VALUES = 1 << 17
 """Most layer × step values per frame (1 MiB before compression)."""
-
-
-class RecordFile(Protocol):
-    """An open TFRecord file; `tf.io.TFRecordWriter` is one."""
-
-    def write(self, record: bytes, /) -> Any: ...
-
-    def flush(self) -> Any: ...
-
-    def close(self) -> Any: ...
-
-
-def open_record_file(path: str) -> RecordFile:
-    """Open a record file on a local disk, without TensorFlow."""
-    return cast(RecordFile, RecordWriter(open(path, "wb")))
 
 
 class RunWriter:
@@ -60,7 +56,7 @@ class RunWriter:
         worker: Name of this process among those that write into the same run; becomes a subdirectory.
         max_file_bytes: Start a new event file above this size: on remote file systems each flush uploads the whole
             file.
-        open_file: Function that opens the record file of a path.
+        open_file: Function that opens a new record file at a path; default: `LocalRecordFile`, which can also append.
         make_directories: Function that creates a directory and its parents; default: on a local disk.
 
     Raises:
@@ -75,24 +71,26 @@ class RunWriter:
         versions: Mapping[str, str] | None = None,
         worker: str = "",
         max_file_bytes: int | None = None,
-        open_file: Callable[[str], RecordFile] = open_record_file,
+        open_file: Callable[[str], RecordFile] | None = None,
         make_directories: Callable[[str], Any] | None = None,
     ) -> None:
-        self.directory = _free_directory(os.fspath(run_directory).rstrip("/"), worker)
+        self._place = os.fspath(run_directory).rstrip("/"), worker
         self._open_file = open_file
+        self._make_directories = make_directories or _make_local_directories
         self._max_file_bytes = max_file_bytes
-        self.session = new_session_id()
-        self._rotations: dict[str, TagRotation] = {}
-        self._peaks: dict[str, int] = {}
-        (make_directories or _make_local_directories)(self.directory)
-        self._files = 0
-        self._mark: int | None = None
+        self._producer: Literal["recorder", "summary", "import"] = producer
+        self._versions = {"tb_memplugin": __version__, **(versions or {})}
+        self.info: SessionInfo
         self._unflushed = False
-        self._file = self._begin_file()
-        self.info = session_records.new_session_info(
-            self.session, producer, {"tb_memplugin": __version__, **(versions or {})}
-        )
-        self._write("meta", 0, session_records.session_frame, self.info)
+        self._table: LayerTable | None = None
+        self._path = ""
+        self._file: RecordFile | None = None
+        self._mark: int | None = None
+        try:
+            self._begin_session()
+        except BaseException:
+            self._drop_file()
+            raise
 
     def note(self, sentence: str, step: int = 0) -> None:
         """Add a sentence on missing data to the session's facts."""
@@ -103,6 +101,7 @@ class RunWriter:
 
     def layer_table(self, table: LayerTable) -> None:
         """Write a layer table, valid from `table.step` on."""
+        self._table = table
         self._write("meta", table.step, session_records.layer_table_frame, table)
 
     def samples(self, samples: Samples) -> None:
@@ -150,26 +149,56 @@ class RunWriter:
 
     def scalar(self, tag: str, step: int, value: float) -> None:
         """Write a value for TensorBoard's own Scalars dashboard."""
-        self._event(step, scalar_summary(tag, value))
+        self._event(self._opened(), step, scalar_summary(tag, value))
 
     def flush(self) -> None:
         """Flush everything written so far to the operating system or the remote file system."""
-        if not self._unflushed:
+        if self._file is None or not self._unflushed:
             return
         self._file.flush()
         self._unflushed = False
         if self._max_file_bytes is not None and self._file_bytes >= self._max_file_bytes:
-            self._file.close()
-            self._file = self._begin_file()
+            self.close()
+            self._begin_file()
 
     def close(self) -> None:
-        """Flush and close; do not write afterwards."""
+        """Flush and close the file, also if flushing fails. A later record opens it again."""
+        file, self._file = self._file, None
         try:
-            self._file.flush()
-            self._file.close()
+            if file is not None:
+                try:
+                    file.flush()
+                finally:
+                    file.close()
         finally:
             live_files.release(self._mark)
             self._mark = None
+
+    def abandon(self) -> None:
+        """Let go of the file in a forked child, where it belongs to the parent: nothing is written."""
+        if self._file is not None and not isinstance(self._file, LocalRecordFile):
+            # Its destructor would write what the parent has not flushed yet.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._file))
+        self._drop_file()
+
+    def _drop_file(self) -> None:
+        """Close the file without writing."""
+        file, self._file = self._file, None
+        if isinstance(file, LocalRecordFile):
+            file.abandon()
+        live_files.release(self._mark)
+        self._mark = None
+
+    def _begin_session(self) -> None:
+        self.directory = _free_directory(*self._place)
+        self.session = new_session_id()
+        self._rotations: dict[str, TagRotation] = {}
+        self._peaks: dict[str, int] = {}
+        self._files = 0
+        self._make_directories(self.directory)
+        self._begin_file()
+        self.info = session_records.new_session_info(self.session, self._producer, self._versions)
+        self._write("meta", 0, session_records.session_frame, self.info)
 
     def _begin_file(self) -> RecordFile:
         # TensorBoard's Python reader follows only the last file of a directory, by name.
@@ -177,24 +206,46 @@ class RunWriter:
         name = f"events.out.tfevents.{int(time.time())}.{self.session}.{self._files:04d}"
         self._files += 1
         self._file_bytes = 0
-        path = f"{self.directory}/{name}"
-        file = self._open_file(path)
+        self._path = f"{self.directory}/{name}"
+        self._file = file = (self._open_file or LocalRecordFile)(self._path)
         file.write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
         file.flush()
         self._unflushed = False
-        live_files.release(self._mark)
-        self._mark = live_files.hold(path)
+        self._mark = live_files.hold(self._path)
         return file
 
+    def _opened(self) -> RecordFile:
+        """The open file; after `close`, the same file again, or a new one on a remote file system."""
+        if self._file is not None:
+            return self._file
+        if self._open_file is not None:
+            return self._begin_file()
+        if live_files.any_live(self.directory):
+            self._begin_elsewhere()
+            return self._opened()
+        self._file = LocalRecordFile(self._path, append=True)
+        self._mark = live_files.hold(self._path)
+        return self._file
+
+    def _begin_elsewhere(self) -> None:
+        """Continue as a new session in a directory of its own: another process records into this one meanwhile."""
+        notes, table = self.info.notes, self._table
+        self._begin_session()
+        for sentence in notes:
+            self.note(sentence)
+        if table is not None:
+            self.layer_table(table)
+
     def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:
+        file = self._opened()  # which may begin a new session
         rotation = self._rotations.setdefault(stream, TagRotation(self.session, stream))
         data = codec.encode(make_frame(record, rotation.sequence))
-        self._event(step, frame_summary(rotation.next(step), data))
+        self._event(file, step, frame_summary(rotation.next(step), data))
 
-    def _event(self, step: int, summary: summary_pb2.Summary) -> None:
+    def _event(self, file: RecordFile, step: int, summary: summary_pb2.Summary) -> None:
         event = event_pb2.Event(wall_time=time.time(), step=step, summary=summary)
         record = event.SerializeToString()
-        self._file.write(record)
+        file.write(record)
         self._unflushed = True
         self._file_bytes += len(record) + 16
 

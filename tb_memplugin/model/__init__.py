@@ -3,7 +3,7 @@
 Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero. Steps count training steps from 0.
 """
 
-from tb_memplugin.model.basics import MISSING, MODES, PHASES, Floats, Integers, Mode, Phase, is_gpu
+from tb_memplugin.model.basics import MAX_STEP, MISSING, MODES, PHASES, Floats, Integers, Mode, Phase, is_gpu
 from tb_memplugin.model.layers import Layer, LayerTable
 from tb_memplugin.model.memory_map import (
     FREE,
@@ -40,6 +40,7 @@ __all__ = [
     "FREE",
     "GRADIENTS",
     "IN_USE",
+    "MAX_STEP",
     "MISSING",
     "MODES",
     "OOM_STATUSES",

@@ -17,6 +17,9 @@ MODES: tuple[Mode, ...] = ("graph", "eager", "xla")
 MISSING = -(2**63)
 """Stands for "unknown" in integer arrays; floating-point arrays have NaN."""
 
+MAX_STEP = 2**53 - 1
+"""Largest step: JavaScript represents no larger integer exactly."""
+
 
 def is_gpu(device: str) -> bool:
     """Whether a device is a GPU: ``GPU:0``, or ``worker/GPU:0`` in a run of several workers."""

@@ -2,15 +2,20 @@
 
 import functools
 import os
+import threading
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tb_memplugin.errors import RecordingError
+from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR
+from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.observe import step_functions
+from tb_memplugin.recorder.observe.running_call import RunningCall
 from tb_memplugin.recorder.session import MemoryRecorder
 
 
@@ -64,10 +69,29 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             source_lines=source_lines,
             scalars=scalars,
         )
-        self._watched: Any = None
+        # Weak: a callback that is kept must not keep its model.
+        self._model_reference: Callable[[], Any] = lambda: None
+        self._model_name: str | None = None
+        self._call: RunningCall | None = None
+        self._changing = threading.RLock()
         self._fitting = False
         self._first: int | None = None
         self._next = 0
+        self._made = frozenset((*vars(self), "_made"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The configuration: a copy is a new callback with the same arguments, and with a subclass's own attributes."""
+        own = {name: value for name, value in vars(self).items() if name not in self._made}
+        return {"arguments": self._recorder._settings.arguments(), "attributes": own}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        MemoryCallback.__init__(self, **state["arguments"])
+        self.__dict__.update(state["attributes"])
+
+    @property
+    def model(self) -> Any:
+        """The model that is recorded; None before the first call and when it does not exist any more."""
+        return self._model_reference()
 
     def set_model(self, model: Any) -> None:
         """Called by Keras before training; observes the model's functions until training ends.
@@ -75,38 +99,47 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         Raises:
             RecordingError: The callback already records another model.
         """
-        super().set_model(model)
-        if self._watched is None:
-            self._watched = model
+        if self._model_name is None:
+            self._model_reference, self._model_name = weakref.ref(model), model.name
             self._recorder.watch(model)
             self._recorder.start()
-        elif self._watched is not model:
+            if self._recorder._recording is not None:
+                self._recorder._recording.on_tick = weakly(self._check_call)
+            abandon_in_child(self)
+        elif self.model is not model:
             raise RecordingError(
-                f"this MemoryCallback already records model {self._watched.name!r}. Received: model {model.name!r}; "
+                f"this MemoryCallback already records model {self._model_name!r}. Received: model {model.name!r}; "
                 "create a second callback with its own log_dir"
             )
-        self._fitting = False  # an interrupted training did not call on_train_end
-        self._recorder._resume()
-        self._recorder._trace_functions_again(model)
+        with self._changing:
+            if self._call is None or not self._call.is_running():  # otherwise it evaluates inside a recorded `fit`
+                self._call = RunningCall(weakly(self._call_is_gone))
+                self._fitting = False  # an interrupted training did not call on_train_end
+            self._recorder._observe()
+        self._recorder._find_unseen_functions(model)
 
     def _guard(self, name: str) -> None:
         """Wrap the named function of the model to observe exceptions: Keras calls no hook of a callback then.
 
         The wrapper is removed when the phase ends or fails.
         """
-        self._unguard(name)  # the wrapper of a callback whose training was interrupted
+        self._unguard(name)
+        if self._recorder.closed:
+            return
+        self._recorder._see_function(self.model, name)
         original = getattr(self.model, name, None)
         if original is None:
             return
-        reference = weakref.ref(self)  # an interrupted training leaves the wrapper on the model
+        reference = weakref.ref(self)
 
         @functools.wraps(original)
         def guarded(*arguments: Any, **named: Any) -> Any:
             try:
                 return original(*arguments, **named)
-            except Exception as error:
+            except BaseException as error:
                 callback = reference()
-                if callback is not None and callback._recorder._on_error(error):
+                if callback is not None and not _ends_the_data(error):
+                    callback._recorder._on_error(error)
                     callback._failed()
                 raise
 
@@ -115,9 +148,39 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def _failed(self) -> None:
         self._recorder.end_step()
-        for function in step_functions.NAMES:
-            self._unguard(function)
+        self._unguard_all()
         self._recorder._pause()
+
+    # An exception outside of the step function, such as Ctrl+C in another callback, is noticed when the frame of `fit`
+    # is gone. In a notebook the last traceback keeps the frame, so the background thread looks whether it still runs.
+
+    def _call_is_gone(self, call: RunningCall) -> None:
+        """Restore what was wrapped; on any thread, in a finalizer."""
+        recorder = self._recorder
+        if call is not self._call or recorder._paused or recorder.closed or not call.has_ended():
+            return
+        self._unguard_all()
+        recorder._stop_observing()
+        if recorder._recording is not None:
+            recorder._recording.submit(weakly(self._check_call))
+
+    def _check_call(self) -> None:
+        """End the recording of a training that was interrupted; on the background thread."""
+        with self._changing:
+            call = self._call
+            if call is not None and not self._recorder._paused and call.has_ended():
+                self._call = None
+                self._failed()
+
+    def abandon(self) -> None:
+        """Restore the model's functions in a forked child."""
+        self._changing = threading.RLock()
+        if self.model is not None:
+            self._unguard_all()
+
+    def _unguard_all(self) -> None:
+        for name in step_functions.NAMES:
+            self._unguard(name)
 
     def _unguard(self, name: str) -> None:
         function = getattr(self.model, name, None)
@@ -139,6 +202,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._recorder.end_step()
+        if self._fitting:
+            self._guard("train_function")  # an evaluation in a callback may have failed
         self._recorder.set_epoch(epoch)
         self._recorder._check_layers()
 
@@ -189,3 +254,8 @@ def _iterations(model: Any) -> int:
         return int(optimizer.iterations) if optimizer is not None else 0
     except Exception:
         return 0
+
+
+def _ends_the_data(error: BaseException) -> bool:
+    """Whether an exception of a step function means that there are no more batches; Keras goes on then."""
+    return isinstance(error, (StopIteration, tf.errors.OutOfRangeError))

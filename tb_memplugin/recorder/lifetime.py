@@ -20,6 +20,10 @@ class Closable(Protocol):
     def close(self) -> None:
         """End the session."""
 
+    def _close_without_waiting(self) -> None: ...
+
+    def _warn_incomplete(self) -> None: ...
+
 
 _by_place: "weakref.WeakValueDictionary[Place, Any]" = weakref.WeakValueDictionary()
 _unclosed: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -56,15 +60,19 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
 
 
 def _close_all() -> None:
-    for recorder in list(_unclosed):
-        recorder.close()
-    wait()  # for recorders that were dropped
+    unclosed = [recorder for recorder in list(_unclosed) if not recorder.closed]
+    for recorder in unclosed:
+        recorder._close_without_waiting()
+    if not wait():  # once for all, also for recorders that were dropped
+        for recorder in unclosed:
+            recorder._warn_incomplete()
 
 
 def _forget_all() -> None:
-    """Mark the recorders as closed in a forked child: they and their files belong to the parent."""
-    for recorder in list(_unclosed):
-        recorder.closed = True
+    """Forget the recorders in a forked child: they belong to the parent, and nothing is done as the child exits."""
+    atexit.unregister(_close_all)
+    _unclosed.clear()
+    _by_place.clear()
 
 
 if hasattr(os, "register_at_fork"):

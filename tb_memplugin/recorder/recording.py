@@ -11,10 +11,11 @@ from tb_memplugin.model import MISSING, PHASES, LayerTable, Oom, Phase
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.recorder.base.background import Background, Job
 from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
-from tb_memplugin.recorder.observe.layer_watch import LayerWatch
+from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
 from tb_memplugin.recorder.oom.post_mortems import OomWatch
 from tb_memplugin.recorder.oom.stalled_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.run_files import FILES, RunFiles
@@ -22,7 +23,7 @@ from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, HostMemory
 from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars, ScalarPoint
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
-from tb_memplugin.recorder.tracing.step_analysis import TracedStep
+from tb_memplugin.recorder.tracing.step_analysis import TRACING, TracedStep
 from tb_memplugin.recorder.tracing.step_ends import StepEnds
 from tb_memplugin.recorder.tracing.step_tracer import StepTracer
 
@@ -35,6 +36,8 @@ REPLAYS = "replays of failed steps"
 SCALARS = "peaks as scalars"
 POST_MORTEMS = "post-mortems of failed allocations"
 FIXES = "simulations of fixes"
+ABANDONED = "removing directories of killed processes"
+DRIVER = "figures of the GPU driver"
 
 _NO_FIGURES = DriverFigures()
 
@@ -66,6 +69,9 @@ class Recording:
         devices: The devices to record.
         watch: Observer of the model's layers.
         faults: Where parts that fail are reported.
+
+    Attributes:
+        on_tick: Called every few seconds on the background thread.
     """
 
     def __init__(
@@ -81,12 +87,15 @@ class Recording:
         self._scalars = PeakScalars() if settings.scalars else None
         self._files = RunFiles(settings, faults)
         self._open: _OpenStep | None = None
+        self._paused = False
+        self.on_tick: Job = lambda: None
         self._next_watch = 0.0
         self._host = HostMemory()
         self._driver = Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
         interval = REMOTE_FLUSH_SECONDS if settings.remote else FLUSH_SECONDS
         self._background = Background(self._tick, self._write_out, interval)
         self._polling = Background(self._poll, self._poll, POLL_SECONDS)
+        self._background.submit(functools.partial(faults.run, ABANDONED, remove_abandoned))
         # Not opened here: by then a dropped recorder of the same run is closed.
         self._background.submit(self._files.open)
 
@@ -104,24 +113,41 @@ class Recording:
             self._driver.read()
         self.check_layers(0)
 
+    def pause(self) -> None:
+        """Write what was recorded and close every file until `resume`, without waiting."""
+        if self._paused:
+            return
+        self._paused = True
+        self._host.close()
+        self._polling.rest(self._poll)
+        self._background.rest(self._rest)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        if not self._paused:
+            return
+        self._paused = False
+        self._host.open()
+        self._faults.run(POST_MORTEMS, self._oom.install)
+        self._polling.wake(self._poll)
+        self._background.wake(self._wake)
+
     def end(self) -> None:
         """End the session, without waiting until everything is written."""
-        self._polling.end(self._poll)
-        self._background.end(self._finish)
+        self.pause()
+
+    def abandon(self) -> None:
+        """Let go of everything in a forked child."""
+        self._files.abandon()
+        self._host.close()
 
     def submit(self, job: Job) -> None:
         """Queue a job for the background thread. Safe in a finalizer."""
         self._background.submit(job)
 
     def drain(self) -> None:
-        """Wait until everything recorded so far is written."""
+        """Wait until everything recorded so far is written, for `WAIT_SECONDS` at most."""
         self._background.drain()
-
-    def write_soon(self) -> None:
-        """Write what was recorded soon, without waiting: no step may follow for a while."""
-        self._background.write_soon()
-        if self._scalars is not None:
-            self._background.submit(self._end_epoch)
 
     def note(self, sentence: str) -> None:
         """Keep a sentence in the run."""
@@ -154,7 +180,9 @@ class Recording:
         self._open = _OpenStep(step, phase, epoch, time.perf_counter())
         batches = self._tracer.first_batches()
         if batches is not None:
-            self._background.submit(lambda: self._tracer.note_first_batches(*batches))
+            self._background.submit(
+                functools.partial(self._faults.run, TRACING, self._tracer.note_first_batches, *batches)
+            )
         self._tracer.begin(step, phase)
         for name in self._names:
             self._faults.run(SAMPLES, allocator.reset_peak, name)
@@ -190,9 +218,8 @@ class Recording:
         if self._tracer.tracing and self._faults.run(POST_MORTEMS, self._oom.concerns, error):
             traced = self._tracer.end(opened.step, opened.phase, time.time(), time.perf_counter() - opened.began, 0)
             traced = None if traced is None else dataclasses.replace(traced, interrupted=True)
-            self._background.drain()  # the chunks of earlier steps are known then
-        if traced is not None:
-            replayed = functools.partial(self._faults.run, REPLAYS, self._tracer.failed_step, traced)
+            if self._background.drain() and traced is not None:  # the chunks of earlier steps are known
+                replayed = functools.partial(self._faults.run, REPLAYS, self._tracer.failed_step, traced)
         for_memory = self._faults.run(POST_MORTEMS, self._oom.on_error, error, opened.step, opened.phase, replayed)
         if traced is not None:
             self._background.submit(functools.partial(self._work_through, traced))
@@ -227,8 +254,9 @@ class Recording:
     # --- on the background thread -----------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        self._faults.run("noticing interrupted trainings", self.on_tick)
         if self._driver.answers:
-            self._faults.run("figures of the GPU driver", self._driver.read)
+            self._faults.run(DRIVER, self._driver.read)
         opened = self._open
         step, phase = (None, None) if opened is None else (opened.step, opened.phase)
         self._faults.run(POST_MORTEMS, self._oom.tick, step, phase)
@@ -243,6 +271,7 @@ class Recording:
             self._faults.run(POST_MORTEMS, self._stalled.poll)
 
     def _simulate_fixes(self) -> None:
+        self._write_out()  # the end of the process does not wait for fixes that take longer
         oom = self._faults.run(FIXES, self._oom.simulated)
         if oom is not None:
             self._files.write(RunWriter.oom, oom)
@@ -252,7 +281,7 @@ class Recording:
         self._faults.run(POOLS, self._step_ends.measure, sample.row, sample.in_use_bytes, dumps)
 
     def _write_out(self) -> None:
-        samples = self._buffer.take()
+        samples = self._faults.run(SAMPLES, self._buffer.take)
         if self._faults.stopped(FILES):
             return
         if samples is not None:
@@ -271,7 +300,9 @@ class Recording:
             self._files.write(lambda writer, point: writer.scalar(*point), point)
 
     def _work_through(self, traced: TracedStep) -> None:
-        result = self._tracer.work_through(traced)
+        result = self._faults.run(TRACING, self._tracer.work_through, traced)
+        if result is None:
+            return
         for snapshot in result.snapshots:
             self._files.write(RunWriter.snapshot, snapshot)
         for memory_map in result.maps:
@@ -281,17 +312,22 @@ class Recording:
         for requests in result.requests:
             self._oom.remember_requests(requests)
             self._files.write(RunWriter.requests, requests)
-        completed = self._watch.completed_table()  # the trace may tell the batch size
+        completed = self._faults.run(TABLE, self._watch.completed_table)  # the trace may tell the batch size
         if completed is not None:
             self._write_table(completed)
 
     def _write_table(self, table: LayerTable) -> None:
         self._files.write(RunWriter.layer_table, table)
 
-    def _finish(self) -> None:
-        self._tick()
-        self._end_epoch()
-        self._files.close()
-        self._faults.run(POST_MORTEMS, self._oom.remove)
-        self._driver.close()
-        self._host.close()
+    def _rest(self) -> None:
+        try:
+            self._tick()
+            self._end_epoch()
+        finally:
+            self._files.rest()
+            self._faults.clean_up(POST_MORTEMS, self._oom.remove)
+            self._faults.clean_up(DRIVER, self._driver.close)
+
+    def _wake(self) -> None:
+        self._files.wake()
+        self._faults.run(DRIVER, self._driver.open)

@@ -1,11 +1,12 @@
-"""The run's event file, written with TensorFlow's own record writer: it checksums fast and writes to remote files."""
+"""The run's event file. TensorFlow's record writer writes it if it is on a remote file system."""
 
 import functools
 from collections.abc import Callable
 from importlib import metadata
 from typing import TypeVar, cast
 
-from tb_memplugin.events.run_writer import RecordFile, RunWriter
+from tb_memplugin.events.record_file import RecordFile
+from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 
@@ -22,6 +23,7 @@ class RunFiles:
         self._settings = settings
         self._faults = faults
         self._writer: RunWriter | None = None
+        self._resting = False
 
     def open(self) -> None:
         """Open the file of a new session."""
@@ -31,28 +33,42 @@ class RunFiles:
         """Write one record with a method of `RunWriter`."""
         if self._writer is not None:
             self._faults.run(FILES, method, self._writer, record)
+            if self._resting:
+                self.rest()
 
     def flush(self) -> None:
         """Make everything that was written readable."""
         if self._writer is not None:
             self._faults.run(FILES, self._writer.flush)
 
-    def close(self) -> None:
-        """End the session."""
+    def rest(self) -> None:
+        """Keep the file closed between writes until `wake`; also after a fault."""
+        self._resting = True
         if self._writer is not None:
-            self._faults.run(FILES, self._writer.close)
+            self._faults.clean_up(FILES, self._writer.close)
+
+    def wake(self) -> None:
+        """Leave the file open from the next write on."""
+        self._resting = False
+
+    def abandon(self) -> None:
+        """Let go of the file in a forked child."""
+        if self._writer is not None:
+            self._writer.abandon()
 
 
 def open_run_writer(settings: Settings) -> RunWriter:
     """The run writer of a new session."""
     import tensorflow as tf
 
+    if not settings.remote:
+        return RunWriter(settings.log_dir, producer="recorder", versions=versions(), worker=settings.worker)
     return RunWriter(
         settings.log_dir,
         producer="recorder",
         versions=versions(),
         worker=settings.worker,
-        max_file_bytes=REMOTE_FILE_BYTES if settings.remote else None,
+        max_file_bytes=REMOTE_FILE_BYTES,
         open_file=lambda path: cast(RecordFile, tf.io.TFRecordWriter(path)),
         make_directories=tf.io.gfile.makedirs,
     )

@@ -3,15 +3,18 @@
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tb_memplugin.model import MISSING, PHASES, Phase
 from tb_memplugin.model.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
-from tb_memplugin.recorder.base.background import wait
+from tb_memplugin.recorder.base.background import WAIT_SECONDS, wait
 from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, check
+from tb_memplugin.recorder.base.forks import abandon_in_child
+from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, check, is_step
 from tb_memplugin.recorder.lifetime import close_at_exit, take_place, weakly
+from tb_memplugin.recorder.observe.hooks import hooks
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.recording import Recording
 from tb_memplugin.recorder.sampling import devices as allocator
@@ -74,6 +77,7 @@ class MemoryRecorder:
         self._recording: Recording | None = None
         self._epoch = MISSING
         self._paused = False
+        self._pausing = threading.RLock()
         if model is not None:
             self.watch(model, optimizer)
 
@@ -89,6 +93,16 @@ class MemoryRecorder:
         for sentence in self._unavailable:
             self._faults.warn(sentence)
         close_at_exit(self)
+        abandon_in_child(self)
+
+    def abandon(self) -> None:
+        """End the recording in a forked child, which inherits it: nothing is written, removed or waited for."""
+        recording, self._recording = self._recording, None
+        self.closed, self._paused = True, False
+        self._pausing = threading.RLock()
+        self._watch.abandon()
+        if recording is not None:
+            recording.abandon()
 
     def _end_predecessor(self) -> None:
         predecessor = take_place(self, self._settings.log_dir, self._settings.worker)
@@ -99,15 +113,26 @@ class MemoryRecorder:
         predecessor.close()
 
     def close(self) -> None:
-        """End an open step, write everything and end the session. Calling it again does nothing."""
+        """End an open step, write everything and end the session; waits for up to 5 s until everything is written.
+
+        Calling it again does nothing.
+        """
         if self.closed:
             return
+        self._close_without_waiting()
+        if self._recording is not None and not wait():
+            self._warn_incomplete()
+
+    def _warn_incomplete(self) -> None:
+        self._faults.warn(
+            f"the memory run may be incomplete: its last records could not be written within {WAIT_SECONDS:.0f} s"
+        )
+
+    def _close_without_waiting(self) -> None:
         if self._recording is not None and self._recording.step_is_open:
             # No `with` block saw an exception, but the interpreter keeps the one that ended the program.
             self._on_error(getattr(sys, "last_value", None))
         self._end()
-        if self._recording is not None and not wait():
-            self._faults.warn("the memory run may be incomplete: its last records could not be written within 60 s")
 
     def _end(self) -> None:
         """End an open step and the session, without waiting until everything is written."""
@@ -124,7 +149,7 @@ class MemoryRecorder:
             recording.submit(self._end)
 
     def flush(self) -> None:
-        """Wait until everything recorded so far is in the event file."""
+        """Wait for up to 5 s until everything recorded so far is in the event file."""
         if self._active is not None:
             self._active.drain()
 
@@ -144,29 +169,58 @@ class MemoryRecorder:
     # --- for MemoryCallback -----------------------------------------------------------------------------------------
 
     def _pause(self) -> None:
-        """Stop observing layers until `_resume` or the next step, and write soon what was recorded, without waiting."""
-        if self._active is not None:
-            self._paused = True
-            self._watch.remove()
-            self._active.write_soon()
+        """Until `_resume` or the next step, observe nothing and keep no file open; write what was recorded soon."""
+        with self._pausing:
+            if self._active is not None and not self._paused:
+                self._paused = True
+                self._watch.remove()
+                self._active.pause()
 
     def _resume(self) -> None:
         """Observe layers again after `_pause`, before functions of the model are traced."""
         if not self._paused:
             return
-        self._paused = False
-        if self.closed:
-            self._faults.stop(RECORDING, "it was closed, or a newer recorder of this process took over the run")
-            return
-        self._watch.install()
+        with self._pausing:
+            if not self._paused:
+                return
+            self._paused = False
+            if self._active is None:
+                self._faults.stop(RECORDING, "it was closed, or a newer recorder of this process took over the run")
+                return
+            self._active.resume()
+            self._watch.install()
 
-    def _trace_functions_again(self, model: Any) -> None:
-        """Let Keras make the model's step functions anew if they were traced before layers were observed.
+    def _pause_without_model(self) -> None:
+        if self._recording is not None:
+            self._recording.submit(weakly(self._pause_if_unused))
 
-        Keras then traces them once more, with the same result. Does nothing if no step may be traced.
+    def _pause_if_unused(self) -> None:
+        if self._watch.model_is_gone and self._recording is not None and not self._recording.step_is_open:
+            self._pause()
+
+    def _observe(self) -> None:
+        """Observe layers, also after `_pause` or `_stop_observing`."""
+        self._resume()
+        if self._active is not None:
+            self._watch.install()
+
+    def _find_unseen_functions(self, model: Any) -> None:
+        """Find the model's step functions that were traced before layers were observed."""
+        if self._settings.traces and not self.closed:
+            self._watch.find_unseen_functions(model)
+
+    def _see_function(self, model: Any, name: str) -> None:
+        """Let Keras make a step function anew that is about to be called if it was traced before layers were observed.
+
+        Keras then traces it once more, with the same result. Does nothing if no step may be traced.
         """
-        if self._settings.traces:
-            self._watch.forget_unseen_functions(model)
+        if self._settings.traces and not self.closed:
+            self._watch.see_function(model, name)
+
+    def _stop_observing(self) -> None:
+        """Remove the wrappers now; safe in a finalizer."""
+        if not hooks.busy:
+            self._watch.remove()
 
     def _before_data(self, phase: Phase) -> None:
         """A phase begins and no batch was requested yet: nothing in use now is a batch of the phase."""
@@ -182,12 +236,20 @@ class MemoryRecorder:
 
     def watch(self, model: Any, optimizer: Any = None) -> None:
         """Set the model that is trained from now on, and its optimizer (by default the one it was compiled with)."""
-        self._watch.watch(model, optimizer)
+        self._watch.watch(model, optimizer, weakly(self._pause_without_model))
         self._check_layers()
 
     def set_epoch(self, epoch: int | None) -> None:
         """Set the epoch of the following steps; None for no epoch."""
-        self._epoch = MISSING if epoch is None else int(epoch)
+        self._faults.run(RECORDING, self._set_epoch, epoch)
+
+    def _set_epoch(self, epoch: Any) -> None:
+        self._epoch = int(epoch) if is_step(epoch) else MISSING
+        if epoch is not None and self._epoch == MISSING:
+            self._faults.stop(
+                "epochs with a wrong number",
+                f"epochs must be integers from 0 to 2**53 - 1; others are not recorded. Received: epoch={epoch!r}",
+            )
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -230,10 +292,10 @@ class MemoryRecorder:
         return error is not None and self._active is not None and self._active.on_error(error)
 
     def _valid(self, step: Any, phase: Any) -> bool:
-        if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
+        if not is_step(step):
             self._faults.stop(
                 WRONG_NUMBERS,
-                f"steps must be integers from 0; others are not recorded. Received: step={step!r}",
+                f"steps must be integers from 0 to 2**53 - 1; others are not recorded. Received: step={step!r}",
             )
             return False
         if phase not in PHASES:

@@ -18,6 +18,7 @@ from tb_memplugin.events.metadata import frame_summary
 from tb_memplugin.events.run_writer import MAX_ACTIVATION_VALUES
 from tb_memplugin.events.tags import TagRotation, new_session_id
 from tb_memplugin.model import MISSING, LayerActivations, Snapshot
+from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.version import __version__
 
 FLUSH_SECONDS = 5.0
@@ -39,6 +40,15 @@ class SummaryWriter:
         self._lock = threading.RLock()
         self._described = False
         _drain_before(writer, self)
+        abandon_in_child(self)
+
+    def abandon(self) -> None:
+        """Forget the buffered activations in a forked child: the parent writes them."""
+        self._lock = threading.RLock()
+        self._pending, self._pending_values, self._keep_alive = [], 0, None
+        writer = self._writer()
+        if writer is not None:
+            _states.pop(writer, None)  # so that nothing is flushed when the child exits
 
     def add_activations(self, step: int, sizes: dict[str, int]) -> None:
         """Buffer the bytes by layer of one step."""

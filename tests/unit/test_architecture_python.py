@@ -22,7 +22,7 @@ ROOMS: dict[str, set[str]] = {
     # The stored format.
     "events": {"errors", "model", "version"},
     # Recording: the only rooms that import TensorFlow.
-    "recorder.base": {"errors"},
+    "recorder.base": {"errors", "model"},
     "recorder.sampling": {"errors", "model"},
     "recorder.native": {"importers.allocator", "model", "recorder.sampling"},
     "recorder.observe": {"attribution", "model", "recorder.base"},
@@ -33,6 +33,7 @@ ROOMS: dict[str, set[str]] = {
         "importers.profile",
         "model",
         "prediction",
+        "recorder.base",
         "recorder.native",
         "recorder.observe",
         "recorder.sampling",
@@ -92,6 +93,7 @@ ROOMS: dict[str, set[str]] = {
         "model",
         "prediction",
         "recorder",
+        "recorder.base",
         "recorder.native",
         "recorder.oom",
         "recorder.sampling",

@@ -15,6 +15,9 @@ from collections.abc import Callable
 
 logger = logging.getLogger("tb_memplugin")
 
+WAIT_SECONDS = 5.0
+"""Longest time that a thread of the program waits for the background thread."""
+
 Job = Callable[[], None]
 
 
@@ -46,15 +49,20 @@ class Background:
         if write is not None:
             self.submit(write)
 
-    def drain(self, timeout: float = 60.0) -> bool:
-        """Wait until all jobs are done and pending records are written. Return False after `timeout` seconds."""
+    def drain(self) -> bool:
+        """Wait until all jobs are done and pending records are written. Return False after `WAIT_SECONDS`."""
         self.write_soon()
-        return wait(timeout)
+        return wait()
 
-    def end(self, last: Job) -> None:
-        """Queue a last job and end the ticks after it, without waiting."""
+    def rest(self, last: Job) -> None:
+        """Queue a job and stop the ticks after it, until `wake`, without waiting."""
         self.submit(last)
         self.submit(self._ticking(False))
+
+    def wake(self, first: Job) -> None:
+        """Queue a job and go on with the ticks after it."""
+        self.submit(first)
+        self.submit(self._ticking(True))
 
     def tick(self) -> None:
         """Call the recorder's method, if the recorder still exists."""
@@ -107,7 +115,8 @@ class _Thread:
 
     def _run(self) -> None:
         while True:
-            self._tick_those_due()
+            # Whatever happens, the thread goes on: other recorders need it, and programs wait for it.
+            _run_job(self._tick_those_due)
             timeout = max(0.0, min(self.due.values()) - time.monotonic()) if self.due else None
             try:
                 self._next.append(self._jobs.get(timeout=timeout))
@@ -130,15 +139,15 @@ class _Thread:
                 self.due[reference] = time.monotonic() + background.interval
 
 
-def wait(timeout: float = 60.0) -> bool:
-    """Wait until all jobs of all recorders are done. Return False after `timeout` seconds."""
-    return _thread.wait(timeout)
+def wait() -> bool:
+    """Wait until all jobs of all recorders are done. Return False after `WAIT_SECONDS`."""
+    return _thread.wait(WAIT_SECONDS)
 
 
 def _run_job(job: Job) -> None:
     try:
         job()
-    except Exception:  # a job handles the errors that it expects; other recorders need the thread
+    except BaseException:  # a job handles the errors that it expects; other recorders need the thread
         logger.warning("a background job of the memory recorder failed", exc_info=True)
 
 

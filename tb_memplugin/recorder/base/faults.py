@@ -46,6 +46,13 @@ class Faults:
             self.stop(part, f"{type(error).__name__}: {error}")
             return None
 
+    def clean_up(self, part: str, action: Callable[[], Any]) -> None:
+        """Call `action`, also if `part` has stopped: what a part has opened is closed in any case."""
+        try:
+            action()
+        except Exception as error:
+            self.stop(part, f"{type(error).__name__}: {error}")
+
     def stop(self, part: str, reason: str) -> None:
         """Stop a part for a known reason; report it once."""
         if part in self._stopped:

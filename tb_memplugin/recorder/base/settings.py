@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import operator
 import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from tb_memplugin.errors import RecordingError
+from tb_memplugin.model import MAX_STEP
 
 DEFAULT_LOG_DIR = "logs"
 """The default of `keras.callbacks.TensorBoard`."""
@@ -35,6 +37,16 @@ class Settings:
     worker: str
     source_lines: bool
     scalars: bool = False
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that give these settings, here or in another process.
+
+        A worker's name that is from ``TF_CONFIG`` is left out: another process may be another worker.
+        """
+        arguments = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.worker == _worker_of_cluster():
+            arguments["worker"] = None
+        return arguments
 
     @property
     def traces(self) -> bool:
@@ -88,6 +100,14 @@ def check(
     )
 
 
+def is_step(step: Any) -> bool:
+    """Whether a value is a step, or an epoch: an integer from 0 to `MAX_STEP`."""
+    try:
+        return not isinstance(step, bool) and 0 <= operator.index(step) <= MAX_STEP
+    except TypeError:
+        return False
+
+
 def _worker_of_cluster() -> str:
     """``<type>_<index>`` of this process if ``TF_CONFIG`` lists several that train; "" otherwise."""
     try:
@@ -131,9 +151,9 @@ def _check_steps(trace_steps: Any) -> frozenset[int] | None:
         steps = list(trace_steps)
     except TypeError:
         steps = [None]
-    if any(isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0 for step in steps):
+    if not all(is_step(step) for step in steps):
         raise RecordingError(
-            "trace_steps must be training steps, integers from 0, such as [10, 500]. "
+            "trace_steps must be training steps, integers from 0 to 2**53 - 1, such as [10, 500]. "
             f"Received: trace_steps={trace_steps!r}"
         )
     return frozenset(int(step) for step in steps)

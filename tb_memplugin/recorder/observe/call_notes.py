@@ -96,6 +96,11 @@ class CallNotes:
                 notes = self.graphs[graph] = GraphNotes()
             return notes
 
+    def abandon(self) -> None:
+        """Take no more notes in a forked child."""
+        self._lock = threading.Lock()
+        self.eager_paths = self.eager_lines = self.eager_gradients = None
+
     def forget(self, graph: Any) -> None:
         """Drop the notes of a graph."""
         with self._lock:

@@ -9,6 +9,8 @@ MAX_FRAMES = 100
 """Most frames of a stack that are read."""
 _OWN = __name__.partition(".")[0]
 _READS_ITS_VARIABLES = frozenset({"locals", "vars", "dir", "eval", "exec"})
+_MARK = "(tb_memplugin)"
+"""Not a name that a function can have for a variable."""
 _KEEPS_A_COPY = sys.version_info < (3, 13)
 """Before Python 3.13, a frame keeps the dict of its variables, and so their values, until it ends. A function that
 calls ``locals()`` gets the same dict."""
@@ -38,6 +40,18 @@ def module_of(frame: Any) -> str:
 def _variables(frame: Any) -> Mapping[str, Any]:
     values = frame.f_locals
     copy = dict(values)
+    mark = copy.pop(_MARK, None)
     if _KEEPS_A_COPY:
         values.clear()
+        if mark is not None:
+            values[_MARK] = mark
     return copy
+
+
+def keep_with(frame: Any, value: Any) -> None:
+    """Keep `value` alive as long as a running function's frame, which ends with the function or with the traceback of
+    the exception that ended the function."""
+    values = frame.f_locals
+    if _KEEPS_A_COPY:
+        values.clear()
+    values[_MARK] = value

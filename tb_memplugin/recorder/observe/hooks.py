@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.observe.call_notes import call_notes
 from tb_memplugin.recorder.observe.inputs import input_notes, places
 from tb_memplugin.recorder.observe.layer_calls import layer_call, optimizer_apply, tape_gradient
@@ -37,6 +38,18 @@ class Hooks:
             if not self._users:
                 self._restore()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a thread, maybe this one, is inside a method; a finalizer must not wait for that."""
+        return self._lock.locked()
+
+    def abandon(self) -> None:
+        """Remove the wrappers in a forked child."""
+        self._lock = threading.Lock()
+        self._users = 0
+        self._restore()
+        call_notes.abandon()
+
     def _install(self) -> None:
         import keras
         import tensorflow as tf
@@ -67,3 +80,4 @@ class Hooks:
 
 
 hooks = Hooks()
+abandon_in_child(hooks)

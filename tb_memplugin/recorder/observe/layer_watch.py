@@ -1,6 +1,8 @@
 """`LayerWatch`: the layer table of the model that is trained, and the observer of its calls."""
 
 import threading
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from tb_memplugin.model import LayerTable
@@ -41,8 +43,9 @@ class LayerWatch:
         self.batch_size: int | None = None
         self._observing = False
         self._faults = faults
-        self._model: Any = None
-        self._optimizer: Any = None
+        # Weak references: a recorder that is not closed must not keep a model that is not used any more.
+        self._model: Callable[[], Any] = _nothing
+        self._optimizer: Callable[[], Any] = _nothing
         self._table: LayerTable | None = None
         self._table_before: LayerTable | None = None
         self._outputs: dict[str, Outputs] = {}
@@ -57,30 +60,55 @@ class LayerWatch:
 
     def remove(self) -> None:
         """Stop observing; `install` starts it again."""
-        if self._observing and self._model is not None:
-            self._faults.run(OBSERVING, step_functions.note, self._model)
+        model = self._model()
+        if self._observing and model is not None:
+            self._faults.run(OBSERVING, step_functions.note, model)
         self._observing = False
         self._faults.run(OBSERVING, self.observer.remove)
 
-    def watch(self, model: Any, optimizer: Any = None) -> None:
-        """Watch `model` from now on. Warn once about a model without layers or of another framework."""
+    def abandon(self) -> None:
+        """Stop observing in a forked child."""
+        self._observing = False
+        self.observer.abandon()
+
+    def watch(self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None) -> None:
+        """Watch `model` from now on. Warn once about a model without layers or of another framework.
+
+        Args:
+            model: The model; referenced weakly.
+            optimizer: Its optimizer; referenced weakly.
+            gone: Called in a finalizer, on any thread, when the model does not exist any more.
+        """
         if not hasattr(model, "_flatten_layers"):
             self._faults.stop(
                 TABLE, f"layers are known only for a Keras 3 model. Received: model of type {type(model).__name__}"
             )
             return
-        self._model, self._optimizer = model, optimizer
+        self._model = weakref.ref(model, lambda _: gone())
+        self._optimizer = _nothing if optimizer is None else weakref.ref(optimizer)
         if not model._flatten_layers(include_self=False, recursive=False):
             self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
 
-    def forget_unseen_functions(self, model: Any) -> None:
-        """Remake the step functions of the model that were made while it was not observed."""
-        self._faults.run(OBSERVING, self._forget, model)
+    def find_unseen_functions(self, model: Any) -> None:
+        """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
+        self._faults.run(OBSERVING, self._find_unseen, model)
 
-    def _forget(self, model: Any) -> None:
-        names = step_functions.unnoted(model)
-        if names and (step_functions.any_noted(model) or self.observer.needs_retrace(model)):
-            step_functions.remake(model, names)
+    def _find_unseen(self, model: Any) -> None:
+        if step_functions.any_noted(model) or not self.observer.has_seen(model):
+            step_functions.mark_unseen(model)
+
+    def see_function(self, model: Any, name: str) -> None:
+        """Note a step function that is about to be called, or a new one in its place if it was made unseen."""
+        self._faults.run(OBSERVING, self._see, model, name)
+
+    def _see(self, model: Any, name: str) -> None:
+        step_functions.remake_unseen(model, name)
+        step_functions.note(model)
+
+    @property
+    def model_is_gone(self) -> bool:
+        """Whether there was a model and it does not exist any more."""
+        return self._model is not _nothing and self._model() is None
 
     @property
     def table(self) -> LayerTable | None:
@@ -89,7 +117,7 @@ class LayerWatch:
 
     def changed_table(self, step: int) -> LayerTable | None:
         """The layer table, if it changed since the last call."""
-        if self._model is None:
+        if self._model() is None:
             return None
         table: LayerTable | None = self._faults.run(TABLE, self._changed_table, step)
         return table
@@ -105,8 +133,8 @@ class LayerWatch:
             return self._complete(self._table)
 
     def _changed_table(self, step: int) -> LayerTable | None:
-        model = self._model
-        optimizer = self._optimizer if self._optimizer is not None else getattr(model, "optimizer", None)
+        model, optimizer = self._model(), self._optimizer()
+        optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         now = signature(model, optimizer)
         if now == self._signature:
             return None
@@ -126,3 +154,7 @@ class LayerWatch:
         self._table_batch_size = self.batch_size
         self._table = with_output_bytes(table, self._outputs, self.batch_size)
         return self._table
+
+
+def _nothing() -> None:
+    """A weak reference to nothing."""

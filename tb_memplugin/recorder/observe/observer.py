@@ -53,6 +53,11 @@ class ModelObserver:
             hooks.release()
         self._held.unwatch()
 
+    def abandon(self) -> None:
+        """Stop observing in a forked child; `hooks` restores the wrapped functions there."""
+        self._installed, self._window = False, None
+        self._held.unwatch()
+
     def watch(self, model: Any, optimizer: Any = None) -> None:
         """Set the layers' paths from a model that is trained, and its optimizer. Call it for each model."""
         self._watched = [pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model]
@@ -63,14 +68,9 @@ class ModelObserver:
         """A number that grows whenever a function is traced: if it grew during a step, that step compiled."""
         return call_notes.traced_calls
 
-    def needs_retrace(self, model: Any) -> bool:
-        """Whether the model has a training function that was traced while no observer was installed.
-
-        Setting ``model.train_function = None`` makes Keras trace it again.
-        """
-        if getattr(model, "train_function", None) is None:
-            return False
-        return not any(
+    def has_seen(self, model: Any) -> bool:
+        """Whether any observer of the process saw a function that calls the model being traced."""
+        return any(
             span.layer() is model
             for notes in list(call_notes.graphs.values())
             for span in notes.spans
@@ -97,6 +97,10 @@ class ModelObserver:
         if self._graphs is None or self._graphs[0] != key:
             self._graphs = key, graph_facts(window.paths, window.owner_of, self._lines)
         return window.facts(device, self._graphs[1], gradients)
+
+    def close_window(self) -> None:
+        """Let go of the window's variables, which it keeps alive, after `end_window` for each device."""
+        self._window = None
 
     def know_handles(self, device: str, size: int | None) -> None:
         """Set the chunk size of variables' resource handles on a device; call it before any other method for it."""

@@ -5,12 +5,12 @@ nothing was observed are unknown, so it is remade before recording; Keras traces
 """
 
 import weakref
-from collections.abc import Iterable
 from typing import Any
 
 NAMES = ("train_function", "test_function", "predict_function")
 """Attributes of a model that hold its step functions, one per phase."""
 
+_unseen: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _noted: "weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]]" = weakref.WeakKeyDictionary()
 
 
@@ -20,9 +20,9 @@ def original(function: Any) -> Any:
 
 
 def note(model: Any) -> None:
-    """Note that the model's current functions were made while it was observed."""
+    """Note that the model's current functions, except the unseen ones, were made while it was observed."""
     known = _noted.setdefault(model, weakref.WeakSet())
-    known.update(function for _, function in _functions(model))
+    known.update(function for _, function in _functions(model) if function not in _unseen)
 
 
 def any_noted(model: Any) -> bool:
@@ -30,15 +30,16 @@ def any_noted(model: Any) -> bool:
     return model in _noted
 
 
-def unnoted(model: Any) -> list[str]:
-    """Names of the model's functions that were not noted."""
+def mark_unseen(model: Any) -> None:
+    """Mark the model's current functions that were not noted as made while it was not observed."""
     known = _noted.get(model, ())
-    return [name for name, function in _functions(model) if function not in known]
+    _unseen.update(function for _, function in _functions(model) if function not in known)
 
 
-def remake(model: Any, names: Iterable[str]) -> None:
-    """Make functions again, at once: the caller may be in a training loop that needs them."""
-    for name in names:
+def remake_unseen(model: Any, name: str) -> None:
+    """Make the named function again if it is marked; at once, because a training loop is about to call it."""
+    function = original(getattr(model, name, None))
+    if function is not None and function in _unseen:
         setattr(model, name, None)
         getattr(model, f"make_{name}")()
 

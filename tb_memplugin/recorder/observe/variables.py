@@ -121,8 +121,8 @@ class Variables:
         return None if entry is None else (entry.name, entry.layer)
 
     def ids(self) -> Set[int]:
-        """Ids of the variables."""
-        return self._by_id.keys()
+        """Ids of the variables; not a view, which would keep the variables alive."""
+        return frozenset(self._by_id)
 
     def bytes_by_device(self) -> dict[str, int]:
         """Requested bytes by device."""

@@ -3,26 +3,18 @@
 TensorFlow reads ``TF_BFC_MEMORY_DUMP`` at each failure, so the variable costs nothing before one and can be set late.
 TensorFlow writes a file when the allocation first fails, retries for up to ten seconds, and writes another one when it
 gives up; also for failures that an op tolerates.
-
-A process that is killed cannot remove its directory, but its lock on the directory ends with it. The next recorder of
-the same user on the machine removes the directories that are not locked.
 """
 
 import dataclasses
 import itertools
 import os
 import re
-import shutil
-import tempfile
 import threading
 
-try:
-    import fcntl
-except ImportError:  # on Windows, where the directory of a killed process stays
-    fcntl = None  # type: ignore[assignment]
+from tb_memplugin.recorder.base.forks import abandon_in_child
+from tb_memplugin.recorder.base.private_directory import PrivateDirectory, is_private, remove_abandoned
 
 VARIABLE = "TF_BFC_MEMORY_DUMP"
-_MARK = "tb_memplugin_oom_"
 _NAME = re.compile(r"_(?P<allocator>.+)\.(?P<microseconds>\d{10,20})")
 
 
@@ -41,32 +33,39 @@ class DumpFiles:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._directory: str | None = None
-        self._locked: int | None = None  # file descriptor that holds the lock
+        self._directory: PrivateDirectory | None = None
 
     def acquire(self) -> None:
         """Make TensorFlow write dumps, unless the user already does; pair it with `release`."""
         with self._lock:
-            self._users += 1
             before = os.environ.get(VARIABLE)
             # A child process inherits the variable of its parent's recorder, but must not write to that directory.
-            if self._users == 1 and (not before or _MARK in before):
-                _remove_abandoned(tempfile.gettempdir())
-                self._directory, self._locked = _private_directory()
-                os.environ[VARIABLE] = os.path.join(self._directory, "dump")
+            if not self._users and (not before or is_private(before)):
+                remove_abandoned()
+                self._directory = PrivateDirectory("oom")
+                os.environ[VARIABLE] = os.path.join(self._directory.path, "dump")
+            self._users += 1
 
     def release(self) -> None:
         """Remove the directory and restore the environment after the last user."""
         with self._lock:
             self._users = max(0, self._users - 1)
-            if self._users or self._directory is None:
-                return
-            if os.environ.get(VARIABLE, "").startswith(self._directory):
-                del os.environ[VARIABLE]
-            shutil.rmtree(self._directory, ignore_errors=True)
-            if self._locked is not None:
-                os.close(self._locked)
-            self._directory = self._locked = None
+            if not self._users:
+                self._remove()
+
+    def abandon(self) -> None:
+        """Forget the directory in a forked child, which must neither write to it nor remove it."""
+        self._lock = threading.Lock()
+        self._users = 0
+        self._remove()
+
+    def _remove(self) -> None:
+        directory, self._directory = self._directory, None
+        if directory is None:
+            return
+        if os.environ.get(VARIABLE, "").startswith(directory.path):
+            del os.environ[VARIABLE]
+        directory.remove()
 
     def since(self, wall_time: float) -> list[DumpFile]:
         """Dumps written since a wall time, in order of time."""
@@ -91,55 +90,6 @@ class DumpFiles:
                 _remove(dump.path)
 
 
-def _private_directory() -> tuple[str, int | None]:
-    """(path of a new directory that only this user can read, file descriptor that locks it or None)."""
-    for _ in range(10):
-        path = tempfile.mkdtemp(prefix=_MARK)
-        try:
-            return path, _lock(path)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another process removed it as abandoned before it was locked
-        except OSError:
-            return path, None  # locks are not supported, so other processes cannot lock and remove it either
-    raise OSError(f"new directories in {tempfile.gettempdir()} are removed at once. Set TMPDIR to another directory.")
-
-
-def _lock(path: str) -> int | None:
-    """Lock a directory and return the file descriptor; None if the system has no such locks.
-
-    Raises:
-        OSError: Another process has locked it, or it is not a directory of this user.
-    """
-    if fcntl is None:
-        return None
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        stat = os.fstat(descriptor)
-        if stat.st_uid != os.geteuid() or not os.path.samestat(stat, os.stat(path, follow_symlinks=False)):
-            raise FileNotFoundError(path)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _remove_abandoned(directory: str) -> None:
-    """Remove the private directories of killed processes: those of this user that are not locked."""
-    try:
-        paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.startswith(_MARK)]
-    except OSError:
-        return
-    for path in paths:
-        try:
-            locked = _lock(path)
-        except OSError:
-            continue
-        if locked is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(locked)
-
-
 def _remove(path: str) -> None:
     """Delete a file that may not exist."""
     try:
@@ -162,3 +112,4 @@ def final_dump(dumps: list[DumpFile]) -> DumpFile:
 
 
 dump_files = DumpFiles()
+abandon_in_child(dump_files)

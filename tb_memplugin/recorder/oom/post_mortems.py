@@ -70,6 +70,8 @@ class OomWatch:
         self._pending: Oom | None = None
         self._idle_since = time.time()  # when the last step ended
         self._failures = 0
+        self._installs = 0
+        self._installing = threading.Lock()
         self._lock = threading.Lock()
         # A weak reference: the exception's frames hold the tensors of the failed step.
         self._last_error: Callable[[], Any] = lambda: None
@@ -77,9 +79,15 @@ class OomWatch:
     def install(self) -> None:
         """Make TensorFlow write a dump whenever an allocation fails."""
         dump_files.acquire()
+        with self._installing:
+            self._installs += 1
 
     def remove(self) -> None:
-        """Undo `install`."""
+        """Undo one `install`, if there is one to undo."""
+        with self._installing:
+            if not self._installs:
+                return
+            self._installs -= 1
         dump_files.release()
 
     def remember(self, device: str, chunks: StepChunks, facts: TraceFacts) -> None:

@@ -2,8 +2,6 @@
 
 import gc
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +12,8 @@ import tensorflow as tf
 from tb_memplugin.commands.loading import load
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.model import Run
+from tb_memplugin.recorder.base.background import wait
+from tb_memplugin.recorder.base.private_directory import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.callback import MemoryCallback
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.oom.failures import memory_request
@@ -24,6 +24,8 @@ from tb_memplugin.recorder.sampling.devices import Device, choose_devices
 
 TRACED_STEPS = 3
 """Traced steps of each batch size, after one that compiles: ops run in another order in each."""
+MAX_WAITS = 12
+"""Most times that the probe waits for its traced steps to be analyzed."""
 
 
 class OutOfMemoryError(Exception):
@@ -124,12 +126,14 @@ def record(
     Raises:
         RecordingError: Nothing could be recorded, or memory ran out.
     """
-    directory = tempfile.mkdtemp(prefix="tb_memplugin_probe_") if log_dir is None else os.fspath(log_dir)
+    if log_dir is not None:
+        return _record(model, examples, sizes, device, os.fspath(log_dir))
+    remove_abandoned()
+    directory = PrivateDirectory("probe")
     try:
-        return _record(model, examples, sizes, device, directory)
+        return _record(model, examples, sizes, device, directory.path)
     finally:
-        if log_dir is None:
-            shutil.rmtree(directory, ignore_errors=True)
+        directory.remove()
 
 
 def _record(model: Any, examples: Examples, sizes: Sequence[int], device: Device, directory: str) -> Run:
@@ -148,6 +152,9 @@ def _record(model: Any, examples: Examples, sizes: Sequence[int], device: Device
                 ) from error
     finally:
         callback.close()
+    for _ in range(MAX_WAITS):  # the answer needs every traced step
+        if wait():
+            break
     run = load(directory)["."]
     if not any(not one.first for one in run.requests):
         raise RecordingError(" ".join(["The probe's steps could not be recorded.", *run.notes]))

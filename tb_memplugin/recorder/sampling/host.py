@@ -12,8 +12,13 @@ class HostMemory:
 
     def __init__(self) -> None:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+        self._statm: int | None = None
+        self.open()
+
+    def open(self) -> None:
+        """Open the file descriptor again after `close`."""
         try:
-            self._statm: int | None = os.open("/proc/self/statm", os.O_RDONLY)
+            self._statm = os.open("/proc/self/statm", os.O_RDONLY) if self._statm is None else self._statm
         except OSError:
             self._statm = None
 
@@ -54,10 +59,15 @@ class Driver:
 
     def __init__(self, pci_bus_ids: dict[str, str]) -> None:
         self.figures: dict[str, DriverFigures] = {}
+        self._pci_bus_ids = pci_bus_ids
         self._handles: dict[str, Any] = {}
         self._library: Any = None
-        if pci_bus_ids:
-            self._open(pci_bus_ids)
+        self.open()
+
+    def open(self) -> None:
+        """Open the library again after `close`. Takes milliseconds."""
+        if self._pci_bus_ids and self._library is None:
+            self._open(self._pci_bus_ids)
 
     def _open(self, pci_bus_ids: dict[str, str]) -> None:
         try:

@@ -2,8 +2,8 @@
 
 import glob
 import os
-import shutil
-import tempfile
+
+from tb_memplugin.recorder.base.private_directory import PrivateDirectory
 
 
 class ProfilerBusyError(Exception):
@@ -22,16 +22,14 @@ class ProfilerWindow:
     def __init__(self) -> None:
         import tensorflow as tf
 
-        self._directory = tempfile.mkdtemp(
-            prefix="tb_memplugin_", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
-        )
+        self._directory = PrivateDirectory("profile", in_memory=True)
         try:
-            tf.profiler.experimental.start(self._directory)
+            tf.profiler.experimental.start(self._directory.path)
         except tf.errors.AlreadyExistsError as error:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory.remove()
             raise ProfilerBusyError(str(error)) from None
         except BaseException:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory.remove()
             raise
 
     def stop(self) -> bytes:
@@ -40,10 +38,10 @@ class ProfilerWindow:
 
         try:
             tf.profiler.experimental.stop()
-            files = glob.glob(os.path.join(self._directory, "**", "*.xplane.pb"), recursive=True)
+            files = glob.glob(os.path.join(self._directory.path, "**", "*.xplane.pb"), recursive=True)
             if not files:
                 raise RuntimeError("the profiler wrote no profile")
             with open(files[0], "rb") as file:
                 return file.read()
         finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory.remove()

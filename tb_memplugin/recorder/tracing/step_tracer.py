@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import MemoryMap, Phase
 from tb_memplugin.model.trace import TraceFacts
+from tb_memplugin.recorder.base.background import WAIT_SECONDS
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
@@ -21,8 +22,6 @@ from tb_memplugin.recorder.tracing.step_analysis import TRACING, Dumps, StepAnal
 
 MAX_WAITING = 2
 """Most profiles that wait for analysis. While so many wait, no step is traced; explicitly requested steps wait."""
-MAX_WAIT_SECONDS = 60.0
-"""Longest time that a requested step waits."""
 
 
 class StepTracer:
@@ -125,8 +124,12 @@ class StepTracer:
         if not self._devices or self._faults.stopped(TRACING):
             return
         wish = self.schedule.wants(phase, step, time.perf_counter() - self._began)
-        timeout = 0.0 if self._settings.trace_steps is None else MAX_WAIT_SECONDS
-        if wish is None or not self._room.acquire(timeout=timeout):
+        requested = self._settings.trace_steps is not None
+        if wish is None:
+            return
+        if not self._room.acquire(timeout=WAIT_SECONDS if requested else 0.0):
+            if requested:
+                self._faults.warn(f"step {step} was not traced: earlier profiles took longer than {WAIT_SECONDS:.0f} s")
             return
         self._only_learn = wish == "learn"
         self._faults.run(TRACING, self._open)
@@ -145,6 +148,7 @@ class StepTracer:
             # Not a fault: the user profiles this step. Later steps are traced again.
             for device in self._devices[:1]:
                 self._faults.run(OBSERVING, self._watch.observer.end_window, device)
+            self._watch.observer.close_window()
             self._faults.stop(
                 "step tracing while another profiler runs",
                 "only one profiler can run in a process, so these steps are not traced",
@@ -169,6 +173,7 @@ class StepTracer:
             device: self._faults.run(OBSERVING, self._watch.observer.end_window, device) or TraceFacts()
             for device in self._devices
         }
+        self._watch.observer.close_window()
         cost = self._opening_seconds + time.perf_counter() - began
         if self._only_learn:
             self.schedule.record_cost(phase, cost)
@@ -201,10 +206,11 @@ class StepTracer:
     def work_through(self, traced: TracedStep) -> TraceResult:
         """Analyze a traced step and count the cost as overhead."""
         began = time.thread_time()
-        result = self._analysis.analyze(traced)
-        self.schedule.cost(time.thread_time() - began)
-        self._room.release()
-        return result
+        try:
+            return self._analysis.analyze(traced)
+        finally:
+            self.schedule.cost(time.thread_time() - began)
+            self._room.release()
 
     def failed_step(
         self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts

@@ -1,0 +1,81 @@
+"""Steps and epochs that cannot be stored, and a background thread that is busy when the process ends."""
+
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+from child import run_child
+
+import tb_memplugin
+
+WRONG = """
+import logging, time
+import numpy as np, tensorflow as tf, tb_memplugin
+warnings = []
+handler = logging.Handler(); handler.emit = lambda record: warnings.append(record.getMessage())
+logging.getLogger("tb_memplugin").addHandler(handler)
+recorder = tb_memplugin.MemoryRecorder(sys.argv[1], trace_steps=[1, 2**53 - 1])
+for step in (0, 2**70, 2**60, 2**53, 1, -1, "two", np.zeros(2, int), True, 2.0, np.int64(2), 2**53 - 1):
+    with recorder.step(step): tf.zeros(1000)
+for epoch in (2**70, "three", 4):
+    recorder.set_epoch(epoch)
+    with recorder.step(3): tf.zeros(1000)
+began = time.monotonic()
+recorder.close()
+answer({"seconds": time.monotonic() - began, "warnings": warnings})
+"""
+
+
+def test_steps_that_cannot_be_stored_are_refused_and_cost_no_other_step(tmp_path: pathlib.Path) -> None:
+    told = run_child(WRONG, str(tmp_path / "run"))
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert run.samples.step.tolist() == [0, 1, 2, 3, 3, 3, 2**53 - 1]
+    unknown = -(2**63)
+    assert run.samples.epoch.tolist() == [unknown] * 5 + [4, unknown]
+    assert [snapshot.step for snapshot in run.snapshots] == [1, 2**53 - 1]
+    assert run.damage == () and told["seconds"] < 5
+    assert len(told["warnings"]) == 2
+    assert "steps must be integers from 0 to 2**53 - 1" in told["warnings"][0] and str(2**70) in told["warnings"][0]
+    assert "epochs must be integers from 0 to 2**53 - 1" in told["warnings"][1]
+
+
+@pytest.mark.parametrize("step", [2**53, 2**70, -1, "five"])
+def test_trace_steps_and_summaries_refuse_them_with_an_error(tmp_path: pathlib.Path, step: object) -> None:
+    from tb_memplugin.recorder.base.settings import check
+    from tb_memplugin.summary import _step
+
+    with pytest.raises(tb_memplugin.RecordingError, match=r"from 0 to 2\*\*53 - 1"):
+        check(str(tmp_path), 0.005, [step], None, False, None)  # type: ignore[list-item]
+    with pytest.raises(tb_memplugin.RecordingError, match=r"from 0 to 2\*\*53 - 1"):
+        _step(step)
+
+
+BUSY = """
+import sys, time, os
+os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_CPP_MIN_LOG_LEVEL="3")
+import tensorflow as tf, tb_memplugin
+from tb_memplugin.recorder.base import background
+kept = []
+for number in range(3):
+    kept.append(tb_memplugin.MemoryRecorder(sys.argv[1] + str(number), overhead=0))
+    with kept[-1].step(number): tf.zeros(1000)
+for recorder in kept: recorder.flush()
+background._thread.submit(lambda: time.sleep(60))
+print("ends", flush=True)
+"""
+
+
+def test_the_end_of_a_process_waits_five_seconds_for_all_recorders_together(tmp_path: pathlib.Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY, str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "ends\n"
+        began = time.monotonic()
+        error = process.stderr.read()
+        assert process.wait(60) == 0
+    assert 4.5 < time.monotonic() - began < 12  # five seconds, and what TensorFlow takes to end
+    assert error.count("could not be written within 5 s") == 3
+    assert [run.samples.step.tolist() for run in tb_memplugin.load(tmp_path).values()] == [[0], [1], [2]]
