@@ -340,7 +340,8 @@ PUT_LINE = """(cell, line) => {
     number.setStart(text, line.lastIndexOf("/") + 1);
     number.setEnd(text, line.length);
     const [outer, inner] = [cell, number].map(one => one.getBoundingClientRect());
-    return { whole: cell.scrollWidth <= cell.clientWidth, left: inner.left - outer.left, right: outer.right - inner.right };
+    const whole = cell.scrollWidth <= cell.clientWidth;
+    return { whole, left: inner.left - outer.left, right: outer.right - inner.right };
 }"""
 
 
