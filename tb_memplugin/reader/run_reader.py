@@ -22,7 +22,7 @@ from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_se
 from tb_memplugin.reader.decoding import DecodedTag, TagSurvey, decode_tag, requests_bytes, survey_tag, timeline_bytes
 from tb_memplugin.reader.merge import MergedRun, merge
 from tb_memplugin.reader.sessions import by_session, gaps, limited, session_from_pieces
-from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.source import Listing, Source
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ class Reader:
         self._rows: ByteCache[ActivationRows] = ByteCache(cache_bytes)
         self._surveys: dict[tuple[str, Tag], tuple[Hashable, TagSurvey]] = {}
         self._catalog: Mapping[str, RunTags] = {}
+        self._listed: tuple[Listing | None, Mapping[str, tuple[str, ...]]] = (None, {})
         self._listed_at = -1.0
         self._warned: set[str] = set()
 
@@ -70,8 +71,10 @@ class Reader:
             # Concurrent requests share a listing that started after they arrived.
             if self._listed_at < arrived:
                 began = time.monotonic()
-                listing = source.listing()
-                self._catalog = catalog_of(listing, source.damage())
+                listed = source.listing(), source.damage()
+                if listed[0] is not self._listed[0] or listed[1] != self._listed[1]:
+                    self._catalog = catalog_of(*listed)
+                    self._listed = listed
                 self._listed_at = began
             return self._catalog
 

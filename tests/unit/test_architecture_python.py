@@ -112,13 +112,15 @@ FOREIGN: dict[str, set[str]] = {
         "events.run_writer",
         "plugin",
         "plugin_loader",
+        "reader.event_file",
+        "reader.files",
         "reader.provider_source",
-        "reader.file_source",
         "server.responses",
         "server.routes",
+        "server.sources",
     },
-    "werkzeug": {"plugin", "server.responses", "server.routes"},
-    "google": {"reader.file_source", "importers.*"},
+    "werkzeug": {"plugin", "server.responses", "server.routes", "server.sources"},
+    "google": {"reader.event_file", "importers.*"},
     "xprof": set(),
 }
 """Foreign package -> modules that may import it; those that are in nobody's way (numpy) are not listed."""
