@@ -69,12 +69,14 @@ class DecodedTag:
         damage: Sentences on frames that could not be read.
         newer: Sentence on the first frame of a newer format, None without any.
         size: Estimated bytes in memory.
+        complete: Whether all frames were decoded, instead of only those within the limit.
     """
 
     pieces: tuple[Piece, ...]
     damage: tuple[str, ...]
     newer: str | None
     size: int
+    complete: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,16 +102,33 @@ def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
     return TagSurvey(tuple(dataclasses.replace(head, strings=()) for head in heads), layers, tuple(damage), newer)
 
 
-def decode_tag(tag: Tag, content: TagContent) -> DecodedTag:
-    """Decode and validate one tag. Never raises for damaged bytes."""
-    pieces, damage, newer = _each_frame(content, lambda data: _decode(tag, data))
-    pieces.sort(key=lambda piece: piece.sequence)
-    return DecodedTag(tuple(pieces), tuple(damage), newer, 200 + sum(piece.size + 200 for piece in pieces))
+def decode_tag(tag: Tag, content: TagContent, most_bytes: int) -> DecodedTag:
+    """Decode and validate one tag up to about `most_bytes` in memory. Never raises for damaged bytes."""
+    size, left_out = 200, 0
+
+    def read(data: bytes) -> Piece | None:
+        nonlocal size, left_out
+        if size > most_bytes:
+            left_out += 1
+            return None
+        piece = _decode(tag, data)
+        size += piece.size + 200
+        return piece
+
+    results, damage, newer = _each_frame(content, read)
+    pieces = sorted((piece for piece in results if piece is not None), key=lambda piece: piece.sequence)
+    if left_out:
+        damage.append(f"{_place(content)}: {left_out} frames are not shown: the run exceeds the limit of its size")
+    return DecodedTag(tuple(pieces), tuple(damage), newer, size, complete=not left_out)
+
+
+def _place(content: TagContent) -> str:
+    return f"run {content.event_run}, tag {content.tag}"
 
 
 def _each_frame(content: TagContent, read: Callable[[bytes], _Read]) -> tuple[list[_Read], list[str], str | None]:
     """The results of `read`, sentences on damaged frames, and a sentence on the first frame of a newer format."""
-    place = f"run {content.event_run}, tag {content.tag}"
+    place = _place(content)
     results: list[_Read] = []
     damage = [f"{place}: {sentence}" for sentence in content.damage]
     newer = None
@@ -120,6 +139,8 @@ def _each_frame(content: TagContent, read: Callable[[bytes], _Read]) -> tuple[li
             newer = newer or f"{place}: {error}"
         except FormatError as error:
             damage.append(f"{place}, event of step {stored.step}: {error}")
+        except MemoryError:
+            damage.append(f"{place}, event of step {stored.step}: there is not enough memory to read it")
     return results, damage, newer
 
 
@@ -163,7 +184,7 @@ def _decode(tag: Tag, data: bytes) -> Piece:
     else:
         value = sample_records.read_samples(frame)
         _check_steps(frame, value)
-        size = len(value) * 8 * (5 + 6 * len(value.devices))
+        size = len(value) * 8 * (5 + 8 * len(value.devices))
     return Piece(frame.sequence, frame.first_step, frame.last_step, value, size)
 
 

@@ -10,6 +10,7 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.metadata import run_name
 from tb_memplugin.reader import directories, files
 from tb_memplugin.reader.event_file import EventFile, Place, frame_of
+from tb_memplugin.reader.limits import MAX_TAG_BYTES
 from tb_memplugin.reader.source import Listing, SourceError, StoredFrame, TagContent
 
 SCAN_SECONDS = 2.0
@@ -79,7 +80,7 @@ class FileSource:
         for run, tags in wanted.items():
             of_run = self._files.get(run, {}).values()
             places = {tag: [place for file in of_run for place in file.places.get(tag, ())] for tag in tags}
-            batch: dict[str, list[Place]] = {}
+            batch: dict[str, Sequence[Place]] = {}
             size = 0
             for tag, tag_places in places.items():
                 batch[tag] = tag_places
@@ -101,9 +102,14 @@ class FileSource:
         return {run: tuple(texts) for run, texts in sentences.items() if texts}
 
     def _read_batch(self, run: str, wanted: Mapping[str, Sequence[Place]]) -> Iterator[TagContent]:
-        contents = _read_places([place for places in wanted.values() for place in places])
-        for tag, places in wanted.items():
+        fitting = {tag: _fitting(places) for tag, places in wanted.items()}
+        contents = _read_places([place for places in fitting.values() for place in places])
+        for tag, places in fitting.items():
             frames, damage = [], []
+            if len(places) < len(wanted[tag]):
+                damage.append(
+                    f"{len(wanted[tag]) - len(places)} events are not read: the tag exceeds {MAX_TAG_BYTES} bytes"
+                )
             for place in places:
                 data = frame_of(contents.get((place.path, place.offset), b""), place)
                 if data is None:
@@ -115,6 +121,12 @@ class FileSource:
 
 def _event_file(run: str, path: str) -> EventFile:
     return EventFile(run, path, is_recorders=run_name(run)[0] != run)
+
+
+def _fitting(places: Sequence[Place]) -> Sequence[Place]:
+    """The first places, up to `MAX_TAG_BYTES`."""
+    ends = itertools.accumulate(place.size for place in places)
+    return [place for place, end in zip(places, ends, strict=True) if end <= MAX_TAG_BYTES]
 
 
 def _marks(of_run: Mapping[str, EventFile]) -> dict[str, Hashable]:

@@ -57,7 +57,7 @@ def make_session(
     joined, sentence = join_samples(samples)
     sentences.append(sentence)
     highest, _ = join_samples(peaks)
-    only_peaks = rows_not_in(highest, joined)
+    only_peaks = rows_not_in(highest, joined) if len(highest) else np.zeros(0, bool)
     if only_peaks.any():
         joined, sentence = join_samples([joined, take_samples(highest, only_peaks)])
         sentences.append(sentence)

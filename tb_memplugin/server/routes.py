@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 MAX_EXPERIMENTS = 16
 """Most experiments with cached data; a local server has one."""
+PATIENCE_SECONDS = 1.0
+"""Time that the list of runs waits for a run that takes longer to read than the others."""
 
 Answer: TypeAlias = Callable[[Handlers, Source, Mapping[str, str]], "dict[str, Any] | Columns"]
 
@@ -75,7 +77,7 @@ class Server:
             if source not in self._handlers:
                 while len(self._handlers) >= MAX_EXPERIMENTS:
                     del self._handlers[next(iter(self._handlers))]
-                self._handlers[source] = Handlers(Reader())
+                self._handlers[source] = Handlers(Reader(), PATIENCE_SECONDS)
             return self._handlers[source]
 
 
