@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.model import Integers, Run, Session, Snapshot, Timeline
-from tb_memplugin.reader.attempts import LaterSessions, without_repeated_cells
+from tb_memplugin.reader.attempts import LaterSessions, hidden_by_losses, without_repeated_cells
 from tb_memplugin.reader.columns import join_activations, join_samples, take_activations
 from tb_memplugin.reader.worker_samples import device_name, samples_of_workers
 
@@ -91,6 +91,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
     maps = [session.maps for session in sessions]
     timelines = [session.timelines for session in sessions]
     requests = [session.requests for session in sessions]
+    hidden: list[str] = []
     if not all_attempts:
         later = LaterSessions()
         # From the last session backward, so that the steps of later sessions are known.
@@ -103,8 +104,9 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
             snapshots[at] = tuple(snapshot for snapshot in snapshots[at] if not later.replaces(snapshot))
             timelines[at] = tuple(timeline for timeline in timelines[at] if not later.replaces(timeline))
             requests[at] = tuple(one for one in requests[at] if not later.replaces(one))
-            for of_later in later.activations:
-                activations[at] = without_repeated_cells(activations[at], of_later)
+            for of_later, trained in later.activations:
+                activations[at] = without_repeated_cells(activations[at], of_later, trained)
+            hidden[:0] = hidden_by_losses(sessions[at], sessions[:at])
             later.add(sessions[at])
     joined, _ = join_samples(samples)
     table, _ = join_activations(activations)
@@ -120,7 +122,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         activations=table,
         snapshots=tuple(sorted(itertools.chain(*snapshots), key=_step_and_bytes)),
         notes=tuple(dict.fromkeys(note for session in sessions for note in session.info.notes)),
-        damage=(),
+        damage=tuple(hidden),
         maps=tuple(sorted(itertools.chain(*maps), key=lambda memory_map: memory_map.step or 0)),
         # Failures stay even if a later session repeats their step: they are why it was started.
         ooms=tuple(sorted((oom for session in sessions for oom in session.ooms), key=lambda oom: oom.wall_time)),
@@ -149,7 +151,7 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
         activations=take_activations(activations, np.argsort(activations.step, kind="stable")),
         snapshots=tuple(sorted(snapshots, key=_step_and_bytes)),
         notes=tuple(dict.fromkeys(notes)),
-        damage=(sentence,) if sentence else (),
+        damage=(*itertools.chain(*(run.damage for run in by_worker.values())), *((sentence,) if sentence else ())),
         maps=tuple(
             dataclasses.replace(memory_map, device=device_name(worker, memory_map.device))
             for worker, run in by_worker.items()

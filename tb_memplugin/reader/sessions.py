@@ -1,5 +1,6 @@
 """Sessions from decoded frames, and sentences on the frames that are missing."""
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -21,6 +22,7 @@ from tb_memplugin.model import (
 )
 from tb_memplugin.reader.columns import join_activations, join_samples, rows_not_in
 from tb_memplugin.reader.decoding import DecodedTag, Piece
+from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_steps
 
 MAX_SENTENCES = 30
 """Sentences on damage shown per run; further ones are counted."""
@@ -119,26 +121,24 @@ def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]])
         timelines=values("timelines", Timeline),
         requests=values("requests", StepRequests),
     )
+    earliest = first_step_of(streams)
     for stream in _STREAM_WORDS:
-        sentences.extend(gaps(identifier, stream, streams.get(stream, ())))
-    return session, sentences
+        first = earliest if stream == "samples" else 0
+        sentences.extend(gaps(identifier, stream, streams.get(stream, ()), first))
+    return dataclasses.replace(session, lost_steps=lost_steps(streams)), sentences
 
 
-def gaps(identifier: str, stream: str, pieces: Sequence[Piece | FrameHead]) -> list[str]:
-    """Sentences on frames missing before the last one of a stream."""
+def gaps(identifier: str, stream: str, pieces: Sequence[Piece | FrameHead], earliest: int = 0) -> list[str]:
+    """Sentences on frames missing before the last one of a stream; `earliest` is the session's first step."""
     sentences = []
-    expected, last_step = 0, -1
-    for piece in pieces:
-        lost = piece.sequence - expected
-        if lost > 0:
-            first, last = last_step + 1, piece.first_step - 1
-            if stream in ("samples", "activations") and first <= last:
-                steps = f"steps {first} to {last} are missing" if first < last else f"step {first} is missing"
-            else:
-                steps = f"data between step {max(last_step, 0)} and step {piece.first_step} is missing"
-            records = "1 record" if lost == 1 else f"{lost} records"
-            sentences.append(f"session {identifier}, {_STREAM_WORDS[stream]}: {steps} ({records} lost)")
-        expected, last_step = piece.sequence + 1, max(last_step, piece.last_step)
+    for gap in gaps_of(pieces, earliest):
+        first, last = gap.first_step, gap.last_step
+        if stream in ("samples", "activations") and first <= last:
+            steps = f"steps {first} to {last} are missing" if first < last else f"step {first} is missing"
+        else:
+            steps = f"data between step {max(first - 1, 0)} and step {gap.at.first_step} is missing"
+        records = "1 record" if gap.frames == 1 else f"{gap.frames} records"
+        sentences.append(f"session {identifier}, {_STREAM_WORDS[stream]}: {steps} ({records} lost)")
     return sentences
 
 
