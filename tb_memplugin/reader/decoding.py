@@ -36,6 +36,8 @@ Value: TypeAlias = (
 )
 
 _Read = TypeVar("_Read")
+MAX_STEP = 2**53 - 1
+"""Largest step: the largest integer that JavaScript represents exactly."""
 _ROW_BYTES = 400
 """Estimated size of one ledger row or one layer as Python objects."""
 _TEXT_BYTES = 150
@@ -146,18 +148,20 @@ def _each_frame(content: TagContent, read: Callable[[bytes], _Read]) -> tuple[li
 
 def _head(tag: Tag, data: bytes) -> FrameHead:
     head = codec.decode_head(data)
-    _check_stream(tag, head.stream)
+    _check_head(tag, head)
     return head
 
 
-def _check_stream(tag: Tag, stream: int) -> None:
-    if stream >= len(STREAMS) or STREAMS[stream] != tag.stream:
-        raise FormatError(f"frame of stream {stream} does not belong under this tag")
+def _check_head(tag: Tag, head: Frame | FrameHead) -> None:
+    if head.stream >= len(STREAMS) or STREAMS[head.stream] != tag.stream:
+        raise FormatError(f"frame of stream {head.stream} does not belong under this tag")
+    if not 0 <= head.first_step <= head.last_step <= MAX_STEP:
+        raise FormatError(f"frame of steps {head.first_step} to {head.last_step}; steps are 0 to {MAX_STEP}")
 
 
 def _decode(tag: Tag, data: bytes) -> Piece:
     frame = codec.decode(data)
-    _check_stream(tag, frame.stream)
+    _check_head(tag, frame)
     value: Value
     if tag.stream == "meta":
         value = session_records.read_meta(tag.session, frame)

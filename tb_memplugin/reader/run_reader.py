@@ -16,6 +16,7 @@ from tb_memplugin.model import (
     Run,
     Session,
 )
+from tb_memplugin.model.text import clean
 from tb_memplugin.reader.activation_rows import ActivationRows
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_session, of_stream
@@ -276,7 +277,7 @@ class Reader:
     def _warn_once(self, run: str, sentence: str) -> None:
         if run not in self._warned:
             self._warned.add(run)
-            _log.warning("tb_memplugin: %s", sentence)
+            _log.warning("tb_memplugin: %s", clean(sentence))
 
 
 def _merged_bytes(loaded: LoadedRun) -> int:

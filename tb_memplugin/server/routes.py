@@ -10,6 +10,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
+from tb_memplugin.model.text import clean
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source, SourceError
 from tb_memplugin.server import requests, responses
@@ -53,7 +54,7 @@ class Server:
         except NotFoundError as error:
             return responses.error_response(request, 404, str(error))
         except (SourceError, FormatError) as error:
-            _log.warning("tb_memplugin: %s", error)
+            _log.warning("tb_memplugin: %s", clean(str(error)))
             return responses.error_response(request, 503, str(error))
         except tensorboard_errors.PublicError as error:
             return responses.error_response(request, error.http_code, str(error))

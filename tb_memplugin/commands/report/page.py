@@ -67,7 +67,9 @@ def write_report(
 def _check_output(path: str) -> None:
     """Refuse what is no regular file: a report would replace a device or a link, not write to it."""
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
-        raise RequestError(f"{path} is a link, a device or a directory; pass the name of a file")
+        raise RequestError(
+            f"the report cannot be written to {path}: it is a link, a device or a directory; pass the name of a file"
+        )
 
 
 def render(contents: Contents, script: str) -> str:
