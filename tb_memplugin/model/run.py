@@ -38,6 +38,7 @@ class Session:
 
     Attributes:
         lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be read.
+        lost_activation_steps: The same for recorded activations.
     """
 
     info: SessionInfo
@@ -50,6 +51,7 @@ class Session:
     timelines: tuple[Timeline, ...] = ()
     requests: tuple[StepRequests, ...] = ()
     lost_steps: tuple[tuple[int, int], ...] = ()
+    lost_activation_steps: tuple[tuple[int, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

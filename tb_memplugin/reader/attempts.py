@@ -36,7 +36,7 @@ class LaterSessions:
             self._add_steps(first, last)
         self._snapshots.update((snapshot.step, snapshot.phase, snapshot.device) for snapshot in session.snapshots)
         if len(session.activations):
-            self.activations.append((session.activations, repeated))
+            self.activations.append((session.activations, [*repeated, *session.lost_activation_steps]))
 
     def repeats(self, step: int) -> bool:
         """Whether a later session trained `step` again."""

@@ -63,3 +63,14 @@ def lost_steps(streams: Mapping[str, Sequence[Piece]]) -> tuple[tuple[int, int],
         later = max((piece.last_step for stream in _ON_THE_WAY for piece in streams.get(stream, ())), default=reached)
         found.append((reached + 1, later))
     return tuple((first, last) for first, last in found if first <= last)
+
+
+def lost_activation_steps(streams: Mapping[str, Sequence[Piece]]) -> tuple[tuple[int, int], ...]:
+    """Ranges of steps whose activations are lost; lost first frames are taken to be as long as the longest other."""
+    pieces = streams.get("activations", ())
+    if not pieces:
+        return ()
+    longest = max(piece.last_step - piece.first_step + 1 for piece in pieces)
+    earliest = max(0, pieces[0].first_step - pieces[0].sequence * longest)
+    found = [(gap.first_step, gap.last_step) for gap in gaps_of(pieces, earliest)]
+    return tuple((first, last) for first, last in found if first <= last)

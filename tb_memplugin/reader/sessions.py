@@ -8,6 +8,7 @@ import numpy as np
 from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
 from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.events.tags import start_of
 from tb_memplugin.model import (
     LayerActivations,
     LayerTable,
@@ -22,7 +23,7 @@ from tb_memplugin.model import (
 )
 from tb_memplugin.reader.columns import join_activations, join_samples, rows_not_in
 from tb_memplugin.reader.decoding import DecodedTag, Piece
-from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_steps
+from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
 
 MAX_SENTENCES = 30
 """Sentences on damage shown per run; further ones are counted."""
@@ -125,7 +126,8 @@ def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]])
     for stream in _STREAM_WORDS:
         first = earliest if stream == "samples" else 0
         sentences.extend(gaps(identifier, stream, streams.get(stream, ()), first))
-    return dataclasses.replace(session, lost_steps=lost_steps(streams)), sentences
+    lost, lost_activations = lost_steps(streams), lost_activation_steps(streams)
+    return dataclasses.replace(session, lost_steps=lost, lost_activation_steps=lost_activations), sentences
 
 
 def gaps(identifier: str, stream: str, pieces: Sequence[Piece | FrameHead], earliest: int = 0) -> list[str]:
@@ -151,5 +153,8 @@ def limited(sentences: Sequence[str]) -> list[str]:
 
 def _unknown_session(identifier: str, samples: Samples, activations: LayerActivations) -> SessionInfo:
     times = [float(part.wall_time.min()) for part in (samples, activations) if len(part)]
+    named = start_of(identifier)
+    if named is not None:
+        times = [named]
     note = f"the start time and versions of session {identifier} could not be read; its data is shown"
     return SessionInfo(identifier, min(times, default=0.0), "recorder", {}, (note,))

@@ -6,6 +6,7 @@ import pytest
 from reading_cases import START, event_files, make_activations, make_samples, make_snapshot, make_table
 
 from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.events.tags import start_of
 from tb_memplugin.model import Run
 from tb_memplugin.reader import tfrecord
 from tb_memplugin.reader.file_source import FileSource
@@ -71,3 +72,15 @@ def test_no_superseded_activation_comes_back(nth: int, tmp_path: pathlib.Path) -
     cells = dict(zip(table.step.tolist(), table.bytes[:, 0].tolist(), strict=True))
     assert all(cells.get(step, 200) == 200 for step in range(12, 24))
     assert all(cells[step] == 100 for step in (*range(12), *range(24, 30)))
+
+
+def test_a_session_without_facts_starts_when_its_name_says(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path / "exp", 0, 12, 100, START - 50_000)
+    damage(path, "meta", 0)
+    run = read(tmp_path)
+    assert len(run.notes) == 1 and run.session_starts == (start_of(run.sessions[0]),)
+
+
+def test_names_tell_their_start() -> None:
+    assert start_of("20260921T170000Z-2614c866") == 1790010000.0
+    assert start_of("s") is None and start_of("99999999T170000Z-1") is None
