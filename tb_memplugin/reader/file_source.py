@@ -13,7 +13,7 @@ from tb_memplugin.reader.event_file import EventFile, Place, frame_of
 from tb_memplugin.reader.limits import MAX_TAG_BYTES
 from tb_memplugin.reader.source import Listing, SourceError, StoredFrame, TagContent
 
-SCAN_SECONDS = 2.0
+SCAN_SECONDS = 1.0
 """Time that a live listing spends on files with records of this plugin before it leaves the others to the next one."""
 _OTHER_SECONDS = 0.5
 """The same for files without a known record of this plugin."""
@@ -65,7 +65,8 @@ class FileSource:
         }
         changed = known != {run: list(of_run) for run, of_run in self._files.items()}
         every = [file for of_run in self._files.values() for file in of_run.values()]
-        for file in sorted(every, key=lambda file: not file.is_ours):
+        # What the last listing did not finish comes last: it must not hold up the others again.
+        for file in sorted(every, key=lambda file: (not file.is_ours, file.remaining > 0)):
             seconds = SCAN_SECONDS if file.is_ours else _OTHER_SECONDS
             changed |= file.scan(began + seconds if self._live else math.inf)
         if changed:
