@@ -9,7 +9,7 @@ import pathlib
 import sys
 import tempfile
 
-sys.path[:0] = [str(pathlib.Path(__file__).parents[1] / "integration")]
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 from crafted import CRAFTED, make
 from reading_cases import write_small_run
