@@ -88,12 +88,14 @@ class TagSurvey:
     Attributes:
         heads: The frames, in order of their sequence numbers.
         layers: Layer paths.
+        size: Estimated bytes in memory once decoded.
     """
 
     heads: tuple[FrameHead, ...]
     layers: frozenset[str]
     damage: tuple[str, ...]
     newer: str | None
+    size: int
 
 
 def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
@@ -101,7 +103,9 @@ def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
     heads, damage, newer = _each_frame(content, lambda data: _head(tag, data))
     heads.sort(key=lambda head: head.sequence)
     layers = frozenset(text for head in heads for text in head.strings)
-    return TagSurvey(tuple(dataclasses.replace(head, strings=()) for head in heads), layers, tuple(damage), newer)
+    size = 200 + sum(_activations_bytes(head.rows, len(head.strings)) + 200 for head in heads)
+    without_strings = tuple(dataclasses.replace(head, strings=()) for head in heads)
+    return TagSurvey(without_strings, layers, tuple(damage), newer, size)
 
 
 def decode_tag(tag: Tag, content: TagContent, most_bytes: int) -> DecodedTag:
@@ -184,12 +188,16 @@ def _decode(tag: Tag, data: bytes) -> Piece:
     elif tag.stream == "activations":
         value = activation_records.read_activations(frame)
         _check_steps(frame, value)
-        size = value.bytes.nbytes + 16 * len(value) + 100 * len(value.layers)
+        size = _activations_bytes(len(value), len(value.layers))
     else:
         value = sample_records.read_samples(frame)
         _check_steps(frame, value)
         size = len(value) * 8 * (5 + 8 * len(value.devices))
     return Piece(frame.sequence, frame.first_step, frame.last_step, value, size)
+
+
+def _activations_bytes(rows: int, layers: int) -> int:
+    return 8 * rows * layers + 16 * rows + 100 * layers
 
 
 def _map_bytes(memory_map: MemoryMap) -> int:

@@ -1,6 +1,7 @@
 """Reads runs from a source, incrementally and on request."""
 
 import dataclasses
+import itertools
 import logging
 import threading
 import time
@@ -181,6 +182,10 @@ class Reader:
             ]
         damage = [sentence for _, _, survey in known for sentence in survey.damage]
         damage.extend(dict.fromkeys(survey.newer for _, _, survey in known if survey.newer))
+        ends = itertools.accumulate(survey.size for _, _, survey in known)
+        too_large = sum(end - survey.size > MAX_RUN_BYTES for end, (_, _, survey) in zip(ends, known, strict=True))
+        if too_large:
+            damage.append(_over_limit(too_large))
         heads: dict[tuple[str, str], dict[int, FrameHead]] = {}
         for worker, tag, survey in known:
             heads.setdefault((worker, tag.session), {}).update((head.sequence, head) for head in survey.heads)
@@ -223,7 +228,7 @@ class Reader:
         for tag in decoded.values():
             damage.extend(tag.damage)
         if too_large:
-            damage.append(f"{too_large} tags are not shown: the run exceeds the limit of {MAX_RUN_BYTES} bytes")
+            damage.append(_over_limit(too_large))
         sessions: list[tuple[str, Session]] = []
         for (worker, identifier), pieces in sorted(by_session(wanted, decoded).items(), key=lambda pair: pair[0][1]):
             session, sentences = session_from_pieces(identifier, pieces)
@@ -278,6 +283,10 @@ class Reader:
         if run not in self._warned:
             self._warned.add(run)
             _log.warning("tb_memplugin: %s", clean(sentence))
+
+
+def _over_limit(tags: int) -> str:
+    return f"{tags} tags are not shown: the run exceeds the limit of {MAX_RUN_BYTES} bytes"
 
 
 def _merged_bytes(loaded: LoadedRun) -> int:

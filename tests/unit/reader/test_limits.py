@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from reading_cases import DEVICE, event_files, make_samples, write_small_run
+from reading_cases import DEVICE, event_files, make_activations, make_samples, write_small_run
 from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -139,3 +139,18 @@ def test_a_run_that_takes_long_does_not_delay_another(tmp_path: pathlib.Path, mo
     assert len(reader.run(source, "quick").run.samples)
     release.set()
     thread.join(30)
+
+
+def test_activations_over_the_limit_are_counted_without_decoding_them(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = RunWriter(tmp_path / "exp")
+    for at in range(40):
+        writer.activations(make_activations(range(at * 100, at * 100 + 100), ["x", "y"], [[1, 2]] * 100))
+    writer.close()
+    source, reader = FileSource(tmp_path), Reader()
+    monkeypatch.setattr(reader_module, "MAX_RUN_BYTES", 40_000)
+    _, surveyed = reader.survey_activations(source, reader.catalog(source)["exp"])
+    loaded = reader.run(source, "exp", activations=True).run
+    assert len(loaded.activations) < 4000
+    assert "3 tags are not shown" in " ".join(surveyed) and set(surveyed) <= set(loaded.damage)
