@@ -158,7 +158,12 @@ def make_case(logdir: pathlib.Path, number: int, seed: int) -> Case:
     damaged = damage(content, random)
     path.write_bytes(damaged)
     records = _records(content)
-    readable = [content[begin:end] for begin, end in records if content[begin:end] in damaged]
+    # A layer table tells that a session began, not that it trained a step.
+    readable = [
+        content[begin:end]
+        for begin, end in records
+        if content[begin:end] in damaged and b"meta/" not in content[begin:end]
+    ]
     last_known = max((event_pb2.Event.FromString(record[12:-4]).step for record in readable), default=-1)
     has_activations = any(b"activations/" in record for record in readable)
     return Case(
