@@ -27,7 +27,7 @@ train: $(VENV)/.record
 test: install browser test-python test-typescript test-browser ## install what the tests need and run all of them
 
 test-python: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/unit tests/integration
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/unit tests/integration tests/hostile
 
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test

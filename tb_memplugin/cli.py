@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import sys
@@ -15,11 +16,12 @@ from tb_memplugin.analysis.what_if import RunPredictor, describe_what_if
 from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
 from tb_memplugin.commands.check import EXIT_CODES, budget, check, describe_checks, format_checks
 from tb_memplugin.commands.import_files import import_files
-from tb_memplugin.commands.inspect_table import clean, format_run
+from tb_memplugin.commands.inspect_table import format_run
 from tb_memplugin.commands.loading import load
 from tb_memplugin.commands.what_if import format_what_if
 from tb_memplugin.errors import MemoryPluginError, NotFoundError, RequestError
 from tb_memplugin.model import PHASES, Run
+from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.version import __version__
 
@@ -28,6 +30,7 @@ USER_ERROR = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (default: `sys.argv`) and return the exit code."""
+    _print_what_can_be_printed()
     options = _parser().parse_args(arguments)
     try:
         code: int = options.command(options)
@@ -40,6 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The pipe's reader (head, less) has ended; Python would raise again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _print_what_can_be_printed() -> None:
+    """Replace characters that the terminal's encoding lacks, such as those of other languages in ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -218,7 +228,7 @@ def _report(options: argparse.Namespace) -> int:
     from tb_memplugin.commands.report.page import write_report
 
     contents, size = write_report(options.logdir, options.output, options.run)
-    print(f"{options.output}: {format_bytes(size)}, with {clean(', '.join(contents.runs))}")
+    print(f"{clean(options.output)}: {format_bytes(size)}, with {clean(', '.join(contents.runs))}")
     for sentence in contents.absent:
         print(clean(sentence))
     return 0
@@ -226,7 +236,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _import(options: argparse.Namespace) -> int:
     for sentence in import_files(options.paths, options.logdir, options.run):
-        print(sentence)
+        print(clean(sentence))
     return 0
 
 

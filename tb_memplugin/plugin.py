@@ -20,12 +20,12 @@ ROUTES = (
 
 
 class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard has no types
-    """The plugin. Any field of `context` may be None; without a data provider there are no runs."""
+    """The plugin. Any field of `context` may be None; without data provider and log directory there are no runs."""
 
     plugin_name = PLUGIN_NAME
 
     def __init__(self, context: base_plugin.TBContext) -> None:
-        self._provider = getattr(context, "data_provider", None)
+        self._context = context
         self._server: Server | None = None
         self._lock = threading.Lock()
 
@@ -53,5 +53,5 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard h
             if self._server is None:
                 from tb_memplugin.server.routes import Server
 
-                self._server = Server(self._provider)
+                self._server = Server(self._context)
             return self._server

@@ -9,10 +9,10 @@ from typing import Any
 
 from tb_memplugin.analysis.budget import Budget, Check, CheckStatus, Regression, check_run, exit_status
 from tb_memplugin.analysis.describe import FORMAT
-from tb_memplugin.commands.inspect_table import clean
 from tb_memplugin.commands.loading import Runs
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Phase, Run
+from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import parse_bytes
 
 EXIT_CODES = {"within": 0, "violated": 1, "unchecked": 2}

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import stat
 from collections.abc import Sequence
 
 import numpy as np
@@ -84,17 +85,22 @@ def _run_name(path: str) -> str:
 
 def _collect(path: str, collected: Collected) -> None:
     try:
-        if os.path.getsize(path) > MAX_PROFILE_BYTES:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotFoundError(f"{path} is not a regular file; pass a file that TensorFlow wrote")
+        if status.st_size > MAX_PROFILE_BYTES:
             raise FormatError(f"{path}: the file is larger than the limit of {MAX_PROFILE_BYTES} bytes")
         with open(path, "rb") as file:
-            data = file.read()
-        changed = os.path.getmtime(path)
+            data = file.read(status.st_size)
+        changed = status.st_mtime
     except OSError as error:
         raise NotFoundError(f"{path} cannot be read: {error.strerror}") from None
     try:
         _read(path, data, changed, collected)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
+    except MemoryError:
+        raise FormatError(f"{path}: there is not enough memory to read the file") from None
 
 
 def _read(path: str, data: bytes, changed: float, collected: Collected) -> None:

@@ -1,6 +1,5 @@
 """A run as text for the terminal. Pure."""
 
-import unicodedata
 from collections.abc import Sequence
 
 from tb_memplugin.analysis.answers import answers
@@ -15,6 +14,7 @@ from tb_memplugin.commands.inspect_oom import oom_lines
 from tb_memplugin.commands.inspect_pool import pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
 from tb_memplugin.model.tables import format_table
+from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import UNKNOWN, format_bytes, format_figure, unit_for
 
 MAX_ROWS = 15
@@ -55,11 +55,6 @@ def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
     parts.extend(f"note: {clean(note)}" for note in run.notes)
     parts.extend(f"damaged data: {clean(sentence)}" for sentence in run.damage)
     return "\n\n".join(parts)
-
-
-def clean(text: str) -> str:
-    """`text` from a run directory with control characters replaced."""
-    return "".join("�" if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") else one for one in text)
 
 
 def _devices(run: Run, devices: Sequence[DeviceFacts]) -> str:

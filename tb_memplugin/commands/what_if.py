@@ -4,9 +4,9 @@ import collections
 
 from tb_memplugin.analysis.what_if import RunPredictor, WhatIf
 from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
-from tb_memplugin.commands.inspect_table import clean
 from tb_memplugin.model import CATEGORIES, Category, Run
 from tb_memplugin.model.tables import format_table
+from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import format_bytes
 
 _FITS = {True: "yes", False: "no", None: "unknown"}

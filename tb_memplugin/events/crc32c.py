@@ -4,9 +4,11 @@ import numpy as np
 import numpy.typing as npt
 
 _POLYNOMIAL = 0x82F63B78
-_LANE = 64
-"""Bytes per lane of the vectorized checksum."""
-_VECTOR_FROM = 2 << 10
+_BLOCK = 512
+"""Bytes whose registers are looked up and joined in one step."""
+_BLOCKS_AT_ONCE = 256
+"""Limits the memory of the indices of a long input."""
+_VECTOR_FROM = 48
 """Shorter inputs are faster in a plain loop."""
 
 
@@ -21,17 +23,28 @@ _TABLE = _make_table()
 _TABLE_LIST: list[int] = _TABLE.tolist()
 
 
+def _make_places() -> npt.NDArray[np.uint32]:
+    """Flat table [place in a block, byte]: the register after this byte alone, and zeros up to the block's end."""
+    places = np.empty((_BLOCK, 256), np.uint32)
+    places[-1] = _TABLE
+    for at in range(_BLOCK - 2, -1, -1):
+        places[at] = _TABLE[places[at + 1] & 0xFF] ^ (places[at + 1] >> np.uint32(8))
+    return places.reshape(-1)
+
+
 def _make_shift() -> list[list[int]]:
-    # Feeding `_LANE` zero bytes to a register is linear: one table for each of its four bytes.
+    # Feeding `_BLOCK` zero bytes to a register is linear: one table for each of its four bytes.
     shift = []
     for byte in range(4):
         registers = np.arange(256, dtype=np.uint32) << np.uint32(8 * byte)
-        for _ in range(_LANE):
+        for _ in range(_BLOCK):
             registers = _TABLE[registers & 0xFF] ^ (registers >> np.uint32(8))
         shift.append(registers.tolist())
     return shift
 
 
+_PLACES = _make_places()
+_OFFSETS = np.arange(0, 256 * _BLOCK, 256)
 _SHIFT = _make_shift()
 
 
@@ -43,21 +56,21 @@ def crc32c(data: bytes | memoryview) -> int:
             register = _TABLE_LIST[(register ^ byte) & 0xFF] ^ (register >> 8)
         return register ^ 0xFFFFFFFF
     # Starting from all ones equals starting from zero with the first four bytes complemented. Leading zero bytes then
-    # change nothing, so the input is padded to whole lanes, which are processed in parallel.
-    lanes = -(-len(data) // _LANE)
-    padded = np.zeros(lanes * _LANE, np.uint8)
+    # change nothing, so the input is padded to whole blocks. The register is linear in the bytes: that of a block is
+    # the sum (xor) of those of its bytes.
+    blocks = -(-len(data) // _BLOCK)
+    padded = np.zeros(blocks * _BLOCK, np.uint8)
     begin = len(padded) - len(data)
     padded[begin:] = np.frombuffer(data, np.uint8)
     padded[begin : begin + 4] ^= 0xFF
-    columns = np.ascontiguousarray(padded.reshape(lanes, _LANE).T)
-    registers = np.zeros(lanes, np.uint32)
-    for column in columns:
-        registers = _TABLE[(registers ^ column) & 0xFF] ^ (registers >> np.uint32(8))
+    rows = padded.reshape(blocks, _BLOCK)
     first, second, third, fourth = _SHIFT
     total = 0
-    for register in registers.tolist():
-        shifted = first[total & 255] ^ second[total >> 8 & 255] ^ third[total >> 16 & 255] ^ fourth[total >> 24]
-        total = shifted ^ register
+    for start in range(0, blocks, _BLOCKS_AT_ONCE):
+        registers = _PLACES.take(rows[start : start + _BLOCKS_AT_ONCE] + _OFFSETS)
+        for register in np.bitwise_xor.reduce(registers, axis=1).tolist():
+            shifted = first[total & 255] ^ second[total >> 8 & 255] ^ third[total >> 16 & 255] ^ fourth[total >> 24]
+            total = shifted ^ register
     return total ^ 0xFFFFFFFF
 
 

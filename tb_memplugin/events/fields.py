@@ -124,6 +124,13 @@ def text(value: Any) -> str:
     return value
 
 
+def device(value: Any) -> str:
+    """The name of a device."""
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_STRING_CHARACTERS:
+        raise FormatError(f"device names must be texts of 1 to {MAX_STRING_CHARACTERS} characters, got {value!r:.40}")
+    return value
+
+
 def number(attributes: Mapping[str, Any], name: str) -> float:
     """A finite number among the attributes."""
     value = attributes.get(name)

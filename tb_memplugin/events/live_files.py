@@ -41,16 +41,23 @@ def any_live(directory: str) -> bool:
     """Whether any event file directly in the directory is locked."""
     if fcntl is None or "://" in directory or not os.path.isdir(directory):
         return False
-    for entry in os.scandir(directory):
-        if EVENT_FILE_PART in entry.name and entry.is_file():
-            try:
-                descriptor = os.open(entry.path, os.O_RDONLY)
-            except OSError:
-                continue
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-            finally:
-                os.close(descriptor)
+    return any(
+        EVENT_FILE_PART in entry.name and entry.is_file() and is_live(entry.path) for entry in os.scandir(directory)
+    )
+
+
+def is_live(path: str) -> bool:
+    """Whether the file is locked."""
+    if fcntl is None or "://" in path:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
     return False

@@ -78,7 +78,7 @@ def read_map_parts(frame: Frame, attributes: Mapping[str, Any]) -> MemoryMap:
     return MemoryMap(
         step=fields.optional_size(attributes, "step"),
         phase=fields.optional_phase(attributes.get("phase")),
-        device=fields.text(attributes.get("device")),
+        device=fields.device(attributes.get("device")),
         wall_time=fields.number(attributes, "wall_time"),
         owners=owners,
         region_address=region_address,

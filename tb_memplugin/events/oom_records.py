@@ -68,7 +68,7 @@ def read_oom(frame: Frame) -> Oom:
         status=status,
         step=fields.optional_size(attributes, "step"),
         phase=fields.optional_phase(attributes.get("phase")),
-        device=fields.text(attributes.get("device")),
+        device=fields.device(attributes.get("device")),
         wall_time=fields.number(attributes, "wall_time"),
         verdict=verdict,
         reason=fields.text(attributes.get("reason")),

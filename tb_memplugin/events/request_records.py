@@ -68,7 +68,7 @@ def read_requests(frame: Frame) -> StepRequests:
     return StepRequests(
         step=frame.first_step,
         phase=fields.optional_phase(phase),
-        device=fields.text(attributes.get("device")),
+        device=fields.device(attributes.get("device")),
         wall_time=fields.number(attributes, "wall_time"),
         mode=mode,
         first=first,

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.column_codec import MAX_STRING_CHARACTERS
 from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Integers, Samples
 
 MAX_DEVICES = 256
@@ -51,11 +50,9 @@ def read_samples(frame: Frame) -> Samples:
     names = frame.attributes.get("devices")
     if not isinstance(names, list) or len(names) > MAX_DEVICES:
         raise FormatError(f"samples must list at most {MAX_DEVICES} devices")
-    if not all(isinstance(name, str) and len(name) <= MAX_STRING_CHARACTERS for name in names):
-        raise FormatError(f"device names must be texts of at most {MAX_STRING_CHARACTERS} characters")
     devices = {
         name: DeviceSamples(**{column: _device_column(table, column, name) for column in _DEVICE_COLUMNS})
-        for name in names
+        for name in map(fields.device, names)
     }
     phase = fields.integers(table, "phase")
     if len(phase) and (phase.min() < 0 or phase.max() >= len(PHASES)):

@@ -64,7 +64,7 @@ def read_snapshot(frame: Frame) -> Snapshot:
     return Snapshot(
         step=frame.first_step,
         phase=phase,
-        device=fields.text(attributes.get("device")),
+        device=fields.device(attributes.get("device")),
         wall_time=fields.number(attributes, "wall_time"),
         mode=mode,
         in_use_bytes=in_use,

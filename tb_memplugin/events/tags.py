@@ -1,15 +1,26 @@
 """Tags and sequence numbers of frames. Tags rotate, because TensorBoard samples the events of a tag."""
 
+import calendar
 import dataclasses
 import secrets
 import time
 
 from tb_memplugin.events.metadata import EVENTS_PER_TAG, Tag
 
+_START = "%Y%m%dT%H%M%SZ"
+
 
 def new_session_id() -> str:
     """A new identifier that sorts by start time and identifies neither machine nor person."""
-    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(4)
+    return time.strftime(_START, time.gmtime()) + "-" + secrets.token_hex(4)
+
+
+def start_of(session: str) -> float | None:
+    """The start that an identifier of `new_session_id` tells, in whole seconds since the epoch; None for others."""
+    try:
+        return float(calendar.timegm(time.strptime(session.partition("-")[0], _START)))
+    except ValueError:
+        return None
 
 
 @dataclasses.dataclass

@@ -91,7 +91,7 @@ def read_timeline(frame: Frame) -> Timeline:
     return Timeline(
         step=fields.size(attributes, "step"),
         phase=phase,
-        device=fields.text(attributes.get("device")),
+        device=fields.device(attributes.get("device")),
         wall_time=fields.number(attributes, "wall_time"),
         mode=mode,
         in_use_bytes=in_use,

@@ -34,7 +34,12 @@ class SessionInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """The records of one session."""
+    """The records of one session.
+
+    Attributes:
+        lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be read.
+        lost_activation_steps: The same for recorded activations.
+    """
 
     info: SessionInfo
     layer_tables: tuple[LayerTable, ...]
@@ -45,6 +50,8 @@ class Session:
     ooms: tuple[Oom, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     requests: tuple[StepRequests, ...] = ()
+    lost_steps: tuple[tuple[int, int], ...] = ()
+    lost_activation_steps: tuple[tuple[int, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

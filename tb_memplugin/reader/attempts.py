@@ -2,6 +2,7 @@
 
 import bisect
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,22 +14,29 @@ _TRAIN = PHASES.index("train")
 
 
 class LaterSessions:
-    """Steps, snapshots and activations of the sessions after one, which replace its own."""
+    """Steps, snapshots and activations of the sessions after one, which replace its own. Lost steps were repeated, too.
+
+    Attributes:
+        activations: Activations of each session, and the ranges of steps that it trained.
+    """
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self._snapshots: set[tuple[int, str, str]] = set()
-        self.activations: list[LayerActivations] = []
+        self.activations: list[tuple[LayerActivations, list[tuple[int, int]]]] = []
 
     def add(self, session: Session) -> None:
         """Add a session."""
+        repeated = list(session.lost_steps)
         trained = session.samples.step[session.samples.phase == _TRAIN]
         if len(trained):
-            self._add_steps(int(trained.min()), int(trained.max()))
+            repeated.append((int(trained.min()), int(trained.max())))
+        for first, last in repeated:
+            self._add_steps(first, last)
         self._snapshots.update((snapshot.step, snapshot.phase, snapshot.device) for snapshot in session.snapshots)
         if len(session.activations):
-            self.activations.append(session.activations)
+            self.activations.append((session.activations, [*repeated, *session.lost_activation_steps]))
 
     def repeats(self, step: int) -> bool:
         """Whether a later session trained `step` again."""
@@ -57,11 +65,18 @@ class LaterSessions:
         self._lasts[begin:end] = [last]
 
 
-def without_repeated_cells(earlier: LayerActivations, later: LayerActivations) -> LayerActivations:
-    """`earlier` without the bytes of layers that `later` has for the same steps."""
+def without_repeated_cells(
+    earlier: LayerActivations, later: LayerActivations, trained: Sequence[tuple[int, int]] = ()
+) -> LayerActivations:
+    """`earlier` without the bytes of the layers of `later` for its steps and those of the ranges `trained`.
+
+    The session of `later` trained these, so that it has their bytes or lost them.
+    """
     if not len(earlier) or not len(later):
         return earlier
     repeated = (earlier.step >= later.step.min()) & (earlier.step <= later.step.max())
+    for first, last in trained:
+        repeated |= (earlier.step >= first) & (earlier.step <= last)
     common = set(later.layers)
     columns = [at for at, path in enumerate(earlier.layers) if path in common]
     if not repeated.any() or not columns:
@@ -72,3 +87,21 @@ def without_repeated_cells(earlier: LayerActivations, later: LayerActivations) -
     values[np.ix_(np.flatnonzero(repeated), np.asarray(columns))] = MISSING
     cleared = dataclasses.replace(earlier, bytes=values)
     return take_activations(cleared, ~(repeated & (values == MISSING).all(axis=1)))
+
+
+def hidden_by_losses(session: Session, earlier: Sequence[Session]) -> list[str]:
+    """Sentences on steps that `session` repeated and lost, so that neither its nor an earlier session's are shown."""
+    sentences = []
+    for first, last in session.lost_steps:
+        hidden = [
+            one.info.session
+            for one in earlier
+            if ((one.samples.phase == _TRAIN) & (one.samples.step >= first) & (one.samples.step <= last)).any()
+        ]
+        if hidden:
+            steps = f"steps {first} to {last}" if first < last else f"step {first}"
+            sentences.append(
+                f"session {session.info.session}: nothing is shown for {steps}, which it repeated and whose samples "
+                f"are lost; session {hidden[-1]} recorded them before"
+            )
+    return sentences

@@ -1,17 +1,18 @@
 """Rows of samples and activations: joining and selecting."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.model import MISSING, DeviceSamples, Integers, LayerActivations, Samples
+from tb_memplugin.reader.limits import MAX_SESSION_DEVICES
 
-MAX_TABLE_BYTES = 2 << 30
+MAX_TABLE_BYTES = 512 << 20
 """Limit of one joined table of one run; beyond it, columns (devices) or rows are left out."""
 
-_DEVICE_FIELDS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
+DEVICE_FIELDS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
 
 
 def empty_samples() -> Samples:
@@ -40,26 +41,19 @@ def take_activations(
 def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
     """Concatenate the rows of `parts`, with the devices of all parts (`MISSING` where a part lacks one).
 
-    Also returns a sentence if devices were left out to stay below `MAX_TABLE_BYTES`.
+    Also returns a sentence if devices were left out to stay within `MAX_SESSION_DEVICES` and `MAX_TABLE_BYTES`.
     """
     parts = [part for part in parts if len(part)]
     if not parts:
         return empty_samples(), None
+    if len(parts) == 1:
+        return parts[0], None
     rows = sum(len(part) for part in parts)
     counts: dict[str, int] = {}
     for part in parts:
         for name in part.devices:
             counts[name] = counts.get(name, 0) + len(part)
-    room = max(1, MAX_TABLE_BYTES // (rows * 8 * len(_DEVICE_FIELDS)))
-    names = list(counts)
-    sentence = None
-    if len(names) > room:
-        kept = set(sorted(names, key=lambda name: -counts[name])[:room])
-        names = [name for name in names if name in kept]
-        sentence = (
-            f"{len(counts) - room} of {len(counts)} devices are not shown: "
-            f"{rows} rows of all devices would exceed {MAX_TABLE_BYTES} bytes"
-        )
+    names, sentence = shown_devices(counts, rows, MAX_SESSION_DEVICES, MAX_TABLE_BYTES)
     joined = Samples(
         step=np.concatenate([part.step for part in parts]),
         phase=np.concatenate([part.phase for part in parts]),
@@ -69,6 +63,24 @@ def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
         devices={name: _join_device(parts, name) for name in names},
     )
     return joined, sentence
+
+
+def shown_devices(counts: Mapping[str, int], rows: int, most: int, most_bytes: int) -> tuple[list[str], str | None]:
+    """The devices with the most rows, at most `most` and as many as fit into `most_bytes` with `rows` rows each.
+
+    Also returns a sentence if there are others.
+
+    Args:
+        counts: Device to the number of its rows, in display order.
+    """
+    fitting = max(1, most_bytes // (max(1, rows) * 8 * len(DEVICE_FIELDS)))
+    names, room = list(counts), min(fitting, most)
+    if len(names) <= room:
+        return names, None
+    kept = set(sorted(names, key=lambda name: -counts[name])[:room])
+    reason = f"at most {most} are" if most <= fitting else f"{rows} rows of all devices would exceed {most_bytes} bytes"
+    shown = [name for name in names if name in kept]
+    return shown, f"{len(names) - room} of {len(names)} devices are not shown: {reason}"
 
 
 def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivations, str | None]:
@@ -91,6 +103,8 @@ def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivation
             f"activations of {rows - room} of {rows} rows are not shown: all would exceed {MAX_TABLE_BYTES} bytes"
         )
         rows = room
+    elif len(parts) == 1:
+        return parts[0], None
     values = np.full((rows, len(columns)), MISSING, np.int64)
     at = 0
     whole = tuple(columns)
@@ -134,4 +148,4 @@ def _join_device(parts: Sequence[Samples], name: str) -> DeviceSamples:
         ]
         return np.concatenate(pieces)
 
-    return DeviceSamples(**{field: column(field) for field in _DEVICE_FIELDS})
+    return DeviceSamples(**{field: column(field) for field in DEVICE_FIELDS})

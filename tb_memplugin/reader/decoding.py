@@ -19,6 +19,7 @@ from tb_memplugin.events import (
 from tb_memplugin.events.codec import Frame, FrameHead
 from tb_memplugin.events.metadata import STREAMS, Tag
 from tb_memplugin.model import (
+    MAX_STEP,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -69,12 +70,14 @@ class DecodedTag:
         damage: Sentences on frames that could not be read.
         newer: Sentence on the first frame of a newer format, None without any.
         size: Estimated bytes in memory.
+        complete: Whether all frames were decoded, instead of only those within the limit.
     """
 
     pieces: tuple[Piece, ...]
     damage: tuple[str, ...]
     newer: str | None
     size: int
+    complete: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +87,14 @@ class TagSurvey:
     Attributes:
         heads: The frames, in order of their sequence numbers.
         layers: Layer paths.
+        size: Estimated bytes in memory once decoded.
     """
 
     heads: tuple[FrameHead, ...]
     layers: frozenset[str]
     damage: tuple[str, ...]
     newer: str | None
+    size: int
 
 
 def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
@@ -97,19 +102,38 @@ def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
     heads, damage, newer = _each_frame(content, lambda data: _head(tag, data))
     heads.sort(key=lambda head: head.sequence)
     layers = frozenset(text for head in heads for text in head.strings)
-    return TagSurvey(tuple(dataclasses.replace(head, strings=()) for head in heads), layers, tuple(damage), newer)
+    size = 200 + sum(_activations_bytes(head.rows, len(head.strings)) + 200 for head in heads)
+    without_strings = tuple(dataclasses.replace(head, strings=()) for head in heads)
+    return TagSurvey(without_strings, layers, tuple(damage), newer, size)
 
 
-def decode_tag(tag: Tag, content: TagContent) -> DecodedTag:
-    """Decode and validate one tag. Never raises for damaged bytes."""
-    pieces, damage, newer = _each_frame(content, lambda data: _decode(tag, data))
-    pieces.sort(key=lambda piece: piece.sequence)
-    return DecodedTag(tuple(pieces), tuple(damage), newer, 200 + sum(piece.size + 200 for piece in pieces))
+def decode_tag(tag: Tag, content: TagContent, most_bytes: int) -> DecodedTag:
+    """Decode and validate one tag up to about `most_bytes` in memory. Never raises for damaged bytes."""
+    size, left_out = 200, 0
+
+    def read(data: bytes) -> Piece | None:
+        nonlocal size, left_out
+        if size > most_bytes:
+            left_out += 1
+            return None
+        piece = _decode(tag, data)
+        size += piece.size + 200
+        return piece
+
+    results, damage, newer = _each_frame(content, read)
+    pieces = sorted((piece for piece in results if piece is not None), key=lambda piece: piece.sequence)
+    if left_out:
+        damage.append(f"{_place(content)}: {left_out} frames are not shown: the run exceeds the limit of its size")
+    return DecodedTag(tuple(pieces), tuple(damage), newer, size, complete=not left_out)
+
+
+def _place(content: TagContent) -> str:
+    return f"run {content.event_run}, tag {content.tag}"
 
 
 def _each_frame(content: TagContent, read: Callable[[bytes], _Read]) -> tuple[list[_Read], list[str], str | None]:
     """The results of `read`, sentences on damaged frames, and a sentence on the first frame of a newer format."""
-    place = f"run {content.event_run}, tag {content.tag}"
+    place = _place(content)
     results: list[_Read] = []
     damage = [f"{place}: {sentence}" for sentence in content.damage]
     newer = None
@@ -120,23 +144,27 @@ def _each_frame(content: TagContent, read: Callable[[bytes], _Read]) -> tuple[li
             newer = newer or f"{place}: {error}"
         except FormatError as error:
             damage.append(f"{place}, event of step {stored.step}: {error}")
+        except MemoryError:
+            damage.append(f"{place}, event of step {stored.step}: there is not enough memory to read it")
     return results, damage, newer
 
 
 def _head(tag: Tag, data: bytes) -> FrameHead:
     head = codec.decode_head(data)
-    _check_stream(tag, head.stream)
+    _check_head(tag, head)
     return head
 
 
-def _check_stream(tag: Tag, stream: int) -> None:
-    if stream >= len(STREAMS) or STREAMS[stream] != tag.stream:
-        raise FormatError(f"frame of stream {stream} does not belong under this tag")
+def _check_head(tag: Tag, head: Frame | FrameHead) -> None:
+    if head.stream >= len(STREAMS) or STREAMS[head.stream] != tag.stream:
+        raise FormatError(f"frame of stream {head.stream} does not belong under this tag")
+    if not 0 <= head.first_step <= head.last_step <= MAX_STEP:
+        raise FormatError(f"frame of steps {head.first_step} to {head.last_step}; steps are 0 to {MAX_STEP}")
 
 
 def _decode(tag: Tag, data: bytes) -> Piece:
     frame = codec.decode(data)
-    _check_stream(tag, frame.stream)
+    _check_head(tag, frame)
     value: Value
     if tag.stream == "meta":
         value = session_records.read_meta(tag.session, frame)
@@ -159,12 +187,16 @@ def _decode(tag: Tag, data: bytes) -> Piece:
     elif tag.stream == "activations":
         value = activation_records.read_activations(frame)
         _check_steps(frame, value)
-        size = value.bytes.nbytes + 16 * len(value) + 100 * len(value.layers)
+        size = _activations_bytes(len(value), len(value.layers))
     else:
         value = sample_records.read_samples(frame)
         _check_steps(frame, value)
-        size = len(value) * 8 * (5 + 6 * len(value.devices))
+        size = len(value) * 8 * (5 + 8 * len(value.devices))
     return Piece(frame.sequence, frame.first_step, frame.last_step, value, size)
+
+
+def _activations_bytes(rows: int, layers: int) -> int:
+    return 8 * rows * layers + 16 * rows + 100 * layers
 
 
 def _map_bytes(memory_map: MemoryMap) -> int:

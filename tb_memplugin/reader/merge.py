@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tb_memplugin.events.sample_records import take_samples
-from tb_memplugin.model import Integers, Run, Samples, Session, Snapshot, Timeline
-from tb_memplugin.reader.attempts import LaterSessions, without_repeated_cells
+from tb_memplugin.model import Integers, Run, Session, Snapshot, Timeline
+from tb_memplugin.reader.attempts import LaterSessions, hidden_by_losses, without_repeated_cells
 from tb_memplugin.reader.columns import join_activations, join_samples, take_activations
+from tb_memplugin.reader.worker_samples import device_name, samples_of_workers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,9 @@ def merge(
         worker: _merge_sessions(name, worker, of_worker, all_attempts) for worker, of_worker in sorted(lanes.items())
     }
     run = by_worker[""] if set(by_worker) == {""} else _merge_workers(name, by_worker)
-    run = dataclasses.replace(run, sessions=tuple(session.info.session for _, session in ordered), damage=tuple(damage))
+    run = dataclasses.replace(
+        run, sessions=tuple(session.info.session for _, session in ordered), damage=(*damage, *run.damage)
+    )
     spans = [
         SessionSpan(session.info.session, worker, session.info.started, _first_step(session))
         for worker, of_worker in lanes.items()
@@ -88,6 +91,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
     maps = [session.maps for session in sessions]
     timelines = [session.timelines for session in sessions]
     requests = [session.requests for session in sessions]
+    hidden: list[str] = []
     if not all_attempts:
         later = LaterSessions()
         # From the last session backward, so that the steps of later sessions are known.
@@ -100,8 +104,9 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
             snapshots[at] = tuple(snapshot for snapshot in snapshots[at] if not later.replaces(snapshot))
             timelines[at] = tuple(timeline for timeline in timelines[at] if not later.replaces(timeline))
             requests[at] = tuple(one for one in requests[at] if not later.replaces(one))
-            for of_later in later.activations:
-                activations[at] = without_repeated_cells(activations[at], of_later)
+            for of_later, trained in later.activations:
+                activations[at] = without_repeated_cells(activations[at], of_later, trained)
+            hidden[:0] = hidden_by_losses(sessions[at], sessions[:at])
             later.add(sessions[at])
     joined, _ = join_samples(samples)
     table, _ = join_activations(activations)
@@ -117,7 +122,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         activations=table,
         snapshots=tuple(sorted(itertools.chain(*snapshots), key=_step_and_bytes)),
         notes=tuple(dict.fromkeys(note for session in sessions for note in session.info.notes)),
-        damage=(),
+        damage=tuple(hidden),
         maps=tuple(sorted(itertools.chain(*maps), key=lambda memory_map: memory_map.step or 0)),
         # Failures stay even if a later session repeats their step: they are why it was started.
         ooms=tuple(sorted((oom for session in sessions for oom in session.ooms), key=lambda oom: oom.wall_time)),
@@ -128,7 +133,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
 
 
 def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
-    samples, _ = join_samples([_with_named_devices(run.samples, worker) for worker, run in by_worker.items()])
+    samples, sentence = samples_of_workers({worker: run.samples for worker, run in by_worker.items()})
     activations, _ = join_activations([run.activations for run in by_worker.values()])
     snapshots = [
         dataclasses.replace(snapshot, device=device_name(worker, snapshot.device))
@@ -142,11 +147,11 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
         sessions=(),
         workers=tuple(by_worker),
         layer_tables=tables,
-        samples=take_samples(samples, np.argsort(samples.step, kind="stable")),
+        samples=samples,
         activations=take_activations(activations, np.argsort(activations.step, kind="stable")),
         snapshots=tuple(sorted(snapshots, key=_step_and_bytes)),
         notes=tuple(dict.fromkeys(notes)),
-        damage=(),
+        damage=(*itertools.chain(*(run.damage for run in by_worker.values())), *((sentence,) if sentence else ())),
         maps=tuple(
             dataclasses.replace(memory_map, device=device_name(worker, memory_map.device))
             for worker, run in by_worker.items()
@@ -178,17 +183,6 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
 
 def _step_and_bytes(record: Snapshot | Timeline) -> tuple[int, int]:
     return record.step, record.in_use_bytes
-
-
-def device_name(worker: str, device: str) -> str:
-    """Name of a worker's device in the merged run."""
-    return f"{worker}/{device}" if worker else device
-
-
-def _with_named_devices(samples: Samples, worker: str) -> Samples:
-    return dataclasses.replace(
-        samples, devices={device_name(worker, device): figures for device, figures in samples.devices.items()}
-    )
 
 
 def _unsorted(steps: Integers) -> bool:

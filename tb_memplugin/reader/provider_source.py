@@ -101,13 +101,13 @@ def _content(run: str, tag: str, data: Sequence[Any]) -> TagContent:
     frames: list[StoredFrame] = []
     others = 0
     for datum in data:
-        values = np.asarray(datum.numpy, dtype=object).reshape(-1).tolist()
-        for value in values:
-            if isinstance(value, bytes):
-                frames.append(StoredFrame(int(datum.step or 0), value))
-            else:
-                others += 1
-    damage = (f"{others} values of the tag are not frames",) if others else ()
+        values = np.asarray(datum.numpy, dtype=object)
+        value = values.item() if values.size == 1 else None
+        if isinstance(value, bytes):
+            frames.append(StoredFrame(int(datum.step or 0), value))
+        else:
+            others += 1
+    damage = (f"{others} events of the tag do not hold one string",) if others else ()
     return TagContent(run, tag, tuple(frames), damage)
 
 

@@ -1,10 +1,11 @@
 """Reads runs from a source, incrementally and on request."""
 
 import dataclasses
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,22 +17,20 @@ from tb_memplugin.model import (
     Run,
     Session,
 )
+from tb_memplugin.model.text import clean
 from tb_memplugin.reader.activation_rows import ActivationRows
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_session, of_stream
 from tb_memplugin.reader.decoding import DecodedTag, TagSurvey, decode_tag, requests_bytes, survey_tag, timeline_bytes
+from tb_memplugin.reader.limits import MAX_RUN_BYTES, Entry, within_limits
 from tb_memplugin.reader.merge import MergedRun, merge
 from tb_memplugin.reader.sessions import by_session, gaps, limited, session_from_pieces
-from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.source import Listing, Source, TagContent
 
 _log = logging.getLogger(__name__)
 
 CACHE_BYTES = 512 << 20
 """Limit of each cache: decoded frames, merged runs, and activations."""
-MAX_RUN_BYTES = 2 << 30
-"""Limit of the decoded data of one run; the run's damage names the tags that are not shown."""
-MAX_SESSIONS = 1000
-"""Most sessions shown per run, the newest; the run's damage counts the others."""
 _ALWAYS = ("meta", "samples", "peak", "snapshots", "oom")
 
 
@@ -50,12 +49,15 @@ class Reader:
     """
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
-        self._lock = threading.RLock()
+        # Held while caches and the source are used, but not while a run is decoded: runs do not wait for each other.
+        self._lock = threading.Lock()
+        self._run_locks: dict[str, threading.RLock] = {}
         self._tags: ByteCache[DecodedTag] = ByteCache(cache_bytes)
         self._runs: ByteCache[LoadedRun] = ByteCache(cache_bytes)
         self._rows: ByteCache[ActivationRows] = ByteCache(cache_bytes)
         self._surveys: dict[tuple[str, Tag], tuple[Hashable, TagSurvey]] = {}
         self._catalog: Mapping[str, RunTags] = {}
+        self._listed: tuple[Listing | None, Mapping[str, tuple[str, ...]]] = (None, {})
         self._listed_at = -1.0
         self._warned: set[str] = set()
 
@@ -70,8 +72,10 @@ class Reader:
             # Concurrent requests share a listing that started after they arrived.
             if self._listed_at < arrived:
                 began = time.monotonic()
-                listing = source.listing()
-                self._catalog = catalog_of(listing, source.damage())
+                listed = source.listing(), source.damage()
+                if listed[0] is not self._listed[0] or listed[1] != self._listed[1]:
+                    self._catalog = catalog_of(*listed)
+                    self._listed = listed
                 self._listed_at = began
             return self._catalog
 
@@ -119,11 +123,13 @@ class Reader:
         if session is not None:
             tags = of_session(tags, session)
         key = (tags.name, streams, all_attempts, session)
-        with self._lock:
-            loaded = self._runs.get(key, tags.version)
+        with self._lock_of(tags.name):
+            with self._lock:
+                loaded = self._runs.get(key, tags.version)
             if loaded is None:
                 loaded = self._load(source, tags, streams, all_attempts)
-                self._runs.put(key, tags.version, loaded, _run_bytes(loaded.run))
+                with self._lock:
+                    self._runs.put(key, tags.version, loaded, _merged_bytes(loaded))
             return loaded
 
     def activation_rows(self, source: Source, name: str) -> ActivationRows:
@@ -135,10 +141,11 @@ class Reader:
         """
         tags = self._tags_of(source, name)
         wanted = of_stream(tags, "activations")
-        with self._lock:
-            rows = self._rows.get(name, wanted)
+        with self._lock_of(name):
+            with self._lock:
+                rows = self._rows.get(name, wanted)
             if rows is None:
-                decoded, _ = self._decode(source, wanted)
+                decoded, _ = self._decode(source, within_limits(wanted)[0])
                 sessions = list(by_session(wanted, decoded).values())
                 pieces = sessions[0]["activations"] if len(sessions) == 1 else []
                 parts = [piece.value for piece in pieces if isinstance(piece.value, LayerActivations)]
@@ -146,7 +153,8 @@ class Reader:
                 if len(sessions) > 1 or (np.diff(rows.step) < 0).any():
                     # Several sessions, or steps out of order: the merge selects the rows.
                     rows = ActivationRows([self.load(source, tags, activations=True).run.activations])
-                self._rows.put(name, wanted, rows, rows.nbytes)
+                with self._lock:
+                    self._rows.put(name, wanted, rows, rows.nbytes)
             return rows
 
     def survey_activations(self, source: Source, tags: RunTags) -> tuple[int, tuple[str, ...]]:
@@ -154,20 +162,19 @@ class Reader:
 
         Reads only the heads of frames, and only of new or changed tags.
         """
-        wanted = of_stream(tags, "activations")
-        with self._lock:
+        wanted, _ = within_limits(of_stream(tags, "activations"))
+        with self._lock_of(tags.name):
             unknown = {
                 (run, str(tag)): (tag, mark)
                 for _, run, tag, mark in wanted
                 if self._surveys.get((run, tag), (None,))[0] != mark
             }
-            if unknown:
-                wanted_tags: dict[str, list[str]] = {}
-                for run, text in unknown:
-                    wanted_tags.setdefault(run, []).append(text)
-                for content in source.read(wanted_tags):
-                    tag, mark = unknown[content.event_run, content.tag]
-                    self._surveys[content.event_run, tag] = (mark, survey_tag(tag, content))
+            wanted_tags: dict[str, list[str]] = {}
+            for run, text in unknown:
+                wanted_tags.setdefault(run, []).append(text)
+            for content in self._contents(source, wanted_tags):
+                tag, mark = unknown[content.event_run, content.tag]
+                self._surveys[content.event_run, tag] = (mark, survey_tag(tag, content))
             known = [
                 (worker, tag, self._surveys[run, tag][1])
                 for worker, run, tag, _ in wanted
@@ -175,6 +182,10 @@ class Reader:
             ]
         damage = [sentence for _, _, survey in known for sentence in survey.damage]
         damage.extend(dict.fromkeys(survey.newer for _, _, survey in known if survey.newer))
+        ends = itertools.accumulate(survey.size for _, _, survey in known)
+        too_large = sum(end - survey.size > MAX_RUN_BYTES for end, (_, _, survey) in zip(ends, known, strict=True))
+        if too_large:
+            damage.append(_over_limit(too_large))
         heads: dict[tuple[str, str], dict[int, FrameHead]] = {}
         for worker, tag, survey in known:
             heads.setdefault((worker, tag.session), {}).update((head.sequence, head) for head in survey.heads)
@@ -189,66 +200,103 @@ class Reader:
             raise NotFoundError(f"no run {name!r:.200}; available: {listed_names(catalog)}")
         return tags
 
+    def _lock_of(self, name: str) -> threading.RLock:
+        with self._lock:
+            return self._run_locks.setdefault(name, threading.RLock())
+
     def _load(self, source: Source, tags: RunTags, streams: Sequence[str], all_attempts: bool) -> LoadedRun:
-        wanted = [entry for entry in tags.tags if entry[2].stream in streams]
+        wanted, sentences = within_limits([entry for entry in tags.tags if entry[2].stream in streams])
+        damage = [*tags.damage, *sentences]
+        try:
+            sessions, sentences = self._sessions(source, tags.name, wanted)
+            merged = merge(tags.name, sessions, limited([*damage, *sentences]), all_attempts)
+        except MemoryError:
+            damage.append("the run is not shown: there is not enough memory for it")
+            merged = merge(tags.name, [], damage)
+        return LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version)
+
+    def _sessions(
+        self, source: Source, name: str, wanted: Sequence[Entry]
+    ) -> tuple[list[tuple[str, Session]], list[str]]:
+        """(worker, session) pairs of the wanted tags, and sentences on damage."""
         decoded, too_large = self._decode(source, wanted)
-        damage = list(tags.damage)
+        damage = []
         newer = [tag.newer for tag in decoded.values() if tag.newer]
         if newer:
             damage.append(newer[0] if len(newer) == 1 else f"{newer[0]} (and {len(newer) - 1} more tags)")
-            self._warn_once(tags.name, damage[-1])
+            self._warn_once(name, damage[-1])
         for tag in decoded.values():
             damage.extend(tag.damage)
         if too_large:
-            damage.append(f"{too_large} tags are not shown: the run exceeds the limit of {MAX_RUN_BYTES} bytes")
+            damage.append(_over_limit(too_large))
         sessions: list[tuple[str, Session]] = []
-        streams_of = by_session(wanted, decoded)
-        # Identifiers of sessions sort by start time.
-        newest = sorted(streams_of, key=lambda key: key[1])[-MAX_SESSIONS:]
-        if len(newest) < len(streams_of):
-            damage.append(f"{len(streams_of) - len(newest)} sessions are not shown: only the last {MAX_SESSIONS} are")
-        for worker, identifier in newest:
-            session, sentences = session_from_pieces(identifier, streams_of[worker, identifier])
+        for (worker, identifier), pieces in sorted(by_session(wanted, decoded).items(), key=lambda pair: pair[0][1]):
+            session, sentences = session_from_pieces(identifier, pieces)
             sessions.append((worker, session))
             damage.extend(sentences)
-        merged = merge(tags.name, sessions, limited(damage), all_attempts)
-        return LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version)
+        return sessions, damage
 
-    def _decode(
-        self, source: Source, wanted: Iterable[tuple[str, str, Tag, Hashable]]
-    ) -> tuple[dict[tuple[str, Tag], DecodedTag], int]:
-        """The content of the wanted tags, from the cache or the source, and the number left out for their size."""
+    def _decode(self, source: Source, wanted: Iterable[Entry]) -> tuple[dict[tuple[str, Tag], DecodedTag], int]:
+        """The content of the wanted tags, from the cache or the source, and the number left out for their size.
+
+        Activations have a limit of their own, so that they displace nothing else.
+        """
         contents: dict[tuple[str, Tag], DecodedTag] = {}
         missing: dict[str, dict[str, tuple[Tag, Hashable]]] = {}
-        size = 0
+        sizes = {True: 0, False: 0}
         for _, run, tag, mark in wanted:
-            cached = self._tags.get((run, tag), mark)
+            with self._lock:
+                cached = self._tags.get((run, tag), mark)
             if cached is not None:
                 contents[run, tag] = cached
-                size += cached.size
+                sizes[tag.stream == "activations"] += cached.size
             else:
                 missing.setdefault(run, {})[str(tag)] = (tag, mark)
-        left = sum(map(len, missing.values()))
-        for content in source.read({run: list(tags) for run, tags in missing.items()}) if missing else ():
+        left_out = 0
+        for content in self._contents(source, {run: list(tags) for run, tags in missing.items()}):
             tag, mark = missing[content.event_run][content.tag]
-            decoded = decode_tag(tag, content)
-            size += decoded.size
-            left -= 1
-            self._tags.put((content.event_run, tag), mark, decoded, decoded.size)
+            limited_by = tag.stream == "activations"
+            if sizes[limited_by] > MAX_RUN_BYTES:
+                left_out += 1
+                continue
+            decoded = decode_tag(tag, content, MAX_RUN_BYTES - sizes[limited_by])
+            sizes[limited_by] += decoded.size
             contents[content.event_run, tag] = decoded
-            if size > MAX_RUN_BYTES:
-                return contents, left
-        return contents, 0
+            if decoded.complete:
+                with self._lock:
+                    self._tags.put((content.event_run, tag), mark, decoded, decoded.size)
+        return contents, left_out
+
+    def _contents(self, source: Source, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
+        """The wanted tags; a source serves one thread at a time."""
+        if not wanted:
+            return
+        contents = source.read(wanted)
+        while True:
+            with self._lock:
+                content = next(contents, None)
+            if content is None:
+                return
+            yield content
 
     def _warn_once(self, run: str, sentence: str) -> None:
         if run not in self._warned:
             self._warned.add(run)
-            _log.warning("tb_memplugin: %s", sentence)
+            _log.warning("tb_memplugin: %s", clean(sentence))
+
+
+def _over_limit(tags: int) -> str:
+    return f"{tags} tags are not shown: the run exceeds the limit of {MAX_RUN_BYTES} bytes"
+
+
+def _merged_bytes(loaded: LoadedRun) -> int:
+    """Estimated bytes in memory; the samples of several workers refer to those of each."""
+    return sum(map(_run_bytes, loaded.by_worker.values())) + 40 * len(loaded.run.samples)
 
 
 def _run_bytes(run: Run) -> int:
     rows = sum(len(snapshot.ledger) + len(snapshot.saved_for_backward) + 1 for snapshot in run.snapshots)
-    samples = len(run.samples) * 8 * (5 + 6 * len(run.samples.devices))
+    samples = len(run.samples) * 8 * (5 + 8 * len(run.samples.devices))
     chunks = sum(len(memory_map) for memory_map in run.maps) + sum(
         len(oom.map) for oom in run.ooms if oom.map is not None
     )

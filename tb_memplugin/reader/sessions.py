@@ -1,5 +1,6 @@
 """Sessions from decoded frames, and sentences on the frames that are missing."""
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
 from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.events.tags import start_of
 from tb_memplugin.model import (
     LayerActivations,
     LayerTable,
@@ -21,6 +23,7 @@ from tb_memplugin.model import (
 )
 from tb_memplugin.reader.columns import join_activations, join_samples, rows_not_in
 from tb_memplugin.reader.decoding import DecodedTag, Piece
+from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
 
 MAX_SENTENCES = 30
 """Sentences on damage shown per run; further ones are counted."""
@@ -57,7 +60,7 @@ def make_session(
     joined, sentence = join_samples(samples)
     sentences.append(sentence)
     highest, _ = join_samples(peaks)
-    only_peaks = rows_not_in(highest, joined)
+    only_peaks = rows_not_in(highest, joined) if len(highest) else np.zeros(0, bool)
     if only_peaks.any():
         joined, sentence = join_samples([joined, take_samples(highest, only_peaks)])
         sentences.append(sentence)
@@ -119,26 +122,25 @@ def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]])
         timelines=values("timelines", Timeline),
         requests=values("requests", StepRequests),
     )
+    earliest = first_step_of(streams)
     for stream in _STREAM_WORDS:
-        sentences.extend(gaps(identifier, stream, streams.get(stream, ())))
-    return session, sentences
+        first = earliest if stream == "samples" else 0
+        sentences.extend(gaps(identifier, stream, streams.get(stream, ()), first))
+    lost, lost_activations = lost_steps(streams), lost_activation_steps(streams)
+    return dataclasses.replace(session, lost_steps=lost, lost_activation_steps=lost_activations), sentences
 
 
-def gaps(identifier: str, stream: str, pieces: Sequence[Piece | FrameHead]) -> list[str]:
-    """Sentences on frames missing before the last one of a stream."""
+def gaps(identifier: str, stream: str, pieces: Sequence[Piece | FrameHead], earliest: int = 0) -> list[str]:
+    """Sentences on frames missing before the last one of a stream; `earliest` is the session's first step."""
     sentences = []
-    expected, last_step = 0, -1
-    for piece in pieces:
-        lost = piece.sequence - expected
-        if lost > 0:
-            first, last = last_step + 1, piece.first_step - 1
-            if stream in ("samples", "activations") and first <= last:
-                steps = f"steps {first} to {last} are missing" if first < last else f"step {first} is missing"
-            else:
-                steps = f"data between step {max(last_step, 0)} and step {piece.first_step} is missing"
-            records = "1 record" if lost == 1 else f"{lost} records"
-            sentences.append(f"session {identifier}, {_STREAM_WORDS[stream]}: {steps} ({records} lost)")
-        expected, last_step = piece.sequence + 1, max(last_step, piece.last_step)
+    for gap in gaps_of(pieces, earliest):
+        first, last = gap.first_step, gap.last_step
+        if stream in ("samples", "activations") and first <= last:
+            steps = f"steps {first} to {last} are missing" if first < last else f"step {first} is missing"
+        else:
+            steps = f"data between step {max(first - 1, 0)} and step {gap.at.first_step} is missing"
+        records = "1 record" if gap.frames == 1 else f"{gap.frames} records"
+        sentences.append(f"session {identifier}, {_STREAM_WORDS[stream]}: {steps} ({records} lost)")
     return sentences
 
 
@@ -151,5 +153,8 @@ def limited(sentences: Sequence[str]) -> list[str]:
 
 def _unknown_session(identifier: str, samples: Samples, activations: LayerActivations) -> SessionInfo:
     times = [float(part.wall_time.min()) for part in (samples, activations) if len(part)]
+    named = start_of(identifier)
+    if named is not None:
+        times = [named]
     note = f"the start time and versions of session {identifier} could not be read; its data is shown"
     return SessionInfo(identifier, min(times, default=0.0), "recorder", {}, (note,))

@@ -14,6 +14,7 @@ MAX_RECORD_BYTES = 12 << 20
 MAX_SEARCH_BYTES = 64 << 20
 """Bytes after a damaged length in which the next record is searched; then the remainder of the file is given up."""
 _CHUNK = 4 << 20
+_FIRST_SEARCH = 64
 _HEADER = struct.Struct("<QI")
 _FOOTER_BYTES = 4
 
@@ -93,10 +94,12 @@ class _Window:
 def _next_header(window: _Window, start: int, end: int) -> int:
     """Offset of the next valid record header at or after `start`, or `end`."""
     limit = min(end, start + MAX_SEARCH_BYTES)
-    at = start
+    at, span = start, _FIRST_SEARCH
     while at + _HEADER.size <= limit:
-        # Successive reads overlap by a header's length minus one, so that no header is missed.
-        data = np.frombuffer(window.take(at, min(_CHUNK, limit - at)), np.uint8)
+        # Short spans first: the cost of a search is that of the bytes up to the next record, not of the whole file.
+        # Successive spans overlap by a header's length minus one, so that no header is missed.
+        data = np.frombuffer(window.take(at, min(span, limit - at)), np.uint8)
+        span = min(2 * span, _CHUNK)
         if len(data) < _HEADER.size:
             break
         starts = len(data) - _HEADER.size + 1

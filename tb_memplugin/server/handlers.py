@@ -19,14 +19,15 @@ from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags
-from tb_memplugin.reader.merge import device_name
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.worker_samples import device_name
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.answer_handlers import AnswerHandlers
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.lookup import at_step, some
 from tb_memplugin.server.pool_columns import pool_columns
+from tb_memplugin.server.run_list import RunList
 from tb_memplugin.server.timeline_handlers import TimelineHandlers
 from tb_memplugin.server.what_if_handlers import WhatIfHandlers
 from tb_memplugin.version import __version__
@@ -60,30 +61,26 @@ class Stretch:
 class Handlers:
     """Handlers on top of one `Reader`. Thread-safe.
 
+    Args:
+        reader: Reads the runs.
+        patience_seconds: See `RunList`.
+
     Methods raise NotFoundError for an unknown run, device or step, and SourceError if the source cannot be read now.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, patience_seconds: float | None = None) -> None:
         self.allocator = AllocatorHandlers(reader)
         self.timelines = TimelineHandlers(reader)
         self.answering = AnswerHandlers(reader)
         self.questions = WhatIfHandlers(reader)
         self._reader = reader
+        self._runs = RunList(self._describe, patience_seconds)
         self._lock = threading.Lock()
-        self._facts: dict[str, tuple[str, dict[str, Any]]] = {}
         self._changes: ByteCache[list[dict[str, Any]]] = ByteCache(CHANGES_BYTES)
 
     def runs(self, source: Source) -> dict[str, Any]:
         """``GET runs``: key figures of every run, cached for runs that did not change."""
-        catalog = self._reader.catalog(source)
-        with self._lock:
-            known = {name: entry for name, entry in self._facts.items() if name in catalog}
-        for name, tags in catalog.items():
-            if name not in known or known[name][0] != tags.version:
-                known[name] = (tags.version, self._describe(source, tags))
-        with self._lock:
-            self._facts.update(known)
-        return {"plugin_version": __version__, "runs": [known[name][1] for name in catalog]}
+        return {"plugin_version": __version__, "runs": self._runs.facts(source, self._reader.catalog(source))}
 
     def overview(self, source: Source, run: str, stretch: Stretch) -> Columns:
         """``GET overview``: memory of a device by category and step."""

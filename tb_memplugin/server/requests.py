@@ -4,12 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tb_memplugin.errors import RequestError
-from tb_memplugin.model import PHASES, Phase
+from tb_memplugin.model import MAX_STEP, PHASES, Phase
 
 MAX_TEXT_CHARACTERS = 4096
 """Longest accepted name of a run or a device."""
-MAX_STEP = 2**53 - 1
-"""Largest accepted step: the largest integer that JavaScript represents exactly."""
 MAX_BATCH_SIZE = 1 << 24
 """Largest accepted batch size."""
 DEFAULT_POINTS = 1500

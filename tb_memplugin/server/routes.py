@@ -6,24 +6,26 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from tensorboard import errors as tensorboard_errors
-from tensorboard import plugin_util
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
-from tb_memplugin.reader.provider_source import ProviderSource
+from tb_memplugin.model.text import clean
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source, SourceError
 from tb_memplugin.server import requests, responses
 from tb_memplugin.server.allocator_handlers import Place
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.handlers import Handlers, Stretch
+from tb_memplugin.server.sources import Sources
 from tb_memplugin.server.static_files import StaticFiles
 
 _log = logging.getLogger(__name__)
 
 MAX_EXPERIMENTS = 16
 """Most experiments with cached data; a local server has one."""
+PATIENCE_SECONDS = 1.0
+"""Time that the list of runs waits for a run that takes longer to read than the others."""
 
 Answer: TypeAlias = Callable[[Handlers, Source, Mapping[str, str]], "dict[str, Any] | Columns"]
 
@@ -32,11 +34,11 @@ class Server:
     """Responds to all requests of the plugin. Thread-safe.
 
     Args:
-        provider: TensorBoard's data provider, or None.
+        context: TensorBoard's `TBContext`; its fields may be None.
     """
 
-    def __init__(self, provider: Any) -> None:
-        self._provider = provider
+    def __init__(self, context: Any) -> None:
+        self._sources = Sources(context)
         self._static = StaticFiles()
         self._handlers: dict[str, Handlers] = {}
         self._lock = threading.Lock()
@@ -52,7 +54,7 @@ class Server:
         except NotFoundError as error:
             return responses.error_response(request, 404, str(error))
         except (SourceError, FormatError) as error:
-            _log.warning("tb_memplugin: %s", error)
+            _log.warning("tb_memplugin: %s", clean(str(error)))
             return responses.error_response(request, 503, str(error))
         except tensorboard_errors.PublicError as error:
             return responses.error_response(request, error.http_code, str(error))
@@ -62,11 +64,8 @@ class Server:
     def _data(self, route: str, request: Request) -> Response:
         accepted, answer = DATA_ROUTES[route]
         values = requests.parse(request.args, accepted)
-        if self._provider is None:
-            raise NotFoundError("this TensorBoard has no data provider")
-        experiment = plugin_util.experiment_id(request.environ)
-        source = ProviderSource(self._provider, plugin_util.context(request.environ), experiment)
-        return responses.data_response(request, answer(self._handlers_of(experiment), source, values))
+        name, source = self._sources.of(request)
+        return responses.data_response(request, answer(self._handlers_of(name), source, values))
 
     def _file(self, route: str, request: Request) -> Response:
         # There may be a path prefix: the name follows the last "/static/".
@@ -74,13 +73,13 @@ class Server:
         content, content_type = self._static.read(name)
         return responses.file_response(request, content, content_type)
 
-    def _handlers_of(self, experiment: str) -> Handlers:
+    def _handlers_of(self, source: str) -> Handlers:
         with self._lock:
-            if experiment not in self._handlers:
+            if source not in self._handlers:
                 while len(self._handlers) >= MAX_EXPERIMENTS:
                     del self._handlers[next(iter(self._handlers))]
-                self._handlers[experiment] = Handlers(Reader())
-            return self._handlers[experiment]
+                self._handlers[source] = Handlers(Reader(), PATIENCE_SECONDS)
+            return self._handlers[source]
 
 
 def _run_and_stretch(values: Mapping[str, str]) -> tuple[str, Stretch]:

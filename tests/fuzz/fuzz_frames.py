@@ -32,7 +32,7 @@ def one_input(data: bytes) -> None:
     stream = STREAMS[data[6] % len(STREAMS)] if len(data) > 6 else STREAMS[0]
     tag = Tag("20260101T000000Z-00000000", stream, 0)
     frames = (StoredFrame(0, data), StoredFrame(1, sealed(data)))
-    decoded = decode_tag(tag, TagContent("run", str(tag), frames))
+    decoded = decode_tag(tag, TagContent("run", str(tag), frames), 256 << 20)
     assert len(decoded.pieces) + len(decoded.damage) + (decoded.newer is not None) >= 1
 
 

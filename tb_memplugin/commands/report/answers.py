@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tb_memplugin.errors import NotFoundError
+from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events.metadata import run_name
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Listing, Source, TagContent
@@ -87,6 +87,9 @@ class Collected:
         status = 200
         try:
             body, content_type = data_body(DATA_ROUTES[route][1](self._handlers, self.source, question.parameters))
+        except RequestError as error:  # a name that no request may have costs only its own answers
+            self.refuse(question, str(error))
+            return None
         except NotFoundError as error:
             status, body, content_type = 404, str(error).encode("utf-8", "replace"), "text/plain"
         packed = base64.b64encode(gzip.compress(body, 6, mtime=0)).decode() if len(body) <= MAX_ANSWER_BYTES else None

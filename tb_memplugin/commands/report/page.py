@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tb_memplugin.commands.report.contents import MAX_DATA_BYTES, Contents, collect
-from tb_memplugin.errors import NotFoundError
+from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.server.static_files import StaticFiles
 from tb_memplugin.version import __version__
 
 FORMAT = 1
 DATA_ID = "tb-memplugin-report"
 """Id of the element with the data; if present, the page does not query a server."""
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _ENDS = re.compile(r"<(?=/script|!--)", re.IGNORECASE | re.ASCII)
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -44,19 +45,31 @@ def write_report(
 
     Raises:
         NotFoundError: The directory or a run does not exist, or the file cannot be written.
-        RequestError: Too many runs, or the list of runs exceeds `max_data_bytes`.
+        RequestError: Too many runs, the list of runs exceeds `max_data_bytes`, or `path` is a link, a device or
+            a directory.
     """
+    _check_output(path)
     contents = collect(logdir, names, max_data_bytes)
     script, _ = StaticFiles().read("index.js")
     page = render(contents, script.decode("utf-8")).encode("utf-8", "replace")
     unfinished = f"{path}.unfinished"
     try:
-        with open(unfinished, "wb") as file:
+        _check_output(unfinished)
+        # Not through a link that appears after the check.
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINKS, 0o666), "wb") as file:
             file.write(page)
         os.replace(unfinished, path)
     except OSError as error:
         raise NotFoundError(f"the report cannot be written to {path}: {error.strerror}") from None
     return contents, len(page)
+
+
+def _check_output(path: str) -> None:
+    """Refuse what is no regular file: a report would replace a device or a link, not write to it."""
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+        raise RequestError(
+            f"the report cannot be written to {path}: it is a link, a device or a directory; pass the name of a file"
+        )
 
 
 def render(contents: Contents, script: str) -> str:

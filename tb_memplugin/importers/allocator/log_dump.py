@@ -5,6 +5,7 @@ import re
 from tb_memplugin.allocator.rules import ROUNDING
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.chunk_list import ListedChunk, ListedRegion, columns_of, make_map, region_of
+from tb_memplugin.importers.allocator.log_numbers import log_integer
 from tb_memplugin.model import MemoryMap
 
 MAX_LINES = 1_000_000
@@ -60,7 +61,7 @@ class LogDump:
         """Read one line; skip it if it is not part of a dump."""
         region = _REGION.search(line)
         if region is not None:
-            self._regions.append((int(region[1]), []))
+            self._regions.append((log_integer(region[1]), []))
             return
         chunk = _CHUNK.search(line)
         # The free chunks of the requested bin are also listed before the regions, in another form.
@@ -69,7 +70,7 @@ class LogDump:
             return
         found = _BIN.search(line)
         if found is not None:
-            self._bins[int(found[1])] = (int(found[2]), int(found[3]))
+            self._bins[log_integer(found[1])] = (log_integer(found[2]), log_integer(found[3]))
             return
         if "Summary of in-use Chunks" in line or "Sum Total of in-use chunks" in line:
             self.ended = True
@@ -82,8 +83,8 @@ class LogDump:
         self._lines += 1
         if self._lines > MAX_LINES:
             raise FormatError(f"the log lists more than the supported {MAX_LINES} chunks of one allocator")
-        chunk = ListedChunk(int(match["address"], 16), int(match["size"]), match["state"] != "Free")
-        last = int(match["next1"] or match["next2"] or 0) == _LAST
+        chunk = ListedChunk(log_integer(match["address"], 16), log_integer(match["size"]), match["state"] != "Free")
+        last = log_integer(match["next1"] or match["next2"] or "0") == _LAST
         if not self._regions or self._begins_region(chunk):
             self._regions.append((None, []))
         self._regions[-1][1].append((chunk, last))
@@ -179,4 +180,4 @@ def _exact(text: str | None) -> int | None:
     if text is None:
         return None
     match = re.fullmatch(r"(\d+)B?", text)
-    return int(match[1]) if match else None
+    return log_integer(match[1]) if match else None

@@ -10,11 +10,16 @@ from collections.abc import Iterable, Iterator
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.log_dump import LogDump
+from tb_memplugin.importers.allocator.log_numbers import log_integer
 from tb_memplugin.importers.profile.xplane import device_name
 from tb_memplugin.model import MemoryMap
 
 MAX_LOG_BYTES = 1 << 30
 """Largest supported log."""
+MAX_LINE_CHARACTERS = 20_000
+"""Of a longer line only the beginning is read; TensorFlow's lines are much shorter."""
+MAX_REQUEST_BYTES = 2**53 - 1
+"""A larger request is unknown: it cannot be right, and no run can store it."""
 
 DTYPE_BYTES = {
     "float": 4,
@@ -46,7 +51,7 @@ _PREFIX = re.compile(
     r"|[IWEF] \S+:\d+\] ?)"
 )
 _FAILED = re.compile(
-    r"Allocator \((?P<name>[^)]*)\) ran out of memory trying to allocate (?P<size>[\d.]+ ?[KMGTP]?i?B)"
+    r"Allocator \((?P<name>[^()]{0,200})\) ran out of memory trying to allocate (?P<size>[\d.]+ ?[KMGTP]?i?B)"
     r"(?:\s*\(rounded to (?P<rounded>\d+)\))?(?:\s*requested by op (?P<op>\S*))?"
 )
 _TOLERATED = "The caller indicates that this is not a failure"
@@ -108,7 +113,7 @@ def read_message(message: str) -> Request | None:
 def _compiled(size: "re.Match[str]", op: str | None) -> Request:
     """The request in an XLA message: exact bytes, or in newer versions a rounded size such as ``145.20MiB``."""
     if size["bytes"]:
-        return Request(requested_bytes=int(size["bytes"]), op=op, compiled=True)
+        return Request(requested_bytes=log_integer(size["bytes"]), op=op, compiled=True)
     unit = 1 << (10 * _UNITS.index(size["unit"] or ""))
     uncertain = round(unit / 10 ** len(size["digits"] or "") / 2) if unit > 1 else 0
     return Request(requested_bytes=round(float(size["size"]) * unit), op=op, uncertain_bytes=uncertain, compiled=True)
@@ -129,7 +134,9 @@ def _tensor_bytes(shape: str, dtype: str | None) -> int | None:
         return None
     size = element
     for dimension in shape.strip("[]").split(","):
-        size *= int(dimension) if dimension else 1
+        size *= log_integer(dimension) if dimension else 1
+        if size > MAX_REQUEST_BYTES:
+            return None
     return size
 
 
@@ -174,6 +181,7 @@ def _lines(lines: Iterable[str]) -> Iterator[tuple[str | None, str]]:
     """(thread, text without its prefix); a line without a prefix belongs to the thread of the previous one."""
     thread: str | None = None
     for line in lines:
+        line = line[:MAX_LINE_CHARACTERS]
         match = _PREFIX.match(line)
         if match is not None:
             thread = match["thread"]
@@ -215,7 +223,7 @@ class _LogReader:
 
     def _begin(self, thread: str | None, name: str, rounded: str | None, op: str | None) -> LogDump:
         before = self._open.get(thread)
-        dump = LogDump(name, int(rounded) if rounded else None, op or None)
+        dump = LogDump(name, log_integer(rounded) if rounded else None, op or None)
         if before is not None and not before.ended and before.has_chunks and before.name != name:
             # From here on, the lines of the two allocators cannot be told apart.
             before.mixed = dump.mixed = True

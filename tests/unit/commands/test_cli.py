@@ -2,17 +2,23 @@
 
 import dataclasses
 import json
+import os
 import pathlib
+import struct
 import subprocess
 import sys
 
 import pytest
 from reading_cases import HELD_TENSORS, MIB, REPLAY, make_samples, make_snapshot, write_small_run
+from tensorboard.compat.proto import event_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin import load
 from tb_memplugin.cli import main
-from tb_memplugin.commands.inspect_table import clean
+from tb_memplugin.events import codec
+from tb_memplugin.events.metadata import Tag, frame_summary
 from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import UNKNOWN
 
 
@@ -226,3 +232,29 @@ def test_a_reader_that_stops_early_is_no_error(logdir: pathlib.Path) -> None:
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stderr == "" and done.returncode == 0
+
+
+def test_a_terminal_without_unicode_is_no_error(tmp_path: pathlib.Path) -> None:
+    # GIVEN a run whose name and device ASCII cannot print
+    writer = RunWriter(tmp_path / "größe")
+    writer.samples(make_samples([0], [1], device="層:0"))
+    writer.close()
+    for arguments in (["inspect", str(tmp_path)], ["inspect", str(tmp_path), "--run", "größer"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "tb_memplugin", *arguments],
+            capture_output=True,
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            timeout=60,
+        )
+        assert b"Traceback" not in done.stderr and b"gr?" in done.stdout + done.stderr
+
+
+def test_names_of_runs_cannot_steer_a_log(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    directory = tmp_path / "a\x1b[31m" / "memory"
+    directory.mkdir(parents=True)
+    newer = codec.MAGIC + struct.pack("<H", 77) + bytes(100)
+    event = event_pb2.Event(step=0, summary=frame_summary(Tag("s", "samples", 0), newer))
+    with (directory / "events.out.tfevents.1").open("wb") as file:
+        RecordWriter(file).write(event.SerializeToString())
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert "upgrade tb_memplugin" in caplog.text and "\x1b" not in caplog.text

@@ -1,7 +1,9 @@
 """``tb-memplugin import`` of files, shown by ``inspect``."""
 
 import json
+import os
 import pathlib
+import time
 
 import pytest
 from dump_cases import make_dump
@@ -45,6 +47,14 @@ def test_a_dump_and_a_log_become_runs_that_inspect_shows(
         ("notes.txt", b"nothing happened", "has no failed allocation"),
         ("x.xplane.pb", b"\xff\xff\xff", "not a TensorFlow profile"),
         ("half.bin", make_dump()[:20], "contain no chunk"),
+        ("open.log", b"Allocator (" * 50_000, "has no failed allocation"),
+        ("lines.log", b"\n".join([b"Allocator (" * 1000] * 50), "has no failed allocation"),
+        (
+            "rounded.log",
+            b"Allocator (x) ran out of memory trying to allocate 1.0GiB (rounded to " + b"9" * 6000 + b")\n",
+            "a number of 6000 digits",
+        ),
+        ("shape.log", b"OOM when allocating tensor with shape[" + b"9" * 6000 + b"] and type float", "6000 digits"),
     ],
 )
 def test_an_unknown_file_is_refused_in_a_sentence_and_nothing_is_written(
@@ -52,7 +62,9 @@ def test_an_unknown_file_is_refused_in_a_sentence_and_nothing_is_written(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
+    began = time.process_time()
     assert main(["import", str(path), "--logdir", str(tmp_path / "runs")]) == 2
+    assert time.process_time() - began < 5
     printed = capsys.readouterr().err
     assert sentence in printed and name in printed and printed.count("\n") == 1
     assert not (tmp_path / "runs").exists()
@@ -66,3 +78,19 @@ def test_a_missing_file_and_a_run_outside_logdir_are_refused(
     (tmp_path / "a").write_bytes(make_dump())
     assert main(["import", str(tmp_path / "a"), "--logdir", str(tmp_path), "--run", "../b"]) == 2
     assert "--run must be a name relative to LOGDIR" in capsys.readouterr().err
+
+
+def test_pipes_and_devices_are_refused(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.log")
+    for path in (str(tmp_path / "pipe.log"), "/dev/zero", str(tmp_path)):
+        assert main(["import", path, "--logdir", str(tmp_path / "runs")]) == 2
+        assert f"{path} is not a regular file" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_request_of_an_impossible_size_is_unknown(tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(f"OOM when allocating tensor with shape[{'9' * 19},{'9' * 19}] and type float on /device:GPU:0")
+    assert main(["import", str(log), "--logdir", str(tmp_path / "runs")]) == 0
+    (oom,) = tb_memplugin.load(tmp_path / "runs")["job"].ooms
+    assert oom.requested_bytes is None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from reading_cases import MIB, event_files, make_samples, write_small_run
-from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.errors import NotFoundError
@@ -191,3 +191,33 @@ def test_a_remote_file_system_is_read_through_tensorboards_file_layer() -> None:
         ("exp/memory", "samples"),
         ("exp/memory", "peak"),
     }
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        tensor_pb2.TensorProto(
+            dtype=types_pb2.DT_STRING,
+            tensor_shape=tensor_shape_pb2.TensorShapeProto(
+                dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=40_000_000)]
+            ),
+            string_val=[b"x" * 100],
+        ),
+        tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[b"a", b"b"]),
+        tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING),
+        tensor_pb2.TensorProto(dtype=types_pb2.DT_FLOAT, float_val=[1.0]),
+    ],
+    ids=["a large stated shape", "two strings", "none", "a number"],
+)
+def test_a_tensor_that_is_not_one_string_is_refused(tensor: tensor_pb2.TensorProto, tmp_path: pathlib.Path) -> None:
+    # GIVEN such a tensor before a frame
+    summary = frame_summary(Tag("s", "samples", 0), b"frame")
+    odd = event_pb2.Event(step=1, summary=summary)
+    odd.summary.value[0].tensor.CopyFrom(tensor)
+    path = tmp_path / "events.out.tfevents.1"
+    append(path, odd, event_pb2.Event(step=2, summary=summary))
+    # THEN the frame is there, and the other event is damage
+    source = FileSource(tmp_path)
+    (content,) = all_contents(source).values()
+    assert [frame.data for frame in content.frames] == [b"frame"]
+    assert "the event of step 1 at byte 12 of events.out.tfevents.1 does not hold one string" in source.damage()["."][0]

@@ -1,5 +1,6 @@
 """Sessions merged to a run: resumed trainings and workers."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,26 @@ def test_a_resumed_training_replaces_the_steps_it_repeats() -> None:
     assert [snapshot.step for snapshot in merged.run.snapshots] == [2, 10]
     assert merged.run.sessions == ("a", "b") and merged.run.workers == ("",)
     assert [(span.session, span.first_step) for span in merged.sessions] == [("a", 0), ("b", 6)]
+
+
+def test_lost_steps_of_a_later_session_do_not_bring_back_superseded_ones() -> None:
+    # GIVEN a training resumed at step 6 whose steps 6 to 8 and 12 to 13 are lost
+    first = session("a", START, samples=make_samples(range(15), [100] * 15), snapshots=(make_snapshot(7),))
+    later = START + 3600
+    second = session("b", later, samples=make_samples(range(9, 12), [200] * 3, start=later))
+    second = dataclasses.replace(second, lost_steps=((6, 8), (12, 13)))
+    merged = merge("r", [("", first), ("", second)])
+    # THEN nothing is shown for them, which is said
+    assert merged.run.samples.step.tolist() == [0, 1, 2, 3, 4, 5, 9, 10, 11, 14]
+    assert merged.run.snapshots == ()
+    assert merged.run.damage == (
+        "session b: nothing is shown for steps 6 to 8, which it repeated and whose samples are lost; session a "
+        "recorded them before",
+        "session b: nothing is shown for steps 12 to 13, which it repeated and whose samples are lost; session a "
+        "recorded them before",
+    )
+    # AND all attempts show them
+    assert len(merge("r", [("", first), ("", second)], all_attempts=True).run.samples) == 18
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), min_size=1, max_size=8))

@@ -140,8 +140,19 @@ def test_values_other_than_strings_are_reported_and_left_out() -> None:
     provider = Provider({"r": {"meta/s/0": [b"frame", 3.5]}})  # type: ignore[list-item]
     (content,) = source(provider).read({"r": ["meta/s/0"]})
     assert [frame.data for frame in content.frames] == [b"frame"] and content.damage == (
-        "1 values of the tag are not frames",
+        "1 events of the tag do not hold one string",
     )
+
+
+def test_a_tensor_of_many_strings_is_refused() -> None:
+    class Filled(Provider):
+        def read_tensors(self, *args: Any, **kwargs: Any) -> Any:
+            (datum,) = super().read_tensors(*args, **kwargs)["r"]["meta/s/0"]
+            many = provider_lib.TensorDatum(step=1, wall_time=1.0, numpy=np.array([b"x"] * 400_000, dtype=object))
+            return {"r": {"meta/s/0": [datum, many]}}
+
+    (content,) = source(Filled({"r": {"meta/s/0": [b"frame"]}})).read({"r": ["meta/s/0"]})
+    assert [frame.data for frame in content.frames] == [b"frame"] and len(content.damage) == 1
 
 
 def test_tags_that_vanished_are_left_out() -> None:

@@ -3,6 +3,7 @@
 import io
 import pathlib
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -113,6 +114,17 @@ def test_a_hole_of_zeros_is_searched_quickly_and_only_so_far(monkeypatch: pytest
     # THEN the rest of the file is given up as a whole
     assert contents(found) == [b"before"]
     assert found[-1] == Loss(22, len(data) - 22, False)
+
+
+def test_the_search_after_damage_costs_no_more_than_the_bytes_it_skips() -> None:
+    # GIVEN a stray byte before each of 28,000 records
+    record = record_file([b"x"])
+    data = (b"\xff" + record) * 28_000
+    began = time.process_time()
+    found = walked(data)
+    # THEN each is found, in time proportional to the file
+    assert contents(found) == [b"x"] * 28_000
+    assert time.process_time() - began < 8
 
 
 @settings(max_examples=50)

@@ -6,6 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { paintPicture, type LegendEntry } from "../../charts/picture";
 import { fileName, toCsv, toJson, type Table } from "../../lib/table";
+import { wellFormed } from "../../lib/xml";
 import { groupKey } from "../../model/categories";
 import { at, type Overview } from "../../model/overview";
 import { inkOf, useStore } from "./context";
@@ -67,7 +68,7 @@ function drawn(node: VNode): Blob | null {
   const host = document.createElement("div");
   render(node, host);
   const svg = host.querySelector("svg");
-  const blob = svg && text(new XMLSerializer().serializeToString(svg), "image/svg+xml");
+  const blob = svg && text(wellFormed(new XMLSerializer().serializeToString(svg)), "image/svg+xml");
   render(null, host);
   return blob;
 }

@@ -1,0 +1,41 @@
+"""Limits on what one run may cost. A run directory may come from a stranger: a few kilobytes can state gigabytes."""
+
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias
+
+from tb_memplugin.events.metadata import Tag
+
+MAX_RUN_BYTES = 256 << 20
+"""Limit of the decoded data of one run, and of its activations; the run's damage says what is not shown."""
+MAX_TAG_BYTES = 64 << 20
+"""Stored bytes read of one tag; the recorder's tags stay below 8 MiB."""
+MAX_SESSIONS = 1000
+"""Most sessions shown per run, the newest."""
+MAX_WORKERS = 128
+"""Most workers shown per run, the first by name."""
+MAX_SESSION_DEVICES = 256
+"""Most devices shown per session."""
+MAX_RUN_DEVICES = 1024
+"""Most devices shown per run, of all workers together."""
+
+Entry: TypeAlias = tuple[str, str, Tag, Hashable]
+"""Worker, event run, tag, mark of the tag."""
+
+
+def within_limits(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
+    """The entries of the workers and sessions that are shown, and a sentence on each kind of others."""
+    sentences = []
+    workers = sorted({entry[0] for entry in entries})
+    if len(workers) > MAX_WORKERS:
+        sentences.append(
+            f"{len(workers) - MAX_WORKERS} workers are not shown: only the first {MAX_WORKERS} by name are"
+        )
+        shown = set(workers[:MAX_WORKERS])
+        entries = [entry for entry in entries if entry[0] in shown]
+    # Identifiers of sessions sort by start time.
+    sessions = sorted({(entry[2].session, entry[0]) for entry in entries})
+    if len(sessions) > MAX_SESSIONS:
+        sentences.append(f"{len(sessions) - MAX_SESSIONS} sessions are not shown: only the last {MAX_SESSIONS} are")
+        newest = set(sessions[-MAX_SESSIONS:])
+        entries = [entry for entry in entries if (entry[2].session, entry[0]) in newest]
+    return list(entries), sentences

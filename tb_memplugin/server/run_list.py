@@ -1,0 +1,93 @@
+"""The key figures of every run, without letting one run that is large, or that a stranger made so, delay the others."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, TypeAlias
+
+from tb_memplugin.reader.catalog import RunTags
+from tb_memplugin.reader.source import Source
+
+READING_THREADS = 2
+"""Runs that are read at the same time: one that takes long leaves a thread to the others."""
+
+Facts: TypeAlias = dict[str, Any]
+
+
+class RunList:
+    """Describes runs and keeps the descriptions of those that did not change. Thread-safe.
+
+    Args:
+        describe: Describes one run of a source; may raise what reading raises.
+        patience_seconds: Time to wait for further runs after one has been read; None waits for all.
+    """
+
+    def __init__(self, describe: Callable[[Source, RunTags], Facts], patience_seconds: float | None) -> None:
+        self._describe = describe
+        self._patience = patience_seconds
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[str, Facts]] = {}
+        self._reading: dict[tuple[str, str], Future[Facts]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+
+    def facts(self, source: Source, catalog: Mapping[str, RunTags]) -> list[Facts]:
+        """The key figures of each run, in order; of one that takes long those known before, or what its tags say."""
+        with self._lock:
+            self._known = {name: entry for name, entry in self._known.items() if name in catalog}
+            known = dict(self._known)
+        changed = [tags for name, tags in catalog.items() if name not in known or known[name][0] != tags.version]
+        if self._patience is None or len(catalog) == 1:
+            described = {tags.name: (tags.version, self._describe(source, tags)) for tags in changed}
+        else:
+            described = self._described(source, changed, self._patience, bool(known))
+        with self._lock:
+            self._known.update(described)
+        known.update(described)
+        return [known[name][1] if name in known else being_read(tags) for name, tags in catalog.items()]
+
+    def _described(
+        self, source: Source, changed: list[RunTags], patience: float, delays_others: bool
+    ) -> dict[str, tuple[str, Facts]]:
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(READING_THREADS, "tb_memplugin runs")
+            for tags in changed:
+                if (tags.name, tags.version) not in self._reading:
+                    future = self._threads.submit(self._describe, source, tags)
+                    self._reading[tags.name, tags.version] = future
+            futures = {self._reading[tags.name, tags.version]: tags for tags in changed}
+        pending: set[Future[Facts]] = set(futures)
+        last = time.monotonic()
+        while pending:
+            left = max(0.0, last + patience - time.monotonic()) if delays_others else None
+            done, pending = wait(pending, left, FIRST_COMPLETED)
+            if not done:
+                break
+            last, delays_others = time.monotonic(), True
+        with self._lock:
+            # What is done was waited for, or belongs to a version that has passed.
+            wanted = {(futures[future].name, futures[future].version) for future in pending}
+            self._reading = {key: future for key, future in self._reading.items() if key in wanted or not future.done()}
+        return {tags.name: (tags.version, future.result()) for future, tags in futures.items() if future not in pending}
+
+
+def being_read(tags: RunTags) -> Facts:
+    """What is known of a run before it has been read."""
+    return {
+        "run": tags.name,
+        "version": f"{tags.version} being read",
+        "sessions": len({(entry[0], entry[2].session) for entry in tags.tags}),
+        "workers": sorted({entry[0] for entry in tags.tags}),
+        "steps": 0,
+        "first_step": None,
+        "last_step": None,
+        "started": None,
+        "phases": [],
+        "devices": [],
+        "activation_layers": 0,
+        "ooms": 0,
+        "findings": [],
+        "notes": [],
+        "damage": [f"run {tags.name} is still being read", *tags.damage],
+    }

@@ -1,0 +1,72 @@
+"""The source of a request's data: the files of a local log directory, or TensorBoard's data provider.
+
+TensorBoard's readers stop at the first damaged record of a file and say nothing, and convert tensors before anyone can
+refuse them. So a directory of this machine is read as `tb-memplugin inspect` reads it, and the tab shows the same.
+Anything else (remote directories, ``--logdir_spec``, other data providers) is only known to the data provider.
+"""
+
+import os
+import threading
+from typing import Any
+
+from tensorboard import plugin_util
+from werkzeug.wrappers import Request
+
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.provider_source import ProviderSource
+from tb_memplugin.reader.source import Source
+
+_LOCAL = "files"
+_EXPERIMENT = "experiment "
+
+
+class Sources:
+    """Chooses the source of each request. Thread-safe.
+
+    Args:
+        context: TensorBoard's `TBContext`; its fields may be None.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._provider = getattr(context, "data_provider", None)
+        self._logdir = _local_directory(context)
+        self._files: FileSource | None = None
+        self._lock = threading.Lock()
+
+    def of(self, request: Request) -> tuple[str, Source]:
+        """A name of the source, equal for requests to the same data, and the source.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        files = self._of_directory()
+        if files is not None:
+            # A local TensorBoard ignores the experiment.
+            return _LOCAL, files
+        if self._provider is None:
+            raise NotFoundError("this TensorBoard has no data provider")
+        experiment = plugin_util.experiment_id(request.environ)
+        source = ProviderSource(self._provider, plugin_util.context(request.environ), experiment)
+        return _EXPERIMENT + experiment, source
+
+    def _of_directory(self) -> FileSource | None:
+        if not self._logdir:
+            return None
+        with self._lock:
+            if self._files is None:
+                try:
+                    self._files = FileSource(self._logdir, live=True)
+                except NotFoundError:  # it may be created later
+                    return None
+            return self._files
+
+
+def _local_directory(context: Any) -> str:
+    """The log directory if the data provider reads a directory of this machine, else an empty string."""
+    logdir = getattr(context, "logdir", None)
+    if not isinstance(logdir, str) or "://" in logdir:
+        return ""
+    if getattr(getattr(context, "flags", None), "grpc_data_provider", ""):
+        return ""
+    return os.path.expanduser(logdir)

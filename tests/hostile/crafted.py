@@ -1,0 +1,140 @@
+"""Directories that state much more than they hold: each a few megabytes at most, with right checksums."""
+
+import os
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+from reading_cases import make_samples
+from tensorboard.compat.proto import event_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from tb_memplugin.events import codec
+from tb_memplugin.events.activation_records import activations_frame
+from tb_memplugin.events.codec import Frame
+from tb_memplugin.events.metadata import Tag, frame_summary
+from tb_memplugin.events.sample_records import samples_frame
+from tb_memplugin.model import DeviceSamples, LayerActivations, Samples
+
+FIGURES = 8
+"""Columns of a device."""
+
+
+def write(directory: pathlib.Path, frames: list[tuple[str, int, bytes]]) -> None:
+    """One event file with the given (tag, step, frame)."""
+    directory.mkdir(parents=True)
+    with (directory / "events.out.tfevents.1").open("wb") as file:
+        writer = RecordWriter(file)
+        for text, step, frame in frames:
+            event = event_pb2.Event(step=step, summary=frame_summary(Tag("s", "meta", 0), frame))
+            event.summary.value[0].tag = text
+            writer.write(event.SerializeToString())
+
+
+def samples(rows: int, devices: list[str], first: int, sequence: int) -> bytes:
+    """A frame of zeros, which compress well."""
+    step, zeros = np.arange(first, first + rows), np.zeros(rows, np.int64)
+    figures = {name: DeviceSamples(*[zeros] * FIGURES) for name in devices}
+    return codec.encode(samples_frame(Samples(step, zeros, zeros, step / 2, zeros, figures), sequence), 9)
+
+
+def frames_of_64_mib(run: pathlib.Path) -> None:
+    write(run / "memory", [(f"samples/s/{at}", at, samples(600_000, ["GPU:0"], 600_000 * at, at)) for at in range(6)])
+
+
+def frames_in_one_tag(run: pathlib.Path) -> None:
+    write(run / "memory", [("samples/s/0", at, samples(300_000, ["GPU:0"], 300_000 * at, at)) for at in range(20)])
+
+
+def devices(run: pathlib.Path) -> None:
+    names = [f"GPU:{at}" for at in range(15_000)]
+    write(
+        run / "memory",
+        [(f"samples/s/{at}", at, samples(2, names[250 * at : 250 * at + 250], 2 * at, at)) for at in range(60)],
+    )
+
+
+def workers(run: pathlib.Path) -> None:
+    frame = samples(3000, [f"GPU:{at}" for at in range(8)], 0, 0)
+    for worker in range(300):
+        write(run / "memory" / f"w{worker}", [("samples/s/0", 0, frame)])
+
+
+def sessions(run: pathlib.Path) -> None:
+    write(run / "memory", [(f"samples/s{at}/0", at, samples(2, ["GPU:0"], 2 * at, 0)) for at in range(20_000)])
+
+
+def activations(run: pathlib.Path) -> None:
+    layers = tuple(f"l{at}" for at in range(20_000))
+    frames = []
+    for at in range(60):
+        step = np.arange(40 * at, 40 * at + 40)
+        table = LayerActivations(step, step / 2, layers, np.zeros((40, len(layers)), np.int64))
+        frames.append((f"activations/s/{at}", at, codec.encode(activations_frame(table, at), 9)))
+    write(run / "memory", frames)
+
+
+def strings(run: pathlib.Path) -> None:
+    frames = []
+    for at in range(4):
+        tables = samples_frame(make_samples([at], [1]), at).tables
+        extra = {"a": [str(number) for number in range(700_000)]}
+        frame = Frame(1, at, at, at, 1, {"devices": []}, {**tables, "extra": extra})
+        frames.append((f"samples/s/{at}", at, codec.encode(frame, 9)))
+    write(run / "memory", frames)
+
+
+def tensors(run: pathlib.Path) -> None:
+    """A string tensor that states 40 million elements."""
+    (run / "memory").mkdir(parents=True)
+    dimension = tensor_shape_pb2.TensorShapeProto.Dim(size=40_000_000)
+    event = event_pb2.Event(step=1, summary=frame_summary(Tag("s", "samples", 0), b"x" * 200))
+    event.summary.value[0].tensor.CopyFrom(
+        tensor_pb2.TensorProto(
+            dtype=types_pb2.DT_STRING,
+            tensor_shape=tensor_shape_pb2.TensorShapeProto(dim=[dimension]),
+            string_val=[b"x" * 200],
+        )
+    )
+    with (run / "memory" / "events.out.tfevents.1").open("wb") as file:
+        RecordWriter(file).write(event.SerializeToString())
+
+
+def stray_bytes(run: pathlib.Path) -> None:
+    """A stray byte before each of 28,000 records."""
+    write(run / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
+    path = run / "memory" / "events.out.tfevents.1"
+    record = run / "record"
+    with record.open("wb") as file:
+        RecordWriter(file).write(b"x")
+    path.write_bytes(path.read_bytes() + (b"\xff" + record.read_bytes()) * 28_000)
+    record.unlink()
+
+
+def links(run: pathlib.Path) -> None:
+    """Eight directories with links to each other."""
+    for one in range(8):
+        write(run / f"d{one}" / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
+        for other in range(8):
+            if other != one:
+                os.symlink(run / f"d{other}", run / f"d{one}" / f"to_{other}")
+
+
+CRAFTED: dict[str, Callable[[pathlib.Path], None]] = {
+    "a tensor of 40 million elements": tensors,
+    "frames of 64 MiB": frames_of_64_mib,
+    "frames in one tag": frames_in_one_tag,
+    "15,000 devices": devices,
+    "300 workers": workers,
+    "20,000 sessions": sessions,
+    "20,000 layers of activations": activations,
+    "700,000 strings per frame": strings,
+    "stray bytes": stray_bytes,
+    "linked directories": links,
+}
+
+
+def make(name: str, logdir: pathlib.Path) -> None:
+    """The crafted run ``hostile`` beside the honest run ``honest`` of five steps."""
+    CRAFTED[name](logdir / "hostile")
+    write(logdir / "honest" / "memory", [("samples/s/0", 4, samples(5, ["GPU:0"], 0, 0))])

@@ -1,0 +1,119 @@
+"""A TensorBoard on a directory, its memory, and requests to it by many clients."""
+
+import dataclasses
+import json
+import pathlib
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from test_tensorboard_process import Server, start
+
+
+@contextmanager
+def tensorboard(logdir: pathlib.Path, folder: pathlib.Path, load_fast: str) -> Iterator[Server]:
+    """A running TensorBoard without TensorFlow."""
+    server = start(logdir, folder, load_fast)
+    try:
+        yield server
+    finally:
+        server.process.terminate()
+        server.process.wait(timeout=60)
+
+
+def memory_mb(server: Server, highest: bool = True) -> int:
+    """The highest, or the present, resident memory of the server's process in MB."""
+    field = "VmHWM" if highest else "VmRSS"
+    for line in pathlib.Path(f"/proc/{server.process.pid}/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) // 1000
+    raise AssertionError(f"no {field}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """Seconds until the honest run was listed, until the crafted one was read, and until its views were answered."""
+
+    honest_seconds: float
+    read_seconds: float
+    views_seconds: float
+    memory_mb: int
+    damage: tuple[str, ...]
+
+
+def ask(server: Server) -> Asked:
+    """Request the list of runs until the crafted one is read, then the views of its first device."""
+    began = time.monotonic()
+    honest = read = None
+    found: dict[str, dict[str, object]] = {}
+    while read is None:
+        found = {run["run"]: run for run in server.json("runs")["runs"]}
+        now = time.monotonic() - began
+        if honest is None and found.get("honest", {}).get("steps") == 5:
+            honest = now
+        pending = any("still being read" in str(run["damage"]) for run in found.values())
+        if honest is not None and not pending:
+            read = now
+        assert now < 120, found
+    began = time.monotonic()
+    damage: list[str] = []
+    for name, run in found.items():
+        if name == "honest":
+            continue
+        damage += [str(sentence) for sentence in run["damage"]]  # type: ignore[attr-defined]
+        quoted = urllib.parse.quote(name, safe="")
+        for device in run["devices"][:1]:  # type: ignore[index]
+            server.get(f"overview?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
+        for route in ("activations", "snapshots", "layers"):
+            status, _, body = server.get(f"{route}?run={quoted}")
+            assert status in (200, 404), body
+    return Asked(honest or 0.0, read, time.monotonic() - began, memory_mb(server), tuple(damage))
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """Result of a load test."""
+
+    requests: int
+    errors: int
+    p95_seconds: float
+    before_mb: int
+    after_mb: int
+
+
+def load_test(server: Server, routes: Sequence[str], clients: int, requests: int) -> Load:
+    """Let `clients` threads make `requests` requests each."""
+    for route in routes:
+        server.get(route)
+    before = memory_mb(server, highest=False)
+    seconds: list[float] = []
+    errors: list[int] = []
+
+    def client(number: int) -> None:
+        for at in range(requests):
+            began = time.monotonic()
+            status, _, _ = server.get(routes[(number + at) % len(routes)])
+            seconds.append(time.monotonic() - began)
+            if status != 200:
+                errors.append(status)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ordered = sorted(seconds)
+    p95 = ordered[int(0.95 * len(ordered))]
+    return Load(len(seconds), len(errors), p95, before, memory_mb(server, highest=False))
+
+
+def shown(server: Server) -> dict[str, dict[str, object]]:
+    """The list of runs by name, after all have been read."""
+    deadline = time.monotonic() + 120
+    while True:
+        runs = {run["run"]: run for run in server.json("runs")["runs"]}
+        if "still being read" not in json.dumps(runs) or time.monotonic() > deadline:
+            return runs
+        time.sleep(0.2)

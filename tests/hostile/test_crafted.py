@@ -1,0 +1,43 @@
+"""Crafted directories in both of TensorBoard's readers: bounded time and memory, and the honest run beside is quick."""
+
+import pathlib
+
+import pytest
+from crafted import CRAFTED, make
+from reading_cases import write_small_run
+from serving import ask, load_test, tensorboard
+
+MOST_MB = 1500
+"""A run that decodes to the limit of 256 MiB is held several times while it is merged and analyzed."""
+MOST_SMALL_MB = 300
+AT_THE_LIMIT = {"frames of 64 MiB", "frames in one tag", "20,000 layers of activations", "300 workers"}
+HONEST_SECONDS = 5.0
+"""The limit is one second; the machines of continuous integration are slow."""
+
+
+# One reader for each directory keeps this short; `measure.py` tries both.
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("name", "load_fast"), [(name, ("true", "false")[at % 2]) for at, name in enumerate(sorted(CRAFTED))]
+)
+def test_a_crafted_directory_is_bounded(name: str, load_fast: str, tmp_path: pathlib.Path) -> None:
+    make(name, tmp_path / "runs")
+    with tensorboard(tmp_path / "runs", tmp_path, load_fast) as server:
+        asked = ask(server)
+    assert asked.honest_seconds < HONEST_SECONDS
+    assert asked.memory_mb < (MOST_MB if name in AT_THE_LIMIT else MOST_SMALL_MB)
+    assert asked.damage or name in ("linked directories", "700,000 strings per frame")
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("load_fast", ["true", "false"], ids=["fast", "python"])
+def test_many_clients_get_no_error_and_memory_stays(load_fast: str, tmp_path: pathlib.Path) -> None:
+    for name in ("a", "b", "c"):
+        write_small_run(tmp_path / "runs" / name, allocator=True)
+    routes = ["runs", *(f"overview?run={name}&device=CPU:0" for name in "abc")]
+    routes += ["snapshots?run=a", "layers?run=b", "activations?run=c", "answers?run=a", "pool?run=b&device=CPU:0"]
+    with tensorboard(tmp_path / "runs", tmp_path, load_fast) as server:
+        result = load_test(server, routes, clients=20, requests=20)
+    assert result.requests == 400 and result.errors == 0
+    assert result.p95_seconds < 5
+    assert result.after_mb - result.before_mb < 100

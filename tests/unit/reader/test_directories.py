@@ -1,0 +1,54 @@
+"""Event files under a log directory: links, depth and numbers."""
+
+import os
+import pathlib
+import time
+
+import pytest
+
+from tb_memplugin.reader import directories
+from tb_memplugin.reader.directories import event_files
+
+
+def event_file(directory: pathlib.Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "events.out.tfevents.1").write_bytes(b"")
+
+
+def test_directories_that_link_to_each_other_cost_little(tmp_path: pathlib.Path) -> None:
+    # GIVEN twelve directories, each with links to all others: 12! paths
+    names = [f"d{at:02}" for at in range(12)]
+    for name in names:
+        event_file(tmp_path / name)
+        for other in names:
+            if other != name:
+                os.symlink(tmp_path / other, tmp_path / name / f"to_{other}")
+    began = time.process_time()
+    found = event_files(str(tmp_path)).files
+    # THEN each directory is there under its own name, and every link is followed once
+    assert set(names) <= found.keys() and len(found) == 12 + 12 * 11
+    assert time.process_time() - began < 2
+
+
+def test_the_path_with_the_fewest_links_is_followed(tmp_path: pathlib.Path) -> None:
+    # GIVEN a run behind a link in a run, and a link to that run whose name comes first
+    event_file(tmp_path / "elsewhere" / "inner")
+    event_file(tmp_path / "logs" / "run_7")
+    os.symlink(tmp_path / "elsewhere" / "inner", tmp_path / "logs" / "run_7" / "inner")
+    os.symlink(tmp_path / "logs" / "run_7", tmp_path / "logs" / "best")
+    assert list(event_files(str(tmp_path / "logs")).files) == ["best", "run_7", "run_7/inner"]
+
+
+def test_a_number_of_directories_over_the_limit_is_said(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(20):
+        event_file(tmp_path / f"{at:02}")
+    monkeypatch.setattr(directories, "MAX_DIRECTORIES", 10)
+    found = event_files(str(tmp_path))
+    assert len(found.files) == 9 and "only the first 10 directories are read" in found.damage["."][0]
+
+
+def test_a_directory_whose_name_is_that_of_an_event_file_is_entered(tmp_path: pathlib.Path) -> None:
+    event_file(tmp_path / "my.tfevents.logs")
+    assert list(event_files(str(tmp_path)).files) == ["my.tfevents.logs"]
