@@ -1,0 +1,143 @@
+"""Writes docs/scenarios.md from measured figures. Every measured number on the page comes from them."""
+
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from scenario.declare import Advice, Comparison, Figures, Scenario, judged
+from tb_memplugin.model import CATEGORIES
+from tb_memplugin.model.units import format_bytes
+
+LOGDIR = pathlib.Path("runs/scenarios")
+WORDS = {"true": "True", "true only if": "True only if", "not true": "Not true"}
+HEAD = """# Advice on memory, measured
+
+Each section takes advice that is often given on TensorFlow's memory, and compares trainings with and without it. The
+figures are the allocator's bytes at the peak of a traced step, by category, as the recorder stored them. *Expected*
+is arithmetic from the model alone: parameters, shapes and dtypes. Tests repeat every training and hold its figures
+against that arithmetic.
+
+`make scenarios` runs all scenarios and writes this page from their recordings. Each also runs alone, and each is a
+file to copy from: [demo/scenarios](../demo/scenarios). On a CPU they use the allocator class that GPUs use (BFC).
+"""
+
+
+def page(scenarios: Sequence[Scenario], results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page.
+
+    Args:
+        scenarios: In order.
+        results: By device (``CPU`` or a GPU's name), then by scenario: what `run.measured` returned.
+    """
+    lines = [HEAD, *_overview(scenarios, results)]
+    for scenario in scenarios:
+        of_scenario = {device: found[scenario.name] for device, found in results.items() if scenario.name in found}
+        lines += ["", *section(scenario, of_scenario)]
+    return "\n".join(lines) + "\n"
+
+
+def section(scenario: Scenario, results: Mapping[str, Any], logdir: pathlib.Path = LOGDIR) -> list[str]:
+    """The lines of one scenario; `results` by device."""
+    file = f"demo/scenarios/{scenario.name}.py"
+    lines = [f"## {scenario.number}. {scenario.title}", "", scenario.description.split("\n\n")[0].strip(), ""]
+    lines += ["```sh", f"python {file} --logdir {logdir}", f"tb-memplugin view {logdir}", "```"]
+    for result in results.values():
+        lines += [
+            "",
+            f"Measured on {_device(result)} with TensorFlow {result['tensorflow']}, Keras {result['keras']}, "
+            f"{result['date']}.",
+        ]
+        for advice in scenario.advice:
+            lines += ["", *_advice(scenario, advice, result["runs"])]
+    return lines
+
+
+def _overview(scenarios: Iterable[Scenario], results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for device, found in results.items():
+        yield f"| advice | verdict on {_device({'device': device})} | measured |"
+        yield "|---|---|---|"
+        for scenario in scenarios:
+            if scenario.name not in found:
+                continue
+            figures = found[scenario.name]["runs"]
+            for advice in scenario.advice:
+                if judged(advice, figures) is None:
+                    continue
+                changes = "; ".join(_change(one, figures) for one in advice.comparisons)
+                words = f"[{advice.words[0]}](#{_anchor(scenario)})"
+                yield f"| {words} | {WORDS[judged(advice, figures)]}{_condition(advice, figures)} | {changes} |"
+
+
+def _anchor(scenario: Scenario) -> str:
+    text = f"{scenario.number}. {scenario.title}".lower().replace(" ", "-")
+    return "".join(letter for letter in text if letter.isalnum() or letter in "-_")
+
+
+def _condition(advice: Advice, figures: Mapping[str, Figures]) -> str:
+    """For "true only if", the condition: up to the end of the first sentence."""
+    if advice.verdict != "true only if" or judged(advice, figures) != advice.verdict:
+        return ""
+    return " " + advice.because.split(". ")[0].rstrip(".")
+
+
+def _change(one: Comparison, figures: Mapping[str, Figures]) -> str:
+    before, after = figures[one.before][one.figure], figures[one.after][one.figure]
+    title = f"{one.title}: " if one.title else ""
+    return f"{title}{_label(one.figure)} {format_bytes(before)} → {format_bytes(after)}"
+
+
+def _advice(scenario: Scenario, advice: Advice, figures: Mapping[str, Figures]) -> Iterator[str]:
+    yield from (f"> {words}" if at == 0 else f">\n> {words}" for at, words in enumerate(advice.words))
+    verdict = judged(advice, figures)
+    yield ""
+    if verdict is None:
+        yield "Not run on this device."
+        return
+    if verdict == advice.verdict:
+        yield f"**{WORDS[verdict]}{'** ' if verdict == 'true only if' else '.** '}{advice.because}"
+    else:  # the reasons were written for another device
+        yield f"**{WORDS[verdict].removesuffix(' only if')}{' in part' if verdict == 'true only if' else ''}** here."
+    for one in advice.comparisons:
+        yield from _table(scenario, one, figures[one.before], figures[one.after])
+
+
+def _table(scenario: Scenario, one: Comparison, before: Figures, after: Figures) -> Iterator[str]:
+    expected = {item.figure: item for item in one.expected}
+    shown = dict.fromkeys([one.figure, *(["peak"] if "peak" in before else [])])
+    shown |= dict.fromkeys(
+        name
+        for name in CATEGORIES
+        if max(before.get(name, 0), after.get(name, 0)) >= 0.005 * max(before.get("peak", 0), after.get("peak", 0), 1)
+    )
+    shown |= dict.fromkeys([*expected, *one.show])
+    yield ""
+    if one.title:
+        yield f"{one.title}:"
+        yield ""
+    yield f"| bytes at the peak | `{one.before}` | `{one.after}` | change | expected |"
+    yield "|---|---:|---:|---:|---|"
+    for name in shown:
+        first, last = before[name], after[name]
+        item = expected.get(name)
+        text = ""
+        if item is not None:
+            sides = " → ".join(format_bytes(value) for value in (item.before, item.after))
+            about = f" (± {100 * item.within:.0f} %)" if item.within >= 0.005 else ""
+            text = f"{sides}{about}: {item.formula}"
+        yield f"| {_label(name)} | {format_bytes(first)} | {format_bytes(last)} | {_signed(last - first)} | {text} |"
+    choices = {"view": "compare", "run": f"{scenario.name}/{one.before}", "other": f"{scenario.name}/{one.after}"}
+    yield ""
+    yield f"In the tab: <http://localhost:6007/#{urlencode(choices, safe='/')}>"
+
+
+def _label(name: str) -> str:
+    return "saved for backward, end of forward pass" if name == "saved_for_backward" else name.replace("_", " ")
+
+
+def _signed(size: int) -> str:
+    return f"+{format_bytes(size)}" if size > 0 else format_bytes(size).replace("-", "−") if size else "0"
+
+
+def _device(result: Mapping[str, Any]) -> str:
+    return "the CPU" if result["device"] == "CPU" else f"one {result['device']}"
