@@ -11,7 +11,6 @@ import os
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
-import numpy as np
 import tensorflow as tf
 from scenario import Advice, Comparison, Expected, Scenario, Variant, main
 
@@ -34,14 +33,12 @@ def make_model():
 
 
 def make_batches(steps, batch_size):
-    random = np.random.default_rng(1)
-    images = random.random((steps, batch_size, SIDE, SIDE, 3), "float32")
-    classes = random.integers(0, CLASSES, (steps, batch_size))
-    # From a generator: only the batches under way are on the device, not the whole array.
-    return tf.data.Dataset.from_generator(
-        lambda: zip(images, classes, strict=True),
-        output_signature=(tf.TensorSpec(images.shape[1:], tf.float32), tf.TensorSpec(classes.shape[1:], tf.int64)),
-    )
+    # Made by TensorFlow one by one: NumPy arrays would be on the device as a whole, or not at all (shared on a CPU).
+    def make_batch(step):
+        images = tf.random.stateless_uniform((batch_size, SIDE, SIDE, 3), [1, step])
+        return images, tf.random.stateless_uniform((batch_size,), [2, step], 0, CLASSES, tf.int64)
+
+    return tf.data.Dataset.range(steps).map(make_batch)
 
 
 def train(run, batch_size):
