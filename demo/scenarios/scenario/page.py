@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from scenario.declare import Advice, Comparison, Figures, Scenario, judged
+from scenario.declare import Advice, Comparison, Expected, Figures, Scenario, judged
 from tb_memplugin.model import CATEGORIES
 from tb_memplugin.model.units import format_bytes
 
@@ -48,8 +48,9 @@ def section(scenario: Scenario, results: Mapping[str, Any], logdir: pathlib.Path
             f"Measured on {_device(result)} with TensorFlow {result['tensorflow']}, Keras {result['keras']}, "
             f"{result['date']}.",
         ]
+        seen: set[tuple[str, str]] = set()
         for advice in scenario.advice:
-            lines += ["", *_advice(scenario, advice, result["runs"])]
+            lines += ["", *_advice(scenario, advice, result, seen)]
     return lines
 
 
@@ -87,7 +88,11 @@ def _change(one: Comparison, figures: Mapping[str, Figures]) -> str:
     return f"{title}{_label(one.figure)} {format_bytes(before)} → {format_bytes(after)}"
 
 
-def _advice(scenario: Scenario, advice: Advice, figures: Mapping[str, Figures]) -> Iterator[str]:
+def _advice(
+    scenario: Scenario, advice: Advice, result: Mapping[str, Any], seen: set[tuple[str, str]]
+) -> Iterator[str]:
+    """`seen`: pairs of runs whose categories stand in a table already."""
+    figures = result["runs"]
     yield from (f"> {words}" if at == 0 else f">\n> {words}" for at, words in enumerate(advice.words))
     verdict = judged(advice, figures)
     yield ""
@@ -99,17 +104,22 @@ def _advice(scenario: Scenario, advice: Advice, figures: Mapping[str, Figures]) 
     else:  # the reasons were written for another device
         yield f"**{WORDS[verdict].removesuffix(' only if')}{' in part' if verdict == 'true only if' else ''}** here."
     for one in advice.comparisons:
-        yield from _table(scenario, one, figures[one.before], figures[one.after])
+        expected = [item for item in one.expected if not item.cpu_only or result["device"] == "CPU"]
+        every = (one.before, one.after) not in seen
+        seen.add((one.before, one.after))
+        yield from _table(scenario, one, expected, figures, every)
 
 
-def _table(scenario: Scenario, one: Comparison, before: Figures, after: Figures) -> Iterator[str]:
-    expected = {item.figure: item for item in one.expected}
+def _table(
+    scenario: Scenario, one: Comparison, expectations: Sequence[Expected], figures: Mapping[str, Figures], every: bool
+) -> Iterator[str]:
+    """`every`: whether all categories are shown, not only those that the comparison is about."""
+    before, after = figures[one.before], figures[one.after]
+    expected = {item.figure: item for item in expectations}
     shown = dict.fromkeys([one.figure, *(["peak"] if "peak" in before else [])])
-    shown |= dict.fromkeys(
-        name
-        for name in CATEGORIES
-        if max(before.get(name, 0), after.get(name, 0)) >= 0.005 * max(before.get("peak", 0), after.get("peak", 0), 1)
-    )
+    if every:
+        least = 0.005 * max(before.get("peak", 0), after.get("peak", 0), 1)
+        shown |= dict.fromkeys(name for name in CATEGORIES if max(before.get(name, 0), after.get(name, 0)) >= least)
     shown |= dict.fromkeys([*expected, *one.show])
     yield ""
     if one.title:
@@ -126,6 +136,8 @@ def _table(scenario: Scenario, one: Comparison, before: Figures, after: Figures)
             about = f" (± {100 * item.within:.0f} %)" if item.within >= 0.005 else ""
             text = f"{sides}{about}: {item.formula}"
         yield f"| {_label(name)} | {format_bytes(first)} | {format_bytes(last)} | {_signed(last - first)} | {text} |"
+    if not every:
+        return
     choices = {"view": "compare", "run": f"{scenario.name}/{one.before}", "other": f"{scenario.name}/{one.after}"}
     yield ""
     yield f"In the tab: <http://localhost:6007/#{urlencode(choices, safe='/')}>"
