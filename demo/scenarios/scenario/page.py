@@ -1,7 +1,7 @@
 """Writes docs/scenarios.md from measured figures. Every measured number on the page comes from them."""
 
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -84,13 +84,11 @@ def _condition(advice: Advice, figures: Mapping[str, Figures]) -> str:
 
 def _change(one: Comparison, figures: Mapping[str, Figures]) -> str:
     before, after = figures[one.before][one.figure], figures[one.after][one.figure]
-    title = f"{one.title}: " if one.title else ""
-    return f"{title}{_label(one.figure)} {format_bytes(before)} → {format_bytes(after)}"
+    title, size = f"{one.title}: " if one.title else "", _format(one.figure)
+    return f"{title}{_label(one.figure)} {size(before)} → {size(after)}"
 
 
-def _advice(
-    scenario: Scenario, advice: Advice, result: Mapping[str, Any], seen: set[tuple[str, str]]
-) -> Iterator[str]:
+def _advice(scenario: Scenario, advice: Advice, result: Mapping[str, Any], seen: set[tuple[str, str]]) -> Iterator[str]:
     """`seen`: pairs of runs whose categories stand in a table already."""
     figures = result["runs"]
     yield from (f"> {words}" if at == 0 else f">\n> {words}" for at, words in enumerate(advice.words))
@@ -116,27 +114,27 @@ def _table(
     """`every`: whether all categories are shown, not only those that the comparison is about."""
     before, after = figures[one.before], figures[one.after]
     expected = {item.figure: item for item in expectations}
-    shown = dict.fromkeys([one.figure, *(["peak"] if "peak" in before else [])])
-    if every:
-        least = 0.005 * max(before.get("peak", 0), after.get("peak", 0), 1)
+    shown = dict.fromkeys([one.figure, *(["peak"] if "peak" in before.keys() & after.keys() else [])])
+    if every and "peak" in before.keys() & after.keys():
+        least = 0.005 * max(before.get("peak", 0), after.get("peak", 0))
         shown |= dict.fromkeys(name for name in CATEGORIES if max(before.get(name, 0), after.get(name, 0)) >= least)
     shown |= dict.fromkeys([*expected, *one.show])
     yield ""
     if one.title:
         yield f"{one.title}:"
         yield ""
-    yield f"| bytes at the peak | `{one.before}` | `{one.after}` | change | expected |"
+    yield f"| at the peak | `{one.before}` | `{one.after}` | change | expected |"
     yield "|---|---:|---:|---:|---|"
     for name in shown:
         first, last = before[name], after[name]
         item = expected.get(name)
-        text = ""
+        text, size = "", _format(name)
         if item is not None:
-            sides = " → ".join(format_bytes(value) for value in (item.before, item.after))
+            sides = " → ".join(size(value) for value in (item.before, item.after))
             about = f" (± {100 * item.within:.0f} %)" if item.within >= 0.005 else ""
             text = f"{sides}{about}: {item.formula}"
-        yield f"| {_label(name)} | {format_bytes(first)} | {format_bytes(last)} | {_signed(last - first)} | {text} |"
-    if not every:
+        yield f"| {_label(name)} | {size(first)} | {size(last)} | {_signed(last - first, size)} | {text} |"
+    if not every or "peak" not in before.keys() & after.keys():
         return
     choices = {"view": "compare", "run": f"{scenario.name}/{one.before}", "other": f"{scenario.name}/{one.after}"}
     yield ""
@@ -147,8 +145,13 @@ def _label(name: str) -> str:
     return "saved for backward, end of forward pass" if name == "saved_for_backward" else name.replace("_", " ")
 
 
-def _signed(size: int) -> str:
-    return f"+{format_bytes(size)}" if size > 0 else format_bytes(size).replace("-", "−") if size else "0"
+def _format(name: str) -> Callable[[int | None], str]:
+    """How a figure is written: a count by its name's end, otherwise bytes."""
+    return str if name.endswith(("_steps", "_count")) else format_bytes
+
+
+def _signed(change: int, size: Callable[[int | None], str]) -> str:
+    return f"+{size(change)}" if change > 0 else size(change).replace("-", "−") if change else "0"
 
 
 def _device(result: Mapping[str, Any]) -> str:
