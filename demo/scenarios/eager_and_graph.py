@@ -80,8 +80,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Use `tf.function`: eager mode keeps more activations.”"],
             verdict="not true",
-            because="Both keep the same results for the backward pass. What else exists at the peak depends on the order "
-            "of the operations, which in graph mode the executor chooses.",
+            because="Both keep the same results for the backward pass. What else exists at the peak depends on the "
+            "order of the operations, which in graph mode the executor chooses.",
             comparisons=[
                 Comparison(
                     "eager",

@@ -150,7 +150,7 @@ SCENARIO = Scenario(
                             "saved_for_backward",
                             VGG_SAVED,
                             HEAD_SAVED,
-                            "batch × all results → those of the head",
+                            "all results → those of the head",
                             cpu_only=True,
                         )
                     ],
@@ -172,7 +172,7 @@ SCENARIO = Scenario(
                             "workspace",
                             None,
                             PASSING,
-                            "input and result of the second convolution",
+                            "results of two convolutions",
                             0.01,
                             cpu_only=True,
                         ),

@@ -1,5 +1,5 @@
-"""A training with batches of 64 examples, and with 4 batches of 16 whose gradients are summed before the weights change:
-by the optimizer (`gradient_accumulation_steps=4`) and by hand. The sums are one more value for each trainable
+"""A training with batches of 64 examples, and with 4 batches of 16 whose gradients are summed before the weights
+change: by the optimizer (`gradient_accumulation_steps=4`) and by hand. The sums are one more value for each trainable
 parameter, and they stay in memory.
 
 usage: python demo/scenarios/gradient_accumulation.py [--logdir runs/scenarios]

@@ -23,11 +23,15 @@ WIDE = 1536
 SIDE, CHANNELS = 32, (32, 64)
 
 
+def make_logits():
+    return keras.layers.Dense(CLASSES, dtype="float32", name="logits")
+
+
 def make_deep():
     layers = [keras.layers.Dense(NARROW, activation="relu", name=f"dense{at}") for at in range(DEPTH)]
     head = [
         keras.layers.GlobalAveragePooling1D(name="pool"),
-        keras.layers.Dense(CLASSES, dtype="float32", name="logits"),
+        make_logits(),
     ]
     return keras.Sequential([keras.Input((TOKENS, NARROW)), *layers, *head])
 
@@ -37,7 +41,7 @@ def make_wide():
         [
             keras.Input((WIDE,)),
             keras.layers.Dense(WIDE, activation="relu", name="dense"),
-            keras.layers.Dense(CLASSES, dtype="float32", name="logits"),
+            make_logits(),
         ]
     )
 
@@ -49,7 +53,7 @@ def make_cnn():
             keras.layers.Conv2D(CHANNELS[0], 3, padding="same", activation="relu", name="conv1"),
             keras.layers.Conv2D(CHANNELS[1], 3, padding="same", activation="relu", name="conv2"),
             keras.layers.GlobalAveragePooling2D(name="pool"),
-            keras.layers.Dense(CLASSES, dtype="float32", name="logits"),
+            make_logits(),
         ]
     )
 
@@ -126,7 +130,7 @@ SCENARIO = Scenario(
         Advice(
             words=["“Mixed precision halves the model's weights.”", "“Mixed precision halves optimizer state.”"],
             verdict="not true",
-            because="Variables and slots stay in float32. Each kernel exists a second time with 16 bits during the step.",
+            because="Variables and slots stay in float32. During a step each kernel also has a 16-bit copy.",
             comparisons=[
                 Comparison(
                     "wide_float32",
