@@ -131,8 +131,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Put your model into a `RematScope`.”"],
             verdict="not true",
-            because="In graph mode Keras fails with a `ValueError` at the first step: it passes keyword arguments, such as "
-            "`training`, to the recomputed call, which TensorFlow's `custom_gradient` does not accept. Layers whose "
+            because="In graph mode Keras fails with a `ValueError` at the first step: it passes keyword arguments such "
+            "as `training` to the recomputed call, which TensorFlow's `custom_gradient` does not accept. Layers whose "
             "`call` takes inputs alone work, such as the blocks above.",
             comparisons=[
                 Comparison(

@@ -71,7 +71,7 @@ def train(run, make_dataset, epochs=1, step=4):
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[step])
     # As long as a step of a larger model, so that the pipeline can fill its buffer meanwhile.
-    longer = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda *_: time.sleep(0.2))
+    longer = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: time.sleep(0.2))
     model.fit(make_dataset(), epochs=epochs, verbose=0, callbacks=[callback, longer])
     callback.close()
 
