@@ -25,7 +25,7 @@ class OlderChunks:
             for chunk in np.flatnonzero(window.chunks.birth >= 0).tolist()
             if window.is_input[window.birth[chunk]]
         }
-        self.input_sizes = allocated | window.facts.earlier.input_sizes | self._given_sizes()
+        self.input_sizes = allocated | window.facts.earlier.input_sizes | self._given_sizes() | self._fed_sizes()
 
     def owner(self, chunk: int) -> Owner:
         """The owner of a chunk that was allocated before the window."""
@@ -61,6 +61,18 @@ class OlderChunks:
             and window.address[chunk] not in self._variables.at_start
             and window.address[chunk] not in self._tensors
             and self._was_given(chunk)
+        }
+
+    def _fed_sizes(self) -> set[int]:
+        """Sizes of older chunks that Python fed to the program: in a custom loop, tf.data makes the batches that follow
+        between the steps."""
+        window, tensors = self._window, self._tensors
+        return {
+            window.requested[chunk]
+            for chunk in np.flatnonzero(window.chunks.birth < 0).tolist()
+            if window.requested[chunk] >= MIN_BATCH_BYTES
+            and window.address[chunk] in tensors
+            and tensors[window.address[chunk]].category == "inputs"
         }
 
     def _was_given(self, chunk: int) -> bool:

@@ -42,6 +42,7 @@ class Expected:
         before, after: Expected bytes in each run; None where the arithmetic says nothing.
         formula: The arithmetic in words, such as ``4 B × 1,234 parameters``.
         within: Largest deviation, as a share of the larger of `before` and `after`.
+        cpu_only: Whether the arithmetic is that of the CPU's kernels; other devices need not agree.
     """
 
     figure: str
@@ -49,6 +50,7 @@ class Expected:
     after: int | None
     formula: str
     within: float = 0.0
+    cpu_only: bool = False
 
     def deviations(self, before: Figures, after: Figures) -> list[str]:
         """A sentence for each of the two runs whose figure is not the expected one."""

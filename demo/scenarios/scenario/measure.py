@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tb_memplugin import Run, Snapshot
-from tb_memplugin.model import CATEGORIES
+from tb_memplugin.model import CATEGORIES, PHASES
 
 
 def device_of(run: Run) -> str:
@@ -24,10 +24,17 @@ def figures_of(snapshot: Snapshot) -> dict[str, int]:
     return figures
 
 
+def step_end(run: Run, device: str, phase: str, step: int) -> int:
+    """Bytes in use at the end of a step."""
+    samples = run.samples
+    rows = (samples.step == step) & (samples.phase == PHASES.index(phase))
+    return int(samples.devices[device].in_use_bytes[rows][-1])
+
+
 def at_peak(run: Run) -> dict[str, int]:
     """Figures of the traced step with the highest peak on the first device."""
     device = device_of(run)
-    return figures_of(max((one for one in run.snapshots if one.device == device), key=lambda one: one.in_use_bytes))
+    return _figures(run, max((one for one in run.snapshots if one.device == device), key=lambda one: one.in_use_bytes))
 
 
 def of_step(step: int) -> Callable[[Run], dict[str, int]]:
@@ -36,6 +43,12 @@ def of_step(step: int) -> Callable[[Run], dict[str, int]]:
     def measure(run: Run) -> dict[str, int]:
         device = device_of(run)
         (snapshot,) = [one for one in run.snapshots if (one.device, one.phase, one.step) == (device, "train", step)]
-        return figures_of(snapshot)
+        return _figures(run, snapshot)
 
     return measure
+
+
+def _figures(run: Run, snapshot: Snapshot) -> dict[str, int]:
+    figures = figures_of(snapshot)
+    figures["step_end"] = step_end(run, snapshot.device, snapshot.phase, snapshot.step)
+    return figures

@@ -1,11 +1,11 @@
 """Writes docs/scenarios.md from measured figures. Every measured number on the page comes from them."""
 
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from scenario.declare import Advice, Comparison, Figures, Scenario, judged
+from scenario.declare import Advice, Comparison, Expected, Figures, Scenario, judged
 from tb_memplugin.model import CATEGORIES
 from tb_memplugin.model.units import format_bytes
 
@@ -48,8 +48,9 @@ def section(scenario: Scenario, results: Mapping[str, Any], logdir: pathlib.Path
             f"Measured on {_device(result)} with TensorFlow {result['tensorflow']}, Keras {result['keras']}, "
             f"{result['date']}.",
         ]
+        seen: set[tuple[str, str]] = set()
         for advice in scenario.advice:
-            lines += ["", *_advice(scenario, advice, result["runs"])]
+            lines += ["", *_advice(scenario, advice, result, seen)]
     return lines
 
 
@@ -83,11 +84,13 @@ def _condition(advice: Advice, figures: Mapping[str, Figures]) -> str:
 
 def _change(one: Comparison, figures: Mapping[str, Figures]) -> str:
     before, after = figures[one.before][one.figure], figures[one.after][one.figure]
-    title = f"{one.title}: " if one.title else ""
-    return f"{title}{_label(one.figure)} {format_bytes(before)} → {format_bytes(after)}"
+    title, size = f"{one.title}: " if one.title else "", _format(one.figure)
+    return f"{title}{_label(one.figure)} {size(before)} → {size(after)}"
 
 
-def _advice(scenario: Scenario, advice: Advice, figures: Mapping[str, Figures]) -> Iterator[str]:
+def _advice(scenario: Scenario, advice: Advice, result: Mapping[str, Any], seen: set[tuple[str, str]]) -> Iterator[str]:
+    """`seen`: pairs of runs whose categories stand in a table already."""
+    figures = result["runs"]
     yield from (f"> {words}" if at == 0 else f">\n> {words}" for at, words in enumerate(advice.words))
     verdict = judged(advice, figures)
     yield ""
@@ -99,33 +102,40 @@ def _advice(scenario: Scenario, advice: Advice, figures: Mapping[str, Figures]) 
     else:  # the reasons were written for another device
         yield f"**{WORDS[verdict].removesuffix(' only if')}{' in part' if verdict == 'true only if' else ''}** here."
     for one in advice.comparisons:
-        yield from _table(scenario, one, figures[one.before], figures[one.after])
+        expected = [item for item in one.expected if not item.cpu_only or result["device"] == "CPU"]
+        every = (one.before, one.after) not in seen
+        seen.add((one.before, one.after))
+        yield from _table(scenario, one, expected, figures, every)
 
 
-def _table(scenario: Scenario, one: Comparison, before: Figures, after: Figures) -> Iterator[str]:
-    expected = {item.figure: item for item in one.expected}
-    shown = dict.fromkeys([one.figure, *(["peak"] if "peak" in before else [])])
-    shown |= dict.fromkeys(
-        name
-        for name in CATEGORIES
-        if max(before.get(name, 0), after.get(name, 0)) >= 0.005 * max(before.get("peak", 0), after.get("peak", 0), 1)
-    )
+def _table(
+    scenario: Scenario, one: Comparison, expectations: Sequence[Expected], figures: Mapping[str, Figures], every: bool
+) -> Iterator[str]:
+    """`every`: whether all categories are shown, not only those that the comparison is about."""
+    before, after = figures[one.before], figures[one.after]
+    expected = {item.figure: item for item in expectations}
+    shown = dict.fromkeys([one.figure, *(["peak"] if "peak" in before.keys() & after.keys() else [])])
+    if every and "peak" in before.keys() & after.keys():
+        least = 0.005 * max(before.get("peak", 0), after.get("peak", 0))
+        shown |= dict.fromkeys(name for name in CATEGORIES if max(before.get(name, 0), after.get(name, 0)) >= least)
     shown |= dict.fromkeys([*expected, *one.show])
     yield ""
     if one.title:
         yield f"{one.title}:"
         yield ""
-    yield f"| bytes at the peak | `{one.before}` | `{one.after}` | change | expected |"
+    yield f"| at the peak | `{one.before}` | `{one.after}` | change | expected |"
     yield "|---|---:|---:|---:|---|"
     for name in shown:
         first, last = before[name], after[name]
         item = expected.get(name)
-        text = ""
+        text, size = "", _format(name)
         if item is not None:
-            sides = " → ".join(format_bytes(value) for value in (item.before, item.after))
+            sides = " → ".join(size(value) for value in (item.before, item.after))
             about = f" (± {100 * item.within:.0f} %)" if item.within >= 0.005 else ""
             text = f"{sides}{about}: {item.formula}"
-        yield f"| {_label(name)} | {format_bytes(first)} | {format_bytes(last)} | {_signed(last - first)} | {text} |"
+        yield f"| {_label(name)} | {size(first)} | {size(last)} | {_signed(last - first, size)} | {text} |"
+    if not every or "peak" not in before.keys() & after.keys():
+        return
     choices = {"view": "compare", "run": f"{scenario.name}/{one.before}", "other": f"{scenario.name}/{one.after}"}
     yield ""
     yield f"In the tab: <http://localhost:6007/#{urlencode(choices, safe='/')}>"
@@ -135,8 +145,13 @@ def _label(name: str) -> str:
     return "saved for backward, end of forward pass" if name == "saved_for_backward" else name.replace("_", " ")
 
 
-def _signed(size: int) -> str:
-    return f"+{format_bytes(size)}" if size > 0 else format_bytes(size).replace("-", "−") if size else "0"
+def _format(name: str) -> Callable[[int | None], str]:
+    """How a figure is written: a count by its name's end, otherwise bytes."""
+    return str if name.endswith(("_steps", "_count")) else format_bytes
+
+
+def _signed(change: int, size: Callable[[int | None], str]) -> str:
+    return f"+{size(change)}" if change > 0 else size(change).replace("-", "−") if change else "0"
 
 
 def _device(result: Mapping[str, Any]) -> str:

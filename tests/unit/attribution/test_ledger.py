@@ -3,13 +3,16 @@
 Lifetimes, categories, closure, and traces that do not hold together.
 """
 
+import dataclasses
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from map_cases import memory_map
 from trace_cases import ACTIONS, FACTS, Recorder, any_step, graph, ledger_of, one_step, rows
 
 from tb_memplugin.attribution.lifetimes import chunks
 from tb_memplugin.model.rounding import split_rounding
-from tb_memplugin.model.trace import OpFact, TraceFacts, VariableFact
+from tb_memplugin.model.trace import OpFact, TensorFact, TraceFacts, VariableFact
 
 
 def test_categories_follow_from_role_and_lifetime() -> None:
@@ -102,6 +105,24 @@ def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_is_read()
     # THEN all of that size are inputs
     assert rows(snapshot)[None, "inputs"] == 3 * 8192
     assert rows(snapshot)[None, "unattributed"] == 8192
+
+
+def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_python_fed() -> None:
+    # GIVEN a custom loop: an older batch that Python holds, and three older chunks that nothing is known of
+    chunks = [(0x90000, 8192, 8192), (0xA0000, 8192, 8192), (0xB0000, 8192, 8000), (0xC0000, 4096, 4096)]
+    start = memory_map(chunks, [(0x90000, 1 << 20)])
+    fed = TensorFact("inputs", 8192, 0x90000)
+    step = Recorder(start.in_use_bytes)
+    step.run("a", [(0x1000, 4096)])
+    trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(fed,))))
+    # THEN the one of the same size is a batch
+    assert found[None, "inputs"] == 2 * 8192
+    assert found[None, "unattributed"] == 8000 + 4096
+    # BUT a size that Python holds for another reason says nothing
+    held = dataclasses.replace(fed, category="held_tensors")
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(held,))))
+    assert (None, "inputs") not in found
 
 
 def test_variables_new_buffer_counts_as_weights_once_the_old_one_is_freed() -> None:
