@@ -17,6 +17,8 @@ from scenario.run import run  # noqa: E402
 SCENARIOS = load_scenarios()
 
 
+# Up to nine trainings, each in a process of its own.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
 def test_the_measured_effect_is_the_expected_one(scenario: Scenario, tmp_path: pathlib.Path) -> None:
     result = run(scenario, tmp_path)

@@ -95,7 +95,8 @@ def _advice(scenario: Scenario, advice: Advice, result: Mapping[str, Any], seen:
     verdict = judged(advice, figures)
     yield ""
     if verdict is None:
-        yield "Not run on this device."
+        gpus = max(scenario.runs[run].gpus for one in advice.comparisons for run in (one.before, one.after))
+        yield f"Not run here: needs {gpus} GPU{'s' if gpus > 1 else ''}." if gpus else "Not run here."
         return
     if verdict == advice.verdict:
         yield f"**{WORDS[verdict]}{'** ' if verdict == 'true only if' else '.** '}{advice.because}"
