@@ -20,13 +20,13 @@ import sys
 # Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main  # noqa: E402
+import keras
+import numpy as np
+import tensorflow as tf
+from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main
 
-import tb_memplugin  # noqa: E402
-from tb_memplugin.model import CATEGORIES  # noqa: E402
+import tb_memplugin
+from tb_memplugin.model import CATEGORIES
 
 INPUTS, WIDTH, CLASSES, BATCH_SIZE, STEPS = 256, 512, 10, 1024, 5
 TRACED = 3

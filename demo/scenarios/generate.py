@@ -1,6 +1,6 @@
-"""A decoder that generates tokens with a cache of keys and values: a cache that grows by concatenation, one of full size
-that a Python loop passes to each call, and one of full size inside a loop that TensorFlow runs. Only the last is updated
-in place; the others exist twice during a call, as its argument and as its result.
+"""A decoder that generates tokens with a cache of keys and values: a cache that grows by concatenation, one of full
+size that a Python loop passes to each call, and one of full size inside a loop that TensorFlow runs. Only the last is
+updated in place; the others exist twice during a call, as its argument and as its result.
 
 usage: python demo/scenarios/generate.py [--logdir runs/scenarios]
 """
@@ -11,11 +11,11 @@ import os
 # Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
-import keras  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from scenario import Advice, Claim, Comparison, Expected, Scenario, Variant, main  # noqa: E402
+import keras
+import tensorflow as tf
+from scenario import Advice, Claim, Comparison, Expected, Scenario, Variant, main
 
-import tb_memplugin  # noqa: E402
+import tb_memplugin
 
 BATCH_SIZE, TOKENS, WIDTH, BLOCKS, WORDS = 16, 128, 128, 8, 1000
 
@@ -32,10 +32,12 @@ class Block(keras.layers.Layer):
     def call(self, hidden, cache, position):
         query, *new = tf.split(self.project(hidden), 3, axis=-1)
         if cache[0].shape[1] == TOKENS:  # of full size
-            cache = [keras.ops.slice_update(old, [0, position, 0], one[:, None]) for old, one in zip(cache, new)]
+            cache = [
+                keras.ops.slice_update(old, [0, position, 0], one[:, None]) for old, one in zip(cache, new, strict=True)
+            ]
             unseen = tf.where(tf.range(TOKENS) > position, -1e9, 0.0)
         else:
-            cache = [tf.concat([old, one[:, None]], 1) for old, one in zip(cache, new)]
+            cache = [tf.concat([old, one[:, None]], 1) for old, one in zip(cache, new, strict=True)]
             unseen = 0.0
         scores = tf.reduce_sum(query[:, None] * cache[0], -1) + unseen
         return hidden + self.dense(tf.reduce_sum(tf.nn.softmax(scores)[..., None] * cache[1], 1)), cache
@@ -51,7 +53,7 @@ class Decoder(keras.Model):
 
     def call(self, words, caches, position):
         hidden, new = self.embedding(words), []
-        for block, cache in zip(self.blocks, caches):
+        for block, cache in zip(self.blocks, caches, strict=True):
             hidden, cache = block(hidden, cache, position)
             new.append(cache)
         return tf.argmax(self.logits(hidden), axis=-1, output_type=tf.int32), new

@@ -1,6 +1,6 @@
-"""The same model in training, in `predict`, and in a loop over `predict_on_batch`, with the same batches. Inference keeps
-no activations, and needs no gradients and no optimizer state. But `predict` of Keras 3 keeps the outputs of all batches
-on the device until its end.
+"""The same model in training, in `predict`, and in a loop over `predict_on_batch`, with the same batches. Inference
+keeps no activations, and needs no gradients and no optimizer state. But `predict` of Keras 3 keeps the outputs of all
+batches on the device until its end.
 
 usage: python demo/scenarios/inference.py [--logdir runs/scenarios]
 """
@@ -10,11 +10,11 @@ import os
 # Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-from scenario import FALLS, STAYS, Advice, Comparison, Expected, Scenario, Variant, at_peak, main  # noqa: E402
+import keras
+import numpy as np
+from scenario import FALLS, STAYS, Advice, Comparison, Expected, Scenario, Variant, at_peak, main
 
-import tb_memplugin  # noqa: E402
+import tb_memplugin
 
 INPUTS, WIDTH, LAYERS, OUTPUTS = 64, 512, 6, 1024
 BATCH_SIZE, BATCHES = 512, 8
@@ -101,8 +101,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“`predict` works in batches, so its memory does not depend on the number of examples.”"],
             verdict="not true",
-            because="Keras 3 collects the outputs of all batches in a list of tensors, and makes NumPy arrays of them at "
-            "the end. `predict_on_batch` in a loop returns each batch as a NumPy array.",
+            because="Keras 3 collects the outputs of all batches in a list of tensors, and makes NumPy arrays of them "
+            "at the end. `predict_on_batch` in a loop returns each batch as a NumPy array.",
             comparisons=[
                 Comparison(
                     "predict_on_batch",

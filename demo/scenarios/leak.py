@@ -11,12 +11,12 @@ import os
 # Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main, of_step  # noqa: E402
+import keras
+import numpy as np
+import tensorflow as tf
+from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main, of_step
 
-import tb_memplugin  # noqa: E402
+import tb_memplugin
 
 BATCH_SIZE, INPUTS, WIDTH, CLASSES, STEPS = 64, 32, 2048, 10, 40
 FEATURES = 4 * BATCH_SIZE * WIDTH
@@ -77,7 +77,8 @@ SCENARIO = Scenario(
         Advice(
             words=["“Memory grows from step to step? Call gc.collect().”"],
             verdict="not true",
-            because="The list still refers to the tensors. Python's garbage collector frees only what nothing refers to.",
+            because="The list still refers to the tensors, and Python's garbage collector frees only what nothing "
+            "refers to.",
             comparisons=[compared_with("gc_collect", STEPS - 1)],
         ),
         Advice(

@@ -11,12 +11,12 @@ import os
 # Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from scenario import STAYS, Advice, Claim, Comparison, Expected, Scenario, Variant, main  # noqa: E402
+import keras
+import numpy as np
+import tensorflow as tf
+from scenario import STAYS, Advice, Claim, Comparison, Expected, Scenario, Variant, main
 
-import tb_memplugin  # noqa: E402
+import tb_memplugin
 
 SIDE, CHANNELS, WIDTH, CLASSES, BATCH_SIZE, STEPS = 32, 32, 512, 10, 32, 12
 PROFILED = 7

@@ -1,5 +1,5 @@
-"""The same training with and without one evaluation of a large batch before it, and on a GPU also with memory growth and
-with CUDA's allocator. What TensorFlow takes from the device, its pool, says little about what the training needs:
+"""The same training with and without one evaluation of a large batch before it, and on a GPU also with memory growth
+and with CUDA's allocator. What TensorFlow takes from the device, its pool, says little about what the training needs:
 TensorFlow keeps the pool for later, and by default takes a GPU's memory at once.
 
 usage: python demo/scenarios/pool_against_use.py [--logdir runs/scenarios]
@@ -12,12 +12,12 @@ import time
 # Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from scenario import FALLS, STAYS, Advice, Comparison, Expected, Scenario, Variant, main  # noqa: E402
+import keras
+import numpy as np
+import tensorflow as tf
+from scenario import FALLS, STAYS, Advice, Comparison, Expected, Scenario, Variant, main
 
-import tb_memplugin  # noqa: E402
+import tb_memplugin
 
 SIDE, CHANNELS, CLASSES, BATCH_SIZE, LARGE_BATCH = 32, 32, 10, 8, 512
 STEPS = 8
@@ -122,7 +122,7 @@ SCENARIO = Scenario(
         Advice(
             words=["“Set TF_GPU_ALLOCATOR=cuda_malloc_async to take less from the GPU.”"],
             verdict="true",
-            because="CUDA's allocator takes memory as it is needed. It reports no allocations, so there is no breakdown.",
+            because="CUDA's allocator takes memory as it is needed. It reports no allocations: there is no breakdown.",
             comparisons=[
                 Comparison("training_only", "cuda_malloc_async", claim=FALLS, figure="process_by_the_driver"),
             ],

@@ -10,11 +10,11 @@ import os
 # Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main  # noqa: E402
+import keras
+import numpy as np
+from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main
 
-import tb_memplugin  # noqa: E402
+import tb_memplugin
 
 INPUTS, WIDTH, CLASSES, BATCH_SIZE, SPARSITY = 256, 1024, 10, 64, 0.8
 

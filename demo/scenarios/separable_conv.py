@@ -11,11 +11,11 @@ import os
 # Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main  # noqa: E402
+import keras
+import numpy as np
+from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main
 
-import tb_memplugin  # noqa: E402
+import tb_memplugin
 
 BATCH_SIZE, CLASSES, LAYERS = 8, 10, 3
 SHAPES = {"many_channels": (8, 512), "many_pixels": (64, 32)}

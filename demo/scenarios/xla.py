@@ -1,6 +1,6 @@
-"""A classifier with a hand-written loss and a CNN, in graph mode and compiled by XLA. In graph mode, operations allocate
-their results one by one. A compiled step is one module, whose memory XLA plans in advance: it merges elementwise
-operations, such as those of the loss, but needs more memory for the gradients of max pooling.
+"""A classifier with a hand-written loss and a CNN, in graph mode and compiled by XLA. In graph mode, operations
+allocate their results one by one. A compiled step is one module, whose memory XLA plans in advance: it merges
+elementwise operations, such as those of the loss, but needs more memory for the gradients of max pooling.
 
 usage: python demo/scenarios/xla.py [--logdir runs/scenarios]
 """
@@ -11,11 +11,11 @@ import os
 # Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main  # noqa: E402
+import keras
+import numpy as np
+from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main
 
-import tb_memplugin  # noqa: E402
+import tb_memplugin
 
 CLASSES = 10
 FEATURES, WORDS, WORDS_BATCH = 64, 4096, 192
