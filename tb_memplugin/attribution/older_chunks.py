@@ -80,14 +80,13 @@ class OlderChunks:
     def _fed_sizes(self) -> set[int]:
         """Sizes of older chunks that Python fed to the program: in a custom loop, tf.data makes the batches that follow
         between the steps."""
-        window, tensors = self._window, self._tensors
-        return {
-            window.requested[chunk]
-            for chunk in np.flatnonzero(window.chunks.birth < 0).tolist()
-            if window.requested[chunk] >= MIN_BATCH_BYTES
-            and window.address[chunk] in tensors
-            and tensors[window.address[chunk]].category == "inputs"
-        }
+        window, sizes = self._window, set()
+        for chunk in np.flatnonzero(window.chunks.birth < 0).tolist():
+            address = window.address[chunk]
+            tensor = self._tensors.get(address) or self._tensor_inside(address, window.allocated[chunk])
+            if window.requested[chunk] >= MIN_BATCH_BYTES and tensor is not None and tensor.category == "inputs":
+                sizes.add(window.requested[chunk])
+        return sizes
 
     def _was_given(self, chunk: int) -> bool:
         """Whether the step's layers read an older chunk last, or the input pipeline freed it."""

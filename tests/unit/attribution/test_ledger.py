@@ -126,15 +126,22 @@ def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_python_fe
 
 
 def test_a_slice_that_python_holds_owns_the_chunk_that_it_lies_in() -> None:
-    # GIVEN the second half of a chunk as a tensor, as of a batch that is divided among replicas, and a chunk after it
-    start = memory_map([(0x90000, 8192, 8192), (0x92000, 8192, 8192)], [(0x90000, 1 << 20)])
+    # GIVEN the second half of a chunk as a tensor, as of a batch that is divided among replicas, and chunks after it
+    chunks = [(0x90000, 8192, 8192), (0x92000, 8192, 8192), (0x94000, 8192, 8000)]
+    start = memory_map(chunks, [(0x90000, 1 << 20)])
     half = TensorFact("inputs", 4096, 0x91000)
     step = Recorder(start.in_use_bytes)
     step.run("a", [(0x1000, 4096)])
     trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
     found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(half,))))
-    assert found[None, "inputs"] == 8192
-    assert found[None, "unattributed"] == 8192
+    # THEN the chunk is a batch, and so is the next one of its size
+    assert found[None, "inputs"] == 2 * 8192
+    assert found[None, "unattributed"] == 8000
+    # BUT a slice that Python holds for another reason owns its chunk only
+    held = dataclasses.replace(half, category="held_tensors")
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(held,))))
+    assert found[None, "held_tensors"] == 8192
+    assert found[None, "unattributed"] == 8192 + 8000
 
 
 def test_variables_new_buffer_counts_as_weights_once_the_old_one_is_freed() -> None:
