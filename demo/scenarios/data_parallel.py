@@ -76,7 +76,11 @@ def train_two_processes(run):
         cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(cluster), "CUDA_VISIBLE_DEVICES": str(index)}
         workers.append(subprocess.Popen([sys.executable, __file__, "--worker", str(run)], env=environment))
-    codes = [worker.wait() for worker in workers]
+    try:
+        codes = [worker.wait(timeout=150) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()  # one waits for the other
     if any(codes):
         raise RuntimeError(f"the workers ended with {codes}")
 
