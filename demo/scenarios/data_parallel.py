@@ -30,6 +30,8 @@ from tb_memplugin.model import CATEGORIES
 
 INPUTS, WIDTH, CLASSES, BATCH_SIZE, STEPS = 256, 512, 10, 1024, 5
 TRACED = 3
+GPUS = 2 if tf.config.list_physical_devices("GPU") else 0
+"""Two devices of one kind: a machine with one GPU leaves the runs on two devices out."""
 
 
 def make_model():
@@ -50,7 +52,7 @@ def make_examples():
 
 def train(run, replicas):
     """One process, one device for each replica."""
-    kind = "GPU" if len(tf.config.list_physical_devices("GPU")) >= replicas else "CPU"
+    kind = "GPU" if GPUS else "CPU"
     if kind == "CPU":
         (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
@@ -147,8 +149,8 @@ SCENARIO = Scenario(
     description=__doc__,
     runs={
         "one_device": Variant(functools.partial(train, replicas=1)),
-        "mirrored": Variant(functools.partial(train, replicas=2)),
-        "two_processes": Variant(train_two_processes),
+        "mirrored": Variant(functools.partial(train, replicas=2), gpus=GPUS),
+        "two_processes": Variant(train_two_processes, gpus=GPUS),
     },
     measure=measure,
     advice=[
