@@ -95,13 +95,14 @@ SCENARIO = Scenario(
             words=["“Delete a persistent tape after use: it keeps the activations alive.”"],
             verdict="true",
             because="A kept tape keeps the results of its step until the next tape replaces it, so that those of two "
-            "steps exist at the peak. They count as held tensors, because Python keeps them beyond the step.",
+            "steps exist at the peak. The older ones count as held tensors.",
             comparisons=[
                 Comparison(
                     "tape_kept",
                     "tape_deleted",
                     expected=[
-                        Expected("held_tensors", 2 * 4 * RESULTS, 0, "results of two steps", 0.05),
+                        Expected("saved_for_backward", 4 * RESULTS, 4 * RESULTS, "4 B × results of this step"),
+                        Expected("held_tensors", 4 * RESULTS, 0, "results of the step before", 0.06),
                         Expected("step_end", STATE + 4 * RESULTS, STATE, "weights, slots, batches, kept results", 0.15),
                     ],
                 ),

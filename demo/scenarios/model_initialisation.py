@@ -1,6 +1,6 @@
 """What a model takes before it sees any data: a small CNN in float32, a larger one in float16 and in float32, and a
-Transformer made of subclassed layers, before and after its layers are built. Step 0 creates and
-compiles the model, step 1 is traced; nothing is trained.
+Transformer made of subclassed layers, before and after its layers are built. Step 0 creates and compiles the model,
+step 1 is traced; nothing is trained.
 
 usage: python demo/scenarios/model_initialisation.py [--logdir runs/scenarios]
 """

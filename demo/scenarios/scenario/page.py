@@ -85,7 +85,7 @@ def _condition(advice: Advice, figures: Mapping[str, Figures]) -> str:
 def _change(one: Comparison, figures: Mapping[str, Figures]) -> str:
     before, after = figures[one.before][one.figure], figures[one.after][one.figure]
     title, size = f"{one.title}: " if one.title else "", _format(one.figure)
-    return f"{title}{_label(one.figure)} {size(before)} → {size(after)}"
+    return f"{title}{one.figure.replace('_', ' ')} {size(before)} → {size(after)}"
 
 
 def _advice(scenario: Scenario, advice: Advice, result: Mapping[str, Any], seen: set[tuple[str, str]]) -> Iterator[str]:

@@ -5,6 +5,8 @@ Lifetimes, categories, closure, and traces that do not hold together.
 
 import dataclasses
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from map_cases import memory_map
@@ -12,7 +14,7 @@ from trace_cases import ACTIONS, FACTS, Recorder, any_step, graph, ledger_of, on
 
 from tb_memplugin.attribution.lifetimes import chunks
 from tb_memplugin.model.rounding import split_rounding
-from tb_memplugin.model.trace import OpFact, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.model.trace import AllocationTrace, Intervals, OpFact, TensorFact, TraceFacts, VariableFact
 
 
 def test_categories_follow_from_role_and_lifetime() -> None:
@@ -209,3 +211,33 @@ def test_every_ledger_sums_to_the_bytes_in_use(actions: list[tuple[int, int]], s
     assert all(row.bytes > 0 for row in snapshot.ledger)
     assert snapshot.rounding_bytes == sum(row.bytes for row in snapshot.ledger if row.category == "rounding")
     assert split_rounding(snapshot.ledger) == snapshot.ledger
+
+
+def eager_step(backward: str) -> AllocationTrace:
+    """A layer's result that outlives an eager step, with a backward pass of the given span."""
+    step = Recorder()
+    step.run("MatMul", [(0x1000, 4096)])
+    step.run("MatMul", [(0x9000, 1024)], [(0x9000, 1024)])
+    trace = step.trace()
+    first, second = trace.ops.start_ps.tolist()
+    spans = np.asarray([(0, first - 1, first + 1, 0), (0, second - 1, second + 2, 1)], np.int64).T
+    names = (*trace.strings, "m/a", backward)
+    layers = Intervals(spans[0], spans[1], spans[2], spans[3] + len(trace.strings))
+    return dataclasses.replace(trace, strings=names, layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("backward", "held_by", "category"),
+    [
+        ("(backward, kept)", None, "activations"),
+        ("(backward, kept)", "list `history` in module __main__", "held_tensors"),
+        ("(backward)", None, "held_tensors"),
+    ],
+)
+def test_what_a_persistent_tape_keeps_beyond_the_step_is_an_activation(backward, held_by, category) -> None:
+    tensor = TensorFact("held_tensors", 4096, 0x1000, (1024,), "float32", held_by)
+    facts = TraceFacts(trainable=FACTS.trainable, tensors_at_end=(tensor,), mode="eager")
+    snapshot = ledger_of(eager_step(backward), facts)
+    assert {row.category: row.bytes for row in snapshot.ledger}[category] == 4096
+    saved = {row.layer: row.bytes for row in snapshot.saved_for_backward}
+    assert saved == ({"m/a": 4096} if category == "activations" else {})
