@@ -58,11 +58,11 @@ def train(run, record):
     recorder.close()
     (path,) = run.rglob("*.xplane.pb")
     figures = read_profile(path)
-    return {"profiled_allocations": figures["profiled_allocations"]} if record else figures
+    return {"requests_of_layers": figures["requests_of_layers"]} if record else figures
 
 
 def read_profile(path):
-    """The peak of the bytes in use, how many of them no event accounts for, and the sum of all allocations."""
+    """The peak of the bytes in use, how many of them no event accounts for, and what the layers' operations request."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace.FromString(path.read_bytes())
@@ -74,16 +74,18 @@ def read_profile(path):
                 kind = plane.event_metadata[event.metadata_id].name
                 if kind in ("MemoryAllocation", "MemoryDeallocation"):
                     stats = {names[one.metadata_id]: getattr(one, one.WhichOneof("value")) for one in event.stats}
-                    stats["allocator_name"] = names.get(stats["allocator_name"], stats["allocator_name"])
+                    for name in ("allocator_name", "tf_op"):  # a text, or the number of one
+                        stats[name] = names.get(stats.get(name), stats.get(name))
                     events.append((line.timestamp_ns * 1000 + event.offset_ps, kind, stats))
     device = max((stats["allocator_name"] for *_, stats in events), key=lambda name: name.startswith("GPU"))
-    live, figures = {}, {"peak": 0, "without_an_owner": 0, "profiled_allocations": 0}
+    live, figures = {}, {"peak": 0, "without_an_owner": 0, "requests_of_layers": 0}
     for _, kind, stats in sorted(events, key=lambda one: one[0]):
         if stats["allocator_name"] != device:
             continue
         if kind == "MemoryAllocation":
             live[stats["addr"]] = stats["allocation_bytes"]
-            figures["profiled_allocations"] += stats["allocation_bytes"]
+            if "sequential" in str(stats["tf_op"]):
+                figures["requests_of_layers"] += stats["requested_bytes"]
         else:
             live.pop(stats["addr"], None)
         if stats["bytes_allocated"] > figures["peak"]:
@@ -101,6 +103,8 @@ def measure(run):
     return {"peak": highest.in_use_bytes, "without_an_owner": unattributed}
 
 
+# The two runs may have prefetched another number of batches.
+IS_READ = Claim("is the same", 0.95, 1.05)
 SPOILED = Claim("falls", 0, 0.9)
 PARAMETERS = (9 * 3 + 1) * CHANNELS + (9 * CHANNELS + 1) * CHANNELS
 PARAMETERS += (CHANNELS * (SIDE // 4) ** 2 + 1) * WIDTH + (WIDTH + 1) * CLASSES
@@ -123,7 +127,7 @@ SCENARIO = Scenario(
             "profile has no event for what was allocated before it began: weights, optimizer state and batches are one "
             "row without an operation. The recorder knows them by their addresses.",
             comparisons=[
-                Comparison("recorder", "profiler", title="the peak", claim=STAYS, figure="peak"),
+                Comparison("recorder", "profiler", title="the peak", claim=IS_READ, figure="peak"),
                 Comparison(
                     "recorder",
                     "profiler",
@@ -142,7 +146,7 @@ SCENARIO = Scenario(
             because="A step that you profile is not traced by the recorder, which says so in the run. Your profile is "
             "the same as without traced steps.",
             comparisons=[
-                Comparison("profiler", "recorder", claim=SPOILED, figure="profiled_allocations"),
+                Comparison("profiler", "recorder", claim=SPOILED, figure="requests_of_layers"),
             ],
         ),
     ],
