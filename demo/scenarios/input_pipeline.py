@@ -79,11 +79,8 @@ def train(run, make_dataset, epochs=1, step=4):
 EXAMPLE = 4 * FEATURES
 PARAMETERS = (FEATURES + 1) * WIDTH + (WIDTH + 1) * CLASSES
 BUFFERED = {
-    "prefetch": (
-        BATCH * PREFETCHED + BATCH // 2,
-        f"{PREFETCHED} to {PREFETCHED + 1} batches",
-        0.1,
-    ),
+    # 8 to 11 batches: those prefetched, the step's, and one that is being made out of its examples.
+    "prefetch": (BATCH * (PREFETCHED + 1) + BATCH // 2, "those prefetched, the step's, one in the making", 0.17),
     "cache": (BATCH * (BATCHES + 1), "all examples and the step's batch", 0.01),
     "cache_of_batches": (BATCH * BATCHES, "all batches, among them the step's", 0.01),
     "shuffle": (SHUFFLED + BATCH, f"{SHUFFLED} examples and the step's batch", 0.01),
