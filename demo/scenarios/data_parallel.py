@@ -132,14 +132,14 @@ PARAMETERS = (INPUTS + 1) * WIDTH + (WIDTH + 1) * WIDTH + (WIDTH + 1) * CLASSES
 SAVED = 4 * BATCH_SIZE * 2 * WIDTH
 
 
-def compared_with(name):
+def compared_with(name, title):
     expected = [
         Expected("weights", 4 * PARAMETERS, 8 * PARAMETERS, f"4 B × {PARAMETERS:,} parameters in each replica"),
         Expected("optimizer_state", 8 * PARAMETERS, 16 * PARAMETERS, "twice the weights (Adam)", 0.001),
     ]
     if name == "two_processes":  # on a CPU the replicas of one process train one after the other
         expected.append(Expected("saved_activations", SAVED, SAVED, "results of both wide layers", 0.02))
-    return Comparison("one_device", name, claim=FALLS, figure="weights", expected=expected)
+    return Comparison("one_device", name, title=title, claim=FALLS, figure="weights", expected=expected)
 
 
 SCENARIO = Scenario(
@@ -159,7 +159,10 @@ SCENARIO = Scenario(
             verdict="not true",
             because="Every replica holds all weights, gradients and slots. Only the batch, and with it the "
             "activations, is divided.",
-            comparisons=[compared_with("mirrored"), compared_with("two_processes")],
+            comparisons=[
+                compared_with("mirrored", "`MirroredStrategy`"),
+                compared_with("two_processes", "`MultiWorkerMirroredStrategy`"),
+            ],
         )
     ],
 )

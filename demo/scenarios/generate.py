@@ -128,8 +128,8 @@ SCENARIO = Scenario(
             because="the cache is updated in place, as in a loop that TensorFlow runs. A call that takes the cache and "
             "returns it holds the old one and the new one, whether it grows or not.",
             comparisons=[
-                compared_with("full_size_cache", "passed to each call", BETWEEN, "weights and the cache"),
-                compared_with("loop_in_tensorflow", "inside one loop", None, "weights and the cache, before the loop"),
+                compared_with("full_size_cache", "Passed to each call", BETWEEN, "weights and the cache"),
+                compared_with("loop_in_tensorflow", "Inside one loop", None, "weights and the cache, before the loop"),
             ],
         )
     ],

@@ -127,11 +127,11 @@ SCENARIO = Scenario(
             "profile has no event for what was allocated before it began: weights, optimizer state and batches are one "
             "row without an operation. The recorder knows them by their addresses.",
             comparisons=[
-                Comparison("recorder", "profiler", title="the peak", claim=IS_READ, figure="peak"),
+                Comparison("recorder", "profiler", title="The peak", claim=IS_READ, figure="peak"),
                 Comparison(
                     "recorder",
                     "profiler",
-                    title="bytes of the peak without an owner",
+                    title="Its part without an owner",
                     claim=STAYS,
                     figure="without_an_owner",
                     expected=[

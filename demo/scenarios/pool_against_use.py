@@ -115,8 +115,8 @@ SCENARIO = Scenario(
             verdict="true only if",
             because="other processes need the memory. The pool is smaller, the peak of the training is the same.",
             comparisons=[
-                Comparison("training_only", "memory_growth", title="reserved", claim=FALLS, figure="pool"),
-                Comparison("training_only", "memory_growth", title="needed", claim=FALLS, figure="peak"),
+                Comparison("training_only", "memory_growth", title="Reserved", claim=FALLS, figure="pool"),
+                Comparison("training_only", "memory_growth", title="Needed", claim=FALLS, figure="peak"),
             ],
         ),
         Advice(

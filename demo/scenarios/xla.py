@@ -92,8 +92,8 @@ SCENARIO = Scenario(
             verdict="true only if",
             because="XLA can merge operations whose results the step would otherwise keep.",
             comparisons=[
-                comparison("loss", "a loss of many operations", CLASSIFIER),
-                comparison("cnn", "convolutions with max pooling", CNN),
+                comparison("loss", "A loss of many operations", CLASSIFIER),
+                comparison("cnn", "Convolutions with max pooling", CNN),
             ],
         )
     ],
