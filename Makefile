@@ -10,7 +10,7 @@ RECORD := ".[record]"$(if $(shell command -v nvidia-smi 2>/dev/null), "tensorflo
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test install check build dist release-check bench format fresh clean test-python test-typescript test-browser screenshots animation accuracy docs
+.PHONY: help demo train test install check build dist release-check bench format fresh clean test-python test-typescript test-browser screenshots animation accuracy scenarios docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -65,6 +65,9 @@ bench: install ## benchmarks of recording, reading and serving; prints ratios me
 
 accuracy: install ## compare predictions with real trainings, into docs/accuracy.md; takes half an hour
 	$(BIN)/python tests/accuracy/measure.py --write docs/accuracy.md
+
+scenarios: $(VENV)/.record ## train the scenarios of demo/scenarios, into docs/scenarios.md; takes up to 20 minutes
+	$(BIN)/python demo/scenarios/run_all.py --logdir $(LOGDIR)/scenarios --jobs $(JOBS) --write
 
 screenshots: browser ## pictures of the tab on the demos' runs, into docs/screenshots
 	test -d $(LOGDIR)/leak -a -d $(LOGDIR)/frozen || $(MAKE) train

@@ -137,14 +137,17 @@ class EagerExecution(GraphExecution):
         return any(start <= time <= end for start, end in self._spans.backward())
 
     def kept_by_tape(self, chunk: int) -> bool:
-        """Whether a tape keeps a forward result that Python does not hold.
+        """Whether a tape keeps a forward result that Python does not hold otherwise.
 
-        A persistent tape keeps it beyond the backward pass; any tape does if the step was interrupted before that.
+        A persistent tape keeps it beyond the backward pass; any tape does if the step was interrupted before that. A
+        persistent tape that outlives the step keeps its tensors as Python objects, whose holder cannot be found: the
+        tape is a C++ object.
         """
         window = self._window
         if window.facts.interrupted and window.outlives(chunk):
             return True
-        if window.tensor_at_end(chunk) is not None:
+        tensor = window.tensor_at_end(chunk)
+        if tensor is not None and (tensor.category != "held_tensors" or tensor.held_by is not None):
             return False
         times = window.trace.time_ps
         end = int(times[-1]) if window.outlives(chunk) else int(times[window.death[chunk]])

@@ -1,10 +1,13 @@
 """Owners of chunks that were allocated before the window."""
 
+import bisect
+
 import numpy as np
 
 from tb_memplugin.attribution.inputs import INPUT_THREAD
 from tb_memplugin.attribution.variables import VariableChunks, variable_owner
 from tb_memplugin.attribution.window import Owner, Window
+from tb_memplugin.model.trace import TensorFact
 
 MIN_BATCH_BYTES = 4096
 """Smallest request that counts as a batch because of its size alone: small sizes are too common."""
@@ -20,12 +23,13 @@ class OlderChunks:
     def __init__(self, window: Window, variables: VariableChunks) -> None:
         self._window, self._variables = window, variables
         self._tensors = {fact.address: fact for fact in window.facts.tensors}
+        self._sorted_addresses = sorted(self._tensors)
         allocated = {
             window.requested[chunk]
             for chunk in np.flatnonzero(window.chunks.birth >= 0).tolist()
             if window.is_input[window.birth[chunk]]
         }
-        self.input_sizes = allocated | window.facts.earlier.input_sizes | self._given_sizes()
+        self.input_sizes = allocated | window.facts.earlier.input_sizes | self._given_sizes() | self._fed_sizes()
 
     def owner(self, chunk: int) -> Owner:
         """The owner of a chunk that was allocated before the window."""
@@ -42,9 +46,19 @@ class OlderChunks:
             return Owner(None, known.category, None)
         if requested == earlier.handle_bytes:
             return Owner(None, "other_state", None)
+        tensor = self._tensor_inside(address, window.allocated[chunk])
+        if tensor is not None:
+            return Owner(None, tensor.category, None)
         if self._was_given(chunk) or requested in self.input_sizes:
             return Owner(None, "inputs", None)
         return Owner(None, "unattributed", None)
+
+    def _tensor_inside(self, address: int, allocated: int) -> TensorFact | None:
+        """A tensor that is a slice of a chunk and begins inside it, such as a replica's part of a batch."""
+        place = bisect.bisect_right(self._sorted_addresses, address)
+        if place == len(self._sorted_addresses) or self._sorted_addresses[place] >= address + allocated:
+            return None
+        return self._tensors[self._sorted_addresses[place]]
 
     def is_batch(self, requested: int) -> bool:
         """Whether a request has the size of a batch."""
@@ -62,6 +76,17 @@ class OlderChunks:
             and window.address[chunk] not in self._tensors
             and self._was_given(chunk)
         }
+
+    def _fed_sizes(self) -> set[int]:
+        """Sizes of older chunks that Python fed to the program: in a custom loop, tf.data makes the batches that follow
+        between the steps."""
+        window, sizes = self._window, set()
+        for chunk in np.flatnonzero(window.chunks.birth < 0).tolist():
+            address = window.address[chunk]
+            tensor = self._tensors.get(address) or self._tensor_inside(address, window.allocated[chunk])
+            if window.requested[chunk] >= MIN_BATCH_BYTES and tensor is not None and tensor.category == "inputs":
+                sizes.add(window.requested[chunk])
+        return sizes
 
     def _was_given(self, chunk: int) -> bool:
         """Whether the step's layers read an older chunk last, or the input pipeline freed it."""

@@ -327,6 +327,51 @@ answer({"warnings": warnings, "profiles": glob.glob(sys.argv[1] + "_user/**/*.xp
     assert len(told["profiles"]) == 1
 
 
+def test_a_profile_that_starts_in_a_traced_step_is_the_users(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+import glob
+
+class Profiles(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 2:
+            tf.profiler.experimental.start(sys.argv[1] + "_started")
+        if batch == 5:
+            self.profile = tf.profiler.experimental.Profile(sys.argv[1] + "_entered")
+            self.profile.__enter__()
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 3:
+            tf.profiler.experimental.stop()
+        if batch == 5:
+            self.profile.__exit__(None, None, None)
+
+model = make_model(); compile_model(model)
+callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[1, 2, 3, 5, 7])
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback, Profiles()])
+callback.close()
+profiles = {
+    name: [len(open(path, "rb").read()) for path in glob.glob(f"{sys.argv[1]}_{name}/**/*.xplane.pb", recursive=True)]
+    for name in ("started", "entered")
+}
+from tensorflow.python.profiler import profiler_v2
+whose = [module.start.__closure__ for module in (tf.profiler.experimental, profiler_v2)]
+answer({"warnings": warnings, "profiles": profiles, "restored": whose == [None, None]})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    # THEN each of the user's profiles is whole, and the recorder says once that it left these steps alone
+    assert all(len(sizes) == 1 and sizes[0] > 1000 for sizes in told["profiles"].values()), told["profiles"]
+    assert len(told["warnings"]) == 1 and "only one profiler" in told["warnings"][0]
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert run.notes == tuple(told["warnings"])
+    # AND it traces the others
+    assert {snapshot.step for snapshot in run.snapshots} == {1, 7}
+    assert len(run.samples) == 10
+    assert told["restored"]
+
+
 FAULTS = {
     "files": "import tb_memplugin.events.run_writer as m; m.RunWriter._event = broken",
     "flush": "import tb_memplugin.events.run_writer as m; m.RunWriter.flush = broken",

@@ -119,21 +119,50 @@ class OpLayers:
     def place_updates(self, variables: Mapping[str, VariableOwner], gradient_of: Mapping[int, str | None]) -> None:
         """Assign the optimizer's ops to the layer of the variable that they read or write.
 
+        An op that mixes gradients of several layers, such as the concatenation that replicas on several workers sum,
+        belongs to none of them; what follows from its result belongs to the layer that alone reads it.
+
         Args:
             variables: As `GraphOps.captured_variables` returns them.
             gradient_of: Op number to the layer of the variable that the op's output is a gradient of.
         """
-        for number in range(len(self._graph)):
-            if self.pass_name[number] != "update" or self.layer[number] is not None:
-                continue
+        mixed: dict[int, bool] = {}  # to whether the op only passes on what others mixed
+        readers: list[set[str | None]] = [set() for _ in range(len(self._graph))]
+        updates = [number for number, name in enumerate(self.pass_name) if name == "update"]
+        for number in updates:
+            if self.layer[number] is None:
+                self._place_update(number, variables, gradient_of, mixed)
+        for number in reversed(updates):
+            if mixed.get(number) and len(readers[number]) == 1:
+                (self.layer[number],) = readers[number]
             for source, _ in self._graph.inputs[number]:
-                variable = variables.get(self._graph.ops[source].name)
-                layer = variable[1] if variable else gradient_of.get(source)
-                if layer is None and self.pass_name[source] == "update":
-                    layer = self.layer[source]
-                if layer is not None:
-                    self.layer[number] = layer
-                    break
+                readers[source].add(self.layer[number])
+
+    def _place_update(
+        self,
+        number: int,
+        variables: Mapping[str, VariableOwner],
+        gradient_of: Mapping[int, str | None],
+        mixed: dict[int, bool],
+    ) -> None:
+        """Assign one op by its inputs, or add it to `mixed` if they belong to several layers."""
+        gradients: list[str] = []
+        for source, _ in self._graph.inputs[number]:
+            variable = variables.get(self._graph.ops[source].name)
+            if variable is not None and variable[1] is not None:
+                self.layer[number] = variable[1]
+                return
+            layer = gradient_of.get(source)
+            if layer is None and self.pass_name[source] == "update":
+                layer = self.layer[source]
+            if layer is not None:
+                gradients.append(layer)
+        if len(set(gradients)) > 1:
+            mixed[number] = False
+        elif gradients:
+            self.layer[number] = gradients[0]
+        elif any(source in mixed for source, _ in self._graph.inputs[number]):
+            mixed[number] = True
 
 
 def _path(span: Span, paths: Mapping[int, str]) -> str | None:

@@ -145,14 +145,17 @@ class StepTracer:
             self._start = self.read_maps()
             self._opening_seconds = time.perf_counter() - began
         except ProfilerBusyError:
-            # Not a fault: the user profiles this step. Later steps are traced again.
-            for device in self._devices[:1]:
-                self._faults.run(OBSERVING, self._watch.observer.end_window, device)
-            self._watch.observer.close_window()
-            self._faults.stop(
-                "step tracing while another profiler runs",
-                "only one profiler can run in a process, so these steps are not traced",
-            )
+            self._leave_to_user()
+
+    def _leave_to_user(self) -> None:
+        """Give up a window. Not a fault: the user profiles this step. Later steps are traced again."""
+        for device in self._devices[:1]:
+            self._faults.run(OBSERVING, self._watch.observer.end_window, device)
+        self._watch.observer.close_window()
+        self._faults.stop(
+            "step tracing while another profiler runs",
+            "only one profiler can run in a process, so these steps are not traced",
+        )
 
     def end(self, step: int, phase: Phase, wall_time: float, seconds: float, peak_bytes: int) -> TracedStep | None:
         """Close the window, if one is open, and return the traced step.
@@ -163,6 +166,10 @@ class StepTracer:
             peak_bytes: Its peak.
         """
         window, self._window = self._window, None
+        if window is not None and window.gave_way:
+            self._leave_to_user()
+            self._room.release()
+            window = None
         if window is None:
             self._note_untraced(phase, seconds, peak_bytes)
             return None
@@ -189,6 +196,9 @@ class StepTracer:
         # Without Faults.run: an open window must be closed even if the background thread stopped tracing meanwhile.
         try:
             return window.stop()
+        except ProfilerBusyError:  # it gave way just now
+            self._leave_to_user()
+            return None
         except Exception as error:
             self._faults.stop(TRACING, f"{type(error).__name__}: {error}")
             return None

@@ -3,13 +3,18 @@
 Lifetimes, categories, closure, and traces that do not hold together.
 """
 
+import dataclasses
+
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from map_cases import memory_map
 from trace_cases import ACTIONS, FACTS, Recorder, any_step, graph, ledger_of, one_step, rows
 
 from tb_memplugin.attribution.lifetimes import chunks
 from tb_memplugin.model.rounding import split_rounding
-from tb_memplugin.model.trace import OpFact, TraceFacts, VariableFact
+from tb_memplugin.model.trace import AllocationTrace, Intervals, OpFact, TensorFact, TraceFacts, VariableFact
 
 
 def test_categories_follow_from_role_and_lifetime() -> None:
@@ -104,6 +109,43 @@ def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_is_read()
     assert rows(snapshot)[None, "unattributed"] == 8192
 
 
+def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_python_fed() -> None:
+    # GIVEN a custom loop: an older batch that Python holds, and three older chunks that nothing is known of
+    chunks = [(0x90000, 8192, 8192), (0xA0000, 8192, 8192), (0xB0000, 8192, 8000), (0xC0000, 4096, 4096)]
+    start = memory_map(chunks, [(0x90000, 1 << 20)])
+    fed = TensorFact("inputs", 8192, 0x90000)
+    step = Recorder(start.in_use_bytes)
+    step.run("a", [(0x1000, 4096)])
+    trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(fed,))))
+    # THEN the one of the same size is a batch
+    assert found[None, "inputs"] == 2 * 8192
+    assert found[None, "unattributed"] == 8000 + 4096
+    # BUT a size that Python holds for another reason says nothing
+    held = dataclasses.replace(fed, category="held_tensors")
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(held,))))
+    assert (None, "inputs") not in found
+
+
+def test_a_slice_that_python_holds_owns_the_chunk_that_it_lies_in() -> None:
+    # GIVEN the second half of a chunk as a tensor, as of a batch that is divided among replicas, and chunks after it
+    chunks = [(0x90000, 8192, 8192), (0x92000, 8192, 8192), (0x94000, 8192, 8000)]
+    start = memory_map(chunks, [(0x90000, 1 << 20)])
+    half = TensorFact("inputs", 4096, 0x91000)
+    step = Recorder(start.in_use_bytes)
+    step.run("a", [(0x1000, 4096)])
+    trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(half,))))
+    # THEN the chunk is a batch, and so is the next one of its size
+    assert found[None, "inputs"] == 2 * 8192
+    assert found[None, "unattributed"] == 8000
+    # BUT a slice that Python holds for another reason owns its chunk only
+    held = dataclasses.replace(half, category="held_tensors")
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(held,))))
+    assert found[None, "held_tensors"] == 8192
+    assert found[None, "unattributed"] == 8192 + 8000
+
+
 def test_variables_new_buffer_counts_as_weights_once_the_old_one_is_freed() -> None:
     variable = VariableFact("w", "weights", "m/a", True, 2048, "GPU:0", 0x100, 0x8000)
     update = OpFact("m/a", "update", assigns="w")
@@ -169,3 +211,33 @@ def test_every_ledger_sums_to_the_bytes_in_use(actions: list[tuple[int, int]], s
     assert all(row.bytes > 0 for row in snapshot.ledger)
     assert snapshot.rounding_bytes == sum(row.bytes for row in snapshot.ledger if row.category == "rounding")
     assert split_rounding(snapshot.ledger) == snapshot.ledger
+
+
+def eager_step(backward: str) -> AllocationTrace:
+    """A layer's result that outlives an eager step, with a backward pass of the given span."""
+    step = Recorder()
+    step.run("MatMul", [(0x1000, 4096)])
+    step.run("MatMul", [(0x9000, 1024)], [(0x9000, 1024)])
+    trace = step.trace()
+    first, second = trace.ops.start_ps.tolist()
+    spans = np.asarray([(0, first - 1, first + 1, 0), (0, second - 1, second + 2, 1)], np.int64).T
+    names = (*trace.strings, "m/a", backward)
+    layers = Intervals(spans[0], spans[1], spans[2], spans[3] + len(trace.strings))
+    return dataclasses.replace(trace, strings=names, layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("backward", "held_by", "category"),
+    [
+        ("(backward, kept)", None, "activations"),
+        ("(backward, kept)", "list `history` in module __main__", "held_tensors"),
+        ("(backward)", None, "held_tensors"),
+    ],
+)
+def test_what_a_persistent_tape_keeps_beyond_the_step_is_an_activation(backward, held_by, category) -> None:
+    tensor = TensorFact("held_tensors", 4096, 0x1000, (1024,), "float32", held_by)
+    facts = TraceFacts(trainable=FACTS.trainable, tensors_at_end=(tensor,), mode="eager")
+    snapshot = ledger_of(eager_step(backward), facts)
+    assert {row.category: row.bytes for row in snapshot.ledger}[category] == 4096
+    saved = {row.layer: row.bytes for row in snapshot.saved_for_backward}
+    assert saved == ({"m/a": 4096} if category == "activations" else {})

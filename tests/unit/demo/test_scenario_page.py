@@ -1,0 +1,88 @@
+"""Verdicts and the page of the scenarios, from figures made by hand."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "demo" / "scenarios"))
+
+from scenario import FALLS, HALVES, RISES, STAYS, Advice, Comparison, Expected, Scenario, Variant
+from scenario.declare import judged
+from scenario.page import page
+
+MIB = 1 << 20
+
+
+def result(device: str, **peaks: int) -> dict:
+    runs = {name: {"peak": peak, "weights": MIB, "activations": peak - MIB} for name, peak in peaks.items()}
+    return {"device": device, "tensorflow": "2.21.0", "keras": "3.15.1", "date": "2026-01-01", "runs": runs}
+
+
+def scenario(verdict: str, comparisons: list[Comparison]) -> Scenario:
+    advice = Advice(["“Do it.”"], verdict, "it is large. Otherwise not.", comparisons)
+    runs = {"a": Variant(lambda run: None), "b": Variant(lambda run: None), "c": Variant(lambda run: None, gpus=2)}
+    return Scenario(3, "Some advice", "/somewhere/some_advice.py", "First.\n\nSecond.", runs, [advice])
+
+
+@pytest.mark.parametrize(
+    ("claim", "held", "not_held"),
+    [
+        (FALLS, (100, 90), (100, 99)),
+        (RISES, (0, 1), (100, 101)),
+        (STAYS, (0, 0), (100, 103)),
+        (HALVES, (100, 54), (100, 56)),
+    ],
+)
+def test_a_claim_holds_within_its_limits(claim, held, not_held) -> None:
+    assert claim.holds(*held)
+    assert not claim.holds(*not_held)
+
+
+def test_the_verdict_follows_from_how_many_comparisons_hold() -> None:
+    falls, stays = Comparison("a", "b"), Comparison("a", "a")
+    figures = result("CPU", a=100, b=50)["runs"]
+    for comparisons, verdict in (([falls], "true"), ([falls, stays], "true only if"), ([stays], "not true")):
+        assert judged(scenario(verdict, comparisons).advice[0], figures) == verdict
+    assert judged(scenario("true", [Comparison("a", "c")]).advice[0], figures) is None
+
+
+def test_a_deviation_from_the_arithmetic_is_named() -> None:
+    before, after = {"weights": 1000}, {"weights": 1011}
+    assert Expected("weights", 1000, 1000, "4 B × 250", 0.02).deviations(before, after) == []
+    assert Expected("weights", None, 1011, "4 B × 250").deviations(before, after) == []
+    (sentence,) = Expected("weights", 1000, 1000, "4 B × 250", 0.01).deviations(before, after)
+    assert sentence == "weights after: 1,011 measured, 1,000 expected (4 B × 250)"
+
+
+def test_the_page_says_what_was_measured_on_which_device() -> None:
+    expected = [
+        Expected("weights", MIB, MIB, "4 B × parameters"),
+        Expected("activations", 7 * MIB, None, "batch × results", 0.05, cpu_only=True),
+    ]
+    one = scenario("true only if", [Comparison("a", "b", "Large", expected=expected), Comparison("a", "a", "Small")])
+    results = {
+        "CPU": {one.name: result("CPU", a=8 * MIB, b=4 * MIB)},
+        "NVIDIA H200": {one.name: result("NVIDIA H200", a=8 * MIB, b=8 * MIB)},
+    }
+    text = page([one], results)
+    on_cpu, on_gpu = text.split("Measured on ")[1:]
+    assert on_cpu.startswith("the CPU with TensorFlow 2.21.0, Keras 3.15.1, 2026-01-01.")
+    assert "**True only if** it is large. Otherwise not." in on_cpu
+    assert "| peak | 8.0 MiB | 4.0 MiB | −4.0 MiB |  |" in on_cpu
+    assert "| activations | 7.0 MiB | 3.0 MiB | −4.0 MiB | 7.0 MiB → – (± 5 %): batch × results |" in on_cpu
+    assert "#view=compare&run=some_advice/a&other=some_advice/b" in on_cpu
+    # The reasons were written for the CPU, and so was the arithmetic of its kernels.
+    assert on_gpu.startswith("one NVIDIA H200 with")
+    assert "**Not true** here." in on_gpu and "it is large" not in on_gpu
+    assert "| activations | 7.0 MiB | 7.0 MiB | 0 |  |" in on_gpu
+    overview = text.split("## 3. Some advice")[0]
+    assert "| [“Do it.”](#3-some-advice) | True only if it is large | Large: peak 8.0 MiB → 4.0 MiB; " in overview
+    assert "| [“Do it.”](#3-some-advice) | Not true | " in overview
+
+
+def test_a_comparison_that_needs_more_gpus_says_so() -> None:
+    one = scenario("true", [Comparison("a", "c")])
+    text = page([one], {"CPU": {one.name: result("CPU", a=MIB)}})
+    assert "Not run here: needs 2 GPUs." in text
+    assert "| [“Do it.”]" not in text
