@@ -172,7 +172,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 self._call = None
                 self._failed()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Restore the model's functions in a forked child."""
         self._changing = threading.RLock()
         if self.model is not None:

@@ -95,7 +95,7 @@ class MemoryRecorder:
         close_at_exit(self)
         abandon_in_child(self)
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """End the recording in a forked child, which inherits it: nothing is written, removed or waited for."""
         recording, self._recording = self._recording, None
         self.closed, self._paused = True, False

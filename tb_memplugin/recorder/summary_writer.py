@@ -42,7 +42,7 @@ class SummaryWriter:
         _drain_before(writer, self)
         abandon_in_child(self)
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Forget the buffered activations in a forked child: the parent writes them."""
         self._lock = threading.RLock()
         self._pending, self._pending_values, self._keep_alive = [], 0, None

@@ -8,7 +8,7 @@ from typing import Protocol
 class Abandonable(Protocol):
     """Something of the recorder that a forked child inherits."""
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Let go of it in the child. Takes no lock: a thread that does not exist in the child may hold it."""
 
 
@@ -16,13 +16,13 @@ _inherited: "weakref.WeakSet[Abandonable]" = weakref.WeakSet()
 
 
 def abandon_in_child(item: Abandonable) -> None:
-    """Call the item's `abandon` in every child that is forked while it exists."""
+    """Call the item's `_abandon` in every child that is forked while it exists."""
     _inherited.add(item)
 
 
 def _abandon_all() -> None:
     for item in list(_inherited):
-        item.abandon()
+        item._abandon()
     _inherited.clear()
 
 

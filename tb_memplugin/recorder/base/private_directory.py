@@ -44,9 +44,9 @@ class PrivateDirectory:
         """Remove it with its contents, unless this is a forked child. Calling it again does nothing."""
         if os.getpid() == self._process:
             shutil.rmtree(self.path, ignore_errors=True)
-        self.abandon()
+        self._abandon()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Unlock it; in a forked child the parent's lock stays."""
         locked, self._locked = self._locked, None
         if locked is not None:

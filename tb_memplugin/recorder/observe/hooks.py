@@ -43,7 +43,7 @@ class Hooks:
         """Whether a thread, maybe this one, is inside a method; a finalizer must not wait for that."""
         return self._lock.locked()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Remove the wrappers in a forked child."""
         self._lock = threading.Lock()
         self._users = 0

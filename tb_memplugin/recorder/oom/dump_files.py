@@ -53,7 +53,7 @@ class DumpFiles:
             if not self._users:
                 self._remove()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Forget the directory in a forked child, which must neither write to it nor remove it."""
         self._lock = threading.Lock()
         self._users = 0
