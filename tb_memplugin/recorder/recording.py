@@ -146,7 +146,7 @@ class Recording:
         self._background.submit(job)
 
     def drain(self) -> None:
-        """Wait until everything recorded so far is written, for `WAIT_SECONDS` at most."""
+        """Wait until everything recorded so far is written, or that takes too long."""
         self._background.drain()
 
     def note(self, sentence: str) -> None:

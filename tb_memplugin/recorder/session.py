@@ -9,7 +9,7 @@ from typing import Any
 
 from tb_memplugin.model import MISSING, PHASES, Phase
 from tb_memplugin.model.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
-from tb_memplugin.recorder.base.background import WAIT_SECONDS, wait
+from tb_memplugin.recorder.base.background import wait
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, check, is_step
@@ -92,6 +92,11 @@ class MemoryRecorder:
         self._recording.begin()
         for sentence in self._unavailable:
             self._faults.warn(sentence)
+        if self._settings.in_cluster and self._settings.overhead > 0 and self._settings.trace_steps is None:
+            self._faults.warn(
+                "no step is traced: TensorFlow's profiler can crash a process that trains together with others. "
+                "trace_steps=[10, 100] traces these steps all the same"
+            )
         close_at_exit(self)
         abandon_in_child(self)
 
@@ -113,7 +118,9 @@ class MemoryRecorder:
         predecessor.close()
 
     def close(self) -> None:
-        """End an open step, write everything and end the session; waits for up to 5 s until everything is written.
+        """End an open step, write everything and end the session; waits until everything is written.
+
+        It waits for 5 s at most while the background thread does nothing, and for 60 s while it works.
 
         Calling it again does nothing.
         """
@@ -124,9 +131,7 @@ class MemoryRecorder:
             self._warn_incomplete()
 
     def _warn_incomplete(self) -> None:
-        self._faults.warn(
-            f"the memory run may be incomplete: its last records could not be written within {WAIT_SECONDS:.0f} s"
-        )
+        self._faults.warn("the memory run may be incomplete: its last records could not be written in time")
 
     def _close_without_waiting(self) -> None:
         if self._recording is not None and self._recording.step_is_open:
@@ -149,7 +154,7 @@ class MemoryRecorder:
             recording.submit(self._end)
 
     def flush(self) -> None:
-        """Wait for up to 5 s until everything recorded so far is in the event file."""
+        """Wait, as `close` does, until everything recorded so far is in the event file."""
         if self._active is not None:
             self._active.drain()
 

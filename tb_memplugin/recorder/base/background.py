@@ -16,7 +16,12 @@ from collections.abc import Callable
 logger = logging.getLogger("tb_memplugin")
 
 WAIT_SECONDS = 5.0
-"""Longest time that a thread of the program waits for the background thread."""
+"""Longest time that a thread of the program waits for the background thread while that does nothing."""
+WORK_SECONDS = 60.0
+"""Longest time that it waits while the background thread works, for example on the profiles of traced steps."""
+_LOOK_SECONDS = 0.25
+_WORKED_SECONDS = 0.01
+"""Processor time by which the background thread has worked."""
 
 Job = Callable[[], None]
 
@@ -50,7 +55,7 @@ class Background:
             self.submit(write)
 
     def drain(self) -> bool:
-        """Wait until all jobs are done and pending records are written. Return False after `WAIT_SECONDS`."""
+        """Wait until all jobs are done and pending records are written. Return False if that takes too long."""
         self.write_soon()
         return wait()
 
@@ -105,13 +110,36 @@ class _Thread:
             self._thread = threading.Thread(target=self._run, name="tb_memplugin", daemon=True)
             self._thread.start()
 
-    def wait(self, timeout: float) -> bool:
+    def wait(self) -> bool:
         if threading.current_thread() is self._thread:  # a finalizer on this thread
             self._run_next()
             return True
         done = threading.Event()
         self.submit(done.set)
-        return done.wait(timeout)
+        return self.while_it_works(done.wait)
+
+    def while_it_works(self, done: Callable[[float], bool]) -> bool:
+        began = idle_since = time.monotonic()
+        used = self._used_seconds()
+        while not done(_LOOK_SECONDS):
+            now, uses = time.monotonic(), self._used_seconds()
+            if uses - used >= _WORKED_SECONDS:
+                used, idle_since = uses, now
+            if now - idle_since >= WAIT_SECONDS or now - began >= WORK_SECONDS:
+                return False
+        return True
+
+    def _used_seconds(self) -> float:
+        """Processor time of the thread; 0 where the system does not tell."""
+        thread = self._thread
+        if (
+            thread is None
+            or thread.ident is None
+            or not thread.is_alive()
+            or not hasattr(time, "pthread_getcpuclockid")
+        ):
+            return 0.0
+        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
     def _run(self) -> None:
         while True:
@@ -140,8 +168,17 @@ class _Thread:
 
 
 def wait() -> bool:
-    """Wait until all jobs of all recorders are done. Return False after `WAIT_SECONDS`."""
-    return _thread.wait(WAIT_SECONDS)
+    """Wait until all jobs of all recorders are done.
+
+    Returns:
+        False if the thread did nothing for `WAIT_SECONDS`, or worked for `WORK_SECONDS`, without getting there.
+    """
+    return _thread.wait()
+
+
+def while_it_works(done: Callable[[float], bool]) -> bool:
+    """Wait like `wait` until `done`, called with a number of seconds to wait for, returns True."""
+    return _thread.while_it_works(done)
 
 
 def _run_job(job: Job) -> None:

@@ -12,7 +12,6 @@ import tensorflow as tf
 from tb_memplugin.commands.loading import load
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.model import Run
-from tb_memplugin.recorder.base.background import wait
 from tb_memplugin.recorder.base.private_directory import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.callback import MemoryCallback
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
@@ -24,8 +23,6 @@ from tb_memplugin.recorder.sampling.devices import Device, choose_devices
 
 TRACED_STEPS = 3
 """Traced steps of each batch size, after one that compiles: ops run in another order in each."""
-MAX_WAITS = 12
-"""Most times that the probe waits for its traced steps to be analyzed."""
 
 
 class OutOfMemoryError(Exception):
@@ -152,9 +149,6 @@ def _record(model: Any, examples: Examples, sizes: Sequence[int], device: Device
                 ) from error
     finally:
         callback.close()
-    for _ in range(MAX_WAITS):  # the answer needs every traced step
-        if wait():
-            break
     run = load(directory)["."]
     if not any(not one.first for one in run.requests):
         raise RecordingError(" ".join(["The probe's steps could not be recorded.", *run.notes]))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import MemoryMap, Phase
 from tb_memplugin.model.trace import TraceFacts
-from tb_memplugin.recorder.base.background import WAIT_SECONDS
+from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
@@ -50,7 +50,7 @@ class StepTracer:
         oom: OomWatch,
         maps: MemoryMaps,
     ) -> None:
-        self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
+        self.schedule = TraceSchedule(settings.overhead, settings.traced_steps)
         self._analysis = StepAnalysis(settings, devices, watch, faults, oom, maps)
         self._settings = settings
         self._devices = tuple(device.name for device in devices)
@@ -127,9 +127,9 @@ class StepTracer:
         requested = self._settings.trace_steps is not None
         if wish is None:
             return
-        if not self._room.acquire(timeout=WAIT_SECONDS if requested else 0.0):
+        if not self._has_room(requested):
             if requested:
-                self._faults.warn(f"step {step} was not traced: earlier profiles took longer than {WAIT_SECONDS:.0f} s")
+                self._faults.warn(f"step {step} was not traced: earlier profiles took too long")
             return
         self._only_learn = wish == "learn"
         self._faults.run(TRACING, self._open)
@@ -146,6 +146,12 @@ class StepTracer:
             self._opening_seconds = time.perf_counter() - began
         except ProfilerBusyError:
             self._leave_to_user()
+
+    def _has_room(self, requested: bool) -> bool:
+        """Whether another profile may wait for analysis; a requested step waits until it may."""
+        if not requested:
+            return self._room.acquire(blocking=False)
+        return background.while_it_works(lambda seconds: self._room.acquire(timeout=seconds))
 
     def _leave_to_user(self) -> None:
         """Give up a window. Not a fault: the user profiles this step. Later steps are traced again."""

@@ -45,7 +45,7 @@ def test_ticks_go_on_after_one_that_raised() -> None:
     assert ticking.ticks >= 2 and ticking.background.drain()
 
 
-def test_no_wait_takes_longer_than_five_seconds() -> None:
+def test_a_wait_for_a_thread_that_does_nothing_takes_five_seconds() -> None:
     released = threading.Event()
     background._thread.submit(lambda: released.wait(30) and None)
     began = time.monotonic()
@@ -54,4 +54,24 @@ def test_no_wait_takes_longer_than_five_seconds() -> None:
     finally:
         released.set()
     assert 4.5 < time.monotonic() - began < 6
+    assert background.wait()
+
+
+def work(seconds: float) -> None:
+    """Uses so much processor time."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def test_a_wait_goes_on_while_the_thread_works_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "WAIT_SECONDS", 0.6)
+    background._thread.submit(lambda: work(1.5))
+    assert background.wait()
+    monkeypatch.setattr(background, "WORK_SECONDS", 0.9)
+    background._thread.submit(lambda: work(3))
+    began = time.monotonic()
+    assert background.wait() is False
+    assert 0.8 < time.monotonic() - began < 3
+    monkeypatch.undo()
     assert background.wait()

@@ -33,3 +33,16 @@ def test_the_default_is_the_task_of_a_cluster(
         monkeypatch.setenv("TF_CONFIG", config)
     assert check(tmp_path, 0.005, None, None, False, None).worker == worker
     assert check(tmp_path, 0.005, None, None, False, "mine").worker == "mine"
+
+
+def test_beside_other_workers_steps_are_traced_on_request_only(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # TensorFlow's profiler sometimes crashes such a process.
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}))
+    by_default, asked = (check(tmp_path, 0.005, steps, None, False, None) for steps in (None, [3]))
+    assert (by_default.traces, by_default.traced_steps, by_default.trace_steps) == (False, frozenset(), None)
+    assert (asked.traces, asked.traced_steps) == (True, {3})
+    monkeypatch.delenv("TF_CONFIG")
+    alone = check(tmp_path, 0.005, None, None, False, None)
+    assert alone.traces and alone.traced_steps is None
