@@ -10,6 +10,7 @@ import argparse
 import concurrent.futures
 import importlib
 import json
+import os
 import pathlib
 import sys
 
@@ -22,12 +23,16 @@ DOCS = HERE.parents[1] / "docs"
 
 
 def load_scenarios() -> list[Scenario]:
-    """All scenarios of this folder, by their number."""
+    """All scenarios of this folder, by their number. The environment stays as it is."""
+    environment = dict(os.environ)
     found = [
         importlib.import_module(path.stem).SCENARIO
         for path in HERE.glob("*.py")
         if "\nSCENARIO = " in path.read_text(encoding="utf-8")
     ]
+    # Each file sets what its own process needs, before it imports TensorFlow. Nobody else should inherit that.
+    os.environ.clear()
+    os.environ.update(environment)
     return sorted(found, key=lambda one: one.number)
 
 

@@ -1,5 +1,6 @@
 """Every scenario of demo/scenarios trains for real; its figures are held against the arithmetic that it declares."""
 
+import os
 import pathlib
 import sys
 
@@ -14,7 +15,14 @@ from scenario.declare import judged  # noqa: E402
 from scenario.page import page  # noqa: E402
 from scenario.run import run  # noqa: E402
 
+BEFORE = dict(os.environ)
 SCENARIOS = load_scenarios()
+AFTER = dict(os.environ)
+
+
+def test_loading_the_scenarios_leaves_the_environment_alone() -> None:
+    # A limit that one of them sets for itself would reach the trainings of all other tests.
+    assert AFTER == BEFORE
 
 
 # Up to nine trainings, each in a process of its own.
