@@ -69,7 +69,10 @@ def _of_weights(event: OomEvent, layers: Sequence[Layer]) -> bool:
 def _smaller_batch(
     event: OomEvent, memory_map: MemoryMap, short: int, batch_size: int | None, layers: Sequence[Layer]
 ) -> Fix | None:
-    """The largest batch that would have fit, by the bytes of an example at the failure."""
+    """The largest batch that would have fit, by the bytes of an example at the failure.
+
+    None if more bytes have no owner than are known to grow with the batch: an example may take much more then.
+    """
     if not batch_size or batch_size < 2 or event.compiled:
         return None
     with_batch = [number for number, owner in enumerate(memory_map.owners) if owner.category in _WITH_THE_BATCH]
@@ -77,7 +80,8 @@ def _smaller_batch(
     if (event.shape or "").startswith((f"[{batch_size},", f"[{batch_size}]")) and not _of_weights(event, layers):
         bytes_with_batch += event.requested_bytes or 0
     each = bytes_with_batch / batch_size
-    if each < 1:
+    ownerless = int(memory_map.bytes[(memory_map.state != FREE) & (memory_map.owner < 0)].sum())
+    if each < 1 or ownerless > bytes_with_batch:
         return None
     fewer = -int(-short // each)
     measured = f"An example takes {format_bytes(int(each))}, measured at the failure"

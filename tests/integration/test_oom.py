@@ -341,14 +341,19 @@ def test_a_plain_death_in_fit_at_a_late_step_is_capacity_and_names_who_held_the_
     assert kinds["freezing"].bytes >= short and "net/hidden_0" in kinds["freezing"].sentence
 
 
-def test_a_batch_as_large_as_a_layer_is_wide_has_its_remedy(deaths: dict) -> None:
+def test_a_batch_as_large_as_a_layer_is_wide_has_its_remedy_or_none(deaths: dict) -> None:
     oom = only(deaths["square"][0])
-    batch = next(remedy for remedy in oom.fixes if remedy.kind == "batch")
-    assert "instead of 512" in batch.sentence or "even a batch of 1" in batch.sentence
-    # Of an example, each hidden layer holds 512 figures of 4 bytes, and the step's inputs as many.
+    batches = [remedy for remedy in oom.fixes if remedy.kind == "batch"]
+    # Results of layers and gradients of weights are equally large. Where most of them have no owner, what is known of
+    # an example is far too little, so nothing is said of the batch.
     held = sum(row.bytes for row in oom.ledger if row.category in ("activations", "activation_gradients", "inputs"))
-    each = int(re.findall(r"takes ([\d.]+) KiB", batch.sentence)[0].split(".")[0])
-    assert held // 512 // 1024 <= each <= held // 512 // 1024 + 2 + oom.requested_bytes // 512 // 1024
+    unknown = sum(row.bytes for row in oom.ledger if row.category == "unattributed")
+    assert len(batches) == (unknown <= held + oom.requested_bytes)
+    for batch in batches:
+        assert "instead of 512" in batch.sentence or "even a batch of 1" in batch.sentence
+        # Of an example, each hidden layer holds 512 figures of 4 bytes, and the step's inputs as many.
+        each = int(re.findall(r"takes ([\d.]+) KiB", batch.sentence)[0].split(".")[0])
+        assert held // 512 // 1024 <= each <= held // 512 // 1024 + 2 + oom.requested_bytes // 512 // 1024
 
 
 @pytest.mark.parametrize("name", ["compiled", "compiled_anew"])
