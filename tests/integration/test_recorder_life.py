@@ -76,9 +76,9 @@ def test_no_end_of_a_phase_waits_for_the_background(tmp_path: pathlib.Path) -> N
         + NO_TICKS
         + """
 waits, wait = [], background._Thread.wait
-def noted(self, timeout):
-    waits.append(timeout)
-    return wait(self, timeout)
+def noted(self):
+    waits.append(self)
+    return wait(self)
 background._Thread.wait = noted
 busy, released = threading.Event(), threading.Event()
 def job(): busy.set(); released.wait()

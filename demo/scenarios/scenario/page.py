@@ -19,7 +19,7 @@ is arithmetic from the model alone: parameters, shapes and dtypes. Tests repeat 
 against that arithmetic.
 
 `make scenarios` runs all scenarios and writes this page from their recordings. Each also runs alone, and each is a
-file to copy from: [demo/scenarios](../demo/scenarios). On a CPU they use the allocator class that GPUs use (BFC).
+file to copy from: `demo/scenarios`. On a CPU they use the allocator class that GPUs use (BFC).
 """
 
 
