@@ -94,14 +94,14 @@ def test_a_later_observer_knows_what_an_earlier_one_saw() -> None:
         unseen = model()
         second.remove()
         unseen.fit(x, y, batch_size=16, verbose=0)
-        needs = [second.needs_retrace(built), second.needs_retrace(unseen)]
-        print(json.dumps([sorted(layer for layer in layers if layer), *needs]))
+        seen = [second.has_seen(built), second.has_seen(unseen)]
+        print(json.dumps([sorted(layer for layer in layers if layer), *seen]))
         """
     )
-    layers, seen, unseen = answer
+    layers, first, other = answer
     assert {"sequential/dense", "sequential/dense_1"} <= set(layers)
-    assert seen is False
-    assert unseen is True
+    assert first is True
+    assert other is False
 
 
 def test_a_fault_of_the_observer_does_not_reach_the_training() -> None:
