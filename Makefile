@@ -66,7 +66,7 @@ bench: install ## benchmarks of recording, reading and serving; prints ratios me
 accuracy: install ## compare predictions with real trainings, into docs/accuracy.md; takes half an hour
 	$(BIN)/python tests/accuracy/measure.py --write docs/accuracy.md
 
-scenarios: $(VENV)/.record ## train the scenarios of demo/scenarios, into docs/scenarios.md; takes up to 20 minutes
+scenarios: $(VENV)/.record ## train the scenarios of demo/scenarios, into docs/scenarios.md; about 4 minutes on 2 cores
 	$(BIN)/python demo/scenarios/run_all.py --logdir $(LOGDIR)/scenarios --jobs $(JOBS) --write
 
 screenshots: browser ## pictures of the tab on the demos' runs, into docs/screenshots
