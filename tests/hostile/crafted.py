@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
-from reading_cases import make_samples
+from reading_cases import event_files, make_samples, write_frames
 from tensorboard.compat.proto import event_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -20,17 +20,6 @@ FIGURES = 8
 """Columns of a device."""
 
 
-def write(directory: pathlib.Path, frames: list[tuple[str, int, bytes]]) -> None:
-    """One event file with the given (tag, step, frame)."""
-    directory.mkdir(parents=True)
-    with (directory / "events.out.tfevents.1").open("wb") as file:
-        writer = RecordWriter(file)
-        for text, step, frame in frames:
-            event = event_pb2.Event(step=step, summary=frame_summary(Tag("s", "meta", 0), frame))
-            event.summary.value[0].tag = text
-            writer.write(event.SerializeToString())
-
-
 def samples(rows: int, devices: list[str], first: int, sequence: int) -> bytes:
     """A frame of zeros, which compress well."""
     step, zeros = np.arange(first, first + rows), np.zeros(rows, np.int64)
@@ -39,16 +28,20 @@ def samples(rows: int, devices: list[str], first: int, sequence: int) -> bytes:
 
 
 def frames_of_64_mib(run: pathlib.Path) -> None:
-    write(run / "memory", [(f"samples/s/{at}", at, samples(600_000, ["GPU:0"], 600_000 * at, at)) for at in range(6)])
+    write_frames(
+        run / "memory", [(f"samples/s/{at}", at, samples(600_000, ["GPU:0"], 600_000 * at, at)) for at in range(6)]
+    )
 
 
 def frames_in_one_tag(run: pathlib.Path) -> None:
-    write(run / "memory", [("samples/s/0", at, samples(300_000, ["GPU:0"], 300_000 * at, at)) for at in range(20)])
+    write_frames(
+        run / "memory", [("samples/s/0", at, samples(300_000, ["GPU:0"], 300_000 * at, at)) for at in range(20)]
+    )
 
 
 def devices(run: pathlib.Path) -> None:
     names = [f"GPU:{at}" for at in range(15_000)]
-    write(
+    write_frames(
         run / "memory",
         [(f"samples/s/{at}", at, samples(2, names[250 * at : 250 * at + 250], 2 * at, at)) for at in range(60)],
     )
@@ -57,11 +50,11 @@ def devices(run: pathlib.Path) -> None:
 def workers(run: pathlib.Path) -> None:
     frame = samples(3000, [f"GPU:{at}" for at in range(8)], 0, 0)
     for worker in range(300):
-        write(run / "memory" / f"w{worker}", [("samples/s/0", 0, frame)])
+        write_frames(run / "memory" / f"w{worker}", [("samples/s/0", 0, frame)])
 
 
 def sessions(run: pathlib.Path) -> None:
-    write(run / "memory", [(f"samples/s{at}/0", at, samples(2, ["GPU:0"], 2 * at, 0)) for at in range(20_000)])
+    write_frames(run / "memory", [(f"samples/s{at}/0", at, samples(2, ["GPU:0"], 2 * at, 0)) for at in range(20_000)])
 
 
 def activations(run: pathlib.Path) -> None:
@@ -71,7 +64,7 @@ def activations(run: pathlib.Path) -> None:
         step = np.arange(40 * at, 40 * at + 40)
         table = LayerActivations(step, step / 2, layers, np.zeros((40, len(layers)), np.int64))
         frames.append((f"activations/s/{at}", at, codec.encode(activations_frame(table, at), 9)))
-    write(run / "memory", frames)
+    write_frames(run / "memory", frames)
 
 
 def strings(run: pathlib.Path) -> None:
@@ -81,7 +74,7 @@ def strings(run: pathlib.Path) -> None:
         extra = {"a": [str(number) for number in range(700_000)]}
         frame = Frame(1, at, at, at, 1, {"devices": []}, {**tables, "extra": extra})
         frames.append((f"samples/s/{at}", at, codec.encode(frame, 9)))
-    write(run / "memory", frames)
+    write_frames(run / "memory", frames)
 
 
 def tensors(run: pathlib.Path) -> None:
@@ -102,8 +95,8 @@ def tensors(run: pathlib.Path) -> None:
 
 def stray_bytes(run: pathlib.Path) -> None:
     """A stray byte before each of 28,000 records."""
-    write(run / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
-    path = run / "memory" / "events.out.tfevents.1"
+    write_frames(run / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
+    (path,) = event_files(run)
     record = run / "record"
     with record.open("wb") as file:
         RecordWriter(file).write(b"x")
@@ -114,7 +107,7 @@ def stray_bytes(run: pathlib.Path) -> None:
 def links(run: pathlib.Path) -> None:
     """Eight directories with links to each other."""
     for one in range(8):
-        write(run / f"d{one}" / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
+        write_frames(run / f"d{one}" / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
         for other in range(8):
             if other != one:
                 os.symlink(run / f"d{other}", run / f"d{one}" / f"to_{other}")
@@ -137,4 +130,4 @@ CRAFTED: dict[str, Callable[[pathlib.Path], None]] = {
 def make(name: str, logdir: pathlib.Path) -> None:
     """The crafted run ``hostile`` beside the honest run ``honest`` of five steps."""
     CRAFTED[name](logdir / "hostile")
-    write(logdir / "honest" / "memory", [("samples/s/0", 4, samples(5, ["GPU:0"], 0, 0))])
+    write_frames(logdir / "honest" / "memory", [("samples/s/0", 4, samples(5, ["GPU:0"], 0, 0))])
