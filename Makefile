@@ -27,13 +27,13 @@ train: $(VENV)/.record
 test: install browser test-python test-typescript test-browser ## install what the tests need and run all of them
 
 test-python: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/unit tests/integration tests/hostile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/unit tests/integration tests/hostile
 
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test
 
 test-browser: browser frontend/node_modules/.package-lock.json
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/browser
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/browser
 
 install: $(VENV)/.test frontend/node_modules/.package-lock.json ## everything for development, in $(VENV) and frontend/node_modules
 
