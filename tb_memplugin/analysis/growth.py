@@ -153,9 +153,7 @@ def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> tuple[tuple
     return (owner, candidates[owner], 0) if cause is None else (cause, beside[cause], candidates[owner])
 
 
-def traced_of(
-    run: Run, device: str, phase: Phase, trend: Trend, jumps: Sequence[tuple[int, int]]
-) -> list[Snapshot]:
+def traced_of(run: Run, device: str, phase: Phase, trend: Trend, jumps: Sequence[tuple[int, int]]) -> list[Snapshot]:
     """Snapshots of a phase's steps of a trend, in the longest part of it without a jump."""
     parts: dict[int, list[Snapshot]] = {}
     for snapshot in run.snapshots:

@@ -1,6 +1,6 @@
 """How the recorder's own memory and files grow in a long run: a million tiny steps in one process.
 
-A child process records `--steps` steps with default settings. Printed are its resident memory over the steps, its growth
+A child process records `--steps` steps with default settings. Printed are its resident memory, its growth
 after the warm-up, and the size of the run directory per 100,000 steps. The same loop without a recorder shows what
 TensorFlow and Python grow by themselves.
 
@@ -87,7 +87,7 @@ def measure(steps: int, warm_up: int, overhead: float, recording: bool) -> tuple
     growth = readings[-1][1] - readings[0][1]
     levels = ", ".join(f"{resident / 1e6:.1f}" for _, resident in readings[:: READINGS // 5])
     print(
-        f"{'with' if recording else 'without'} a recorder, {steps:,} steps in {seconds:.0f} s: resident memory {levels} "
+        f"{'with' if recording else 'without'} a recorder, {steps:,} steps in {seconds:.0f} s: resident {levels} "
         f"MB; after the warm-up of {warm_up:,} steps {growth / 1e6:+.2f} MB",
         flush=True,
     )
