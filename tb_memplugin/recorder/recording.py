@@ -11,6 +11,7 @@ from tb_memplugin.model import MISSING, PHASES, LayerTable, Oom, Phase
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.model.units import counted
 from tb_memplugin.recorder.base.background import Background, Job
+from tb_memplugin.recorder.base.clock import Clock
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
@@ -85,6 +86,7 @@ class Recording:
         self._watch = watch
         self._faults = faults
         self._buffer = SampleBuffer(self._names)
+        self._clock = Clock()
         self._scalars = PeakScalars() if settings.scalars else None
         self._files = RunFiles(settings, faults)
         self._open: _OpenStep | None = None
@@ -194,7 +196,7 @@ class Recording:
         if opened is None:
             return
         self._faults.run(POST_MORTEMS, self._oom.step_ended)
-        wall_time = time.time()
+        wall_time = self._clock.now()
         sample: _Sample | None = self._faults.run(SAMPLES, self._sample, opened, wall_time)
         seconds = time.perf_counter() - opened.began
         if self._tracer.compiled:
@@ -219,7 +221,9 @@ class Recording:
             return bool(self._faults.run(POST_MORTEMS, self._oom.on_error, error, None, None))
         traced = replayed = None
         if self._tracer.tracing and self._faults.run(POST_MORTEMS, self._oom.concerns, error):
-            traced = self._tracer.end(opened.step, opened.phase, time.time(), time.perf_counter() - opened.began, 0)
+            traced = self._tracer.end(
+                opened.step, opened.phase, self._clock.now(), time.perf_counter() - opened.began, 0
+            )
             traced = None if traced is None else dataclasses.replace(traced, interrupted=True)
             if self._background.drain() and traced is not None:  # the chunks of earlier steps are known
                 replayed = functools.partial(self._faults.run, REPLAYS, self._tracer.failed_step, traced)
