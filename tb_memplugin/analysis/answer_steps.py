@@ -4,7 +4,7 @@ import numpy as np
 
 from tb_memplugin.analysis.answer import Answer, AnswerSource, Evidence, known
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
-from tb_memplugin.analysis.facts import range_of
+from tb_memplugin.analysis.facts import main_phase, range_of
 from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_of, traced_of
 from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS, Jump, largest_jump
 from tb_memplugin.analysis.step_rows import step_rows
@@ -16,13 +16,16 @@ MAX_NAME_CHARACTERS = 24
 MAX_REASON_CHARACTERS = 40
 
 
-def growing(run: Run, device: str) -> Answer:
-    """The growth over the training steps, with the category that makes up most of it."""
-    growth = growth_of(run, device)
-    steps = _training_steps(run, device)
+def growing(run: Run, device: str, phase: Phase) -> Answer:
+    """The growth over the steps of the run's `main_phase`, or else of `phase`, with the category that makes up most."""
+    main = main_phase(run)
+    growth = growth_of(run, device, main)
+    if growth is None and phase != main:
+        growth = growth_of(run, device, phase)
+    steps = _known_steps(run, device, main if growth is None else growth.phase)
     figures: dict[str, int | float] = {"steps": steps}
     if growth is None:
-        evidence = Evidence("overview", phase="train")
+        evidence = Evidence("overview", phase=main)
         if not can_show_growth(run, device):
             sentence = f"Too few steps for a trend: {steps:,}"
             return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
@@ -40,7 +43,7 @@ def growing(run: Run, device: str) -> Answer:
     evidence = Evidence(
         "overview",
         step=trend.last_step,
-        phase="train",
+        phase=growth.phase,
         category=next((one for one in CATEGORIES if one == category), None),
         layer=layer,
         zoom=(trend.since_step, trend.last_step) if trend.last_step > trend.since_step else None,
@@ -81,13 +84,13 @@ def _varies(peaks: Integers) -> bool:
     return bool(np.ptp(peaks) >= max(MIN_JUMP_BYTES, MIN_JUMP_SHARE * int(peaks.min())))
 
 
-def _training_steps(run: Run, device: str) -> int:
-    """The number of training steps at which the device was measured or traced."""
+def _known_steps(run: Run, device: str, phase: Phase) -> int:
+    """The number of steps of a phase at which the device was measured or traced."""
     figures = run.samples.devices.get(device)
-    steps = np.asarray([one.step for one in run.snapshots if one.device == device and one.phase == "train"], np.int64)
+    steps = np.asarray([one.step for one in run.snapshots if one.device == device and one.phase == phase], np.int64)
     if figures is not None:
         seen = (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
-        steps = np.append(steps, run.samples.step[seen & (run.samples.phase == PHASES.index("train"))])
+        steps = np.append(steps, run.samples.step[seen & (run.samples.phase == PHASES.index(phase))])
     return range_of(steps).steps
 
 
@@ -95,7 +98,7 @@ def _owner(run: Run, growth: Growth) -> tuple[tuple[str | None, str] | None, Ans
     """The owner of at least half of the growth, None if unknown, and how the answer is known."""
     if growth.owner is None or growth.owner_bytes is None:
         return None, "measured"
-    traced = traced_of(run, growth.device, growth.trend, growth.jumps)
+    traced = traced_of(run, growth.device, growth.phase, growth.trend, growth.jumps)
     first, last = growth.trend.since_step, growth.trend.last_step
     source: AnswerSource = "inferred"
     if len(traced) >= 2 and traced[-1].step > traced[0].step:

@@ -60,7 +60,7 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
         "snapshots": [describe_snapshot(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)],
         "oom": [describe_oom(oom) for oom in run.ooms if selection.includes(oom)],
         "pool": {device: _describe_pool(pool_history(run, device)) for device in devices},
-        "answers": {device: describe_answers(run, device, selection.phase or "train") for device in devices},
+        "answers": {device: describe_answers(run, device, selection.phase) for device in devices},
         "findings": list(run.findings),
         "notes": list(run.notes),
         "damage": list(run.damage),
@@ -68,7 +68,7 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
 
 
 def _describe_pool(history: PoolHistory) -> dict[str, Any]:
-    """The pool over the training steps: spans, and sentences on its growth."""
+    """The pool over the steps: spans, and sentences on its growth."""
     return {"spans": [dataclasses.asdict(span) for span in history.spans], "sentences": list(history.sentences)}
 
 

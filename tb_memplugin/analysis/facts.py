@@ -68,6 +68,17 @@ def phases(run: Run) -> list[str]:
     return [PHASES[at] for at in sorted(present)]
 
 
+def main_phase(run: Run) -> Phase:
+    """The phase that the run is about: training if it was recorded, else the first of `phases`."""
+    present = phases(run)
+    return next((phase for phase in PHASES if phase in present), "train")
+
+
+def step_name(phase: Phase) -> str:
+    """What a step of the phase is called: ``training step``, ``validation step`` or ``predict step``."""
+    return f"{'training' if phase == 'train' else phase} step"
+
+
 def device_facts(run: Run) -> list[DeviceFacts]:
     """All devices of samples, snapshots and failed allocations, accelerators first."""
     others = [*(snapshot.device for snapshot in run.snapshots), *(oom.device for oom in run.ooms)]

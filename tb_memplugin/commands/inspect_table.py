@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.changes import layer_totals, table_at
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
-from tb_memplugin.analysis.facts import DeviceFacts, device_facts, step_range
+from tb_memplugin.analysis.facts import DeviceFacts, device_facts, main_phase, step_range
 from tb_memplugin.analysis.ledger_totals import group_sums
 from tb_memplugin.analysis.pool_growth import knows_pool
 from tb_memplugin.analysis.pool_spans import pool_history
@@ -32,7 +32,7 @@ def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
     parts = [f"{clean(run.name)}: {span}{sessions}{workers}"]
     devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
     for facts in devices:
-        lines = answer_lines(facts.device, answers(run, facts.device, selection.phase or "train"))
+        lines = answer_lines(facts.device, answers(run, facts.device, selection.phase))
         parts.append("\n".join(clean(line) for line in lines))
     if devices:
         parts.append(_devices(run, devices))
@@ -40,8 +40,8 @@ def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
         snapshot = _snapshot(run, facts, selection)
         if snapshot is not None:
             parts.append(_snapshot_text(snapshot))
-        if selection.step is None and selection.phase in (None, "train"):
-            lines = pool_lines(_name(facts.device), pool_history(run, facts.device))
+        if selection.step is None and selection.phase in (None, main_phase(run)):
+            lines = pool_lines(_name(facts.device), pool_history(run, facts.device), main_phase(run))
             parts.extend(["\n".join(lines)] if lines else [])
     table = table_at(run.layer_tables, selection.step)
     if table is not None:

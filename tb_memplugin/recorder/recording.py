@@ -6,10 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
 from tb_memplugin.model import MISSING, PHASES, LayerTable, Oom, Phase
 from tb_memplugin.model.notes import SAMPLES
+from tb_memplugin.model.units import counted
 from tb_memplugin.recorder.base.background import Background, Job
+from tb_memplugin.recorder.base.clock import Clock
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
@@ -84,6 +86,7 @@ class Recording:
         self._watch = watch
         self._faults = faults
         self._buffer = SampleBuffer(self._names)
+        self._clock = Clock()
         self._scalars = PeakScalars() if settings.scalars else None
         self._files = RunFiles(settings, faults)
         self._open: _OpenStep | None = None
@@ -193,7 +196,7 @@ class Recording:
         if opened is None:
             return
         self._faults.run(POST_MORTEMS, self._oom.step_ended)
-        wall_time = time.time()
+        wall_time = self._clock.now()
         sample: _Sample | None = self._faults.run(SAMPLES, self._sample, opened, wall_time)
         seconds = time.perf_counter() - opened.began
         if self._tracer.compiled:
@@ -208,6 +211,8 @@ class Recording:
             self._background.submit(functools.partial(self._work_through, traced))
         if opened.phase == "train":
             self._watch.last_step = max(self._watch.last_step, opened.step)
+        if sample is not None and sample.row >= 0 and (sample.row + 1) % MAX_SAMPLE_ROWS == 0:
+            self._background.submit(self._write_samples)  # samples of fast steps do not wait in memory for the tick
 
     def on_error(self, error: BaseException) -> bool:
         """Write a post-mortem if the exception means that memory ran out, and return whether it does."""
@@ -216,7 +221,9 @@ class Recording:
             return bool(self._faults.run(POST_MORTEMS, self._oom.on_error, error, None, None))
         traced = replayed = None
         if self._tracer.tracing and self._faults.run(POST_MORTEMS, self._oom.concerns, error):
-            traced = self._tracer.end(opened.step, opened.phase, time.time(), time.perf_counter() - opened.began, 0)
+            traced = self._tracer.end(
+                opened.step, opened.phase, self._clock.now(), time.perf_counter() - opened.began, 0
+            )
             traced = None if traced is None else dataclasses.replace(traced, interrupted=True)
             if self._background.drain() and traced is not None:  # the chunks of earlier steps are known
                 replayed = functools.partial(self._faults.run, REPLAYS, self._tracer.failed_step, traced)
@@ -248,7 +255,8 @@ class Recording:
         sample = _Sample(self._buffer.append(wall_time, tuple(row)), in_use, peaks)
         if self._step_ends.due():
             dumps = self._step_ends.read()
-            self._background.submit(functools.partial(self._measure, sample, dumps))
+            measure = functools.partial(self._step_ends.measure_read, sample.row, sample.in_use_bytes, dumps)
+            self._background.submit(functools.partial(self._faults.run, POOLS, measure))
         return sample
 
     # --- on the background thread -----------------------------------------------------------------------------------
@@ -281,14 +289,23 @@ class Recording:
         self._faults.run(POOLS, self._step_ends.measure, sample.row, sample.in_use_bytes, dumps)
 
     def _write_out(self) -> None:
+        self._write_samples()
+        if not self._faults.stopped(FILES):
+            self._files.flush()
+
+    def _write_samples(self) -> None:
         samples = self._faults.run(SAMPLES, self._buffer.take)
+        dropped = self._buffer.take_dropped()
         if self._faults.stopped(FILES):
             return
         if samples is not None:
             self._files.write(RunWriter.samples, samples)
             if self._scalars is not None:
                 self._write_scalars(self._faults.run(SCALARS, self._scalars.add, samples))
-        self._files.flush()
+        if dropped:
+            self._faults.warn(
+                f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier ones could not be written in time"
+            )
 
     def _end_epoch(self) -> None:
         if self._scalars is not None:

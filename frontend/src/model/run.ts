@@ -44,7 +44,10 @@ export function preferredDevice(run: RunInfo): string | null {
   return byUse[0]?.device ?? null;
 }
 
-/** The phase to show first: training if it was recorded. */
+/** The phase that a run is about, to show first: training if it was recorded. */
 export function preferredPhase(run: RunInfo): Phase {
   return run.phases.includes("train") ? "train" : (run.phases[0] ?? "train");
 }
+
+/** Whether the run recorded training steps: without them there are no gradients, and nothing is saved for a backward pass. */
+export const trains = ({ phases }: Pick<RunInfo, "phases">): boolean => phases.includes("train");

@@ -57,6 +57,14 @@ function RecordedActivations() {
 function Compared({ run }: { run: RunInfo }) {
   const store = useStore();
   const other = store.other.value;
+  if (other && !store.comparable.value)
+    return (
+      <Nothing title="Nothing to compare">
+        <p>
+          {other.run} has no {store.phase.value} step. Choose another phase above, or another run in the list.
+        </p>
+      </Nothing>
+    );
   return (
     <Await loaded={store.shownOverview.value}>
       {(a) => (
