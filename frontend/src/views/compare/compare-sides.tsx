@@ -69,7 +69,7 @@ function Side({ side }: { side: ComparedSide }) {
       )}
       <span class="small" data-testid={`side-${letter}`} data-step={shown ?? ""}>
         {overview.device}, step {shown ?? "?"}
-        {letter === "B" && sourceText(side)}
+        {sourceText(side)}
       </span>
     </div>
   );
