@@ -59,12 +59,14 @@ function Size({ name, bytes, unit }: { name: FigureName; bytes: number | null; u
   );
 }
 
+const sizeText = (bytes: number | null, name: string): string => `${name} ${bytes === null ? "unknown" : formatBytes(bytes)}`;
+
 /** The facts of a row, for its tooltip. */
 function factsOf(row: Row, worker: WorkerInfo | null): string[] {
   const { breakdown } = row;
   return [
     `${row.device}: ${WORDS.peak_bytes.label} at step ${row.peak_step}`,
-    ...(row.headroom_bytes === null ? ["capacity unknown"] : [`headroom ${formatBytes(row.headroom_bytes)}`]),
+    `${sizeText(row.capacity_bytes, "capacity")}, ${sizeText(row.headroom_bytes, "headroom")}, ${sizeText(row.pool_bytes, "pool")}`,
     breakdown ? `breakdown of step ${breakdown.step}: ${formatBytes(breakdown.peak_bytes)}` : "breakdown unknown: not traced",
     `last recorded: ${formatBytes(row.last_in_use_bytes)} in use at step end`,
     ...(worker?.stopped_early ? [worker.stopped_early] : []),
@@ -96,7 +98,7 @@ export function DeviceRow({ row, worker, below, unit, scale, selected, select }:
         <button type="button" class="layer-name" aria-pressed={selected}>
           {below ? row.name : row.device}
         </button>
-        {!below && worker?.stopped_early && <span class="tag"> stopped early</span>}
+        {!below && worker?.stopped_early && <span class="small warn"> stopped early</span>}
       </th>
       <Size name="peak_bytes" bytes={row.peak_bytes} unit={unit} />
       <td class="number column-peak_step" data-figure="peak_step">

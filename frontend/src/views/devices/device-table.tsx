@@ -69,8 +69,8 @@ function Head({ devices, scale }: { devices: Devices; scale: number }) {
         {DEVICE_SORTS.filter((key) => key !== "ooms").map(button)}
         <th scope="col" class="column-bar" title={breakdownNote(devices.devices)}>
           <span class="scale-ends">
-            <span>breakdown, from 0</span>
-            <span>{`to ${formatBytes(scale)}`}</span>
+            <span>breakdown</span>
+            <span title="Right end of all bars">{formatBytes(scale)}</span>
           </span>
         </th>
         {button("ooms")}
