@@ -13,14 +13,14 @@ import { Swatch, UnitButton } from "../shared/figures";
 import { useCategoryRow } from "../shared/focus";
 import { LegendItem } from "../shared/legend";
 import { Nothing } from "../shared/states";
-import { barScale } from "./device-bars";
+import { barScale, deviceBar } from "./device-bars";
 import { DeviceTable } from "./device-table";
 import { DevicesCharts } from "./devices-charts";
 import { DevicesDrawing } from "./devices-drawing";
 import { seriesColour, seriesOf } from "./devices-spec";
 
 /** The categories of the bars: a click selects one in every view. */
-function Legend({ groups, devices }: { groups: readonly Group[]; devices: Devices }) {
+function Legend({ groups, devices, scale }: { groups: readonly Group[]; devices: Devices; scale: number }) {
   const scheme = schemeOf(useStore());
   const ofCategory = useCategoryRow();
   return (
@@ -37,7 +37,7 @@ function Legend({ groups, devices }: { groups: readonly Group[]; devices: Device
       })}
       {devices.devices.some(({ breakdown }) => breakdown === null) && <LegendItem kind="hatched">breakdown unknown</LegendItem>}
       <LegendItem kind="upright">measured peak</LegendItem>
-      {devices.devices.some(({ capacity_bytes }) => capacity_bytes !== null) && <LegendItem kind="upright limit">capacity</LegendItem>}
+      {devices.devices.some((row) => deviceBar(row, scale).capacity !== null) && <LegendItem kind="upright limit">capacity</LegendItem>}
     </p>
   );
 }
@@ -71,7 +71,7 @@ export function DevicesView({ devices }: { devices: Devices }) {
       </div>
       <p class="small">{unbroken([...(devices.imbalance ? [devicesSummary(devices)] : []), breakdownNote(devices.devices)].join(" "))}</p>
       <DeviceTable devices={devices} unit={unit} scale={scale} />
-      <Legend groups={groups} devices={devices} />
+      <Legend groups={groups} devices={devices} scale={scale} />
       {devices.steps.step.length > 0 && <DevicesCharts devices={devices} />}
     </div>
   );
