@@ -139,6 +139,12 @@ describe("sentences", () => {
     );
   });
 
+  it("do not call the sum that of all devices where a CPU is left out", () => {
+    const mixed = changed(two, 0, { device: "worker_0/CPU:0" });
+    const sum = mixed.sum_peak_bytes - (mixed.devices[0]?.peak_bytes ?? 0);
+    expect(devicesSummary({ ...mixed, sum_peak_bytes: sum })).toContain("Sum of the accelerators' peaks: ");
+  });
+
   it("say which step the breakdowns come from", () => {
     expect(alignedStep(two.devices)).toBe(83);
     expect(breakdownNote(two.devices)).toBe("Breakdown from step 83.");
@@ -200,13 +206,14 @@ describe("the device that a run shows first", () => {
     devices: devices.map((device) => ({ device: "GPU:0", capacity_bytes: 100, peak_bytes: 1, peak_step: 0, snapshots: 0, ...device })),
   });
 
-  it("is the one of the least headroom", () => {
+  it("is the one of the least headroom as a share of its capacity", () => {
     const least = sortedDevices(two.devices, "headroom_bytes")[0]?.device;
     expect(preferredDevice(run)).toBe(least);
     expect(preferredLabel(run)).toBe(`most loaded: ${least ?? ""}`);
     const uneven = withDevices([
       { device: "GPU:0", capacity_bytes: 100, peak_bytes: 90 },
-      { device: "GPU:1", capacity_bytes: 60, peak_bytes: 55 },
+      { device: "GPU:1", capacity_bytes: 20, peak_bytes: 19 },
+      { device: "GPU:2", capacity_bytes: 20, peak_bytes: 17 },
     ]);
     expect(preferredDevice(uneven)).toBe("GPU:1");
   });

@@ -73,7 +73,7 @@ export interface Devices {
   /** In natural order: by worker, then by number. */
   devices: DeviceRow[];
   imbalance: Imbalance | null;
-  /** Sum of the devices' peaks: at no step is more in use on all of them together. */
+  /** Sum of the peaks of the accelerators, or of all devices without one: at no step is more in use on all of them together. */
   sum_peak_bytes: number;
   steps: DeviceSteps;
 }
@@ -159,7 +159,9 @@ export function breakdownNote(devices: readonly DeviceRow[]): string {
 export function devicesSummary({ devices, workers, sum_peak_bytes }: Devices): string {
   const count = `${plural(devices.length, "device")}${workers.length > 1 ? ` of ${plural(workers.length, "worker")}` : ""}`;
   if (devices.length < 2) return count;
-  return `${count}. Sum of their peaks: ${formatBytes(sum_peak_bytes)}, an upper bound of the sum at any step.`;
+  // Beside accelerators the memory of a CPU does not count.
+  const all = devices.reduce((sum, { peak_bytes }) => sum + peak_bytes, 0) === sum_peak_bytes;
+  return `${count}. Sum of ${all ? "their" : "the accelerators'"} peaks: ${formatBytes(sum_peak_bytes)}, an upper bound of the sum at any step.`;
 }
 
 /** A row of the chart as a sentence; several devices have a highest and a lowest peak. */

@@ -38,27 +38,28 @@ export interface RunsAnswer {
   runs: RunInfo[];
 }
 
-const isGpu = ({ device }: DeviceInfo): boolean => shortName(device).startsWith("GPU");
+const isCpu = ({ device }: DeviceInfo): boolean => shortName(device).toUpperCase().startsWith("CPU");
 
-/** Those that are considered first: memory runs out on accelerators. */
-function considered({ devices }: RunInfo): DeviceInfo[] {
-  const gpus = devices.filter(isGpu);
-  return gpus.length > 0 ? gpus : devices;
+/** The accelerators, or all devices if there are none: the memory of a CPU is not compared with theirs. */
+function ofOneKind({ devices }: RunInfo): DeviceInfo[] {
+  const accelerators = devices.filter((device) => !isCpu(device));
+  return accelerators.length > 0 ? accelerators : devices;
 }
 
-/** The most loaded device: that of the least headroom, where a capacity is unknown that of the highest peak; an accelerator if there is one. */
+/** The most loaded device: that of the least headroom as a share of its capacity; where a capacity is unknown, that of the highest peak. */
 export function preferredDevice(run: RunInfo): string | null {
-  const devices = considered(run);
+  const devices = ofOneKind(run);
   const used = devices.filter(({ peak_bytes }) => peak_bytes !== null);
-  const byHeadroom = used.every(({ capacity_bytes }) => capacity_bytes !== null);
-  const room = ({ capacity_bytes, peak_bytes }: DeviceInfo): number => (byHeadroom ? (capacity_bytes ?? 0) : 0) - (peak_bytes ?? 0);
-  return (used.sort((a, b) => room(a) - room(b))[0] ?? devices[0])?.device ?? null;
+  const relative = used.every(({ capacity_bytes }) => capacity_bytes);
+  const load = ({ capacity_bytes, peak_bytes }: DeviceInfo): number => (peak_bytes ?? 0) / (relative ? (capacity_bytes ?? 1) : 1);
+  return (used.sort((a, b) => load(b) - load(a))[0] ?? devices[0])?.device ?? null;
 }
 
 /** What the preferred device of a run of several is called. */
 export function preferredLabel(run: RunInfo): string {
-  const among = considered(run).length < run.devices.length ? "most loaded GPU" : "most loaded";
-  return `${among}: ${preferredDevice(run) ?? ""}`;
+  const device = preferredDevice(run) ?? "";
+  const kind = ofOneKind(run).length < run.devices.length ? ` ${shortName(device).split(":")[0] ?? ""}` : "";
+  return `most loaded${kind}: ${device}`;
 }
 
 /** The phase to show first: training if it was recorded. */
