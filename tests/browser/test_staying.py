@@ -28,7 +28,7 @@ BOXES = """body => Object.fromEntries([...body.querySelectorAll(
 
 EVERY_BOX = """body => [...body.querySelectorAll(
     "nav.runs, .bar, .toolbar, .tile, .body, .body > *, .picture > *, .panel > *, .panel tr, .regions > *, .live > *,"
-    + ".map, .map > *, .map-answers > *, .oom section, .findings > *"
+    + ".map, .map > *, .map-answers > *, .oom section, .findings > *, .devices > *, .devices tr, .devices section > *"
 )].map((e, i) => {
     const { x, y, width, height } = e.getBoundingClientRect();
     return [i, e.tagName, ...[x, y, width, height].map(size => Math.round(size * 10) / 10)];
