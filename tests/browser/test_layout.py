@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 WIDTHS = {900: 800, 1080: 800, 1180: 800, 1400: 900, 1440: 900, 1920: 1080, 2560: 1440}
-VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "oom", "what-if", "compare")
+VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "devices", "oom", "what-if", "compare")
 SHARED_EDGES = """frame => {
     const box = (element) => element.getBoundingClientRect();
     const toolbar = frame.querySelector(".toolbar");

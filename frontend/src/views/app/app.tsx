@@ -1,6 +1,6 @@
 /** The frame: list of runs on the left, tabs above, one view. */
 
-import { useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { RunInfo } from "../../model/run";
 import type { Loaded } from "../../state/resource";
@@ -9,6 +9,7 @@ import { ActivationsView } from "../activations/activations-view";
 import { Answers } from "../answers/answers";
 import { CompareView } from "../compare/compare-view";
 import { StoreContext, useStore } from "../shared/context";
+import { DevicesView } from "../devices/devices-view";
 import { Downloads } from "../shared/export";
 import { FragmentationView } from "../fragmentation/fragmentation-view";
 import { FrozenView } from "../frozen/frozen-view";
@@ -89,6 +90,13 @@ function OfDevice({ view, run, device }: { view: "step" | "what-if"; run: RunInf
   return <WhatIfView key={`${run.run}/${device}`} run={run} device={device} />;
 }
 
+function AllDevices({ run }: { run: RunInfo }) {
+  const store = useStore();
+  const phase = store.phase.value;
+  useLayoutEffect(() => store.wantDevicesIn(run, phase), [run, phase]);
+  return <Await loaded={store.devicesIn(run, phase)}>{(devices) => <DevicesView key={run.run} devices={devices} />}</Await>;
+}
+
 /** A view of the overview: of a device's steps of one phase. */
 function OverSteps() {
   const store = useStore();
@@ -157,6 +165,7 @@ function View() {
       </Await>
     );
   }
+  if (view === "devices") return <AllDevices run={run} />;
   if (view === "compare") return <Compared run={run} />;
   return <OverSteps />;
 }

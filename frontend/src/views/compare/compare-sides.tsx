@@ -69,7 +69,7 @@ function Side({ side, phase }: { side: ComparedSide; phase: boolean }) {
       )}
       <span class="small" data-testid={`side-${letter}`} data-step={shown ?? ""}>
         {overview.device}, {phase && `${overview.phase}, `}step {shown ?? "?"}
-        {letter === "B" && sourceText(side)}
+        {sourceText(side)}
       </span>
     </div>
   );

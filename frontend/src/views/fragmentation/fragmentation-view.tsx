@@ -27,7 +27,7 @@ import { useExport } from "../shared/export";
 import { LegendItem } from "../shared/legend";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { PoolPanel } from "./pool-panel";
-import { PARTS, RATIOS, ratiosSpec, seriesColour, seriesFill, showsCapacity, sizesSpec } from "./pool-spec";
+import { PARTS, RATIOS, ratiosSpec, seriesColour, seriesFill, showsCapacity, showsUnknown, sizesSpec } from "./pool-spec";
 import { AboutGrowth, Missing, NoSnapshots, PoolGrowth } from "./pool-words";
 import { Fault, Nothing } from "../shared/states";
 import { useStepsChart } from "../shared/steps-chart";
@@ -108,7 +108,7 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
         </>
       )}
       {instant === "step end" && hasSource(pool, "traced") && <span>traced steps: at the peak</span>}
-      {hasSource(pool, "unknown") && <LegendItem kind="hatched">fragmentation unknown</LegendItem>}
+      {showsUnknown(pool) && <LegendItem kind="hatched">fragmentation unknown</LegendItem>}
       <span class="hint">Drag to zoom, double-click for all, click to select, Esc to clear</span>
     </p>
   );
