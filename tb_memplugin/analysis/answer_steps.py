@@ -5,7 +5,7 @@ import numpy as np
 from tb_memplugin.analysis.answer import Answer, AnswerSource, Evidence, known
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.facts import range_of
-from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_of, tested_bytes, traced_of
+from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_bound, growth_of, traced_of
 from tb_memplugin.analysis.growth_causes import Cause
 from tb_memplugin.analysis.host_growth import HostGrowth, host_growth_of
 from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS, Jump, largest_jump
@@ -32,7 +32,7 @@ def growing(run: Run, device: str) -> Answer:
         host = host_growth_of(run)
         if host is not None:
             return _host_grows(host, device, figures)
-        bound = tested_bytes(run, device)
+        bound = growth_bound(run, device)
         sentence = f"No growth over {steps:,} steps" + ("" if bound is None else f" (under {format_bytes(bound)})")
         figures |= known(bound_bytes=bound)
         return Answer("growing", device, sentence, "ok", "measured", evidence, figures)

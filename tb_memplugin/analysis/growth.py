@@ -105,7 +105,7 @@ def growth_of(run: Run, device: str) -> Growth | None:
     return None
 
 
-def tested_bytes(run: Run, device: str) -> int | None:
+def growth_bound(run: Run, device: str) -> int | None:
     """The smallest growth of a device's memory that would be found; None without enough steps."""
     figures = run.samples.devices.get(device)
     for column in () if figures is None else (figures.in_use_bytes, figures.peak_bytes):

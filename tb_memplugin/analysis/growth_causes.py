@@ -1,7 +1,7 @@
 """What makes memory grow: counters of the program that grew over the same steps, if their numbers explain it. Pure.
 
-Counters with bytes explain a growth of about these bytes. Traces and compilations have no bytes of their own: they are a
-cause if they went on steadily, no bytes explain the growth, and each of them added a size that a function may have.
+Counters with bytes explain a growth of about these bytes. Traces and compilations have no bytes of their own: they are
+a cause if they went on steadily, no bytes explain the growth, and each of them added a size that a function may have.
 """
 
 import dataclasses

@@ -15,10 +15,10 @@ CounterKind: TypeAlias = Literal[
 - `models_gone`: by device, models that Python dropped while variables or slots of them are alive, and these bytes.
 - `slots_without_model`: by device, optimizers that exist without their model, and the bytes of their slots.
 - `traces`: by function, calls so far that traced a `tf.function`; the detail says why the last one did.
-- `compiled_shapes`: by function, different signatures that a function with `jit_compile=True` was called with so far, for
-  each of which XLA compiles it; the detail says how the last one differs.
-- `dataset_caches`: datasets that are read and cached in memory, and the bytes that they cache for one batch until all of
-  their elements are cached; no name.
+- `compiled_shapes`: by function, different signatures that a function with `jit_compile=True` was called with so far,
+  for each of which XLA compiles it; the detail says how the last one differs.
+- `dataset_caches`: datasets that are read and cached in memory, and the bytes that they cache for one batch until all
+  of their elements are cached; no name.
 """
 COUNTER_KINDS: tuple[CounterKind, ...] = get_args(CounterKind)
 

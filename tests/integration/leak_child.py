@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,9 +30,9 @@ models: list[Any] = []
 Action = Callable[[int], Any]
 
 
-def make_model(width: int = 16) -> Any:
+def make_model(width: int = 16, optimizer: str = "adam") -> Any:
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(width), keras.layers.Dense(1)])
-    model.compile("adam", "mse", jit_compile=False)
+    model.compile(optimizer, "mse", jit_compile=False)
     return model
 
 
@@ -62,9 +63,25 @@ def rebuilt_models(directory: str) -> None:
     x = np.ones((4, 8), "float32")
 
     def build(step: int) -> None:
-        make_model(8192).fit(x, x[:, :1], verbose=0)
+        make_model(8192, "sgd").train_on_batch(x, x[:, :1])
         if not step % 8:
             gc.collect()
+
+    loop(directory, build, 48)
+
+
+def kept_optimizers(directory: str) -> None:
+    """A custom loop with a new model and optimizer at each step; a list keeps the optimizers."""
+    x = tf.ones((4, 8))
+
+    def build(step: int) -> None:
+        model, optimizer = make_model(8192), keras.optimizers.Adam()
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x, training=True) ** 2)
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        models.append(optimizer)
+        del model
+        gc.collect(0)
 
     loop(directory, build, 50)
 
@@ -87,18 +104,16 @@ def changing_shapes(directory: str) -> None:
 
     @tf.function(jit_compile=True)
     def compiled_step(x: Any) -> Any:
-        for _ in range(3):
-            x = tf.tanh(x @ weights)
-        return x
+        return tf.tanh(x @ weights)
 
     loop(directory, lambda step: compiled_step(tf.ones((8 + step, 64))), 60)
 
 
 def dataset_cache(directory: str) -> None:
-    """The cache of a dataset without an end."""
+    """The cache of a dataset without an end. Prefetched batches hide its growth in shorter runs."""
     rows = tf.data.Dataset.range(10**9).map(lambda at: tf.zeros((64, 256)) + tf.cast(at, tf.float32))
     batches = iter(rows.cache().batch(2))
-    loop(directory, lambda step: next(batches), 100)
+    loop(directory, lambda step: next(batches), 600)
 
 
 def fit(directory: str) -> None:
@@ -147,16 +162,18 @@ def varying_shapes(directory: str) -> None:
 def filled_cache(directory: str) -> None:
     """A cache that is full after 200 of 2,000 steps."""
     model, train_step = custom_step()
-    rows = tf.data.Dataset.range(400).map(lambda at: tf.zeros((64, 8)) + tf.cast(at, tf.float32))
-    batches = iter(rows.cache().repeat().batch(2).map(functools.partial(tf.reshape, shape=(128, 8))))
+    rows = tf.data.Dataset.range(400).map(lambda at: tf.zeros((512, 8)) + tf.cast(at, tf.float32))
+    batches = iter(rows.cache().repeat().batch(2).map(functools.partial(tf.reshape, shape=(1024, 8))))
     loop(directory, lambda step: train_step(next(batches)), STEPS, model)
 
 
 def main(directory: str, names: list[str]) -> None:
     for name in names:
+        began = time.process_time()
         globals()[name](f"{directory}/{name}")
         history.clear()
         models.clear()
+        gc.collect()  # what one training leaves to the garbage collector must not shrink in the next one
         run = tb_memplugin.load(directory)[name]
         last = {}
         for counters in run.counters:
@@ -166,6 +183,7 @@ def main(directory: str, names: list[str]) -> None:
             "findings": list(run.findings),
             "growing": describe_answers(run, "CPU:0")[1]["sentence"],
             "counters": last,
+            "seconds": round(time.process_time() - began, 1),
             "notes": list(run.notes),
             "host": [int(run.samples.host_resident_bytes[at]) >> 20 for at in (0, len(run.samples) // 2, -1)],
             "in_use": [

@@ -13,7 +13,7 @@ _OTHER_LENGTH = ("Unbatch", "FlatMap", "Interleave", "Filter", "Window", "GroupB
 
 
 class CachedBatch(NamedTuple):
-    """Datasets that cache in memory, and the bytes that they cache for one element of the iterators; None if unknown."""
+    """Datasets that cache in memory, and the bytes that they cache for one element of the iterators, if known."""
 
     caches: int
     bytes: int | None

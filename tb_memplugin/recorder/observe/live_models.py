@@ -20,7 +20,7 @@ logger = logging.getLogger("tb_memplugin")
 MAX_MODELS = 2000
 """Most models whose variables are known at a time, the first ones."""
 CHECK_SECONDS = 1.0
-"""Interval of looking at models whose variables or optimizer are not built yet, and at variables of models that are gone."""
+"""Interval of looking at models and optimizers that are not built yet, and at variables of models that are gone."""
 
 
 class ModelFigures(NamedTuple):
@@ -57,6 +57,8 @@ class LiveModels:
         self._noted: list[_Model] = []  # not looked at yet
         self._models: list[_Model] = []
         self._known: weakref.WeakKeyDictionary[Any, _Model] = weakref.WeakKeyDictionary()
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._applied: list[Any] = []  # weak references to optimizers that are not matched to a model yet
         self._parts: weakref.WeakSet[Any] = weakref.WeakSet()
         self._built = 0
         self._changed = False
@@ -77,10 +79,20 @@ class LiveModels:
             except Exception:
                 logger.debug("a model could not be counted", exc_info=True)
 
+    def applied(self, optimizer: Any) -> None:
+        """Note an optimizer that updated variables; the model need not know it."""
+        if optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
+            self._applied.append(weakref.ref(optimizer))
+
     @property
     def due(self) -> bool:
         """Whether `figures` may have changed."""
-        return bool(self._noted) or self._changed or (bool(self._models) and time.monotonic() >= self._next_check)
+        return (
+            bool(self._noted or self._applied)
+            or self._changed
+            or (bool(self._models) and time.monotonic() >= self._next_check)
+        )
 
     def figures(self) -> ModelFigures:
         """Look at new models, and at others that may have changed."""
@@ -91,6 +103,9 @@ class LiveModels:
             model = entry.reference()
             if model is not None and not entry.complete:
                 self._read(entry, model)
+        applied, self._applied = self._applied, []
+        for reference in applied:
+            self._match(reference())
         # A part may be read before the model around it.
         self._built -= sum(entry.counted for entry in self._models if entry.reference() in self._parts)
         self._models = [entry for entry in self._models if self._matters(entry)]
@@ -118,6 +133,16 @@ class LiveModels:
             entry.optimizer = weakref.ref(optimizer)
             entry.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
         entry.complete = True
+
+    def _match(self, optimizer: Any) -> None:
+        """Add the slots of an optimizer to those of the model whose variables it updates."""
+        served = getattr(optimizer, "_trainable_variables", ())
+        own = {key for key, _ in _variables(served, False)}
+        for entry in self._models:
+            if own & entry.variables.keys() and entry.optimizer() is not optimizer:
+                entry.optimizer = weakref.ref(optimizer)
+                entry.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
+                return
 
     def _matters(self, entry: _Model) -> bool:
         """Whether a model exists or left variables behind; drops the variables that do not exist any more."""
