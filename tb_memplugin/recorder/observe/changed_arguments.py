@@ -28,6 +28,8 @@ def _difference(name: str, before: Any, after: Any) -> str | None:
     if type(before) is not type(after):
         return f"{argument} changed its type"
     if type(after).__name__ == "Literal":
+        if not all(one.value is None or isinstance(one.value, (bool, int, float)) for one in (before, after)):
+            return f"{argument} changed its value (Python {type(after.value).__name__})"  # texts may name persons
         return f"{argument} changed from {_text(before.value)} to {_text(after.value)} (Python value)"
     shapes, dtypes = ([getattr(one, field, None) for one in (before, after)] for field in ("shape", "dtype"))
     if shapes[0] != shapes[1]:

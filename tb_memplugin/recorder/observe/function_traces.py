@@ -4,7 +4,6 @@ Functions are told apart by their Python code, so that a `tf.function` that is m
 """
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 from tb_memplugin.recorder.observe.changed_arguments import changed_argument, shape_text
@@ -15,8 +14,8 @@ MAX_FUNCTIONS = 64
 """Most functions that are counted, the first ones that were traced."""
 MAX_SIGNATURES = 10_000
 """Most signatures that are counted for a function."""
-MAX_ITEMS = 100
-"""Most values in the arguments of a call that belong to its signature."""
+MAX_ITEMS = 32
+"""Most arguments of a call, or items of one, that belong to its signature."""
 
 
 class TracedFunction:
@@ -30,8 +29,9 @@ class TracedFunction:
         reshaped: How the last new signature differs from the one before, None if unknown.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, code: Any) -> None:
         self.name = name
+        self._code = code  # so that no other code gets its id
         self.traces = 0
         self.retraced: str | None = None
         self.reshaped: str | None = None
@@ -58,7 +58,7 @@ class FunctionTraces:
     """The traced functions of one process. Any thread may call a method; none raises.
 
     Attributes:
-        functions: By code, or else by name.
+        functions: By id of the code, or else by name.
         changed: Whether a count changed since this was set to False.
     """
 
@@ -81,7 +81,7 @@ class FunctionTraces:
                 self._traced(function, traces_before, traces)
             if compiled:
                 known = self._function(function)
-                if known is not None and known.add_signature(tuple(_signature([args, kwargs]))):
+                if known is not None and known.add_signature((*_signature(args), *_signature(kwargs))):
                     self.changed = True
         except Exception:
             logger.debug("a trace could not be counted", exc_info=True)
@@ -101,10 +101,11 @@ class FunctionTraces:
     def _function(self, function: Any) -> TracedFunction | None:
         python = getattr(function, "_python_function", None)
         name = str(getattr(python, "__name__", None) or type(python).__name__)
-        key = getattr(python, "__code__", None) or name
+        code = getattr(python, "__code__", None)
+        key = name if code is None else id(code)  # hashing code takes longer than all else here
         known = self.functions.get(key)
         if known is None and len(self.functions) < MAX_FUNCTIONS:
-            known = self.functions[key] = TracedFunction(name)
+            known = self.functions[key] = TracedFunction(name, code)
         return known
 
 
@@ -116,25 +117,27 @@ def traces_of(function: Any) -> int:
         return 0
 
 
-def _signature(values: Any) -> Iterator[Any]:
-    """Shape and dtype of each tensor or array in the arguments, and each plain Python value."""
-    pending, left = [values], MAX_ITEMS
-    while pending and left:
-        value = pending.pop(0)
-        left -= 1
-        if isinstance(value, (list, tuple)):
-            pending[:0] = value[:left]
-        elif isinstance(value, dict):
-            pending[:0] = list(value.values())[:left]
-        elif hasattr(value, "shape") and hasattr(value, "dtype"):
-            yield tuple(value.shape), str(getattr(value.dtype, "name", value.dtype))
-        elif value is None or isinstance(value, (bool, int, float, str)):
-            yield value
+def _signature(value: Any) -> Any:
+    """Shape and dtype of each tensor or array in the arguments, and each plain Python value; nested as they are."""
+    shape = getattr(value, "_shape_tuple", None)
+    if shape is not None:  # an eager tensor; its `shape` takes several times as long
+        return shape(), value._datatype_enum()
+    if isinstance(value, (list, tuple)):
+        return tuple([_signature(item) for item in value[:MAX_ITEMS]])
+    if isinstance(value, dict):
+        return tuple([(str(key), _signature(value[key])) for key in list(value)[:MAX_ITEMS]])
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return (tuple(value.shape), value.dtype) if hasattr(value, "shape") and hasattr(value, "dtype") else None
 
 
 def _reshaped(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
-    if len(before) == len(after):
-        for at, (one, other) in enumerate(zip(before, after, strict=True)):
-            if one != other and isinstance(one, tuple) and isinstance(other, tuple) and one[0] != other[0]:
-                return f"the shape of argument {at} changed from {shape_text(one[0])} to {shape_text(other[0])}"
+    """A clause on the first argument whose shape differs between two signatures; None for other differences."""
+    for at, (one, other) in enumerate(zip(before, after, strict=False)):
+        if one != other and all(isinstance(part, tuple) and part and _is_shape(part[0]) for part in (one, other)):
+            return f"the shape of argument {at} changed from {shape_text(one[0])} to {shape_text(other[0])}"
     return None
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
