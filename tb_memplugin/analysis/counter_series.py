@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tb_memplugin.model import MISSING, CounterKind, Counters, Run
+from tb_memplugin.model import MISSING, CounterKind, Counters, Integers, Run
 
 _PARTS = 3
 
@@ -21,6 +21,7 @@ class CounterGrowth:
         bytes: At the end; None if unknown.
         steady: Whether the count grew in each third of the span by at least half as much as on average.
         detail: The last one.
+        steps: Steps at whose end it grew, if each of them is recorded; None if only some are.
     """
 
     kind: CounterKind
@@ -30,6 +31,7 @@ class CounterGrowth:
     bytes: int | None
     steady: bool
     detail: str | None
+    steps: Integers | None
 
 
 def counters_of(run: Run, device: str | None) -> tuple[Counters | None, str | None]:
@@ -59,6 +61,8 @@ def counter_growths(counters: Counters, first_step: int, last_step: int) -> Iter
         sizes = np.where(places >= 0, counters.bytes[order][places], 0)
         known = not (sizes == MISSING).any()
         parts, added = np.diff(counts), int(counts[-1] - counts[0])
+        rises = order[np.flatnonzero(np.diff(counters.count[order], prepend=0) > 0)]
+        rises = rises[(counters.step[rises] > first_step) & (counters.step[rises] <= last_step)]
         upto = [counters.detail[at] for at in order[: int(places[-1]) + 1].tolist()]
         yield CounterGrowth(
             kind=kind,
@@ -68,4 +72,5 @@ def counter_growths(counters: Counters, first_step: int, last_step: int) -> Iter
             bytes=int(sizes[-1]) if sizes[-1] != MISSING else None,
             steady=bool(added > 0 and (2 * _PARTS * parts >= added).all()),
             detail=next((text for text in reversed(upto) if text is not None), None),
+            steps=counters.step[rises] if 2 * len(rises) >= added else None,
         )

@@ -100,7 +100,7 @@ def growth_of(run: Run, device: str) -> Growth | None:
             full = _capacity_step(trend, figures.capacity_bytes)
             held_by = _holder(snapshots) if owner == (None, "held_tensors") else None
             explained = held_by is not None and _makes_up_half(owner_bytes, snapshots, trend)
-            cause = None if explained else cause_of(run, device, trend, owner is None or owner[1] in UNEXPLAINED)
+            cause = None if explained else cause_of(run, device, trend, owner is not None and owner[1] in UNEXPLAINED)
             return Growth(device, at_peak, trend, jumps, owner, owner_bytes, rounding, held_by, cause, full)
     return None
 

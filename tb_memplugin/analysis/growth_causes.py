@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from tb_memplugin.analysis.counter_series import CounterGrowth, counter_growths, counters_of
 from tb_memplugin.analysis.trend import Trend
 from tb_memplugin.model import Run
@@ -65,8 +67,21 @@ def cause_of(run: Run, device: str | None, trend: Trend, functions: bool = True)
         if cause is None and own in (None, _HOST):
             cause = next((_cache(one, trend) for one in found if one.kind == "dataset_caches"), None)
     for kind in ("compiled_shapes", "traces") if functions else ():
-        cause = cause or _function([one for one in found if one.kind == kind], trend, whole)
+        candidates = [one for one in found if one.kind == kind]
+        if device is None:
+            candidates = [one for one in candidates if _coincides(run, one, trend)]
+        cause = cause or _function(candidates, trend, whole)
     return cause
+
+
+def _coincides(run: Run, one: CounterGrowth, trend: Trend) -> bool:
+    """Whether host RSS rises in the steps in which a counter grew, rather than in the others."""
+    if one.steps is None:
+        return True
+    samples = run.samples
+    rises = np.diff(samples.host_resident_bytes, prepend=samples.host_resident_bytes[:1])
+    inside = (samples.step > trend.since_step) & (samples.step <= trend.last_step)
+    return bool(2 * rises[inside & np.isin(samples.step, one.steps)].sum() >= rises[inside].sum())
 
 
 def _explains(size: float, whole: float) -> bool:

@@ -19,6 +19,8 @@ from tb_memplugin.reader.merge import merge
 
 Row = tuple[int, Any, str | None, int, int, str | None]
 LEAK = FLAT + STEPS * MIB // 10
+LUMPS = FLAT + STEPS // 10 * MIB
+"""1 MiB more in each tenth step."""
 WHY = "argument `scale` changed from 1 to 2 (Python value)"
 
 
@@ -66,9 +68,6 @@ def test_models_that_are_gone_are_told_from_those_that_exist() -> None:
         every_tenth("models_built", MISSING, name=None),  # built, and freed
         [(0, "dataset_caches", None, 1, MIB, None)],  # ten times too large
         [(0, "dataset_caches", None, 1, MISSING, None)],
-        every_tenth("traces", MISSING, steps=600, name="f"),  # stopped long before the end
-        [(0, "traces", "f", 0, MISSING, None), (1000, "traces", "f", 900, MISSING, WHY)],  # at one step
-        [(step, "traces", "f", step // 400, MISSING, WHY) for step in range(0, 2000, 400)],  # too few
     ],
 )
 def test_no_cause_is_named_that_the_numbers_do_not_support(rows: list[Row]) -> None:
@@ -82,12 +81,36 @@ def test_a_dataset_cache_adds_its_batch_at_each_step() -> None:
 
 def test_traces_and_compilations_are_named_with_the_argument() -> None:
     traces = every_tenth("traces", MISSING, name="train_step", detail=WHY)
-    text = cause(LEAK, [*traces, *every_tenth("traces", MISSING, steps=50, name="other")])
+    text = host_cause(LUMPS, [*traces, *every_tenth("traces", MISSING, steps=50, name="other")])
     assert text is not None and text.startswith("`train_step` was traced 19") and text.endswith(WHY)
     # XLA compiles a function that is traced: the compilation is the cause.
     shapes = every_tenth("compiled_shapes", MISSING, name="train_step", detail="the shape of argument 0 changed")
-    text = cause(LEAK, [*traces, *shapes])
+    text = host_cause(LUMPS, [*traces, *shapes])
     assert text is not None and text.startswith("XLA compiled `train_step` 19")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        every_tenth("traces", MISSING, steps=600, name="f"),  # stopped long before the end
+        [(0, "traces", "f", 0, MISSING, None), (1000, "traces", "f", 900, MISSING, WHY)],  # at one step
+        [(step, "traces", "f", step // 400, MISSING, WHY) for step in range(0, 2000, 400)],  # too few
+        [(step + 5, *rest) for step, *rest in every_tenth("traces", MISSING, name="f")],  # at other steps
+    ],
+)
+def test_traces_that_do_not_go_with_the_growth_are_no_cause(rows: list[Row]) -> None:
+    assert host_cause(LUMPS, rows) is None
+
+
+def test_traces_are_the_cause_of_device_memory_only_if_it_is_of_no_layer() -> None:
+    rows = every_tenth("traces", MISSING, name="f")
+    assert cause(LEAK, rows) is None
+    snapshots = tuple(
+        dataclasses.replace(make_snapshot(step), ledger=(LedgerRow(None, "other_state", None, step * MIB // 10, 0),))
+        for step in (500, 1500)
+    )
+    (growth,) = find_growth(run_of(LEAK, snapshots=snapshots, counters=(counters(rows),)))
+    assert growth.cause is not None and growth.cause.kind == "retracing"
 
 
 def test_a_known_holder_is_the_cause() -> None:
@@ -113,14 +136,20 @@ def host_run(host: npt.NDArray[np.int64], device: npt.NDArray[np.int64] = FLAT, 
     return make_run(dataclasses.replace(samples, host_resident_bytes=host), **parts)
 
 
+def host_cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
+    growth = host_growth_of(host_run(values, counters=(counters(rows),)))
+    assert growth is not None
+    return None if growth.cause is None else growth.cause.text
+
+
 def test_growing_host_memory_is_a_finding_with_its_cause() -> None:
     traces = counters(every_tenth("traces", MISSING, name="train_step", detail=WHY))
-    run = host_run(LEAK, counters=(traces,))
+    run = host_run(LUMPS, counters=(traces,))
     (sentence,) = findings(run)
-    assert sentence.startswith("Host RSS grows by 10.0 MiB every 100 steps since step 4")
+    assert sentence.startswith("Host RSS grows by 10.0 MiB every 100 steps since step ")
     assert sentence.endswith(f"the last time because {WHY}.")
     growing = answers(run, "CPU:0")[1]
-    assert growing.sentence.startswith("Host RSS +102 KiB per step since step 4")
+    assert growing.sentence.startswith("Host RSS +102 KiB per step since step ")
     assert growing.sentence.endswith(": retracing of train_step") and growing.status == "warning"
     (sentence,) = findings(host_run(LEAK))
     assert sentence.endswith("Cause: unknown.")
