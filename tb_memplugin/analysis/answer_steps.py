@@ -5,9 +5,12 @@ import numpy as np
 from tb_memplugin.analysis.answer import Answer, AnswerSource, Evidence, known
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.facts import main_phase, range_of
-from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_of, traced_of
+from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_bound, growth_of, traced_of
+from tb_memplugin.analysis.growth_causes import Cause
+from tb_memplugin.analysis.host_growth import HostGrowth, host_growth_of
 from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS, Jump, largest_jump
 from tb_memplugin.analysis.step_rows import step_rows
+from tb_memplugin.analysis.trend import Trend
 from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Integers, Phase, Run
 from tb_memplugin.model.units import counted, format_bytes
 
@@ -29,16 +32,20 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         if not can_show_growth(run, device):
             sentence = f"Too few steps for a trend: {steps:,}"
             return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
-        sentence = f"No growth over {steps:,} steps"
+        host = host_growth_of(run)
+        if host is not None:
+            return _host_grows(run, host, device, figures)
+        bound = growth_bound(run, device)
+        sentence = f"No growth over {steps:,} steps" + ("" if bound is None else f" (under {format_bytes(bound)})")
+        figures |= known(bound_bytes=bound)
         return Answer("growing", device, sentence, "ok", "measured", evidence, figures)
     trend = growth.trend
-    rate, per = (
-        (trend.bytes_per_step, "step") if trend.bytes_per_step >= 1 else (1e3 * trend.bytes_per_step, "1,000 steps")
-    )
-    sentence = f"+{format_bytes(round(rate))} per {per} since step {trend.since_step}"
+    sentence = _rate(trend)
     owner, source = _owner(run, growth)
     layer, category = owner or (None, None)
-    if category is not None:
+    if growth.cause is not None:
+        sentence, source = f"{sentence}: {growth.cause.short}", "inferred"
+    elif category is not None:
         sentence += f": {category.replace('_', ' ')}"
     evidence = Evidence(
         "overview",
@@ -55,7 +62,40 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         to_bytes=trend.to_bytes,
         owner_bytes=None if owner is None else growth.owner_bytes,
         capacity_step=growth.capacity_step,
+        **_cause_figures(growth.cause),
     )
+    return Answer("growing", device, sentence, "warning", source, evidence, figures)
+
+
+def _rate(trend: Trend) -> str:
+    rate, per = (
+        (trend.bytes_per_step, "step") if trend.bytes_per_step >= 1 else (1e3 * trend.bytes_per_step, "1,000 steps")
+    )
+    return f"+{format_bytes(round(rate))} per {per} since step {trend.since_step}"
+
+
+def _cause_figures(cause: Cause | None) -> dict[str, int]:
+    return (
+        {}
+        if cause is None
+        else {"cause_count": cause.count} | ({} if cause.bytes is None else {"cause_bytes": cause.bytes})
+    )
+
+
+def _host_grows(run: Run, host: HostGrowth, device: str, figures: dict[str, int | float]) -> Answer:
+    """The device's memory does not grow, but host RSS does."""
+    trend, cause = host.trend, host.cause
+    sentence = f"Host RSS {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
+    zoom = (trend.since_step, trend.last_step)
+    evidence = Evidence("overview", step=trend.last_step, phase=main_phase(run), zoom=zoom if zoom[0] < zoom[1] else None)
+    figures = figures | known(
+        host_bytes_per_step=trend.bytes_per_step,
+        since_step=trend.since_step,
+        from_host_bytes=trend.from_bytes,
+        to_host_bytes=trend.to_bytes,
+    )
+    figures |= _cause_figures(cause)
+    source: AnswerSource = "measured" if cause is None else "inferred"
     return Answer("growing", device, sentence, "warning", source, evidence, figures)
 
 

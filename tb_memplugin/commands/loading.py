@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 
-from tb_memplugin.analysis.growth import findings
+from tb_memplugin.analysis.findings import findings
 from tb_memplugin.model import Run
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader

@@ -13,6 +13,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tb_memplugin.events import (
     activation_records,
     codec,
+    counter_records,
     live_files,
     memory_map_records,
     oom_records,
@@ -28,6 +29,7 @@ from tb_memplugin.events.record_file import LocalRecordFile, RecordFile
 from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import TagRotation, new_session_id
 from tb_memplugin.model import (
+    Counters,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -142,6 +144,12 @@ class RunWriter:
     def requests(self, requests: StepRequests) -> None:
         """Write the requests of one step."""
         self._write("requests", requests.step, request_records.requests_frame, requests)
+
+    def counters(self, counters: Counters) -> None:
+        """Write rows of counters in order, in frames of bounded size."""
+        for start in range(0, len(counters), counter_records.MAX_ROWS):
+            part = counter_records.take_counters(counters, slice(start, start + counter_records.MAX_ROWS))
+            self._write("counters", int(part.step.max()), counter_records.counters_frame, part)
 
     def oom(self, oom: Oom) -> None:
         """Write one failed allocation; it replaces an earlier one with the same identifier."""

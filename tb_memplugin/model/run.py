@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
+from tb_memplugin.model.counters import Counters
 from tb_memplugin.model.layers import LayerTable
 from tb_memplugin.model.memory_map import MemoryMap
 from tb_memplugin.model.oom import Oom
@@ -52,6 +53,7 @@ class Session:
     requests: tuple[StepRequests, ...] = ()
     lost_steps: tuple[tuple[int, int], ...] = ()
     lost_activation_steps: tuple[tuple[int, int], ...] = ()
+    counters: Counters | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Run:
         session_starts: Starts of the sessions, in seconds since the epoch; each session has a new pool.
         timelines: Timelines of traced steps, if requested.
         requests: Requests of traced steps for replay, if requested.
+        counters: Of each session that recorded them, in order of their start.
     """
 
     name: str
@@ -88,3 +91,4 @@ class Run:
     session_starts: tuple[float, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     requests: tuple[StepRequests, ...] = ()
+    counters: tuple[Counters, ...] = ()

@@ -8,6 +8,7 @@ from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.events import (
     activation_records,
     codec,
+    counter_records,
     memory_map_records,
     oom_records,
     request_records,
@@ -20,6 +21,7 @@ from tb_memplugin.events.codec import Frame, FrameHead
 from tb_memplugin.events.metadata import STREAMS, Tag
 from tb_memplugin.model import (
     MAX_STEP,
+    Counters,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -33,7 +35,16 @@ from tb_memplugin.model import (
 from tb_memplugin.reader.source import TagContent
 
 Value: TypeAlias = (
-    SessionInfo | LayerTable | Samples | LayerActivations | Snapshot | MemoryMap | Oom | Timeline | StepRequests
+    SessionInfo
+    | LayerTable
+    | Samples
+    | LayerActivations
+    | Snapshot
+    | MemoryMap
+    | Oom
+    | Timeline
+    | StepRequests
+    | Counters
 )
 
 _Read = TypeVar("_Read")
@@ -184,6 +195,9 @@ def _decode(tag: Tag, data: bytes) -> Piece:
     elif tag.stream == "oom":
         value = oom_records.read_oom(frame)
         size = _ROW_BYTES * (1 + len(value.ledger)) + (0 if value.map is None else _map_bytes(value.map))
+    elif tag.stream == "counters":
+        value = counter_records.read_counters(frame)
+        size = counters_bytes(value)
     elif tag.stream == "activations":
         value = activation_records.read_activations(frame)
         _check_steps(frame, value)
@@ -212,6 +226,11 @@ def timeline_bytes(timeline: Timeline) -> int:
 def _texts_of(timeline: Timeline) -> int:
     """Number of op names and lines, counting a shape as two: a tuple and the name of a dtype."""
     return len(timeline.ops) + len(timeline.lines) + 2 * len(timeline.shapes)
+
+
+def counters_bytes(counters: Counters) -> int:
+    """Estimated bytes of counters in memory."""
+    return 8 * 8 * len(counters) + _TEXT_BYTES * len({*counters.name, *counters.detail})
 
 
 def requests_bytes(requests: StepRequests) -> int:

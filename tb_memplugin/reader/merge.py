@@ -129,6 +129,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         session_starts=tuple(session.info.started for session in sessions),
         timelines=tuple(sorted(itertools.chain(*timelines), key=_step_and_bytes)),
         requests=tuple(sorted(itertools.chain(*requests), key=lambda one: (one.step, one.wall_time))),
+        counters=tuple(session.counters for session in sessions if session.counters is not None),
     )
 
 
@@ -177,6 +178,9 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
             dataclasses.replace(one, device=device_name(worker, one.device))
             for worker, run in by_worker.items()
             for one in run.requests
+        ),
+        counters=tuple(
+            dataclasses.replace(one, worker=worker) for worker, run in by_worker.items() for one in run.counters
         ),
     )
 

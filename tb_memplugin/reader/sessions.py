@@ -6,10 +6,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import numpy as np
 
 from tb_memplugin.events.codec import FrameHead
+from tb_memplugin.events.counter_records import join_counters
 from tb_memplugin.events.metadata import Tag
 from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import start_of
 from tb_memplugin.model import (
+    Counters,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -37,6 +39,7 @@ _STREAM_WORDS = {
     "oom": "failed allocations",
     "timelines": "timelines",
     "requests": "requests of steps",
+    "counters": "counters",
 }
 
 
@@ -51,6 +54,7 @@ def make_session(
     ooms: Sequence[Oom] = (),
     timelines: Sequence[Timeline] = (),
     requests: Sequence[StepRequests] = (),
+    counters: Sequence[Counters] = (),
 ) -> tuple[Session, list[str]]:
     """Build a session from the contents of its frames, in order; also sentences on data left out for its size.
 
@@ -78,6 +82,7 @@ def make_session(
         ooms=_final_records(ooms),
         timelines=tuple(timelines),
         requests=tuple(requests),
+        counters=join_counters(counters),
     )
     return session, [text for text in sentences if text]
 
@@ -121,6 +126,7 @@ def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]])
         ooms=values("oom", Oom),
         timelines=values("timelines", Timeline),
         requests=values("requests", StepRequests),
+        counters=values("counters", Counters),
     )
     earliest = first_step_of(streams)
     for stream in _STREAM_WORDS:

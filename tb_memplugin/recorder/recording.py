@@ -18,10 +18,12 @@ from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
+from tb_memplugin.recorder.observe.program_counters import program_counters
 from tb_memplugin.recorder.oom.post_mortems import OomWatch
 from tb_memplugin.recorder.oom.stalled_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.run_files import FILES, RunFiles
 from tb_memplugin.recorder.sampling import devices as allocator
+from tb_memplugin.recorder.sampling.counter_rows import CounterRows
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, HostMemory
 from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars, ScalarPoint
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
@@ -39,6 +41,7 @@ SCALARS = "peaks as scalars"
 POST_MORTEMS = "post-mortems of failed allocations"
 FIXES = "simulations of fixes"
 ABANDONED = "removing directories of killed processes"
+COUNTERS = "counters of models, traces and dataset caches"
 DRIVER = "figures of the GPU driver"
 
 _NO_FIGURES = DriverFigures()
@@ -87,6 +90,8 @@ class Recording:
         self._faults = faults
         self._buffer = SampleBuffer(self._names)
         self._clock = Clock()
+        self._counters = CounterRows()
+        self._counted = False
         self._scalars = PeakScalars() if settings.scalars else None
         self._files = RunFiles(settings, faults)
         self._open: _OpenStep | None = None
@@ -205,6 +210,7 @@ class Recording:
         if sample is not None:
             self._oom.sampled(opened.step, opened.phase, sample.peak_bytes)
         traced = self._tracer.end(opened.step, opened.phase, wall_time, seconds, peak)
+        self._faults.run(COUNTERS, self._count, opened.step)
         if traced is not None and sample is not None:
             self._background.submit(functools.partial(self._measure, sample, traced.end))
         if traced is not None:
@@ -233,6 +239,12 @@ class Recording:
         if for_memory:
             self._background.submit(self._simulate_fixes)
         return bool(for_memory)
+
+    def _count(self, step: int) -> None:
+        """Keep the program's counters that changed."""
+        if program_counters.due or not self._counted:
+            self._counted = True
+            self._counters.add(step, program_counters.values())
 
     def _write_oom(self, oom: Oom, wait: bool) -> None:
         def write() -> None:
@@ -302,6 +314,9 @@ class Recording:
             self._files.write(RunWriter.samples, samples)
             if self._scalars is not None:
                 self._write_scalars(self._faults.run(SCALARS, self._scalars.add, samples))
+        counters = self._faults.run(COUNTERS, self._counters.take)
+        if counters is not None:
+            self._files.write(RunWriter.counters, counters)
         if dropped:
             self._faults.warn(
                 f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier ones could not be written in time"

@@ -203,7 +203,7 @@ def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(
     fits, growing, fragmented, changed = answers
     assert fits["status"] == "failed" and {fits["figures"][name] == failure[name] for name in fits["figures"]} == {True}
     assert fits["evidence"]["oom"] == fragmented["evidence"]["oom"] == 0
-    assert growing["sentence"] == "No growth over 60 steps"
+    assert growing["sentence"] == "No growth over 60 steps (under 2.0 MiB)"
     # The change's effect is that of the overview, zoomed or not.
     for query in ("", "&first_step=40", "&points=10"):
         head = answer(client, REQUESTS["overview"] + query)
