@@ -23,6 +23,7 @@ class SessionInfo:
         producer: ``recorder``, ``summary`` or ``import``.
         versions: Package name to version, for tb_memplugin, tensorflow and keras.
         notes: Sentences on what was not recorded, and why.
+        ended: When the recorder was closed, in seconds since the epoch; None if it did not say so.
     """
 
     session: str
@@ -30,6 +31,7 @@ class SessionInfo:
     producer: Literal["recorder", "summary", "import"]
     versions: Mapping[str, str]
     notes: tuple[str, ...]
+    ended: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Run:
         session_starts: Starts of the sessions, in seconds since the epoch; each session has a new pool.
         timelines: Timelines of traced steps, if requested.
         requests: Requests of traced steps for replay, if requested.
+        ended: Whether the last session said that it ended; None if none of a recorder can say so.
     """
 
     name: str
@@ -88,3 +91,4 @@ class Run:
     session_starts: tuple[float, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     requests: tuple[StepRequests, ...] = ()
+    ended: bool | None = None

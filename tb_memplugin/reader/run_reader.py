@@ -14,6 +14,7 @@ from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
 from tb_memplugin.model import (
     LayerActivations,
+    Oom,
     Run,
     Session,
 )
@@ -79,6 +80,19 @@ class Reader:
                 self._listed_at = began
             return self._catalog
 
+    def tags(self, source: Source, name: str) -> RunTags:
+        """The tags of the run called `name`.
+
+        Raises:
+            NotFoundError: There is no such run.
+            SourceError: The source cannot be read now.
+        """
+        catalog = self.catalog(source)
+        tags = catalog.get(name)
+        if tags is None:
+            raise NotFoundError(f"no run {name!r:.200}; available: {listed_names(catalog)}")
+        return tags
+
     def run(
         self,
         source: Source,
@@ -98,7 +112,7 @@ class Reader:
             NotFoundError: There is no such run, or no such session in it.
             SourceError: The source cannot be read now.
         """
-        tags = self._tags_of(source, name)
+        tags = self.tags(source, name)
         return self.load(source, tags, activations, all_attempts, maps, session, timelines, requests)
 
     def load(
@@ -122,7 +136,26 @@ class Reader:
         streams = (*_ALWAYS, *(stream for stream, wanted in optional.items() if wanted))
         if session is not None:
             tags = of_session(tags, session)
-        key = (tags.name, streams, all_attempts, session)
+        return self._loaded(source, tags, streams, all_attempts, session)
+
+    def ooms(self, source: Source, tags: RunTags) -> tuple[Oom, ...]:
+        """The failed allocations of the run with these tags, in the order that the run has them in.
+
+        Raises:
+            SourceError: The source cannot be read now.
+        """
+        return self._loaded(source, tags, ("oom",)).run.ooms if of_stream(tags, "oom") else ()
+
+    def _loaded(
+        self,
+        source: Source,
+        tags: RunTags,
+        streams: Sequence[str],
+        all_attempts: bool = False,
+        session: str | None = None,
+    ) -> LoadedRun:
+        """The streams of the run with these tags, from the cache or the source."""
+        key = (tags.name, tags.worker, streams, all_attempts, session)
         with self._lock_of(tags.name):
             with self._lock:
                 loaded = self._runs.get(key, tags.version)
@@ -139,7 +172,7 @@ class Reader:
             NotFoundError: There is no such run.
             SourceError: The source cannot be read now.
         """
-        tags = self._tags_of(source, name)
+        tags = self.tags(source, name)
         wanted = of_stream(tags, "activations")
         with self._lock_of(name):
             with self._lock:
@@ -192,13 +225,6 @@ class Reader:
         for (_, identifier), by_sequence in heads.items():
             damage.extend(gaps(identifier, "activations", [by_sequence[at] for at in sorted(by_sequence)]))
         return len(frozenset().union(*(survey.layers for _, _, survey in known))), tuple(limited(damage))
-
-    def _tags_of(self, source: Source, name: str) -> RunTags:
-        catalog = self.catalog(source)
-        tags = catalog.get(name)
-        if tags is None:
-            raise NotFoundError(f"no run {name!r:.200}; available: {listed_names(catalog)}")
-        return tags
 
     def _lock_of(self, name: str) -> threading.RLock:
         with self._lock:
