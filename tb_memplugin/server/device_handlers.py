@@ -48,7 +48,7 @@ class DeviceHandlers:
             known = self._summaries.get(key, tags.version)
         if known is not None:
             return known
-        loaded = self._reader.load(source, tags)
+        loaded = self._reader.figures(source, tags)
         summaries = tuple(summarize_worker(worker, run, phase) for worker, run in loaded.by_worker.items())
         with self._lock:
             self._summaries.put(key, tags.version, summaries, sum(map(_summary_bytes, summaries)))
