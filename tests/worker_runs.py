@@ -26,7 +26,7 @@ def top_bytes(worker: int, device: int) -> int:
 
 
 def write_workers(directory: str | os.PathLike[str], workers: int, devices: int, steps: int) -> None:
-    """Write the run; worker names are ``worker_0``, ``worker_1``, … in one directory of their own each."""
+    """Write the run; the workers are ``worker_0``, ``worker_1``, …, each with a directory of its own."""
     for worker in range(workers):
         random = np.random.default_rng(worker)
         writer = RunWriter(pathlib.Path(directory), worker=f"worker_{worker}")

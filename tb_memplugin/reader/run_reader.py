@@ -155,18 +155,15 @@ class Reader:
         Raises:
             SourceError: The source cannot be read now.
         """
-        wanted = within_limits(of_stream(tags, "samples"))[0]
-        if len({entry[2].session for entry in tags.tags}) == 1 and wanted:
-            others = self._loaded(source, tags, tuple(stream for stream in _ALWAYS if stream != "samples"))
+        wanted = {stream: within_limits(of_stream(tags, stream))[0] for stream in ("samples", "peak")}
+        if len({entry[2].session for entry in tags.tags}) == 1 and wanted["samples"]:
+            others = self._loaded(source, tags, tuple(stream for stream in _ALWAYS if stream not in wanted))
             (worker,) = others.by_worker
-            run = others.by_worker[worker]
-            by_event_run: dict[str, list[str]] = {}
-            for _, event_run, tag, _ in wanted:
-                by_event_run.setdefault(event_run, []).append(str(tag))
-            samples = read_figures(self._contents(source, by_event_run), MAX_RUN_BYTES // 8)
+            samples = read_figures(self._contents(source, _by_event_run(wanted["samples"])), MAX_RUN_BYTES // 8)
             # A peak after the last sample stands for a sample that was lost.
-            if samples is not None and (not len(run.samples) or run.samples.step.max() <= samples.step[-1]):
-                by_worker = {worker: dataclasses.replace(run, samples=samples)}
+            peaks = [frame for tag in self._contents(source, _by_event_run(wanted["peak"])) for frame in tag.frames]
+            if samples is not None and all(peak.step <= samples.step[-1] for peak in peaks):
+                by_worker = {worker: dataclasses.replace(others.by_worker[worker], samples=samples)}
                 return LoadedRun(others.run, by_worker, others.sessions, tags.version)
         return self.load(source, tags)
 
@@ -333,6 +330,14 @@ class Reader:
         if run not in self._warned:
             self._warned.add(run)
             _log.warning("tb_memplugin: %s", clean(sentence))
+
+
+def _by_event_run(entries: Iterable[Entry]) -> dict[str, list[str]]:
+    """Event run to its tags, as a source reads them."""
+    tags: dict[str, list[str]] = {}
+    for _, event_run, tag, _ in entries:
+        tags.setdefault(event_run, []).append(str(tag))
+    return tags
 
 
 def _over_limit(tags: int) -> str:
