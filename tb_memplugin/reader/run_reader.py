@@ -155,9 +155,25 @@ class Reader:
         Raises:
             SourceError: The source cannot be read now.
         """
+        key = (tags.name, tags.worker, "figures")
+        with self._lock_of(tags.name):
+            with self._lock:
+                loaded = self._runs.get(key, tags.version)
+            if loaded is None:
+                loaded = self._read_figures(source, tags)
+                if loaded is None:
+                    return self.load(source, tags)
+                with self._lock:
+                    self._runs.put(key, tags.version, loaded, _merged_bytes(loaded))
+            return loaded
+
+    def _read_figures(self, source: Source, tags: RunTags) -> LoadedRun | None:
+        """The workers with these tags and only the `FIELDS` of their devices; None if they need the general way."""
         wanted = {stream: within_limits(of_stream(tags, stream))[0] for stream in ("samples", "peak")}
         if len({entry[2].session for entry in tags.tags}) == 1 and wanted["samples"]:
             others = self._loaded(source, tags, tuple(stream for stream in _ALWAYS if stream not in wanted))
+            if len(others.by_worker) != 1:  # nothing else of the session could be read
+                return None
             (worker,) = others.by_worker
             samples = read_figures(self._contents(source, _by_event_run(wanted["samples"])), MAX_RUN_BYTES // 8)
             # A peak after the last sample stands for a sample that was lost.
@@ -165,7 +181,7 @@ class Reader:
             if samples is not None and all(peak.step <= samples.step[-1] for peak in peaks):
                 by_worker = {worker: dataclasses.replace(others.by_worker[worker], samples=samples)}
                 return LoadedRun(others.run, by_worker, others.sessions, tags.version)
-        return self.load(source, tags)
+        return None
 
     def _loaded(
         self,

@@ -14,6 +14,7 @@ from tb_memplugin.reader.limits import MAX_WORKERS
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.sessions import limited
 from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.worker_samples import device_name
 from tb_memplugin.server.worker_lookup import each_worker
 
 CACHE_BYTES = 64 << 20
@@ -106,21 +107,31 @@ class RunFacts:
         return known
 
     def _read(self, source: Source, tags: RunTags) -> WorkerFacts:
-        loaded = self._reader.load(source, tags)
-        run = loaded.run
-        traced = np.asarray([snapshot.step for snapshot in run.snapshots], np.int64)
+        # A run of one process is soon read by other routes; of many workers all but one need no more than this.
+        loaded = self._reader.load(source, tags) if tags.worker is None else self._reader.figures(source, tags)
+        runs = list(loaded.by_worker.items())
+        traced = np.asarray([snapshot.step for snapshot in loaded.run.snapshots], np.int64)
+        training = [run.samples.step[run.samples.phase == PHASES.index("train")] for _, run in runs]
         return WorkerFacts(
-            workers=run.workers,
-            sessions=len(run.sessions),
+            workers=loaded.run.workers,
+            sessions=len(loaded.run.sessions),
             started=loaded.sessions[0].started if loaded.sessions else None,
-            training_steps=np.unique(run.samples.step[run.samples.phase == PHASES.index("train")]),
-            steps=np.unique(np.concatenate([run.samples.step, traced])),
-            phases=frozenset(map(PHASES.index, facts.phases(run))),
-            devices=tuple(facts.device_facts(run)),
-            ooms=len(run.ooms),
-            findings=tuple(growth.findings(run)),
-            notes=run.notes,
-            damage=run.damage,
+            training_steps=np.unique(np.concatenate(training or [_NO_STEPS])),
+            steps=np.unique(np.concatenate([*(run.samples.step for _, run in runs), traced])),
+            phases=frozenset(PHASES.index(phase) for _, run in runs for phase in facts.phases(run)),
+            devices=tuple(
+                dataclasses.replace(device, device=device_name(worker, device.device))
+                for worker, run in runs
+                for device in facts.device_facts(run)
+            ),
+            ooms=len(loaded.run.ooms),
+            findings=tuple(
+                dataclasses.replace(found, device=device_name(worker, found.device)).sentence()
+                for worker, run in runs
+                for found in growth.find_growth(run)
+            ),
+            notes=loaded.run.notes,
+            damage=loaded.run.damage,
         )
 
 

@@ -66,9 +66,11 @@ def with_all_ooms(reader: Reader, source: Source, found: LoadedRun, tags: RunTag
     """The run of some workers with the failed allocations of all, so that their indices are those of the whole run."""
     if not found.run.ooms:
         return found.run
-    own = {oom.identifier: oom for oom in found.run.ooms}
+    # Identifiers are those of a session.
+    own = {(oom.identifier, oom.wall_time): oom for oom in found.run.ooms}
     everything = reader.ooms(source, tags)
-    return dataclasses.replace(found.run, ooms=tuple(own.get(oom.identifier, oom) for oom in everything))
+    ooms = (own.get((oom.identifier, oom.wall_time), oom) for oom in everything)
+    return dataclasses.replace(found.run, ooms=tuple(ooms))
 
 
 def each_worker(tags: RunTags) -> Iterator[RunTags]:
