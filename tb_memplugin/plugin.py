@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ROUTES = (
     *("runs", "answers", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
     *("timelines", "timeline"),
-    *("maps", "map", "oom", "device_memory", "what_if"),
+    *("devices", "maps", "map", "oom", "device_memory", "what_if"),
     *("index.js", "static/*"),
 )
 

@@ -87,7 +87,8 @@ def _host_grows(run: Run, host: HostGrowth, device: str, figures: dict[str, int 
     trend, cause = host.trend, host.cause
     sentence = f"Host RSS {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
     zoom = (trend.since_step, trend.last_step)
-    evidence = Evidence("overview", step=trend.last_step, phase=main_phase(run), zoom=zoom if zoom[0] < zoom[1] else None)
+    zoomed = zoom if zoom[0] < zoom[1] else None
+    evidence = Evidence("overview", step=trend.last_step, phase=main_phase(run), zoom=zoomed)
     figures = figures | known(
         host_bytes_per_step=trend.bytes_per_step,
         since_step=trend.since_step,

@@ -1,15 +1,17 @@
 """A run as text for the terminal. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.changes import layer_totals, table_at
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
+from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, main_phase, step_range
 from tb_memplugin.analysis.ledger_totals import group_sums
 from tb_memplugin.analysis.pool_growth import knows_pool
 from tb_memplugin.analysis.pool_spans import pool_history
 from tb_memplugin.commands.inspect_answers import answer_lines
+from tb_memplugin.commands.inspect_devices import device_lines
 from tb_memplugin.commands.inspect_oom import oom_lines
 from tb_memplugin.commands.inspect_pool import pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
@@ -23,8 +25,11 @@ MAX_NAME_CHARACTERS = 60
 _WEIGHTS = {False: "weights, frozen", True: "weights, trainable", None: "weights, frozen or trainable"}
 
 
-def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
-    """Answers, devices, breakdown of each at its peak, pool, layers, failures, findings and missing data of a run."""
+def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None) -> str:
+    """Answers, devices, breakdown of each at its peak, pool, layers, failures, findings and missing data of a run.
+
+    `by_worker` is as for `describe_run`.
+    """
     steps = step_range(run)
     span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
     sessions = f", {len(run.sessions)} sessions" if len(run.sessions) > 1 else ""
@@ -36,6 +41,8 @@ def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
         parts.append("\n".join(clean(line) for line in lines))
     if devices:
         parts.append(_devices(run, devices))
+    if selection.device is None:
+        parts.extend(device_lines(describe_devices(by_worker or {"": run}, selection.phase or "train")))
     for facts in devices:
         snapshot = _snapshot(run, facts, selection)
         if snapshot is not None:

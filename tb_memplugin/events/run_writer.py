@@ -101,6 +101,16 @@ class RunWriter:
         self.info = dataclasses.replace(self.info, notes=(*self.info.notes, sentence))
         self._write("meta", step, session_records.session_frame, self.info)
 
+    def end(self) -> None:
+        """Add to the session's facts that it ended now. Readers take a session without this for interrupted.
+
+        Nothing is written after `close` if another process records into the directory by now.
+        """
+        if self._file is None and self._open_file is None and live_files.any_live(self.directory):
+            return
+        self.info = dataclasses.replace(self.info, ended=time.time())
+        self._write("meta", 0, session_records.session_frame, self.info)
+
     def layer_table(self, table: LayerTable) -> None:
         """Write a layer table, valid from `table.step` on."""
         self._table = table

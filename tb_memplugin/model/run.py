@@ -24,6 +24,7 @@ class SessionInfo:
         producer: ``recorder``, ``summary`` or ``import``.
         versions: Package name to version, for tb_memplugin, tensorflow and keras.
         notes: Sentences on what was not recorded, and why.
+        ended: When the recorder was closed, in seconds since the epoch; None if it did not say so.
     """
 
     session: str
@@ -31,6 +32,7 @@ class SessionInfo:
     producer: Literal["recorder", "summary", "import"]
     versions: Mapping[str, str]
     notes: tuple[str, ...]
+    ended: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Run:
         timelines: Timelines of traced steps, if requested.
         requests: Requests of traced steps for replay, if requested.
         counters: Of each session that recorded them, in order of their start.
+        ended: Whether the last session said that it ended; None if none of a recorder can say so.
     """
 
     name: str
@@ -92,3 +95,4 @@ class Run:
     timelines: tuple[Timeline, ...] = ()
     requests: tuple[StepRequests, ...] = ()
     counters: tuple[Counters, ...] = ()
+    ended: bool | None = None

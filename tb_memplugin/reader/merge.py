@@ -130,7 +130,14 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         timelines=tuple(sorted(itertools.chain(*timelines), key=_step_and_bytes)),
         requests=tuple(sorted(itertools.chain(*requests), key=lambda one: (one.step, one.wall_time))),
         counters=tuple(session.counters for session in sessions if session.counters is not None),
+        ended=_ended(sessions),
     )
+
+
+def _ended(sessions: Sequence[Session]) -> bool | None:
+    """Whether the last session said that it ended; only a recorder's does."""
+    last = sessions[-1].info if sessions else None
+    return None if last is None or last.producer != "recorder" else last.ended is not None
 
 
 def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:

@@ -14,6 +14,7 @@ from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
 from tb_memplugin.model import (
     LayerActivations,
+    Oom,
     Run,
     Session,
 )
@@ -32,6 +33,7 @@ from tb_memplugin.reader.decoding import (
 )
 from tb_memplugin.reader.limits import MAX_RUN_BYTES, Entry, within_limits
 from tb_memplugin.reader.merge import MergedRun, merge
+from tb_memplugin.reader.sample_figures import read_figures
 from tb_memplugin.reader.sessions import by_session, gaps, limited, session_from_pieces
 from tb_memplugin.reader.source import Listing, Source, TagContent
 
@@ -87,6 +89,19 @@ class Reader:
                 self._listed_at = began
             return self._catalog
 
+    def tags(self, source: Source, name: str) -> RunTags:
+        """The tags of the run called `name`.
+
+        Raises:
+            NotFoundError: There is no such run.
+            SourceError: The source cannot be read now.
+        """
+        catalog = self.catalog(source)
+        tags = catalog.get(name)
+        if tags is None:
+            raise NotFoundError(f"no run {name!r:.200}; available: {listed_names(catalog)}")
+        return tags
+
     def run(
         self,
         source: Source,
@@ -106,7 +121,7 @@ class Reader:
             NotFoundError: There is no such run, or no such session in it.
             SourceError: The source cannot be read now.
         """
-        tags = self._tags_of(source, name)
+        tags = self.tags(source, name)
         return self.load(source, tags, activations, all_attempts, maps, session, timelines, requests)
 
     def load(
@@ -130,7 +145,62 @@ class Reader:
         streams = (*_ALWAYS, *(stream for stream, wanted in optional.items() if wanted))
         if session is not None:
             tags = of_session(tags, session)
-        key = (tags.name, streams, all_attempts, session)
+        return self._loaded(source, tags, streams, all_attempts, session)
+
+    def ooms(self, source: Source, tags: RunTags) -> tuple[Oom, ...]:
+        """The failed allocations of the run with these tags, in the order that the run has them in.
+
+        Raises:
+            SourceError: The source cannot be read now.
+        """
+        return self._loaded(source, tags, ("oom",)).run.ooms if of_stream(tags, "oom") else ()
+
+    def figures(self, source: Source, tags: RunTags) -> LoadedRun:
+        """The workers with these tags, with only the `FIELDS` of their devices, which takes a fraction of the time.
+
+        The merged run of the result lacks them.
+
+        Raises:
+            SourceError: The source cannot be read now.
+        """
+        key = (tags.name, tags.worker, "figures")
+        with self._lock_of(tags.name):
+            with self._lock:
+                loaded = self._runs.get(key, tags.version)
+            if loaded is None:
+                loaded = self._read_figures(source, tags)
+                if loaded is None:
+                    return self.load(source, tags)
+                with self._lock:
+                    self._runs.put(key, tags.version, loaded, _merged_bytes(loaded))
+            return loaded
+
+    def _read_figures(self, source: Source, tags: RunTags) -> LoadedRun | None:
+        """The workers with these tags and only the `FIELDS` of their devices; None if they need the general way."""
+        wanted = {stream: within_limits(of_stream(tags, stream))[0] for stream in ("samples", "peak")}
+        if len({entry[2].session for entry in tags.tags}) == 1 and wanted["samples"]:
+            others = self._loaded(source, tags, tuple(stream for stream in _ALWAYS if stream not in wanted))
+            if len(others.by_worker) != 1:  # nothing else of the session could be read
+                return None
+            (worker,) = others.by_worker
+            samples = read_figures(self._contents(source, _by_event_run(wanted["samples"])), MAX_RUN_BYTES // 8)
+            # A peak after the last sample stands for a sample that was lost.
+            peaks = [frame for tag in self._contents(source, _by_event_run(wanted["peak"])) for frame in tag.frames]
+            if samples is not None and all(peak.step <= samples.step[-1] for peak in peaks):
+                by_worker = {worker: dataclasses.replace(others.by_worker[worker], samples=samples)}
+                return LoadedRun(others.run, by_worker, others.sessions, tags.version)
+        return None
+
+    def _loaded(
+        self,
+        source: Source,
+        tags: RunTags,
+        streams: Sequence[str],
+        all_attempts: bool = False,
+        session: str | None = None,
+    ) -> LoadedRun:
+        """The streams of the run with these tags, from the cache or the source."""
+        key = (tags.name, tags.worker, streams, all_attempts, session)
         with self._lock_of(tags.name):
             with self._lock:
                 loaded = self._runs.get(key, tags.version)
@@ -147,7 +217,7 @@ class Reader:
             NotFoundError: There is no such run.
             SourceError: The source cannot be read now.
         """
-        tags = self._tags_of(source, name)
+        tags = self.tags(source, name)
         wanted = of_stream(tags, "activations")
         with self._lock_of(name):
             with self._lock:
@@ -200,13 +270,6 @@ class Reader:
         for (_, identifier), by_sequence in heads.items():
             damage.extend(gaps(identifier, "activations", [by_sequence[at] for at in sorted(by_sequence)]))
         return len(frozenset().union(*(survey.layers for _, _, survey in known))), tuple(limited(damage))
-
-    def _tags_of(self, source: Source, name: str) -> RunTags:
-        catalog = self.catalog(source)
-        tags = catalog.get(name)
-        if tags is None:
-            raise NotFoundError(f"no run {name!r:.200}; available: {listed_names(catalog)}")
-        return tags
 
     def _lock_of(self, name: str) -> threading.RLock:
         with self._lock:
@@ -291,6 +354,14 @@ class Reader:
         if run not in self._warned:
             self._warned.add(run)
             _log.warning("tb_memplugin: %s", clean(sentence))
+
+
+def _by_event_run(entries: Iterable[Entry]) -> dict[str, list[str]]:
+    """Event run to its tags, as a source reads them."""
+    tags: dict[str, list[str]] = {}
+    for _, event_run, tag, _ in entries:
+        tags.setdefault(event_run, []).append(str(tag))
+    return tags
 
 
 def _over_limit(tags: int) -> str:

@@ -96,6 +96,7 @@ class Recording:
         self._files = RunFiles(settings, faults)
         self._open: _OpenStep | None = None
         self._paused = False
+        self._ending = False
         self.on_tick: Job = lambda: None
         self._next_watch = 0.0
         self._host = HostMemory()
@@ -142,6 +143,9 @@ class Recording:
 
     def end(self) -> None:
         """End the session, without waiting until everything is written."""
+        if self._paused:
+            self._background.submit(self._files.end)
+        self._ending = True
         self.pause()
 
     def abandon(self) -> None:
@@ -355,6 +359,8 @@ class Recording:
         try:
             self._tick()
             self._end_epoch()
+            if self._ending:
+                self._files.end()
         finally:
             self._files.rest()
             self._faults.clean_up(POST_MORTEMS, self._oom.remove)

@@ -50,6 +50,7 @@ FIGURES = {
 REQUESTS = {
     "runs": "runs",
     "answers": f"answers?run=frozen&device={DEVICE}",
+    "devices": "devices?run=frozen",
     "overview": f"overview?run=frozen&device={DEVICE}",
     "pool": f"pool?run=frozen&device={DEVICE}",
     "snapshots": "snapshots?run=frozen",
@@ -147,6 +148,7 @@ STRETCH = Stretch(DEVICE, "train", None, None, 1500)
 DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "runs": lambda handlers, source: handlers.runs(source),
     "answers": lambda handlers, source: handlers.answering.answers(source, "frozen", DEVICE, "train"),
+    "devices": lambda handlers, source: handlers.comparing.devices(source, "frozen", "train"),
     "overview": lambda handlers, source: handlers.overview(source, "frozen", STRETCH),
     "pool": lambda handlers, source: handlers.pool(source, "frozen", STRETCH),
     "snapshots": lambda handlers, source: handlers.snapshots(source, "frozen", None),
@@ -190,6 +192,11 @@ def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) 
     for snapshot in described["snapshots"]:
         request = f"snapshot?run=frozen&device={snapshot['device']}&step={snapshot['step']}&phase={snapshot['phase']}"
         assert answer(client, request) == {"run": "frozen", **snapshot}
+
+
+def test_the_devices_are_those_of_inspect(client: Client, logdir: pathlib.Path) -> None:
+    compared = describe_run(tb_memplugin.load(logdir)["frozen"])["compared"]
+    assert answer(client, "devices?run=frozen") == {"run": "frozen", **compared}
 
 
 def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(

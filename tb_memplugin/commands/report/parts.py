@@ -56,6 +56,12 @@ def _answers(collected: Collected, run: ReportRun) -> Iterable[str]:
     return ()
 
 
+def _devices(collected: Collected, run: ReportRun) -> Iterable[str]:
+    for phase in run.info["phases"] or ["train"]:
+        collected.take("devices", run=run.name, phase=phase)
+    return ()
+
+
 def _overviews(collected: Collected, run: ReportRun) -> Iterable[str]:
     if len(run.info["devices"]) > MAX_DEVICES:
         yield (
@@ -218,6 +224,7 @@ def _each_kept(
 
 PARTS: tuple[Callable[[Collected, ReportRun], Iterable[str]], ...] = (
     _answers,
+    _devices,
     _overviews,
     _layers,
     _lists,
