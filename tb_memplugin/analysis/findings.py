@@ -7,5 +7,11 @@ from tb_memplugin.model import Run
 
 def findings(run: Run) -> list[str]:
     """The run's findings, by device, and then on the host."""
-    host = host_growth_of(run)
-    return [growth.sentence() for growth in find_growth(run)] + ([] if host is None else [host.sentence()])
+    host = host_finding(run)
+    return [growth.sentence() for growth in find_growth(run)] + ([] if host is None else [host])
+
+
+def host_finding(run: Run) -> str | None:
+    """The finding on host memory; None without one, and for a run of several processes."""
+    growth = host_growth_of(run)
+    return None if growth is None else growth.sentence()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.analysis import facts, growth
+from tb_memplugin.analysis.findings import host_finding
 from tb_memplugin.model import PHASES, Integers
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, workers_of
@@ -33,6 +34,7 @@ class WorkerFacts:
         devices: By the names of the whole run.
         ooms: Number of failed allocations.
         findings, notes, damage: Sentences.
+        host_finding: Sentence on host memory, of a run of one process.
     """
 
     workers: tuple[str, ...]
@@ -44,6 +46,7 @@ class WorkerFacts:
     devices: tuple[facts.DeviceFacts, ...]
     ooms: int
     findings: tuple[str, ...]
+    host_finding: str | None
     notes: tuple[str, ...]
     damage: tuple[str, ...]
 
@@ -74,6 +77,9 @@ class RunFacts:
         hidden = len(workers_of(tags)) - MAX_WORKERS
         if hidden > 0:
             sentences.append(f"{hidden} workers are not shown: only the first {MAX_WORKERS} by name are")
+        found = [sentence for worker in workers for sentence in worker.findings]
+        if sum(len(worker.workers) for worker in workers) == 1:
+            found += [worker.host_finding for worker in workers if worker.host_finding is not None]
         starts = [worker.started for worker in workers if worker.started is not None]
         return {
             "run": tags.name,
@@ -91,7 +97,7 @@ class RunFacts:
             ),
             "activation_layers": layers,
             "ooms": sum(worker.ooms for worker in workers),
-            "findings": [sentence for worker in workers for sentence in worker.findings],
+            "findings": found,
             "notes": list(dict.fromkeys(note for worker in workers for note in worker.notes)),
             "damage": list(dict.fromkeys([*(sentences if len(workers) == 1 else limited(sentences)), *damage])),
         }
@@ -130,6 +136,7 @@ class RunFacts:
                 for worker, run in runs
                 for found in growth.find_growth(run)
             ),
+            host_finding=host_finding(loaded.run),
             notes=loaded.run.notes,
             damage=loaded.run.damage,
         )

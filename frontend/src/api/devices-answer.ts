@@ -27,7 +27,7 @@ const deviceRow = object<DeviceRow>({
   capacity_bytes: maybe(number),
   peak_bytes: number,
   peak_step: number,
-  last_in_use_bytes: number,
+  last_in_use_bytes: maybe(number),
   headroom_bytes: maybe(number),
   pool_bytes: maybe(number),
   rows: number,

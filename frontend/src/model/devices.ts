@@ -41,7 +41,7 @@ export interface DeviceRow {
   capacity_bytes: number | null;
   peak_bytes: number;
   peak_step: number;
-  last_in_use_bytes: number;
+  last_in_use_bytes: number | null;
   /** Capacity − peak. */
   headroom_bytes: number | null;
   pool_bytes: number | null;

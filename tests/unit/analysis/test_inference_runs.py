@@ -37,7 +37,7 @@ def test_the_four_answers_are_about_the_recorded_phase(phase: Phase) -> None:
     assert (main_phase(run), phases(run)) == (phase, [phase])
     fits, growing, fragmented, changed = answers(run, DEVICE)
     assert (fits.sentence, fits.evidence.phase) == ("Fits: 900 MiB of 2.0 GiB, 1.1 GiB headroom", phase)
-    assert (growing.sentence, growing.status) == ("No growth over 240 steps", "ok")
+    assert (growing.sentence, growing.status) == ("No growth over 240 steps (under 3.0 MiB)", "ok")
     assert growing.evidence.phase == phase
     assert fragmented.status != "unknown" and fragmented.evidence.phase == phase
     assert changed.sentence == "No changes in 240 steps"
@@ -73,7 +73,7 @@ def test_a_phase_after_training_has_a_trend_of_its_own() -> None:
         (240 + STEPS).tolist(), (900 * MIB + GROWN).tolist(), in_use=(300 * MIB + GROWN).tolist(), phase="predict"
     )
     run = make_run(join_samples([training, generating])[0])
-    assert answers(run, DEVICE)[1].sentence == "No growth over 240 steps"
+    assert answers(run, DEVICE)[1].sentence == "No growth over 240 steps (under 3.0 MiB)"
     assert answers(run, DEVICE, "predict")[1].evidence.phase == "predict"
     assert answers(run, DEVICE, "predict")[1].sentence.startswith("+256 KiB per step since step ")
 
@@ -101,7 +101,7 @@ def test_the_terminal_and_json_show_the_pool_of_the_phase() -> None:
     assert "(unknown)" not in text and "training" not in text
     described = describe_run(run)
     assert described["pool"][DEVICE]["spans"] and described["steps"] == 240
-    assert [answer["sentence"] for answer in described["answers"][DEVICE]][1] == "No growth over 240 steps"
+    assert [answer["sentence"] for answer in described["answers"][DEVICE]][1] == "No growth over 240 steps (under 3.0 MiB)"
 
 
 def test_a_budget_holds_in_the_phase() -> None:

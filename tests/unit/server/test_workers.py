@@ -8,7 +8,7 @@ import pytest
 from reading_cases import DEVICE, MIB, START, make_oom, make_samples, make_snapshot, write_small_run
 from worker_runs import CAPACITY, top_bytes, top_step, write_workers
 
-from tb_memplugin.analysis import facts, growth
+from tb_memplugin.analysis import facts, findings
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.file_source import FileSource
@@ -128,7 +128,7 @@ def test_a_run_read_worker_by_worker_is_described_as_a_whole(tmp_path: pathlib.P
     steps = facts.step_range(whole.run)
     assert (told["steps"], told["first_step"], told["last_step"]) == (70, 0, 69) == dataclasses.astuple(steps)
     assert told["devices"] == [dataclasses.asdict(one) for one in facts.device_facts(whole.run)]
-    assert told["phases"] == facts.phases(whole.run) and told["findings"] == growth.findings(whole.run)
+    assert told["phases"] == facts.phases(whole.run) and told["findings"] == findings.findings(whole.run)
     assert told["workers"] == list(whole.run.workers) and told["sessions"] == 3
     assert told["notes"] == list(whole.run.notes) and told["damage"] == list(whole.run.damage)
     assert told["started"] == whole.sessions[0].started

@@ -68,7 +68,9 @@ function factsOf(row: Row, worker: WorkerInfo | null): string[] {
     `${row.device}: ${WORDS.peak_bytes.label} at step ${row.peak_step}`,
     `${sizeText(row.capacity_bytes, "capacity")}, ${sizeText(row.headroom_bytes, "headroom")}, ${sizeText(row.pool_bytes, "pool")}`,
     breakdown ? `breakdown of step ${breakdown.step}: ${formatBytes(breakdown.peak_bytes)}` : "breakdown unknown: not traced",
-    `last recorded: ${formatBytes(row.last_in_use_bytes)} in use at step end`,
+    row.last_in_use_bytes === null
+      ? "bytes in use at step end: unknown"
+      : `last recorded: ${formatBytes(row.last_in_use_bytes)} in use at step end`,
     ...(worker?.stopped_early ? [worker.stopped_early] : []),
   ];
 }
