@@ -101,7 +101,9 @@ def test_the_terminal_and_json_show_the_pool_of_the_phase() -> None:
     assert "(unknown)" not in text and "training" not in text
     described = describe_run(run)
     assert described["pool"][DEVICE]["spans"] and described["steps"] == 240
-    assert [answer["sentence"] for answer in described["answers"][DEVICE]][1] == "No growth over 240 steps (under 3.0 MiB)"
+    assert [answer["sentence"] for answer in described["answers"][DEVICE]][
+        1
+    ] == "No growth over 240 steps (under 3.0 MiB)"
 
 
 def test_a_budget_holds_in_the_phase() -> None:
