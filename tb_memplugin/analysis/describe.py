@@ -8,6 +8,7 @@ import numpy as np
 from tb_memplugin.analysis.answers import describe_answers
 from tb_memplugin.analysis.changes import table_at
 from tb_memplugin.analysis.facts import device_facts, step_range
+from tb_memplugin.analysis.host_memory import describe_host, host_summaries
 from tb_memplugin.analysis.pool_spans import PoolHistory, pool_history
 from tb_memplugin.model import MISSING, Layer, LayerActivations, Oom, Phase, Run, Snapshot
 
@@ -61,6 +62,7 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
         "oom": [describe_oom(oom) for oom in run.ooms if selection.includes(oom)],
         "pool": {device: _describe_pool(pool_history(run, device)) for device in devices},
         "answers": {device: describe_answers(run, device, selection.phase or "train") for device in devices},
+        "host_memory": {worker: describe_host(summary) for worker, summary in host_summaries(run).items()},
         "findings": list(run.findings),
         "notes": list(run.notes),
         "damage": list(run.damage),

@@ -87,7 +87,7 @@ def growth_of(run: Run, device: str) -> Growth | None:
         return None
     # Memory in use at step end is the clearer sign of a leak; the peak is examined only if it does not grow.
     for at_peak, column in ((False, figures.in_use_bytes), (True, figures.peak_bytes)):
-        rows = _rows(run.samples, column)
+        rows = training_rows(run.samples, column)
         steps, values = run.samples.step[rows], column[rows]
         level = levelled(steps, values, run.layer_tables)
         trend = find_trend(steps, level.values)
@@ -106,11 +106,11 @@ def can_show_growth(run: Run, device: str) -> bool:
     """Whether a device has enough measured steps for a trend."""
     figures = run.samples.devices.get(device)
     return figures is not None and any(
-        is_long_enough(len(_rows(run.samples, column))) for column in (figures.in_use_bytes, figures.peak_bytes)
+        is_long_enough(len(training_rows(run.samples, column))) for column in (figures.in_use_bytes, figures.peak_bytes)
     )
 
 
-def _rows(samples: Samples, column: Integers) -> npt.NDArray[np.intp]:
+def training_rows(samples: Samples, column: Integers) -> npt.NDArray[np.intp]:
     """Training rows with a known value that do not follow another phase."""
     training = samples.phase == PHASES.index("train")
     follows = np.ones(len(samples), np.bool_)

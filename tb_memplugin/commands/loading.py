@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from tb_memplugin.analysis.growth import findings
+from tb_memplugin.analysis.host_memory import host_findings
 from tb_memplugin.model import Run
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
@@ -41,7 +42,7 @@ class Runs(Mapping[str, Run]):
             timelines=more,
             requests=more,
         ).run
-        return dataclasses.replace(run, findings=tuple(findings(run))) if more else run
+        return dataclasses.replace(run, findings=(*findings(run), *host_findings(run))) if more else run
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._catalog)

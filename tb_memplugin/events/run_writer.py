@@ -13,6 +13,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tb_memplugin.events import (
     activation_records,
     codec,
+    host_records,
     live_files,
     memory_map_records,
     oom_records,
@@ -28,6 +29,7 @@ from tb_memplugin.events.record_file import LocalRecordFile, RecordFile
 from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import TagRotation, new_session_id
 from tb_memplugin.model import (
+    HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -113,6 +115,10 @@ class RunWriter:
         if row is not None:
             top = take_samples(samples, slice(row, row + 1))
             self._write("peak", int(top.step[0]), sample_records.peak_frame, top)
+
+    def host(self, host: HostSamples) -> None:
+        """Write parts of host memory: as many rows as are due between two flushes."""
+        self._write("host", int(host.step.max()), host_records.host_frame, host)
 
     def activations(self, activations: LayerActivations) -> None:
         """Write activation bytes in order, in frames of bounded size."""

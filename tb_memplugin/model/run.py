@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
+from tb_memplugin.model.host import HostMemory, HostSamples
 from tb_memplugin.model.layers import LayerTable
 from tb_memplugin.model.memory_map import MemoryMap
 from tb_memplugin.model.oom import Oom
@@ -37,6 +38,7 @@ class Session:
     """The records of one session.
 
     Attributes:
+        host: Parts of host memory, None if none were recorded.
         lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be read.
         lost_activation_steps: The same for recorded activations.
     """
@@ -52,6 +54,7 @@ class Session:
     requests: tuple[StepRequests, ...] = ()
     lost_steps: tuple[tuple[int, int], ...] = ()
     lost_activation_steps: tuple[tuple[int, int], ...] = ()
+    host: HostSamples | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Run:
         session_starts: Starts of the sessions, in seconds since the epoch; each session has a new pool.
         timelines: Timelines of traced steps, if requested.
         requests: Requests of traced steps for replay, if requested.
+        host: Host memory by worker.
     """
 
     name: str
@@ -88,3 +92,4 @@ class Run:
     session_starts: tuple[float, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     requests: tuple[StepRequests, ...] = ()
+    host: Mapping[str, HostMemory] = dataclasses.field(default_factory=dict)

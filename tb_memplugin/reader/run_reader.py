@@ -21,7 +21,15 @@ from tb_memplugin.model.text import clean
 from tb_memplugin.reader.activation_rows import ActivationRows
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_session, of_stream
-from tb_memplugin.reader.decoding import DecodedTag, TagSurvey, decode_tag, requests_bytes, survey_tag, timeline_bytes
+from tb_memplugin.reader.decoding import (
+    DecodedTag,
+    TagSurvey,
+    decode_tag,
+    host_bytes,
+    requests_bytes,
+    survey_tag,
+    timeline_bytes,
+)
 from tb_memplugin.reader.limits import MAX_RUN_BYTES, Entry, within_limits
 from tb_memplugin.reader.merge import MergedRun, merge
 from tb_memplugin.reader.sessions import by_session, gaps, limited, session_from_pieces
@@ -31,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 CACHE_BYTES = 512 << 20
 """Limit of each cache: decoded frames, merged runs, and activations."""
-_ALWAYS = ("meta", "samples", "peak", "snapshots", "oom")
+_ALWAYS = ("meta", "samples", "peak", "snapshots", "oom", "host")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,4 +309,5 @@ def _run_bytes(run: Run) -> int:
         len(oom.map) for oom in run.ooms if oom.map is not None
     )
     samples += 64 * chunks + sum(map(timeline_bytes, run.timelines)) + sum(map(requests_bytes, run.requests))
+    samples += sum(host_bytes(memory.parts) for memory in run.host.values())
     return samples + run.activations.bytes.nbytes + 16 * len(run.activations) + 100 * rows + 1000

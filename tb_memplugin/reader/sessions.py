@@ -10,6 +10,7 @@ from tb_memplugin.events.metadata import Tag
 from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import start_of
 from tb_memplugin.model import (
+    HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -23,6 +24,7 @@ from tb_memplugin.model import (
 )
 from tb_memplugin.reader.columns import join_activations, join_samples, rows_not_in
 from tb_memplugin.reader.decoding import DecodedTag, Piece
+from tb_memplugin.reader.host_columns import join_host
 from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
 
 MAX_SENTENCES = 30
@@ -37,6 +39,7 @@ _STREAM_WORDS = {
     "oom": "failed allocations",
     "timelines": "timelines",
     "requests": "requests of steps",
+    "host": "parts of host memory",
 }
 
 
@@ -51,6 +54,7 @@ def make_session(
     ooms: Sequence[Oom] = (),
     timelines: Sequence[Timeline] = (),
     requests: Sequence[StepRequests] = (),
+    host: Sequence[HostSamples] = (),
 ) -> tuple[Session, list[str]]:
     """Build a session from the contents of its frames, in order; also sentences on data left out for its size.
 
@@ -78,6 +82,7 @@ def make_session(
         ooms=_final_records(ooms),
         timelines=tuple(timelines),
         requests=tuple(requests),
+        host=join_host(host) if host else None,
     )
     return session, [text for text in sentences if text]
 
@@ -121,6 +126,7 @@ def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]])
         ooms=values("oom", Oom),
         timelines=values("timelines", Timeline),
         requests=values("requests", StepRequests),
+        host=values("host", HostSamples),
     )
     earliest = first_step_of(streams)
     for stream in _STREAM_WORDS:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis import changes, facts, growth
+from tb_memplugin.analysis import changes, facts, growth, host_memory
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.ledger_totals import ledger_totals
@@ -232,7 +232,7 @@ class Handlers:
             "devices": [dataclasses.asdict(device) for device in facts.device_facts(run)],
             "activation_layers": layers,
             "ooms": len(run.ooms),
-            "findings": growth.findings(run),
+            "findings": [*growth.findings(run), *host_memory.host_findings(run)],
             "notes": list(run.notes),
             "damage": [*run.damage, *(sentence for sentence in damage if sentence not in run.damage)],
         }
