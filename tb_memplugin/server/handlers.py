@@ -25,6 +25,7 @@ from tb_memplugin.reader.worker_samples import device_name
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.answer_handlers import AnswerHandlers
 from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.host_columns import host_columns
 from tb_memplugin.server.lookup import at_step, some
 from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.server.run_list import RunList
@@ -121,6 +122,14 @@ class Handlers:
         view = stretch.overview(of_worker, own_name)
         fields = {"run": run, "device": stretch.device, "phase": stretch.phase}
         return pool_columns(fields, view, pool_steps(of_worker, own_name, view))
+
+    def host_memory(self, source: Source, run: str, stretch: Stretch) -> Columns:
+        """``GET host_memory``: host memory of a device's worker by step, and its growth."""
+        loaded = self._reader.run(source, run, session=stretch.session)
+        of_worker, _ = _worker_and_device(loaded, stretch.device)
+        fields = {"run": run, "device": stretch.device, "phase": stretch.phase}
+        first_step, last_step = stretch.first_step, stretch.last_step
+        return host_columns(fields, of_worker, stretch.phase, first_step, last_step, limit=2 * stretch.points)
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         """``GET snapshots``: the snapshots, without ledgers."""

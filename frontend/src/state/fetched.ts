@@ -5,6 +5,7 @@ import { limiter } from "../lib/limit";
 import type { Activations } from "../model/activations";
 import type { Answer } from "../model/answer";
 import type { Conditions } from "../model/conditions";
+import type { HostMemory } from "../model/host-memory";
 import type { MemoryMap, MapRef, Place } from "../model/memory-map";
 import type { DeviceMemory } from "../model/device-memory";
 import type { LayersAnswer } from "../model/layers";
@@ -26,6 +27,7 @@ export function createFetched() {
     answers: new Resource<Answer[]>(queue),
     overviews: new Resource<Overview>(queue),
     pools: new Resource<PoolSteps>(queue),
+    hostMemories: new Resource<HostMemory>(queue),
     snapshotLists: new Resource<SnapshotSummary[]>(queue),
     snapshots: new Resource<Snapshot>(queue),
     activations: new Resource<Activations>(queue),
