@@ -79,7 +79,10 @@ class HostGrowth:
         largest = max(self.parts, key=lambda name: self.parts[name], default=None)
         if largest is None or self.parts[largest] <= 0:
             return text + "."
-        text += f"; largest growth: {PART_NAMES[largest]}, {format_bytes(self.parts[largest])}"
+        text += (
+            f"; largest growth from step {self.first_step} to step {self.last_step}: {PART_NAMES[largest]}, "
+            f"{format_bytes(self.parts[largest])}"
+        )
         # Memory that the part holds for the most part, the most specific name first.
         inside = next(
             (
@@ -90,7 +93,7 @@ class HostGrowth:
             None,
         )
         if inside is not None and largest in ("other_bytes", "cpu_pool_bytes"):
-            text += f" (growth of {PART_NAMES[inside]}: {format_bytes(self.allocated[inside])})"
+            text += f" ({PART_NAMES[inside]}: {format_bytes(self.allocated[inside])} more)"
         return text + "."
 
 
