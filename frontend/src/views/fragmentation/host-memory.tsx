@@ -28,7 +28,7 @@ function Legend({ host }: { host: HostMemory }) {
           </LegendItem>
         );
       })}
-      {shownParts(host).length > 0 && <span>lighter: parts of the last step that measured them</span>}
+      {host.other_bytes.some(Number.isNaN) && <LegendItem kind="hatched">parts not measured</LegendItem>}
     </p>
   );
 }

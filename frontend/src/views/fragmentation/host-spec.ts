@@ -1,10 +1,11 @@
-/** Host memory over the steps: RSS, and its parts, lighter where they are those of an earlier step. Pure. */
+/** Host memory over the steps: RSS, and its parts where they were measured. Pure. */
 
 import { byteRange, xValues } from "../../charts/axis";
 import { barsPainter, betweenPainter } from "../../charts/band-paint";
 import { stepPainter, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { isMeasured, measuredRows, shownParts, type HostMemory, type HostPart } from "../../model/host-memory";
+import { isMeasured, shownParts, type HostMemory, type HostPart } from "../../model/host-memory";
+import { at } from "../../model/overview";
 import type { Choices } from "../../state/address";
 import { INKS, type Fill, type Scheme } from "../../theme/palette";
 import { AXIS_INKS, cellAt, edgesOf, highest, rangeOf, rangeOfSome } from "../shared/frame";
@@ -26,40 +27,36 @@ const COLOURS: Record<Scheme, Record<HostPart, string>> = {
   },
 };
 
-const INFERRED = 0.45;
-
 export const hostFill = (name: HostPart, scheme: Scheme): Fill => ({
   colour: COLOURS[scheme][name],
   pattern: name === "other_bytes" ? "diagonal" : "plain",
 });
 
-/** The upper edge of each part, from the bottom up; no part reaches above the RSS of its row, and the remainder fills up to it. */
+/** The upper edge of each part from the bottom up, NaN where the parts were not measured. */
 export function boundaries(host: HostMemory, parts: readonly HostPart[]): Float64Array[] {
-  const from = measuredRows(host);
-  const below = new Float64Array(host.rows);
-  return parts.map((name) =>
-    below.map((low, row) => {
-      const [source, resident] = [from[row] ?? -1, host.host_resident_bytes[row] as number];
-      if (source < 0) return (below[row] = NaN);
-      const bytes = host[name][source] as number;
-      return (below[row] = name === "other_bytes" ? resident : Math.min(low + (Number.isNaN(bytes) ? 0 : bytes), resident));
-    }),
-  );
+  let below = host.other_bytes.map((bytes) => bytes * 0);
+  return parts.map((name) => {
+    below = below.map((low, row) => low + (at(host[name], row) ?? 0));
+    return below;
+  });
 }
 
 export function hostSpec(host: HostMemory, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
   const x = xValues(choices.axis, host.step, host.wall_time, host.wall_time.find((time) => !Number.isNaN(time)) ?? 0);
   const edges = edgesOf(x, choices.axis, host.phase, null);
   const range = rangeOfSome(host.step, x, choices, span) ?? rangeOf(edges);
-  const { background, line } = INKS[scheme];
+  const { background, faint, line } = INKS[scheme];
   const parts = shownParts(host);
   const tops = boundaries(host, parts);
   const measured = Array.from(x.keys()).filter((row) => isMeasured(host, row));
-  const painters = parts.flatMap((name, index): Painter[] => {
-    const [low, high] = [tops[index - 1] ?? new Float64Array(host.rows), tops[index] as Float64Array];
-    const band = { ...hostFill(name, scheme), muted: false };
-    return [betweenPainter(edges, low, high, band, background, INFERRED), barsPainter(edges, measured, low, high, band, background)];
-  });
+  const zero = new Float64Array(host.rows);
+  const painters: Painter[] = [
+    betweenPainter(edges, zero, host.host_resident_bytes, { colour: faint, pattern: "hatched", muted: false }, background, 0.3),
+    ...parts.map((name, index) => {
+      const band = { ...hostFill(name, scheme), muted: false };
+      return barsPainter(edges, measured, tops[index - 1] ?? zero, tops[index] ?? zero, band, background);
+    }),
+  ];
   painters.push(stepPainter(edges, host.host_resident_bytes, { colour: line, width: 1.75, dash: [] }));
   const { max } = byteRange(highest(host.host_resident_bytes, x, range), null);
   return {
