@@ -7,7 +7,7 @@ from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.facts import main_phase, range_of
 from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_bound, growth_of, traced_of
 from tb_memplugin.analysis.growth_causes import Cause
-from tb_memplugin.analysis.host_growth import HostGrowth, host_growth_of
+from tb_memplugin.analysis.host_memory import HostGrowth, host_growth_beside
 from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS, Jump, largest_jump
 from tb_memplugin.analysis.step_rows import step_rows
 from tb_memplugin.analysis.trend import Trend
@@ -32,7 +32,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         if not can_show_growth(run, device):
             sentence = f"Too few steps for a trend: {steps:,}"
             return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
-        host = host_growth_of(run)
+        host = host_growth_beside(run, device)
         if host is not None:
             return _host_grows(run, host, device, figures)
         bound = growth_bound(run, device)

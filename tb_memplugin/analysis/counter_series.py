@@ -34,17 +34,18 @@ class CounterGrowth:
     steps: Integers | None
 
 
-def counters_of(run: Run, device: str | None) -> tuple[Counters | None, str | None]:
-    """The counters of the last session that recorded a device, and the device's name in them.
-
-    Without a device, those of the last session of a run of one process.
-    """
-    workers = {counters.worker for counters in run.counters}
-    if device is None:
-        return (run.counters[-1], None) if len(workers) == 1 and run.counters else (None, None)
+def counters_of(run: Run, device: str) -> tuple[Counters | None, str]:
+    """The counters of the last session that recorded a device, and the device's name in them."""
     worker, _, own = device.rpartition("/")
     found = [counters for counters in run.counters if counters.worker == worker]
-    return (found[-1], own) if found else (None, own)
+    return (found[-1] if found else None), own
+
+
+def counters_of_worker(run: Run, worker: str) -> Counters | None:
+    """The counters of the last session of a worker; `run` is the run of all workers, or of this one."""
+    of_run = len(run.workers) == 1
+    found = [counters for counters in run.counters if of_run or counters.worker == worker]
+    return found[-1] if found else None
 
 
 def counter_growths(counters: Counters, first_step: int, last_step: int) -> Iterator[CounterGrowth]:

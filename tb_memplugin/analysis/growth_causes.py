@@ -5,19 +5,20 @@ a cause if they went on steadily, no bytes explain the growth, and each of them 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.analysis.counter_series import CounterGrowth, counter_growths, counters_of
+from tb_memplugin.analysis.counter_series import CounterGrowth, counter_growths, counters_of, counters_of_worker
 from tb_memplugin.analysis.trend import Trend
-from tb_memplugin.model import Run
+from tb_memplugin.model import CounterKind, Run, Samples
 from tb_memplugin.model.units import counted, format_bytes
 
 CauseKind: TypeAlias = Literal["models_alive", "models_gone", "dataset_cache", "compilation", "retracing"]
 
 _HOST = "CPU:0"
+FUNCTION_KINDS: tuple[CounterKind, ...] = ("compiled_shapes", "traces")
 EXPLAINED = (0.6, 1.5)
 """Least and largest ratio of a cause's bytes to the growth."""
 MIN_COUNT = 10
@@ -47,38 +48,58 @@ class Cause:
     bytes: int | None
 
 
-def cause_of(run: Run, device: str | None, trend: Trend, functions: bool = True) -> Cause | None:
-    """The cause of a trend; None if the counters do not tell it.
+def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | None:
+    """The cause of a trend of a device's memory; None if the counters do not tell it.
 
     Args:
         run: The run.
-        device: None for a trend of host RSS beyond the memory of the CPU's allocator.
+        device: The device.
         trend: The trend.
         functions: Whether functions may have made it.
     """
     counters, own = counters_of(run, device)
-    if counters is None:
-        return None
-    found = list(counter_growths(counters, trend.since_step, trend.last_step))
+    found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
-    cause: Cause | None = None
-    if device is not None or _HOST not in run.samples.devices:
-        cause = _models({one.kind: one for one in found if one.name == (own or _HOST)}, whole)
-        if cause is None and own in (None, _HOST):
-            cause = next((_cache(one, trend) for one in found if one.kind == "dataset_caches"), None)
-    for kind in ("compiled_shapes", "traces") if functions else ():
-        candidates = [one for one in found if one.kind == kind]
-        if device is None:
-            candidates = [one for one in candidates if _coincides(run, one, trend)]
-        cause = cause or _function(candidates, trend, whole)
-    return cause
+    cause = _models({one.kind: one for one in found if one.name == own}, whole)
+    if own == _HOST:
+        cause = cause or _cached(found, trend)
+    return cause or (_functions(found, trend, whole) if functions else None)
 
 
-def _coincides(run: Run, one: CounterGrowth, trend: Trend) -> bool:
+def host_cause_of(run: Run, worker: str, trend: Trend, samples: Samples) -> Cause | None:
+    """The cause of a trend of a worker's host RSS beyond the memory in use on ``CPU:0``; None if unknown.
+
+    Args:
+        run: The run of all workers, or of this one.
+        worker: The worker.
+        trend: The trend.
+        samples: The worker's samples.
+    """
+    counters = counters_of_worker(run, worker)
+    found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
+    whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
+    cause = None
+    # What its variables and batches take on a recorded CPU is no part of this trend.
+    if not any(device.rpartition("/")[2] == _HOST for device in samples.devices):
+        cause = _models({one.kind: one for one in found if one.name == _HOST}, whole) or _cached(found, trend)
+    coinciding = [one for one in found if one.kind in FUNCTION_KINDS and _coincides(samples, one, trend)]
+    return cause or _functions(coinciding, trend, whole)
+
+
+def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:
+    return next((_cache(one, trend) for one in found if one.kind == "dataset_caches"), None)
+
+
+def _functions(found: Iterable[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
+    """Compilations, or else traces."""
+    kinds = [[one for one in found if one.kind == kind] for kind in FUNCTION_KINDS]
+    return next((cause for of_kind in kinds if (cause := _function(of_kind, trend, whole)) is not None), None)
+
+
+def _coincides(samples: Samples, one: CounterGrowth, trend: Trend) -> bool:
     """Whether host RSS rises in the steps in which a counter grew, rather than in the others."""
     if one.steps is None:
         return True
-    samples = run.samples
     rises = np.diff(samples.host_resident_bytes, prepend=samples.host_resident_bytes[:1])
     inside = (samples.step > trend.since_step) & (samples.step <= trend.last_step)
     return bool(2 * rises[inside & np.isin(samples.step, one.steps)].sum() >= rises[inside].sum())

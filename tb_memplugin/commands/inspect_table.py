@@ -7,11 +7,13 @@ from tb_memplugin.analysis.changes import layer_totals, table_at
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, main_phase, step_range
+from tb_memplugin.analysis.host_memory import host_summaries
 from tb_memplugin.analysis.ledger_totals import group_sums
 from tb_memplugin.analysis.pool_growth import knows_pool
 from tb_memplugin.analysis.pool_spans import pool_history
 from tb_memplugin.commands.inspect_answers import answer_lines
 from tb_memplugin.commands.inspect_devices import device_lines
+from tb_memplugin.commands.inspect_host import host_lines
 from tb_memplugin.commands.inspect_oom import oom_lines
 from tb_memplugin.commands.inspect_pool import pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
@@ -50,6 +52,9 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
         if selection.step is None and selection.phase in (None, main_phase(run)):
             lines = pool_lines(_name(facts.device), pool_history(run, facts.device), main_phase(run))
             parts.extend(["\n".join(lines)] if lines else [])
+    if selection == EVERYTHING:
+        for worker, summary in host_summaries(run).items():
+            parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))
     table = table_at(run.layer_tables, selection.step)
     if table is not None:
         parts.append(_layers(table))

@@ -14,6 +14,7 @@ from tb_memplugin.events import (
     activation_records,
     codec,
     counter_records,
+    host_records,
     live_files,
     memory_map_records,
     oom_records,
@@ -30,6 +31,7 @@ from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import TagRotation, new_session_id
 from tb_memplugin.model import (
     Counters,
+    HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -125,6 +127,10 @@ class RunWriter:
         if row is not None:
             top = take_samples(samples, slice(row, row + 1))
             self._write("peak", int(top.step[0]), sample_records.peak_frame, top)
+
+    def host(self, host: HostSamples) -> None:
+        """Write parts of host memory: as many rows as are due between two flushes."""
+        self._write("host", int(host.step.max()), host_records.host_frame, host)
 
     def activations(self, activations: LayerActivations) -> None:
         """Write activation bytes in order, in frames of bounded size."""

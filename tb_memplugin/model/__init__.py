@@ -5,6 +5,7 @@ Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero
 
 from tb_memplugin.model.basics import MAX_STEP, MISSING, MODES, PHASES, Floats, Integers, Mode, Phase, is_gpu
 from tb_memplugin.model.counters import COUNTER_KINDS, CounterKind, Counters
+from tb_memplugin.model.host import HOST_ALLOCATED, HOST_BYTES, HOST_COLUMNS, HOST_PARTS, HostMemory, HostSamples
 from tb_memplugin.model.layers import Layer, LayerTable
 from tb_memplugin.model.memory_map import (
     FREE,
@@ -41,6 +42,10 @@ __all__ = [
     "FIX_KINDS",
     "FREE",
     "GRADIENTS",
+    "HOST_ALLOCATED",
+    "HOST_BYTES",
+    "HOST_COLUMNS",
+    "HOST_PARTS",
     "IN_USE",
     "MAX_STEP",
     "MISSING",
@@ -64,6 +69,8 @@ __all__ = [
     "FixKind",
     "Floats",
     "HeldTensorGroup",
+    "HostMemory",
+    "HostSamples",
     "Integers",
     "Layer",
     "LayerActivations",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from tb_memplugin.model.counters import Counters
+from tb_memplugin.model.host import HostMemory, HostSamples
 from tb_memplugin.model.layers import LayerTable
 from tb_memplugin.model.memory_map import MemoryMap
 from tb_memplugin.model.oom import Oom
@@ -40,6 +41,7 @@ class Session:
     """The records of one session.
 
     Attributes:
+        host: Parts of host memory, None if none were recorded.
         lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be read.
         lost_activation_steps: The same for recorded activations.
     """
@@ -56,6 +58,7 @@ class Session:
     lost_steps: tuple[tuple[int, int], ...] = ()
     lost_activation_steps: tuple[tuple[int, int], ...] = ()
     counters: Counters | None = None
+    host: HostSamples | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Run:
         requests: Requests of traced steps for replay, if requested.
         counters: Of each session that recorded them, in order of their start.
         ended: Whether the last session said that it ended; None if none of a recorder can say so.
+        host: Host memory by worker.
     """
 
     name: str
@@ -96,3 +100,4 @@ class Run:
     requests: tuple[StepRequests, ...] = ()
     counters: tuple[Counters, ...] = ()
     ended: bool | None = None
+    host: Mapping[str, HostMemory] = dataclasses.field(default_factory=dict)

@@ -5,9 +5,20 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.events.sample_records import take_samples
-from tb_memplugin.model import MISSING, PHASES, LayerActivations, Samples, Session, Snapshot, StepRequests, Timeline
+from tb_memplugin.model import (
+    MISSING,
+    PHASES,
+    Integers,
+    LayerActivations,
+    Samples,
+    Session,
+    Snapshot,
+    StepRequests,
+    Timeline,
+)
 from tb_memplugin.reader.columns import take_activations
 
 _TRAIN = PHASES.index("train")
@@ -49,11 +60,16 @@ class LaterSessions:
 
     def without_repeated_samples(self, samples: Samples) -> Samples:
         """`samples` of the steps that were not trained again."""
-        if not self._firsts or not len(samples):
-            return samples
-        at = np.searchsorted(self._firsts, samples.step, side="right") - 1
-        keep = (at < 0) | (samples.step > np.asarray(self._lasts)[at])
+        keep = self.not_repeated(samples.step)
         return samples if keep.all() else take_samples(samples, keep)
+
+    def not_repeated(self, steps: Integers) -> npt.NDArray[np.bool_]:
+        """Mask of the steps that were not trained again."""
+        if not self._firsts:
+            return np.ones(len(steps), np.bool_)
+        at = np.searchsorted(self._firsts, steps, side="right") - 1
+        keep: npt.NDArray[np.bool_] = (at < 0) | (steps > np.asarray(self._lasts)[at])
+        return keep
 
     def _add_steps(self, first: int, last: int) -> None:
         # The ranges stay disjoint and sorted: those that overlap the new one are merged with it.

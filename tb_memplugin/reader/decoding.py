@@ -9,6 +9,7 @@ from tb_memplugin.events import (
     activation_records,
     codec,
     counter_records,
+    host_records,
     memory_map_records,
     oom_records,
     request_records,
@@ -20,8 +21,10 @@ from tb_memplugin.events import (
 from tb_memplugin.events.codec import Frame, FrameHead
 from tb_memplugin.events.metadata import STREAMS, Tag
 from tb_memplugin.model import (
+    HOST_COLUMNS,
     MAX_STEP,
     Counters,
+    HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -45,6 +48,7 @@ Value: TypeAlias = (
     | Timeline
     | StepRequests
     | Counters
+    | HostSamples
 )
 
 _Read = TypeVar("_Read")
@@ -198,6 +202,10 @@ def _decode(tag: Tag, data: bytes) -> Piece:
     elif tag.stream == "counters":
         value = counter_records.read_counters(frame)
         size = counters_bytes(value)
+    elif tag.stream == "host":
+        value = host_records.read_host(frame)
+        _check_steps(frame, value)
+        size = host_bytes(value)
     elif tag.stream == "activations":
         value = activation_records.read_activations(frame)
         _check_steps(frame, value)
@@ -215,6 +223,11 @@ def _activations_bytes(rows: int, layers: int) -> int:
 
 def _map_bytes(memory_map: MemoryMap) -> int:
     return 8 * 8 * len(memory_map) + _ROW_BYTES * (1 + len(memory_map.owners))
+
+
+def host_bytes(host: HostSamples) -> int:
+    """Bytes of the parts of host memory in memory."""
+    return 8 * len(HOST_COLUMNS) * len(host)
 
 
 def timeline_bytes(timeline: Timeline) -> int:
@@ -238,7 +251,7 @@ def requests_bytes(requests: StepRequests) -> int:
     return 8 * 8 * len(requests) + _ROW_BYTES * (1 + len(requests.owners)) + _TEXT_BYTES * len(requests.ops)
 
 
-def _check_steps(frame: Frame, value: Samples | LayerActivations) -> None:
+def _check_steps(frame: Frame, value: Samples | LayerActivations | HostSamples) -> None:
     # The steps of the header name the missing ones when a neighboring frame is lost, so they must be right.
     if not len(value) or int(value.step.min()) != frame.first_step or int(value.step.max()) != frame.last_step:
         raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step} does not hold these steps")

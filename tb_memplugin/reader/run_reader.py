@@ -27,6 +27,7 @@ from tb_memplugin.reader.decoding import (
     TagSurvey,
     counters_bytes,
     decode_tag,
+    host_bytes,
     requests_bytes,
     survey_tag,
     timeline_bytes,
@@ -41,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 CACHE_BYTES = 512 << 20
 """Limit of each cache: decoded frames, merged runs, and activations."""
-_ALWAYS = ("meta", "samples", "peak", "snapshots", "oom", "counters")
+_ALWAYS = ("meta", "samples", "peak", "snapshots", "oom", "counters", "host")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -381,4 +382,5 @@ def _run_bytes(run: Run) -> int:
     )
     samples += 64 * chunks + sum(map(timeline_bytes, run.timelines)) + sum(map(requests_bytes, run.requests))
     samples += sum(map(counters_bytes, run.counters))
+    samples += sum(host_bytes(memory.parts) for memory in run.host.values())
     return samples + run.activations.bytes.nbytes + 16 * len(run.activations) + 100 * rows + 1000

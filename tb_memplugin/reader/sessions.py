@@ -12,6 +12,7 @@ from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import start_of
 from tb_memplugin.model import (
     Counters,
+    HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -25,6 +26,7 @@ from tb_memplugin.model import (
 )
 from tb_memplugin.reader.columns import join_activations, join_samples, rows_not_in
 from tb_memplugin.reader.decoding import DecodedTag, Piece
+from tb_memplugin.reader.host_columns import join_host
 from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
 
 MAX_SENTENCES = 30
@@ -40,6 +42,7 @@ _STREAM_WORDS = {
     "timelines": "timelines",
     "requests": "requests of steps",
     "counters": "counters",
+    "host": "parts of host memory",
 }
 
 
@@ -55,6 +58,7 @@ def make_session(
     timelines: Sequence[Timeline] = (),
     requests: Sequence[StepRequests] = (),
     counters: Sequence[Counters] = (),
+    host: Sequence[HostSamples] = (),
 ) -> tuple[Session, list[str]]:
     """Build a session from the contents of its frames, in order; also sentences on data left out for its size.
 
@@ -83,6 +87,7 @@ def make_session(
         timelines=tuple(timelines),
         requests=tuple(requests),
         counters=join_counters(counters),
+        host=join_host(host) if host else None,
     )
     return session, [text for text in sentences if text]
 
@@ -127,6 +132,7 @@ def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]])
         timelines=values("timelines", Timeline),
         requests=values("requests", StepRequests),
         counters=values("counters", Counters),
+        host=values("host", HostSamples),
     )
     earliest = first_step_of(streams)
     for stream in _STREAM_WORDS:

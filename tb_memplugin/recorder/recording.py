@@ -15,6 +15,7 @@ from tb_memplugin.recorder.base.clock import Clock
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
+from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
@@ -43,6 +44,7 @@ FIXES = "simulations of fixes"
 ABANDONED = "removing directories of killed processes"
 COUNTERS = "counters of models, traces and dataset caches"
 DRIVER = "figures of the GPU driver"
+HOST_PARTS = "parts of host memory"
 
 _NO_FIGURES = DriverFigures()
 
@@ -116,6 +118,7 @@ class Recording:
         self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults, self._oom, self._maps)
         overhead, spend = self._settings.overhead, self._tracer.schedule.cost
         self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
+        self._host_parts = HostParts(self._maps, overhead, spend)
         self._watch.install()
         self._faults.run(POST_MORTEMS, self._oom.install)
         if self._driver.answers:
@@ -260,7 +263,12 @@ class Recording:
             self._background.drain()
 
     def _sample(self, opened: _OpenStep, wall_time: float) -> _Sample:
-        row = [opened.step, PHASES.index(opened.phase), opened.epoch, self._host.resident_bytes()]
+        phase = PHASES.index(opened.phase)
+        parts = None
+        if self._host_parts.due() and not self._tracer.tracing:  # reading tf.data's figures runs an operation
+            parts = self._faults.run(HOST_PARTS, self._host_parts.read, opened.step, phase, wall_time)
+        resident = self._host.resident_bytes() if parts is None else parts[0]["resident_bytes"]
+        row = [opened.step, phase, opened.epoch, resident]
         peaks, in_use = {}, {}
         for name, capacity in zip(self._names, self._capacities, strict=True):
             current, peak = allocator.memory_info(name)
@@ -269,6 +277,8 @@ class Recording:
             row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
             peaks[name], in_use[name] = peak, current
         sample = _Sample(self._buffer.append(wall_time, tuple(row)), in_use, peaks)
+        if parts is not None:
+            self._background.submit(functools.partial(self._faults.run, HOST_PARTS, self._host_parts.measure, *parts))
         if self._step_ends.due():
             dumps = self._step_ends.read()
             measure = functools.partial(self._step_ends.measure_read, sample.row, sample.in_use_bytes, dumps)
@@ -312,12 +322,15 @@ class Recording:
     def _write_samples(self) -> None:
         samples = self._faults.run(SAMPLES, self._buffer.take)
         dropped = self._buffer.take_dropped()
+        parts = self._faults.run(HOST_PARTS, self._host_parts.take)
         if self._faults.stopped(FILES):
             return
         if samples is not None:
             self._files.write(RunWriter.samples, samples)
             if self._scalars is not None:
                 self._write_scalars(self._faults.run(SCALARS, self._scalars.add, samples))
+        if parts is not None:
+            self._files.write(RunWriter.host, parts)
         counters = self._faults.run(COUNTERS, self._counters.take)
         if counters is not None:
             self._files.write(RunWriter.counters, counters)

@@ -1,6 +1,5 @@
 """Handler of the route with the answers to the four questions."""
 
-import dataclasses
 import threading
 from typing import Any
 
@@ -9,7 +8,7 @@ from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import Phase, Run
 from tb_memplugin.reader.cache import ByteCache
-from tb_memplugin.reader.catalog import RunTags, workers_of
+from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.server.lookup import some
@@ -54,8 +53,6 @@ class AnswerHandlers:
             loaded = self._reader.load(source, own)
             of_worker = [facts.device for facts in device_facts(loaded.run)]
             if device is None or device in of_worker:
-                found = with_all_ooms(self._reader, source, loaded, tags)
-                # Host memory is told of runs of one process only.
-                return dataclasses.replace(found, workers=tuple(sorted({*found.workers, *workers_of(tags)})))
+                return with_all_ooms(self._reader, source, loaded, tags)
             names.extend(of_worker)
         raise NotFoundError(f"run {tags.name} has no device {device!r:.200}; available: {some(names)}")

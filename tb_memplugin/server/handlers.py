@@ -24,6 +24,7 @@ from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.answer_handlers import AnswerHandlers
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.device_handlers import DeviceHandlers
+from tb_memplugin.server.host_columns import host_columns
 from tb_memplugin.server.lookup import at_step
 from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.server.run_facts import RunFacts
@@ -123,6 +124,13 @@ class Handlers:
         view = stretch.overview(found.run, found.own_name)
         fields = {"run": run, "device": stretch.device, "phase": stretch.phase}
         return pool_columns(fields, view, pool_steps(found.run, found.own_name, view))
+
+    def host_memory(self, source: Source, run: str, stretch: Stretch) -> Columns:
+        """``GET host_memory``: host memory of a device's worker by step, and its growth."""
+        of_worker = find_device(self._reader, source, run, stretch.device, stretch.session).run
+        fields = {"run": run, "device": stretch.device, "phase": stretch.phase}
+        first_step, last_step = stretch.first_step, stretch.last_step
+        return host_columns(fields, of_worker, stretch.phase, first_step, last_step, limit=2 * stretch.points)
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         """``GET snapshots``: the snapshots, without ledgers."""

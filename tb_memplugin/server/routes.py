@@ -150,6 +150,10 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
         _OVER_STEPS,
         lambda handlers, source, values: handlers.pool(source, *_run_and_stretch(values)),
     ),
+    "host_memory": (
+        _OVER_STEPS,
+        lambda handlers, source, values: handlers.host_memory(source, *_run_and_stretch(values)),
+    ),
     "snapshots": (
         ("run", "device"),
         lambda handlers, source, values: handlers.snapshots(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.analysis import facts, growth
-from tb_memplugin.analysis.findings import host_finding
+from tb_memplugin.analysis.host_memory import host_findings
 from tb_memplugin.model import PHASES, Integers
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, workers_of
@@ -34,7 +34,7 @@ class WorkerFacts:
         devices: By the names of the whole run.
         ooms: Number of failed allocations.
         findings, notes, damage: Sentences.
-        host_finding: Sentence on host memory, of a run of one process.
+        host_findings: Sentences on host memory, by worker.
     """
 
     workers: tuple[str, ...]
@@ -46,7 +46,7 @@ class WorkerFacts:
     devices: tuple[facts.DeviceFacts, ...]
     ooms: int
     findings: tuple[str, ...]
-    host_finding: str | None
+    host_findings: tuple[str, ...]
     notes: tuple[str, ...]
     damage: tuple[str, ...]
 
@@ -78,8 +78,7 @@ class RunFacts:
         if hidden > 0:
             sentences.append(f"{hidden} workers are not shown: only the first {MAX_WORKERS} by name are")
         found = [sentence for worker in workers for sentence in worker.findings]
-        if sum(len(worker.workers) for worker in workers) == 1:
-            found += [worker.host_finding for worker in workers if worker.host_finding is not None]
+        found += [sentence for worker in workers for sentence in worker.host_findings]
         starts = [worker.started for worker in workers if worker.started is not None]
         return {
             "run": tags.name,
@@ -136,7 +135,7 @@ class RunFacts:
                 for worker, run in runs
                 for found in growth.find_growth(run)
             ),
-            host_finding=host_finding(loaded.run),
+            host_findings=tuple(host_findings(loaded.run)),
             notes=loaded.run.notes,
             damage=loaded.run.damage,
         )

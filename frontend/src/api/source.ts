@@ -3,6 +3,7 @@
 import type { Activations } from "../model/activations";
 import type { Answer } from "../model/answer";
 import type { Conditions } from "../model/conditions";
+import type { HostMemory } from "../model/host-memory";
 import type { MemoryMap, MapRef, Place } from "../model/memory-map";
 import type { DeviceMemory } from "../model/device-memory";
 import type { Devices } from "../model/devices";
@@ -47,6 +48,7 @@ export interface Source {
   overview(query: OverviewQuery, signal: AbortSignal): Promise<Overview>;
   pool(query: OverviewQuery, signal: AbortSignal): Promise<PoolSteps>;
   devices(run: string, phase: Phase, signal: AbortSignal): Promise<Devices>;
+  hostMemory(query: OverviewQuery, signal: AbortSignal): Promise<HostMemory>;
   snapshots(run: string, device: string, signal: AbortSignal): Promise<SnapshotSummary[]>;
   snapshot(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Snapshot>;
   ledgerTotals(query: TotalsQuery, signal: AbortSignal): Promise<LedgerTotals>;

@@ -5,6 +5,7 @@ import { limiter } from "../lib/limit";
 import type { Activations } from "../model/activations";
 import type { Answer } from "../model/answer";
 import type { Conditions } from "../model/conditions";
+import type { HostMemory } from "../model/host-memory";
 import type { MemoryMap, MapRef, Place } from "../model/memory-map";
 import type { DeviceMemory } from "../model/device-memory";
 import type { Devices } from "../model/devices";
@@ -28,6 +29,7 @@ export function createFetched() {
     overviews: new Resource<Overview>(queue),
     pools: new Resource<PoolSteps>(queue),
     devices: new Resource<Devices>(queue),
+    hostMemories: new Resource<HostMemory>(queue),
     snapshotLists: new Resource<SnapshotSummary[]>(queue),
     snapshots: new Resource<Snapshot>(queue),
     activations: new Resource<Activations>(queue),

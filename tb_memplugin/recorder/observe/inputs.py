@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tb_memplugin.recorder.observe.call_notes import call_notes
+from tb_memplugin.recorder.observe.data_pipelines import makes_iterator
 from tb_memplugin.recorder.observe.frames import module_of, running_functions
 from tb_memplugin.recorder.observe.function_traces import traces_of
 from tb_memplugin.recorder.observe.program_counters import program_counters
@@ -138,11 +139,13 @@ def note_running_fit() -> None:
 def places() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
     """(class, name of the method, wrapper) of each method to wrap that this TensorFlow has."""
     import keras
-    from tensorflow.python.data.ops import iterator_ops, optional_ops
+    from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
     methods: Iterable[tuple[Any, str, Callable[[Any], Any]]] = (
         (getattr(iterator_ops, "OwnedIterator", None), "_next_internal", _next_element),
+        (getattr(iterator_ops, "OwnedIterator", None), "__init__", makes_iterator),
+        (getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None), "__init__", makes_iterator),
         (getattr(optional_ops, "_OptionalImpl", None), "get_value", _returns_data),
         (getattr(polymorphic_function, "Function", None), "_call", _function_call),
         (keras.Model, "__init__", _makes_model),

@@ -12,9 +12,10 @@ from test_growth import FLAT, STEPS, make_run, run_of
 from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.growth import find_growth, growth_bound
-from tb_memplugin.analysis.host_growth import host_growth_of
+from tb_memplugin.analysis.host_memory import host_growths, host_summaries
 from tb_memplugin.analysis.trend import find_trend
-from tb_memplugin.model import MISSING, Counters, HeldTensorGroup, LedgerRow, Run, Snapshot
+from tb_memplugin.model import MISSING, Counters, HeldTensorGroup, HostMemory, LedgerRow, Run, Snapshot
+from tb_memplugin.reader.host_columns import empty_host
 from tb_memplugin.reader.merge import merge
 
 Row = tuple[int, Any, str | None, int, int, str | None]
@@ -133,12 +134,12 @@ def test_a_known_holder_is_the_cause() -> None:
 
 def host_run(host: npt.NDArray[np.int64], device: npt.NDArray[np.int64] = FLAT, **parts: Any) -> Run:
     samples = make_samples(range(len(device)), [900 * MIB] * len(device), in_use=device.tolist())
-    return make_run(dataclasses.replace(samples, host_resident_bytes=host), **parts)
+    samples = dataclasses.replace(samples, host_resident_bytes=host)
+    return make_run(samples, host={"": HostMemory(samples, empty_host())}, **parts)
 
 
 def host_cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
-    growth = host_growth_of(host_run(values, counters=(counters(rows),)))
-    assert growth is not None
+    (growth,) = host_growths(host_run(values, counters=(counters(rows),)))
     return None if growth.cause is None else growth.cause.text
 
 
@@ -152,18 +153,27 @@ def test_growing_host_memory_is_a_finding_with_its_cause() -> None:
     assert growing.sentence.startswith("Host RSS +102 KiB per step since step ")
     assert growing.sentence.endswith(": retracing of train_step") and growing.status == "warning"
     (sentence,) = findings(host_run(LEAK))
-    assert sentence.endswith("Cause: unknown.")
+    assert sentence.startswith("Host RSS grows") and "Cause" not in sentence
 
 
 def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> None:
-    assert host_growth_of(host_run(LEAK, LEAK)) is None
-    growth = host_growth_of(host_run(LEAK + STEPS * MIB // 2, LEAK))
-    assert growth is not None and growth.beside_device
-    assert growth.trend.bytes_per_step == pytest.approx(MIB // 2, rel=0.02)
+    explained = host_run(LEAK, LEAK)
+    assert host_growths(explained) == []
+    # It does grow, though, and the section on host memory says so.
+    summary = host_summaries(explained)[""]
+    assert summary.growth is not None and "grows" in summary.sentence()
+    (growth,) = host_growths(host_run(LEAK + STEPS * MIB // 2, LEAK))
+    assert growth.trend.bytes_per_step - growth.cpu_bytes_per_step == pytest.approx(MIB // 2, rel=0.02)
+    assert "(50.0 MiB of it beyond the memory in use on CPU:0)" in growth.sentence()
 
 
-def test_the_host_memory_of_several_processes_is_not_judged() -> None:
-    assert host_growth_of(host_run(LEAK, workers=("a", "b"))) is None
+def test_the_host_memory_of_each_worker_is_judged_with_its_own_counters() -> None:
+    samples = dataclasses.replace(make_samples(range(2000), [900 * MIB] * 2000), host_resident_bytes=LUMPS)
+    traces = counters(every_tenth("traces", MISSING, name="train_step", detail=WHY), worker="b")
+    host = {worker: HostMemory(samples, empty_host()) for worker in ("a", "b")}
+    first, second = host_growths(make_run(samples, workers=("a", "b"), host=host, counters=(traces,)))
+    assert first.worker == "a" and first.cause is None
+    assert second.worker == "b" and second.cause is not None and second.cause.kind == "retracing"
 
 
 def test_no_growth_names_the_bound_that_was_tested() -> None:
