@@ -84,7 +84,7 @@ def _cause_figures(cause: Cause | None) -> dict[str, int]:
 
 def _host_grows(run: Run, host: HostGrowth, device: str, figures: dict[str, int | float]) -> Answer:
     """The device's memory does not grow, but host RSS does."""
-    trend, cause = host.trend, host.cause
+    trend, cause = host.beyond_cpu, host.cause
     sentence = f"Host RSS {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
     zoom = (trend.since_step, trend.last_step)
     zoomed = zoom if zoom[0] < zoom[1] else None

@@ -86,6 +86,11 @@ class HostGrowth:
     cause: Cause | None
 
     @property
+    def beyond_cpu(self) -> Trend:
+        """The growth with the rate of what grows beyond the memory in use on ``CPU:0``."""
+        return _beyond(self.trend, self.cpu_bytes_per_step)
+
+    @property
     def is_finding(self) -> bool:
         """Whether it grows beyond the memory in use on ``CPU:0``."""
         return _grows_beyond(self.trend, self.cpu_bytes_per_step)
@@ -99,8 +104,8 @@ class HostGrowth:
             f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
         )
         if self.cpu_bytes_per_step:
-            beyond = max(0.0, trend.bytes_per_step - self.cpu_bytes_per_step)
-            text += f" ({format_bytes(round(100 * beyond))} of it beyond the memory in use on {CPU})"
+            beyond = max(0, round(100 * self.beyond_cpu.bytes_per_step))
+            text += f" ({format_bytes(beyond)} of it beyond the memory in use on {CPU})"
         text += self._largest_part()
         return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
 
@@ -195,8 +200,7 @@ def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
     jumps = tuple((step, size) for step, size in level.jumps if step > trend.since_step)
     trend = dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps))
     on_cpu = _cpu_bytes_per_step(run, worker)
-    beyond = dataclasses.replace(trend, bytes_per_step=trend.bytes_per_step - on_cpu)
-    cause = host_cause_of(run, worker, beyond, samples) if _grows_beyond(trend, on_cpu) else None
+    cause = host_cause_of(run, worker, _beyond(trend, on_cpu), samples) if _grows_beyond(trend, on_cpu) else None
     parts = memory.parts
     known = np.flatnonzero(parts.resident_bytes != MISSING)
     inside = known[parts.step[known] >= trend.since_step]
@@ -227,8 +231,12 @@ def _cpu_bytes_per_step(run: Run, worker: str) -> float:
     return 0.0 if growth is None else growth.trend.bytes_per_step
 
 
+def _beyond(trend: Trend, on_cpu: float) -> Trend:
+    return dataclasses.replace(trend, bytes_per_step=trend.bytes_per_step - on_cpu)
+
+
 def _grows_beyond(trend: Trend, on_cpu: float) -> bool:
-    own = trend.bytes_per_step - on_cpu
+    own = _beyond(trend, on_cpu).bytes_per_step
     least = max(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * trend.from_bytes)
     return own >= MIN_OWN_SHARE * trend.bytes_per_step and own * (trend.last_step - trend.since_step) >= least
 

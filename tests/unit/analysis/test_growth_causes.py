@@ -163,7 +163,7 @@ def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> N
     summary = host_summaries(explained)[""]
     assert summary.growth is not None and "grows" in summary.sentence()
     (growth,) = host_growths(host_run(LEAK + STEPS * MIB // 2, LEAK))
-    assert growth.trend.bytes_per_step - growth.cpu_bytes_per_step == pytest.approx(MIB // 2, rel=0.02)
+    assert growth.beyond_cpu.bytes_per_step == pytest.approx(MIB // 2, rel=0.02)
     assert "(50.0 MiB of it beyond the memory in use on CPU:0)" in growth.sentence()
 
 
