@@ -23,7 +23,7 @@ from tb_memplugin.analysis.trend import (
     is_long_enough,
     smallest_growth,
 )
-from tb_memplugin.model import HOST_ALLOCATED, HOST_PARTS, MISSING, HostMemory, HostSamples, Run
+from tb_memplugin.model import HOST_ALLOCATED, HOST_PARTS, MISSING, HostMemory, HostSamples, Run, Samples
 from tb_memplugin.model.units import format_bytes
 
 PART_NAMES: Mapping[str, str] = {
@@ -71,7 +71,7 @@ class HostGrowth:
         jumps: Step and size in bytes of each jump since the trend began, which are no part of its rate.
         first_step, last_step: Steps between which the parts grew; None if fewer than two were measured in the trend.
         parts, allocated: Growth by name between them, as in `HostState`.
-        cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, 0 if it does not grow.
+        cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, or of its pool if that grows more.
         cause: Why it grows beyond that; None if unknown.
     """
 
@@ -87,12 +87,12 @@ class HostGrowth:
 
     @property
     def beyond_cpu(self) -> Trend:
-        """The growth with the rate of what grows beyond the memory in use on ``CPU:0``."""
+        """The growth with the rate of what grows beyond the memory of ``CPU:0``."""
         return _beyond(self.trend, self.cpu_bytes_per_step)
 
     @property
     def is_finding(self) -> bool:
-        """Whether it grows beyond the memory in use on ``CPU:0``."""
+        """Whether most of it is beyond the memory of ``CPU:0``."""
         return _grows_beyond(self.trend, self.cpu_bytes_per_step)
 
     def sentence(self) -> str:
@@ -105,7 +105,7 @@ class HostGrowth:
         )
         if self.cpu_bytes_per_step:
             beyond = max(0, round(100 * self.beyond_cpu.bytes_per_step))
-            text += f" ({format_bytes(beyond)} of it beyond the memory in use on {CPU})"
+            text += f" ({format_bytes(beyond)} of it beyond the memory of {CPU})"
         text += self._largest_part()
         return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
 
@@ -199,7 +199,7 @@ def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
         return None
     jumps = tuple((step, size) for step, size in level.jumps if step > trend.since_step)
     trend = dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps))
-    on_cpu = _cpu_bytes_per_step(run, worker)
+    on_cpu = _cpu_bytes_per_step(run, worker, trend.since_step)
     cause = host_cause_of(run, worker, _beyond(trend, on_cpu), samples) if _grows_beyond(trend, on_cpu) else None
     parts = memory.parts
     known = np.flatnonzero(parts.resident_bytes != MISSING)
@@ -222,13 +222,24 @@ def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
     )
 
 
-def _cpu_bytes_per_step(run: Run, worker: str) -> float:
-    """The growth of the memory in use on a worker's ``CPU:0``, 0 if it does not grow or is not known."""
+def _cpu_bytes_per_step(run: Run, worker: str, since_step: int) -> float:
+    """The growth of the memory in use on a worker's ``CPU:0``, or of its pool if that grows more; 0 if neither does."""
     device = f"{worker}/{CPU}" if worker else CPU
     if device not in run.samples.devices and len(run.workers) == 1:  # the run of this worker
         device = CPU
     growth = growth_of(run, device)
-    return 0.0 if growth is None else growth.trend.bytes_per_step
+    in_use = 0.0 if growth is None else growth.trend.bytes_per_step
+    return max(in_use, _pool_bytes_per_step(run.samples, device, since_step))
+
+
+def _pool_bytes_per_step(samples: Samples, device: str, since_step: int) -> float:
+    """The growth of a device's pool between the ends of the first and the last step with a known pool; 0 if unknown."""
+    if device not in samples.devices:
+        return 0.0
+    pool = samples.devices[device].pool_bytes
+    known = np.flatnonzero((pool != MISSING) & (samples.step >= since_step))
+    steps = samples.step[known[[0, -1]]] if len(known) else np.zeros(2)
+    return 0.0 if steps[0] == steps[1] else float((pool[known[-1]] - pool[known[0]]) / (steps[1] - steps[0]))
 
 
 def _beyond(trend: Trend, on_cpu: float) -> Trend:

@@ -46,7 +46,6 @@ class HostParts:
             # What the first calls load is no cost of a step.
             heaps.python_objects_bytes()
             heaps.c_heap()
-            data_pipelines.prepare()
 
     def due(self) -> bool:
         """Whether the system tells the parts, and all measurements so far cost at most their share of the run time."""

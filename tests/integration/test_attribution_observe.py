@@ -26,7 +26,7 @@ x = np.random.default_rng(0).random((64, 8), dtype="float32")
 y = np.random.default_rng(0).integers(0, 2, 64)
 from tb_memplugin.recorder.observe.inputs import places
 wrapped = [(keras.layers.Layer, "__call__"), (tf.GradientTape, "gradient"), *(place[:2] for place in places())]
-assert len(wrapped) == 11, wrapped
+assert len(wrapped) == 14, wrapped
 """
 
 

@@ -75,10 +75,13 @@ def test_a_growing_cache_is_found_in_the_buffers_of_tf_data(tmp_path: pathlib.Pa
     first, last = known[0], known[-1]
     cached = (parts.step[last] - parts.step[first]) * 256 * 65 * 4
     assert parts.tf_data_bytes[last] - parts.tf_data_bytes[first] == pytest.approx(cached, rel=0.1)
-    (found,) = host_growths(run)
-    assert found.trend.bytes_per_step == pytest.approx(256 * 65 * 4, rel=0.1)
+    found = host_summaries(run)[""].growth
+    assert found is not None and found.trend.bytes_per_step == pytest.approx(256 * 65 * 4, rel=0.1)
     assert max(found.parts, key=lambda name: found.parts[name]) == "cpu_pool_bytes"
     assert "tf.data buffers" in found.sentence()
+    # The CPU's allocator holds the cache: it is one finding, on CPU:0, with its cause.
+    (finding,) = run.findings
+    assert finding.startswith("CPU:0: ") and "the dataset is cached in memory" in finding
 
 
 def test_a_healthy_run_gives_no_finding(tmp_path: pathlib.Path) -> None:

@@ -109,4 +109,4 @@ os._exit(0)
     in_use = run.samples.devices["CPU:0"].in_use_bytes
     # 7 MiB more from the first resumed step on, and no growth.
     assert in_use[40:].min() - in_use[:40].max() > 6 << 20
-    assert [answer.sentence for answer in answers(run, "CPU:0")][1] == "No growth over 100 steps"
+    assert [answer.sentence for answer in answers(run, "CPU:0")][1] == "No growth over 100 steps (under 1.0 MiB)"

@@ -1,4 +1,4 @@
-"""Trainings for `test_workers`: processes that record into one run.
+"""Trainings for `test_worker_processes`: processes that record into one run.
 
 usage: workers_child.py steady RUN WORKER STEPS UNITS | mirrored RUN
 """

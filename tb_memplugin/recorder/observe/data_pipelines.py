@@ -24,19 +24,14 @@ class DataPipelines:
         self._prepared = False
         self._iterators: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
-    def prepare(self) -> None:
-        """Read one iterator, so that TensorFlow loads what that needs. Takes milliseconds."""
-        import tensorflow as tf
-
-        if self._prepared or not tf.executing_eagerly():
-            return
-        self._prepared = True
-        _nodes(iter(tf.data.Dataset.range(1)))
-
     def note(self, iterator: Any) -> None:
-        """Note an iterator that was made eagerly."""
-        if self.active and not _is_symbolic(iterator):
-            self._iterators[id(iterator)] = iterator
+        """Note an iterator that was made eagerly. The first one is read, so that no step waits for what that loads."""
+        if not self.active or _is_symbolic(iterator):
+            return
+        self._iterators[id(iterator)] = iterator
+        if not self._prepared:
+            self._prepared = True
+            _nodes(iterator)
 
     def buffered_bytes(self) -> int | None:
         """Bytes in buffers and caches; None if unknown. Takes some 0.05 ms per iterator."""

@@ -164,7 +164,16 @@ def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> N
     assert summary.growth is not None and "grows" in summary.sentence()
     (growth,) = host_growths(host_run(LEAK + STEPS * MIB // 2, LEAK))
     assert growth.beyond_cpu.bytes_per_step == pytest.approx(MIB // 2, rel=0.02)
-    assert "(50.0 MiB of it beyond the memory in use on CPU:0)" in growth.sentence()
+    assert "(50.0 MiB of it beyond the memory of CPU:0)" in growth.sentence()
+
+
+def test_a_growing_pool_of_the_cpu_explains_host_memory() -> None:
+    # GIVEN a pool that grows twice as much as the memory in use
+    run = host_run(FLAT + STEPS * MIB // 5, LEAK)
+    assert host_growths(run) != []
+    device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=FLAT + STEPS * MIB // 5)
+    samples = dataclasses.replace(run.samples, devices={"CPU:0": device})
+    assert host_growths(dataclasses.replace(run, samples=samples)) == []
 
 
 def test_the_host_memory_of_each_worker_is_judged_with_its_own_counters() -> None:

@@ -23,7 +23,6 @@ class NoMaps:
 
 
 def make_parts(monkeypatch: pytest.MonkeyPatch, overhead: float = 1.0) -> HostParts:
-    monkeypatch.setattr(host_parts.data_pipelines, "prepare", lambda: None)
     monkeypatch.setattr(host_parts.data_pipelines, "buffered_bytes", lambda: None)
     return HostParts(NoMaps(), overhead, lambda seconds: None)  # type: ignore[arg-type]
 
