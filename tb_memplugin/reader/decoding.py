@@ -30,17 +30,19 @@ from tb_memplugin.model import (
     StepRequests,
     Timeline,
 )
+from tb_memplugin.reader import sizes
+from tb_memplugin.reader.activation_rows import ActivationPart, part_of
+from tb_memplugin.reader.device_columns import compact, samples_bytes
+from tb_memplugin.reader.limits import Room
 from tb_memplugin.reader.source import TagContent
 
 Value: TypeAlias = (
-    SessionInfo | LayerTable | Samples | LayerActivations | Snapshot | MemoryMap | Oom | Timeline | StepRequests
+    SessionInfo | LayerTable | Samples | ActivationPart | Snapshot | MemoryMap | Oom | Timeline | StepRequests
 )
 
 _Read = TypeVar("_Read")
-_ROW_BYTES = 400
-"""Estimated size of one ledger row or one layer as Python objects."""
-_TEXT_BYTES = 150
-"""Estimated size of the name of an op."""
+_PIECE_BYTES = 200
+"""Estimated size of a piece without its content."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Piece:
         sequence: Position of the frame in its stream and session.
         first_step, last_step: Range of steps.
         value: Decoded content.
-        size: Estimated bytes of the content in memory.
+        size: Bytes of the content in memory.
+        rows: Rows of samples, or values of activations.
     """
 
     sequence: int
@@ -59,6 +62,7 @@ class Piece:
     last_step: int
     value: Value
     size: int
+    rows: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +73,8 @@ class DecodedTag:
         pieces: Its frames, in order of their sequence numbers.
         damage: Sentences on frames that could not be read.
         newer: Sentence on the first frame of a newer format, None without any.
-        size: Estimated bytes in memory.
+        size: Bytes in memory.
+        rows: Rows of samples, or values of activations.
         complete: Whether all frames were decoded, instead of only those within the limit.
     """
 
@@ -77,6 +82,7 @@ class DecodedTag:
     damage: tuple[str, ...]
     newer: str | None
     size: int
+    rows: int = 0
     complete: bool = True
 
 
@@ -87,44 +93,52 @@ class TagSurvey:
     Attributes:
         heads: The frames, in order of their sequence numbers.
         layers: Layer paths.
-        size: Estimated bytes in memory once decoded.
+        place: Names the tag in sentences.
+        values: Values of each frame, in order of reading.
     """
 
     heads: tuple[FrameHead, ...]
     layers: frozenset[str]
     damage: tuple[str, ...]
     newer: str | None
-    size: int
+    place: str
+    values: tuple[int, ...]
 
 
 def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
     """Decode one tag of activations without its columns, which is cheap. Never raises for damaged bytes."""
     heads, damage, newer = _each_frame(content, lambda data: _head(tag, data))
+    values = tuple(head.rows * len(head.strings) for head in heads)
     heads.sort(key=lambda head: head.sequence)
-    layers = frozenset(text for head in heads for text in head.strings)
-    size = 200 + sum(_activations_bytes(head.rows, len(head.strings)) + 200 for head in heads)
+    layers = frozenset().union(*(head.strings for head in heads))
     without_strings = tuple(dataclasses.replace(head, strings=()) for head in heads)
-    return TagSurvey(without_strings, layers, tuple(damage), newer, size)
+    return TagSurvey(without_strings, layers, tuple(damage), newer, _place(content), values)
 
 
-def decode_tag(tag: Tag, content: TagContent, most_bytes: int) -> DecodedTag:
-    """Decode and validate one tag up to about `most_bytes` in memory. Never raises for damaged bytes."""
-    size, left_out = 200, 0
+def decode_tag(tag: Tag, content: TagContent, room: Room) -> DecodedTag:
+    """Decode and validate one tag, as far as its frames fit into `room`. Never raises for damaged bytes."""
+    left_out = 0
+    layers: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def read(data: bytes) -> Piece | None:
-        nonlocal size, left_out
-        if size > most_bytes:
+        nonlocal left_out
+        piece = None if room.is_full else _decode(tag, data, room, layers)
+        if piece is None or not room.take(piece.size, piece.rows):
             left_out += 1
             return None
-        piece = _decode(tag, data)
-        size += piece.size + 200
         return piece
 
     results, damage, newer = _each_frame(content, read)
     pieces = sorted((piece for piece in results if piece is not None), key=lambda piece: piece.sequence)
     if left_out:
-        damage.append(f"{_place(content)}: {left_out} frames are not shown: the run exceeds the limit of its size")
-    return DecodedTag(tuple(pieces), tuple(damage), newer, size, complete=not left_out)
+        damage.append(frames_left_out(_place(content), left_out))
+    size, rows = 200 + sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
+    return DecodedTag(tuple(pieces), tuple(damage), newer, size, rows, complete=not left_out)
+
+
+def frames_left_out(place: str, frames: int) -> str:
+    """Sentence on frames of a tag that exceed a limit."""
+    return f"{place}: {frames} frames are not shown: the run exceeds the limit of its size"
 
 
 def _place(content: TagContent) -> str:
@@ -162,61 +176,45 @@ def _check_head(tag: Tag, head: Frame | FrameHead) -> None:
         raise FormatError(f"frame of steps {head.first_step} to {head.last_step}; steps are 0 to {MAX_STEP}")
 
 
-def _decode(tag: Tag, data: bytes) -> Piece:
+def _decode(tag: Tag, data: bytes, room: Room, layers: dict[tuple[str, ...], tuple[str, ...]]) -> Piece | None:
+    """The content of a frame; None if it does not fit into `room`. `layers` keeps equal tuples of paths once."""
     frame = codec.decode(data)
     _check_head(tag, frame)
     value: Value
+    rows = 0
+    if sizes.objects_bytes(tag.stream, frame) > room.bytes:
+        room.is_full = True
+        return None
     if tag.stream == "meta":
         value = session_records.read_meta(tag.session, frame)
-        size = _ROW_BYTES * (1 + (len(value.layers) if isinstance(value, LayerTable) else 0))
+        size = sizes.meta_bytes(value)
     elif tag.stream == "snapshots":
         value = snapshot_records.read_snapshot(frame)
-        size = _ROW_BYTES * (1 + len(value.ledger) + len(value.saved_for_backward))
+        size = sizes.snapshot_bytes(value)
     elif tag.stream == "maps":
         value = memory_map_records.read_map(frame)
-        size = _map_bytes(value)
+        size = sizes.map_bytes(value)
     elif tag.stream == "timelines":
         value = timeline_records.read_timeline(frame)
-        size = timeline_bytes(value)
+        size = sizes.timeline_bytes(value)
     elif tag.stream == "requests":
         value = request_records.read_requests(frame)
-        size = requests_bytes(value)
+        size = sizes.requests_bytes(value)
     elif tag.stream == "oom":
         value = oom_records.read_oom(frame)
-        size = _ROW_BYTES * (1 + len(value.ledger)) + (0 if value.map is None else _map_bytes(value.map))
+        size = sizes.oom_bytes(value)
     elif tag.stream == "activations":
-        value = activation_records.read_activations(frame)
-        _check_steps(frame, value)
-        size = _activations_bytes(len(value), len(value.layers))
+        table = activation_records.read_activations(frame)
+        _check_steps(frame, table)
+        size = 0 if table.layers in layers else 100 * len(table.layers)
+        value = part_of(table, layers.setdefault(table.layers, table.layers))
+        size, rows = size + value.nbytes, len(table) * len(table.layers)
     else:
-        value = sample_records.read_samples(frame)
-        _check_steps(frame, value)
-        size = len(value) * 8 * (5 + 8 * len(value.devices))
-    return Piece(frame.sequence, frame.first_step, frame.last_step, value, size)
-
-
-def _activations_bytes(rows: int, layers: int) -> int:
-    return 8 * rows * layers + 16 * rows + 100 * layers
-
-
-def _map_bytes(memory_map: MemoryMap) -> int:
-    return 8 * 8 * len(memory_map) + _ROW_BYTES * (1 + len(memory_map.owners))
-
-
-def timeline_bytes(timeline: Timeline) -> int:
-    """Estimated bytes of a timeline in memory."""
-    columns = 8 * (10 * len(timeline) + 2 * len(timeline.time_ns))
-    return columns + _ROW_BYTES * (1 + len(timeline.owners)) + _TEXT_BYTES * _texts_of(timeline)
-
-
-def _texts_of(timeline: Timeline) -> int:
-    """Number of op names and lines, counting a shape as two: a tuple and the name of a dtype."""
-    return len(timeline.ops) + len(timeline.lines) + 2 * len(timeline.shapes)
-
-
-def requests_bytes(requests: StepRequests) -> int:
-    """Estimated bytes of a step's requests in memory."""
-    return 8 * 8 * len(requests) + _ROW_BYTES * (1 + len(requests.owners)) + _TEXT_BYTES * len(requests.ops)
+        samples = sample_records.read_samples(frame)
+        _check_steps(frame, samples)
+        value = compact(samples)
+        size, rows = samples_bytes(value), len(value)
+    return Piece(frame.sequence, frame.first_step, frame.last_step, value, size + _PIECE_BYTES, rows)
 
 
 def _check_steps(frame: Frame, value: Samples | LayerActivations) -> None:

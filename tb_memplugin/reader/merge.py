@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.model import Integers, Run, Session, Snapshot, Timeline
 from tb_memplugin.reader.attempts import LaterSessions, hidden_by_losses, without_repeated_cells
 from tb_memplugin.reader.columns import join_activations, join_samples, take_activations
+from tb_memplugin.reader.device_columns import take_rows
 from tb_memplugin.reader.worker_samples import device_name, samples_of_workers
 
 
@@ -111,7 +111,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
     joined, _ = join_samples(samples)
     table, _ = join_activations(activations)
     if not all_attempts:
-        joined = take_samples(joined, np.argsort(joined.step, kind="stable")) if _unsorted(joined.step) else joined
+        joined = take_rows(joined, np.argsort(joined.step, kind="stable")) if _unsorted(joined.step) else joined
         table = take_activations(table, np.argsort(table.step, kind="stable")) if _unsorted(table.step) else table
     return Run(
         name=name,

@@ -1,7 +1,6 @@
 """Reads runs from a source, incrementally and on request."""
 
 import dataclasses
-import itertools
 import logging
 import threading
 import time
@@ -12,17 +11,23 @@ import numpy as np
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
-from tb_memplugin.model import (
-    LayerActivations,
-    Run,
-    Session,
-)
+from tb_memplugin.model import Run, Session
 from tb_memplugin.model.text import clean
-from tb_memplugin.reader.activation_rows import ActivationRows
+from tb_memplugin.reader import sizes
+from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, rows_of
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_session, of_stream
-from tb_memplugin.reader.decoding import DecodedTag, TagSurvey, decode_tag, requests_bytes, survey_tag, timeline_bytes
-from tb_memplugin.reader.limits import MAX_RUN_BYTES, Entry, within_limits
+from tb_memplugin.reader.decoding import DecodedTag, TagSurvey, decode_tag, frames_left_out, survey_tag
+from tb_memplugin.reader.device_columns import samples_bytes
+from tb_memplugin.reader.limits import (
+    MAX_ACTIVATION_BYTES,
+    MAX_ACTIVATION_VALUES,
+    MAX_RUN_BYTES,
+    MAX_RUN_ROWS,
+    Entry,
+    Room,
+    within_limits,
+)
 from tb_memplugin.reader.merge import MergedRun, merge
 from tb_memplugin.reader.sessions import by_session, gaps, limited, session_from_pieces
 from tb_memplugin.reader.source import Listing, Source, TagContent
@@ -139,22 +144,29 @@ class Reader:
             NotFoundError: There is no such run.
             SourceError: The source cannot be read now.
         """
-        tags = self._tags_of(source, name)
+        return self._rows_of(source, self._tags_of(source, name))
+
+    def _rows_of(self, source: Source, tags: RunTags) -> ActivationRows:
         wanted = of_stream(tags, "activations")
-        with self._lock_of(name):
+        with self._lock_of(tags.name):
             with self._lock:
-                rows = self._rows.get(name, wanted)
+                rows = self._rows.get(tags.name, wanted)
             if rows is None:
-                decoded, _ = self._decode(source, within_limits(wanted)[0])
+                decoded, too_large = self._decode(source, within_limits(wanted)[0])
+                damage = [sentence for tag in decoded.values() for sentence in tag.damage]
+                if too_large:
+                    damage.append(_over_limit(too_large))
                 sessions = list(by_session(wanted, decoded).values())
                 pieces = sessions[0]["activations"] if len(sessions) == 1 else []
-                parts = [piece.value for piece in pieces if isinstance(piece.value, LayerActivations)]
-                rows = ActivationRows(parts)
+                rows = ActivationRows(
+                    [piece.value for piece in pieces if isinstance(piece.value, ActivationPart)], damage=damage
+                )
                 if len(sessions) > 1 or (np.diff(rows.step) < 0).any():
                     # Several sessions, or steps out of order: the merge selects the rows.
-                    rows = ActivationRows([self.load(source, tags, activations=True).run.activations])
+                    merged = self._load(source, tags, (*_ALWAYS, "activations"), all_attempts=False)
+                    rows = rows_of(merged.run.activations).with_damage(damage)
                 with self._lock:
-                    self._rows.put(name, wanted, rows, rows.nbytes)
+                    self._rows.put(tags.name, wanted, rows, rows.nbytes)
             return rows
 
     def survey_activations(self, source: Source, tags: RunTags) -> tuple[int, tuple[str, ...]]:
@@ -182,10 +194,10 @@ class Reader:
             ]
         damage = [sentence for _, _, survey in known for sentence in survey.damage]
         damage.extend(dict.fromkeys(survey.newer for _, _, survey in known if survey.newer))
-        ends = itertools.accumulate(survey.size for _, _, survey in known)
-        too_large = sum(end - survey.size > MAX_RUN_BYTES for end, (_, _, survey) in zip(ends, known, strict=True))
-        if too_large:
-            damage.append(_over_limit(too_large))
+        damage.extend(_left_out([survey for _, _, survey in known]))
+        if 8 * sum(sum(survey.values) for _, _, survey in known) > MAX_ACTIVATION_BYTES:
+            # Only the values tell how many bytes they take.
+            damage.extend(sentence for sentence in self._rows_of(source, tags).damage if sentence not in damage)
         heads: dict[tuple[str, str], dict[int, FrameHead]] = {}
         for worker, tag, survey in known:
             heads.setdefault((worker, tag.session), {}).update((head.sequence, head) for head in survey.heads)
@@ -243,24 +255,26 @@ class Reader:
         """
         contents: dict[tuple[str, Tag], DecodedTag] = {}
         missing: dict[str, dict[str, tuple[Tag, Hashable]]] = {}
-        sizes = {True: 0, False: 0}
+        rooms = {
+            True: Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES),
+            False: Room(MAX_RUN_BYTES, MAX_RUN_ROWS),
+        }
         for _, run, tag, mark in wanted:
             with self._lock:
                 cached = self._tags.get((run, tag), mark)
             if cached is not None:
                 contents[run, tag] = cached
-                sizes[tag.stream == "activations"] += cached.size
+                rooms[tag.stream == "activations"].take(cached.size, cached.rows)
             else:
                 missing.setdefault(run, {})[str(tag)] = (tag, mark)
         left_out = 0
         for content in self._contents(source, {run: list(tags) for run, tags in missing.items()}):
             tag, mark = missing[content.event_run][content.tag]
-            limited_by = tag.stream == "activations"
-            if sizes[limited_by] > MAX_RUN_BYTES:
+            room = rooms[tag.stream == "activations"]
+            if room.is_full:
                 left_out += 1
                 continue
-            decoded = decode_tag(tag, content, MAX_RUN_BYTES - sizes[limited_by])
-            sizes[limited_by] += decoded.size
+            decoded = decode_tag(tag, content, room)
             contents[content.event_run, tag] = decoded
             if decoded.complete:
                 with self._lock:
@@ -285,20 +299,37 @@ class Reader:
             _log.warning("tb_memplugin: %s", clean(sentence))
 
 
+def _left_out(surveys: Sequence[TagSurvey]) -> list[str]:
+    """Sentences on the frames over the limit of values; the same as of decoding them."""
+    room, sentences, tags = Room(0, MAX_ACTIVATION_VALUES), [], 0
+    for survey in surveys:
+        if room.is_full:
+            tags += 1
+            continue
+        frames = sum(not room.take(0, values) for values in survey.values)
+        if frames:
+            sentences.append(frames_left_out(survey.place, frames))
+    return [*sentences, _over_limit(tags)] if tags else sentences
+
+
 def _over_limit(tags: int) -> str:
-    return f"{tags} tags are not shown: the run exceeds the limit of {MAX_RUN_BYTES} bytes"
+    return f"{tags} tags are not shown: the run exceeds the limits of its size"
 
 
 def _merged_bytes(loaded: LoadedRun) -> int:
-    """Estimated bytes in memory; the samples of several workers refer to those of each."""
+    """Bytes in memory; the samples of several workers refer to those of each."""
     return sum(map(_run_bytes, loaded.by_worker.values())) + 40 * len(loaded.run.samples)
 
 
 def _run_bytes(run: Run) -> int:
-    rows = sum(len(snapshot.ledger) + len(snapshot.saved_for_backward) + 1 for snapshot in run.snapshots)
-    samples = len(run.samples) * 8 * (5 + 8 * len(run.samples.devices))
-    chunks = sum(len(memory_map) for memory_map in run.maps) + sum(
-        len(oom.map) for oom in run.ooms if oom.map is not None
+    return (
+        1000
+        + samples_bytes(run.samples)
+        + rows_of(run.activations).nbytes
+        + sum(map(sizes.meta_bytes, run.layer_tables))
+        + sum(map(sizes.snapshot_bytes, run.snapshots))
+        + sum(map(sizes.map_bytes, run.maps))
+        + sum(map(sizes.oom_bytes, run.ooms))
+        + sum(map(sizes.timeline_bytes, run.timelines))
+        + sum(map(sizes.requests_bytes, run.requests))
     )
-    samples += 64 * chunks + sum(map(timeline_bytes, run.timelines)) + sum(map(requests_bytes, run.requests))
-    return samples + run.activations.bytes.nbytes + 16 * len(run.activations) + 100 * rows + 1000

@@ -7,7 +7,6 @@ import numpy as np
 
 from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
-from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import start_of
 from tb_memplugin.model import (
     LayerActivations,
@@ -21,8 +20,10 @@ from tb_memplugin.model import (
     StepRequests,
     Timeline,
 )
+from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, table_of
 from tb_memplugin.reader.columns import join_activations, join_samples, rows_not_in
 from tb_memplugin.reader.decoding import DecodedTag, Piece
+from tb_memplugin.reader.device_columns import take_rows
 from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
 
 MAX_SENTENCES = 30
@@ -62,9 +63,9 @@ def make_session(
     highest, _ = join_samples(peaks)
     only_peaks = rows_not_in(highest, joined) if len(highest) else np.zeros(0, bool)
     if only_peaks.any():
-        joined, sentence = join_samples([joined, take_samples(highest, only_peaks)])
+        joined, sentence = join_samples([joined, take_rows(highest, only_peaks)])
         sentences.append(sentence)
-        joined = take_samples(joined, np.argsort(joined.wall_time, kind="stable"))
+        joined = take_rows(joined, np.argsort(joined.wall_time, kind="stable"))
     table, sentence = join_activations(activations)
     sentences.append(sentence)
     facts = [value for value in meta if isinstance(value, SessionInfo)]
@@ -115,7 +116,7 @@ def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]])
         meta=values("meta", SessionInfo, LayerTable),
         samples=values("samples", Samples),
         peaks=values("peak", Samples),
-        activations=values("activations", LayerActivations),
+        activations=[table_of(ActivationRows(values("activations", ActivationPart)))],
         snapshots=values("snapshots", Snapshot),
         maps=values("maps", MemoryMap),
         ooms=values("oom", Oom),

@@ -1,0 +1,93 @@
+"""The figures of the devices of a table of samples, kept in few bytes and widened when they are read."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.model import DeviceSamples, Integers, Samples
+from tb_memplugin.reader.narrow import Narrow
+
+DEVICE_FIELDS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
+
+
+class DeviceColumns(Mapping[str, DeviceSamples]):
+    """Device to its figures, which are made anew whenever they are read; columns of one value are read-only.
+
+    Args:
+        columns: Device to its columns, in the order of `DEVICE_FIELDS`.
+
+    Attributes:
+        columns: As passed.
+        nbytes: Bytes in memory.
+    """
+
+    def __init__(self, columns: Mapping[str, tuple[Narrow, ...]]) -> None:
+        self.columns = columns
+        self.nbytes = sum(column.nbytes for of_device in columns.values() for column in of_device)
+
+    def __getitem__(self, name: str) -> DeviceSamples:
+        return DeviceSamples(*(column.wide() for column in self.columns[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+
+def columns_of(samples: Samples) -> Mapping[str, tuple[Narrow, ...]]:
+    """Device to its columns, in the order of `DEVICE_FIELDS`."""
+    if isinstance(samples.devices, DeviceColumns):
+        return samples.devices.columns
+    return {
+        name: tuple(Narrow(getattr(figures, field)) for field in DEVICE_FIELDS)
+        for name, figures in samples.devices.items()
+    }
+
+
+def compact(samples: Samples) -> Samples:
+    """The same samples in few bytes; columns of one value are read-only."""
+    return dataclasses.replace(
+        samples,
+        phase=_flat(samples.phase),
+        epoch=_flat(samples.epoch),
+        host_resident_bytes=_flat(samples.host_resident_bytes),
+        devices=DeviceColumns(columns_of(samples)),
+    )
+
+
+def take_rows(samples: Samples, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Samples:
+    """The given rows of samples, with one device widened at a time."""
+    return Samples(
+        samples.step[rows],
+        samples.phase[rows],
+        samples.epoch[rows],
+        samples.wall_time[rows],
+        samples.host_resident_bytes[rows],
+        DeviceColumns(
+            {
+                name: tuple(Narrow(column.wide()[rows]) for column in columns)
+                for name, columns in columns_of(samples).items()
+            }
+        ),
+    )
+
+
+def samples_bytes(samples: Samples) -> int:
+    """Bytes of samples in memory."""
+    every = (samples.step, samples.phase, samples.epoch, samples.wall_time, samples.host_resident_bytes)
+    # A column of one value has no stride.
+    own = sum(column.nbytes for column in every if column.strides != (0,))
+    devices = samples.devices.nbytes if isinstance(samples.devices, DeviceColumns) else 0
+    return own + devices + 500
+
+
+def _flat(column: Integers) -> Integers:
+    if len(column) < 2 or (column != column[0]).any():
+        return column
+    return np.broadcast_to(column[0], len(column))
