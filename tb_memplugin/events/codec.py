@@ -78,7 +78,10 @@ class Frame:
 
 @dataclasses.dataclass(frozen=True)
 class FrameHead:
-    """A frame without its columns: fields as in `Frame`, and the strings that the columns use."""
+    """A frame without its columns: fields as in `Frame`, and the strings that the columns use.
+
+    `most_bytes` are those of the columns once decoded, each in the smallest integers that hold its stored bytes.
+    """
 
     stream: int
     sequence: int
@@ -86,6 +89,7 @@ class FrameHead:
     last_step: int
     rows: int
     strings: tuple[str, ...]
+    most_bytes: int
 
 
 def encode(frame: Frame, level: int = 1) -> bytes:
@@ -160,8 +164,12 @@ def decode_head(data: bytes) -> FrameHead:
         text = inflater.decompress(inflater.unconsumed_tail, head_bytes) if head_bytes else b""
     except zlib.error as error:
         raise FormatError(f"frame's body cannot be inflated: {error}") from None
-    _, strings, _ = _parse_head(text)
-    return FrameHead(stream, sequence, first_step, last_step, rows, tuple(strings))
+    _, strings, described = _parse_head(text)
+    tables = _check_tables(described, body_bytes - 4 - head_bytes)
+    most_bytes = sum(
+        length * column_codec.memory_bytes(kind) for columns in tables.values() for _, kind, length in columns
+    )
+    return FrameHead(stream, sequence, first_step, last_step, rows, tuple(strings), most_bytes)
 
 
 def _check_header(data: bytes) -> tuple[int, int, int, int, int, int, int]:

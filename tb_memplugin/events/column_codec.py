@@ -32,6 +32,12 @@ def value_bytes(kind: Any) -> int:
     return _PLAIN_KINDS.get(kind, 8) if isinstance(kind, str) else 8
 
 
+def memory_bytes(kind: Any) -> int:
+    """Bytes of the smallest integers that hold the stored bytes of each value."""
+    stored = value_bytes(kind)
+    return next(size for size in (1, 2, 4, 8) if size >= stored)
+
+
 def encode_column(column: Column, strings: dict[str, int]) -> tuple[str, bytes]:
     if isinstance(column, np.ndarray):
         if np.issubdtype(column.dtype, np.floating):

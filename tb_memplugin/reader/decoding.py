@@ -95,6 +95,7 @@ class TagSurvey:
         layers: Layer paths.
         place: Names the tag in sentences.
         values: Values of each frame, in order of reading.
+        most_bytes: Most bytes in memory once decoded; equal values may take less.
     """
 
     heads: tuple[FrameHead, ...]
@@ -103,6 +104,7 @@ class TagSurvey:
     newer: str | None
     place: str
     values: tuple[int, ...]
+    most_bytes: int
 
 
 def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
@@ -112,7 +114,8 @@ def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
     heads.sort(key=lambda head: head.sequence)
     layers = frozenset().union(*(head.strings for head in heads))
     without_strings = tuple(dataclasses.replace(head, strings=()) for head in heads)
-    return TagSurvey(without_strings, layers, tuple(damage), newer, _place(content), values)
+    most_bytes = sum(head.most_bytes for head in heads)
+    return TagSurvey(without_strings, layers, tuple(damage), newer, _place(content), values, most_bytes)
 
 
 def decode_tag(tag: Tag, content: TagContent, room: Room) -> DecodedTag:

@@ -1,15 +1,34 @@
 """The figures of the devices of a table of samples, kept in few bytes and widened when they are read."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.model import DeviceSamples, Integers, Samples
-from tb_memplugin.reader.narrow import Narrow
+from tb_memplugin.reader.narrow import Narrow, kept
 
 DEVICE_FIELDS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
+_PLACES = {name: at for at, name in enumerate(DEVICE_FIELDS)}
+
+
+class _Figures(DeviceSamples):
+    """Figures whose columns are widened when they are first read."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _PLACES or "widen" not in self.__dict__:
+            raise AttributeError(name)
+        object.__setattr__(self, name, self.__dict__["widen"](_PLACES[name]))
+        return self.__dict__[name]
+
+
+def figures_of(widen: Callable[[int], Integers]) -> DeviceSamples:
+    """Figures whose columns, by their index in `DEVICE_FIELDS`, `widen` makes."""
+    figures = object.__new__(_Figures)
+    object.__setattr__(figures, "widen", widen)
+    return figures
 
 
 class DeviceColumns(Mapping[str, DeviceSamples]):
@@ -28,7 +47,8 @@ class DeviceColumns(Mapping[str, DeviceSamples]):
         self.nbytes = sum(column.nbytes for of_device in columns.values() for column in of_device)
 
     def __getitem__(self, name: str) -> DeviceSamples:
-        return DeviceSamples(*(column.wide() for column in self.columns[name]))
+        columns = self.columns[name]
+        return figures_of(lambda at: columns[at].wide())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.columns)
@@ -45,7 +65,7 @@ def columns_of(samples: Samples) -> Mapping[str, tuple[Narrow, ...]]:
     if isinstance(samples.devices, DeviceColumns):
         return samples.devices.columns
     return {
-        name: tuple(Narrow(getattr(figures, field)) for field in DEVICE_FIELDS)
+        name: tuple(kept(getattr(figures, field)) for field in DEVICE_FIELDS)
         for name, figures in samples.devices.items()
     }
 

@@ -13,6 +13,8 @@ from tb_memplugin.model import MISSING, Integers
 
 _OWN_BYTES = 200
 """Estimated bytes of a column without its values: the object and the headers of its arrays."""
+_SMALL = 4096
+"""Columns of so many values are kept as they are by `kept`: narrowing them would cost more time than it is worth."""
 _RUN_BYTES = 12
 """Bytes of a stretch of equal values: where it begins, and the value."""
 
@@ -21,7 +23,8 @@ class Narrow:
     """An immutable column.
 
     Args:
-        values: The column; not kept.
+        values: The column.
+        as_it_is: Whether to keep `values` unless they are all equal; otherwise they are not kept.
 
     Attributes:
         nbytes: Bytes in memory.
@@ -29,14 +32,17 @@ class Narrow:
 
     __slots__ = ("_codes", "_least", "_length", "_missing", "_shift", "_starts", "nbytes")
 
-    def __init__(self, values: Integers) -> None:
+    def __init__(self, values: Integers, as_it_is: bool = False) -> None:
         self._length = len(values)
         self._least = int(values[0]) if len(values) else MISSING
         self._shift, self._missing = 0, False
         self._codes: npt.NDArray[np.generic] | None = None
         self._starts: npt.NDArray[np.uint32] | None = None
         if len(values) and (values != values[0]).any():
-            self._fill(values)
+            if as_it_is:
+                self._least, self._codes = 0, values
+            else:
+                self._fill(values)
         own = 0 if self._codes is None else self._codes.nbytes
         self.nbytes = _OWN_BYTES + own + (0 if self._starts is None else self._starts.nbytes)
 
@@ -124,6 +130,11 @@ class Narrow:
         out += self._least
         if self._missing:
             out[missing] = MISSING
+
+
+def kept(values: Integers) -> Narrow:
+    """The column of one frame, which is soon joined to others."""
+    return Narrow(values, as_it_is=len(values) <= _SMALL)
 
 
 def joined(parts: list[Narrow | int]) -> Narrow:

@@ -5,6 +5,8 @@ import logging
 import threading
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from tb_memplugin.reader import sizes
 from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, rows_of
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_session, of_stream
-from tb_memplugin.reader.decoding import DecodedTag, TagSurvey, decode_tag, frames_left_out, survey_tag
+from tb_memplugin.reader.decoding import DecodedTag, Piece, TagSurvey, decode_tag, frames_left_out, survey_tag
 from tb_memplugin.reader.device_columns import samples_bytes
 from tb_memplugin.reader.limits import (
     MAX_ACTIVATION_BYTES,
@@ -29,13 +31,17 @@ from tb_memplugin.reader.limits import (
     within_limits,
 )
 from tb_memplugin.reader.merge import MergedRun, merge
-from tb_memplugin.reader.sessions import by_session, gaps, limited, session_from_pieces
+from tb_memplugin.reader.sessions import Joined, by_session, gaps, join_with_peaks, limited, session_from_pieces
 from tb_memplugin.reader.source import Listing, Source, TagContent
 
 _log = logging.getLogger(__name__)
 
-CACHE_BYTES = 512 << 20
-"""Limit of each cache: decoded frames, merged runs, and activations."""
+CACHE_BYTES = 96 << 20
+"""Limit of all caches together: decoded frames, merged runs, and activations."""
+LARGE_BYTES = 16 << 20
+"""Runs whose decoded frames take more are read one after the other."""
+_GROUP_TAGS = 64
+"""Tags that are decoded together before their sessions are joined and their frames let go."""
 _ALWAYS = ("meta", "samples", "peak", "snapshots", "oom")
 
 
@@ -50,16 +56,16 @@ class Reader:
     """Reads the runs of one source and caches decoded data. Thread-safe.
 
     Args:
-        cache_bytes: Limit of each cache.
+        cache_bytes: Limit of all caches together.
     """
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
         # Held while caches and the source are used, but not while a run is decoded: runs do not wait for each other.
         self._lock = threading.Lock()
         self._run_locks: dict[str, threading.RLock] = {}
-        self._tags: ByteCache[DecodedTag] = ByteCache(cache_bytes)
-        self._runs: ByteCache[LoadedRun] = ByteCache(cache_bytes)
-        self._rows: ByteCache[ActivationRows] = ByteCache(cache_bytes)
+        # Held by a run of more than `LARGE_BYTES` from then on until it has been read.
+        self._large = threading.RLock()
+        self._cache: ByteCache[Any] = ByteCache(cache_bytes)
         self._surveys: dict[tuple[str, Tag], tuple[Hashable, TagSurvey]] = {}
         self._catalog: Mapping[str, RunTags] = {}
         self._listed: tuple[Listing | None, Mapping[str, tuple[str, ...]]] = (None, {})
@@ -127,14 +133,12 @@ class Reader:
         streams = (*_ALWAYS, *(stream for stream, wanted in optional.items() if wanted))
         if session is not None:
             tags = of_session(tags, session)
-        key = (tags.name, streams, all_attempts, session)
+        key = ("run", tags.name, streams, all_attempts, session)
         with self._lock_of(tags.name):
-            with self._lock:
-                loaded = self._runs.get(key, tags.version)
+            loaded: LoadedRun | None = self._cached(key, tags.version)
             if loaded is None:
                 loaded = self._load(source, tags, streams, all_attempts)
-                with self._lock:
-                    self._runs.put(key, tags.version, loaded, _merged_bytes(loaded))
+                self._keep(key, tags.version, loaded, _merged_bytes(loaded))
             return loaded
 
     def activation_rows(self, source: Source, name: str) -> ActivationRows:
@@ -149,13 +153,14 @@ class Reader:
     def _rows_of(self, source: Source, tags: RunTags) -> ActivationRows:
         wanted = of_stream(tags, "activations")
         with self._lock_of(tags.name):
-            with self._lock:
-                rows = self._rows.get(tags.name, wanted)
-            if rows is None:
-                decoded, too_large = self._decode(source, within_limits(wanted)[0])
+            rows: ActivationRows | None = self._cached(("activations", tags.name), wanted)
+            if rows is not None:
+                return rows
+            with ExitStack() as stack:
+                reading = _Reading(stack)
+                decoded = self._decode(source, within_limits(wanted)[0], reading)
                 damage = [sentence for tag in decoded.values() for sentence in tag.damage]
-                if too_large:
-                    damage.append(_over_limit(too_large))
+                damage += reading.over_limit()
                 sessions = list(by_session(wanted, decoded).values())
                 pieces = sessions[0]["activations"] if len(sessions) == 1 else []
                 rows = ActivationRows(
@@ -165,8 +170,7 @@ class Reader:
                     # Several sessions, or steps out of order: the merge selects the rows.
                     merged = self._load(source, tags, (*_ALWAYS, "activations"), all_attempts=False)
                     rows = rows_of(merged.run.activations).with_damage(damage)
-                with self._lock:
-                    self._rows.put(tags.name, wanted, rows, rows.nbytes)
+            self._keep(("activations", tags.name), wanted, rows, rows.nbytes)
             return rows
 
     def survey_activations(self, source: Source, tags: RunTags) -> tuple[int, tuple[str, ...]]:
@@ -195,7 +199,7 @@ class Reader:
         damage = [sentence for _, _, survey in known for sentence in survey.damage]
         damage.extend(dict.fromkeys(survey.newer for _, _, survey in known if survey.newer))
         damage.extend(_left_out([survey for _, _, survey in known]))
-        if 8 * sum(sum(survey.values) for _, _, survey in known) > MAX_ACTIVATION_BYTES:
+        if sum(survey.most_bytes for _, _, survey in known) > MAX_ACTIVATION_BYTES:
             # Only the values tell how many bytes they take.
             damage.extend(sentence for sentence in self._rows_of(source, tags).damage if sentence not in damage)
         heads: dict[tuple[str, str], dict[int, FrameHead]] = {}
@@ -231,55 +235,79 @@ class Reader:
         self, source: Source, name: str, wanted: Sequence[Entry]
     ) -> tuple[list[tuple[str, Session]], list[str]]:
         """(worker, session) pairs of the wanted tags, and sentences on damage."""
-        decoded, too_large = self._decode(source, wanted)
-        damage = []
-        newer = [tag.newer for tag in decoded.values() if tag.newer]
+        with ExitStack() as stack:
+            reading = _Reading(stack)
+            sessions: list[tuple[str, Session]] = []
+            newer: list[str] = []
+            damage: list[str] = []
+            of_sessions: list[tuple[str, list[str]]] = []
+            for group in _groups(wanted):
+                decoded = self._decode(source, group, reading)
+                newer += [tag.newer for tag in decoded.values() if tag.newer]
+                for tag in decoded.values():
+                    damage.extend(tag.damage)
+                for (worker, identifier), pieces in by_session(group, decoded).items():
+                    session, sentences = self._session(name, worker, identifier, pieces, group)
+                    sessions.append((worker, session))
+                    of_sessions.append((identifier, sentences))
+                    reading.joined(pieces, session)
         if newer:
-            damage.append(newer[0] if len(newer) == 1 else f"{newer[0]} (and {len(newer) - 1} more tags)")
-            self._warn_once(name, damage[-1])
-        for tag in decoded.values():
-            damage.extend(tag.damage)
-        if too_large:
-            damage.append(_over_limit(too_large))
-        sessions: list[tuple[str, Session]] = []
-        for (worker, identifier), pieces in sorted(by_session(wanted, decoded).items(), key=lambda pair: pair[0][1]):
-            session, sentences = session_from_pieces(identifier, pieces)
-            sessions.append((worker, session))
+            damage.insert(0, newer[0] if len(newer) == 1 else f"{newer[0]} (and {len(newer) - 1} more tags)")
+            self._warn_once(name, damage[0])
+        damage += reading.over_limit()
+        for _, sentences in sorted(of_sessions, key=lambda pair: pair[0]):
             damage.extend(sentences)
-        return sessions, damage
+        return sorted(sessions, key=lambda pair: pair[1].info.session), damage
 
-    def _decode(self, source: Source, wanted: Iterable[Entry]) -> tuple[dict[tuple[str, Tag], DecodedTag], int]:
-        """The content of the wanted tags, from the cache or the source, and the number left out for their size.
+    def _session(
+        self, name: str, worker: str, identifier: str, pieces: Mapping[str, Sequence[Piece]], group: Sequence[Entry]
+    ) -> tuple[Session, list[str]]:
+        """A session, which shares its samples with others that were made of the same frames."""
+        marks = tuple(
+            entry for entry in group if (entry[0], entry[2].session) == (worker, identifier) and _has_samples(entry[2])
+        )
+        key = ("samples", name, worker, identifier)
+        known: Joined | None = self._cached(key, marks)
+        samples = join_with_peaks(pieces) if known is None else known
+        if known is None:
+            self._keep(key, marks, samples, samples_bytes(samples[0]))
+        return session_from_pieces(identifier, pieces, samples)
 
-        Activations have a limit of their own, so that they displace nothing else.
-        """
+    def _decode(
+        self, source: Source, wanted: Iterable[Entry], reading: "_Reading"
+    ) -> dict[tuple[str, Tag], DecodedTag]:
+        """The content of the wanted tags, from the cache or the source, as far as there is room."""
         contents: dict[tuple[str, Tag], DecodedTag] = {}
         missing: dict[str, dict[str, tuple[Tag, Hashable]]] = {}
-        rooms = {
-            True: Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES),
-            False: Room(MAX_RUN_BYTES, MAX_RUN_ROWS),
-        }
         for _, run, tag, mark in wanted:
-            with self._lock:
-                cached = self._tags.get((run, tag), mark)
+            cached: DecodedTag | None = self._cached(("tag", run, tag), mark)
             if cached is not None:
                 contents[run, tag] = cached
-                rooms[tag.stream == "activations"].take(cached.size, cached.rows)
+                reading.room_of(tag.stream).take(cached.size, cached.rows)
             else:
                 missing.setdefault(run, {})[str(tag)] = (tag, mark)
-        left_out = 0
         for content in self._contents(source, {run: list(tags) for run, tags in missing.items()}):
             tag, mark = missing[content.event_run][content.tag]
-            room = rooms[tag.stream == "activations"]
+            room = reading.room_of(tag.stream)
             if room.is_full:
-                left_out += 1
+                reading.left_out += 1
                 continue
+            if reading.is_large() and reading.enter(self._large):
+                with self._lock:
+                    self._cache.make_room(CACHE_BYTES)
             decoded = decode_tag(tag, content, room)
             contents[content.event_run, tag] = decoded
-            if decoded.complete:
-                with self._lock:
-                    self._tags.put((content.event_run, tag), mark, decoded, decoded.size)
-        return contents, left_out
+            if decoded.complete and not reading.is_large():
+                self._keep(("tag", content.event_run, tag), mark, decoded, decoded.size)
+        return contents
+
+    def _cached(self, key: Hashable, mark: Hashable) -> Any:
+        with self._lock:
+            return self._cache.get(key, mark)
+
+    def _keep(self, key: Hashable, mark: Hashable, value: Any, size: int) -> None:
+        with self._lock:
+            self._cache.put(key, mark, value, size)
 
     def _contents(self, source: Source, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
         """The wanted tags; a source serves one thread at a time."""
@@ -297,6 +325,69 @@ class Reader:
         if run not in self._warned:
             self._warned.add(run)
             _log.warning("tb_memplugin: %s", clean(sentence))
+
+
+class _Reading:
+    """What reading one run has taken so far. Activations have limits of their own, so that they displace nothing else.
+
+    Args:
+        stack: Closed when the run has been read.
+
+    Attributes:
+        left_out: Tags without room.
+    """
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.left_out = 0
+        self._stack = stack
+        self._entered = False
+        self._activations = Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
+        self._others = Room(MAX_RUN_BYTES, MAX_RUN_ROWS)
+
+    def room_of(self, stream: str) -> Room:
+        """The room for the frames of a stream."""
+        return self._activations if stream == "activations" else self._others
+
+    def is_large(self) -> bool:
+        """Whether the frames so far take more than `LARGE_BYTES`."""
+        return MAX_ACTIVATION_BYTES - self._activations.bytes + MAX_RUN_BYTES - self._others.bytes > LARGE_BYTES
+
+    def enter(self, lock: threading.RLock) -> bool:
+        """Hold `lock` until the run has been read; False if it is held already."""
+        if self._entered:
+            return False
+        self._stack.enter_context(lock)
+        self._entered = True
+        return True
+
+    def joined(self, pieces: Mapping[str, Sequence[Piece]], session: Session) -> None:
+        """Count the joined samples of a session instead of its frames, which are let go."""
+        frames = sum(piece.size for stream in ("samples", "peak") for piece in pieces.get(stream, ()))
+        if not self._others.is_full:
+            self._others.bytes += frames - min(frames, samples_bytes(session.samples))
+
+    def over_limit(self) -> list[str]:
+        """A sentence on the tags without room, if there are any."""
+        return [_over_limit(self.left_out)] if self.left_out else []
+
+
+def _groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """The entries by whole sessions, in groups of at least `_GROUP_TAGS` tags."""
+    by_session: dict[tuple[str, str], list[Entry]] = {}
+    for entry in wanted:
+        by_session.setdefault((entry[0], entry[2].session), []).append(entry)
+    group: list[Entry] = []
+    for entries in by_session.values():
+        group += entries
+        if len(group) >= _GROUP_TAGS:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _has_samples(tag: Tag) -> bool:
+    return tag.stream in ("samples", "peak")
 
 
 def _left_out(surveys: Sequence[TagSurvey]) -> list[str]:

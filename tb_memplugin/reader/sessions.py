@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from tb_memplugin.reader.columns import join_activations, join_samples, rows_not
 from tb_memplugin.reader.decoding import DecodedTag, Piece
 from tb_memplugin.reader.device_columns import take_rows
 from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
+
+Joined: TypeAlias = tuple[Samples, tuple[str, ...]]
+"""The samples of a session, and sentences on those left out."""
 
 MAX_SENTENCES = 30
 """Sentences on damage shown per run; further ones are counted."""
@@ -57,6 +61,12 @@ def make_session(
 
     The last facts are used; a session without facts still shows its data. A peak replaces its sample if that was lost.
     """
+    return _assembled(
+        identifier, meta, _joined(samples, peaks), activations, snapshots, maps, ooms, timelines, requests
+    )
+
+
+def _joined(samples: Sequence[Samples], peaks: Sequence[Samples]) -> Joined:
     sentences = []
     joined, sentence = join_samples(samples)
     sentences.append(sentence)
@@ -66,8 +76,22 @@ def make_session(
         joined, sentence = join_samples([joined, take_rows(highest, only_peaks)])
         sentences.append(sentence)
         joined = take_rows(joined, np.argsort(joined.wall_time, kind="stable"))
+    return joined, tuple(text for text in sentences if text)
+
+
+def _assembled(
+    identifier: str,
+    meta: Sequence[SessionInfo | LayerTable],
+    samples: Joined,
+    activations: Sequence[LayerActivations],
+    snapshots: Sequence[Snapshot],
+    maps: Sequence[MemoryMap],
+    ooms: Sequence[Oom],
+    timelines: Sequence[Timeline],
+    requests: Sequence[StepRequests],
+) -> tuple[Session, list[str]]:
+    joined, sentences = samples
     table, sentence = join_activations(activations)
-    sentences.append(sentence)
     facts = [value for value in meta if isinstance(value, SessionInfo)]
     session = Session(
         info=facts[-1] if facts else _unknown_session(identifier, joined, table),
@@ -80,7 +104,7 @@ def make_session(
         timelines=tuple(timelines),
         requests=tuple(requests),
     )
-    return session, [text for text in sentences if text]
+    return session, [*sentences, *([sentence] if sentence else [])]
 
 
 def _final_records(ooms: Sequence[Oom]) -> tuple[Oom, ...]:
@@ -105,23 +129,30 @@ def by_session(
     }
 
 
-def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]]) -> tuple[Session, list[str]]:
-    """Build a session from its pieces by stream; also sentences on missing frames and data left out."""
+def _values(streams: Mapping[str, Sequence[Piece]], stream: str, *kinds: type) -> list[Any]:
+    return [piece.value for piece in streams.get(stream, ()) if isinstance(piece.value, kinds)]
 
-    def values(stream: str, *kinds: type) -> list:  # type: ignore[type-arg]
-        return [piece.value for piece in streams.get(stream, ()) if isinstance(piece.value, kinds)]
 
-    session, sentences = make_session(
+def join_with_peaks(streams: Mapping[str, Sequence[Piece]]) -> Joined:
+    """The samples of a session's pieces by stream. A peak replaces its sample if that was lost."""
+    return _joined(_values(streams, "samples", Samples), _values(streams, "peak", Samples))
+
+
+def session_from_pieces(
+    identifier: str, streams: Mapping[str, Sequence[Piece]], samples: Joined
+) -> tuple[Session, list[str]]:
+    """Build a session from its pieces by stream and its joined samples; also sentences on missing frames and data left
+    out."""
+    session, sentences = _assembled(
         identifier,
-        meta=values("meta", SessionInfo, LayerTable),
-        samples=values("samples", Samples),
-        peaks=values("peak", Samples),
-        activations=[table_of(ActivationRows(values("activations", ActivationPart)))],
-        snapshots=values("snapshots", Snapshot),
-        maps=values("maps", MemoryMap),
-        ooms=values("oom", Oom),
-        timelines=values("timelines", Timeline),
-        requests=values("requests", StepRequests),
+        _values(streams, "meta", SessionInfo, LayerTable),
+        samples,
+        [table_of(ActivationRows(_values(streams, "activations", ActivationPart)))],
+        _values(streams, "snapshots", Snapshot),
+        _values(streams, "maps", MemoryMap),
+        _values(streams, "oom", Oom),
+        _values(streams, "timelines", Timeline),
+        _values(streams, "requests", StepRequests),
     )
     earliest = first_step_of(streams)
     for stream in _STREAM_WORDS:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tb_memplugin.model import MISSING, DeviceSamples, Integers, Samples
 from tb_memplugin.reader.columns import empty_samples, shown_devices
-from tb_memplugin.reader.device_columns import DEVICE_FIELDS, columns_of
+from tb_memplugin.reader.device_columns import columns_of, figures_of
 from tb_memplugin.reader.limits import MAX_RUN_DEVICES
 from tb_memplugin.reader.narrow import Narrow
 
@@ -74,7 +74,7 @@ class _WorkerDevices(Mapping[str, DeviceSamples]):
             values[rows] = column.wide()
             return values
 
-        return DeviceSamples(**dict(zip(DEVICE_FIELDS, map(widened, columns), strict=True)))
+        return figures_of(lambda at: widened(columns[at]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sources)
