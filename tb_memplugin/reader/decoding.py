@@ -41,7 +41,7 @@ Value: TypeAlias = (
 )
 
 _Read = TypeVar("_Read")
-_PIECE_BYTES = 200
+PIECE_BYTES = 200
 """Estimated size of a piece without its content."""
 
 
@@ -52,7 +52,7 @@ class Piece:
     Attributes:
         sequence: Position of the frame in its stream and session.
         first_step, last_step: Range of steps.
-        value: Decoded content.
+        value: Decoded content; None once it has been joined to others.
         size: Bytes of the content in memory.
         rows: Rows of samples, or values of activations.
     """
@@ -60,7 +60,7 @@ class Piece:
     sequence: int
     first_step: int
     last_step: int
-    value: Value
+    value: Value | None
     size: int
     rows: int = 0
 
@@ -121,11 +121,10 @@ def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
 def decode_tag(tag: Tag, content: TagContent, room: Room) -> DecodedTag:
     """Decode and validate one tag, as far as its frames fit into `room`. Never raises for damaged bytes."""
     left_out = 0
-    layers: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def read(data: bytes) -> Piece | None:
         nonlocal left_out
-        piece = None if room.is_full else _decode(tag, data, room, layers)
+        piece = None if room.is_full else _decode(tag, data, room)
         if piece is None or not room.take(piece.size, piece.rows):
             left_out += 1
             return None
@@ -179,8 +178,8 @@ def _check_head(tag: Tag, head: Frame | FrameHead) -> None:
         raise FormatError(f"frame of steps {head.first_step} to {head.last_step}; steps are 0 to {MAX_STEP}")
 
 
-def _decode(tag: Tag, data: bytes, room: Room, layers: dict[tuple[str, ...], tuple[str, ...]]) -> Piece | None:
-    """The content of a frame; None if it does not fit into `room`. `layers` keeps equal tuples of paths once."""
+def _decode(tag: Tag, data: bytes, room: Room) -> Piece | None:
+    """The content of a frame; None if it does not fit into `room`."""
     frame = codec.decode(data)
     _check_head(tag, frame)
     value: Value
@@ -209,15 +208,15 @@ def _decode(tag: Tag, data: bytes, room: Room, layers: dict[tuple[str, ...], tup
     elif tag.stream == "activations":
         table = activation_records.read_activations(frame)
         _check_steps(frame, table)
-        size = 0 if table.layers in layers else 100 * len(table.layers)
-        value = part_of(table, layers.setdefault(table.layers, table.layers))
+        size = 0 if table.layers in room.layers else 100 * len(table.layers)
+        value = part_of(table, room.layers.setdefault(table.layers, table.layers))
         size, rows = size + value.nbytes, len(table) * len(table.layers)
     else:
         samples = sample_records.read_samples(frame)
         _check_steps(frame, samples)
         value = compact(samples)
         size, rows = samples_bytes(value), len(value)
-    return Piece(frame.sequence, frame.first_step, frame.last_step, value, size + _PIECE_BYTES, rows)
+    return Piece(frame.sequence, frame.first_step, frame.last_step, value, size + PIECE_BYTES, rows)
 
 
 def _check_steps(frame: Frame, value: Samples | LayerActivations) -> None:

@@ -37,11 +37,13 @@ class Room:
         bytes: Bytes in memory.
         rows: Rows of samples, or values of activations.
         is_full: Whether a frame was left out.
+        layers: Tuples of layer paths, of which equal ones are kept once.
     """
 
     bytes: int
     rows: int
     is_full: bool = False
+    layers: dict[tuple[str, ...], tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def take(self, size: int, rows: int) -> bool:
         """Take the room of a frame; False if it does not fit."""

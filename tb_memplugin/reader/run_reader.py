@@ -7,6 +7,7 @@ import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -19,7 +20,15 @@ from tb_memplugin.reader import sizes
 from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, rows_of
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_session, of_stream
-from tb_memplugin.reader.decoding import DecodedTag, Piece, TagSurvey, decode_tag, frames_left_out, survey_tag
+from tb_memplugin.reader.decoding import (
+    PIECE_BYTES,
+    DecodedTag,
+    Piece,
+    TagSurvey,
+    decode_tag,
+    frames_left_out,
+    survey_tag,
+)
 from tb_memplugin.reader.device_columns import samples_bytes
 from tb_memplugin.reader.limits import (
     MAX_ACTIVATION_BYTES,
@@ -36,9 +45,9 @@ from tb_memplugin.reader.source import Listing, Source, TagContent
 
 _log = logging.getLogger(__name__)
 
-CACHE_BYTES = 96 << 20
+CACHE_BYTES = 128 << 20
 """Limit of all caches together: decoded frames, merged runs, and activations."""
-LARGE_BYTES = 16 << 20
+LARGE_BYTES = 32 << 20
 """Runs whose decoded frames take more are read one after the other."""
 _GROUP_TAGS = 64
 """Tags that are decoded together before their sessions are joined and their frames let go."""
@@ -47,9 +56,30 @@ _ALWAYS = ("meta", "samples", "peak", "snapshots", "oom")
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRun(MergedRun):
-    """A merged run at `version` of its tags."""
+    """A merged run at `version` of its tags.
+
+    Attributes:
+        joined: The samples of its sessions, for other loads of the run as long as this one is kept.
+    """
 
     version: str
+    joined: "tuple[_SessionSamples, ...]" = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _SessionSamples:
+    """The joined samples of a session.
+
+    Attributes:
+        joined: The samples, and sentences on those left out.
+        pieces: The pieces that they were joined of by stream, without content.
+        damage, newer: Sentences, as in `DecodedTag`.
+    """
+
+    joined: Joined
+    pieces: Mapping[str, Sequence[Piece]]
+    damage: Sequence[str]
+    newer: Sequence[str]
 
 
 class Reader:
@@ -66,6 +96,7 @@ class Reader:
         # Held by a run of more than `LARGE_BYTES` from then on until it has been read.
         self._large = threading.RLock()
         self._cache: ByteCache[Any] = ByteCache(cache_bytes)
+        self._joined: WeakValueDictionary[Hashable, _SessionSamples] = WeakValueDictionary()
         self._surveys: dict[tuple[str, Tag], tuple[Hashable, TagSurvey]] = {}
         self._catalog: Mapping[str, RunTags] = {}
         self._listed: tuple[Listing | None, Mapping[str, tuple[str, ...]]] = (None, {})
@@ -188,9 +219,13 @@ class Reader:
             wanted_tags: dict[str, list[str]] = {}
             for run, text in unknown:
                 wanted_tags.setdefault(run, []).append(text)
+            last: TagSurvey | None = None
             for content in self._contents(source, wanted_tags):
                 tag, mark = unknown[content.event_run, content.tag]
-                self._surveys[content.event_run, tag] = (mark, survey_tag(tag, content))
+                surveyed = survey_tag(tag, content)
+                last = surveyed if last is None or last.layers != surveyed.layers else last
+                # Equal sets are kept once: a hundred thousand paths for each tag would be much.
+                self._surveys[content.event_run, tag] = (mark, dataclasses.replace(surveyed, layers=last.layers))
             known = [
                 (worker, tag, self._surveys[run, tag][1])
                 for worker, run, tag, _ in wanted
@@ -224,54 +259,91 @@ class Reader:
         wanted, sentences = within_limits([entry for entry in tags.tags if entry[2].stream in streams])
         damage = [*tags.damage, *sentences]
         try:
-            sessions, sentences = self._sessions(source, tags.name, wanted)
+            sessions, joined, sentences = self._sessions(source, tags.name, wanted)
             merged = merge(tags.name, sessions, limited([*damage, *sentences]), all_attempts)
         except MemoryError:
             damage.append("the run is not shown: there is not enough memory for it")
-            merged = merge(tags.name, [], damage)
-        return LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version)
+            merged, joined = merge(tags.name, [], damage), []
+        return LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version, tuple(joined))
 
     def _sessions(
         self, source: Source, name: str, wanted: Sequence[Entry]
-    ) -> tuple[list[tuple[str, Session]], list[str]]:
-        """(worker, session) pairs of the wanted tags, and sentences on damage."""
+    ) -> tuple[list[tuple[str, Session]], list[_SessionSamples], list[str]]:
+        """(worker, session) pairs of the wanted tags, their samples, and sentences on damage."""
         with ExitStack() as stack:
             reading = _Reading(stack)
             sessions: list[tuple[str, Session]] = []
+            joined: list[_SessionSamples] = []
             newer: list[str] = []
             damage: list[str] = []
             of_sessions: list[tuple[str, list[str]]] = []
             for group in _groups(wanted):
-                decoded = self._decode(source, group, reading)
+                known = self._known_samples(name, group)
+                for one in known.values():
+                    reading.room_of("samples").take(samples_bytes(one.joined[0]), len(one.joined[0]))
+                    newer += one.newer
+                    damage += one.damage
+                unknown = [entry for entry in group if not _has_samples(entry) or _session_of(entry) not in known]
+                decoded = self._decode(source, unknown, reading)
                 newer += [tag.newer for tag in decoded.values() if tag.newer]
                 for tag in decoded.values():
                     damage.extend(tag.damage)
-                for (worker, identifier), pieces in by_session(group, decoded).items():
-                    session, sentences = self._session(name, worker, identifier, pieces, group)
-                    sessions.append((worker, session))
-                    of_sessions.append((identifier, sentences))
-                    reading.joined(pieces, session)
+                found = by_session(unknown, decoded)
+                for key in dict.fromkeys(map(_session_of, group)):
+                    pieces = found.get(key, {})
+                    one = known.get(key) or self._join(name, key, group, decoded, pieces, reading)
+                    streams = {**pieces, **one.pieces}
+                    if streams:
+                        joined.append(one)
+                        session, sentences = session_from_pieces(key[1], streams, one.joined)
+                        sessions.append((key[0], session))
+                        of_sessions.append((key[1], sentences))
         if newer:
             damage.insert(0, newer[0] if len(newer) == 1 else f"{newer[0]} (and {len(newer) - 1} more tags)")
             self._warn_once(name, damage[0])
         damage += reading.over_limit()
         for _, sentences in sorted(of_sessions, key=lambda pair: pair[0]):
             damage.extend(sentences)
-        return sorted(sessions, key=lambda pair: pair[1].info.session), damage
+        return sorted(sessions, key=lambda pair: pair[1].info.session), joined, damage
 
-    def _session(
-        self, name: str, worker: str, identifier: str, pieces: Mapping[str, Sequence[Piece]], group: Sequence[Entry]
-    ) -> tuple[Session, list[str]]:
-        """A session, which shares its samples with others that were made of the same frames."""
-        marks = tuple(
-            entry for entry in group if (entry[0], entry[2].session) == (worker, identifier) and _has_samples(entry[2])
+    def _known_samples(self, name: str, group: Sequence[Entry]) -> dict[tuple[str, str], _SessionSamples]:
+        """(worker, session) to its samples, if they were joined before."""
+        known = {}
+        for key in dict.fromkeys(map(_session_of, group)):
+            with self._lock:
+                samples = self._joined.get((name, _sample_entries(group, key)))
+            if samples is not None:
+                known[key] = samples
+        return known
+
+    def _join(
+        self,
+        name: str,
+        key: tuple[str, str],
+        group: Sequence[Entry],
+        decoded: Mapping[tuple[str, Tag], DecodedTag],
+        pieces: Mapping[str, Sequence[Piece]],
+        reading: "_Reading",
+    ) -> _SessionSamples:
+        """Join the samples of a session's pieces; other loads of the run share them if they are complete."""
+        entries = _sample_entries(group, key)
+        tags = [decoded[entry[1], entry[2]] for entry in entries if (entry[1], entry[2]) in decoded]
+        joined = join_with_peaks(pieces)
+        samples = _SessionSamples(
+            joined,
+            {
+                stream: [dataclasses.replace(piece, value=None) for piece in pieces[stream]]
+                for stream in ("samples", "peak")
+                if stream in pieces
+            },
+            [sentence for tag in tags for sentence in tag.damage],
+            [tag.newer for tag in tags if tag.newer],
         )
-        key = ("samples", name, worker, identifier)
-        known: Joined | None = self._cached(key, marks)
-        samples = join_with_peaks(pieces) if known is None else known
-        if known is None:
-            self._keep(key, marks, samples, samples_bytes(samples[0]))
-        return session_from_pieces(identifier, pieces, samples)
+        reading.joined(sum(tag.size for tag in tags), samples_bytes(joined[0]))
+        if len(tags) == len(entries) and all(tag.complete for tag in tags):
+            with self._lock:
+                self._joined[name, entries] = samples
+        return samples
 
     def _decode(
         self, source: Source, wanted: Iterable[Entry], reading: "_Reading"
@@ -360,11 +432,10 @@ class _Reading:
         self._entered = True
         return True
 
-    def joined(self, pieces: Mapping[str, Sequence[Piece]], session: Session) -> None:
-        """Count the joined samples of a session instead of its frames, which are let go."""
-        frames = sum(piece.size for stream in ("samples", "peak") for piece in pieces.get(stream, ()))
+    def joined(self, frames: int, samples: int) -> None:
+        """Count the bytes of the joined samples of a session instead of those of its frames, which are let go."""
         if not self._others.is_full:
-            self._others.bytes += frames - min(frames, samples_bytes(session.samples))
+            self._others.bytes += frames - min(frames, samples)
 
     def over_limit(self) -> list[str]:
         """A sentence on the tags without room, if there are any."""
@@ -386,8 +457,18 @@ def _groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
         yield group
 
 
-def _has_samples(tag: Tag) -> bool:
-    return tag.stream in ("samples", "peak")
+def _session_of(entry: Entry) -> tuple[str, str]:
+    """Worker and session."""
+    return entry[0], entry[2].session
+
+
+def _has_samples(entry: Entry) -> bool:
+    return entry[2].stream in ("samples", "peak")
+
+
+def _sample_entries(group: Sequence[Entry], key: tuple[str, str]) -> tuple[Entry, ...]:
+    """The tags of a session's samples."""
+    return tuple(entry for entry in group if _session_of(entry) == key and _has_samples(entry))
 
 
 def _left_out(surveys: Sequence[TagSurvey]) -> list[str]:
@@ -409,7 +490,9 @@ def _over_limit(tags: int) -> str:
 
 def _merged_bytes(loaded: LoadedRun) -> int:
     """Bytes in memory; the samples of several workers refer to those of each."""
-    return sum(map(_run_bytes, loaded.by_worker.values())) + 40 * len(loaded.run.samples)
+    pieces = sum(len(of_stream) for one in loaded.joined for of_stream in one.pieces.values())
+    own = 0 if len(loaded.by_worker) == 1 else 40 * len(loaded.run.samples)
+    return sum(map(_run_bytes, loaded.by_worker.values())) + own + PIECE_BYTES * pieces
 
 
 def _run_bytes(run: Run) -> int:
