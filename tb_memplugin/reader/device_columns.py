@@ -72,6 +72,8 @@ def columns_of(samples: Samples) -> Mapping[str, tuple[Narrow, ...]]:
 
 def compact(samples: Samples) -> Samples:
     """The same samples in few bytes; columns of one value are read-only."""
+    if isinstance(samples.devices, DeviceColumns):
+        return samples
     return dataclasses.replace(
         samples,
         phase=_flat(samples.phase),
