@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tb_memplugin.model import LayerActivations, Samples
 from tb_memplugin.reader.activation_rows import ActivationRows, part_of, rows_of, table_of
-from tb_memplugin.reader.device_columns import DEVICE_FIELDS, DeviceColumns, columns_of, compact
+from tb_memplugin.reader.device_columns import DEVICE_FIELDS, DeviceColumns, columns_of, compact, flat
 from tb_memplugin.reader.limits import MAX_SESSION_DEVICES
 from tb_memplugin.reader.narrow import Narrow, joined
 
@@ -66,13 +66,13 @@ def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
     columns = [columns_of(part) for part in parts]
     table = Samples(
         step=np.concatenate([part.step for part in parts]),
-        phase=np.concatenate([part.phase for part in parts]),
-        epoch=np.concatenate([part.epoch for part in parts]),
+        phase=flat(np.concatenate([part.phase for part in parts])),
+        epoch=flat(np.concatenate([part.epoch for part in parts])),
         wall_time=np.concatenate([part.wall_time for part in parts]),
-        host_resident_bytes=np.concatenate([part.host_resident_bytes for part in parts]),
+        host_resident_bytes=flat(np.concatenate([part.host_resident_bytes for part in parts])),
         devices=DeviceColumns({name: _join_device(parts, columns, name) for name in names}),
     )
-    return compact(table), sentence
+    return table, sentence
 
 
 def shown_devices(counts: Mapping[str, int], rows: int, most: int, most_bytes: int) -> tuple[list[str], str | None]:

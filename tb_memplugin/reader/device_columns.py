@@ -76,9 +76,9 @@ def compact(samples: Samples) -> Samples:
         return samples
     return dataclasses.replace(
         samples,
-        phase=_flat(samples.phase),
-        epoch=_flat(samples.epoch),
-        host_resident_bytes=_flat(samples.host_resident_bytes),
+        phase=flat(samples.phase),
+        epoch=flat(samples.epoch),
+        host_resident_bytes=flat(samples.host_resident_bytes),
         devices=DeviceColumns(columns_of(samples)),
     )
 
@@ -109,7 +109,8 @@ def samples_bytes(samples: Samples) -> int:
     return own + devices + 500
 
 
-def _flat(column: Integers) -> Integers:
+def flat(column: Integers) -> Integers:
+    """A column; one of equal values takes no memory and is read-only."""
     if len(column) < 2 or (column != column[0]).any():
         return column
     return np.broadcast_to(column[0], len(column))
