@@ -34,8 +34,6 @@ from tb_memplugin.version import __version__
 
 CHANGES_BYTES = 16 << 20
 """Limit of the cached changes of layer tables."""
-MAX_SPANS = 10_000
-"""Most epochs and validation passes in an answer."""
 MAX_ANSWER_VALUES = 2 << 20
 """Most values of an answer on activations, rows × layers: of many layers, fewer rows are shown."""
 _CHANGE_BYTES, _PATH_BYTES = 2000, 8
@@ -101,10 +99,9 @@ class Handlers:
                 {"step": snapshot.step, "phase": snapshot.phase, "mode": snapshot.mode} for snapshot in view.snapshots
             ],
             "changes": self._changes_of(loaded, of_worker, own_name, stretch),
-            "epochs": [dataclasses.asdict(epoch) for epoch in changes.epochs(of_worker.samples)[:MAX_SPANS]],
+            "epochs": [dataclasses.asdict(epoch) for epoch in changes.epochs(of_worker.samples)],
             "validations": [
-                dataclasses.asdict(passed)
-                for passed in changes.validation_passes(of_worker.samples, own_name)[:MAX_SPANS]
+                dataclasses.asdict(passed) for passed in changes.validation_passes(of_worker.samples, own_name)
             ],
             "failures": [
                 {"oom": at, "step": oom.step, "reason": oom.reason}

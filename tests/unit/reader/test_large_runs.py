@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, equal, make_activations, make_samples, write_small_run
 
+from tb_memplugin.analysis import changes
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING
 from tb_memplugin.reader import run_reader as reader_module
@@ -92,3 +93,11 @@ def test_room_in_a_cache_costs_what_was_not_used_for_longest() -> None:
     assert (cache.get("a", 0), cache.get("b", 0), cache.get("c", 0)) == ("a", None, None)
     cache.make_room(1000)
     assert cache.size == 0
+
+
+def test_epochs_without_end_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = make_samples(range(50), [1] * 50)
+    samples = dataclasses.replace(samples, epoch=np.arange(50) // 5)
+    assert [epoch.epoch for epoch in changes.epochs(samples)] == list(range(10))
+    monkeypatch.setattr(changes, "MAX_SPANS", 3)
+    assert [(epoch.epoch, epoch.last_step) for epoch in changes.epochs(samples)] == [(0, 4), (1, 9), (2, 14)]
