@@ -16,7 +16,7 @@ from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
 from tb_memplugin.model import Run, Session
 from tb_memplugin.model.text import clean
-from tb_memplugin.reader import sizes
+from tb_memplugin.reader import freed, sizes
 from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, rows_of
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_session, of_stream
@@ -428,6 +428,7 @@ class _Reading:
         """Hold `lock` until the run has been read; False if it is held already."""
         if self._entered:
             return False
+        self._stack.callback(freed.give_back)
         self._stack.enter_context(lock)
         self._entered = True
         return True
