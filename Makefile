@@ -27,13 +27,13 @@ train: $(VENV)/.record
 test: install browser test-python test-typescript test-browser ## install what the tests need and run all of them
 
 test-python: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/unit tests/integration tests/hostile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/unit tests/integration tests/hostile
 
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test
 
 test-browser: browser frontend/node_modules/.package-lock.json
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/browser
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/browser
 
 install: $(VENV)/.test frontend/node_modules/.package-lock.json ## everything for development, in $(VENV) and frontend/node_modules
 
@@ -66,7 +66,7 @@ bench: install ## benchmarks of recording, reading and serving; prints ratios me
 accuracy: install ## compare predictions with real trainings, into docs/accuracy.md; takes half an hour
 	$(BIN)/python tests/accuracy/measure.py --write docs/accuracy.md
 
-scenarios: $(VENV)/.record ## train the scenarios of demo/scenarios, into docs/scenarios.md; takes up to 20 minutes
+scenarios: $(VENV)/.record ## train the scenarios of demo/scenarios, into docs/scenarios.md; about 4 minutes on 2 cores
 	$(BIN)/python demo/scenarios/run_all.py --logdir $(LOGDIR)/scenarios --jobs $(JOBS) --write
 
 screenshots: browser ## pictures of the tab on the demos' runs, into docs/screenshots

@@ -30,6 +30,7 @@ setup(
         "test": [
             *DOCS,
             "build",
+            "fsspec",
             "hypothesis",
             "ipykernel",
             "mypy",

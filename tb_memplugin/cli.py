@@ -241,13 +241,14 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    runs = _selected_runs(load(options.logdir, all_attempts=options.all_attempts), options)
+    loaded = load(options.logdir, all_attempts=options.all_attempts)
+    runs = _selected_runs(loaded, options)
     selection = Selection(options.step, options.device, options.phase)
     if options.format == "json":
-        described = {"format": FORMAT, "runs": {name: describe_run(run, selection) for name, run in runs.items()}}
-        print(json.dumps(described, allow_nan=False))
+        objects = {name: describe_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()}
+        print(json.dumps({"format": FORMAT, "runs": objects}, allow_nan=False))
     else:
-        print("\n\n".join(format_run(run, selection) for run in runs.values()))
+        print("\n\n".join(format_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()))
     return 0
 
 

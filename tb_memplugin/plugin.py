@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from tb_memplugin.server.routes import Server
 
 ROUTES = (
-    *("runs", "answers", "overview", "pool", "snapshots", "snapshot", "ledger_totals", "layers", "activations"),
+    *("runs", "answers", "overview", "pool", "host_memory", "snapshots", "snapshot"),
+    *("ledger_totals", "layers", "activations"),
     *("timelines", "timeline"),
-    *("maps", "map", "oom", "device_memory", "what_if"),
+    *("devices", "maps", "map", "oom", "device_memory", "what_if"),
     *("index.js", "static/*"),
 )
 

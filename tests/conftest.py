@@ -3,6 +3,7 @@
 import pathlib
 import sys
 
+import pytest
 from hypothesis import settings
 
 # How long an example takes says more about the machine's load than about the code.
@@ -11,3 +12,32 @@ settings.load_profile("no deadline")
 
 for folder in ("integration",):
     sys.path.insert(0, str(pathlib.Path(__file__).parent / folder))
+
+LONGEST_FIRST = (
+    "integration/test_scenarios.py",
+    "integration/test_attribution_models.py",
+    "integration/test_families.py",
+    "integration/test_probe.py",
+    "integration/test_recorder.py",
+    "integration/test_recorder_life.py",
+    "hostile/test_crafted.py",
+    "integration/test_oom.py",
+    "integration/test_demo.py",
+    "hostile/test_generated.py",
+    "integration/test_held_in_runs.py",
+    "browser/test_one_value.py",
+    "browser/test_selection.py",
+    "browser/test_values.py",
+    "browser/test_step.py",
+    "browser/test_keyboard.py",
+    "browser/test_accessibility.py",
+    "browser/test_staying.py",
+    "browser/test_page.py",
+)
+"""Files that take longest: two processes that share the files end at about the same time if these come first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = pathlib.Path(__file__).parent
+    places = {tests / name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tensorboard.compat.proto import event_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.attribution.oom_event import OomEvent
 from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.events.metadata import Tag, frame_summary
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import (
     FREE,
@@ -42,6 +45,17 @@ MIB = 1 << 20
 START = 1_790_000_000.0
 MEASURED = {5: (512 * MIB, 256 * MIB), 12: (512 * MIB, 128 * MIB), 42: (1024 * MIB, 512 * MIB)}
 """The pool and its largest free chunk at steps of `write_small_run`."""
+
+
+def write_frames(directory: pathlib.Path, frames: Sequence[tuple[str, int, bytes]]) -> None:
+    """Write events with the given (tag, step, frame) into a new event file of the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / f"events.out.tfevents.{len(event_files(directory))}").open("wb") as file:
+        writer = RecordWriter(file)
+        for text, step, frame in frames:
+            event = event_pb2.Event(step=step, summary=frame_summary(Tag("s", "meta", 0), frame))
+            event.summary.value[0].tag = text  # also one that no `Tag` can have
+            writer.write(event.SerializeToString())
 
 
 def make_samples(

@@ -106,6 +106,19 @@ def weights(before, after):
     return [Expected("weights", before, after, "size of the dtype × parameters")]
 
 
+def created(before, after, title, size):
+    """The weights that a model's creation adds."""
+    return Comparison(
+        before,
+        after,
+        title=title,
+        figure="weights",
+        claim=RISES,
+        expected=weights(0, size),
+        show=["peak_during_creation"],
+    )
+
+
 SCENARIO = Scenario(
     number=2,
     title="Model initialisation",
@@ -128,41 +141,14 @@ SCENARIO = Scenario(
             because="its layers are built. A functional or sequential model with an `Input` is; a subclassed model has "
             "no weights until it is called for the first time.",
             comparisons=[
-                Comparison(
-                    "no_model",
-                    "small_cnn",
-                    title="A small CNN, float32",
-                    figure="weights",
-                    claim=RISES,
-                    expected=weights(0, 4 * SMALL_PARAMETERS),
-                    show=["peak_during_creation"],
-                ),
-                Comparison(
-                    "no_model",
-                    "larger_cnn_float16",
-                    title="A larger CNN, float16",
-                    figure="weights",
-                    claim=RISES,
-                    expected=weights(0, 2 * LARGER_PARAMETERS),
-                    show=["peak_during_creation"],
-                ),
-                Comparison(
-                    "no_model",
-                    "transformer",
-                    title="A Transformer of subclassed layers",
-                    figure="weights",
-                    claim=RISES,
-                    expected=weights(0, 0),
-                    show=["peak_during_creation"],
-                ),
-                Comparison(
+                created("no_model", "small_cnn", "A small CNN, float32", 4 * SMALL_PARAMETERS),
+                created("no_model", "larger_cnn_float16", "A larger CNN, float16", 2 * LARGER_PARAMETERS),
+                created("no_model", "transformer", "A Transformer of subclassed layers", 0),
+                created(
                     "transformer",
                     "transformer_built",
-                    title="The same after its first call, with a symbolic input",
-                    figure="weights",
-                    claim=RISES,
-                    expected=weights(0, 4 * TRANSFORMER),
-                    show=["peak_during_creation"],
+                    "The same after its first call, with a symbolic input",
+                    4 * TRANSFORMER,
                 ),
             ],
         ),

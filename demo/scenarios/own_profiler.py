@@ -12,9 +12,8 @@ import os
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
-import numpy as np
-import tensorflow as tf
 from scenario import STAYS, Advice, Claim, Comparison, Expected, Scenario, Variant, main
+from scenario.batches import image_batches
 
 import tb_memplugin
 
@@ -39,22 +38,12 @@ def make_model():
     )
 
 
-def make_batches():
-    random = np.random.default_rng(1)
-    images = random.random((STEPS, BATCH_SIZE, SIDE, SIDE, 3), "float32")
-    classes = random.integers(0, CLASSES, (STEPS, BATCH_SIZE))
-    return tf.data.Dataset.from_generator(  # the images stay in host memory
-        lambda: zip(images, classes, strict=True),
-        output_signature=(tf.TensorSpec(images.shape[1:], tf.float32), tf.TensorSpec(classes.shape[1:], tf.int64)),
-    ).apply(tf.data.experimental.assert_cardinality(STEPS))
-
-
 def train(run, record):
     model = make_model()
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     recorder = tb_memplugin.MemoryCallback(run, **({"trace_steps": TRACED} if record else {"overhead": 0}))
     profiler = keras.callbacks.TensorBoard(run, profile_batch=PROFILED)
-    model.fit(make_batches(), shuffle=False, verbose=0, callbacks=[recorder, profiler])
+    model.fit(image_batches(STEPS, BATCH_SIZE, SIDE, CLASSES), shuffle=False, verbose=0, callbacks=[recorder, profiler])
     recorder.close()
     (path,) = run.rglob("*.xplane.pb")
     figures = read_profile(path)

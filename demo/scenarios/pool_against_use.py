@@ -13,9 +13,9 @@ import time
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
 
 import keras
-import numpy as np
 import tensorflow as tf
 from scenario import FALLS, STAYS, Advice, Comparison, Expected, Scenario, Variant, main
+from scenario.batches import image_batches
 
 import tb_memplugin
 
@@ -35,26 +35,18 @@ def make_model():
     )
 
 
-def make_batches(steps, batch_size):
-    random = np.random.default_rng(1)
-    images = random.random((steps, batch_size, SIDE, SIDE, 3), "float32")
-    classes = random.integers(0, CLASSES, (steps, batch_size))
-    return tf.data.Dataset.from_generator(  # the images stay in host memory
-        lambda: zip(images, classes, strict=True),
-        output_signature=(tf.TensorSpec(images.shape[1:], tf.float32), tf.TensorSpec(classes.shape[1:], tf.int64)),
-    ).apply(tf.data.experimental.assert_cardinality(steps))
-
-
 def train(run, large_evaluation):
     model = make_model()
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, STEPS - 1])
     if large_evaluation:
-        model.evaluate(make_batches(1, LARGE_BATCH), verbose=0)
+        model.evaluate(image_batches(1, LARGE_BATCH, SIDE, CLASSES), verbose=0)
     callbacks = [callback]
     if tf.config.list_physical_devices("GPU"):  # the recorder asks the driver every few seconds
         callbacks.append(keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: time.sleep(6)))
-    model.fit(make_batches(STEPS // 2, BATCH_SIZE), epochs=2, shuffle=False, verbose=0, callbacks=callbacks)
+    model.fit(
+        image_batches(STEPS // 2, BATCH_SIZE, SIDE, CLASSES), epochs=2, shuffle=False, verbose=0, callbacks=callbacks
+    )
     callback.close()
 
 

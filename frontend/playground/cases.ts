@@ -78,6 +78,14 @@ export const CASES: Record<string, Case> = {
   "many-moments": { about: "a step of some 8,000 moments", plans: [plan({ steps: 44, unfreezeAt: null, momentsEach: 380 })] },
   "no-timelines": { about: "traced steps of an earlier version, without timelines", plans: [plan({ bare: true })] },
   restarted: { about: "a training that was started again", plans: [plan({ restarts: [120] })] },
+  "two-workers": {
+    about: "two workers with four devices each",
+    plans: [plan({ steps: 120, scale: 2, unfreezeAt: null, workers: { count: 2, devices: 4 } })],
+  },
+  "many-devices": {
+    about: "64 workers with eight devices each",
+    plans: [plan({ steps: 60, unfreezeAt: null, workers: { count: 64, devices: 8 } })],
+  },
   hostile: {
     about: "names that hold markup",
     plans: [plan({ run: "<img src=x onerror=alert(1)>", layers: ["<script>alert(2)</script>", "a".repeat(300)] })],

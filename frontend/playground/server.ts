@@ -6,6 +6,7 @@ import type { Plugin, ViteDevServer } from "vite";
 
 import type { TimelineRef } from "../src/model/timeline";
 import { CASES, type Case } from "./cases";
+import { devicesOf } from "./devices";
 import { deviceMemoryOf, mapOf, mapRefOf, oomsOf } from "./allocator";
 import { activationsOf, infoOf, layersOf, ledgerTotalsOf, overviewOf, poolOf, snapshotAt, snapshotsOf, type Plan } from "./training";
 import { timelineOf, timelineRefOf } from "./timeline";
@@ -41,6 +42,7 @@ export function answer(chosen: Case, route: string, query: URLSearchParams): Ans
   if (route === "ledger_totals") {
     return { type: "application/x-tb-memplugin-columns", body: ledgerTotalsOf(plan, query.get("layer")) };
   }
+  if (route === "devices") return json(devicesOf(plan));
   if (route === "timelines") return json({ run: plan.run, timelines: timelinesOf(plan) });
   if (route === "timeline") return { type: "application/x-tb-memplugin-columns", body: timelineOf(plan, number("step", 0)) };
   if (route === "layers") return json(layersOf(plan, number("step", plan.steps - 1)));

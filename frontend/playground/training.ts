@@ -7,6 +7,7 @@ import type { Verdict } from "../src/model/oom";
 import type { LayerChange, SnapshotRef } from "../src/model/overview";
 import type { RunInfo } from "../src/model/run";
 import type { HeldTensorGroup, LedgerRow, Snapshot, SnapshotSummary } from "../src/model/snapshot";
+import { devicePlans } from "./device-plans";
 import { encodeColumns } from "./encode";
 
 const MIB = 2 ** 20;
@@ -44,6 +45,8 @@ export interface Plan {
   recorded?: number;
   /** Steps at which further attempts began. */
   restarts?: number[];
+  /** Workers, each with as many devices; one device if undefined. Other routes answer with the figures of the first device. */
+  workers?: { count: number; devices: number };
 }
 
 export const GROUPS: readonly Group[] = [
@@ -335,31 +338,31 @@ export function poolOf(plan: Plan, first: number, last: number, points: number):
   });
 }
 
+export const peaksOf = (plan: Plan): number[] => Array.from({ length: plan.steps }, (_, step) => sum(bytesAt(plan, step)));
+
 export function infoOf(plan: Plan): RunInfo {
-  const peaks = Array.from({ length: plan.steps }, (_, step) => sum(bytesAt(plan, step)));
-  const peak = peaks.reduce((most, value) => Math.max(most, value), 0);
+  const devices = devicePlans(plan);
   return {
     run: plan.run,
     version: "1",
     sessions: 1 + (plan.restarts ?? []).length,
-    workers: [""],
+    workers: [...new Set(devices.map(({ worker }) => worker))],
     steps: plan.steps,
     first_step: 0,
     last_step: plan.steps - 1,
     started: wallTime(0),
     phases: ["train"],
-    devices:
-      plan.recorded !== undefined
-        ? []
-        : [
-            {
-              device: "GPU:0",
-              capacity_bytes: plan.capacity,
-              peak_bytes: peak,
-              peak_step: peaks.indexOf(peak),
-              snapshots: tracedSteps(plan).length,
-            },
-          ],
+    devices: devices.map(({ device, plan: own }) => {
+      const peaks = peaksOf(own);
+      const peak = Math.max(...peaks);
+      return {
+        device,
+        capacity_bytes: plan.capacity,
+        peak_bytes: peak,
+        peak_step: peaks.indexOf(peak),
+        snapshots: tracedSteps(own).length,
+      };
+    }),
     activation_layers: plan.recorded ?? 0,
     ooms: (plan.failures ?? []).length,
     findings: plan.findings ?? [],

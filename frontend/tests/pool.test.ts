@@ -18,7 +18,7 @@ import {
   type PoolSteps,
 } from "../src/model/pool";
 import { DEFAULTS } from "../src/state/address";
-import { ratiosSpec, sizesSpec } from "../src/views/fragmentation/pool-spec";
+import { ratiosSpec, showsUnknown, sizesSpec } from "../src/views/fragmentation/pool-spec";
 
 const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) =>
   some.slice(0, 1).map((plan) => [`${name}: ${plan.run.slice(0, 30)}`, plan] as const),
@@ -149,5 +149,17 @@ describe("a run of an earlier version", () => {
     expect(poolGrows({ ...pool, growths: [first] })).toBe(true);
     expect(poolGrows({ ...pool, growths: [first], capacity_bytes: new Float64Array([NaN]) })).toBeNull();
     expect(poolGrows({ ...pool, growths: [] })).toBeNull();
+  });
+});
+
+describe("the legend's hatched key", () => {
+  it("stands where a pool of unknown split is drawn above the bytes in use, and nowhere else", () => {
+    // Neighbouring steps have the same pool: what is free between them is drawn hatched.
+    expect(showsUnknown(read(planOf("measured-at-times")))).toBe(true);
+    // Every step is measured, or none: nothing lies between two known pools.
+    expect(showsUnknown(read(planOf("measured")))).toBe(false);
+    const roomy = read(planOf("roomy"));
+    expect(roomy.pool_source.includes(roomy.sources.indexOf("unknown"))).toBe(true);
+    expect(showsUnknown(roomy)).toBe(false);
   });
 });

@@ -4,10 +4,13 @@ import numpy as np
 
 from tb_memplugin.analysis.answer import Answer, AnswerSource, Evidence, known
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
-from tb_memplugin.analysis.facts import range_of
-from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_of, traced_of
+from tb_memplugin.analysis.facts import main_phase, range_of
+from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_bound, growth_of, traced_of
+from tb_memplugin.analysis.growth_causes import Cause
+from tb_memplugin.analysis.host_memory import HostGrowth, host_growth_beside
 from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS, Jump, largest_jump
 from tb_memplugin.analysis.step_rows import step_rows
+from tb_memplugin.analysis.trend import Trend
 from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Integers, Phase, Run
 from tb_memplugin.model.units import counted, format_bytes
 
@@ -16,31 +19,38 @@ MAX_NAME_CHARACTERS = 24
 MAX_REASON_CHARACTERS = 40
 
 
-def growing(run: Run, device: str) -> Answer:
-    """The growth over the training steps, with the category that makes up most of it."""
-    growth = growth_of(run, device)
-    steps = _training_steps(run, device)
+def growing(run: Run, device: str, phase: Phase) -> Answer:
+    """The growth over the steps of the run's `main_phase`, or else of `phase`, with the category that makes up most."""
+    main = main_phase(run)
+    growth = growth_of(run, device, main)
+    if growth is None and phase != main:
+        growth = growth_of(run, device, phase)
+    steps = _known_steps(run, device, main if growth is None else growth.phase)
     figures: dict[str, int | float] = {"steps": steps}
     if growth is None:
-        evidence = Evidence("overview", phase="train")
+        evidence = Evidence("overview", phase=main)
         if not can_show_growth(run, device):
             sentence = f"Too few steps for a trend: {steps:,}"
             return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
-        sentence = f"No growth over {steps:,} steps"
+        host = host_growth_beside(run, device)
+        if host is not None:
+            return _host_grows(run, host, device, figures)
+        bound = growth_bound(run, device)
+        sentence = f"No growth over {steps:,} steps" + ("" if bound is None else f" (under {format_bytes(bound)})")
+        figures |= known(bound_bytes=bound)
         return Answer("growing", device, sentence, "ok", "measured", evidence, figures)
     trend = growth.trend
-    rate, per = (
-        (trend.bytes_per_step, "step") if trend.bytes_per_step >= 1 else (1e3 * trend.bytes_per_step, "1,000 steps")
-    )
-    sentence = f"+{format_bytes(round(rate))} per {per} since step {trend.since_step}"
+    sentence = _rate(trend)
     owner, source = _owner(run, growth)
     layer, category = owner or (None, None)
-    if category is not None:
+    if growth.cause is not None:
+        sentence, source = f"{sentence}: {growth.cause.short}", "inferred"
+    elif category is not None:
         sentence += f": {category.replace('_', ' ')}"
     evidence = Evidence(
         "overview",
         step=trend.last_step,
-        phase="train",
+        phase=growth.phase,
         category=next((one for one in CATEGORIES if one == category), None),
         layer=layer,
         zoom=(trend.since_step, trend.last_step) if trend.last_step > trend.since_step else None,
@@ -52,7 +62,41 @@ def growing(run: Run, device: str) -> Answer:
         to_bytes=trend.to_bytes,
         owner_bytes=None if owner is None else growth.owner_bytes,
         capacity_step=growth.capacity_step,
+        **_cause_figures(growth.cause),
     )
+    return Answer("growing", device, sentence, "warning", source, evidence, figures)
+
+
+def _rate(trend: Trend) -> str:
+    rate, per = (
+        (trend.bytes_per_step, "step") if trend.bytes_per_step >= 1 else (1e3 * trend.bytes_per_step, "1,000 steps")
+    )
+    return f"+{format_bytes(round(rate))} per {per} since step {trend.since_step}"
+
+
+def _cause_figures(cause: Cause | None) -> dict[str, int]:
+    return (
+        {}
+        if cause is None
+        else {"cause_count": cause.count} | ({} if cause.bytes is None else {"cause_bytes": cause.bytes})
+    )
+
+
+def _host_grows(run: Run, host: HostGrowth, device: str, figures: dict[str, int | float]) -> Answer:
+    """The device's memory does not grow, but host RSS does."""
+    trend, cause = host.beyond_cpu, host.cause
+    sentence = f"Host RSS {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
+    zoom = (trend.since_step, trend.last_step)
+    zoomed = zoom if zoom[0] < zoom[1] else None
+    evidence = Evidence("overview", step=trend.last_step, phase=main_phase(run), zoom=zoomed)
+    figures = figures | known(
+        host_bytes_per_step=trend.bytes_per_step,
+        since_step=trend.since_step,
+        from_host_bytes=trend.from_bytes,
+        to_host_bytes=trend.to_bytes,
+    )
+    figures |= _cause_figures(cause)
+    source: AnswerSource = "measured" if cause is None else "inferred"
     return Answer("growing", device, sentence, "warning", source, evidence, figures)
 
 
@@ -81,13 +125,13 @@ def _varies(peaks: Integers) -> bool:
     return bool(np.ptp(peaks) >= max(MIN_JUMP_BYTES, MIN_JUMP_SHARE * int(peaks.min())))
 
 
-def _training_steps(run: Run, device: str) -> int:
-    """The number of training steps at which the device was measured or traced."""
+def _known_steps(run: Run, device: str, phase: Phase) -> int:
+    """The number of steps of a phase at which the device was measured or traced."""
     figures = run.samples.devices.get(device)
-    steps = np.asarray([one.step for one in run.snapshots if one.device == device and one.phase == "train"], np.int64)
+    steps = np.asarray([one.step for one in run.snapshots if one.device == device and one.phase == phase], np.int64)
     if figures is not None:
         seen = (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
-        steps = np.append(steps, run.samples.step[seen & (run.samples.phase == PHASES.index("train"))])
+        steps = np.append(steps, run.samples.step[seen & (run.samples.phase == PHASES.index(phase))])
     return range_of(steps).steps
 
 
@@ -95,7 +139,7 @@ def _owner(run: Run, growth: Growth) -> tuple[tuple[str | None, str] | None, Ans
     """The owner of at least half of the growth, None if unknown, and how the answer is known."""
     if growth.owner is None or growth.owner_bytes is None:
         return None, "measured"
-    traced = traced_of(run, growth.device, growth.trend, growth.jumps)
+    traced = traced_of(run, growth.device, growth.phase, growth.trend, growth.jumps)
     first, last = growth.trend.since_step, growth.trend.last_step
     source: AnswerSource = "inferred"
     if len(traced) >= 2 and traced[-1].step > traced[0].step:

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.model import MISSING, PHASES, Integers, LayerTable, Samples
 
@@ -119,8 +120,8 @@ def epochs(samples: Samples) -> list[Epoch]:
 
 
 def validation_passes(samples: Samples, device: str) -> list[ValidationPass]:
-    """The validation passes, with their peak on `device`."""
-    of_validation = samples.phase == PHASES.index("validation")
+    """The validation passes of a training, with their peak on `device`: the batches after its first step."""
+    of_validation = (samples.phase == PHASES.index("validation")) & _after_training_began(samples)
     steps = samples.step[of_validation]
     figures = samples.devices.get(device)
     peaks = np.full(len(steps), MISSING) if figures is None else figures.peak_bytes[of_validation]
@@ -129,6 +130,12 @@ def validation_passes(samples: Samples, device: str) -> list[ValidationPass]:
         peak = int(peaks[begin:end].max())
         passes.append(ValidationPass(int(steps[begin]), end - begin, None if peak == MISSING else peak))
     return passes
+
+
+def _after_training_began(samples: Samples) -> npt.NDArray[np.bool_]:
+    """The rows that were recorded after the first training step; batches before it count as steps of their own."""
+    trained = samples.wall_time[samples.phase == PHASES.index("train")]
+    return samples.wall_time >= (trained.min() if len(trained) else np.inf)
 
 
 def _stretches(values: Integers) -> list[tuple[int, int]]:

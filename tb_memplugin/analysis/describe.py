@@ -1,13 +1,16 @@
 """A run as the JSON object of ``tb-memplugin inspect --format json``. Pure."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tb_memplugin.analysis.answers import describe_answers
 from tb_memplugin.analysis.changes import table_at
+from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import device_facts, step_range
+from tb_memplugin.analysis.host_memory import describe_host, host_summaries
 from tb_memplugin.analysis.pool_spans import PoolHistory, pool_history
 from tb_memplugin.model import MISSING, Layer, LayerActivations, Oom, Phase, Run, Snapshot
 
@@ -36,8 +39,15 @@ class Selection:
 EVERYTHING = Selection()
 
 
-def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
-    """The run as an object. A selected step selects its snapshots and the layer table valid at it."""
+def describe_run(
+    run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None
+) -> dict[str, Any]:
+    """The run as an object. A selected step selects its snapshots and the layer table valid at it.
+
+    Args:
+        by_worker: Worker name to the run of that worker, with devices under their own names; None for a run of one
+            process.
+    """
     steps = step_range(run)
     devices = [facts.device for facts in device_facts(run) if selection.device in (None, facts.device)]
     table = table_at(run.layer_tables, selection.step)
@@ -55,12 +65,16 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
             for facts in device_facts(run)
             if selection.device in (None, facts.device)
         },
+        "compared": describe_devices(by_worker or {"": run}, selection.phase or "train")
+        if selection.device is None
+        else None,
         "layers": [describe_layer(layer) for layer in (table.layers if table is not None else ())],
         "activations": describe_activations(run.activations),
         "snapshots": [describe_snapshot(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)],
         "oom": [describe_oom(oom) for oom in run.ooms if selection.includes(oom)],
         "pool": {device: _describe_pool(pool_history(run, device)) for device in devices},
-        "answers": {device: describe_answers(run, device, selection.phase or "train") for device in devices},
+        "answers": {device: describe_answers(run, device, selection.phase) for device in devices},
+        "host_memory": {worker: describe_host(summary) for worker, summary in host_summaries(run).items()},
         "findings": list(run.findings),
         "notes": list(run.notes),
         "damage": list(run.damage),
@@ -68,7 +82,7 @@ def describe_run(run: Run, selection: Selection = EVERYTHING) -> dict[str, Any]:
 
 
 def _describe_pool(history: PoolHistory) -> dict[str, Any]:
-    """The pool over the training steps: spans, and sentences on its growth."""
+    """The pool over the steps: spans, and sentences on its growth."""
     return {"spans": [dataclasses.asdict(span) for span in history.spans], "sentences": list(history.sentences)}
 
 

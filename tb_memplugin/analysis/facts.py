@@ -1,6 +1,8 @@
 """Key figures of a run: steps, phases, devices and their peaks. Pure."""
 
 import dataclasses
+import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -68,12 +70,63 @@ def phases(run: Run) -> list[str]:
     return [PHASES[at] for at in sorted(present)]
 
 
+def main_phase(run: Run) -> Phase:
+    """The phase that the run is about: training if it was recorded, else the first of `phases`."""
+    present = phases(run)
+    return next((phase for phase in PHASES if phase in present), "train")
+
+
+def step_name(phase: Phase) -> str:
+    """What a step of the phase is called: ``training step``, ``validation step`` or ``predict step``."""
+    return f"{'training' if phase == 'train' else phase} step"
+
+
 def device_facts(run: Run) -> list[DeviceFacts]:
     """All devices of samples, snapshots and failed allocations, accelerators first."""
     others = [*(snapshot.device for snapshot in run.snapshots), *(oom.device for oom in run.ooms)]
     names = dict.fromkeys([*run.samples.devices, *others])
-    ordered = sorted(names, key=lambda name: (name.rsplit("/", 1)[-1].upper().startswith("CPU"), name))
-    return [_device_facts(run, name) for name in ordered]
+    return [_device_facts(run, name) for name in sorted(names, key=device_order)]
+
+
+def device_order(name: str) -> tuple[bool, list[tuple[str, int]]]:
+    """Sort key of devices: accelerators first, then by name."""
+    return is_cpu(name), natural_order(name)
+
+
+def is_cpu(device: str) -> bool:
+    """Whether a device, of a worker or of a run of several workers, is a CPU."""
+    return device.rsplit("/", 1)[-1].upper().startswith("CPU")
+
+
+def natural_order(name: str) -> list[tuple[str, int]]:
+    """Sort key of names by their text and numbers: ``worker_2/GPU:0`` before ``worker_10/GPU:0``."""
+    pieces = re.split(r"([0-9]{1,18})", name)
+    return [(text, int(number)) for text, number in zip(pieces[::2], [*pieces[1::2], "0"], strict=True)]
+
+
+def most_loaded(devices: Mapping[str, tuple[int | None, int | None]]) -> str | None:
+    """The device with the largest share of its capacity in use, else that with the highest peak; None without a peak.
+
+    The CPU is only chosen in a run without accelerators.
+
+    Args:
+        devices: Device to its peak and its capacity, in display order.
+    """
+    known = {name: (peak, capacity) for name, (peak, capacity) in devices.items() if peak is not None}
+    names = of_one_kind(known)
+    relative = all(known[name][1] for name in names)
+
+    def load(name: str) -> float:
+        peak, capacity = known[name]
+        return peak / capacity if relative and capacity else float(peak)
+
+    return max(names, key=load, default=None)
+
+
+def of_one_kind(devices: Iterable[str]) -> list[str]:
+    """The accelerators, or all devices if there are none: the memory of a CPU is not compared with theirs."""
+    names = list(devices)
+    return [name for name in names if not is_cpu(name)] or names
 
 
 def highest_peak(run: Run, device: str, phase: Phase | None = None) -> Peak | None:

@@ -1,4 +1,4 @@
-"""Findings on device memory that grows over training steps, and on the layer and category that grow most. Pure.
+"""Findings on device memory that grows over the steps of a phase, and on the layer and category that grow most. Pure.
 
 Steps after another phase are left out, and jumps are removed (`levelling`); `trend` examines the remainder.
 """
@@ -10,10 +10,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.analysis.facts import main_phase, step_name
+from tb_memplugin.analysis.growth_causes import Cause, cause_of
 from tb_memplugin.analysis.levelling import levelled
-from tb_memplugin.analysis.trend import Trend, find_trend, is_long_enough
-from tb_memplugin.model import MISSING, PHASES, Integers, LayerActivations, Run, Samples, Snapshot
+from tb_memplugin.analysis.trend import Trend, find_trend, is_long_enough, smallest_growth
+from tb_memplugin.model import MISSING, PHASES, Integers, LayerActivations, Phase, Run, Samples, Snapshot
 from tb_memplugin.model.units import format_bytes
+
+UNEXPLAINED = ("unattributed", "other_state", "rounding")
+"""Categories of memory that traced functions may hold, such as their constants."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +27,7 @@ class Growth:
 
     Attributes:
         device: The device.
+        phase: The phase whose steps grow.
         at_peak: True if the peak grows, False if the memory in use at step end does.
         trend: The growth. Its rate leaves out jumps; its levels are as measured.
         jumps: Step and size in bytes of each jump since the trend began, which are no part of its rate.
@@ -30,10 +36,12 @@ class Growth:
         owner_bytes: Growth of the owner over these steps.
         rounding_bytes: Growth of the rounding of the owner's layer if it exceeds `owner_bytes`, else 0.
         held_by: Holder of most of the added held tensors, if the owner is held tensors; None if unknown.
+        cause: Why it grows, by the program's counters; None if they do not tell it, or if the holder is known.
         capacity_step: Step at which this rate reaches the device's capacity; None if unknown or far away.
     """
 
     device: str
+    phase: Phase
     at_peak: bool
     trend: Trend
     jumps: tuple[tuple[int, int], ...]
@@ -41,12 +49,13 @@ class Growth:
     owner_bytes: int | None
     rounding_bytes: int
     held_by: str | None
+    cause: Cause | None
     capacity_step: int | None
 
     def sentence(self) -> str:
         """The finding as text."""
         trend = self.trend
-        series = "peak memory of a training step" if self.at_peak else "memory in use at step end"
+        series = f"peak memory of a {step_name(self.phase)}" if self.at_peak else "memory in use at step end"
         text = (
             f"{self.device}: {series} grows by {format_bytes(round(100 * trend.bytes_per_step))} every 100 steps "
             f"since step {trend.since_step}, from {format_bytes(trend.from_bytes)} "
@@ -67,12 +76,7 @@ class Growth:
                 text += f", kept alive by {self.held_by}"
         if self.capacity_step is not None:
             text += f"; at this rate the device is full at step {self.capacity_step}"
-        return text + "."
-
-
-def findings(run: Run) -> list[str]:
-    """The run's findings as sentences, by device."""
-    return [growth.sentence() for growth in find_growth(run)]
+        return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
 
 
 def find_growth(run: Run) -> list[Growth]:
@@ -80,42 +84,66 @@ def find_growth(run: Run) -> list[Growth]:
     return [growth for device in run.samples.devices if (growth := growth_of(run, device)) is not None]
 
 
-def growth_of(run: Run, device: str) -> Growth | None:
-    """Find growing memory of a device."""
+def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | None:
+    """Find growing memory of a device over the steps of a phase, by default the run's `main_phase`."""
+    phase = main_phase(run) if phase is None else phase
     figures = run.samples.devices.get(device)
     if figures is None:
         return None
     # Memory in use at step end is the clearer sign of a leak; the peak is examined only if it does not grow.
     for at_peak, column in ((False, figures.in_use_bytes), (True, figures.peak_bytes)):
-        rows = _rows(run.samples, column)
+        rows = phase_rows(run.samples, column, phase)
         steps, values = run.samples.step[rows], column[rows]
         level = levelled(steps, values, run.layer_tables)
         trend = find_trend(steps, level.values)
         if trend is not None:
             jumps = tuple((step, size) for step, size in level.jumps if step > trend.since_step)
             trend = dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps))
-            snapshots = traced_of(run, device, trend, jumps)
+            snapshots = traced_of(run, device, phase, trend, jumps)
             owner, owner_bytes, rounding = _owner(run, snapshots, trend) or (None, None, 0)
             full = _capacity_step(trend, figures.capacity_bytes)
             held_by = _holder(snapshots) if owner == (None, "held_tensors") else None
-            return Growth(device, at_peak, trend, jumps, owner, owner_bytes, rounding, held_by, full)
+            explained = held_by is not None and _makes_up_half(owner_bytes, snapshots, trend)
+            cause = None if explained else cause_of(run, device, trend, owner is not None and owner[1] in UNEXPLAINED)
+            return Growth(device, phase, at_peak, trend, jumps, owner, owner_bytes, rounding, held_by, cause, full)
+    return None
+
+
+def growth_bound(run: Run, device: str, phase: Phase | None = None) -> int | None:
+    """The smallest growth of a device's memory that would be found in a phase, by default the run's `main_phase`; None
+    without enough steps."""
+    phase = main_phase(run) if phase is None else phase
+    figures = run.samples.devices.get(device)
+    for column in () if figures is None else (figures.in_use_bytes, figures.peak_bytes):
+        values = column[phase_rows(run.samples, column, phase)]
+        if is_long_enough(len(values)):
+            return smallest_growth(values)
     return None
 
 
 def can_show_growth(run: Run, device: str) -> bool:
-    """Whether a device has enough measured steps for a trend."""
-    figures = run.samples.devices.get(device)
+    """Whether a device has enough measured steps of the run's `main_phase` for a trend."""
+    figures, phase = run.samples.devices.get(device), main_phase(run)
     return figures is not None and any(
-        is_long_enough(len(_rows(run.samples, column))) for column in (figures.in_use_bytes, figures.peak_bytes)
+        is_long_enough(len(phase_rows(run.samples, column, phase)))
+        for column in (figures.in_use_bytes, figures.peak_bytes)
     )
 
 
-def _rows(samples: Samples, column: Integers) -> npt.NDArray[np.intp]:
-    """Training rows with a known value that do not follow another phase."""
-    training = samples.phase == PHASES.index("train")
+def phase_rows(samples: Samples, column: Integers, phase: Phase) -> npt.NDArray[np.intp]:
+    """Rows of a phase with a known value that do not follow another phase; of several with one step the last one."""
+    of_phase = samples.phase == PHASES.index(phase)
     follows = np.ones(len(samples), np.bool_)
     follows[1:] = samples.phase[1:] == samples.phase[:-1]
-    return np.flatnonzero(training & follows & (column != MISSING))
+    rows = np.flatnonzero(of_phase & follows & (column != MISSING))
+    # Batches of validation and prediction have the number of the training step before them.
+    return rows if phase == "train" else rows[np.diff(samples.step[rows], append=MISSING) != 0]
+
+
+def _makes_up_half(size: int | None, snapshots: Sequence[Snapshot], trend: Trend) -> bool:
+    """Whether bytes that were added between the first and the last snapshot are at least half of the growth."""
+    steps = snapshots[-1].step - snapshots[0].step if snapshots else 0
+    return size is not None and 2 * size >= trend.bytes_per_step * steps
 
 
 def _capacity_step(trend: Trend, capacities: Integers) -> int | None:
@@ -147,11 +175,11 @@ def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> tuple[tuple
     return (owner, candidates[owner], 0) if cause is None else (cause, beside[cause], candidates[owner])
 
 
-def traced_of(run: Run, device: str, trend: Trend, jumps: Sequence[tuple[int, int]]) -> list[Snapshot]:
-    """Snapshots of training steps of a trend, in the longest part of it without a jump."""
+def traced_of(run: Run, device: str, phase: Phase, trend: Trend, jumps: Sequence[tuple[int, int]]) -> list[Snapshot]:
+    """Snapshots of a phase's steps of a trend, in the longest part of it without a jump."""
     parts: dict[int, list[Snapshot]] = {}
     for snapshot in run.snapshots:
-        if snapshot.device == device and snapshot.phase == "train" and snapshot.step >= trend.since_step:
+        if snapshot.device == device and snapshot.phase == phase and snapshot.step >= trend.since_step:
             parts.setdefault(sum(step <= snapshot.step for step, _ in jumps), []).append(snapshot)
     return max(parts.values(), key=lambda part: part[-1].step - part[0].step, default=[])
 

@@ -1,10 +1,11 @@
-"""The pool over the training steps in spans of successive steps. Pure."""
+"""The pool over the steps of a run in spans of successive steps. Pure."""
 
 import dataclasses
 
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.analysis.facts import main_phase
 from tb_memplugin.analysis.overview import Overview, overview
 from tb_memplugin.analysis.pool_steps import POOL_SOURCES, UNKNOWN, PoolSource, PoolSteps, pool_steps
 from tb_memplugin.model import MISSING, Integers, Run
@@ -40,15 +41,15 @@ class PoolSpan:
 
 @dataclasses.dataclass(frozen=True)
 class PoolHistory:
-    """The pool of a device over the training steps, in spans, and sentences on its growth."""
+    """The pool of a device over the steps of the run's `main_phase`, in spans, and sentences on its growth."""
 
     spans: tuple[PoolSpan, ...]
     sentences: tuple[str, ...]
 
 
 def pool_history(run: Run, device: str) -> PoolHistory:
-    """The pool of a device over all training steps."""
-    view = overview(run, device, "train", None, None, limit=MAX_ROWS)
+    """The pool of a device over all steps of the run's `main_phase`."""
+    view = overview(run, device, main_phase(run), None, None, limit=MAX_ROWS)
     pool = pool_steps(run, device, view)
     return PoolHistory(tuple(pool_spans(view, pool)), pool.sentences)
 

@@ -37,7 +37,7 @@ def rows_of_steps(
 ) -> tuple[Samples, int]:
     """The rows of an overview, and their number before reduction."""
     figures = run.samples.devices.get(device)
-    chosen = _one_row_a_step(run.samples, figures, phase)
+    chosen = one_row_a_step(run.samples, figures, phase)
     steps = run.samples.step[chosen]
     begin = 0 if first_step is None else int(np.searchsorted(steps, first_step, side="left"))
     end = len(steps) if last_step is None else int(np.searchsorted(steps, last_step, side="right"))
@@ -61,7 +61,7 @@ def rows_of_steps(
     return _with_snapshots(rows, device, phase, highest, unsampled), total
 
 
-def _one_row_a_step(samples: Samples, figures: DeviceSamples | None, phase: Phase) -> npt.NDArray[np.intp]:
+def one_row_a_step(samples: Samples, figures: DeviceSamples | None, phase: Phase) -> npt.NDArray[np.intp]:
     """The rows of a phase with a value of the device, sorted by step; for each step the row of the highest peak."""
     if figures is None:
         return np.empty(0, np.intp)

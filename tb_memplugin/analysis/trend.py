@@ -49,6 +49,11 @@ def is_long_enough(steps: int) -> bool:
     return steps - _skipped(steps) >= MIN_STEPS
 
 
+def smallest_growth(values: Integers | npt.NDArray[np.float64]) -> int:
+    """The smallest growth in bytes that `find_trend` accepts in a series that is long enough."""
+    return max(MIN_GROWTH_BYTES, int(np.ceil(MIN_GROWTH_SHARE * float(np.median(values[_skipped(len(values)) :])))))
+
+
 def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> Trend | None:
     """The trend of a series, or None; `steps` ascending, `values` in bytes, both of equal length."""
     if not is_long_enough(len(steps)):

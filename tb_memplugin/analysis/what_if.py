@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.facts import device_facts
+from tb_memplugin.analysis.facts import device_facts, phases
 from tb_memplugin.model import PHASES, LayerTable, LedgerRow, Phase, Run, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.prediction import Prediction
@@ -73,7 +73,8 @@ class RunPredictor:
         self._steps = recorded_program(run.requests, device, _TRAIN)
         self._measured_bytes = _measured_peak(run, device, self._steps)
         table = _table(run, self._steps)
-        self._predictor = Predictor(self._steps, () if table is None else table.layers, self._measured_bytes)
+        layers = () if table is None else table.layers
+        self._predictor = Predictor(self._steps, layers, self._measured_bytes, _without_training(run))
 
     def predict(self, conditions: Conditions) -> Prediction:
         """The prediction alone, without the search for the largest batch size."""
@@ -162,6 +163,14 @@ def _range(prediction: Prediction) -> tuple[int, int, int] | None:
     """(low, typical, high) peak of a prediction, None if unknown."""
     low, peak, high = prediction.low_bytes, prediction.peak_bytes, prediction.high_bytes
     return None if low is None or peak is None or high is None else (low, peak, high)
+
+
+def _without_training(run: Run) -> str | None:
+    """A sentence on a run that recorded other steps than training steps; None for every other run."""
+    others = phases(run)
+    if not others or _TRAIN in others:
+        return None
+    return f"Unknown: predictions come from training steps, and this run has only {' and '.join(others)} steps."
 
 
 def _measured_peak(run: Run, device: str, steps: Sequence[StepRequests]) -> int | None:

@@ -1,8 +1,10 @@
-"""The pool over the training steps as text for the terminal. Pure."""
+"""The pool over the steps as text for the terminal. Pure."""
 
 import textwrap
 
+from tb_memplugin.analysis.facts import step_name
 from tb_memplugin.analysis.pool_spans import PoolHistory, PoolSpan
+from tb_memplugin.model import Phase
 from tb_memplugin.model.units import format_bytes
 
 MAX_LINES = 12
@@ -11,11 +13,11 @@ MAX_LINES = 12
 _WHEN = {"measured": "measured at step end", "traced": "traced, at the peak"}
 
 
-def pool_lines(device: str, history: PoolHistory) -> list[str]:
+def pool_lines(device: str, history: PoolHistory, phase: Phase = "train") -> list[str]:
     """The pool of a device in spans of steps, and its growth; no lines if it is unknown."""
     if not history.spans:
         return []
-    lines = [f"{device}, pool over training steps:"]
+    lines = [f"{device}, pool over {step_name(phase)}s:"]
     sentences = [_span_line(span) for span in history.spans] + list(history.sentences)
     left_out = len(sentences) - MAX_LINES
     if left_out > 0:

@@ -1,15 +1,19 @@
 """A run as text for the terminal. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.changes import layer_totals, table_at
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
-from tb_memplugin.analysis.facts import DeviceFacts, device_facts, step_range
+from tb_memplugin.analysis.devices import describe_devices
+from tb_memplugin.analysis.facts import DeviceFacts, device_facts, main_phase, step_range
+from tb_memplugin.analysis.host_memory import host_summaries
 from tb_memplugin.analysis.ledger_totals import group_sums
 from tb_memplugin.analysis.pool_growth import knows_pool
 from tb_memplugin.analysis.pool_spans import pool_history
 from tb_memplugin.commands.inspect_answers import answer_lines
+from tb_memplugin.commands.inspect_devices import device_lines
+from tb_memplugin.commands.inspect_host import host_lines
 from tb_memplugin.commands.inspect_oom import oom_lines
 from tb_memplugin.commands.inspect_pool import pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
@@ -23,8 +27,11 @@ MAX_NAME_CHARACTERS = 60
 _WEIGHTS = {False: "weights, frozen", True: "weights, trainable", None: "weights, frozen or trainable"}
 
 
-def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
-    """Answers, devices, breakdown of each at its peak, pool, layers, failures, findings and missing data of a run."""
+def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None) -> str:
+    """Answers, devices, breakdown of each at its peak, pool, layers, failures, findings and missing data of a run.
+
+    `by_worker` is as for `describe_run`.
+    """
     steps = step_range(run)
     span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
     sessions = f", {len(run.sessions)} sessions" if len(run.sessions) > 1 else ""
@@ -32,17 +39,22 @@ def format_run(run: Run, selection: Selection = EVERYTHING) -> str:
     parts = [f"{clean(run.name)}: {span}{sessions}{workers}"]
     devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
     for facts in devices:
-        lines = answer_lines(facts.device, answers(run, facts.device, selection.phase or "train"))
+        lines = answer_lines(facts.device, answers(run, facts.device, selection.phase))
         parts.append("\n".join(clean(line) for line in lines))
     if devices:
         parts.append(_devices(run, devices))
+    if selection.device is None:
+        parts.extend(device_lines(describe_devices(by_worker or {"": run}, selection.phase or "train")))
     for facts in devices:
         snapshot = _snapshot(run, facts, selection)
         if snapshot is not None:
             parts.append(_snapshot_text(snapshot))
-        if selection.step is None and selection.phase in (None, "train"):
-            lines = pool_lines(_name(facts.device), pool_history(run, facts.device))
+        if selection.step is None and selection.phase in (None, main_phase(run)):
+            lines = pool_lines(_name(facts.device), pool_history(run, facts.device), main_phase(run))
             parts.extend(["\n".join(lines)] if lines else [])
+    if selection == EVERYTHING:
+        for worker, summary in host_summaries(run).items():
+            parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))
     table = table_at(run.layer_tables, selection.step)
     if table is not None:
         parts.append(_layers(table))

@@ -4,10 +4,10 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 
-from tb_memplugin.analysis.growth import findings
+from tb_memplugin.analysis.findings import findings
 from tb_memplugin.model import Run
 from tb_memplugin.reader.file_source import FileSource
-from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.reader.run_reader import LoadedRun, Reader
 
 
 class Runs(Mapping[str, Run]):
@@ -30,18 +30,24 @@ class Runs(Mapping[str, Run]):
         self._catalog = self._reader.catalog(self._source)
 
     def __getitem__(self, name: str) -> Run:
-        tags = self._catalog[name]
+        run = self._load(name).run
+        return dataclasses.replace(run, findings=tuple(findings(run))) if self._details else run
+
+    def by_worker(self, name: str) -> Mapping[str, Run]:
+        """Worker name to the run of that worker; its devices have their own names, such as ``GPU:0``."""
+        return self._load(name).by_worker
+
+    def _load(self, name: str) -> LoadedRun:
         more = self._details
-        run = self._reader.load(
+        return self._reader.load(
             self._source,
-            tags,
+            self._catalog[name],
             activations=more,
             all_attempts=self._all_attempts,
             maps=more,
             timelines=more,
             requests=more,
-        ).run
-        return dataclasses.replace(run, findings=tuple(findings(run))) if more else run
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._catalog)

@@ -172,6 +172,27 @@ def decode_head(data: bytes) -> FrameHead:
     return FrameHead(stream, sequence, first_step, last_step, rows, tuple(strings), most_bytes)
 
 
+def inflate(data: bytes, most_bytes: int) -> tuple[int, int, bytes, bytes]:
+    """A frame's stream and sequence number, and its inflated body: the JSON, and the bytes of its columns, undecoded.
+
+    Raises:
+        NewerFormatError: A newer version of this package wrote the frame.
+        FormatError: The bytes are damaged, or not a frame, or the body is larger than `most_bytes`.
+    """
+    _, stream, sequence, _, _, _, body_bytes = _check_header(data)
+    if body_bytes > most_bytes:
+        raise FormatError(f"frame's body of {body_bytes} bytes is larger than {most_bytes}")
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(data[_HEADER.size :], body_bytes + 1)
+    except zlib.error as error:
+        raise FormatError(f"frame's body cannot be inflated: {error}") from None
+    if len(body) != body_bytes or not inflater.eof:
+        raise FormatError(f"frame's body is not the {body_bytes} bytes its header states")
+    columns_at = 4 + _check_head_length(body[:4], body_bytes)
+    return stream, sequence, body[4:columns_at], body[columns_at:]
+
+
 def _check_header(data: bytes) -> tuple[int, int, int, int, int, int, int]:
     """Check the header; return version, stream, sequence, first and last step, rows, and body bytes."""
     if len(data) < _HEADER.size:

@@ -17,15 +17,8 @@ EVENT_FILE_PART = "tfevents"
 
 def hold(path: str) -> int | None:
     """Lock an event file until the returned descriptor is closed; None if it cannot be locked."""
-    if fcntl is None or "://" in path:
-        return None
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    descriptor = _open(path)
+    if descriptor is not None and not _lock(descriptor, exclusive=True):
         os.close(descriptor)
         return None
     return descriptor
@@ -48,16 +41,29 @@ def any_live(directory: str) -> bool:
 
 def is_live(path: str) -> bool:
     """Whether the file is locked."""
-    if fcntl is None or "://" in path:
+    descriptor = _open(path)
+    if descriptor is None:
         return False
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        return not _lock(descriptor, exclusive=False)
     finally:
         os.close(descriptor)
-    return False
+
+
+def _open(path: str) -> int | None:
+    """A descriptor of the file; None if it cannot be opened or its file system has no locks."""
+    if fcntl is None or "://" in path:
+        return None
+    try:
+        return os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+
+
+def _lock(descriptor: int, *, exclusive: bool) -> bool:
+    """Whether the lock was free."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -13,6 +13,8 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tb_memplugin.events import (
     activation_records,
     codec,
+    counter_records,
+    host_records,
     live_files,
     memory_map_records,
     oom_records,
@@ -28,6 +30,8 @@ from tb_memplugin.events.record_file import LocalRecordFile, RecordFile
 from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import TagRotation, new_session_id
 from tb_memplugin.model import (
+    Counters,
+    HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -99,6 +103,16 @@ class RunWriter:
         self.info = dataclasses.replace(self.info, notes=(*self.info.notes, sentence))
         self._write("meta", step, session_records.session_frame, self.info)
 
+    def end(self) -> None:
+        """Add to the session's facts that it ended now. Readers take a session without this for interrupted.
+
+        Nothing is written after `close` if another process records into the directory by now.
+        """
+        if self._file is None and self._open_file is None and live_files.any_live(self.directory):
+            return
+        self.info = dataclasses.replace(self.info, ended=time.time())
+        self._write("meta", 0, session_records.session_frame, self.info)
+
     def layer_table(self, table: LayerTable) -> None:
         """Write a layer table, valid from `table.step` on."""
         self._table = table
@@ -113,6 +127,10 @@ class RunWriter:
         if row is not None:
             top = take_samples(samples, slice(row, row + 1))
             self._write("peak", int(top.step[0]), sample_records.peak_frame, top)
+
+    def host(self, host: HostSamples) -> None:
+        """Write parts of host memory: as many rows as are due between two flushes."""
+        self._write("host", int(host.step.max()), host_records.host_frame, host)
 
     def activations(self, activations: LayerActivations) -> None:
         """Write activation bytes in order, in frames of bounded size."""
@@ -142,6 +160,12 @@ class RunWriter:
     def requests(self, requests: StepRequests) -> None:
         """Write the requests of one step."""
         self._write("requests", requests.step, request_records.requests_frame, requests)
+
+    def counters(self, counters: Counters) -> None:
+        """Write rows of counters in order, in frames of bounded size."""
+        for start in range(0, len(counters), counter_records.MAX_ROWS):
+            part = counter_records.take_counters(counters, slice(start, start + counter_records.MAX_ROWS))
+            self._write("counters", int(part.step.max()), counter_records.counters_frame, part)
 
     def oom(self, oom: Oom) -> None:
         """Write one failed allocation; it replaces an earlier one with the same identifier."""

@@ -23,13 +23,15 @@ def new_session_info(
 
 def session_frame(info: SessionInfo, sequence: int) -> Frame:
     """Frame of the facts of a session. A later frame of the session replaces an earlier one."""
-    attributes = {
+    attributes: dict[str, Any] = {
         "record": "session",
         "started": info.started,
         "producer": info.producer,
         "versions": dict(info.versions),
         "notes": list(info.notes),
     }
+    if info.ended is not None:
+        attributes["ended"] = info.ended
     return fields.make_frame("meta", sequence, np.zeros(1, np.int64), attributes, {})
 
 
@@ -85,6 +87,7 @@ def _read_session(session: str, attributes: Mapping[str, Any]) -> SessionInfo:
         producer=producer,
         versions={fields.text(name): fields.text(version) for name, version in versions.items()},
         notes=tuple(fields.text(note) for note in notes),
+        ended=None if attributes.get("ended") is None else fields.number(attributes, "ended"),
     )
 
 

@@ -4,6 +4,8 @@ Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero
 """
 
 from tb_memplugin.model.basics import MAX_STEP, MISSING, MODES, PHASES, Floats, Integers, Mode, Phase, is_gpu
+from tb_memplugin.model.counters import COUNTER_KINDS, CounterKind, Counters
+from tb_memplugin.model.host import HOST_ALLOCATED, HOST_BYTES, HOST_COLUMNS, HOST_PARTS, HostMemory, HostSamples
 from tb_memplugin.model.layers import Layer, LayerTable
 from tb_memplugin.model.memory_map import (
     FREE,
@@ -36,9 +38,14 @@ from tb_memplugin.model.timeline import BAND_NAMES, Band, BandName, CompiledSpan
 __all__ = [
     "BAND_NAMES",
     "CATEGORIES",
+    "COUNTER_KINDS",
     "FIX_KINDS",
     "FREE",
     "GRADIENTS",
+    "HOST_ALLOCATED",
+    "HOST_BYTES",
+    "HOST_COLUMNS",
+    "HOST_PARTS",
     "IN_USE",
     "MAX_STEP",
     "MISSING",
@@ -55,11 +62,15 @@ __all__ = [
     "Category",
     "ChunkOwner",
     "CompiledSpan",
+    "CounterKind",
+    "Counters",
     "DeviceSamples",
     "Fix",
     "FixKind",
     "Floats",
     "HeldTensorGroup",
+    "HostMemory",
+    "HostSamples",
     "Integers",
     "Layer",
     "LayerActivations",

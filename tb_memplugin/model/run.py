@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
+from tb_memplugin.model.counters import Counters
+from tb_memplugin.model.host import HostMemory, HostSamples
 from tb_memplugin.model.layers import LayerTable
 from tb_memplugin.model.memory_map import MemoryMap
 from tb_memplugin.model.oom import Oom
@@ -23,6 +25,7 @@ class SessionInfo:
         producer: ``recorder``, ``summary`` or ``import``.
         versions: Package name to version, for tb_memplugin, tensorflow and keras.
         notes: Sentences on what was not recorded, and why.
+        ended: When the recorder was closed, in seconds since the epoch; None if it did not say so.
     """
 
     session: str
@@ -30,6 +33,7 @@ class SessionInfo:
     producer: Literal["recorder", "summary", "import"]
     versions: Mapping[str, str]
     notes: tuple[str, ...]
+    ended: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Session:
     """The records of one session.
 
     Attributes:
+        host: Parts of host memory, None if none were recorded.
         lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be read.
         lost_activation_steps: The same for recorded activations.
     """
@@ -52,6 +57,8 @@ class Session:
     requests: tuple[StepRequests, ...] = ()
     lost_steps: tuple[tuple[int, int], ...] = ()
     lost_activation_steps: tuple[tuple[int, int], ...] = ()
+    counters: Counters | None = None
+    host: HostSamples | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +78,9 @@ class Run:
         session_starts: Starts of the sessions, in seconds since the epoch; each session has a new pool.
         timelines: Timelines of traced steps, if requested.
         requests: Requests of traced steps for replay, if requested.
+        counters: Of each session that recorded them, in order of their start.
+        ended: Whether the last session said that it ended; None if none of a recorder can say so.
+        host: Host memory by worker.
     """
 
     name: str
@@ -88,3 +98,6 @@ class Run:
     session_starts: tuple[float, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     requests: tuple[StepRequests, ...] = ()
+    counters: tuple[Counters, ...] = ()
+    ended: bool | None = None
+    host: Mapping[str, HostMemory] = dataclasses.field(default_factory=dict)

@@ -50,15 +50,21 @@ class Predictor:
         steps: Result of `recorded_program`.
         layers: The model's layers.
         measured_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
+        absent: Why there are no steps, as a sentence, if that is known.
     """
 
     def __init__(
-        self, steps: Sequence[StepRequests], layers: Sequence[Layer] = (), measured_bytes: int | None = None
+        self,
+        steps: Sequence[StepRequests],
+        layers: Sequence[Layer] = (),
+        measured_bytes: int | None = None,
+        absent: str | None = None,
     ) -> None:
         self._measured_bytes = measured_bytes
         self._first = [one for one in steps if one.first][:1]
         self._steps = [one for one in steps if not one.first]
         self._layers = layers
+        self._absent = absent
 
     # --- what was recorded --------------------------------------------------------------------------------------------
 
@@ -210,7 +216,7 @@ class Predictor:
     def _reason_against(self, conditions: Conditions) -> str | None:
         """Why there is no prediction, as a sentence."""
         if not self._steps:
-            return (
+            return self._absent or (
                 "Unknown: the run has no traced training step with its requests. Runs recorded with earlier versions "
                 "have none, nor have imported profiles and runs without memory maps."
             )

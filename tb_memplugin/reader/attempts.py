@@ -6,10 +6,22 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import MISSING, PHASES, LayerActivations, Samples, Session, Snapshot, StepRequests, Timeline
+from tb_memplugin.model import (
+    MISSING,
+    PHASES,
+    HostSamples,
+    Integers,
+    LayerActivations,
+    Samples,
+    Session,
+    Snapshot,
+    StepRequests,
+    Timeline,
+)
 from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, part_of, rows_of, table_of
 from tb_memplugin.reader.columns import take_activations
 from tb_memplugin.reader.device_columns import take_rows
+from tb_memplugin.reader.host_columns import take_host
 
 _TRAIN = PHASES.index("train")
 
@@ -52,9 +64,21 @@ class LaterSessions:
         """`samples` of the steps that were not trained again."""
         if not self._firsts or not len(samples):
             return samples
-        at = np.searchsorted(self._firsts, samples.step, side="right") - 1
-        keep = (at < 0) | (samples.step > np.asarray(self._lasts)[at])
+        keep = self._not_repeated(samples.step)
         return samples if keep.all() else take_rows(samples, keep)
+
+    def without_repeated_parts(self, host: HostSamples) -> HostSamples:
+        """`host` of the steps that were not trained again."""
+        keep = self._not_repeated(host.step)
+        return host if keep.all() else take_host(host, keep)
+
+    def _not_repeated(self, steps: Integers) -> npt.NDArray[np.bool_]:
+        """Mask of the steps that were not trained again."""
+        if not self._firsts:
+            return np.ones(len(steps), np.bool_)
+        at = np.searchsorted(self._firsts, steps, side="right") - 1
+        keep: npt.NDArray[np.bool_] = (at < 0) | (steps > np.asarray(self._lasts)[at])
+        return keep
 
     def _add_steps(self, first: int, last: int) -> None:
         # The ranges stay disjoint and sorted: those that overlap the new one are merged with it.

@@ -17,12 +17,14 @@ class RunTags:
         version: Changes whenever the run's data changes.
         tags: (worker, event run, tag, mark of the tag).
         damage: Sentences on data that could not be listed.
+        worker: The worker whose tags these are; None for all of the run.
     """
 
     name: str
     version: str
     tags: tuple[tuple[str, str, Tag, Hashable], ...]
     damage: tuple[str, ...]
+    worker: str | None = None
 
 
 def catalog_of(
@@ -52,6 +54,17 @@ def catalog_of(
         texts = tuple(sentences.get(name, ()))
         runs[name] = RunTags(name, f"{zlib.crc32(repr((entries, texts)).encode()):08x}", entries, texts)
     return runs
+
+
+def of_worker(tags: RunTags, worker: str) -> RunTags:
+    """The run with the tags of one worker alone; its version changes with these."""
+    entries = tuple(entry for entry in tags.tags if entry[0] == worker)
+    return RunTags(tags.name, f"{zlib.crc32(repr(entries).encode()):08x}", entries, (), worker)
+
+
+def workers_of(tags: RunTags) -> tuple[str, ...]:
+    """The names of the directories of the run's workers, sorted."""
+    return tuple(sorted({entry[0] for entry in tags.tags}))
 
 
 def of_session(tags: RunTags, session: str) -> RunTags:

@@ -8,6 +8,8 @@ from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.events import (
     activation_records,
     codec,
+    counter_records,
+    host_records,
     memory_map_records,
     oom_records,
     request_records,
@@ -20,6 +22,8 @@ from tb_memplugin.events.codec import Frame, FrameHead
 from tb_memplugin.events.metadata import STREAMS, Tag
 from tb_memplugin.model import (
     MAX_STEP,
+    Counters,
+    HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -37,7 +41,17 @@ from tb_memplugin.reader.limits import Room
 from tb_memplugin.reader.source import TagContent
 
 Value: TypeAlias = (
-    SessionInfo | LayerTable | Samples | ActivationPart | Snapshot | MemoryMap | Oom | Timeline | StepRequests
+    SessionInfo
+    | LayerTable
+    | Samples
+    | ActivationPart
+    | Snapshot
+    | MemoryMap
+    | Oom
+    | Timeline
+    | StepRequests
+    | Counters
+    | HostSamples
 )
 
 _Read = TypeVar("_Read")
@@ -205,6 +219,13 @@ def _decode(tag: Tag, data: bytes, room: Room) -> Piece | None:
     elif tag.stream == "oom":
         value = oom_records.read_oom(frame)
         size = sizes.oom_bytes(value)
+    elif tag.stream == "counters":
+        value = counter_records.read_counters(frame)
+        size = sizes.counters_bytes(value)
+    elif tag.stream == "host":
+        host = host_records.read_host(frame)
+        _check_steps(frame, host)
+        value, size = host, sizes.host_bytes(host)
     elif tag.stream == "activations":
         table = activation_records.read_activations(frame)
         _check_steps(frame, table)
@@ -219,7 +240,7 @@ def _decode(tag: Tag, data: bytes, room: Room) -> Piece | None:
     return Piece(frame.sequence, frame.first_step, frame.last_step, value, size + PIECE_BYTES, rows)
 
 
-def _check_steps(frame: Frame, value: Samples | LayerActivations) -> None:
+def _check_steps(frame: Frame, value: Samples | LayerActivations | HostSamples) -> None:
     # The steps of the header name the missing ones when a neighboring frame is lost, so they must be right.
     if not len(value) or int(value.step.min()) != frame.first_step or int(value.step.max()) != frame.last_step:
         raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step} does not hold these steps")

@@ -10,7 +10,7 @@ from tb_memplugin.reader.decoding import Piece
 
 _FIRST_TABLE = 1
 """Sequence number of the first layer table: the first record holds the session's facts."""
-_ON_THE_WAY = ("activations", "snapshots", "maps", "timelines", "requests", "peak")
+_ON_THE_WAY = ("activations", "snapshots", "maps", "timelines", "requests", "peak", "host")
 """Streams whose records are of steps that have samples."""
 
 

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tb_memplugin.model import Integers, Run, Session, Snapshot, Timeline
+from tb_memplugin.model import HostMemory, Integers, Run, Session, Snapshot, Timeline
 from tb_memplugin.reader.attempts import LaterSessions, hidden_by_losses, without_repeated_cells
 from tb_memplugin.reader.columns import join_activations, join_samples, take_activations
 from tb_memplugin.reader.device_columns import take_rows
+from tb_memplugin.reader.host_columns import empty_host, join_host, take_host
 from tb_memplugin.reader.worker_samples import device_name, samples_of_workers
 
 
@@ -91,12 +92,14 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
     maps = [session.maps for session in sessions]
     timelines = [session.timelines for session in sessions]
     requests = [session.requests for session in sessions]
+    host = [empty_host() if session.host is None else session.host for session in sessions]
     hidden: list[str] = []
     if not all_attempts:
         later = LaterSessions()
         # From the last session backward, so that the steps of later sessions are known.
         for at in range(len(sessions) - 1, -1, -1):
             samples[at] = later.without_repeated_samples(samples[at])
+            host[at] = later.without_repeated_parts(host[at])
             tables[at] = tuple(table for table in tables[at] if not later.repeats(table.step))
             maps[at] = tuple(
                 memory_map for memory_map in maps[at] if memory_map.step is None or not later.repeats(memory_map.step)
@@ -110,9 +113,11 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
             later.add(sessions[at])
     joined, _ = join_samples(samples)
     table, _ = join_activations(activations)
+    parts = join_host(host)
     if not all_attempts:
         joined = take_rows(joined, np.argsort(joined.step, kind="stable")) if _unsorted(joined.step) else joined
         table = take_activations(table, np.argsort(table.step, kind="stable")) if _unsorted(table.step) else table
+        parts = take_host(parts, np.argsort(parts.step, kind="stable")) if _unsorted(parts.step) else parts
     return Run(
         name=name,
         sessions=tuple(session.info.session for session in sessions),
@@ -129,7 +134,16 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         session_starts=tuple(session.info.started for session in sessions),
         timelines=tuple(sorted(itertools.chain(*timelines), key=_step_and_bytes)),
         requests=tuple(sorted(itertools.chain(*requests), key=lambda one: (one.step, one.wall_time))),
+        counters=tuple(session.counters for session in sessions if session.counters is not None),
+        ended=_ended(sessions),
+        host={worker: HostMemory(joined, parts)},
     )
+
+
+def _ended(sessions: Sequence[Session]) -> bool | None:
+    """Whether the last session said that it ended; only a recorder's does."""
+    last = sessions[-1].info if sessions else None
+    return None if last is None or last.producer != "recorder" else last.ended is not None
 
 
 def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
@@ -178,6 +192,10 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
             for worker, run in by_worker.items()
             for one in run.requests
         ),
+        counters=tuple(
+            dataclasses.replace(one, worker=worker) for worker, run in by_worker.items() for one in run.counters
+        ),
+        host={worker: memory for run in by_worker.values() for worker, memory in run.host.items()},
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
-from tb_memplugin.model import Run, Session
+from tb_memplugin.model import Oom, Run, Session
 from tb_memplugin.model.text import clean
 from tb_memplugin.reader import freed, sizes
 from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, rows_of
@@ -40,6 +40,7 @@ from tb_memplugin.reader.limits import (
     within_limits,
 )
 from tb_memplugin.reader.merge import MergedRun, merge
+from tb_memplugin.reader.sample_figures import read_figures
 from tb_memplugin.reader.sessions import Joined, by_session, gaps, join_with_peaks, limited, session_from_pieces
 from tb_memplugin.reader.source import Listing, Source, TagContent
 
@@ -51,7 +52,7 @@ LARGE_BYTES = 32 << 20
 """Runs whose decoded frames take more are read one after the other."""
 _GROUP_TAGS = 64
 """Tags that are decoded together before their sessions are joined and their frames let go."""
-_ALWAYS = ("meta", "samples", "peak", "snapshots", "oom")
+_ALWAYS = ("meta", "samples", "peak", "snapshots", "oom", "counters", "host")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +122,19 @@ class Reader:
                 self._listed_at = began
             return self._catalog
 
+    def tags(self, source: Source, name: str) -> RunTags:
+        """The tags of the run called `name`.
+
+        Raises:
+            NotFoundError: There is no such run.
+            SourceError: The source cannot be read now.
+        """
+        catalog = self.catalog(source)
+        tags = catalog.get(name)
+        if tags is None:
+            raise NotFoundError(f"no run {name!r:.200}; available: {listed_names(catalog)}")
+        return tags
+
     def run(
         self,
         source: Source,
@@ -140,7 +154,7 @@ class Reader:
             NotFoundError: There is no such run, or no such session in it.
             SourceError: The source cannot be read now.
         """
-        tags = self._tags_of(source, name)
+        tags = self.tags(source, name)
         return self.load(source, tags, activations, all_attempts, maps, session, timelines, requests)
 
     def load(
@@ -164,7 +178,67 @@ class Reader:
         streams = (*_ALWAYS, *(stream for stream, wanted in optional.items() if wanted))
         if session is not None:
             tags = of_session(tags, session)
-        key = ("run", tags.name, streams, all_attempts, session)
+        return self._loaded(source, tags, streams, all_attempts, session)
+
+    def ooms(self, source: Source, tags: RunTags) -> tuple[Oom, ...]:
+        """The failed allocations of the run with these tags, in the order that the run has them in.
+
+        Raises:
+            SourceError: The source cannot be read now.
+        """
+        return self._loaded(source, tags, ("oom",)).run.ooms if of_stream(tags, "oom") else ()
+
+    def figures(self, source: Source, tags: RunTags) -> LoadedRun:
+        """The workers with these tags, with only the `FIELDS` of their devices, which takes a fraction of the time.
+
+        The merged run of the result lacks them.
+
+        Raises:
+            SourceError: The source cannot be read now.
+        """
+        key = ("figures", tags.name, tags.worker)
+        with self._lock_of(tags.name):
+            loaded: LoadedRun | None = self._cached(key, tags.version)
+            if loaded is None:
+                loaded = self._read_figures(source, tags)
+                if loaded is None:
+                    return self.load(source, tags)
+                self._keep(key, tags.version, loaded, _merged_bytes(loaded))
+            return loaded
+
+    def _read_figures(self, source: Source, tags: RunTags) -> LoadedRun | None:
+        """The workers with these tags and only the `FIELDS` of their devices; None if they need the general way."""
+        wanted = {stream: within_limits(of_stream(tags, stream))[0] for stream in ("samples", "peak")}
+        if len({entry[2].session for entry in tags.tags}) == 1 and wanted["samples"]:
+            others = self._loaded(source, tags, tuple(stream for stream in _ALWAYS if stream not in wanted))
+            if len(others.by_worker) != 1:  # nothing else of the session could be read
+                return None
+            (worker,) = others.by_worker
+            # The general way reads all columns, about twice as many, within the limit of the run; more than half of
+            # `LARGE_BYTES` would have to wait for other large runs.
+            most_bytes = min(LARGE_BYTES, MAX_RUN_BYTES - _merged_bytes(others)) // 2
+            contents = self._contents(source, _by_event_run(wanted["samples"]))
+            samples = read_figures(contents, max(0, most_bytes) // 8, MAX_RUN_ROWS)
+            # A peak after the last sample stands for a sample that was lost.
+            if samples is not None and not any(
+                peak.step > samples.step[-1]
+                for tag in self._contents(source, _by_event_run(wanted["peak"]))
+                for peak in tag.frames
+            ):
+                by_worker = {worker: dataclasses.replace(others.by_worker[worker], samples=samples)}
+                return LoadedRun(others.run, by_worker, others.sessions, tags.version)
+        return None
+
+    def _loaded(
+        self,
+        source: Source,
+        tags: RunTags,
+        streams: Sequence[str],
+        all_attempts: bool = False,
+        session: str | None = None,
+    ) -> LoadedRun:
+        """The streams of the run with these tags, from the cache or the source."""
+        key = ("run", tags.name, tags.worker, streams, all_attempts, session)
         with self._lock_of(tags.name):
             loaded: LoadedRun | None = self._cached(key, tags.version)
             if loaded is None:
@@ -179,12 +253,12 @@ class Reader:
             NotFoundError: There is no such run.
             SourceError: The source cannot be read now.
         """
-        return self._rows_of(source, self._tags_of(source, name))
+        return self._rows_of(source, self.tags(source, name))
 
     def _rows_of(self, source: Source, tags: RunTags) -> ActivationRows:
         wanted = of_stream(tags, "activations")
         with self._lock_of(tags.name):
-            rows: ActivationRows | None = self._cached(("activations", tags.name), wanted)
+            rows: ActivationRows | None = self._cached(("activations", tags.name, tags.worker), wanted)
             if rows is not None:
                 return rows
             with ExitStack() as stack:
@@ -201,7 +275,7 @@ class Reader:
                     # Several sessions, or steps out of order: the merge selects the rows.
                     merged = self._load(source, tags, (*_ALWAYS, "activations"), all_attempts=False)
                     rows = rows_of(merged.run.activations).with_damage(damage)
-            self._keep(("activations", tags.name), wanted, rows, rows.nbytes)
+            self._keep(("activations", tags.name, tags.worker), wanted, rows, rows.nbytes)
             return rows
 
     def survey_activations(self, source: Source, tags: RunTags) -> tuple[int, tuple[str, ...]]:
@@ -243,13 +317,6 @@ class Reader:
         for (_, identifier), by_sequence in heads.items():
             damage.extend(gaps(identifier, "activations", [by_sequence[at] for at in sorted(by_sequence)]))
         return len(frozenset().union(*(survey.layers for _, _, survey in known))), tuple(limited(damage))
-
-    def _tags_of(self, source: Source, name: str) -> RunTags:
-        catalog = self.catalog(source)
-        tags = catalog.get(name)
-        if tags is None:
-            raise NotFoundError(f"no run {name!r:.200}; available: {listed_names(catalog)}")
-        return tags
 
     def _lock_of(self, name: str) -> threading.RLock:
         with self._lock:
@@ -458,6 +525,14 @@ def _groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
         yield group
 
 
+def _by_event_run(entries: Iterable[Entry]) -> dict[str, list[str]]:
+    """Event run to its tags, as a source reads them."""
+    tags: dict[str, list[str]] = {}
+    for _, event_run, tag, _ in entries:
+        tags.setdefault(event_run, []).append(str(tag))
+    return tags
+
+
 def _session_of(entry: Entry) -> tuple[str, str]:
     """Worker and session."""
     return entry[0], entry[2].session
@@ -507,4 +582,7 @@ def _run_bytes(run: Run) -> int:
         + sum(map(sizes.oom_bytes, run.ooms))
         + sum(map(sizes.timeline_bytes, run.timelines))
         + sum(map(sizes.requests_bytes, run.requests))
+        + sum(map(sizes.counters_bytes, run.counters))
+        # Their samples are those of the run.
+        + sum(sizes.host_bytes(memory.parts) for memory in run.host.values())
     )

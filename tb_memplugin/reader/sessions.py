@@ -7,9 +7,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.events.codec import FrameHead
+from tb_memplugin.events.counter_records import join_counters
 from tb_memplugin.events.metadata import Tag
 from tb_memplugin.events.tags import start_of
 from tb_memplugin.model import (
+    Counters,
+    HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -25,6 +28,7 @@ from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, 
 from tb_memplugin.reader.columns import join_activations, join_samples, rows_not_in
 from tb_memplugin.reader.decoding import DecodedTag, Piece
 from tb_memplugin.reader.device_columns import take_rows
+from tb_memplugin.reader.host_columns import join_host
 from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
 
 Joined: TypeAlias = tuple[Samples, tuple[str, ...]]
@@ -42,6 +46,8 @@ _STREAM_WORDS = {
     "oom": "failed allocations",
     "timelines": "timelines",
     "requests": "requests of steps",
+    "counters": "counters",
+    "host": "parts of host memory",
 }
 
 
@@ -56,13 +62,25 @@ def make_session(
     ooms: Sequence[Oom] = (),
     timelines: Sequence[Timeline] = (),
     requests: Sequence[StepRequests] = (),
+    counters: Sequence[Counters] = (),
+    host: Sequence[HostSamples] = (),
 ) -> tuple[Session, list[str]]:
     """Build a session from the contents of its frames, in order; also sentences on data left out for its size.
 
     The last facts are used; a session without facts still shows its data. A peak replaces its sample if that was lost.
     """
     return _assembled(
-        identifier, meta, _joined(samples, peaks), activations, snapshots, maps, ooms, timelines, requests
+        identifier,
+        meta,
+        _joined(samples, peaks),
+        activations,
+        snapshots,
+        maps,
+        ooms,
+        timelines,
+        requests,
+        counters,
+        host,
     )
 
 
@@ -89,6 +107,8 @@ def _assembled(
     ooms: Sequence[Oom],
     timelines: Sequence[Timeline],
     requests: Sequence[StepRequests],
+    counters: Sequence[Counters],
+    host: Sequence[HostSamples],
 ) -> tuple[Session, list[str]]:
     joined, sentences = samples
     table, sentence = join_activations(activations)
@@ -103,6 +123,8 @@ def _assembled(
         ooms=_final_records(ooms),
         timelines=tuple(timelines),
         requests=tuple(requests),
+        counters=join_counters(counters),
+        host=join_host(host) if host else None,
     )
     return session, [*sentences, *([sentence] if sentence else [])]
 
@@ -153,6 +175,8 @@ def session_from_pieces(
         _values(streams, "oom", Oom),
         _values(streams, "timelines", Timeline),
         _values(streams, "requests", StepRequests),
+        _values(streams, "counters", Counters),
+        _values(streams, "host", HostSamples),
     )
     earliest = first_step_of(streams)
     for stream in _STREAM_WORDS:

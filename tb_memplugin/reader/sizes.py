@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.model import (
+    HOST_COLUMNS,
+    Counters,
+    HostSamples,
     LayerTable,
     LedgerRow,
     MemoryMap,
@@ -21,6 +24,8 @@ _TEXT_BYTES = 150
 _STRING_BYTES = 60
 """A string without its characters."""
 _NUMBER_BYTES = 40
+_COUNTER_BYTES = 60
+"""One row of counters without its texts: numbers in columns, and places in tuples."""
 
 _OBJECTS: Mapping[str, Mapping[str, int]] = {
     "meta": {"layers": ROW_BYTES, "dimensions": _NUMBER_BYTES},
@@ -34,6 +39,7 @@ _OBJECTS: Mapping[str, Mapping[str, int]] = {
     "maps": {"owners": ROW_BYTES},
     "timelines": {"owners": ROW_BYTES, "shapes": ROW_BYTES, "dimensions": _NUMBER_BYTES},
     "requests": {"owners": ROW_BYTES},
+    "counters": {"counters": _COUNTER_BYTES},
 }
 """Stream to its tables whose rows become objects, and the bytes of one."""
 
@@ -91,6 +97,17 @@ def requests_bytes(requests: StepRequests) -> int:
     columns = 8 * (8 * len(requests) + 2 * len(requests.region_bytes) + 2 * len(requests.added_bytes))
     owners = ROW_BYTES * (1 + len(requests.owners)) + _names(requests.owners, "layer")
     return columns + owners + _TEXT_BYTES * len(requests.ops)
+
+
+def counters_bytes(counters: Counters) -> int:
+    """Counters."""
+    texts = {*counters.name, *counters.detail}
+    return ROW_BYTES + _COUNTER_BYTES * len(counters) + _texts(text for text in texts if text)
+
+
+def host_bytes(host: HostSamples) -> int:
+    """Parts of host memory."""
+    return ROW_BYTES + 8 * len(HOST_COLUMNS) * len(host)
 
 
 def _ledger_names(ledger: Iterable[LedgerRow]) -> int:

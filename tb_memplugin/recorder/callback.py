@@ -27,7 +27,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     ```
 
     One callback may serve several calls of `fit`, for example before and after layers are unfrozen; steps continue to
-    count. A step lasts from the beginning of its batch to the beginning of the next one.
+    count. A step lasts from the beginning of its batch to the beginning of the next one. Before the first `fit`, the
+    batches of `evaluate` and `predict` count as steps; from then on they have the number of the last training step.
 
     Args:
         log_dir: Directory of the run (one run in TensorBoard), local or a URL that TensorFlow can write to.
@@ -75,8 +76,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._call: RunningCall | None = None
         self._changing = threading.RLock()
         self._fitting = False
-        self._first: int | None = None
-        self._next = 0
+        self._trains = False
+        self._next: int | None = None
         self._made = frozenset((*vars(self), "_made"))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -195,9 +196,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._guard("train_function")
         self._fitting = True
-        if self._first is None:
+        if not self._trains:
             # A training restored from a checkpoint continues its count.
-            self._first = self._next = _iterations(self.model)
+            self._trains, self._next = True, _iterations(self.model)
         self._recorder._before_data("train")
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -211,8 +212,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recorder.end_step()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._recorder.begin_step(self._next)
-        self._next += 1
+        self._recorder.begin_step(self._count())
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._fitting = False
@@ -225,7 +225,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recorder._before_data("validation")
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._recorder.begin_step(max(self._next - 1, 0), "validation")
+        self._recorder.begin_step(self._step_without_training(), "validation")
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._phase_ended("test_function")
@@ -236,10 +236,20 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recorder._before_data("predict")
 
     def on_predict_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._recorder.begin_step(max(self._next - 1, 0), "predict")
+        self._recorder.begin_step(self._step_without_training(), "predict")
 
     def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._phase_ended("predict_function")
+
+    def _count(self) -> int:
+        """The number of the next step that counts."""
+        step = _iterations(self.model) if self._next is None else self._next
+        self._next = step + 1
+        return step
+
+    def _step_without_training(self) -> int:
+        """The last training step; the number of the batch while nothing was trained."""
+        return max((self._next or 0) - 1, 0) if self._trains else self._count()
 
     def _phase_ended(self, function: str) -> None:
         self._unguard(function)

@@ -6,20 +6,25 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
 from tb_memplugin.model import MISSING, PHASES, LayerTable, Oom, Phase
 from tb_memplugin.model.notes import SAMPLES
+from tb_memplugin.model.units import counted
 from tb_memplugin.recorder.base.background import Background, Job
+from tb_memplugin.recorder.base.clock import Clock
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
+from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
+from tb_memplugin.recorder.observe.program_counters import program_counters
 from tb_memplugin.recorder.oom.post_mortems import OomWatch
 from tb_memplugin.recorder.oom.stalled_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.run_files import FILES, RunFiles
 from tb_memplugin.recorder.sampling import devices as allocator
+from tb_memplugin.recorder.sampling.counter_rows import CounterRows
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, HostMemory
 from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars, ScalarPoint
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
@@ -37,7 +42,9 @@ SCALARS = "peaks as scalars"
 POST_MORTEMS = "post-mortems of failed allocations"
 FIXES = "simulations of fixes"
 ABANDONED = "removing directories of killed processes"
+COUNTERS = "counters of models, traces and dataset caches"
 DRIVER = "figures of the GPU driver"
+HOST_PARTS = "parts of host memory"
 
 _NO_FIGURES = DriverFigures()
 
@@ -84,10 +91,14 @@ class Recording:
         self._watch = watch
         self._faults = faults
         self._buffer = SampleBuffer(self._names)
+        self._clock = Clock()
+        self._counters = CounterRows()
+        self._counted = False
         self._scalars = PeakScalars() if settings.scalars else None
         self._files = RunFiles(settings, faults)
         self._open: _OpenStep | None = None
         self._paused = False
+        self._ending = False
         self.on_tick: Job = lambda: None
         self._next_watch = 0.0
         self._host = HostMemory()
@@ -107,6 +118,7 @@ class Recording:
         self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults, self._oom, self._maps)
         overhead, spend = self._settings.overhead, self._tracer.schedule.cost
         self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
+        self._host_parts = HostParts(self._maps, overhead, spend)
         self._watch.install()
         self._faults.run(POST_MORTEMS, self._oom.install)
         if self._driver.answers:
@@ -134,6 +146,9 @@ class Recording:
 
     def end(self) -> None:
         """End the session, without waiting until everything is written."""
+        if self._paused:
+            self._background.submit(self._files.end)
+        self._ending = True
         self.pause()
 
     def abandon(self) -> None:
@@ -193,7 +208,7 @@ class Recording:
         if opened is None:
             return
         self._faults.run(POST_MORTEMS, self._oom.step_ended)
-        wall_time = time.time()
+        wall_time = self._clock.now()
         sample: _Sample | None = self._faults.run(SAMPLES, self._sample, opened, wall_time)
         seconds = time.perf_counter() - opened.began
         if self._tracer.compiled:
@@ -202,12 +217,15 @@ class Recording:
         if sample is not None:
             self._oom.sampled(opened.step, opened.phase, sample.peak_bytes)
         traced = self._tracer.end(opened.step, opened.phase, wall_time, seconds, peak)
+        self._faults.run(COUNTERS, self._count, opened.step)
         if traced is not None and sample is not None:
             self._background.submit(functools.partial(self._measure, sample, traced.end))
         if traced is not None:
             self._background.submit(functools.partial(self._work_through, traced))
         if opened.phase == "train":
             self._watch.last_step = max(self._watch.last_step, opened.step)
+        if sample is not None and sample.row >= 0 and (sample.row + 1) % MAX_SAMPLE_ROWS == 0:
+            self._background.submit(self._write_samples)  # samples of fast steps do not wait in memory for the tick
 
     def on_error(self, error: BaseException) -> bool:
         """Write a post-mortem if the exception means that memory ran out, and return whether it does."""
@@ -216,7 +234,9 @@ class Recording:
             return bool(self._faults.run(POST_MORTEMS, self._oom.on_error, error, None, None))
         traced = replayed = None
         if self._tracer.tracing and self._faults.run(POST_MORTEMS, self._oom.concerns, error):
-            traced = self._tracer.end(opened.step, opened.phase, time.time(), time.perf_counter() - opened.began, 0)
+            traced = self._tracer.end(
+                opened.step, opened.phase, self._clock.now(), time.perf_counter() - opened.began, 0
+            )
             traced = None if traced is None else dataclasses.replace(traced, interrupted=True)
             if self._background.drain() and traced is not None:  # the chunks of earlier steps are known
                 replayed = functools.partial(self._faults.run, REPLAYS, self._tracer.failed_step, traced)
@@ -226,6 +246,12 @@ class Recording:
         if for_memory:
             self._background.submit(self._simulate_fixes)
         return bool(for_memory)
+
+    def _count(self, step: int) -> None:
+        """Keep the program's counters that changed."""
+        if program_counters.due or not self._counted:
+            self._counted = True
+            self._counters.add(step, program_counters.values())
 
     def _write_oom(self, oom: Oom, wait: bool) -> None:
         def write() -> None:
@@ -237,7 +263,12 @@ class Recording:
             self._background.drain()
 
     def _sample(self, opened: _OpenStep, wall_time: float) -> _Sample:
-        row = [opened.step, PHASES.index(opened.phase), opened.epoch, self._host.resident_bytes()]
+        phase = PHASES.index(opened.phase)
+        parts = None
+        if self._host_parts.due() and not self._tracer.tracing:  # reading tf.data's figures runs an operation
+            parts = self._faults.run(HOST_PARTS, self._host_parts.read, opened.step, phase, wall_time)
+        resident = self._host.resident_bytes() if parts is None else parts[0]["resident_bytes"]
+        row = [opened.step, phase, opened.epoch, resident]
         peaks, in_use = {}, {}
         for name, capacity in zip(self._names, self._capacities, strict=True):
             current, peak = allocator.memory_info(name)
@@ -246,9 +277,12 @@ class Recording:
             row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
             peaks[name], in_use[name] = peak, current
         sample = _Sample(self._buffer.append(wall_time, tuple(row)), in_use, peaks)
+        if parts is not None:
+            self._background.submit(functools.partial(self._faults.run, HOST_PARTS, self._host_parts.measure, *parts))
         if self._step_ends.due():
             dumps = self._step_ends.read()
-            self._background.submit(functools.partial(self._measure, sample, dumps))
+            measure = functools.partial(self._step_ends.measure_read, sample.row, sample.in_use_bytes, dumps)
+            self._background.submit(functools.partial(self._faults.run, POOLS, measure))
         return sample
 
     # --- on the background thread -----------------------------------------------------------------------------------
@@ -281,14 +315,29 @@ class Recording:
         self._faults.run(POOLS, self._step_ends.measure, sample.row, sample.in_use_bytes, dumps)
 
     def _write_out(self) -> None:
+        self._write_samples()
+        if not self._faults.stopped(FILES):
+            self._files.flush()
+
+    def _write_samples(self) -> None:
         samples = self._faults.run(SAMPLES, self._buffer.take)
+        dropped = self._buffer.take_dropped()
+        parts = self._faults.run(HOST_PARTS, self._host_parts.take)
         if self._faults.stopped(FILES):
             return
         if samples is not None:
             self._files.write(RunWriter.samples, samples)
             if self._scalars is not None:
                 self._write_scalars(self._faults.run(SCALARS, self._scalars.add, samples))
-        self._files.flush()
+        if parts is not None:
+            self._files.write(RunWriter.host, parts)
+        counters = self._faults.run(COUNTERS, self._counters.take)
+        if counters is not None:
+            self._files.write(RunWriter.counters, counters)
+        if dropped:
+            self._faults.warn(
+                f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier ones could not be written in time"
+            )
 
     def _end_epoch(self) -> None:
         if self._scalars is not None:
@@ -323,6 +372,8 @@ class Recording:
         try:
             self._tick()
             self._end_epoch()
+            if self._ending:
+                self._files.end()
         finally:
             self._files.rest()
             self._faults.clean_up(POST_MORTEMS, self._oom.remove)

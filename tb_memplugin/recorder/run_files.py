@@ -41,6 +41,13 @@ class RunFiles:
         if self._writer is not None:
             self._faults.run(FILES, self._writer.flush)
 
+    def end(self) -> None:
+        """Write that the session ended."""
+        if self._writer is not None:
+            self._faults.run(FILES, self._writer.end)
+            if self._resting:
+                self.rest()
+
     def rest(self) -> None:
         """Keep the file closed between writes until `wake`; also after a fault."""
         self._resting = True

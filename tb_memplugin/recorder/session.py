@@ -260,7 +260,10 @@ class MemoryRecorder:
 
     @contextlib.contextmanager
     def step(self, step: int, phase: Phase = "train") -> Iterator[None]:
-        """Record the block as one step (in other phases: as one batch after training step `step`)."""
+        """Record the block as one step; in other phases than `train`, as a batch after training step `step`.
+
+        In a run without training steps, number the batches.
+        """
         self.begin_step(step, phase)
         try:
             yield

@@ -6,11 +6,13 @@ from typing import Any
 from tb_memplugin.analysis.answers import describe_answers
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import Phase
+from tb_memplugin.model import Phase, Run
 from tb_memplugin.reader.cache import ByteCache
+from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.server.lookup import some
+from tb_memplugin.server.worker_lookup import with_all_ooms, workers_with
 
 CACHE_BYTES = 4 << 20
 """Limit of the cached responses."""
@@ -28,21 +30,29 @@ class AnswerHandlers:
 
     def answers(self, source: Source, run: str, device: str | None, phase: Phase) -> dict[str, Any]:
         """``GET answers``: the answers on a device, cached for runs that did not change."""
-        loaded = self._reader.run(source, run)
+        tags = self._reader.tags(source, run)
         key = (run, device, phase)
         with self._lock:
-            known = self._known.get(key, loaded.version)
+            known = self._known.get(key, tags.version)
         if known is not None:
             return known
-        names = [facts.device for facts in device_facts(loaded.run)]
-        if device is not None and device not in names:
-            raise NotFoundError(f"run {run} has no device {device!r:.200}; available: {some(names)}")
         described = {
             "run": run,
             "device": device,
             "phase": phase,
-            "answers": describe_answers(loaded.run, device, phase),
+            "answers": describe_answers(self._run_of(source, tags, device), device, phase),
         }
         with self._lock:
-            self._known.put(key, loaded.version, described, _RESPONSE_BYTES)
+            self._known.put(key, tags.version, described, _RESPONSE_BYTES)
         return described
+
+    def _run_of(self, source: Source, tags: RunTags, device: str | None) -> Run:
+        """The run with the worker of a device, as `describe_answers` needs it."""
+        names = []
+        for own in workers_with(tags, device):
+            loaded = self._reader.load(source, own)
+            of_worker = [facts.device for facts in device_facts(loaded.run)]
+            if device is None or device in of_worker:
+                return with_all_ooms(self._reader, source, loaded, tags)
+            names.extend(of_worker)
+        raise NotFoundError(f"run {tags.name} has no device {device!r:.200}; available: {some(names)}")

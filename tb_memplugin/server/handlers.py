@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis import changes, facts, growth
+from tb_memplugin.analysis import changes
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.ledger_totals import ledger_totals
@@ -18,18 +18,20 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
 from tb_memplugin.reader.cache import ByteCache
-from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.worker_samples import device_name
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.answer_handlers import AnswerHandlers
 from tb_memplugin.server.columns import Columns
-from tb_memplugin.server.lookup import at_step, some
+from tb_memplugin.server.device_handlers import DeviceHandlers
+from tb_memplugin.server.host_columns import host_columns
+from tb_memplugin.server.lookup import at_step
 from tb_memplugin.server.pool_columns import pool_columns
+from tb_memplugin.server.run_facts import RunFacts
 from tb_memplugin.server.run_list import RunList
 from tb_memplugin.server.timeline_handlers import TimelineHandlers
 from tb_memplugin.server.what_if_handlers import WhatIfHandlers
+from tb_memplugin.server.worker_lookup import find_device, with_all_ooms
 from tb_memplugin.version import __version__
 
 CHANGES_BYTES = 16 << 20
@@ -76,7 +78,8 @@ class Handlers:
         self.answering = AnswerHandlers(reader)
         self.questions = WhatIfHandlers(reader)
         self._reader = reader
-        self._runs = RunList(self._describe, patience_seconds)
+        self.comparing = DeviceHandlers(reader)
+        self._runs = RunList(RunFacts(reader).describe, patience_seconds)
         self._lock = threading.Lock()
         self._changes: ByteCache[list[dict[str, Any]]] = ByteCache(CHANGES_BYTES)
 
@@ -86,8 +89,9 @@ class Handlers:
 
     def overview(self, source: Source, run: str, stretch: Stretch) -> Columns:
         """``GET overview``: memory of a device by category and step."""
-        loaded = self._reader.run(source, run, session=stretch.session)
-        of_worker, own_name = _worker_and_device(loaded, stretch.device)
+        found = find_device(self._reader, source, run, stretch.device, stretch.session)
+        loaded, of_worker, own_name = found.loaded, found.run, found.own_name
+        ooms = with_all_ooms(self._reader, source, loaded, self._reader.tags(source, run)).ooms
         view = stretch.overview(of_worker, own_name)
         fields = {
             "run": run,
@@ -105,7 +109,7 @@ class Handlers:
             ],
             "failures": [
                 {"oom": at, "step": oom.step, "reason": oom.reason}
-                for at, oom in enumerate(loaded.run.ooms)
+                for at, oom in enumerate(ooms)
                 if oom.step is not None and (oom.device, oom.phase) == (stretch.device, stretch.phase)
             ],
             "sessions": [
@@ -118,17 +122,23 @@ class Handlers:
 
     def pool(self, source: Source, run: str, stretch: Stretch) -> Columns:
         """``GET pool``: the pool by step."""
-        loaded = self._reader.run(source, run, session=stretch.session)
-        of_worker, own_name = _worker_and_device(loaded, stretch.device)
-        view = stretch.overview(of_worker, own_name)
+        found = find_device(self._reader, source, run, stretch.device, stretch.session)
+        view = stretch.overview(found.run, found.own_name)
         fields = {"run": run, "device": stretch.device, "phase": stretch.phase}
-        return pool_columns(fields, view, pool_steps(of_worker, own_name, view))
+        return pool_columns(fields, view, pool_steps(found.run, found.own_name, view))
+
+    def host_memory(self, source: Source, run: str, stretch: Stretch) -> Columns:
+        """``GET host_memory``: host memory of a device's worker by step, and its growth."""
+        of_worker = find_device(self._reader, source, run, stretch.device, stretch.session).run
+        fields = {"run": run, "device": stretch.device, "phase": stretch.phase}
+        first_step, last_step = stretch.first_step, stretch.last_step
+        return host_columns(fields, of_worker, stretch.phase, first_step, last_step, limit=2 * stretch.points)
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         """``GET snapshots``: the snapshots, without ledgers."""
-        loaded = self._reader.run(source, run)
-        if device is not None:
-            _worker_and_device(loaded, device)
+        loaded = (
+            self._reader.run(source, run) if device is None else find_device(self._reader, source, run, device).loaded
+        )
         return {
             "run": run,
             "snapshots": [
@@ -140,8 +150,7 @@ class Handlers:
 
     def snapshot(self, source: Source, run: str, device: str, step: int, phase: Phase) -> dict[str, Any]:
         """``GET snapshot``: one snapshot with its ledger; of several of a step, that of the highest peak."""
-        loaded = self._reader.run(source, run)
-        _worker_and_device(loaded, device)
+        loaded = find_device(self._reader, source, run, device).loaded
         missing = f"no snapshot of step {step} in phase {phase} on {device}"
         snapshots = at_step(loaded.run.snapshots, device, step, phase, missing)
         return {"run": run, **describe_snapshot(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes))}
@@ -156,8 +165,8 @@ class Handlers:
         session: str | None = None,
     ) -> Columns:
         """``GET ledger_totals``: each snapshot's ledger by category and trainability, for all layers or one."""
-        of_worker, own_name = _worker_and_device(self._reader.run(source, run, session=session), device)
-        snapshots = snapshots_of(of_worker, own_name, phase)
+        found = find_device(self._reader, source, run, device, session)
+        snapshots = snapshots_of(found.run, found.own_name, phase)
         totals = ledger_totals(snapshots, layer)
         columns: dict[str, npt.NDArray[Any]] = {
             "step": np.asarray([snapshot.step for snapshot in snapshots], np.int64),
@@ -213,48 +222,6 @@ class Handlers:
                 size = _CHANGE_BYTES * (1 + len(described)) + _PATH_BYTES * paths
                 self._changes.put(key, loaded.version, described, size)
         return described
-
-    def _describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
-        loaded = self._reader.load(source, tags)
-        run = loaded.run
-        layers, damage = self._reader.survey_activations(source, tags)
-        steps = facts.step_range(run)
-        if not steps.steps and layers:
-            # The run has only activations.
-            steps = facts.range_of(self._reader.activation_rows(source, tags.name).step)
-        return {
-            "run": tags.name,
-            "version": tags.version,
-            "sessions": len(run.sessions),
-            "workers": list(run.workers),
-            "steps": steps.steps,
-            "first_step": steps.first_step,
-            "last_step": steps.last_step,
-            "started": loaded.sessions[0].started if loaded.sessions else None,
-            "phases": facts.phases(run),
-            "devices": [dataclasses.asdict(device) for device in facts.device_facts(run)],
-            "activation_layers": layers,
-            "ooms": len(run.ooms),
-            "findings": growth.findings(run),
-            "notes": list(run.notes),
-            "damage": [*run.damage, *(sentence for sentence in damage if sentence not in run.damage)],
-        }
-
-
-def _worker_and_device(loaded: LoadedRun, device: str) -> tuple[Run, str]:
-    """The run of the worker with `device` of the merged run, and the device's name there.
-
-    Raises:
-        NotFoundError: The run has no such device.
-    """
-    names = []
-    for worker, run in loaded.by_worker.items():
-        for own in dict.fromkeys([*run.samples.devices, *(snapshot.device for snapshot in run.snapshots)]):
-            name = device_name(worker, own)
-            if name == device:
-                return run, own
-            names.append(name)
-    raise NotFoundError(f"run {loaded.run.name} has no device {device!r:.200}; available: {some(names)}")
 
 
 def _changes(run: Run, device: str, phase: Phase) -> list[dict[str, Any]]:

@@ -136,6 +136,12 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
             requests.phase(values),
         ),
     ),
+    "devices": (
+        ("run", "phase"),
+        lambda handlers, source, values: handlers.comparing.devices(
+            source, requests.text(values, "run"), requests.phase(values)
+        ),
+    ),
     "overview": (
         _OVER_STEPS,
         lambda handlers, source, values: handlers.overview(source, *_run_and_stretch(values)),
@@ -143,6 +149,10 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
     "pool": (
         _OVER_STEPS,
         lambda handlers, source, values: handlers.pool(source, *_run_and_stretch(values)),
+    ),
+    "host_memory": (
+        _OVER_STEPS,
+        lambda handlers, source, values: handlers.host_memory(source, *_run_and_stretch(values)),
     ),
     "snapshots": (
         ("run", "device"),

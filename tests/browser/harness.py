@@ -88,6 +88,15 @@ def open_tab(page: Page, address: str, at: str = "", dark: bool = False) -> Fram
     return frame
 
 
+def resize(page: Page, frame: FrameLocator, width: int, height: int) -> None:
+    """Gives the window another size; returns once the page has laid itself out and painted."""
+    page.set_viewport_size({"width": width, "height": height})
+    frame.locator("body").evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(null))))"
+    )
+    idle(frame)
+
+
 def idle(frame: FrameLocator) -> None:
     """Waits until the page neither loads nor paints."""
     frame.locator(":root[data-idle='true']").wait_for(state="attached", timeout=IDLE_MILLISECONDS)

@@ -105,6 +105,14 @@ RULES = (
     Rule(
         "tensor", "(?P<n>allocated|requested|rounding)", "{run}: {n} bytes of tensor {tensor} of step {traced}", "{n}"
     ),
+    # Host memory.
+    Rule("host-memory", "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
+    Rule(
+        "host-memory",
+        "(?P<h>file|shared_memory|python_objects|cpu_pool|other|c_heap|c_heap_free|tf_data)_bytes",
+        "{run}: {h} of host memory up to step {step}",
+    ),
+    Rule("host-memory", "parts_sum", "{run}: sum of the parts of host memory up to step {step}", "sum of the parts"),
     # The pool.
     Rule("pool", "allocated_bytes", "{run}: bytes in use at the {instant} of step {step}", "allocated"),
     Rule("pool", "(?P<p>pool_bytes|free_bytes)", POOL, "{poolword}"),

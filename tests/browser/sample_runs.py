@@ -18,6 +18,7 @@ from tb_memplugin.model import (
     Category,
     DeviceSamples,
     HeldTensorGroup,
+    HostSamples,
     Layer,
     LayerActivations,
     LayerTable,
@@ -262,13 +263,38 @@ def samples_of(plan: Plan) -> Samples:
     )
 
 
+def host_of(samples: Samples) -> HostSamples:
+    """Parts of host memory at every sixteenth row."""
+    rows = np.arange(3, len(samples), 16)
+    sizes = {
+        "file_bytes": 370 * MIB,
+        "shared_memory_bytes": 0,
+        "cpu_pool_bytes": 512 * MIB,
+        "python_objects_bytes": 105 * MIB,
+        "c_heap_bytes": 800 * MIB,
+        "c_heap_free_bytes": 12 * MIB,
+        "tf_data_bytes": 48 * MIB,
+    }
+    return HostSamples.of(
+        {
+            "step": samples.step[rows],
+            "phase": samples.phase[rows],
+            "wall_time": samples.wall_time[rows],
+            "resident_bytes": samples.host_resident_bytes[rows],
+            **{name: np.full(len(rows), size) for name, size in sizes.items()},
+        }
+    )
+
+
 def write_run(
     directory: pathlib.Path, plan: Plan, maps: Sequence[MemoryMap] = (), timelines: Sequence[Timeline] = ()
 ) -> None:
     writer = RunWriter(directory, producer="recorder", versions={"tensorflow": "2.21.0"})
     for began in plan.trainable:
         writer.layer_table(table_at(plan, began))
-    writer.samples(samples_of(plan))
+    samples = samples_of(plan)
+    writer.samples(samples)
+    writer.host(host_of(samples))
     for step in plan.traced:
         writer.snapshot(snapshot_at(plan, step))
     for memory_map in maps:

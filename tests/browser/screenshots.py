@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, FrameLocator, ViewportSize, sync_playwr
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
 
-VIEWS = ("overview", "layers", "layer", "frozen", "step", "fragmentation", "oom", "what-if", "compare")
+VIEWS = ("overview", "layers", "layer", "frozen", "step", "fragmentation", "devices", "oom", "what-if", "compare")
 SIZES: dict[str, ViewportSize] = {"wide": {"width": 1440, "height": 900}, "narrow": {"width": 820, "height": 1180}}
 MATRIX = {900: 800, 1180: 800, 1440: 900, 1920: 1080, 2560: 1440}
 """Heights of the windows by their widths, in CSS pixels."""

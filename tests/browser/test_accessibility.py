@@ -25,6 +25,7 @@ PLACES = {
     "compiled step": {"view": "step", "run": "all_trainable", "stack": "layer", "timeline": "event index"},
     "no timeline": {"view": "step", "run": "roomy"},
     "fragmentation": {"step": 3},
+    "devices": {},
     "oom": {"run": "died_fragmentation"},
     "no failure": {"view": "oom"},
     "what-if": {"run": "requests", "batch_size": 64},

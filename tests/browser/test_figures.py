@@ -38,7 +38,7 @@ def exact(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_every_figure_says_what_it_is(page: Page, address: str, name: str) -> None:
+def test_every_figure_says_what_it_is_with_source_and_step(page: Page, address: str, name: str) -> None:
     frame = harness.open_tab(page, address, urlencode(PLACES[name]))
     found = frame.locator("body").evaluate(FIGURES)
     assert len(found) > 5
@@ -47,11 +47,9 @@ def test_every_figure_says_what_it_is(page: Page, address: str, name: str) -> No
         assert len(lines) >= 2 and len(lines[1]) > 5, (shown, tip)
         if size:
             assert exact(size) in tip, (shown, tip)
-
-
-@pytest.mark.parametrize("name", [name for name in PLACES if name != "compare"])
-def test_the_panels_figures_state_source_and_step(page: Page, address: str, name: str) -> None:
-    frame = harness.open_tab(page, address, urlencode(PLACES[name]))
+    if name == "compare":
+        return
+    # AND those of the panel state their source and step
     tips = frame.locator(".figures tr[data-tip], .layers td[data-tip]").evaluate_all("e => e.map(e => e.dataset.tip)")
     assert tips
     for tip in tips:

@@ -16,6 +16,7 @@ VIEWS = {
     "frozen": "frozen",
     "step": "frozen",
     "fragmentation": "frozen",
+    "devices": "frozen",
     "oom": "died_fragmentation",
     "what-if": "requests",
     "compare": "frozen",

@@ -15,7 +15,19 @@ from playwright.sync_api import FrameLocator, Page, expect
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.events.sample_records import take_samples
 
-VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "oom", "what-if", "compare", "layer", "activations")
+VIEWS = (
+    "overview",
+    "layers",
+    "frozen",
+    "step",
+    "fragmentation",
+    "devices",
+    "oom",
+    "what-if",
+    "compare",
+    "layer",
+    "activations",
+)
 
 
 def step_shown(frame: FrameLocator) -> int:

@@ -20,7 +20,7 @@ from test_values import by_group, by_side, figures
 from tb_memplugin.model.units import format_bytes
 
 RUNS = ("frozen", "died_fragmentation", "restarted", "activations_only", "roomy", sample_runs.HOSTILE_RUN)
-VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "oom", "what-if", "compare", "layer")
+VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "devices", "oom", "what-if", "compare", "layer")
 Open = Callable[..., Page]
 
 

@@ -28,7 +28,7 @@ BOXES = """body => Object.fromEntries([...body.querySelectorAll(
 
 EVERY_BOX = """body => [...body.querySelectorAll(
     "nav.runs, .bar, .toolbar, .tile, .body, .body > *, .picture > *, .panel > *, .panel tr, .regions > *, .live > *,"
-    + ".map, .map > *, .map-answers > *, .oom section, .findings > *"
+    + ".map, .map > *, .map-answers > *, .oom section, .findings > *, .devices > *, .devices tr, .devices section > *"
 )].map((e, i) => {
     const { x, y, width, height } = e.getBoundingClientRect();
     return [i, e.tagName, ...[x, y, width, height].map(size => Math.round(size * 10) / 10)];
@@ -77,7 +77,7 @@ def boxes(frame: FrameLocator) -> Any:
 
 
 @pytest.mark.parametrize(
-    "view", ["overview", "layers", "frozen", "step", "fragmentation", "layer", "compare", "oom", "what-if"]
+    "view", ["overview", "layers", "frozen", "step", "fragmentation", "devices", "layer", "compare", "oom", "what-if"]
 )
 def test_reload_moves_nothing(page: Page, address: str, view: str) -> None:
     run = {"oom": "died_capacity", "what-if": "requests"}.get(view, "frozen")
@@ -101,7 +101,7 @@ def test_reload_moves_nothing(page: Page, address: str, view: str) -> None:
 
 
 @pytest.mark.parametrize("width", [1440, 1120])
-@pytest.mark.parametrize("view", ["overview", "frozen", "layer", "step", "fragmentation", "oom", "what-if"])
+@pytest.mark.parametrize("view", ["overview", "frozen", "layer", "step", "fragmentation", "devices", "oom", "what-if"])
 def test_the_pointer_moves_nothing_in_any_font(page: Page, address: str, view: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 2400})
     run = {"oom": "died_fragmentation", "what-if": "requests"}.get(view, "frozen")

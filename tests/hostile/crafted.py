@@ -6,32 +6,32 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
-from reading_cases import make_samples, make_snapshot
+from reading_cases import event_files, make_samples, make_snapshot, write_frames
 from tensorboard.compat.proto import event_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.events import codec
 from tb_memplugin.events.activation_records import activations_frame
 from tb_memplugin.events.codec import Frame
+from tb_memplugin.events.counter_records import MAX_ROWS, counters_frame
+from tb_memplugin.events.host_records import host_frame
 from tb_memplugin.events.metadata import Tag, frame_summary
 from tb_memplugin.events.sample_records import samples_frame
 from tb_memplugin.events.session_records import session_frame
 from tb_memplugin.events.snapshot_records import snapshot_frame
-from tb_memplugin.model import DeviceSamples, LayerActivations, LedgerRow, Samples, SessionInfo
+from tb_memplugin.model import (
+    HOST_COLUMNS,
+    Counters,
+    DeviceSamples,
+    HostSamples,
+    LayerActivations,
+    LedgerRow,
+    Samples,
+    SessionInfo,
+)
 
 FIGURES = 8
 """Columns of a device."""
-
-
-def write(directory: pathlib.Path, frames: list[tuple[str, int, bytes]]) -> None:
-    """One event file with the given (tag, step, frame)."""
-    directory.mkdir(parents=True)
-    with (directory / "events.out.tfevents.1").open("wb") as file:
-        writer = RecordWriter(file)
-        for text, step, frame in frames:
-            event = event_pb2.Event(step=step, summary=frame_summary(Tag("s", "meta", 0), frame))
-            event.summary.value[0].tag = text
-            writer.write(event.SerializeToString())
 
 
 def samples(rows: int, devices: list[str], first: int, sequence: int) -> bytes:
@@ -42,16 +42,20 @@ def samples(rows: int, devices: list[str], first: int, sequence: int) -> bytes:
 
 
 def frames_of_64_mib(run: pathlib.Path) -> None:
-    write(run / "memory", [(f"samples/s/{at}", at, samples(600_000, ["GPU:0"], 600_000 * at, at)) for at in range(6)])
+    write_frames(
+        run / "memory", [(f"samples/s/{at}", at, samples(600_000, ["GPU:0"], 600_000 * at, at)) for at in range(6)]
+    )
 
 
 def frames_in_one_tag(run: pathlib.Path) -> None:
-    write(run / "memory", [("samples/s/0", at, samples(300_000, ["GPU:0"], 300_000 * at, at)) for at in range(20)])
+    write_frames(
+        run / "memory", [("samples/s/0", at, samples(300_000, ["GPU:0"], 300_000 * at, at)) for at in range(20)]
+    )
 
 
 def devices(run: pathlib.Path) -> None:
     names = [f"GPU:{at}" for at in range(15_000)]
-    write(
+    write_frames(
         run / "memory",
         [(f"samples/s/{at}", at, samples(2, names[250 * at : 250 * at + 250], 2 * at, at)) for at in range(60)],
     )
@@ -60,11 +64,11 @@ def devices(run: pathlib.Path) -> None:
 def workers(run: pathlib.Path) -> None:
     frame = samples(3000, [f"GPU:{at}" for at in range(8)], 0, 0)
     for worker in range(300):
-        write(run / "memory" / f"w{worker}", [("samples/s/0", 0, frame)])
+        write_frames(run / "memory" / f"w{worker}", [("samples/s/0", 0, frame)])
 
 
 def sessions(run: pathlib.Path) -> None:
-    write(run / "memory", [(f"samples/s{at}/0", at, samples(2, ["GPU:0"], 2 * at, 0)) for at in range(20_000)])
+    write_frames(run / "memory", [(f"samples/s{at}/0", at, samples(2, ["GPU:0"], 2 * at, 0)) for at in range(20_000)])
 
 
 def activations(run: pathlib.Path) -> None:
@@ -74,7 +78,7 @@ def activations(run: pathlib.Path) -> None:
         step = np.arange(40 * at, 40 * at + 40)
         table = LayerActivations(step, step / 2, layers, np.zeros((40, len(layers)), np.int64))
         frames.append((f"activations/s/{at}", at, codec.encode(activations_frame(table, at), 9)))
-    write(run / "memory", frames)
+    write_frames(run / "memory", frames)
 
 
 def wide_values(run: pathlib.Path) -> None:
@@ -93,7 +97,7 @@ def wide_values(run: pathlib.Path) -> None:
         values = alternating[: 512 * len(layers)].reshape(512, -1)
         activations = LayerActivations(step, step / 2, layers, values)
         frames.append((f"activations/s/{at}", at, codec.encode(activations_frame(activations, at), 9)))
-    write(run / "memory", frames)
+    write_frames(run / "memory", frames)
 
 
 def objects(run: pathlib.Path) -> None:
@@ -106,7 +110,22 @@ def objects(run: pathlib.Path) -> None:
         frames.append((f"snapshots/s/{at}", at, codec.encode(snapshot_frame(snapshot, at), 9)))
         info = SessionInfo("s", 1.0, "recorder", {}, tuple(notes))
         frames.append((f"meta/s/{at}", 0, codec.encode(session_frame(info, at), 9)))
-    write(run / "memory", frames)
+    write_frames(run / "memory", frames)
+
+
+def host_memory(run: pathlib.Path) -> None:
+    """2,400,000 rows of the parts of host memory, and 500 frames of counters with texts."""
+    frames = [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))]
+    for at in range(24):
+        rows = np.arange(100_000 * at, 100_000 * at + 100_000)
+        table = {name: rows if name == "step" else rows * 0 for name in HOST_COLUMNS}
+        frames.append((f"host/s/{at}", at, codec.encode(host_frame(HostSamples.of(table), at), 9)))
+    texts = tuple(f"{at:0500}" for at in range(MAX_ROWS))
+    for at in range(500):
+        step = np.full(MAX_ROWS, at)
+        counters = Counters(step, ("traces",) * MAX_ROWS, texts, step, step, texts[::-1])
+        frames.append((f"counters/s/{at}", at, codec.encode(counters_frame(counters, at), 1)))
+    write_frames(run / "memory", frames)
 
 
 def strings(run: pathlib.Path) -> None:
@@ -116,7 +135,7 @@ def strings(run: pathlib.Path) -> None:
         extra = {"a": [str(number) for number in range(700_000)]}
         frame = Frame(1, at, at, at, 1, {"devices": []}, {**tables, "extra": extra})
         frames.append((f"samples/s/{at}", at, codec.encode(frame, 9)))
-    write(run / "memory", frames)
+    write_frames(run / "memory", frames)
 
 
 def tensors(run: pathlib.Path) -> None:
@@ -137,8 +156,8 @@ def tensors(run: pathlib.Path) -> None:
 
 def stray_bytes(run: pathlib.Path) -> None:
     """A stray byte before each of 28,000 records."""
-    write(run / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
-    path = run / "memory" / "events.out.tfevents.1"
+    write_frames(run / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
+    (path,) = event_files(run)
     record = run / "record"
     with record.open("wb") as file:
         RecordWriter(file).write(b"x")
@@ -149,7 +168,7 @@ def stray_bytes(run: pathlib.Path) -> None:
 def links(run: pathlib.Path) -> None:
     """Eight directories with links to each other."""
     for one in range(8):
-        write(run / f"d{one}" / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
+        write_frames(run / f"d{one}" / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
         for other in range(8):
             if other != one:
                 os.symlink(run / f"d{other}", run / f"d{one}" / f"to_{other}")
@@ -166,6 +185,7 @@ CRAFTED: dict[str, Callable[[pathlib.Path], None]] = {
     "700,000 strings per frame": strings,
     "values that stay wide": wide_values,
     "ledgers of 200,000 rows": objects,
+    "host memory of 2,400,000 rows": host_memory,
     "stray bytes": stray_bytes,
     "linked directories": links,
 }
@@ -174,4 +194,4 @@ CRAFTED: dict[str, Callable[[pathlib.Path], None]] = {
 def make(name: str, logdir: pathlib.Path) -> None:
     """The crafted run ``hostile`` beside the honest run ``honest`` of five steps."""
     CRAFTED[name](logdir / "hostile")
-    write(logdir / "honest" / "memory", [("samples/s/0", 4, samples(5, ["GPU:0"], 0, 0))])
+    write_frames(logdir / "honest" / "memory", [("samples/s/0", 4, samples(5, ["GPU:0"], 0, 0))])

@@ -71,6 +71,7 @@ def ask(server: Server) -> Asked:
         for device in run["devices"][:1]:  # type: ignore[index]
             server.get(f"overview?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
             server.get(f"pool?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
+            server.get(f"host_memory?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
         for route in ("activations", "snapshots", "layers", "answers", "maps", "timelines"):
             status, _, body = server.get(f"{route}?run={quoted}")
             assert status in (200, 404), body

@@ -9,12 +9,19 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, make_activations, make_layer, make_samples, make_snapshot, make_table
+from reading_cases import (
+    DEVICE,
+    MIB,
+    make_activations,
+    make_layer,
+    make_samples,
+    make_snapshot,
+    make_table,
+    write_frames,
+)
 from tensorboard.backend import application
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
-from tensorboard.compat.proto import event_pb2
 from tensorboard.plugins import base_plugin
-from tensorboard.summary.writer.record_writer import RecordWriter
 from werkzeug.test import Client
 
 from tb_memplugin import load
@@ -23,7 +30,7 @@ from tb_memplugin.commands.report.page import render
 from tb_memplugin.events import codec, sample_records, snapshot_records
 from tb_memplugin.events.activation_records import activations_frame
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.metadata import PLUGIN_NAME, Tag, frame_summary
+from tb_memplugin.events.metadata import PLUGIN_NAME
 from tb_memplugin.events.session_records import layer_table_frame
 from tb_memplugin.plugin_loader import MemoryLoader
 
@@ -120,23 +127,13 @@ CASES: dict[str, Callable[[], Frames]] = {
 }
 
 
-def write(directory: pathlib.Path, frames: Frames) -> None:
-    directory.mkdir(parents=True)
-    with (directory / "events.out.tfevents.1").open("wb") as file:
-        writer = RecordWriter(file)
-        for text, step, frame in frames:
-            event = event_pb2.Event(step=step, summary=frame_summary(Tag("s", "meta", 0), frame))
-            event.summary.value[0].tag = text
-            writer.write(event.SerializeToString())
-
-
 @pytest.mark.parametrize("case", sorted(CASES))
 @pytest.mark.timeout(60)
 def test_a_hostile_directory_costs_little_and_harms_nothing(case: str, tmp_path: pathlib.Path) -> None:
     # GIVEN a hostile run beside an honest one
-    write(tmp_path / "hostile" / "memory", CASES[case]())
+    write_frames(tmp_path / "hostile" / "memory", CASES[case]())
     honest = codec.encode(sample_records.samples_frame(make_samples(range(5), [MIB] * 5), 0))
-    write(tmp_path / "honest" / "memory", [("samples/s/0", 4, honest)])
+    write_frames(tmp_path / "honest" / "memory", [("samples/s/0", 4, honest)])
     began = time.process_time()
     # WHEN it is loaded, and asked for through the plugin
     runs = load(tmp_path)

@@ -50,8 +50,10 @@ FIGURES = {
 REQUESTS = {
     "runs": "runs",
     "answers": f"answers?run=frozen&device={DEVICE}",
+    "devices": "devices?run=frozen",
     "overview": f"overview?run=frozen&device={DEVICE}",
     "pool": f"pool?run=frozen&device={DEVICE}",
+    "host_memory": f"host_memory?run=frozen&device={DEVICE}",
     "snapshots": "snapshots?run=frozen",
     "snapshot": f"snapshot?run=frozen&device={DEVICE}&step=3",
     "ledger_totals": f"ledger_totals?run=frozen&device={DEVICE}",
@@ -147,8 +149,10 @@ STRETCH = Stretch(DEVICE, "train", None, None, 1500)
 DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "runs": lambda handlers, source: handlers.runs(source),
     "answers": lambda handlers, source: handlers.answering.answers(source, "frozen", DEVICE, "train"),
+    "devices": lambda handlers, source: handlers.comparing.devices(source, "frozen", "train"),
     "overview": lambda handlers, source: handlers.overview(source, "frozen", STRETCH),
     "pool": lambda handlers, source: handlers.pool(source, "frozen", STRETCH),
+    "host_memory": lambda handlers, source: handlers.host_memory(source, "frozen", STRETCH),
     "snapshots": lambda handlers, source: handlers.snapshots(source, "frozen", None),
     "snapshot": lambda handlers, source: handlers.snapshot(source, "frozen", DEVICE, 3, "train"),
     "ledger_totals": lambda handlers, source: handlers.ledger_totals(source, "frozen", DEVICE, "train"),
@@ -192,6 +196,11 @@ def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) 
         assert answer(client, request) == {"run": "frozen", **snapshot}
 
 
+def test_the_devices_are_those_of_inspect(client: Client, logdir: pathlib.Path) -> None:
+    compared = describe_run(tb_memplugin.load(logdir)["frozen"])["compared"]
+    assert answer(client, "devices?run=frozen") == {"run": "frozen", **compared}
+
+
 def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(
     client: Client, logdir: pathlib.Path
 ) -> None:
@@ -203,7 +212,7 @@ def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(
     fits, growing, fragmented, changed = answers
     assert fits["status"] == "failed" and {fits["figures"][name] == failure[name] for name in fits["figures"]} == {True}
     assert fits["evidence"]["oom"] == fragmented["evidence"]["oom"] == 0
-    assert growing["sentence"] == "No growth over 60 steps"
+    assert growing["sentence"] == "No growth over 60 steps (under 2.0 MiB)"
     # The change's effect is that of the overview, zoomed or not.
     for query in ("", "&first_step=40", "&points=10"):
         head = answer(client, REQUESTS["overview"] + query)

@@ -3,8 +3,10 @@
 import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { parseAnswers } from "./answer-answers";
+import { parseDevices } from "./devices-answer";
 import { list, number, object, text, type Check } from "./check";
 import { Refused } from "./http";
+import { parseHostMemory } from "./host-memory-answer";
 import { parsePool } from "./pool-answer";
 import { totalsOf, type LedgerTotals } from "../model/ledger-totals";
 import type { Source, TotalsQuery } from "./source";
@@ -147,6 +149,9 @@ export function embeddedSource(content: string): Source {
     // A zoom has no answer of its own: it shows a part of the whole range's.
     overview: async ({ run, device, phase, session }) => parseOverview(await answers.exact("overview", { run, device, phase, session })),
     pool: async ({ run, device, phase, session }) => parsePool(await answers.exact("pool", { run, device, phase, session })),
+    devices: async (run, phase) => parseDevices(await json(answers.exact("devices", { run, phase }))),
+    hostMemory: async ({ run, device, phase, session }) =>
+      parseHostMemory(await answers.exact("host_memory", { run, device, phase, session })),
     snapshots: async (run, device) => parseSnapshots(await json(answers.exact("snapshots", { run, device }))),
     snapshot: async (run, device, phase, step) => parseSnapshot(await json(answers.exact("snapshot", { run, device, phase, step }))),
     layers: async (run, step) => parseLayers(await json(answers.at("layers", { run }, step))),

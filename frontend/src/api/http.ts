@@ -4,7 +4,9 @@ import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "./allocator-a
 import { parseAnswers } from "./answer-answers";
 import { list, text } from "./check";
 import { changedConditions } from "../model/conditions";
+import { parseDevices } from "./devices-answer";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
+import { parseHostMemory } from "./host-memory-answer";
 import { parsePool } from "./pool-answer";
 import type { OverviewQuery, Source } from "./source";
 import { parseTimeline, parseTimelines } from "./timeline-answers";
@@ -60,6 +62,8 @@ export const httpSource: Source = {
   answers: async (run, device, phase, signal) => parseAnswers(await json("./answers", { run, device, phase }, signal)),
   overview: async (query, signal) => parseOverview(await binary("./overview", overSteps(query), signal)),
   pool: async (query, signal) => parsePool(await binary("./pool", overSteps(query), signal)),
+  devices: async (run, phase, signal) => parseDevices(await json("./devices", { run, phase }, signal)),
+  hostMemory: async (query, signal) => parseHostMemory(await binary("./host_memory", overSteps(query), signal)),
   snapshots: async (run, device, signal) => parseSnapshots(await json("./snapshots", { run, device }, signal)),
   snapshot: async (run, device, phase, step, signal) => parseSnapshot(await json("./snapshot", { run, device, step, phase }, signal)),
   layers: async (run, step, signal) => parseLayers(await json("./layers", { run, step }, signal)),

@@ -3,8 +3,10 @@
 import type { Activations } from "../model/activations";
 import type { Answer } from "../model/answer";
 import type { Conditions } from "../model/conditions";
+import type { HostMemory } from "../model/host-memory";
 import type { MemoryMap, MapRef, Place } from "../model/memory-map";
 import type { DeviceMemory } from "../model/device-memory";
+import type { Devices } from "../model/devices";
 import type { LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Oom } from "../model/oom";
@@ -45,6 +47,8 @@ export interface Source {
   answers(run: string, device: string | null, phase: Phase, signal: AbortSignal): Promise<Answer[]>;
   overview(query: OverviewQuery, signal: AbortSignal): Promise<Overview>;
   pool(query: OverviewQuery, signal: AbortSignal): Promise<PoolSteps>;
+  devices(run: string, phase: Phase, signal: AbortSignal): Promise<Devices>;
+  hostMemory(query: OverviewQuery, signal: AbortSignal): Promise<HostMemory>;
   snapshots(run: string, device: string, signal: AbortSignal): Promise<SnapshotSummary[]>;
   snapshot(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Snapshot>;
   ledgerTotals(query: TotalsQuery, signal: AbortSignal): Promise<LedgerTotals>;

@@ -34,12 +34,12 @@ export function growthFindings(run: RunInfo, device: string): Finding[] {
 }
 
 /** Findings on the peak. Of a run that ran out of memory the post-mortem says what filled it; the peak of another step does not. */
-export function findings(overview: Overview, failed: boolean): Finding[] {
+export function findings(overview: Overview, failed: boolean, training = true): Finding[] {
   const row = peakRow(overview);
   const step = at(overview.step, row);
   const peak = at(overview.peak_bytes, row);
   if (step === null || peak === null) return [];
-  return [...(failed ? [] : atPeak(overview, row, step, peak)), ...frozenCost(overview, row, step, peak)];
+  return [...(failed ? [] : atPeak(overview, row, step, peak)), ...(training ? frozenCost(overview, row, step, peak) : [])];
 }
 
 function atPeak(overview: Overview, row: number, step: number, peak: number): Finding[] {

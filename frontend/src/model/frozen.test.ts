@@ -149,4 +149,12 @@ describe("the cost of frozen and trainable layers", () => {
     ]);
     expect(costs([change(0, 0, 10, 20)], [])).toEqual([]);
   });
+
+  it("says of a run without training steps that nothing has gradients, and extrapolates nothing", () => {
+    const overview = { step: Float64Array.of(9), changes: [change(0, 20, 10, 15)] } as unknown as Overview;
+    expect(costSentences(overview, [part("frozen", "weights", 20)], 0, false)).toEqual([
+      "At step 9, frozen layers use 20.0 MiB: 20.0 MiB of weights, which every forward pass reads.",
+      "This run has no training steps, so no weight has gradients, frozen or trainable.",
+    ]);
+  });
 });

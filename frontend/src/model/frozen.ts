@@ -156,13 +156,15 @@ function unfreezingSentence(change: LayerChange): string | null {
   return `Unfreezing all weights would add ${kept}, ${gradients}, ${rest}.`;
 }
 
-/** Sentences on the memory of frozen and trainable layers at a row, and on the cost of unfreezing. */
-export function costSentences(overview: Overview, parts: readonly SidePart[], row: number): string[] {
+const NOT_TRAINED = "This run has no training steps, so no weight has gradients, frozen or trainable.";
+
+/** Sentences on the memory of frozen and trainable layers at a row, and on the cost of unfreezing in a run that trains. */
+export function costSentences(overview: Overview, parts: readonly SidePart[], row: number, training = true): string[] {
   const step = overview.step[row] ?? 0;
   const table = overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
   return [
     costSentence(parts, "frozen", row, step),
     costSentence(parts, "trainable", row, step),
-    table ? unfreezingSentence(table) : null,
-  ].filter((sentence) => sentence !== null);
+    training ? table && unfreezingSentence(table) : NOT_TRAINED,
+  ].filter((sentence) => sentence !== null && sentence !== undefined);
 }

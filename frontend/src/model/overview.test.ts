@@ -120,6 +120,8 @@ describe("findings", () => {
     const attributed = { ...OVERVIEW, bytes: [column(0, 0, 20, 0), column(0, 0, 30, 0), column(0, 0, 30, 0)] };
     expect(findings(attributed, false).map(({ kind }) => kind)).toEqual(["peak", "frozen"]);
     expect(findings(attributed, true).map(({ kind }) => kind)).toEqual(["frozen"]);
+    // Without training steps, other weights need no gradients either.
+    expect(findings(attributed, false, false).map(({ kind }) => kind)).toEqual(["peak"]);
   });
 
   const RUN: RunInfo = {

@@ -75,7 +75,11 @@ export function owners(ledger: readonly LedgerRow[]): Owner[] {
   return [...byLayer].map(([layer, bytes]) => ({ layer, bytes })).sort((a, b) => b.bytes - a.bytes);
 }
 
-export const PERSISTENT_SAVED_MEANING = "persistent memory plus activations saved for the backward pass";
+/** Label and meaning of the figure by which layers are ranked. Only training steps save activations for a backward pass. */
+export const persistentSavedWords = (phase: Phase): { label: string; meaning: string } =>
+  phase === "train"
+    ? { label: "persistent + saved", meaning: "persistent memory plus activations saved for the backward pass" }
+    : { label: "persistent", meaning: "weights, optimizer state, other state and held tensors" };
 
 /**
  * Bytes by layer of persistent memory and of what is saved for the backward pass, by which layers are ranked: temporaries that happen to

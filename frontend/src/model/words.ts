@@ -44,6 +44,43 @@ export const WORDS = {
     meaning: "resident memory of the training process",
     source: "the operating system's figure",
   },
+  file_bytes: {
+    label: "mapped files",
+    meaning: "resident pages of mapped files, such as TensorFlow's libraries",
+    source: "the operating system's figure",
+  },
+  shared_memory_bytes: { label: "shared memory", meaning: "resident pages of shared memory", source: "the operating system's figure" },
+  python_objects_bytes: {
+    label: "Python objects",
+    meaning: "objects of up to 512 bytes, in the arenas of Python's allocator",
+    source: "Python's own figure",
+  },
+  cpu_pool_bytes: {
+    label: "pool of CPU:0",
+    meaning: "resident pages of the pool of TensorFlow's CPU allocator",
+    source: "the allocator's memory map, and the operating system",
+  },
+  other_bytes: {
+    label: "other memory",
+    meaning: "RSS − the parts above: heaps, stacks and others",
+    source: "the difference of the figures",
+  },
+  parts_sum: { label: "sum of the parts", meaning: "host RSS when the parts were measured", source: "the operating system's figure" },
+  c_heap_bytes: {
+    label: "C heap",
+    meaning: "allocated by malloc and not freed: NumPy arrays, larger Python objects, tensors on the CPU and the pool of CPU:0",
+    source: "glibc's own figure",
+  },
+  c_heap_free_bytes: {
+    label: "C heap: free",
+    meaning: "freed, and kept by glibc for later allocations",
+    source: "glibc's own figure",
+  },
+  tf_data_bytes: {
+    label: "tf.data buffers",
+    meaning: "elements in buffers and caches of tf.data's pipelines",
+    source: "tf.data's own figure",
+  },
   driver_process_bytes: { label: "process on device", meaning: "device memory of this process", source: DRIVER },
   driver_used_bytes: { label: "all processes", meaning: "device memory of all processes", source: DRIVER },
   driver_total_bytes: { label: "device memory", meaning: "total memory of the device", source: DRIVER },

@@ -3,6 +3,7 @@
 import { COLOURINGS, type Colouring } from "../model/memory-map";
 import { CATEGORIES, type Category } from "../model/categories";
 import { AS_RECORDED, CONDITIONS, changedConditions, type ConditionName, type Conditions } from "../model/conditions";
+import { DEVICE_SORTS, type DeviceSort } from "../model/devices";
 import { GROUPINGS, SORT_KEYS, type Grouping, type SortKey } from "../model/layer-figures";
 import { PHASES, type Phase } from "../model/run";
 
@@ -12,6 +13,7 @@ export const VIEWS = [
   "frozen",
   "step",
   "fragmentation",
+  "devices",
   "oom",
   "what-if",
   "compare",
@@ -80,6 +82,8 @@ export interface Choices {
   search: string;
   grouping: Grouping;
   sort: SortKey | null;
+  /** Order of the devices. */
+  deviceSort: DeviceSort;
   /** Colouring of a memory map, and its zooms: spans of addresses, at most one per region. */
   colouring: Colouring;
   mapZooms: readonly (readonly [number, number])[];
@@ -117,6 +121,7 @@ export const DEFAULTS: Choices = {
   search: "",
   grouping: "none",
   sort: "persistent_saved",
+  deviceSort: "device",
   colouring: "category",
   mapZooms: [],
   fitMib: null,
@@ -151,6 +156,7 @@ export function encode(choices: Choices): string {
   if (choices.other !== null) out.set("other", choices.other);
   if (choices.otherStep !== null) out.set("other_step", String(choices.otherStep));
   encodeLayers(choices, out);
+  if (choices.deviceSort !== DEFAULTS.deviceSort) out.set("devices", choices.deviceSort);
   encodeMap(choices, out);
   for (const [name, value] of changedConditions(choices.conditions)) out.set(name, value);
   if (choices.exact) out.set("exact", "1");
@@ -218,6 +224,7 @@ export function decode(text: string): Choices {
     search: given.get("search") ?? "",
     grouping: among(GROUPINGS, given.get("group")) ?? DEFAULTS.grouping,
     sort: given.get("sort") === MODEL_ORDER ? null : (among(SORT_KEYS, given.get("sort")) ?? DEFAULTS.sort),
+    deviceSort: among(DEVICE_SORTS, given.get("devices")) ?? DEFAULTS.deviceSort,
     colouring: among(COLOURINGS, given.get("colour")) ?? DEFAULTS.colouring,
     mapZooms: given.getAll("map").flatMap((text) => {
       const found = span(text);

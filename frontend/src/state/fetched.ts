@@ -5,8 +5,10 @@ import { limiter } from "../lib/limit";
 import type { Activations } from "../model/activations";
 import type { Answer } from "../model/answer";
 import type { Conditions } from "../model/conditions";
+import type { HostMemory } from "../model/host-memory";
 import type { MemoryMap, MapRef, Place } from "../model/memory-map";
 import type { DeviceMemory } from "../model/device-memory";
+import type { Devices } from "../model/devices";
 import type { LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Oom } from "../model/oom";
@@ -26,6 +28,8 @@ export function createFetched() {
     answers: new Resource<Answer[]>(queue),
     overviews: new Resource<Overview>(queue),
     pools: new Resource<PoolSteps>(queue),
+    devices: new Resource<Devices>(queue),
+    hostMemories: new Resource<HostMemory>(queue),
     snapshotLists: new Resource<SnapshotSummary[]>(queue),
     snapshots: new Resource<Snapshot>(queue),
     activations: new Resource<Activations>(queue),
@@ -58,6 +62,9 @@ export function createRecords(source: Source, fetched: Fetched) {
     answersIn: (run: RunInfo, device: string | null, phase: Phase): Loaded<Answer[]> => fetched.answers.read(key(run.run, device, phase)),
     wantAnswersIn: (run: RunInfo, device: string | null, phase: Phase): void =>
       fetched.answers.want(key(run.run, device, phase), run.version, (abort) => source.answers(run.run, device, phase, abort)),
+    devicesIn: (run: RunInfo, phase: Phase): Loaded<Devices> => fetched.devices.read(key(run.run, phase)),
+    wantDevicesIn: (run: RunInfo, phase: Phase): void =>
+      fetched.devices.want(key(run.run, phase), run.version, (abort) => source.devices(run.run, phase, abort)),
     layersIn: (run: RunInfo, step: number): Loaded<LayersAnswer> => fetched.layers.read(key(run.run, step)),
     wantLayersIn: (run: RunInfo, step: number): void =>
       fetched.layers.want(key(run.run, step), stable(run), (abort) => source.layers(run.run, step, abort)),

@@ -3,6 +3,7 @@
 import { computed, effect } from "@preact/signals";
 
 import type { OverviewQuery, Source } from "../api/source";
+import type { HostMemory } from "../model/host-memory";
 import type { PoolSteps } from "../model/pool";
 import type { Fetched } from "./fetched";
 import { NOTHING, type Loaded } from "./resource";
@@ -25,6 +26,8 @@ export function createPools(source: Source, fetched: Fetched, shown: Shown, choi
     const wanted = (zoom === null ? [null] : [null, zoom]).flatMap((span) => query(span) ?? []);
     for (const one of wanted) fetched.pools.want(JSON.stringify(one), run.version, (abort) => source.pool(one, abort));
     fetched.pools.keep(new Set(wanted.map((one) => JSON.stringify(one))));
+    for (const one of wanted) fetched.hostMemories.want(JSON.stringify(one), run.version, (abort) => source.hostMemory(one, abort));
+    fetched.hostMemories.keep(new Set(wanted.map((one) => JSON.stringify(one))));
   });
   const wholePool = computed((): Loaded<PoolSteps> => {
     const all = query(null);
@@ -40,5 +43,14 @@ export function createPools(source: Source, fetched: Fetched, shown: Shown, choi
     if (near.value && near.value.rows > 0) return near;
     return { ...state, error: near.error ?? state.error };
   });
-  return { pool, wholePool };
+  /** Host memory of the device's worker, at the steps of the pool's chart. */
+  const hostMemory = computed((): Loaded<HostMemory> => {
+    const all = query(null);
+    if (!all) return NOTHING;
+    const whole = fetched.hostMemories.read(JSON.stringify(all));
+    const { zoom } = choices.value;
+    const near = zoom === null ? NOTHING : fetched.hostMemories.read(JSON.stringify({ ...all, span: zoom }));
+    return near.value && near.value.rows > 0 ? near : whole;
+  });
+  return { pool, wholePool, hostMemory };
 }

@@ -64,6 +64,12 @@ export function shownPhase(run: RunInfo | null, choices: Choices): Phase {
   return choices.phase !== null && run.phases.includes(choices.phase) ? choices.phase : preferredPhase(run);
 }
 
+/** The phase of another run to show beside the shown phase of the primary run: the same, or of each run the one that it is about. */
+export function phaseBeside(run: RunInfo, primary: RunInfo | null, shown: Phase): Phase | null {
+  if (run.phases.includes(shown)) return shown;
+  return primary !== null && shown === preferredPhase(primary) && run.phases.length > 0 ? preferredPhase(run) : null;
+}
+
 /**
  * Order of our runs in TensorBoard's list, which gives them their colours. Our files lie in `<run>/memory`, so TensorBoard may know a run
  * by its own name or only by that of its directory. Runs that TensorBoard does not list follow in our order.

@@ -51,6 +51,7 @@ describe("address", () => {
     search: "block[45]&x=1",
     grouping: "trainable",
     sort: "weight_gradients",
+    deviceSort: "headroom_bytes",
     colouring: "age",
     mapZooms: [
       [140117155999808, 140117160194048],

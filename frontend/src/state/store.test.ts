@@ -97,6 +97,32 @@ describe("the store", () => {
     expect(asked.map(({ run: name, phase }) => [name, phase])).toEqual([["b", "predict"]]);
   });
 
+  it("asks for each run's own phase beside a run that only predicts", async () => {
+    const { source, asked } = sourceOf([run("a", 2, { phases: ["predict"] }), run("b", 1), run("c", 0, { phases: ["validation"] })]);
+    const store = createStore(source);
+    store.choose({ primary: "a", other: "b", view: "compare" });
+    await store.reload();
+    await settled();
+    expect(store.comparable.value).toBe(true);
+    expect(asked.map(({ run: name, phase }) => [name, phase])).toEqual([
+      ["a", "predict"],
+      ["b", "train"],
+    ]);
+    store.choose({ view: "overview" });
+    await settled();
+    expect(asked.at(-1)).toMatchObject({ run: "c", phase: "validation" });
+  });
+
+  it("compares nothing with a run that has no step of a phase beside training", async () => {
+    const { source, asked } = sourceOf([run("a", 2, { phases: ["train", "validation"] }), run("b", 1)]);
+    const store = createStore(source);
+    store.choose({ primary: "a", other: "b", phase: "validation", view: "compare" });
+    await store.reload();
+    await settled();
+    expect(store.comparable.value).toBe(false);
+    expect(asked.map(({ run: name, phase }) => [name, phase])).toEqual([["a", "validation"]]);
+  });
+
   it("keeps the first run that it chose when newer ones appear, and its runs when the server is gone", async () => {
     const { source, state } = sourceOf([run("a", 1)]);
     const store = createStore(source);

@@ -15,7 +15,7 @@ import { readAddress } from "./host";
 import { createPools } from "./pools";
 import { createActivations, createTotals } from "./recorded";
 import { NOTHING, type Loaded } from "./resource";
-import { selectedRuns } from "./selection";
+import { phaseBeside, selectedRuns } from "./selection";
 import { createShown, type ChoicesSignal, type Shown } from "./shown";
 import { clearInside, createStep } from "./step";
 
@@ -77,11 +77,12 @@ function createRuns(source: Source) {
 function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices: ChoicesSignal) {
   /** Null if the run has no such device or phase: bytes of different devices do not belong in one picture. */
   const query = (run: RunInfo, span: readonly [number, number] | null, device = shown.device.value): OverviewQuery | null => {
-    if (device === null || !run.phases.includes(shown.phase.value)) return null;
+    const phase = phaseBeside(run, shown.primary.value, shown.phase.value);
+    if (device === null || phase === null) return null;
     if (!run.devices.some((known) => known.device === device)) return null;
     const primary = run.run === shown.primary.value?.run;
     const session = primary ? choices.value.session : null;
-    return { run: run.run, device, phase: shown.phase.value, points: primary ? POINTS : POINTS_OF_OTHERS, span, session };
+    return { run: run.run, device, phase, points: primary ? POINTS : POINTS_OF_OTHERS, span, session };
   };
   const overviewOf = (run: RunInfo): Loaded<Overview> => {
     const all = query(run, null);
@@ -127,6 +128,8 @@ function createOverviews(source: Source, fetched: Fetched, shown: Shown, choices
     overviewOf,
     overview: computed(() => (shown.primary.value ? overviewOf(shown.primary.value) : NOTHING)),
     whole: computed(() => read(shown.primary.value && query(shown.primary.value, null))),
+    /** Whether the run compared with has steps to compare with. */
+    comparable: computed(() => otherQuery.value !== null),
     /** Overview of the run compared with. */
     otherOverview: computed(() => read(otherQuery.value)),
     /** The attempts that recorded into the run; several may have recorded the same steps. */

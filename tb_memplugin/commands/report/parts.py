@@ -56,6 +56,12 @@ def _answers(collected: Collected, run: ReportRun) -> Iterable[str]:
     return ()
 
 
+def _devices(collected: Collected, run: ReportRun) -> Iterable[str]:
+    for phase in run.info["phases"] or ["train"]:
+        collected.take("devices", run=run.name, phase=phase)
+    return ()
+
+
 def _overviews(collected: Collected, run: ReportRun) -> Iterable[str]:
     if len(run.info["devices"]) > MAX_DEVICES:
         yield (
@@ -72,6 +78,7 @@ def _overviews(collected: Collected, run: ReportRun) -> Iterable[str]:
                 continue
             collected.take("ledger_totals", **place)
             collected.take("pool", **common)
+            collected.take("host_memory", **common)
             head = answer.fields()
             reduced = max(reduced, head["total_rows"] if head["rows"] < head["total_rows"] else 0)
             sessions = [span["session"] for span in head["sessions"]]
@@ -80,9 +87,10 @@ def _overviews(collected: Collected, run: ReportRun) -> Iterable[str]:
                     collected.take("overview", **common, session=session)
                     collected.take("ledger_totals", **place, session=session)
                     collected.take("pool", **common, session=session)
+                    collected.take("host_memory", **common, session=session)
                 else:
                     why = f"it contains only the last {MAX_SESSIONS} sessions separately"
-                    for route in ("overview", "pool", "ledger_totals"):
+                    for route in ("overview", "pool", "host_memory", "ledger_totals"):
                         collected.refuse(Question(route, {**place, "session": session}), why)
     if reduced:
         yield (
@@ -218,6 +226,7 @@ def _each_kept(
 
 PARTS: tuple[Callable[[Collected, ReportRun], Iterable[str]], ...] = (
     _answers,
+    _devices,
     _overviews,
     _layers,
     _lists,

@@ -6,6 +6,7 @@ from typing import Any
 
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.observe.call_notes import call_notes
+from tb_memplugin.recorder.observe.data_pipelines import data_pipelines
 from tb_memplugin.recorder.observe.inputs import input_notes, places
 from tb_memplugin.recorder.observe.layer_calls import layer_call, optimizer_apply, tape_gradient
 
@@ -62,7 +63,7 @@ class Hooks:
         self._wrap(tf.GradientTape, "gradient", tape_gradient)
         for owner, name, wrapper in places():
             self._wrap(owner, name, wrapper)
-        input_notes.active = True
+        input_notes.active = data_pipelines.active = True
 
     def _wrap(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
         original = vars(owner)[name]
@@ -71,7 +72,7 @@ class Hooks:
         self._originals.append((owner, name, original, replacement))
 
     def _restore(self) -> None:
-        call_notes.active = input_notes.active = False
+        call_notes.active = input_notes.active = data_pipelines.active = False
         for owner, name, original, replacement in reversed(self._originals):
             # If somebody else wrapped our wrapper, theirs stays and calls ours, which then only calls the original.
             if vars(owner).get(name) is replacement:

@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tb_memplugin.recorder.observe.call_notes import call_notes
+from tb_memplugin.recorder.observe.data_pipelines import makes_iterator
 from tb_memplugin.recorder.observe.frames import module_of, running_functions
+from tb_memplugin.recorder.observe.function_traces import traces_of
+from tb_memplugin.recorder.observe.program_counters import program_counters
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -136,13 +139,16 @@ def note_running_fit() -> None:
 def places() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
     """(class, name of the method, wrapper) of each method to wrap that this TensorFlow has."""
     import keras
-    from tensorflow.python.data.ops import iterator_ops, optional_ops
+    from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
     methods: Iterable[tuple[Any, str, Callable[[Any], Any]]] = (
-        (getattr(iterator_ops, "OwnedIterator", None), "_next_internal", _returns_data),
+        (getattr(iterator_ops, "OwnedIterator", None), "_next_internal", _next_element),
+        (getattr(iterator_ops, "OwnedIterator", None), "__init__", makes_iterator),
+        (getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None), "__init__", makes_iterator),
         (getattr(optional_ops, "_OptionalImpl", None), "get_value", _returns_data),
         (getattr(polymorphic_function, "Function", None), "_call", _function_call),
+        (keras.Model, "__init__", _makes_model),
     )
     for owner, name, wrapper in methods:
         if owner is not None and name in vars(owner):
@@ -163,11 +169,37 @@ def _returns_data(original: Any) -> Any:
     return call
 
 
+def _next_element(original: Any) -> Any:
+    returns_data = _returns_data(original)
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if input_notes.active:
+            program_counters.datasets.iterated(self)
+        return returns_data(self, *args, **kwargs)
+
+    return call
+
+
+def _makes_model(original: Any) -> Any:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if input_notes.active:
+            program_counters.models.note(self)
+
+    return init
+
+
 def _takes_data(original: Any) -> Any:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if input_notes.active:
+            program_counters.models.note(self)
         input_notes.data([*args, *(kwargs.get(name) for name in _DATA_ARGUMENTS)])
-        return original(self, *args, **kwargs)
+        result = original(self, *args, **kwargs)
+        program_counters.models.used(self)
+        return result
 
     return call
 
@@ -178,11 +210,16 @@ def _function_call(original: Any) -> Any:
         outermost = input_notes.begin()
         if outermost is None:
             return original(self, *args, **kwargs)
-        calls_before = call_notes.traced_calls
+        calls_before, traces_before = call_notes.traced_calls, traces_of(self)
         try:
             result = original(self, *args, **kwargs)
         finally:
             input_notes.end(outermost)
+        if input_notes.active:
+            program_counters.functions.called(self, traces_before, args, kwargs)
+            for arg in args:
+                if hasattr(arg, "_iterator_resource"):
+                    program_counters.datasets.iterated(arg)
         if call_notes.traced_calls != calls_before:
             input_notes.function(self)
         if outermost and input_notes.calls_layers(self):

@@ -13,6 +13,7 @@ from tb_memplugin.recorder.observe.addresses import tensor_address
 from tb_memplugin.recorder.observe.call_notes import call_notes
 from tb_memplugin.recorder.observe.call_spans import enter, leave
 from tb_memplugin.recorder.observe.inputs import input_notes
+from tb_memplugin.recorder.observe.program_counters import program_counters
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -54,10 +55,13 @@ def optimizer_apply(original: Any) -> Any:
             trainable_variables = None if trainable_variables is None else variables
             _note_gradients(variables, grads)
         try:
-            return original(self, grads, trainable_variables)
+            result = original(self, grads, trainable_variables)
         finally:
             if opened is not None:
                 leave(opened)
+        if call_notes.active:
+            program_counters.models.applied(self)
+        return result
 
     return apply
 

@@ -16,6 +16,7 @@ from tb_memplugin.recorder.observe.layer_table import (
     with_output_bytes,
 )
 from tb_memplugin.recorder.observe.observer import ModelObserver
+from tb_memplugin.recorder.observe.program_counters import program_counters
 
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"
@@ -85,6 +86,7 @@ class LayerWatch:
             )
             return
         self._model = weakref.ref(model, lambda _: gone())
+        program_counters.models.note(model)
         self._optimizer = _nothing if optimizer is None else weakref.ref(optimizer)
         if not model._flatten_layers(include_self=False, recursive=False):
             self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")

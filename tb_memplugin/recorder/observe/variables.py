@@ -83,24 +83,24 @@ class Variables:
         layer_of: dict[int, str] = {}
         for path, weights in own_variables(nodes).items():
             for weight in weights:
-                layer_of[id(_tf_variable(weight))] = path
+                layer_of[id(tf_variable(weight))] = path
                 self._add(weight, "weights", path, id(weight) in trainable)
         for node in nodes:
-            own = [weight for weight in node.layer.weights if layer_of.get(id(_tf_variable(weight))) == node.path]
+            own = [weight for weight in node.layer.weights if layer_of.get(id(tf_variable(weight))) == node.path]
             flag = any(id(weight) in trainable for weight in own) if own else bool(node.layer.trainable)
             self.trainable.setdefault(node.path, flag)
 
     def _add_optimizer(self, optimizer: Any) -> None:
         for slot in slots(optimizer):
-            owner = None if slot.of is None else self._by_id.get(id(_tf_variable(slot.of)))
+            owner = None if slot.of is None else self._by_id.get(id(tf_variable(slot.of)))
             layer, trainable = (owner.layer, owner.trainable) if owner else (None, None)
             self._add(
                 slot.variable, "other_state" if slot.accumulates_gradients else "optimizer_state", layer, trainable
             )
 
     def _add(self, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
-        value = _tf_variable(variable)
-        for part in _replicas(value):
+        value = tf_variable(variable)
+        for part in replicas(value):
             if id(part) in self._by_id:
                 continue
             name = f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{id(part)}"
@@ -117,7 +117,7 @@ class Variables:
 
     def owner_of(self, item: Any) -> tuple[str, str | None] | None:
         """Name and layer of a variable, given the variable or its resource handle; None if unknown."""
-        entry = self._by_handle.get(id(item)) or self._by_id.get(id(_tf_variable(item)))
+        entry = self._by_handle.get(id(item)) or self._by_id.get(id(tf_variable(item)))
         return None if entry is None else (entry.name, entry.layer)
 
     def ids(self) -> Set[int]:
@@ -159,13 +159,13 @@ class Variables:
         )
 
 
-def _tf_variable(variable: Any) -> Any:
+def tf_variable(variable: Any) -> Any:
     """The TensorFlow variable of a Keras variable; any other variable unchanged."""
     inner = getattr(variable, "_value", None)
     return inner if inner is not None and hasattr(inner, "handle") else variable
 
 
-def _replicas(value: Any) -> list[Any]:
+def replicas(value: Any) -> list[Any]:
     """The replicas of a distributed TensorFlow variable, or the variable itself; empty for other objects."""
     parts = getattr(value, "values", None) or (value,)
     return [part for part in parts if hasattr(part, "handle")]

@@ -49,8 +49,10 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
         chosen = [name for name in logical if name.startswith("GPU")] or ["CPU:0"]
     else:
         chosen = [_checked(name, logical) for name in names]
+    chosen, shared = _one_cpu(chosen)
     details = _local_details() if any(name.startswith("GPU") for name in chosen) else {}
-    devices, sentences = [], []
+    devices: list[Device] = []
+    sentences = [shared] if shared else []
     for name in chosen:
         if name.startswith("CPU") and not cpu_uses_bfc():
             sentences.append(
@@ -68,6 +70,19 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
             capacity, bus = details.get(name, (None, None))
             devices.append(Device(name, capacity, bus, _gpu_grows()))
     return devices, sentences
+
+
+def _one_cpu(names: list[str]) -> tuple[list[str], str | None]:
+    """The devices with only one of the logical devices of the CPU, and a sentence on the others.
+
+    They share one allocator: each would repeat the bytes of all, and a sum over devices would count them again.
+    """
+    cpus = list(dict.fromkeys(name for name in names if name.startswith("CPU")))
+    if len(cpus) < 2:
+        return names, None
+    others = ", ".join(cpus[1:])
+    sentence = f"{NOT_RECORDING} {others}: logical devices of the CPU share one allocator, recorded as {cpus[0]}."
+    return [name for name in names if name not in cpus[1:]], sentence
 
 
 def cpu_uses_bfc() -> bool:

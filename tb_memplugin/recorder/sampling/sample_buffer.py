@@ -1,5 +1,6 @@
-"""Collects samples on the training's thread at minimal cost: it appends tuples of integers to a list."""
+"""Collects samples on the training's thread at minimal cost: it appends integers to an array."""
 
+import array
 import dataclasses
 import threading
 from collections.abc import Sequence
@@ -9,6 +10,10 @@ import numpy as np
 from tb_memplugin.model import DeviceSamples, Samples
 
 _DEVICE_FIGURES = tuple(field.name for field in dataclasses.fields(DeviceSamples))
+MAX_ROWS = 1 << 18
+"""Most rows that wait: about 30 MiB for one device. More wait only if the files cannot be written for hours."""
+DROPPED = -1
+
 _COMMON_FIGURES = 4
 _POOL = _DEVICE_FIGURES.index("pool_bytes")
 _LARGEST_FREE = _DEVICE_FIGURES.index("largest_free_bytes")
@@ -23,13 +28,13 @@ class SampleBuffer:
 
     def __init__(self, devices: Sequence[str]) -> None:
         self.devices = tuple(devices)
-        self._rows: list[tuple[int, ...]] = []
-        self._times: list[float] = []
-        self._taken = 0
+        self._width = _COMMON_FIGURES + len(self.devices) * len(_DEVICE_FIGURES)
+        self._values, self._times = array.array("q"), array.array("d")  # row after row, without an object for each
+        self._taken = self._dropped = 0
         self._lock = threading.Lock()
 
     def append(self, wall_time: float, row: tuple[int, ...]) -> int:
-        """Add a row and return its number, for `measure`.
+        """Add a row and return its number, for `measure`; `DROPPED` if `MAX_ROWS` wait already.
 
         Args:
             wall_time: Seconds since the epoch.
@@ -37,9 +42,12 @@ class SampleBuffer:
                 `DeviceSamples`; `MISSING` for a figure that is unknown, or not known yet.
         """
         with self._lock:
-            self._rows.append(row)
+            if len(self._times) >= MAX_ROWS:
+                self._dropped += 1
+                return DROPPED
+            self._values.extend(array.array("q", row))  # raises before anything is added
             self._times.append(wall_time)
-            return self._taken + len(self._rows) - 1
+            return self._taken + len(self._times) - 1
 
     def measure(self, number: int, device: str, pool_bytes: int, largest_free_bytes: int) -> bool:
         """Fill in the pool and its largest free chunk at step end.
@@ -58,22 +66,27 @@ class SampleBuffer:
         start = _COMMON_FIGURES + self.devices.index(device) * len(_DEVICE_FIGURES)
         with self._lock:
             at = number - self._taken
-            if not 0 <= at < len(self._rows):
+            if not 0 <= at < len(self._times):
                 return False
-            row = list(self._rows[at])
-            row[start + _POOL], row[start + _LARGEST_FREE] = pool_bytes, largest_free_bytes
-            self._rows[at] = tuple(row)
+            start += at * self._width
+            self._values[start + _POOL], self._values[start + _LARGEST_FREE] = pool_bytes, largest_free_bytes
             return True
+
+    def take_dropped(self) -> int:
+        """How many rows were dropped since the last call."""
+        with self._lock:
+            dropped, self._dropped = self._dropped, 0
+        return dropped
 
     def take(self) -> Samples | None:
         """Remove and return all rows as columns, None if there are none."""
         with self._lock:
-            rows, self._rows = self._rows, []
-            times, self._times = self._times, []
-            self._taken += len(rows)
-        if not rows:
+            values, self._values = self._values, array.array("q")
+            times, self._times = self._times, array.array("d")
+            self._taken += len(times)
+        if not times:
             return None
-        columns = np.asarray(rows, np.int64).T
+        columns = np.frombuffer(values, np.int64).reshape(len(times), self._width).T
         devices = {}
         for at, device in enumerate(self.devices):
             start = _COMMON_FIGURES + at * len(_DEVICE_FIGURES)

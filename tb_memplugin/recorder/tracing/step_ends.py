@@ -9,12 +9,14 @@ from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 
 SHARE = 0.2
 """Share of the overhead budget that memory maps at step end may cost."""
+MAX_WAITING = 16
+"""Most maps that wait to be measured, for example while the background thread cannot write its files."""
 
 
 class StepEnds:
     """Selects the steps after which a map is read, and adds the figures to their samples.
 
-    The training's thread calls `due` and `read`, the background thread `measure`.
+    The training's thread calls `due` and `read`, the background thread the other methods.
 
     Args:
         devices: Names of the recorded devices.
@@ -39,10 +41,14 @@ class StepEnds:
         self._spend = spend
         self._began = time.perf_counter()
         self._spent_seconds = 0.0
+        # Each is counted by one thread only.
+        self._read = self._measured = 0
 
     def due(self) -> bool:
-        """Whether all maps so far cost at most their share of the run time."""
+        """Whether all maps so far cost at most their share of the run time, and few of them wait to be measured."""
         elapsed = time.perf_counter() - self._began
+        if self._read - self._measured >= MAX_WAITING:
+            return False
         return bool(self._devices) and self._share > 0 and self._spent_seconds <= self._share * elapsed
 
     def read(self) -> Mapping[str, bytes | None]:
@@ -50,7 +56,13 @@ class StepEnds:
         began = time.perf_counter()
         dumps = {device: self._maps.read(device) for device in self._devices}
         self._count(time.perf_counter() - began)
+        self._read += 1
         return dumps
+
+    def measure_read(self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None]) -> None:
+        """The same as `measure`, of maps from `read`: they do not wait any more."""
+        self._measured += 1
+        self.measure(row, in_use, dumps)
 
     def measure(self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None]) -> None:
         """Add the figures of maps to a step's sample.

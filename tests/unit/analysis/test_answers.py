@@ -44,7 +44,7 @@ def test_a_healthy_run() -> None:
     found = by_name(run)
     assert sentences(run) == [
         "Fits: 900 MiB of 2.0 GiB, 1.1 GiB headroom",
-        "No growth over 240 steps",
+        "No growth over 240 steps (under 3.0 MiB)",
         "308 MiB free, largest chunk 128 MiB",
         "No changes in 240 steps",
     ]

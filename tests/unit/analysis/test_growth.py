@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading_cases import MIB, make_activations, make_samples, make_snapshot, make_table
 
-from tb_memplugin.analysis.growth import find_growth, findings
+from tb_memplugin.analysis.findings import findings
+from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.trend import find_trend
 from tb_memplugin.model import MISSING, LedgerRow, Run, Samples, Snapshot
 from tb_memplugin.reader.columns import empty_activations, join_samples

@@ -103,7 +103,7 @@ def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixt
         "",
         "CPU:0:",
         "  Fits?          Fits: 700 MiB of 2.0 GiB, 1.3 GiB headroom",
-        "  Growing?       No growth over 60 steps",
+        "  Growing?       No growth over 60 steps (under 2.0 MiB)",
         "  Fragmented?    408 MiB free, largest chunk 128 MiB",
         "  What changed?  Step 30: unfroze backbone, +500 MiB",
     ]

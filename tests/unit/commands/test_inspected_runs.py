@@ -21,8 +21,8 @@ def renamed(value: Any) -> Any:
         return {
             RENAMED.get(key, key): "failed" if (key, one) == ("status", "died") else renamed(one)
             for key, one in value.items()
-            # Source lines were not recorded, and the answers are tested with their analysis.
-            if key not in ("sentences", "answers") and (key, one) != ("line", None)
+            # Source lines were not recorded; answers, devices and host memory are tested with their analysis.
+            if key not in ("sentences", "answers", "compared", "host_memory") and (key, one) != ("line", None)
         }
     return [renamed(one) for one in value] if isinstance(value, list) else value
 

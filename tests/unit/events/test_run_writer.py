@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tensorboard.compat.proto import event_pb2
 
+import tb_memplugin
 from tb_memplugin.events import activation_records, codec, sample_records
 from tb_memplugin.events.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
@@ -183,3 +184,29 @@ def test_a_new_file_of_a_writer_is_locked_like_its_first(tmp_path: pathlib.Path)
     writer.flush()
     assert len(list(tmp_path.rglob("*tfevents*"))) == 2
     assert RunWriter(tmp_path).directory != writer.directory
+
+
+def test_a_session_says_that_it_ended_only_if_it_did(tmp_path: pathlib.Path) -> None:
+    for name in ("ended", "interrupted"):
+        writer = RunWriter(tmp_path / name, worker="w")
+        writer.note("a note")
+        writer.samples(samples([0], [100]))
+        if name == "ended":
+            writer.end()
+        writer.close()
+        run = tb_memplugin.load(tmp_path)[name]
+        assert run.notes == ("w: a note",)
+    for name, ended in (("ended", True), ("interrupted", False)):
+        by_worker = tb_memplugin.load(tmp_path).by_worker(name)
+        assert by_worker["w"].ended is ended
+
+
+def test_a_closed_session_does_not_end_in_a_directory_that_another_one_uses(tmp_path: pathlib.Path) -> None:
+    first = RunWriter(tmp_path / "run")
+    first.samples(samples([0], [100]))
+    first.close()
+    second = RunWriter(tmp_path / "run")
+    files = sorted(tmp_path.rglob("events.*"))
+    first.end()
+    assert sorted(tmp_path.rglob("events.*")) == files
+    second.close()

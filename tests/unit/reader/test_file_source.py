@@ -5,6 +5,7 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 
+import fsspec
 import pytest
 from reading_cases import MIB, event_files, make_samples, write_small_run
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
@@ -176,7 +177,6 @@ def test_several_files_of_one_session_are_one(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_remote_file_system_is_read_through_tensorboards_file_layer() -> None:
-    fsspec = pytest.importorskip("fsspec")
     files = fsspec.filesystem("memory")
     writer = RunWriter(
         "memory://logs/exp",

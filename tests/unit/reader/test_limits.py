@@ -6,12 +6,9 @@ import threading
 from typing import Any
 
 import pytest
-from reading_cases import DEVICE, event_files, make_activations, make_samples, write_small_run
-from tensorboard.compat.proto import event_pb2
-from tensorboard.summary.writer.record_writer import RecordWriter
+from reading_cases import DEVICE, make_activations, make_samples, write_frames, write_small_run
 
 from tb_memplugin.events import codec
-from tb_memplugin.events.metadata import Tag, frame_summary
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.events.sample_records import samples_frame
 from tb_memplugin.model import MISSING, Run
@@ -24,17 +21,6 @@ from tb_memplugin.reader.source import TagContent
 
 def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
     return Reader().run(FileSource(logdir), name).run
-
-
-def write_frames(directory: pathlib.Path, frames: list[tuple[str, int, bytes]]) -> None:
-    """Events with the given (tag, step, frame) in a file of their own."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / f"events.out.tfevents.{len(event_files(directory))}").open("wb") as file:
-        writer = RecordWriter(file)
-        for text, step, frame in frames:
-            event = event_pb2.Event(step=step, summary=frame_summary(Tag("s", "meta", 0), frame))
-            event.summary.value[0].tag = text
-            writer.write(event.SerializeToString())
 
 
 def test_a_tag_over_the_limit_shows_what_fits_and_says_so(

@@ -27,7 +27,8 @@ def as_format_1(run: Run) -> Run:
     ]
     timelines = tuple(without_tensors(timeline) for timeline in run.timelines)
     samples = dataclasses.replace(run.samples, devices=devices)
-    return dataclasses.replace(run, samples=samples, snapshots=tuple(snapshots), timelines=timelines)
+    host = {worker: dataclasses.replace(memory, samples=samples) for worker, memory in run.host.items()}
+    return dataclasses.replace(run, samples=samples, host=host, snapshots=tuple(snapshots), timelines=timelines)
 
 
 def without_tensors(timeline: Timeline) -> Timeline:

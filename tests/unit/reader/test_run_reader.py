@@ -17,14 +17,12 @@ from reading_cases import (
     make_samples,
     make_snapshot,
     make_table,
+    write_frames,
     write_small_run,
 )
-from tensorboard.compat.proto import event_pb2
-from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events import activation_records, codec, sample_records
-from tb_memplugin.events.metadata import Tag, frame_summary
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import Run
 from tb_memplugin.reader import run_reader as reader_module
@@ -53,18 +51,6 @@ class CountingSource(FileSource):
 
 def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
     return Reader().run(FileSource(logdir), name, activations=True).run
-
-
-def write_frames(directory: pathlib.Path, frames: Sequence[tuple[str, int, bytes]]) -> None:
-    """Events with the given (tag, step, frame) in a file of their own."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / f"events.out.tfevents.{len(event_files(directory))}").open("wb") as file:
-        writer = RecordWriter(file)
-        for text, step, frame in frames:
-            stream, session, number = text.split("/")
-            event = event_pb2.Event(step=step, summary=frame_summary(Tag(session, stream, int(number)), frame))
-            event.summary.value[0].tag = text
-            writer.write(event.SerializeToString())
 
 
 def samples_frame(sequence: int, steps: Sequence[int], peaks: Sequence[int]) -> bytes:

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from tb_memplugin.model import MISSING
-from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
+from tb_memplugin.recorder.sampling import sample_buffer
+from tb_memplugin.recorder.sampling.sample_buffer import DROPPED, SampleBuffer
 
 COMMON = (0, MISSING, 300)
 
@@ -89,3 +90,25 @@ def test_concurrent_appends_measurements_and_takes_mix_nothing_up() -> None:
     assert steps == list(range(rows)) and numbers == steps
     assert all(pool in (MISSING, 10 * step) for step, pool in zip(steps, pools, strict=True))
     assert sum(pool != MISSING for pool in pools) == kept
+
+
+def test_rows_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_buffer, "MAX_ROWS", 3)
+    buffer = SampleBuffer(["GPU:0"])
+    assert [buffer.append(0.0, row(step, (1, 2))) for step in range(5)] == [0, 1, 2, DROPPED, DROPPED]
+    assert not buffer.measure(DROPPED, "GPU:0", 7, 6)
+    taken = buffer.take()
+    assert taken is not None and taken.step.tolist() == [0, 1, 2]
+    assert (buffer.take_dropped(), buffer.take_dropped()) == (2, 0)
+    # The numbers of later rows go on.
+    assert buffer.append(0.0, row(5, (1, 2))) == 3 and buffer.measure(3, "GPU:0", 7, 6)
+
+
+def test_a_row_with_an_impossible_figure_leaves_the_others_whole() -> None:
+    buffer = SampleBuffer(["GPU:0"])
+    buffer.append(0.0, row(0, (1, 2)))
+    with pytest.raises(OverflowError):
+        buffer.append(0.5, row(1, (1, 1 << 70)))
+    buffer.append(1.0, row(2, (3, 4)))
+    taken = buffer.take()
+    assert taken is not None and taken.step.tolist() == [0, 2] and taken.devices["GPU:0"].peak_bytes.tolist() == [2, 4]

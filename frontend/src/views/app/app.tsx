@@ -1,6 +1,6 @@
 /** The frame: list of runs on the left, tabs above, one view. */
 
-import { useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { RunInfo } from "../../model/run";
 import type { Loaded } from "../../state/resource";
@@ -9,6 +9,7 @@ import { ActivationsView } from "../activations/activations-view";
 import { Answers } from "../answers/answers";
 import { CompareView } from "../compare/compare-view";
 import { StoreContext, useStore } from "../shared/context";
+import { DevicesView } from "../devices/devices-view";
 import { Downloads } from "../shared/export";
 import { FragmentationView } from "../fragmentation/fragmentation-view";
 import { FrozenView } from "../frozen/frozen-view";
@@ -57,6 +58,14 @@ function RecordedActivations() {
 function Compared({ run }: { run: RunInfo }) {
   const store = useStore();
   const other = store.other.value;
+  if (other && !store.comparable.value)
+    return (
+      <Nothing title="Nothing to compare">
+        <p>
+          {other.run} has no {store.phase.value} step. Choose another phase above, or another run in the list.
+        </p>
+      </Nothing>
+    );
   return (
     <Await loaded={store.shownOverview.value}>
       {(a) => (
@@ -79,6 +88,13 @@ function Compared({ run }: { run: RunInfo }) {
 function OfDevice({ view, run, device }: { view: "step" | "what-if"; run: RunInfo; device: string }) {
   if (view === "step") return <StepView run={run} device={device} />;
   return <WhatIfView key={`${run.run}/${device}`} run={run} device={device} />;
+}
+
+function AllDevices({ run }: { run: RunInfo }) {
+  const store = useStore();
+  const phase = store.phase.value;
+  useLayoutEffect(() => store.wantDevicesIn(run, phase), [run, phase]);
+  return <Await loaded={store.devicesIn(run, phase)}>{(devices) => <DevicesView key={run.run} devices={devices} />}</Await>;
 }
 
 /** A view of the overview: of a device's steps of one phase. */
@@ -149,6 +165,7 @@ function View() {
       </Await>
     );
   }
+  if (view === "devices") return <AllDevices run={run} />;
   if (view === "compare") return <Compared run={run} />;
   return <OverSteps />;
 }

@@ -8,10 +8,13 @@ import { useStore } from "../shared/context";
 import { goToSearch } from "../shared/search";
 import { tabsOf } from "./toolbar";
 
+/** Tabs that have a digit. */
+const DIGITS = 9;
+
 const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
   ["?", "show this list"],
   ["/", "search the view's list, otherwise the runs"],
-  [`1 … ${tabs}`, "open a tab, in tab order"],
+  [`1 … ${Math.min(tabs, DIGITS)}`, "open a tab, in tab order"],
   ["Esc", `leave the page of a layer; otherwise clear, in this order: ${CLEARED_IN_ORDER}`],
   ["Tab", "next element"],
   ["← →", "previous or next step in a chart, moment in a step timeline, chunk in a memory map; ten at once with Shift"],

@@ -7,7 +7,10 @@ import type { ViewName } from "../../state/address";
 import { useStore } from "../shared/context";
 
 /** Views that show a step. */
-const OF_A_STEP: readonly ViewName[] = ["overview", "layers", "layer", "frozen", "step", "fragmentation", "compare"];
+const OF_A_STEP: readonly ViewName[] = ["overview", "layers", "layer", "frozen", "step", "fragmentation", "devices", "compare"];
+
+/** Views whose breakdown is not that of the selected step say themselves where it comes from. */
+const OWN_STEPS: readonly ViewName[] = ["devices"];
 
 /** Traced steps in the field's list. */
 const LISTED = 500;
@@ -65,7 +68,7 @@ export function StepSelector() {
   const traced = whole ? tracedSteps(whole) : [];
   const { before, after } = tracedNeighbours(traced, selection?.step ?? -1);
   const timeline = view === "step" ? (store.shownTimeline.value?.step ?? null) : null;
-  const note = selection ? stepNote(selection, timeline) : "";
+  const note = selection && !OWN_STEPS.includes(view) ? stepNote(selection, timeline) : "";
   const isDefault = selection === null || selection.step === selection.defaultStep;
   const back = `Back to step ${selection?.defaultStep ?? ""}, the ${traced.length > 0 ? "traced step with the " : ""}highest peak (Escape)`;
   return (

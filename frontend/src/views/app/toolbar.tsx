@@ -1,5 +1,6 @@
 /** Tabs, device, phase, attempt and x-axis. */
 
+import { preferredLabel, type RunInfo } from "../../model/run";
 import { AXES, VIEWS, type ViewName } from "../../state/address";
 import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
@@ -14,6 +15,7 @@ const TABS: Record<Tabbed, string> = {
   frozen: "Frozen vs trainable",
   step: "Step",
   fragmentation: "Fragmentation",
+  devices: "Devices",
   oom: "Out of memory",
   "what-if": "What if",
   compare: "Compare",
@@ -24,12 +26,17 @@ const TABS: Record<Tabbed, string> = {
 const TABBED = VIEWS.filter((name): name is Tabbed => name !== "layer");
 
 const OVER_STEPS: readonly ViewName[] = ["overview", "frozen", "fragmentation", "activations", "compare", "layer"];
-const OF_A_PHASE: readonly ViewName[] = ["overview", "layers", "frozen", "step", "fragmentation", "compare"];
+const OF_A_PHASE: readonly ViewName[] = ["overview", "layers", "frozen", "step", "fragmentation", "devices", "compare"];
+/** Views that can show one attempt alone. */
+const OF_AN_ATTEMPT: readonly ViewName[] = OF_A_PHASE.filter((name) => name !== "devices");
 
-/** The tabs; recorded activations only where a run has some. */
+/** The tabs; devices only where the run has one, recorded activations only where a run has some. */
 export function tabsOf(store: Store): Tabbed[] {
-  const recorded = store.selected.value.some((run) => run.activation_layers > 0);
-  return TABBED.filter((name) => name !== "activations" || recorded || store.choices.value.view === name);
+  const offered: Partial<Record<Tabbed, boolean>> = {
+    devices: store.primary.value?.devices.length !== 0,
+    activations: store.selected.value.some((run) => run.activation_layers > 0),
+  };
+  return TABBED.filter((name) => (offered[name] ?? true) || store.choices.value.view === name);
 }
 
 export function Tabs() {
@@ -54,7 +61,7 @@ function Attempts() {
   const store = useStore();
   const attempts = store.attempts.value;
   const { session, view } = store.choices.value;
-  if (attempts.length < 2 || !OF_A_PHASE.includes(view)) return null;
+  if (attempts.length < 2 || !OF_AN_ATTEMPT.includes(view)) return null;
   return (
     <label class="select">
       <span>attempt</span>
@@ -73,6 +80,29 @@ function Attempts() {
   );
 }
 
+/** Of several devices the most loaded one, until the user chooses another. */
+function DeviceField({ run }: { run: RunInfo }) {
+  const store = useStore();
+  const several = run.devices.length > 1;
+  const chosen = run.devices.some(({ device }) => device === store.choices.value.device);
+  return (
+    <label class="select">
+      <span>device</span>
+      <select
+        value={several && !chosen ? "" : (store.device.value ?? "")}
+        onChange={(event) => store.choose({ device: event.currentTarget.value || null })}
+      >
+        {several && <option value="">{preferredLabel(run)}</option>}
+        {run.devices.map(({ device }) => (
+          <option key={device} value={device}>
+            {device}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
 export function Toolbar() {
   const store = useStore();
   const run = store.primary.value;
@@ -80,18 +110,7 @@ export function Toolbar() {
   const { view, axis } = store.choices.value;
   return (
     <div class="toolbar">
-      {run.devices.length > 0 && (
-        <label class="select">
-          <span>device</span>
-          <select value={store.device.value ?? ""} onChange={(event) => store.choose({ device: event.currentTarget.value })}>
-            {run.devices.map(({ device }) => (
-              <option key={device} value={device}>
-                {device}
-              </option>
-            ))}
-          </select>
-        </label>
-      )}
+      {run.devices.length > 0 && <DeviceField run={run} />}
       {run.phases.length > 1 && OF_A_PHASE.includes(view) && (
         <Segments label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
       )}

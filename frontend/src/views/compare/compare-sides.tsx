@@ -31,7 +31,7 @@ function sourceText({ overview, row }: ComparedSide): string {
   return source.kind === "traced" ? ", traced" : `, breakdown from step ${source.snapshot.step}`;
 }
 
-function Side({ side }: { side: ComparedSide }) {
+function Side({ side, phase }: { side: ComparedSide; phase: boolean }) {
   const store = useStore();
   const { letter, run, overview, colour, step } = side;
   const shown = stepOfSide(side);
@@ -68,8 +68,8 @@ function Side({ side }: { side: ComparedSide }) {
         </label>
       )}
       <span class="small" data-testid={`side-${letter}`} data-step={shown ?? ""}>
-        {overview.device}, step {shown ?? "?"}
-        {letter === "B" && sourceText(side)}
+        {overview.device}, {phase && `${overview.phase}, `}step {shown ?? "?"}
+        {sourceText(side)}
       </span>
     </div>
   );
@@ -82,7 +82,7 @@ export function Sides({ pair }: { pair: Pair }) {
   return (
     <div class="sides">
       {pair.map((side) => (
-        <Side key={side.letter} side={side} />
+        <Side key={side.letter} side={side} phase={a.overview.phase !== b.overview.phase} />
       ))}
       <button type="button" class="quiet" onClick={() => store.choose(swap)}>
         Swap A and B

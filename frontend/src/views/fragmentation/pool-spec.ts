@@ -77,12 +77,21 @@ export const showsCapacity = (pool: PoolSteps): boolean => {
   return byteRange(Math.max(...most), capacity).capacityInside;
 };
 
+/** The bytes in use of every step. */
+const everyStep = (pool: PoolSteps): Float64Array => (usualInstant(pool) === "peak" ? pool.peak_bytes : pool.in_use_bytes);
+
+/** Whether some steps show a pool whose split is unknown. */
+export function showsUnknown(pool: PoolSteps): boolean {
+  const every = everyStep(pool);
+  return unchangedPool(pool).some((value, row) => value > (every[row] ?? NaN));
+}
+
 export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
   const { common, edges, range } = frameOf(pool, choices, scheme, span);
   const { background, faint, line } = INKS[scheme];
   const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
   const isKnown = (row: number): boolean => facts[row]?.source !== "unknown";
-  const every = usualInstant(pool) === "peak" ? pool.peak_bytes : pool.in_use_bytes;
+  const every = everyStep(pool);
   const allocated = where(columnOf(facts, "allocated_bytes"), isKnown);
   const split = allocated.map((value, row) => value + (facts[row]?.free_other ?? NaN));
   const capacity = highest(pool.capacity_bytes, common.x, range) || null;

@@ -9,6 +9,7 @@ import { comparison, effectSentence, effects, isFreezing } from "../../model/cha
 import { SIDES, costSentences, splitBySide, type Side, type SidePart } from "../../model/frozen";
 import type { LedgerTotals } from "../../model/ledger-totals";
 import { at, type Overview } from "../../model/overview";
+import { trains } from "../../model/run";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -92,7 +93,9 @@ function Parts({ parts, row, unit, peak, focus, hover, source }: PartsProps) {
 
 /** Sentences on the cost of both parts and of unfreezing, at the selected step: they do not change under the pointer. */
 function Costs({ overview, parts, row }: { overview: Overview; parts: readonly SidePart[]; row: number }) {
-  const sentences = useMemo(() => costSentences(overview, parts, row), [overview, parts, row]);
+  const run = useStore().primary.value;
+  const training = run === null || trains(run);
+  const sentences = useMemo(() => costSentences(overview, parts, row, training), [overview, parts, row, training]);
   return (
     <ul class="findings" aria-label="Cost of frozen and trainable layers" data-testid="costs" data-step={at(overview.step, row) ?? ""}>
       {sentences.map((sentence) => (

@@ -7,7 +7,7 @@ import { formatShare } from "../../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { countText, outputFacts, shapeText, sizesText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layer-figures";
 import { NOT_TIED, shortName } from "../../model/names";
-import { PERSISTENT_SAVED_MEANING } from "../../model/snapshot";
+import { persistentSavedWords } from "../../model/snapshot";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, useFigureText } from "../shared/figures";
@@ -251,10 +251,11 @@ export function LayerTable({ groups, totals, unit, total, sort, onSort, explain 
   useEffect(() => {
     if (selected !== null) reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === selected));
   }, [selected, lines]);
+  const ranked = persistentSavedWords(store.phase.value);
   const columns: Column[] = [
     { key: "path", label: "layer", hint: "Sort by name" },
     { key: "type", label: "type", hint: "Sort by type" },
-    { key: "persistent_saved", label: "persistent + saved", hint: PERSISTENT_SAVED_MEANING },
+    { key: "persistent_saved", label: ranked.label, hint: ranked.meaning },
     { key: "total", label: "total", hint: "Sum of all categories" },
     ...categories.map((category) => ({ key: category, label: categoryLabel(category), hint: categoryMeaning(category) })),
     { key: "parameters", label: "parameters", hint: "Number of elements of the layer's weights" },

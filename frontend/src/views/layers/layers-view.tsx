@@ -11,7 +11,8 @@ import { GROUPINGS, groupLayers, groupOf, layerFigures, shapeText, type LayerFig
 import type { LayersAnswer } from "../../model/layers";
 import { NOT_TIED, shortName } from "../../model/names";
 import { at, provenance, type Overview } from "../../model/overview";
-import { PERSISTENT_SAVED_MEANING } from "../../model/snapshot";
+import type { Phase } from "../../model/run";
+import { persistentSavedWords } from "../../model/snapshot";
 import { matcher } from "../../state/selection";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -50,12 +51,12 @@ function Source({ step, traced }: { step: number; traced: boolean }) {
 }
 
 /** The formula of a figure, from the layer table's shapes, dtypes and optimizer, and the figure's source. */
-function explainer(table: LayersAnswer | null, traced: boolean, step: number): Explain {
+function explainer(table: LayersAnswer | null, traced: boolean, step: number, phase: Phase): Explain {
   const rows = new Map((table?.layers ?? []).map((layer) => [layer.path, layer]));
   const source = traced ? `traced at the peak of step ${step}` : "from the layer table (Keras)";
   const totals = {
     total: "total of all categories",
-    persistent_saved: PERSISTENT_SAVED_MEANING,
+    persistent_saved: persistentSavedWords(phase).meaning,
     others: "total of the categories that no layer uses",
   };
   const madeOf = (of: LayerFigures | LayerGroup, category: Category): string => {
@@ -111,7 +112,7 @@ export function LayersView({ overview }: { overview: Overview }) {
   const { search, grouping, sort } = store.choices.value;
   const selected = store.shownStep.value ?? { overview, row: 0 };
   const { layers, ref, step, ready, error, table } = useFigures(selected.overview, selected.row);
-  const explain = useMemo(() => explainer(table, ref !== null, step), [table, ref !== null, step]);
+  const explain = useMemo(() => explainer(table, ref !== null, step, overview.phase), [table, ref !== null, step, overview.phase]);
   const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
   const match = useMemo(() => matcher(search), [search]);
   const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? NOT_TIED} ${layer.type ?? ""}`)), [layers, match]);

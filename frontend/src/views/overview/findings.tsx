@@ -5,6 +5,7 @@ import { useMemo } from "preact/hooks";
 import { unbroken } from "../../lib/format";
 import { findings, growthFindings, type Finding } from "../../model/findings";
 import type { Overview } from "../../model/overview";
+import { trains } from "../../model/run";
 import { useStore } from "../shared/context";
 
 const goal = ({ step }: Finding): string => (step === null ? "Show the view" : `Show step ${step}`);
@@ -13,8 +14,8 @@ export function Findings({ overview }: { overview: Overview }) {
   const store = useStore();
   const whole = store.whole.value.value ?? overview;
   const run = store.primary.value;
-  const failed = run !== null && run.ooms > 0;
-  const atPeak = useMemo(() => findings(whole, failed), [whole, failed]);
+  const [failed, training] = [run !== null && run.ooms > 0, run === null || trains(run)];
+  const atPeak = useMemo(() => findings(whole, failed, training), [whole, failed, training]);
   const growing = useMemo(() => (run ? growthFindings(run, overview.device) : []), [run, overview.device]);
   const all = [...growing, ...atPeak];
   if (all.length === 0) return null;

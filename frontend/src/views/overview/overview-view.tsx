@@ -66,8 +66,8 @@ function OtherRuns({ others, overview, row }: { others: readonly NamedRun[]; ove
               <Figure
                 key={name}
                 name={`run:${name}`}
-                label={name}
-                hint={`${WORDS.peak_bytes.meaning}, ${name} on ${other.device}`}
+                label={other.phase === overview.phase ? name : `${name}, ${other.phase}`}
+                hint={`${WORDS.peak_bytes.meaning}, ${name} on ${other.device}, ${other.phase}`}
                 source={`${WORDS.peak_bytes.source}, step ${at(other.step, rowOfStep(other, step)) ?? "?"}`}
                 bytes={bytes}
                 unit={panelUnit(overview)}

@@ -6,7 +6,7 @@ import { later } from "../../lib/activity";
 import type { Unit } from "../../lib/bytes";
 import { distinctNames } from "../../model/names";
 import { modeLabel, provenance, type Overview, type SnapshotRef } from "../../model/overview";
-import { PERSISTENT_SAVED_MEANING, persistentSaved, rankedLayers, type Snapshot } from "../../model/snapshot";
+import { persistentSaved, persistentSavedWords, rankedLayers, type Snapshot } from "../../model/snapshot";
 import { NOTHING } from "../../state/resource";
 import { useStore } from "./context";
 import { Figure, FigureTable } from "./figures";
@@ -57,6 +57,7 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
   const largest = ranked ? rankedLayers(sizesOf(ranked), SHOWN) : [];
   const sizes = value && sizesOf(value);
   const names = distinctNames(largest);
+  const words = persistentSavedWords(overview.phase);
   return (
     <section class="owners">
       <h3>
@@ -67,8 +68,8 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
           </button>
         )}
       </h3>
-      <p class="small one-line" title={PERSISTENT_SAVED_MEANING}>
-        {ref === null ? "no step traced yet" : `persistent + saved, step ${ref.step}, ${modeLabel(ref.mode)}`}
+      <p class="small one-line" title={words.meaning}>
+        {ref === null ? "no step traced yet" : `${words.label}, step ${ref.step}, ${modeLabel(ref.mode)}`}
       </p>
       <FigureTable>
         <tbody>
@@ -85,7 +86,7 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
                 key={layer}
                 name={`layer:${layer}`}
                 label={<LayerLink layer={layer} step={ref.step} name={names[index] ?? ""} />}
-                hint={`${layer}: ${PERSISTENT_SAVED_MEANING}`}
+                hint={`${layer}: ${words.meaning}`}
                 source={`traced at the peak of step ${ref.step}`}
                 bytes={sizes === null ? null : (sizes.get(layer) ?? 0)}
                 unit={unit}

@@ -1,16 +1,31 @@
 /** Of a long list that scrolls, the rows in sight: only these are in the document. */
 
-import { useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 const MARGIN_ROWS = 8;
 
-/** First and last row in sight, with a margin, and a way to bring one into sight. */
+/** Index of the first row in sight and of the one after the last, with a margin; `top` and `height` are those of what is in sight. */
+export function rowsInSight(count: number, rowHeight: number, top: number, height: number): { first: number; last: number } {
+  return {
+    first: Math.min(Math.max(Math.floor(top / rowHeight) - MARGIN_ROWS, 0), Math.max(count - 1, 0)),
+    last: Math.min(Math.ceil((top + height) / rowHeight) + MARGIN_ROWS, count),
+  };
+}
+
+/** The rows in sight, and a way to bring one into sight. */
 export function useScrollWindow(count: number, rowHeight: number) {
   const host = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
-  const height = host.current?.clientHeight ?? 800;
-  const first = Math.min(Math.max(Math.floor(top / rowHeight) - MARGIN_ROWS, 0), Math.max(count - 1, 0));
-  const last = Math.min(Math.ceil((top + height) / rowHeight) + MARGIN_ROWS, count);
+  const [height, setHeight] = useState(0);
+  const measure = (): void => setHeight(host.current?.clientHeight ?? 0);
+  // Before the first frame is painted, and whenever the number of rows changes the height.
+  useLayoutEffect(measure);
+  useLayoutEffect(() => {
+    if (!host.current) return undefined;
+    const observer = new ResizeObserver(measure);
+    observer.observe(host.current);
+    return () => observer.disconnect();
+  }, []);
   const reveal = (index: number): void => {
     const element = host.current;
     if (!element || index < 0) return;
@@ -18,5 +33,5 @@ export function useScrollWindow(count: number, rowHeight: number) {
     if (place < element.scrollTop || place > element.scrollTop + element.clientHeight - 3 * rowHeight)
       element.scrollTop = place - element.clientHeight / 2;
   };
-  return { host, first, last, reveal, onScroll: () => setTop(host.current?.scrollTop ?? 0) };
+  return { host, ...rowsInSight(count, rowHeight, top, height), reveal, onScroll: () => setTop(host.current?.scrollTop ?? 0) };
 }

@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { AS_RECORDED } from "../../model/conditions";
-import type { RunInfo } from "../../model/run";
+import { trains, type RunInfo } from "../../model/run";
 import { verdictSentence, type WhatIf } from "../../model/what-if";
 import { useStore } from "../shared/context";
 import { Fault, Nothing, Skeleton } from "../shared/states";
@@ -12,10 +12,10 @@ import { ConditionsForm } from "./conditions-form";
 
 function NoRequests({ run, device, answer }: { run: RunInfo; device: string; answer: WhatIf }) {
   return (
-    <Nothing title={`No recorded requests of ${run.run} on ${device}`}>
+    <Nothing title={trains(run) ? `No recorded requests of ${run.run} on ${device}` : `${run.run} has no training steps`}>
       <p>{verdictSentence(answer)}</p>
       <p>
-        This view simulates the allocator on recorded steps. <code>tb_memplugin.MemoryCallback</code> and{" "}
+        This view simulates the allocator on recorded training steps. <code>tb_memplugin.MemoryCallback</code> and{" "}
         <code>tb_memplugin.MemoryRecorder</code> record the requests of the steps that they trace.
       </p>
     </Nothing>

@@ -1,0 +1,195 @@
+/** Every device of a run side by side. Field names are those of the HTTP API. */
+
+import { formatBytes } from "../lib/bytes";
+import { plural } from "../lib/format";
+import type { Table } from "../lib/table";
+import { groupKey, stackOrder, type Group } from "./categories";
+import type { Phase } from "./run";
+
+export interface WorkerInfo {
+  /** Empty for the process without a name. */
+  worker: string;
+  sessions: number;
+  first_step: number | null;
+  last_step: number | null;
+  rows: number;
+  /** Its last session said that it ended. */
+  ended: boolean;
+  last_wall_time: number | null;
+  /** A sentence, if it recorded nothing while the others went on. */
+  stopped_early: string | null;
+  /** Against the first worker's clock; null if unknown. */
+  clock_offset_seconds: number | null;
+}
+
+export interface DevicePart extends Group {
+  bytes: number;
+}
+
+/** The categories at the peak of a traced step. */
+export interface DeviceBreakdown {
+  step: number;
+  peak_bytes: number;
+  parts: DevicePart[];
+}
+
+export interface DeviceRow {
+  device: string;
+  worker: string;
+  /** Without the worker. */
+  name: string;
+  capacity_bytes: number | null;
+  peak_bytes: number;
+  peak_step: number;
+  last_in_use_bytes: number | null;
+  /** Capacity − peak. */
+  headroom_bytes: number | null;
+  pool_bytes: number | null;
+  rows: number;
+  breakdown: DeviceBreakdown | null;
+  ooms: number;
+}
+
+export interface Imbalance {
+  largest: string;
+  smallest: string;
+  bytes: number;
+  sentence: string;
+}
+
+/** Columns over the steps; NaN where unknown. */
+export interface DeviceSteps {
+  step: Float64Array;
+  max_peak_bytes: Float64Array;
+  min_peak_bytes: Float64Array;
+  /** Null if it is known at no step. */
+  sum_in_use_bytes: Float64Array | null;
+}
+
+export interface Devices {
+  run: string;
+  phase: Phase;
+  workers: WorkerInfo[];
+  /** In natural order: by worker, then by number. */
+  devices: DeviceRow[];
+  imbalance: Imbalance | null;
+  /** Sum of the peaks of the accelerators, or of all devices without one: at no step is more in use on all of them together. */
+  sum_peak_bytes: number;
+  steps: DeviceSteps;
+}
+
+/** Columns to sort by; "device" is the natural order. */
+export const DEVICE_SORTS = ["device", "peak_bytes", "peak_step", "headroom_bytes", "capacity_bytes", "pool_bytes", "ooms"] as const;
+export type DeviceSort = (typeof DEVICE_SORTS)[number];
+
+/** The most loaded, the fullest or the earliest first. */
+export const ascends = (sort: DeviceSort): boolean => ["device", "peak_step", "headroom_bytes"].includes(sort);
+
+/** The devices sorted; equal ones in natural order, unknown figures last. */
+export function sortedDevices(devices: readonly DeviceRow[], sort: DeviceSort): DeviceRow[] {
+  if (sort === "device") return [...devices];
+  const key = (row: DeviceRow): number => {
+    const value = row[sort];
+    return value === null ? Infinity : ascends(sort) ? value : -value;
+  };
+  // Infinity − Infinity is not a number.
+  return [...devices].sort((a, b) => (key(a) === key(b) ? 0 : key(a) - key(b)));
+}
+
+export type DeviceLine = { kind: "worker"; worker: WorkerInfo } | { kind: "device"; device: DeviceRow };
+
+/** The table's lines: in natural order below the header of their worker if there are several. */
+export function deviceLines({ devices, workers }: Devices, sort: DeviceSort): DeviceLine[] {
+  const line = (device: DeviceRow): DeviceLine => ({ kind: "device", device });
+  if (sort !== "device" || workers.length < 2) return sortedDevices(devices, sort).map(line);
+  const known = new Set(workers.map(({ worker }) => worker));
+  return [
+    ...workers.flatMap((worker): DeviceLine[] => [
+      { kind: "worker", worker },
+      ...devices.filter((device) => device.worker === worker.worker).map(line),
+    ]),
+    ...devices.filter(({ worker }) => !known.has(worker)).map(line),
+  ];
+}
+
+/** What a worker is called. */
+export const workerTitle = ({ worker }: Pick<WorkerInfo, "worker">): string => worker || "worker without a name";
+
+/** "steps 0–117, 2 sessions, clock +0.3 s"; nothing about what is unknown. */
+export function workerFacts({ first_step, last_step, sessions, clock_offset_seconds: offset }: WorkerInfo): string {
+  const clock = offset === null ? 0 : Number(offset.toFixed(1));
+  return [
+    first_step === null || last_step === null ? "no steps" : `steps ${first_step}–${last_step}`,
+    ...(sessions > 1 ? [plural(sessions, "session")] : []),
+    ...(clock === 0 ? [] : [`clock ${clock > 0 ? "+" : "−"}${Math.abs(clock)} s`]),
+  ].join(", ");
+}
+
+/** The groups of all breakdowns, from the bottom of the stack. */
+export function groupsOf(devices: readonly DeviceRow[]): Group[] {
+  const groups = new Map<string, Group>();
+  for (const { breakdown } of devices) {
+    for (const { category, trainable, bytes } of breakdown?.parts ?? [])
+      if (bytes > 0) groups.set(groupKey({ category, trainable }), { category, trainable });
+  }
+  return [...groups.values()].sort((a, b) => stackOrder(a) - stackOrder(b));
+}
+
+/** The parts of a breakdown from the bottom of the stack, without empty ones. */
+export const stackedParts = ({ parts }: DeviceBreakdown): DevicePart[] =>
+  parts.filter(({ bytes }) => bytes > 0).sort((a, b) => stackOrder(a) - stackOrder(b));
+
+/** The step of every breakdown if it is the same, else null. */
+export function alignedStep(devices: readonly DeviceRow[]): number | null {
+  const steps = new Set(devices.flatMap(({ breakdown }) => breakdown?.step ?? []));
+  const [only] = steps;
+  return steps.size === 1 ? (only ?? null) : null;
+}
+
+/** Where the breakdowns come from. */
+export function breakdownNote(devices: readonly DeviceRow[]): string {
+  const known = devices.filter(({ breakdown }) => breakdown !== null).length;
+  if (known === 0) return "Breakdown unknown: no step of these devices was traced.";
+  const step = alignedStep(devices);
+  const rest = known < devices.length ? ` Unknown for ${plural(devices.length - known, "device")}: not traced.` : "";
+  return `${step === null ? "Breakdown from a traced step of each device." : `Breakdown from step ${step}.`}${rest}`;
+}
+
+/** How many there are, and the sum of their peaks; the upper bound is named as such. */
+export function devicesSummary({ devices, workers, sum_peak_bytes }: Devices): string {
+  const count = `${plural(devices.length, "device")}${workers.length > 1 ? ` of ${plural(workers.length, "worker")}` : ""}`;
+  if (devices.length < 2) return count;
+  // Beside accelerators the memory of a CPU does not count.
+  const all = devices.reduce((sum, { peak_bytes }) => sum + peak_bytes, 0) === sum_peak_bytes;
+  return `${count}. Sum of ${all ? "their" : "the accelerators'"} peaks: ${formatBytes(sum_peak_bytes)}, an upper bound of the sum at any step.`;
+}
+
+/** A row of the chart as a sentence; several devices have a highest and a lowest peak. */
+export function stepSentence({ steps, devices }: Devices, row: number): string {
+  const size = (column: Float64Array | null): string | null => {
+    const value = column?.[row];
+    return value === undefined || Number.isNaN(value) ? null : formatBytes(value);
+  };
+  const [most, least, sum] = [size(steps.max_peak_bytes), size(steps.min_peak_bytes), size(steps.sum_in_use_bytes)];
+  const several = devices.length > 1;
+  const parts = [
+    ...(most === null ? [] : [`${several ? "highest peak" : "peak"} ${most}`]),
+    ...(least === null || !several ? [] : [`lowest peak ${least}`]),
+    ...(sum === null || !several ? [] : [`sum in use at step end ${sum}`]),
+  ];
+  return `step ${steps.step[row] ?? "?"}: ${parts.join(", ") || "unknown"}`;
+}
+
+/** The table of all devices, for downloads: figures, then the categories of the breakdown. */
+export function devicesFile({ devices }: Devices): Table {
+  const groups = groupsOf(devices);
+  const figures = ["capacity_bytes", "peak_bytes", "peak_step", "last_in_use_bytes", "headroom_bytes", "pool_bytes", "ooms"] as const;
+  return {
+    columns: ["device", "worker", ...figures, "breakdown_step", ...groups.map(groupKey)],
+    rows: devices.map((row) => {
+      const parts = new Map((row.breakdown?.parts ?? []).map((part) => [groupKey(part), part.bytes]));
+      const own = groups.map((group) => (row.breakdown ? (parts.get(groupKey(group)) ?? 0) : null));
+      return [row.device, row.worker, ...figures.map((name) => row[name]), row.breakdown?.step ?? null, ...own];
+    }),
+  };
+}

@@ -1,0 +1,69 @@
+/** Host memory of a worker over the steps: RSS at every step, its parts where they were measured. NaN means "unknown". */
+
+import { formatBytes } from "../lib/bytes";
+import { at } from "./overview";
+import type { Phase } from "./run";
+
+/** Disjoint parts of RSS, from the bottom of the stack; with `other_bytes` they sum to it. */
+export const HOST_PARTS = ["file_bytes", "shared_memory_bytes", "python_objects_bytes", "cpu_pool_bytes", "other_bytes"] as const;
+export type HostPart = (typeof HOST_PARTS)[number];
+
+/** Allocated memory, resident or not: it lies in the parts and overlaps. */
+export const HOST_ALLOCATED = ["c_heap_bytes", "c_heap_free_bytes", "tf_data_bytes"] as const;
+export type HostAllocated = (typeof HOST_ALLOCATED)[number];
+
+export type HostMemory = Record<"step" | "wall_time" | "host_resident_bytes" | HostPart | HostAllocated, Float64Array> & {
+  run: string;
+  device: string;
+  phase: Phase;
+  worker: string;
+  rows: number;
+  total_rows: number;
+  /** On growth over the training steps; null without a known RSS. */
+  summary: { sentence: string; growth: object | null } | null;
+};
+
+/** Host memory at one step; the parts are those of the last step up to it at which they were measured, null before the first one. */
+export interface HostFacts {
+  step: number | null;
+  host_resident_bytes: number | null;
+  measured_step: number | null;
+  /** RSS at the measured step, of which the parts are. */
+  measured_bytes: number | null;
+  parts: Record<HostPart | HostAllocated, number | null>;
+}
+
+/** Whether the parts were measured at a row. The remainder is known exactly then. */
+export const isMeasured = (host: HostMemory, row: number): boolean => at(host.other_bytes, row) !== null;
+
+/** For each row the last row up to it at which the parts were measured, −1 before the first. */
+export function measuredRows(host: HostMemory): Int32Array {
+  const rows = new Int32Array(host.rows);
+  let last = -1;
+  for (let row = 0; row < host.rows; row += 1) {
+    if (isMeasured(host, row)) last = row;
+    rows[row] = last;
+  }
+  return rows;
+}
+
+export function hostFacts(host: HostMemory, row: number): HostFacts {
+  const from = measuredRows(host)[row] ?? -1;
+  const names = [...HOST_PARTS, ...HOST_ALLOCATED];
+  return {
+    step: at(host.step, row),
+    host_resident_bytes: at(host.host_resident_bytes, row),
+    measured_step: from < 0 ? null : at(host.step, from),
+    measured_bytes: from < 0 ? null : at(host.host_resident_bytes, from),
+    parts: Object.fromEntries(names.map((name) => [name, from < 0 ? null : at(host[name], from)])) as HostFacts["parts"],
+  };
+}
+
+/** Parts with a known value other than 0 at any step. */
+export const shownParts = (host: HostMemory): HostPart[] => HOST_PARTS.filter((name) => host[name].some((bytes) => bytes > 0));
+
+/** "step 3: host RSS 1.0 GiB", for a screen reader. */
+export function hostSentence(host: HostMemory, row: number): string {
+  const bytes = at(host.host_resident_bytes, row);
+  return `step ${at(host.step, row) ?? "unknown"}: host RSS ${bytes === null ? "unknown" : formatBytes(bytes)}`;
+}

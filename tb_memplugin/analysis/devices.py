@@ -1,0 +1,171 @@
+"""All devices and workers of a run side by side. Pure; ``server/http_api.md`` describes the answer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.analysis.facts import most_loaded, natural_order, of_one_kind
+from tb_memplugin.analysis.worker_progress import clock_offset, stopped_early
+from tb_memplugin.analysis.worker_summary import (
+    DeviceSummary,
+    TracedPeak,
+    WorkerSummary,
+    summarize_worker,
+)
+from tb_memplugin.model import MISSING, Integers, Phase, Run
+from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.downsample import extreme_rows
+from tb_memplugin.model.units import format_bytes
+
+MAX_POINTS = 1000
+"""Most rows of the series over steps."""
+
+
+def describe_devices(by_worker: Mapping[str, Run], phase: Phase) -> dict[str, Any]:
+    """The devices of all workers as a JSON object.
+
+    Args:
+        by_worker: Worker name to the run of that worker, with devices under their own names.
+    """
+    return combine([summarize_worker(worker, run, phase) for worker, run in by_worker.items()], phase)
+
+
+def combine(workers: Sequence[WorkerSummary], phase: Phase) -> dict[str, Any]:
+    """The devices of summarized workers as a JSON object, without the run's name."""
+    workers = sorted(workers, key=lambda worker: natural_order(worker.worker))
+    devices = {_full_name(worker, device): (worker, device) for worker in workers for device in worker.devices}
+    aligned = _aligned_step([device for _, device in devices.values()])
+    comparable = [devices[name][1] for name in of_one_kind(devices)]
+    return {
+        "phase": phase,
+        "workers": _workers(workers),
+        "devices": [_device(name, worker, device, aligned) for name, (worker, device) in devices.items()],
+        "most_loaded": most_loaded(
+            {name: (device.peak_bytes, device.capacity_bytes) for name, (_, device) in devices.items()}
+        ),
+        "imbalance": _imbalance({name: device.peak_bytes for name, (_, device) in devices.items()}),
+        "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
+        "steps": _steps(comparable),
+    }
+
+
+def _full_name(worker: WorkerSummary, device: DeviceSummary) -> str:
+    return f"{worker.worker}/{device.name}" if worker.worker else device.name
+
+
+def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:
+    offsets = [0.0 if not at else clock_offset(workers[0], worker) for at, worker in enumerate(workers)]
+    return [
+        {
+            "worker": worker.worker,
+            "sessions": worker.sessions,
+            "first_step": worker.first_step,
+            "last_step": worker.last_step,
+            "rows": worker.rows,
+            "ended": worker.ended is True,
+            "last_wall_time": worker.last_wall_time,
+            "stopped_early": stopped_early(workers, at, offsets),
+            "clock_offset_seconds": offsets[at],
+        }
+        for at, worker in enumerate(workers)
+    ]
+
+
+def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: int | None) -> dict[str, Any]:
+    traced = next((one for one in device.traced if one.step == aligned), None) or _highest(device)
+    return {
+        "device": name,
+        "worker": worker.worker,
+        "name": device.name,
+        "capacity_bytes": device.capacity_bytes,
+        "peak_bytes": device.peak_bytes,
+        "peak_step": device.peak_step,
+        "last_in_use_bytes": device.last_in_use_bytes,
+        "headroom_bytes": device.headroom_bytes,
+        "pool_bytes": device.pool_bytes,
+        "rows": len(device.step),
+        "breakdown": None if traced is None else _breakdown(traced),
+        "ooms": device.ooms,
+    }
+
+
+def _breakdown(traced: TracedPeak) -> dict[str, Any]:
+    parts = [
+        {"category": category, "trainable": trainable, "bytes": size}
+        for (category, trainable), size in traced.parts.items()
+    ]
+    return {"step": traced.step, "peak_bytes": traced.peak_bytes, "parts": parts}
+
+
+def _highest(device: DeviceSummary) -> TracedPeak | None:
+    return max(device.traced, key=lambda one: one.peak_bytes, default=None)
+
+
+def _aligned_step(devices: Sequence[DeviceSummary]) -> int | None:
+    """The step that all devices with traced steps traced, of several the one with the highest peak; None if there is
+    none."""
+    peaks = [{one.step: one.peak_bytes for one in device.traced} for device in devices if device.traced]
+    common = set(peaks[0]).intersection(*peaks[1:]) if peaks else set()
+    return max(common, key=lambda step: (max(of_device[step] for of_device in peaks), -step), default=None)
+
+
+def _imbalance(peaks: Mapping[str, int]) -> dict[str, Any] | None:
+    """The difference of the highest and the lowest peak; of the accelerators if there are any."""
+    names = of_one_kind(peaks)
+    if len(names) < 2:
+        return None
+    largest, smallest = max(names, key=lambda name: peaks[name]), min(names, key=lambda name: peaks[name])
+    difference = peaks[largest] - peaks[smallest]
+    if difference:
+        sentence = (
+            f"{largest} peaks at {format_bytes(peaks[largest])}, {format_bytes(difference)} more than {smallest} "
+            f"at {format_bytes(peaks[smallest])}"
+        )
+    else:
+        sentence = f"All {len(names)} devices peak at {format_bytes(peaks[largest])}"
+    return {"largest": largest, "smallest": smallest, "bytes": difference, "sentence": sentence}
+
+
+def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
+    """Figures of all devices at each step, reduced to `MAX_POINTS` rows that include the extremes.
+
+    The sum is that of the bytes in use at step end, which are measured at the same moment of the step; it is unknown at
+    steps that a device lacks.
+    """
+    steps = _all_steps(devices)
+    highest, lowest = np.full(len(steps), MISSING), np.full(len(steps), np.iinfo(np.int64).max)
+    total, known = np.zeros(len(steps), np.int64), np.zeros(len(steps), np.int64)
+    for device in devices:
+        same = len(device.step) == len(steps) and bool((device.step == steps).all())
+        rows = slice(None) if same else np.searchsorted(steps, device.step)
+        peaks = np.maximum(device.step_peak_bytes, device.step_in_use_bytes)
+        highest[rows] = np.maximum(highest[rows], peaks)
+        lowest[rows] = np.minimum(lowest[rows], np.where(peaks == MISSING, lowest[rows], peaks))
+        has = device.step_in_use_bytes != MISSING
+        total[rows] += np.where(has, device.step_in_use_bytes, 0)
+        known[rows] += has
+    lowest[highest == MISSING] = MISSING
+    recorded = sum(len(device.step) > 0 for device in devices)
+    total[known < max(recorded, 1)] = MISSING
+    rows = extreme_rows([highest, lowest, total], MAX_POINTS) if len(steps) else np.empty(0, np.intp)
+    sums = _optional(total[rows])
+    return {
+        "step": steps[rows].tolist(),
+        "max_peak_bytes": _optional(highest[rows]),
+        "min_peak_bytes": _optional(lowest[rows]),
+        "sum_in_use_bytes": sums if any(size is not None for size in sums) else None,
+    }
+
+
+def _all_steps(devices: Sequence[DeviceSummary]) -> Integers:
+    """The distinct steps of all devices."""
+    steps: Integers = np.empty(0, np.int64)
+    for device in devices:
+        if len(device.step) != len(steps) or (device.step != steps).any():
+            steps = distinct(steps, device.step)
+    return steps
+
+
+def _optional(values: Integers) -> list[int | None]:
+    return [None if value == MISSING else value for value in values.tolist()]

@@ -1,0 +1,286 @@
+"""Host memory of a run's workers: its parts, and growth over the steps of the main phase. Pure.
+
+Growth is found as that of device memory is (`levelling`, `trend`), in the resident memory (RSS) of every step. The
+parts were measured at some steps; their differences tell which of them grew. What the CPU's allocator adds is a finding
+on ``CPU:0``, and no second one here.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.analysis.facts import main_phase
+from tb_memplugin.analysis.growth import growth_of, phase_rows
+from tb_memplugin.analysis.growth_causes import Cause, host_cause_of
+from tb_memplugin.analysis.levelling import levelled
+from tb_memplugin.analysis.trend import (
+    MIN_GROWTH_BYTES,
+    MIN_GROWTH_SHARE,
+    Trend,
+    find_trend,
+    is_long_enough,
+    smallest_growth,
+)
+from tb_memplugin.model import HOST_ALLOCATED, HOST_PARTS, MISSING, HostMemory, HostSamples, Run
+from tb_memplugin.model.units import format_bytes
+
+PART_NAMES: Mapping[str, str] = {
+    "file_bytes": "mapped files",
+    "shared_memory_bytes": "shared memory",
+    "cpu_pool_bytes": "pool of CPU:0",
+    "python_objects_bytes": "Python objects",
+    "other_bytes": "other memory",
+    "c_heap_bytes": "C heap",
+    "c_heap_free_bytes": "free in the C heap",
+    "tf_data_bytes": "tf.data buffers",
+}
+"""Parts of resident memory, which sum to it, and then allocated memory that lies in them."""
+RESIDENT = (*HOST_PARTS, "other_bytes")
+CPU = "CPU:0"
+MIN_OWN_SHARE = 0.5
+"""Least share of the growth that the CPU's allocator must not explain for a finding."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HostState:
+    """Host memory of a worker at the last step with measured parts.
+
+    Attributes:
+        step: That step.
+        resident_bytes: Host RSS there.
+        parts: Its disjoint parts by name; they sum to `resident_bytes`. Unknown ones are left out and lie in
+            ``other_bytes``.
+        allocated: Allocated memory by name, resident or not; it lies in the parts and overlaps.
+    """
+
+    step: int
+    resident_bytes: int
+    parts: Mapping[str, int]
+    allocated: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class HostGrowth:
+    """Host RSS grows over the steps of the main phase.
+
+    Attributes:
+        worker: The worker, ``""`` in a run of one process.
+        trend: The growth; see `growth.Growth`.
+        jumps: Step and size in bytes of each jump since the trend began, which are no part of its rate.
+        first_step, last_step: Steps between which the parts grew; None if fewer than two were measured in the trend.
+        parts, allocated: Growth by name between them, as in `HostState`.
+        cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, 0 if it does not grow.
+        cause: Why it grows beyond that; None if unknown.
+    """
+
+    worker: str
+    trend: Trend
+    jumps: tuple[tuple[int, int], ...]
+    first_step: int | None
+    last_step: int | None
+    parts: Mapping[str, int]
+    allocated: Mapping[str, int]
+    cpu_bytes_per_step: float
+    cause: Cause | None
+
+    @property
+    def beyond_cpu(self) -> Trend:
+        """The growth with the rate of what grows beyond the memory in use on ``CPU:0``."""
+        return _beyond(self.trend, self.cpu_bytes_per_step)
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether it grows beyond the memory in use on ``CPU:0``."""
+        return _grows_beyond(self.trend, self.cpu_bytes_per_step)
+
+    def sentence(self) -> str:
+        """The growth as text."""
+        trend = self.trend
+        text = (
+            f"{self.worker + ': host' if self.worker else 'Host'} RSS grows by "
+            f"{format_bytes(round(100 * trend.bytes_per_step))} every 100 steps since step {trend.since_step}, from "
+            f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
+        )
+        if self.cpu_bytes_per_step:
+            beyond = max(0, round(100 * self.beyond_cpu.bytes_per_step))
+            text += f" ({format_bytes(beyond)} of it beyond the memory in use on {CPU})"
+        text += self._largest_part()
+        return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
+
+    def _largest_part(self) -> str:
+        largest = max(self.parts, key=lambda name: self.parts[name], default=None)
+        if largest is None or self.parts[largest] <= 0:
+            return ""
+        text = (
+            f"; largest growth from step {self.first_step} to step {self.last_step}: {PART_NAMES[largest]}, "
+            f"{format_bytes(self.parts[largest])}"
+        )
+        # Memory that the part holds for the most part, the most specific name first.
+        inside = next(
+            (
+                name
+                for name in ("tf_data_bytes", "c_heap_bytes")
+                if 2 * self.allocated.get(name, 0) >= self.parts[largest]
+            ),
+            None,
+        )
+        if inside is not None and largest in ("other_bytes", "cpu_pool_bytes"):
+            text += f" ({PART_NAMES[inside]}: {format_bytes(self.allocated[inside])} more)"
+        return text
+
+
+@dataclasses.dataclass(frozen=True)
+class HostSummary:
+    """Host memory of one worker.
+
+    Attributes:
+        resident_bytes: RSS at the last step with a sample, None if it was not recorded.
+        peak_bytes, peak_step: Highest RSS at the end of a step.
+        state: The parts, None if they were not measured.
+        steps: Steps of the main phase that were examined for growth, 0 if too few were recorded.
+        bound_bytes: Smaller growth over these steps is not reported.
+        growth: The finding, None without one.
+    """
+
+    resident_bytes: int | None
+    peak_bytes: int | None
+    peak_step: int | None
+    state: HostState | None
+    steps: int
+    bound_bytes: int
+    growth: HostGrowth | None
+
+    def sentence(self) -> str:
+        """The growth, or its absence, as text."""
+        if self.growth is not None:
+            return self.growth.sentence()
+        if not self.steps:
+            return "Unknown whether host RSS grows: too few steps."
+        return f"Host RSS: no growth of {format_bytes(self.bound_bytes)} or more in {self.steps:,} steps."
+
+
+def host_summaries(run: Run) -> dict[str, HostSummary]:
+    """Host memory by worker; workers without a known RSS are left out."""
+    summaries = {worker: _summary(run, worker, memory) for worker, memory in run.host.items()}
+    return {worker: summary for worker, summary in summaries.items() if summary.resident_bytes is not None}
+
+
+def host_growths(run: Run) -> list[HostGrowth]:
+    """The findings on host memory, at most one for each worker."""
+    found = (host_growth(run, worker, memory) for worker, memory in run.host.items())
+    return [growth for growth in found if growth is not None and growth.is_finding]
+
+
+def host_findings(run: Run) -> list[str]:
+    """The findings as sentences."""
+    return [growth.sentence() for growth in host_growths(run)]
+
+
+def host_growth_beside(run: Run, device: str) -> HostGrowth | None:
+    """The finding on the host memory of a device's worker."""
+    worker = device.rpartition("/")[0]
+    if worker not in run.host and len(run.host) == 1:
+        (worker,) = run.host
+    memory = run.host.get(worker)
+    growth = None if memory is None else host_growth(run, worker, memory)
+    return growth if growth is not None and growth.is_finding else None
+
+
+def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
+    """Find growing RSS of a worker; `run` is the run of all workers, or of this one."""
+    samples = memory.samples
+    rows = phase_rows(samples, samples.host_resident_bytes, main_phase(run))
+    steps = samples.step[rows]
+    level = levelled(steps, samples.host_resident_bytes[rows], run.layer_tables)
+    trend = find_trend(steps, level.values)
+    if trend is None:
+        return None
+    jumps = tuple((step, size) for step, size in level.jumps if step > trend.since_step)
+    trend = dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps))
+    on_cpu = _cpu_bytes_per_step(run, worker)
+    cause = host_cause_of(run, worker, _beyond(trend, on_cpu), samples) if _grows_beyond(trend, on_cpu) else None
+    parts = memory.parts
+    known = np.flatnonzero(parts.resident_bytes != MISSING)
+    inside = known[parts.step[known] >= trend.since_step]
+    if len(inside) < 2:  # a short run: from the last measurement before the growth
+        inside = np.append(known[parts.step[known] < trend.since_step][-1:], inside)
+    if len(inside) < 2:
+        return HostGrowth(worker, trend, jumps, None, None, {}, {}, on_cpu, cause)
+    first, last = _state(parts, int(inside[0])), _state(parts, int(inside[-1]))
+    return HostGrowth(
+        worker,
+        trend,
+        jumps,
+        first.step,
+        last.step,
+        _differences(first.parts, last.parts),
+        _differences(first.allocated, last.allocated),
+        on_cpu,
+        cause,
+    )
+
+
+def _cpu_bytes_per_step(run: Run, worker: str) -> float:
+    """The growth of the memory in use on a worker's ``CPU:0``, 0 if it does not grow or is not known."""
+    device = f"{worker}/{CPU}" if worker else CPU
+    if device not in run.samples.devices and len(run.workers) == 1:  # the run of this worker
+        device = CPU
+    growth = growth_of(run, device)
+    return 0.0 if growth is None else growth.trend.bytes_per_step
+
+
+def _beyond(trend: Trend, on_cpu: float) -> Trend:
+    return dataclasses.replace(trend, bytes_per_step=trend.bytes_per_step - on_cpu)
+
+
+def _grows_beyond(trend: Trend, on_cpu: float) -> bool:
+    own = _beyond(trend, on_cpu).bytes_per_step
+    least = max(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * trend.from_bytes)
+    return own >= MIN_OWN_SHARE * trend.bytes_per_step and own * (trend.last_step - trend.since_step) >= least
+
+
+def describe_host(summary: HostSummary) -> dict[str, Any]:
+    """All fields of a summary, and its sentence."""
+    return {**dataclasses.asdict(summary), "sentence": summary.sentence()}
+
+
+def _summary(run: Run, worker: str, memory: HostMemory) -> HostSummary:
+    samples = memory.samples
+    resident = samples.host_resident_bytes
+    known = np.flatnonzero(resident != MISSING)
+    highest = int(known[np.argmax(resident[known])]) if len(known) else None
+    rows = phase_rows(samples, resident, main_phase(run))
+    steps = len(rows) if is_long_enough(len(rows)) else 0
+    measured = np.flatnonzero(memory.parts.resident_bytes != MISSING)
+    return HostSummary(
+        resident_bytes=int(resident[known[-1]]) if len(known) else None,
+        peak_bytes=None if highest is None else int(resident[highest]),
+        peak_step=None if highest is None else int(samples.step[highest]),
+        state=_state(memory.parts, int(measured[-1])) if len(measured) else None,
+        steps=steps,
+        bound_bytes=smallest_growth(resident[rows]) if steps else MIN_GROWTH_BYTES,
+        growth=host_growth(run, worker, memory),
+    )
+
+
+def _state(parts: HostSamples, row: int) -> HostState:
+    figures = {name: int(getattr(parts, name)[row]) for name in (*HOST_PARTS, *HOST_ALLOCATED)}
+    known = {name: size for name, size in figures.items() if size != MISSING}
+    return HostState(
+        step=int(parts.step[row]),
+        resident_bytes=int(parts.resident_bytes[row]),
+        parts={
+            **{name: known[name] for name in HOST_PARTS if name in known},
+            "other_bytes": int(parts.other_bytes()[row]),
+        },
+        allocated={name: known[name] for name in HOST_ALLOCATED if name in known},
+    )
+
+
+def _differences(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:
+    """Growth by name; empty if only one of the steps knows a part, which changes the remainder, too."""
+    if first.keys() != last.keys():
+        return {}
+    return {name: size - first[name] for name, size in last.items()}

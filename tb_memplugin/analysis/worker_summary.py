@@ -1,0 +1,147 @@
+"""What the view of all devices needs of one worker: small enough to keep for each of many workers. Pure."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.analysis.facts import capacity_of, device_facts, highest_peak
+from tb_memplugin.analysis.ledger_totals import Group, group_sums
+from tb_memplugin.analysis.step_rows import one_row_a_step, snapshots_of
+from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Floats, Integers, Phase, Run, Snapshot
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedPeak:
+    """The breakdown of a traced step at its peak: bytes by group, in stack order."""
+
+    step: int
+    peak_bytes: int
+    parts: Mapping[Group, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceSummary:
+    """One device of a worker in one phase.
+
+    Attributes:
+        name: The device's name in its worker.
+        peak_bytes, peak_step: As `fits` says: in phase ``train`` of any phase.
+        capacity_bytes: The allocator's limit, None if unknown.
+        last_in_use_bytes, pool_bytes: As last recorded in the phase, None if unknown.
+        step, step_peak_bytes, step_in_use_bytes: One row a step, ascending, shape [rows]; `MISSING` if unknown.
+        traced: The traced steps of the phase, one of each step, ascending.
+        ooms: Number of failed allocations, in any phase.
+    """
+
+    name: str
+    peak_bytes: int
+    peak_step: int
+    capacity_bytes: int | None
+    last_in_use_bytes: int | None
+    pool_bytes: int | None
+    step: Integers
+    step_peak_bytes: Integers
+    step_in_use_bytes: Integers
+    traced: tuple[TracedPeak, ...]
+    ooms: int
+
+    @property
+    def headroom_bytes(self) -> int | None:
+        """Capacity − peak; None if the capacity is unknown, or after a failed allocation, which leaves no headroom."""
+        return None if self.capacity_bytes is None or self.ooms else self.capacity_bytes - self.peak_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerSummary:
+    """One worker of a run.
+
+    Attributes:
+        worker: Its name, ``""`` in a run of one process.
+        sessions: Number of its sessions.
+        started: Start of its last session in seconds since the epoch, None if unknown.
+        ended: Whether its last session said that it ended; None if none of a recorder can say so.
+        rows: Number of samples in any phase.
+        step, wall_time: Step and time of the samples of training steps, ascending, each step once.
+        first_step, last_step, last_wall_time: Of the samples of any phase, None without any.
+        devices: Its devices with figures in the phase, accelerators first.
+    """
+
+    worker: str
+    sessions: int
+    started: float | None
+    ended: bool | None
+    rows: int
+    step: Integers
+    wall_time: Floats
+    first_step: int | None
+    last_step: int | None
+    last_wall_time: float | None
+    devices: tuple[DeviceSummary, ...]
+
+
+def summarize_worker(worker: str, run: Run, phase: Phase) -> WorkerSummary:
+    """Summarize the run of one worker; its devices have their own names."""
+    samples = run.samples
+    training = np.flatnonzero(samples.phase == PHASES.index("train"))
+    # A step that was recorded twice ended when its last row says.
+    steps, last_rows = np.unique(samples.step[training][::-1], return_index=True)
+    devices = (_summarize_device(run, facts.device, phase) for facts in device_facts(run))
+    return WorkerSummary(
+        worker=worker,
+        sessions=len(run.sessions),
+        started=max(run.session_starts, default=None),
+        ended=run.ended,
+        rows=len(samples),
+        step=steps,
+        wall_time=samples.wall_time[training][::-1][last_rows],
+        first_step=int(samples.step.min()) if len(samples) else None,
+        last_step=int(samples.step.max()) if len(samples) else None,
+        last_wall_time=float(samples.wall_time.max()) if len(samples) else None,
+        devices=tuple(device for device in devices if device is not None),
+    )
+
+
+def _summarize_device(run: Run, device: str, phase: Phase) -> DeviceSummary | None:
+    """None if nothing tells its peak."""
+    ooms = [oom for oom in run.ooms if oom.device == device]
+    peak = highest_peak(run, device, None if phase == "train" else phase)
+    size, step = (None, None) if peak is None else (peak.bytes, peak.step)
+    if size is None and phase == "train":
+        # It failed before its first sample: its bytes in use then are the least that its peak can be.
+        known = [(oom.in_use_bytes, oom.step or 0) for oom in ooms if oom.in_use_bytes is not None]
+        size, step = max(known, default=(None, None))
+    if size is None or step is None:
+        return None
+    figures = run.samples.devices.get(device)
+    rows = one_row_a_step(run.samples, figures, phase)
+    return DeviceSummary(
+        name=device,
+        peak_bytes=size,
+        peak_step=step,
+        capacity_bytes=capacity_of(run, device),
+        last_in_use_bytes=_last_known(figures, "in_use_bytes", rows),
+        pool_bytes=_last_known(figures, "pool_bytes", rows),
+        step=run.samples.step[rows],
+        step_peak_bytes=_column(figures, "peak_bytes", rows),
+        step_in_use_bytes=_column(figures, "in_use_bytes", rows),
+        # Of several snapshots of a step the last one has the most bytes in use.
+        traced=tuple({one.step: _traced_peak(one) for one in snapshots_of(run, device, phase)}.values()),
+        ooms=len(ooms),
+    )
+
+
+def _traced_peak(snapshot: Snapshot) -> TracedPeak:
+    return TracedPeak(snapshot.step, snapshot.in_use_bytes, group_sums(snapshot.ledger))
+
+
+def _column(figures: DeviceSamples | None, field: str, rows: npt.NDArray[np.intp]) -> Integers:
+    values: Integers = np.empty(0, np.int64) if figures is None else getattr(figures, field)[rows]
+    return values
+
+
+def _last_known(figures: DeviceSamples | None, field: str, rows: npt.NDArray[np.intp]) -> int | None:
+    values = _column(figures, field, rows)
+    known = np.flatnonzero(values != MISSING)
+    return int(values[known[-1]]) if len(known) else None

@@ -1,0 +1,162 @@
+"""The key figures of a run, worker by worker: a run of many workers is never in memory as a whole."""
+
+import dataclasses
+import threading
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.analysis import facts, growth
+from tb_memplugin.analysis.host_memory import host_findings
+from tb_memplugin.model import PHASES, Integers
+from tb_memplugin.model.distinct import distinct
+from tb_memplugin.reader.cache import ByteCache
+from tb_memplugin.reader.catalog import RunTags, workers_of
+from tb_memplugin.reader.limits import MAX_RUN_ROWS, MAX_WORKERS
+from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.reader.sessions import limited
+from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.worker_samples import device_name
+from tb_memplugin.server.worker_lookup import each_worker
+
+CACHE_BYTES = 64 << 20
+"""Limit of the cached figures of workers."""
+MAX_STEPS = 4 * MAX_RUN_ROWS
+"""Most different steps of a run that are counted, of all workers together."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerFacts:
+    """Key figures of the workers of one directory.
+
+    Attributes:
+        workers, sessions: Names of the workers, and number of their sessions.
+        started: Start of the first session, None without any.
+        training_steps, steps: Distinct training steps, and those of all records.
+        phases: Indices into `PHASES`.
+        devices: By the names of the whole run.
+        ooms: Number of failed allocations.
+        findings, notes, damage: Sentences.
+        host_findings: Sentences on host memory, by worker.
+    """
+
+    workers: tuple[str, ...]
+    sessions: int
+    started: float | None
+    training_steps: Integers
+    steps: Integers
+    phases: frozenset[int]
+    devices: tuple[facts.DeviceFacts, ...]
+    ooms: int
+    findings: tuple[str, ...]
+    host_findings: tuple[str, ...]
+    notes: tuple[str, ...]
+    damage: tuple[str, ...]
+
+
+class RunFacts:
+    """Describes runs on top of one `Reader`; the figures of workers that did not change are cached. Thread-safe."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        self._known: ByteCache[WorkerFacts] = ByteCache(CACHE_BYTES)
+
+    def describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
+        """The run's entry in ``GET runs``."""
+        workers: list[WorkerFacts] = []
+        training = every = _NO_STEPS
+        for own in each_worker(tags):
+            worker = self._worker(source, own)
+            training, every = _union(training, worker.training_steps), _union(every, worker.steps)
+            # Without its steps, which would be most of what all workers take.
+            workers.append(dataclasses.replace(worker, training_steps=_NO_STEPS, steps=_NO_STEPS))
+        layers, damage = self._reader.survey_activations(source, tags)
+        steps = facts.range_of((training if len(training) else every)[:MAX_STEPS])
+        if not steps.steps and layers:
+            # The run has only activations.
+            steps = facts.range_of(self._reader.activation_rows(source, tags.name).step)
+        devices = sorted(
+            (device for worker in workers for device in worker.devices),
+            key=lambda device: facts.device_order(device.device),
+        )
+        sentences = [*tags.damage, *(sentence for worker in workers for sentence in worker.damage)]
+        hidden = len(workers_of(tags)) - MAX_WORKERS
+        if hidden > 0:
+            sentences.append(f"{hidden} workers are not shown: only the first {MAX_WORKERS} by name are")
+        if len(every) > MAX_STEPS:
+            sentences.append(f"steps after step {int(every[MAX_STEPS - 1])} are not counted: only {MAX_STEPS} are")
+        found = [sentence for worker in workers for sentence in worker.findings]
+        found += [sentence for worker in workers for sentence in worker.host_findings]
+        starts = [worker.started for worker in workers if worker.started is not None]
+        return {
+            "run": tags.name,
+            "version": tags.version,
+            "sessions": sum(worker.sessions for worker in workers),
+            "workers": [name for worker in workers for name in worker.workers],
+            "steps": steps.steps,
+            "first_step": steps.first_step,
+            "last_step": steps.last_step,
+            "started": min(starts, default=None),
+            "phases": [PHASES[at] for at in sorted(frozenset().union(*(worker.phases for worker in workers)))],
+            "devices": [dataclasses.asdict(device) for device in devices],
+            "most_loaded": facts.most_loaded(
+                {device.device: (device.peak_bytes, device.capacity_bytes) for device in devices}
+            ),
+            "activation_layers": layers,
+            "ooms": sum(worker.ooms for worker in workers),
+            "findings": found,
+            "notes": list(dict.fromkeys(note for worker in workers for note in worker.notes)),
+            "damage": list(dict.fromkeys([*(sentences if len(workers) == 1 else limited(sentences)), *damage])),
+        }
+
+    def _worker(self, source: Source, tags: RunTags) -> WorkerFacts:
+        key = tags.name, tags.worker
+        with self._lock:
+            known = self._known.get(key, tags.version)
+        if known is None:
+            known = self._read(source, tags)
+            with self._lock:
+                self._known.put(key, tags.version, known, 8 * len(known.steps) * 2 + 1000 * (1 + len(known.devices)))
+        return known
+
+    def _read(self, source: Source, tags: RunTags) -> WorkerFacts:
+        # A run of one process is soon read by other routes; of many workers all but one need no more than this.
+        loaded = self._reader.load(source, tags) if tags.worker is None else self._reader.figures(source, tags)
+        runs = list(loaded.by_worker.items())
+        traced = np.asarray([snapshot.step for snapshot in loaded.run.snapshots], np.int64)
+        train = PHASES.index("train")
+        training = distinct(_NO_STEPS, *(run.samples.step[run.samples.phase == train] for _, run in runs))
+        steps = distinct(traced, *(run.samples.step for _, run in runs))
+        return WorkerFacts(
+            workers=loaded.run.workers,
+            sessions=len(loaded.run.sessions),
+            started=loaded.sessions[0].started if loaded.sessions else None,
+            training_steps=steps if np.array_equal(training, steps) else training,
+            steps=steps,
+            phases=frozenset(PHASES.index(phase) for _, run in runs for phase in facts.phases(run)),
+            devices=tuple(
+                dataclasses.replace(device, device=device_name(worker, device.device))
+                for worker, run in runs
+                for device in facts.device_facts(run)
+            ),
+            ooms=len(loaded.run.ooms),
+            findings=tuple(
+                dataclasses.replace(found, device=device_name(worker, found.device)).sentence()
+                for worker, run in runs
+                for found in growth.find_growth(run)
+            ),
+            host_findings=tuple(host_findings(loaded.run)),
+            notes=loaded.run.notes,
+            damage=loaded.run.damage,
+        )
+
+
+_NO_STEPS: Integers = np.empty(0, np.int64)
+
+
+def _union(steps: Integers, others: Integers) -> Integers:
+    """All different steps, ascending, at most one more than `MAX_STEPS`."""
+    if np.array_equal(steps, others) or not len(others):
+        return steps
+    return distinct(steps, others)[: MAX_STEPS + 1]

@@ -1,0 +1,78 @@
+"""Reads only the workers of a run that a response needs: those of a large run are read one by one."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.model import Run
+from tb_memplugin.reader.catalog import RunTags, of_session, of_worker, workers_of
+from tb_memplugin.reader.limits import MAX_WORKERS
+from tb_memplugin.reader.run_reader import LoadedRun, Reader
+from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.worker_samples import device_name
+from tb_memplugin.server.lookup import some
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundDevice:
+    """A device of a run.
+
+    Attributes:
+        loaded: The run, with the data of all workers or only of some.
+        run: The run of the device's worker.
+        own_name: The device's name there.
+    """
+
+    loaded: LoadedRun
+    run: Run
+    own_name: str
+
+
+def find_device(reader: Reader, source: Source, name: str, device: str, session: str | None = None) -> FoundDevice:
+    """Read the worker with `device` of the run called `name`, or only one session.
+
+    Raises:
+        NotFoundError: There is no such run, session or device.
+        SourceError: The source cannot be read now.
+    """
+    tags = reader.tags(source, name)
+    if session is not None:
+        of_session(tags, session)
+    names = []
+    for own in workers_with(tags, device):
+        if session is not None and session not in {entry[2].session for entry in own.tags}:
+            continue
+        loaded = reader.load(source, own, session=session)
+        for worker, run in loaded.by_worker.items():
+            for own_name in dict.fromkeys([*run.samples.devices, *(snapshot.device for snapshot in run.snapshots)]):
+                if device_name(worker, own_name) == device:
+                    return FoundDevice(loaded, run, own_name)
+                names.append(device_name(worker, own_name))
+    raise NotFoundError(f"run {name} has no device {device!r:.200}; available: {some(names)}")
+
+
+def workers_with(tags: RunTags, device: str | None) -> Iterator[RunTags]:
+    """The tags of each worker that is shown, first those of workers that the device's name says."""
+    workers = workers_of(tags)[:MAX_WORKERS]
+    if workers == ("",) or not workers:
+        yield tags
+        return
+    named = [worker for worker in workers if worker and device is not None and device.startswith(f"{worker}/")]
+    for worker in (*sorted(named, key=len, reverse=True), *(worker for worker in workers if worker not in named)):
+        yield of_worker(tags, worker)
+
+
+def with_all_ooms(reader: Reader, source: Source, found: LoadedRun, tags: RunTags) -> Run:
+    """The run of some workers with the failed allocations of all, so that their indices are those of the whole run."""
+    if not found.run.ooms:
+        return found.run
+    # Identifiers are those of a session.
+    own = {(oom.identifier, oom.wall_time): oom for oom in found.run.ooms}
+    everything = reader.ooms(source, tags)
+    ooms = (own.get((oom.identifier, oom.wall_time), oom) for oom in everything)
+    return dataclasses.replace(found.run, ooms=tuple(ooms))
+
+
+def each_worker(tags: RunTags) -> Iterator[RunTags]:
+    """The tags of each worker that is shown."""
+    yield from workers_with(tags, None)

@@ -1,0 +1,30 @@
+"""Host memory in the fragmentation view: its parts sum to RSS, and it says whether it grows."""
+
+from urllib.parse import urlencode
+
+import harness
+from playwright.sync_api import Page
+from sample_runs import MIB
+
+PARTS = ("file_bytes", "shared_memory_bytes", "python_objects_bytes", "cpu_pool_bytes", "other_bytes")
+
+
+def test_the_parts_sum_to_rss_and_growth_is_judged(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 25}))
+    section = frame.get_by_label("Host memory", exact=True)
+    figures = {
+        row.get_attribute("data-figure"): int(row.get_attribute("data-bytes") or 0)
+        for row in section.locator("tr[data-figure]").all()
+    }
+    assert sum(figures[name] for name in PARTS) == figures["host_resident_bytes"] == 1400 * MIB
+    assert figures["tf_data_bytes"] == 48 * MIB
+    assert "Step 25, parts measured after step 1" in section.get_by_test_id("host-step").inner_text()
+    growth = section.get_by_test_id("host-growth").inner_text().replace("\u00a0", " ")
+    assert growth.startswith("Host RSS: no growth of 14.0 MiB or more")
+
+
+def test_a_step_before_the_first_measurement_has_no_parts(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 1}))
+    section = frame.get_by_label("Host memory", exact=True)
+    assert "parts not measured up to this step" in section.get_by_test_id("host-step").inner_text()
+    assert section.locator("tr[data-figure=file_bytes]").get_attribute("data-bytes") in (None, "")

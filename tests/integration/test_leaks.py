@@ -1,0 +1,111 @@
+"""Real trainings with a seeded leak are named with its cause; healthy ones of 2,000 steps give no finding."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+CHILD = pathlib.Path(__file__).with_name("leak_child.py")
+LEAKS = ("changing_shapes", "python_scalars", "held_tensors", "dataset_cache", "kept_models", "rebuilt_models")
+HEALTHY = ("fit", "custom_loop", "evaluate_in_between", "varying_shapes", "filled_cache")
+
+
+def trained(directory: pathlib.Path, names: tuple[str, ...]) -> dict[str, Any]:
+    """What the runs of the named trainings say, all of one process."""
+    done = subprocess.run(
+        [sys.executable, str(CHILD), str(directory), *names],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    told: dict[str, Any] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("ANSWER "):
+            told.update(json.loads(line[len("ANSWER ") :]))
+    return told
+
+
+@pytest.fixture(scope="module")
+def leaking(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return trained(tmp_path_factory.mktemp("leaks"), LEAKS)
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return trained(tmp_path_factory.mktemp("healthy"), HEALTHY)
+
+
+SEEDED = {
+    "changing_shapes": (
+        "Host RSS grows",
+        "Cause: XLA compiled `compiled_step`",
+        "because the shape of argument 0 changed from (66, 64) to (67, 64).",
+        ": compilation of compiled_step",
+    ),
+    "python_scalars": (
+        "Host RSS grows",
+        "Cause: `scaled_step` was traced",
+        "because argument `scale` changed from 98 to 99 (Python value).",
+        ": retracing of scaled_step",
+    ),
+    "held_tensors": (
+        "CPU:0: memory in use at step end grows",
+        "largest growth: held tensors",
+        "kept alive by list `history` in module __main__.",
+        ": held tensors",
+    ),
+    "kept_models": ("CPU:0: memory in use at step end grows", "Cause: ", "that were built and not freed.", "not freed"),
+    "rebuilt_models": (
+        "CPU:0: memory in use at step end grows",
+        "Cause: ",
+        "that no longer exist but whose variables were not freed.",
+        "not freed",
+    ),
+    "dataset_cache": (
+        "CPU:0: memory in use at step end grows",
+        "Cause: the dataset is cached in memory",
+        "128 KiB for each batch.",
+        ": dataset cache",
+    ),
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", LEAKS)
+def test_a_leak_is_named_with_its_cause(leaking: dict[str, Any], name: str) -> None:
+    begin, middle, end, short = SEEDED[name]
+    told = leaking[name]
+    finding = told["findings"][0]
+    assert finding.startswith(begin) and middle in finding and finding.endswith(end), told
+    assert told["growing"].endswith(short) and told["notes"] == [], told
+
+
+def test_the_counters_count_what_was_done(leaking: dict[str, Any]) -> None:
+    counted = leaking["rebuilt_models"]["counters"]
+    assert counted["traces scaled_step"] == 100 and counted["compiled_shapes compiled_step"] == 60
+    # One model of the held tensors, 60 that a list kept, 48 that were trained.
+    assert counted["models_built"] == 109
+    # The dataset does not exist any more.
+    assert leaking["dataset_cache"]["counters"]["dataset_caches"] == 1 and "dataset_caches" not in counted
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_training_gives_no_finding(healthy: dict[str, Any], name: str) -> None:
+    told = healthy[name]
+    assert told["findings"] == [] and told["notes"] == [], told
+    assert told["growing"] == "No growth over 2,000 steps (under 1.0 MiB)", told
+
+
+def test_a_filled_cache_was_seen_while_it_grew(healthy: dict[str, Any]) -> None:
+    # GIVEN a cache of 6.3 MiB, filled in a tenth of the steps
+    told = healthy["filled_cache"]
+    assert told["counters"]["dataset_caches"] == 1 and told["in_use"][1] - told["in_use"][0] > 6000
+    assert told["in_use"][2] == told["in_use"][1]

@@ -1,0 +1,100 @@
+"""Runs in an object store, written and read through TensorFlow's and TensorBoard's file layers.
+
+The stores are in the memory of a child process.
+"""
+
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+from child import run_child
+from reading_cases import write_small_run
+
+SERVING = """
+import sys
+from tensorboard.backend import application
+from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+from tensorboard.plugins import base_plugin
+from werkzeug.test import Client
+from tb_memplugin.plugin_loader import MemoryLoader
+def tab(logdir):
+    # As TensorBoard's own data ingester does; --load_fast reads other stores than its data server supports this way.
+    reading = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance={})
+    reading.AddRunsFromDirectory(logdir)
+    reading.Reload()
+    provider = data_provider.MultiplexerDataProvider(reading, logdir)
+    plugin = MemoryLoader().load(base_plugin.TBContext(data_provider=provider, logdir=logdir))
+    client = Client(application.TensorBoardWSGI([plugin], data_provider=provider))
+    def get(request):
+        response = client.get("/data/plugin/tb_memplugin/" + request)
+        assert response.status_code == 200, response.text
+        return response
+    return get
+"""
+
+READ = """
+import json
+import types
+sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")  # TensorBoard's own file layer: S3 and fsspec
+import fsspec, pathlib
+files = fsspec.filesystem("memory")
+for path in pathlib.Path(sys.argv[1]).rglob("*tfevents*"):
+    files.pipe(f"memory://bucket/{path.relative_to(sys.argv[1]).as_posix()}", path.read_bytes())
+place = "run=exp&device=CPU:0"
+def told(get):
+    runs = [{name: value for name, value in run.items() if name != "version"} for run in get("runs").json["runs"]]
+    steps = get(f"overview?{place}").data.hex()
+    return [runs, get(f"answers?{place}").json, get(f"snapshot?{place}&step=41").json, steps]
+assert "tensorflow" not in sys.modules
+remote, local = told(tab("memory://bucket")), told(tab(sys.argv[1]))
+print("ANSWER " + json.dumps({"same": remote == local, "runs": remote[0], "steps": remote[2]["step"]}))
+"""
+
+
+def test_the_tab_shows_of_an_object_store_what_it_shows_of_a_directory(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "exp")
+    told: Any = run_child(SERVING + READ, str(tmp_path))
+    assert told["same"] and told["steps"] == 41
+    (run,) = told["runs"]
+    assert (run["run"], run["steps"], run["damage"], run["notes"]) == ("exp", 60, [], [])
+
+
+def test_inspect_reads_an_object_store_by_its_address(tmp_path: pathlib.Path) -> None:
+    # GIVEN a command line that knows no address but `memory://`, filled before
+    write_small_run(tmp_path / "exp")
+    code = """
+import pathlib, sys
+import fsspec
+from tb_memplugin.cli import main
+for path in pathlib.Path(sys.argv[1]).rglob("*tfevents*"):
+    address = f"memory://bucket/{path.relative_to(sys.argv[1]).as_posix()}"
+    fsspec.filesystem("memory").pipe(address, path.read_bytes())
+sys.exit(main(["inspect", "memory://bucket"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "exp: 60 steps (0 to 59)" in done.stdout, done.stderr
+
+
+def test_a_training_records_into_an_object_store(tmp_path: pathlib.Path) -> None:
+    # GIVEN TensorFlow's file system in memory, which is no local path to the recorder
+    code = f"""{SERVING}
+import keras, numpy as np, tensorflow as tf, tb_memplugin
+from tb_memplugin.recorder import run_files
+run_files.REMOTE_FILE_BYTES = 20_000  # several files, as in a long training
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
+model.compile("sgd", "mse", jit_compile=False)
+x, y = np.zeros((480, 8), "float32"), np.zeros((480, 4), "float32")
+callback = tb_memplugin.MemoryCallback("ram://bucket/exp", overhead=0.5)
+for _ in range(3):
+    model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+callback.close()
+names = tf.io.gfile.listdir("ram://bucket/exp/memory")
+get = tab("ram://bucket")
+(run,) = get("runs").json["runs"]
+answer({{"files": len(names), "run": run}})
+"""
+    told = run_child(code)
+    run = told["run"]
+    assert (run["run"], run["steps"], run["sessions"], run["damage"]) == ("exp", 90, 1, [])
+    assert run["devices"][0]["snapshots"] > 0 and told["files"] > 1

@@ -1,0 +1,210 @@
+"""What the counters know of real models, functions and datasets."""
+
+import gc
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tb_memplugin.recorder.observe.changed_arguments import changed_argument
+from tb_memplugin.recorder.observe.dataset_caches import DatasetCaches
+from tb_memplugin.recorder.observe.function_traces import FunctionTraces, traces_of
+from tb_memplugin.recorder.observe.live_models import LiveModels
+
+
+def retraced(first: tuple[Any, ...], second: tuple[Any, ...]) -> str | None:
+    """Why a function of `x` and `scale` is traced again."""
+
+    @tf.function
+    def scaled(x: Any, scale: Any = 1, *rest: Any) -> Any:
+        return tf.nest.flatten(x)[0]
+
+    functions = [scaled.get_concrete_function(*arguments) for arguments in (first, second)]
+    return changed_argument(*(function.function_type for function in functions))
+
+
+ONES = tf.ones((32, 8))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "phrase"),
+    [
+        ((ONES, 1), (ONES, 2), "argument `scale` changed from 1 to 2 (Python value)"),
+        ((ONES, "a"), (ONES, "b"), "argument `scale` changed its value (Python str)"),
+        ((ONES,), (tf.ones((31, 8)),), "the shape of argument `x` changed from (32, 8) to (31, 8)"),
+        ((ONES,), (tf.cast(ONES, tf.int32),), "the dtype of argument `x` changed from float32 to int32"),
+        ((ONES, 1), (ONES, tf.constant(1)), "argument `scale` changed its type"),
+        (([ONES, ONES],), ([ONES, tf.ones(3)],), "the shape of argument `x[1]` changed from (32, 8) to (3,)"),
+        (({"a": ONES},), ({"a": tf.ones(3)},), "the shape of argument `x['a']` changed from (32, 8) to (3,)"),
+        (([ONES],), ([ONES, ONES],), "argument `x` changed from 1 to 2 items"),
+        ((ONES, 1), (ONES, 1), None),
+    ],
+)
+def test_the_argument_that_changed_is_named(
+    first: tuple[Any, ...], second: tuple[Any, ...], phrase: str | None
+) -> None:
+    assert retraced(first, second) == phrase
+
+
+def called(traces: FunctionTraces, function: Any, *arguments: Any) -> None:
+    before = traces_of(function)
+    function(*arguments)
+    traces.called(function, before, arguments, {})
+
+
+def test_traces_are_counted_by_function_and_not_by_call() -> None:
+    def times(x: Any, scale: int) -> Any:
+        return x * scale
+
+    traces, function = FunctionTraces(), tf.function(times)
+    for scale in (1, 1, 2, 2, 3):
+        called(traces, function, ONES, scale)
+    (known,) = traces.functions.values()
+    assert known.name == "times" and known.traces == 3 and known.signatures == 0
+    assert known.retraced == "argument `scale` changed from 2 to 3 (Python value)"
+    # A tf.function that is made anew from the same code counts as the same function.
+    called(traces, tf.function(times), ONES, 3)
+    assert len(traces.functions) == 1 and known.traces == 4 and known.retraced == "it was a new tf.function object"
+
+
+def test_xla_compiles_each_shape_although_the_function_is_not_traced_again() -> None:
+    traces = FunctionTraces()
+    function = tf.function(lambda x: x + 1, jit_compile=True, reduce_retracing=True)
+    for rows in (1, 2, 3, 4, 4, 3):
+        called(traces, function, tf.ones((rows, 2)))
+    (known,) = traces.functions.values()
+    assert known.traces == 2 and known.signatures == 4
+    assert known.reshaped == "the shape of argument 0 changed from (3, 2) to (4, 2)"
+
+
+def test_an_object_that_is_no_function_raises_nothing() -> None:
+    traces = FunctionTraces()
+    traces.called(object(), 0, (), {})
+    assert traces.functions == {} and traces_of(object()) == 0
+
+
+def rows(count: int = 8) -> tf.data.Dataset:
+    return tf.data.Dataset.range(count).map(lambda at: tf.fill((64, 4), tf.cast(at, tf.float32)))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "caches", "size"),
+    [
+        (rows(), 0, 0),
+        (rows().cache(), 1, 1024),
+        (rows().cache().batch(2), 1, 2048),
+        (rows().batch(2).cache(), 1, 2048),
+        (rows().batch(2).map(lambda x: x * 2).cache().prefetch(1), 1, 2048),
+        (rows().cache().shuffle(4).repeat().batch(3).map(lambda x: tf.cast(x, tf.float64)), 1, 3 * 1024),
+        (tf.data.Dataset.zip(rows().cache(), rows().cache()), 2, 2048),
+        (rows().batch(2).cache().unbatch(), 1, None),
+        (rows().cache().filter(lambda x: x[0, 0] > 0), 1, None),
+        (tf.data.Dataset.from_tensors("a text").cache(), 1, None),
+    ],
+)
+def test_the_bytes_that_a_cache_takes_for_each_batch(dataset: Any, caches: int, size: int | None) -> None:
+    known = DatasetCaches()
+    iterator = iter(dataset)
+    known.iterated(iterator)
+    known.iterated(iterator)
+    assert known.now() == (caches, size)
+    # A second epoch iterates over the same cache; nothing is kept alive.
+    known.iterated(iter(dataset))
+    assert known.now() == (caches, size)
+
+
+def test_a_cache_in_a_file_takes_no_memory(tmp_path: Any) -> None:
+    known = DatasetCaches()
+    known.iterated(iter(rows().cache(str(tmp_path / "cache"))))
+    assert known.now() == (0, 0)
+
+
+def test_a_dataset_that_is_gone_has_no_cache() -> None:
+    known = DatasetCaches()
+    known.iterated(iter(rows().cache()))
+    gc.collect()
+    assert known.now() == (0, 0)
+
+
+def make_model(compiled: bool = False) -> Any:
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="dense")])
+    if compiled:
+        model.compile("adam", "mse")
+        model.optimizer.build(model.trainable_variables)
+    return model
+
+
+WEIGHTS = 4 * (8 * 4 + 4)
+
+
+def test_models_count_with_their_weights_and_slots() -> None:
+    models = LiveModels()
+    kept = [make_model(), make_model(compiled=True)]
+    for model in kept:
+        models.note(model)
+        models.note(model)
+    assert models.due
+    figures = models.figures()
+    assert figures.built == 2 and figures.gone == {} and figures.slots_without_model == {}
+    count, size = figures.alive["CPU:0"]
+    # Adam's slots are twice the weights; its step count and learning rate are scalars.
+    assert count == 2 and 4 * WEIGHTS < size <= 4 * WEIGHTS + 16
+    del kept[:], model
+    gc.collect()
+    assert models.due
+    figures = models.figures()
+    assert figures.built == 2 and figures.alive == {} and figures.gone == {}
+
+
+def test_a_model_inside_another_one_is_no_model_of_its_own() -> None:
+    models = LiveModels()
+    backbone = make_model()
+    models.note(backbone)
+    assert models.figures().built == 1
+    whole = keras.Sequential([keras.Input((8,)), backbone, keras.layers.Dense(2)])
+    models.note(whole)
+    figures = models.figures()
+    assert figures.built == 1 and figures.alive == {"CPU:0": (1, WEIGHTS + 4 * (4 * 2 + 2))}
+
+
+def test_variables_that_outlive_their_model_are_counted() -> None:
+    models = LiveModels()
+    model = make_model(compiled=True)
+    models.note(model)
+    models.figures()
+    optimizer = model.optimizer
+    del model
+    gc.collect()
+    figures = models.figures()
+    # The optimizer refers to the weights as well.
+    assert figures.alive == {} and figures.gone["CPU:0"][0] == figures.slots_without_model["CPU:0"][0] == 1
+    assert figures.gone["CPU:0"][1] - figures.slots_without_model["CPU:0"][1] == WEIGHTS
+    del optimizer
+    gc.collect()
+    assert models.figures().gone == {}
+
+
+def test_the_optimizer_of_a_custom_loop_belongs_to_the_model_that_it_updates() -> None:
+    models = LiveModels()
+    model, optimizer = make_model(), keras.optimizers.SGD(momentum=0.9)
+    models.note(model)
+    assert models.figures().alive == {"CPU:0": (1, WEIGHTS)}
+    optimizer.apply(
+        [np.zeros(weight.shape, "float32") for weight in model.trainable_variables], model.trainable_variables
+    )
+    models.applied(optimizer)
+    assert models.due
+    size = models.figures().alive["CPU:0"][1]
+    assert 2 * WEIGHTS < size <= 2 * WEIGHTS + 16
+
+
+def test_a_model_that_is_not_built_is_counted_when_it_is() -> None:
+    models = LiveModels()
+    model = keras.Sequential([keras.layers.Dense(4)])
+    models.note(model)
+    figures = models.figures()
+    assert figures.built == 0 and figures.alive == {}
+    model(np.ones((1, 8), "float32"))
+    assert models.figures().alive == {"CPU:0": (1, WEIGHTS)}

@@ -1,0 +1,105 @@
+"""Several processes in one run directory, and several devices in one process: real trainings, one picture."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from child import BFC
+
+from tb_memplugin.cli import main
+from tb_memplugin.commands.loading import load
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.server.handlers import Handlers
+
+HERE = pathlib.Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+
+
+def start(script: pathlib.Path, *arguments: object) -> "subprocess.Popen[str]":
+    path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "demo" / "scenarios")])
+    environment = {**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": path}
+    command = [sys.executable, str(script), *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def finish(process: "subprocess.Popen[str]") -> None:
+    out, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, f"{out[-1000:]}\n{errors[-4000:]}"
+
+
+def devices_of(logdir: pathlib.Path, run: str) -> dict[str, Any]:
+    return Handlers(Reader()).comparing.devices(FileSource(logdir), run, "train")
+
+
+def test_a_worker_that_is_killed_says_so(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN two workers in one run; the weights of worker_b are (64 + 1) × 4096 numbers, those of worker_a a quarter
+    killed = start(HERE / "workers_child.py", "steady", tmp_path / "run", "worker_b", 0, 4096)
+    try:
+        assert killed.stdout is not None
+        assert any(line.startswith("FLUSHED") for line in killed.stdout), killed.communicate()[1][-4000:]
+        # WHEN one is killed in the middle and the other goes on to its end
+        os.kill(killed.pid, signal.SIGKILL)
+    finally:
+        killed.kill()
+        killed.communicate()
+    finish(start(HERE / "workers_child.py", "steady", tmp_path / "run", "worker_a", 60, 1024))
+    told = devices_of(tmp_path, "run")
+    # THEN both are in one picture, and the killed one says where it stopped
+    assert [(one["worker"], one["ended"], one["last_step"]) for one in told["workers"]] == [
+        ("worker_a", True, 59),
+        ("worker_b", False, 20),
+    ]
+    sentence = "worker_b recorded nothing after step 20; the other went on to step 59"
+    assert [one["stopped_early"] for one in told["workers"]] == [None, sentence]
+    assert [one["device"] for one in told["devices"]] == ["worker_a/CPU:0", "worker_b/CPU:0"]
+    assert all(one["capacity_bytes"] == 1 << 30 for one in told["devices"])
+    assert told["imbalance"]["bytes"] >= 65 * 4 * (4096 - 1024)
+    assert told["imbalance"]["largest"] == told["most_loaded"] == "worker_b/CPU:0"
+    # AND in the terminal
+    assert main(["inspect", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert sentence in printed and "imbalance: worker_b/CPU:0 peaks at" in printed
+
+
+def test_two_processes_that_train_together_are_one_picture(tmp_path: pathlib.Path) -> None:
+    # GIVEN MultiWorkerMirroredStrategy in two processes, both tracing step 3
+    script = REPOSITORY / "demo" / "scenarios" / "data_parallel.py"
+    code = f"import pathlib, data_parallel; data_parallel.train_two_processes(pathlib.Path({str(tmp_path / 'run')!r}))"
+    launcher = tmp_path / "launch.py"
+    launcher.write_text(code)
+    finish(start(launcher))
+    told = devices_of(tmp_path, "run")
+    # THEN each replica has the weights and Adam's slots: (256+1)·512 + (512+1)·512 + (512+1)·10 numbers, and twice that
+    parameters = 257 * 512 + 513 * 512 + 513 * 10
+    assert script.is_file() and [one["device"] for one in told["devices"]] == ["worker_0/CPU:0", "worker_1/CPU:0"]
+    for one in told["devices"]:
+        assert one["breakdown"]["step"] == 3
+        sums: dict[str, int] = {}
+        for part in one["breakdown"]["parts"]:
+            sums[part["category"]] = sums.get(part["category"], 0) + part["bytes"]
+        assert sums["weights"] == 4 * parameters
+        assert sums["optimizer_state"] == pytest.approx(8 * parameters, rel=0.001)
+        assert sum(sums.values()) == one["breakdown"]["peak_bytes"]
+    # AND their clocks are one clock: both are processes of this machine
+    assert [one["ended"] for one in told["workers"]] == [True, True]
+    assert [one["stopped_early"] for one in told["workers"]] == [None, None]
+    offset = told["workers"][1]["clock_offset_seconds"]
+    assert offset is None or abs(offset) < 1
+    assert told["steps"]["step"] == [0, 1, 2, 3, 4] and None not in told["steps"]["sum_in_use_bytes"]
+
+
+def test_logical_devices_of_one_cpu_are_recorded_once(tmp_path: pathlib.Path) -> None:
+    finish(start(HERE / "workers_child.py", "mirrored", tmp_path / "run"))
+    told = devices_of(tmp_path, "run")
+    assert [one["device"] for one in told["devices"]] == ["CPU:0"]
+    assert told["imbalance"] is None
+    weights = sum(one["bytes"] for one in told["devices"][0]["breakdown"]["parts"] if one["category"] == "weights")
+    assert weights == 4 * 65 * 256 * 4  # four replicas in the one allocator
+    (note,) = [note for note in load(tmp_path)["run"].notes if "CPU:1" in note]
+    assert "CPU:1, CPU:2, CPU:3: logical devices of the CPU share one allocator" in note

@@ -1,0 +1,145 @@
+"""The parts of host memory: they agree with the kernel, cost their share at most, and are absent where unknown."""
+
+import builtins
+import mmap
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tb_memplugin.recorder import host_parts
+from tb_memplugin.recorder.host_parts import HostParts
+from tb_memplugin.recorder.native.resident_pages import resident_bytes
+from tb_memplugin.recorder.sampling import heaps
+from tb_memplugin.recorder.sampling.host import resident_parts
+
+MIB = 1 << 20
+
+
+class NoMaps:
+    def available(self, device: str) -> bool:
+        return False
+
+
+def make_parts(monkeypatch: pytest.MonkeyPatch, overhead: float = 1.0) -> HostParts:
+    monkeypatch.setattr(host_parts.data_pipelines, "prepare", lambda: None)
+    monkeypatch.setattr(host_parts.data_pipelines, "buffered_bytes", lambda: None)
+    return HostParts(NoMaps(), overhead, lambda seconds: None)  # type: ignore[arg-type]
+
+
+def test_the_kinds_of_pages_sum_to_the_kernels_rss() -> None:
+    with open("/proc/self/status", "rb") as file:
+        status = file.read()
+    stated = re.search(rb"VmRSS:\s+(\d+) kB", status)
+    parts = resident_parts(status)
+    assert stated is not None and parts is not None
+    assert parts.resident_bytes == int(stated[1]) << 10
+    # smaps_rollup walks the page tables: it is exact, the counters of status may lag by some pages per thread.
+    with open("/proc/self/smaps_rollup", "rb") as file:
+        walked = re.search(rb"^Rss:\s+(\d+) kB", file.read(), re.MULTILINE)
+    now = resident_parts()
+    assert walked is not None and now is not None
+    assert abs(now.resident_bytes - (int(walked[1]) << 10)) < 8 * MIB
+
+
+def test_older_or_other_systems_have_no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resident_parts(b"VmRSS:\t 100 kB\n") is None
+
+    def refuse(*arguments: Any, **keywords: Any) -> Any:
+        raise FileNotFoundError(arguments[0])
+
+    monkeypatch.setattr(builtins, "open", refuse)
+    assert resident_parts() is None
+    parts = make_parts(monkeypatch)
+    assert not parts.due() and parts.read(0, 0, 0.0) is None and parts.take() is None
+
+
+def test_python_objects_and_the_c_heap_grow_with_what_is_allocated() -> None:
+    python, heap = heaps.python_objects_bytes(), heaps.c_heap()
+    if python is None or heap is None:
+        pytest.skip("this Python or C library does not tell")
+    objects = [bytes(400) for _ in range(20_000)]
+    array = np.ones(30 * MIB, np.uint8)
+    after, heap_after = heaps.python_objects_bytes(), heaps.c_heap()
+    assert after is not None and heap_after is not None
+    # 433 bytes with the header, rounded up to 16; the interpreter may free or make some objects meanwhile.
+    assert after - python == pytest.approx(20_000 * 448, rel=0.02)
+    # The list itself and Python's arenas are small beside the array.
+    assert heap_after.allocated_bytes - heap.allocated_bytes == pytest.approx(len(array), rel=0.05)
+    assert len(objects) == 20_000
+
+
+def test_a_python_without_its_own_allocator_has_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heaps, "_python_statistics", lambda: lambda stream: 0)
+    assert heaps.python_objects_bytes() is None
+    monkeypatch.setattr(heaps, "_c_library", lambda: None)
+    assert heaps.c_heap() is None and heaps.python_objects_bytes() is None
+
+
+def test_resident_pages_are_those_that_were_touched() -> None:
+    import ctypes
+
+    size = 64 * mmap.PAGESIZE
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        for page in range(10):
+            memory[page * mmap.PAGESIZE] = 1
+        view = ctypes.c_char.from_buffer(memory)
+        begin = ctypes.addressof(view)
+        assert resident_bytes([(begin, begin + size)]) == 10 * mmap.PAGESIZE
+        # Pages that lie only partly inside belong to others.
+        assert resident_bytes([(begin + 1, begin + 2 * mmap.PAGESIZE)]) == mmap.PAGESIZE
+        del view
+    assert resident_bytes([(mmap.PAGESIZE, 2 * mmap.PAGESIZE)]) is None  # nothing is mapped there
+
+
+def test_rows_sum_to_rss_and_parts_that_cannot_fit_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = make_parts(monkeypatch)
+    read = parts.read(7, 0, 1.5)
+    assert read is not None
+    parts.measure(*read)
+    row, dump = parts.read(8, 0, 2.5)  # type: ignore[misc]
+    parts.measure({**row, "python_objects_bytes": 1 << 50}, dump)
+    host = parts.take()
+    assert host is not None and host.step.tolist() == [7, 8] and parts.take() is None
+    assert (host.known_parts_bytes() + host.other_bytes() == host.resident_bytes).all()
+    assert (host.other_bytes() >= 0).all()
+    assert host.python_objects_bytes[1] < 0
+
+
+def test_measurements_keep_to_their_share_and_get_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(host_parts.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(host_parts.time, "thread_time", lambda: 0.0)
+    parts = make_parts(monkeypatch, overhead=0.005)
+    spent: list[float] = []
+    parts._spend = spent.append  # type: ignore[method-assign]
+
+    def slow() -> Any:
+        now[0] += 0.01
+        return None
+
+    monkeypatch.setattr(heaps, "c_heap", slow)
+    count = 0
+    for _ in range(20_000):
+        now[0] += 0.1
+        if parts.due():
+            count += 1
+            parts.read(count, 0, now[0])
+    assert count > 50
+    assert sum(spent) <= host_parts.SHARE * 0.005 * now[0] + 0.011
+    assert not make_parts(monkeypatch, overhead=0).due()
+
+
+def test_days_of_steps_record_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(host_parts.time, "perf_counter", lambda: now[0])
+    parts = make_parts(monkeypatch)
+    count = 0
+    while now[0] < 3 * 86400:
+        now[0] += 1.0
+        if parts.due():
+            count += 1
+            parts._last = now[0]
+    assert 5_000 < count < 20_000

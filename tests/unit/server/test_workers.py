@@ -1,0 +1,149 @@
+"""Responses on a run of several workers: each reads only the workers that it needs, and says the same."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+from reading_cases import DEVICE, MIB, START, make_oom, make_samples, make_snapshot, write_small_run
+from worker_runs import CAPACITY, top_bytes, top_step, write_workers
+
+from tb_memplugin.analysis import facts, findings
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.reader.source import TagContent
+from tb_memplugin.server import run_facts
+from tb_memplugin.server.handlers import Handlers, Stretch
+
+
+class NotingSource(FileSource):
+    """Notes the directories of the workers that are read."""
+
+    def __init__(self, logdir: pathlib.Path) -> None:
+        super().__init__(logdir)
+        self.asked: set[str] = set()
+
+    def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
+        self.asked.update(run.rpartition("/")[2] for run in wanted)
+        return super().read(wanted)
+
+
+def test_every_device_of_a_wide_run_has_its_own_figures(tmp_path: pathlib.Path) -> None:
+    write_workers(tmp_path / "run", 11, 3, 400)
+    handlers, source = Handlers(Reader()), NotingSource(tmp_path)
+    told = handlers.comparing.devices(source, "run", "train")
+    named = [(worker, at) for worker in range(11) for at in range(3)]
+    assert [(one["device"], one["peak_bytes"], one["peak_step"], one["headroom_bytes"]) for one in told["devices"]] == [
+        (
+            f"worker_{worker}/GPU:{at}",
+            top_bytes(worker, at),
+            top_step(worker, at, 400),
+            CAPACITY - top_bytes(worker, at),
+        )
+        for worker, at in named
+    ]
+    assert told["sum_peak_bytes"] == sum(top_bytes(*one) for one in named)
+    assert told["imbalance"]["bytes"] == top_bytes(10, 2) - top_bytes(0, 0)
+    assert told["most_loaded"] == "worker_10/GPU:2"
+    # The steps of the highest peaks are those of the formula.
+    highest = dict(zip(told["steps"]["step"], told["steps"]["max_peak_bytes"], strict=True))
+    assert highest[top_step(10, 2, 400)] == top_bytes(10, 2)
+    # AND the list of runs names the same devices with the same peaks
+    (run,) = handlers.runs(source)["runs"]
+    assert {one["device"]: one["peak_bytes"] for one in run["devices"]} == {
+        one["device"]: one["peak_bytes"] for one in told["devices"]
+    }
+    assert run["most_loaded"] == told["most_loaded"] and run["steps"] == 400 and len(run["workers"]) == 11
+
+
+def test_the_overview_of_a_device_reads_its_worker_alone(tmp_path: pathlib.Path) -> None:
+    write_workers(tmp_path / "run", 12, 2, 300)
+    handlers, source = Handlers(Reader()), NotingSource(tmp_path)
+    view = handlers.overview(source, "run", Stretch("worker_1/GPU:1", "train", None, None, 1500))
+    assert view.columns["peak_bytes"].max() == top_bytes(1, 1)
+    handlers.pool(source, "run", Stretch("worker_1/GPU:1", "train", None, None, 1500))
+    answers = handlers.answering.answers(source, "run", "worker_1/GPU:1", "train")["answers"]
+    assert answers[0]["figures"]["peak_bytes"] == top_bytes(1, 1) and answers[0]["device"] == "worker_1/GPU:1"
+    assert source.asked == {"worker_1"}
+    # A device that is not there is one of none of them.
+    for ask in (
+        lambda: handlers.overview(source, "run", Stretch("worker_1/GPU:7", "train", None, None, 1500)),
+        lambda: handlers.answering.answers(source, "run", "worker_1/GPU:7", "train"),
+    ):
+        with pytest.raises(NotFoundError, match="no device 'worker_1/GPU:7'; available: worker_"):
+            ask()
+
+
+def test_only_workers_that_recorded_since_are_read_again(tmp_path: pathlib.Path) -> None:
+    writers = [RunWriter(tmp_path / "run", worker=name) for name in ("a", "b")]
+    for writer in writers:
+        writer.samples(make_samples(range(5), [MIB] * 5))
+        writer.flush()
+    handlers, source = Handlers(Reader()), NotingSource(tmp_path)
+    handlers.runs(source)
+    handlers.comparing.devices(source, "run", "train")
+    source.asked.clear()
+    writers[1].samples(make_samples(range(5, 9), [2 * MIB] * 4))
+    for writer in writers:
+        writer.close()
+    told = handlers.comparing.devices(source, "run", "train")
+    assert [one["peak_bytes"] for one in told["devices"]] == [MIB, 2 * MIB]
+    assert handlers.runs(source)["runs"][0]["last_step"] == 8
+    assert source.asked == {"b"}
+
+
+def test_failures_have_the_index_that_they_have_in_the_whole_run(tmp_path: pathlib.Path) -> None:
+    # GIVEN failures of two workers whose identifiers are the same, that of the second worker first
+    for name, step in (("a", 9), ("b", 4)):
+        writer = RunWriter(tmp_path / "run", worker=name)
+        writer.samples(make_samples(range(step), [MIB] * step))
+        writer.oom(make_oom(step))
+        writer.close()
+    handlers, source = Handlers(Reader()), FileSource(tmp_path)
+    listed = [one["device"] for one in handlers.allocator.oom(source, "run")["ooms"]]
+    assert listed == [f"b/{DEVICE}", f"a/{DEVICE}"]
+    for name, index in (("a", 1), ("b", 0)):
+        device = f"{name}/{DEVICE}"
+        view = handlers.overview(source, "run", Stretch(device, "train", None, None, 1500))
+        assert [one["oom"] for one in view.fields["failures"]] == [index]
+        fits = handlers.answering.answers(source, "run", device, "train")["answers"][0]
+        assert fits["status"] == "failed" and fits["evidence"]["oom"] == index
+    # AND a device that failed has no headroom
+    told = handlers.comparing.devices(source, "run", "train")
+    assert [(one["ooms"], one["headroom_bytes"]) for one in told["devices"]] == [(1, None), (1, None)]
+
+
+def test_a_run_read_worker_by_worker_is_described_as_a_whole(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "run", worker="a")
+    write_small_run(tmp_path / "run", worker="b", start=START + 5)
+    writer = RunWriter(tmp_path / "run", worker="c")
+    writer.note("no step is traced")
+    writer.samples(make_samples(range(58, 70), [MIB] * 12))
+    writer.snapshot(make_snapshot(60))
+    writer.close()
+    source = FileSource(tmp_path)
+    (told,) = Handlers(Reader()).runs(source)["runs"]
+    whole = Reader().run(source, "run")
+    steps = facts.step_range(whole.run)
+    assert (told["steps"], told["first_step"], told["last_step"]) == (70, 0, 69) == dataclasses.astuple(steps)
+    assert told["devices"] == [dataclasses.asdict(one) for one in facts.device_facts(whole.run)]
+    assert told["phases"] == facts.phases(whole.run) and told["findings"] == findings.findings(whole.run)
+    assert told["workers"] == list(whole.run.workers) and told["sessions"] == 3
+    assert told["notes"] == list(whole.run.notes) and told["damage"] == list(whole.run.damage)
+    assert told["started"] == whole.sessions[0].started
+
+
+def test_steps_of_a_run_are_counted_up_to_a_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN workers whose steps differ
+    for worker in range(3):
+        writer = RunWriter(tmp_path / "run", worker=f"w{worker}")
+        writer.samples(make_samples(range(100 * worker, 100 * worker + 100), [MIB] * 100))
+        writer.close()
+    (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
+    assert (run["steps"], run["last_step"], run["damage"]) == (300, 299, [])
+    monkeypatch.setattr(run_facts, "MAX_STEPS", 250)
+    (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
+    assert (run["steps"], run["last_step"]) == (250, 249)
+    assert run["damage"] == ["steps after step 249 are not counted: only 250 are"]
