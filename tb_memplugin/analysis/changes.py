@@ -11,6 +11,9 @@ from tb_memplugin.model import MISSING, PHASES, Integers, LayerTable, Samples
 MOST_BYTES = 2**53 - 1
 """Limit of sums (8 PiB): the largest integer that JavaScript represents exactly."""
 
+MAX_SPANS = 10_000
+"""Most epochs, and most validation passes, that are told of a run."""
+
 
 @dataclasses.dataclass(frozen=True)
 class LayerTotals:
@@ -136,8 +139,10 @@ def _after_training_began(samples: Samples) -> npt.NDArray[np.bool_]:
 
 
 def _stretches(values: Integers) -> list[tuple[int, int]]:
-    """Ranges [begin, end) of equal values."""
+    """Ranges [begin, end) of equal values, the first `MAX_SPANS`."""
     if not len(values):
         return []
     edges = np.flatnonzero(np.diff(values)) + 1
-    return list(zip([0, *edges.tolist()], [*edges.tolist(), len(values)], strict=True))
+    ends = np.append(edges, len(values))[:MAX_SPANS]
+    begins = np.append(0, edges)[:MAX_SPANS]
+    return list(zip(begins.tolist(), ends.tolist(), strict=True))

@@ -14,6 +14,7 @@ from tb_memplugin.analysis.worker_summary import (
     summarize_worker,
 )
 from tb_memplugin.model import MISSING, Integers, Phase, Run
+from tb_memplugin.model.distinct import distinct
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.units import format_bytes
 
@@ -162,7 +163,7 @@ def _all_steps(devices: Sequence[DeviceSummary]) -> Integers:
     steps: Integers = np.empty(0, np.int64)
     for device in devices:
         if len(device.step) != len(steps) or (device.step != steps).any():
-            steps = np.union1d(steps, device.step)
+            steps = distinct(steps, device.step)
     return steps
 
 

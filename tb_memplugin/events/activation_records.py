@@ -39,5 +39,5 @@ def read_activations(frame: Frame) -> LayerActivations:
         step=step,
         wall_time=fields.floats(steps, "wall_time"),
         layers=tuple(path for path in layers if path is not None),
-        bytes=np.ascontiguousarray(values.reshape(len(layers), len(step)).T),
+        bytes=values.reshape(len(layers), len(step)).T,
     )

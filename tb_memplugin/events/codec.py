@@ -34,6 +34,7 @@ from typing import Any, TypeAlias
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.events import column_codec
 from tb_memplugin.events.column_codec import MAX_STRING_CHARACTERS, Column
+from tb_memplugin.events.inflating import Inflating
 
 FORMAT_VERSION = 2
 """Newest format that is read; `fields` says which streams are written in it."""
@@ -42,7 +43,7 @@ MAX_FRAME_BYTES = 8 << 20
 """Largest frame that is read; writers aim to stay below 1 MB."""
 MAX_BODY_BYTES = 64 << 20
 """Largest inflated body."""
-MAX_HEAD_BYTES = 8 << 20
+MAX_HEAD_BYTES = 4 << 20
 """Largest JSON head of a body."""
 
 _HEADER = struct.Struct("<4sHHIIqqII")
@@ -77,7 +78,10 @@ class Frame:
 
 @dataclasses.dataclass(frozen=True)
 class FrameHead:
-    """A frame without its columns: fields as in `Frame`, and the strings that the columns use."""
+    """A frame without its columns: fields as in `Frame`, and the strings that the columns use.
+
+    `most_bytes` are those of the columns once decoded, each in the smallest integers that hold its stored bytes.
+    """
 
     stream: int
     sequence: int
@@ -85,6 +89,7 @@ class FrameHead:
     last_step: int
     rows: int
     strings: tuple[str, ...]
+    most_bytes: int
 
 
 def encode(frame: Frame, level: int = 1) -> bytes:
@@ -132,16 +137,14 @@ def decode(data: bytes) -> Frame:
         FormatError: The bytes are damaged, or not a frame.
     """
     version, stream, sequence, first_step, last_step, rows, body_bytes = _check_header(data)
-    inflater = zlib.decompressobj()
-    try:
-        body = inflater.decompress(data[_HEADER.size :], body_bytes + 1)
-    except zlib.error as error:
-        raise FormatError(f"frame's body cannot be inflated: {error}") from None
-    if len(body) != body_bytes or not inflater.eof:
-        raise FormatError(f"frame's body is not the {body_bytes} bytes its header states")
-    head_bytes = _check_head_length(body[:4], body_bytes)
-    attributes, strings, described = _parse_head(body[4 : 4 + head_bytes])
-    tables = _decode_tables(described, strings, memoryview(body)[4 + head_bytes :])
+    body = Inflating(memoryview(data)[_HEADER.size :], body_bytes)
+    head_bytes = _check_head_length(bytes(body.take(min(4, body_bytes))), body_bytes)
+    attributes, strings, described = _parse_head(bytes(body.take(head_bytes)))
+    columns = _check_tables(described, body_bytes - 4 - head_bytes)
+    tables = {
+        table: {name: column_codec.decode_column(kind, length, body.take, strings) for name, kind, length in of_table}
+        for table, of_table in columns.items()
+    }
     return Frame(stream, sequence, first_step, last_step, rows, attributes, tables, version)
 
 
@@ -155,23 +158,30 @@ def decode_head(data: bytes) -> FrameHead:
     _, stream, sequence, first_step, last_step, rows, body_bytes = _check_header(data)
     inflater = zlib.decompressobj()
     try:
+        # Only what the head needs: most of the stream stays as it is.
         head_bytes = _check_head_length(inflater.decompress(data[_HEADER.size :], 4), body_bytes)
         # Zero would mean no limit.
         text = inflater.decompress(inflater.unconsumed_tail, head_bytes) if head_bytes else b""
     except zlib.error as error:
         raise FormatError(f"frame's body cannot be inflated: {error}") from None
-    _, strings, _ = _parse_head(text)
-    return FrameHead(stream, sequence, first_step, last_step, rows, tuple(strings))
+    _, strings, described = _parse_head(text)
+    tables = _check_tables(described, body_bytes - 4 - head_bytes)
+    most_bytes = sum(
+        length * column_codec.memory_bytes(kind) for columns in tables.values() for _, kind, length in columns
+    )
+    return FrameHead(stream, sequence, first_step, last_step, rows, tuple(strings), most_bytes)
 
 
-def inflate(data: bytes) -> tuple[FrameHead, bytes, bytes]:
-    """A frame's header, without strings, and the inflated body: its JSON, and the bytes of its columns, undecoded.
+def inflate(data: bytes, most_bytes: int) -> tuple[int, int, bytes, bytes]:
+    """A frame's stream and sequence number, and its inflated body: the JSON, and the bytes of its columns, undecoded.
 
     Raises:
         NewerFormatError: A newer version of this package wrote the frame.
-        FormatError: The bytes are damaged, or not a frame.
+        FormatError: The bytes are damaged, or not a frame, or the body is larger than `most_bytes`.
     """
-    _, stream, sequence, first_step, last_step, rows, body_bytes = _check_header(data)
+    _, stream, sequence, _, _, _, body_bytes = _check_header(data)
+    if body_bytes > most_bytes:
+        raise FormatError(f"frame's body of {body_bytes} bytes is larger than {most_bytes}")
     inflater = zlib.decompressobj()
     try:
         body = inflater.decompress(data[_HEADER.size :], body_bytes + 1)
@@ -180,7 +190,7 @@ def inflate(data: bytes) -> tuple[FrameHead, bytes, bytes]:
     if len(body) != body_bytes or not inflater.eof:
         raise FormatError(f"frame's body is not the {body_bytes} bytes its header states")
     columns_at = 4 + _check_head_length(body[:4], body_bytes)
-    return FrameHead(stream, sequence, first_step, last_step, rows, ()), body[4:columns_at], body[columns_at:]
+    return stream, sequence, body[4:columns_at], body[columns_at:]
 
 
 def _check_header(data: bytes) -> tuple[int, int, int, int, int, int, int]:
@@ -198,14 +208,14 @@ def _check_header(data: bytes) -> tuple[int, int, int, int, int, int, int]:
         )
     if version < 1:
         raise FormatError(f"frame of unknown format {version}")
-    if _checksum(data, data[_CRC_FROM:]) != crc:
+    if _checksum(data, memoryview(data)[_CRC_FROM:]) != crc:
         raise FormatError("frame is damaged: its checksum does not match")
     if body_bytes > MAX_BODY_BYTES:
         raise FormatError(f"frame's body of {body_bytes} bytes is over the limit of {MAX_BODY_BYTES}")
     return version, stream, sequence, first_step, last_step, rows, body_bytes
 
 
-def _checksum(header: bytes, rest: bytes) -> int:
+def _checksum(header: bytes, rest: bytes | memoryview) -> int:
     return zlib.crc32(rest, zlib.crc32(header[len(MAGIC) : _CRC_FROM - 4]))
 
 
@@ -242,14 +252,15 @@ def _check_head(head: Any) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
     return attributes, strings, described
 
 
-def _decode_tables(described: dict[str, Any], strings: list[str], rest: memoryview) -> dict[str, dict[str, Any]]:
-    tables: dict[str, dict[str, Any]] = {}
+def _check_tables(described: dict[str, Any], size: int) -> dict[str, list[tuple[str, Any, int]]]:
+    """Table to (name, type, length) of its columns, whose bytes are `size` together."""
+    tables: dict[str, list[tuple[str, Any, int]]] = {}
     at = 0
     for table_name, columns in described.items():
-        table: dict[str, Any] = {}
         if not isinstance(columns, list):
             raise FormatError(f"table {table_name!r} is not a list of columns")
         lengths = set()
+        table = tables[table_name] = []
         for column in columns:
             if not (
                 isinstance(column, list) and len(column) == 3 and isinstance(column[0], str) and type(column[2]) is int
@@ -258,15 +269,13 @@ def _decode_tables(described: dict[str, Any], strings: list[str], rest: memoryvi
                     f"table {table_name!r} needs columns of [name, type, length]. Received: {column!r:.80}"
                 )
             name, kind, length = column
-            size = length * column_codec.value_bytes(kind)
-            if length < 0 or at + size > len(rest):
+            if length < 0 or at + length * column_codec.value_bytes(kind) > size:
                 raise FormatError(f"column {name!r} of {length} values does not fit the frame")
-            table[name] = column_codec.decode_column(kind, rest[at : at + size], strings)
-            at += size
+            at += length * column_codec.value_bytes(kind)
+            table.append((name, kind, length))
             lengths.add(length)
         if len(lengths) > 1:
             raise FormatError(f"table {table_name!r} has columns of different lengths: {sorted(lengths)}")
-        tables[table_name] = table
-    if at != len(rest):
-        raise FormatError(f"frame has {len(rest) - at} bytes after its last column")
+    if at != size:
+        raise FormatError(f"frame has {size - at} bytes after its last column")
     return tables

@@ -5,7 +5,7 @@ then the next); ``r1`` to ``r8`` int64 (values, transposed, only the 1 to 8 lowe
 index into the frame's strings (stored as ``i``; -1 is null).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +18,11 @@ MAX_STRING_CHARACTERS = 4096
 """Longest string that is written or read (a layer path, a sentence)."""
 _PLAIN_KINDS = {f"r{planes}": planes for planes in range(1, 9)}
 
+_AT_ONCE = 1 << 16
+"""Values that are decoded at once; longer columns are decoded in parts, which bounds the copies of them."""
+
+Take: TypeAlias = Callable[[int], bytes | memoryview]
+"""Size to the next bytes of a frame's body."""
 StringColumn: TypeAlias = Sequence[str | None]
 Column: TypeAlias = Integers | Floats | StringColumn
 
@@ -25,6 +30,12 @@ Column: TypeAlias = Integers | Floats | StringColumn
 def value_bytes(kind: Any) -> int:
     """Bytes of one value of a column of type `kind`; 8 for types that `decode_column` refuses."""
     return _PLAIN_KINDS.get(kind, 8) if isinstance(kind, str) else 8
+
+
+def memory_bytes(kind: Any) -> int:
+    """Bytes of the smallest integers that hold the stored bytes of each value."""
+    stored = value_bytes(kind)
+    return next(size for size in (1, 2, 4, 8) if size >= stored)
 
 
 def encode_column(column: Column, strings: dict[str, int]) -> tuple[str, bytes]:
@@ -42,22 +53,24 @@ def _shorten(text: str) -> str:
     return text if len(text) <= MAX_STRING_CHARACTERS else text[: MAX_STRING_CHARACTERS - 1] + "…"
 
 
-def decode_column(kind: Any, data: memoryview, strings: list[str]) -> Any:
+def decode_column(kind: Any, length: int, take: Take, strings: list[str]) -> Any:
+    """Decode a column of `length` values, whose bytes `take` yields."""
     if kind == "f":
-        values = np.frombuffer(data, "<f8").astype(np.float64)
+        values = np.frombuffer(take(8 * length), "<f8").astype(np.float64)
         if not np.isfinite(values).all():
             raise FormatError("frame holds a number that is not finite")
         return values
     if kind == "i":
-        return np.cumsum(_untranspose(data, 8), dtype=np.int64)
+        return _sums(_untranspose(take, length, 8))
     if kind in _PLAIN_KINDS:
-        return _untranspose(data, _PLAIN_KINDS[kind])
+        return _untranspose(take, length, _PLAIN_KINDS[kind])
     if kind == "s":
-        indices = np.cumsum(_untranspose(data, 8), dtype=np.int64)
-        if len(indices) and (indices.min() < -1 or indices.max() >= len(strings)):
+        indices = _sums(_untranspose(take, length, 8))
+        if length and (indices.min() < -1 or indices.max() >= len(strings)):
             raise FormatError(f"frame refers to string {int(indices.max())} of {len(strings)}")
         table = [*strings, None]
-        return tuple(table[index] for index in indices.tolist())
+        parts = (indices[at : at + _AT_ONCE].tolist() for at in range(0, length, _AT_ONCE))
+        return tuple(table[index] for part in parts for index in part)
     raise FormatError(f"frame holds a column of unknown type {kind!r:.20}")
 
 
@@ -89,8 +102,15 @@ def _transpose(values: npt.NDArray[np.int64]) -> bytes:
     return np.ascontiguousarray(values.view(np.uint8).reshape(-1, 8).T).tobytes()
 
 
-def _untranspose(data: memoryview, planes: int) -> Integers:
-    stored = np.frombuffer(data, np.uint8).reshape(planes, -1)
-    values = np.zeros((stored.shape[1], 8), np.uint8)
-    values[:, :planes] = stored.T
+def _untranspose(take: Take, length: int, planes: int) -> Integers:
+    values = np.zeros((length, 8), np.uint8)
+    if length <= _AT_ONCE:
+        values[:, :planes] = np.frombuffer(take(planes * length), np.uint8).reshape(planes, length).T
+    else:
+        for plane in range(planes):
+            values[:, plane] = np.frombuffer(take(length), np.uint8)
     return values.view("<i8").reshape(-1).astype(np.int64, copy=False)
+
+
+def _sums(differences: Integers) -> Integers:
+    return np.cumsum(differences, out=differences)

@@ -92,11 +92,12 @@ def strings(table: Mapping[str, Any], name: str) -> tuple[str | None, ...]:
 def byte_column(table: Mapping[str, Any], name: str) -> Integers:
     """A column of byte counts or `MISSING`."""
     column = integers(table, name)
-    known = column[column != MISSING]
-    if len(known) and (known.min() < 0 or known.max() > MAX_BYTES):
-        raise FormatError(
-            f"column {name!r:.80} holds {int(known.min())} to {int(known.max())}; byte counts are 0 to {MAX_BYTES}"
-        )
+    if len(column):
+        least, most = int(column.min()), int(column.max())
+        if least == MISSING:
+            least = int(column.min(where=column != MISSING, initial=most))
+        if most != MISSING and (least < 0 or most > MAX_BYTES):
+            raise FormatError(f"column {name!r:.80} holds {least} to {most}; byte counts are 0 to {MAX_BYTES}")
     return column
 
 

@@ -1,16 +1,15 @@
 """Steps that a later session of the same process repeats."""
 
 import bisect
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.model import (
     MISSING,
     PHASES,
+    HostSamples,
     Integers,
     LayerActivations,
     Samples,
@@ -19,7 +18,10 @@ from tb_memplugin.model import (
     StepRequests,
     Timeline,
 )
+from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, part_of, rows_of, table_of
 from tb_memplugin.reader.columns import take_activations
+from tb_memplugin.reader.device_columns import take_rows
+from tb_memplugin.reader.host_columns import take_host
 
 _TRAIN = PHASES.index("train")
 
@@ -60,10 +62,17 @@ class LaterSessions:
 
     def without_repeated_samples(self, samples: Samples) -> Samples:
         """`samples` of the steps that were not trained again."""
-        keep = self.not_repeated(samples.step)
-        return samples if keep.all() else take_samples(samples, keep)
+        if not self._firsts or not len(samples):
+            return samples
+        keep = self._not_repeated(samples.step)
+        return samples if keep.all() else take_rows(samples, keep)
 
-    def not_repeated(self, steps: Integers) -> npt.NDArray[np.bool_]:
+    def without_repeated_parts(self, host: HostSamples) -> HostSamples:
+        """`host` of the steps that were not trained again."""
+        keep = self._not_repeated(host.step)
+        return host if keep.all() else take_host(host, keep)
+
+    def _not_repeated(self, steps: Integers) -> npt.NDArray[np.bool_]:
         """Mask of the steps that were not trained again."""
         if not self._firsts:
             return np.ones(len(steps), np.bool_)
@@ -99,10 +108,26 @@ def without_repeated_cells(
         return earlier
     if len(columns) == len(earlier.layers):
         return take_activations(earlier, ~repeated)
-    values = earlier.bytes.copy()
+    parts, at = [], 0
+    for part in rows_of(earlier).parts:
+        cleared = _cleared(part, repeated[at : at + len(part)], common)
+        at += len(part)
+        if cleared is not None:
+            parts.append(cleared)
+    return table_of(ActivationRows(parts))
+
+
+def _cleared(part: ActivationPart, repeated: npt.NDArray[np.bool_], layers: Collection[str]) -> ActivationPart | None:
+    """`part` without the bytes of `layers` for the repeated rows, and without rows that have none then."""
+    columns = [at for at, path in enumerate(part.layers) if path in layers]
+    if not columns or not repeated.any():
+        return part
+    values = part.bytes().copy()
     values[np.ix_(np.flatnonzero(repeated), np.asarray(columns))] = MISSING
-    cleared = dataclasses.replace(earlier, bytes=values)
-    return take_activations(cleared, ~(repeated & (values == MISSING).all(axis=1)))
+    keep = ~(repeated & (values == MISSING).all(axis=1))
+    if not keep.any():
+        return None
+    return part_of(LayerActivations(part.step[keep], part.wall_time[keep], part.layers, values[keep]), part.layers)
 
 
 def hidden_by_losses(session: Session, earlier: Sequence[Session]) -> list[str]:

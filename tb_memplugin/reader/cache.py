@@ -32,14 +32,22 @@ class ByteCache(Generic[Value]):
         self._entries[key] = (mark, value, size)
         self._size += size
         while self._size > self._limit and len(self._entries) > 1:
-            _, (_, _, freed) = self._entries.popitem(last=False)
-            self._size -= freed
+            self._drop_oldest()
+
+    def make_room(self, size: int) -> None:
+        """Remove the values that were not used for longest until `size` more bytes stay within the limit, or all."""
+        while self._entries and self._size + size > self._limit:
+            self._drop_oldest()
 
     def drop(self, key: Hashable) -> None:
         """Remove `key`, if present."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._size -= entry[2]
+
+    def _drop_oldest(self) -> None:
+        _, (_, _, freed) = self._entries.popitem(last=False)
+        self._size -= freed
 
     @property
     def size(self) -> int:

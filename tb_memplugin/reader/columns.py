@@ -1,18 +1,18 @@
 """Rows of samples and activations: joining and selecting."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import MISSING, DeviceSamples, Integers, LayerActivations, Samples
+from tb_memplugin.model import LayerActivations, Samples
+from tb_memplugin.reader.activation_rows import ActivationRows, part_of, rows_of, table_of
+from tb_memplugin.reader.device_columns import DEVICE_FIELDS, DeviceColumns, columns_of, compact, flat
 from tb_memplugin.reader.limits import MAX_SESSION_DEVICES
+from tb_memplugin.reader.narrow import Narrow, joined
 
 MAX_TABLE_BYTES = 512 << 20
-"""Limit of one joined table of one run; beyond it, columns (devices) or rows are left out."""
-
-DEVICE_FIELDS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
+"""Limit of one joined table of one run once it is read as a whole; beyond it, devices or rows are left out."""
 
 
 def empty_samples() -> Samples:
@@ -29,13 +29,22 @@ def empty_activations() -> LayerActivations:
 def take_activations(
     activations: LayerActivations, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]
 ) -> LayerActivations:
-    """The given rows."""
-    return dataclasses.replace(
-        activations,
-        step=activations.step[rows],
-        wall_time=activations.wall_time[rows],
-        bytes=activations.bytes[rows],
-    )
+    """The given rows; a mask takes them from each part."""
+    recorded = rows_of(activations)
+    if rows.dtype != np.bool_:
+        return table_of(
+            ActivationRows(recorded.parts, recorded.order_of(rows.astype(np.intp, copy=False)), recorded.damage)
+        )
+    parts, at = [], 0
+    for part in recorded.parts:
+        keep = rows[at : at + len(part)]
+        at += len(part)
+        if keep.all():
+            parts.append(part)
+        elif keep.any():
+            kept = LayerActivations(part.step[keep], part.wall_time[keep], part.layers, part.bytes()[keep])
+            parts.append(part_of(kept, part.layers))
+    return table_of(ActivationRows(parts, damage=recorded.damage))
 
 
 def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
@@ -47,22 +56,23 @@ def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
     if not parts:
         return empty_samples(), None
     if len(parts) == 1:
-        return parts[0], None
+        return compact(parts[0]), None
     rows = sum(len(part) for part in parts)
     counts: dict[str, int] = {}
     for part in parts:
         for name in part.devices:
             counts[name] = counts.get(name, 0) + len(part)
     names, sentence = shown_devices(counts, rows, MAX_SESSION_DEVICES, MAX_TABLE_BYTES)
-    joined = Samples(
+    columns = [columns_of(part) for part in parts]
+    table = Samples(
         step=np.concatenate([part.step for part in parts]),
-        phase=np.concatenate([part.phase for part in parts]),
-        epoch=np.concatenate([part.epoch for part in parts]),
+        phase=flat(np.concatenate([part.phase for part in parts])),
+        epoch=flat(np.concatenate([part.epoch for part in parts])),
         wall_time=np.concatenate([part.wall_time for part in parts]),
-        host_resident_bytes=np.concatenate([part.host_resident_bytes for part in parts]),
-        devices={name: _join_device(parts, name) for name in names},
+        host_resident_bytes=flat(np.concatenate([part.host_resident_bytes for part in parts])),
+        devices=DeviceColumns({name: _join_device(parts, columns, name) for name in names}),
     )
-    return joined, sentence
+    return table, sentence
 
 
 def shown_devices(counts: Mapping[str, int], rows: int, most: int, most_bytes: int) -> tuple[list[str], str | None]:
@@ -88,43 +98,22 @@ def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivation
 
     Also returns a sentence if the last rows were left out to stay below `MAX_TABLE_BYTES`.
     """
-    parts = [part for part in parts if len(part) and part.layers]
-    if not parts:
-        return empty_activations(), None
-    columns: dict[str, int] = {}
-    for layers in dict.fromkeys(part.layers for part in parts):
-        for path in layers:
-            columns.setdefault(path, len(columns))
-    rows = sum(len(part) for part in parts)
-    room = MAX_TABLE_BYTES // (8 * len(columns))
-    sentence = None
-    if rows > room:
-        sentence = (
-            f"activations of {rows - room} of {rows} rows are not shown: all would exceed {MAX_TABLE_BYTES} bytes"
-        )
-        rows = room
-    elif len(parts) == 1:
-        return parts[0], None
-    values = np.full((rows, len(columns)), MISSING, np.int64)
-    at = 0
-    whole = tuple(columns)
-    for part in parts:
-        count = min(len(part), rows - at)
-        if count <= 0:
+    pieces = [piece for part in parts for piece in rows_of(part).parts]
+    layers = len({path for names in {piece.layers for piece in pieces} for path in names})
+    rows, room = sum(map(len, pieces)), MAX_TABLE_BYTES // (8 * max(1, layers))
+    if rows <= room:
+        return table_of(ActivationRows(pieces)), None
+    fitting, left = [], room
+    for piece in pieces:
+        cut = slice(0, left)
+        table = LayerActivations(piece.step[cut], piece.wall_time[cut], piece.layers, piece.bytes()[cut])
+        fitting.append(piece if len(piece) <= left else part_of(table, piece.layers))
+        left = max(0, left - len(piece))
+        if not left:
             break
-        if part.layers == whole:
-            values[at : at + count] = part.bytes[:count]
-        else:
-            values[at : at + count, [columns[path] for path in part.layers]] = part.bytes[:count]
-        at += count
     return (
-        LayerActivations(
-            step=np.concatenate([part.step for part in parts])[:rows],
-            wall_time=np.concatenate([part.wall_time for part in parts])[:rows],
-            layers=whole,
-            bytes=values,
-        ),
-        sentence,
+        table_of(ActivationRows(fitting)),
+        f"activations of {rows - room} of {rows} rows are not shown: all would exceed {MAX_TABLE_BYTES} bytes",
     )
 
 
@@ -140,12 +129,11 @@ def _row_keys(samples: Samples) -> npt.NDArray[np.uint64]:
     return keys
 
 
-def _join_device(parts: Sequence[Samples], name: str) -> DeviceSamples:
-    def column(field: str) -> Integers:
-        pieces = [
-            getattr(part.devices[name], field) if name in part.devices else np.full(len(part), MISSING, np.int64)
-            for part in parts
-        ]
-        return np.concatenate(pieces)
-
-    return DeviceSamples(**{field: column(field) for field in DEVICE_FIELDS})
+def _join_device(
+    parts: Sequence[Samples], columns: Sequence[Mapping[str, tuple[Narrow, ...]]], name: str
+) -> tuple[Narrow, ...]:
+    of_parts = [of_part.get(name) for of_part in columns]
+    return tuple(
+        joined([len(part) if found is None else found[at] for part, found in zip(parts, of_parts, strict=True)])
+        for at in range(len(DEVICE_FIELDS))
+    )

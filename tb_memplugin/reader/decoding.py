@@ -21,7 +21,6 @@ from tb_memplugin.events import (
 from tb_memplugin.events.codec import Frame, FrameHead
 from tb_memplugin.events.metadata import STREAMS, Tag
 from tb_memplugin.model import (
-    HOST_COLUMNS,
     MAX_STEP,
     Counters,
     HostSamples,
@@ -35,13 +34,17 @@ from tb_memplugin.model import (
     StepRequests,
     Timeline,
 )
+from tb_memplugin.reader import sizes
+from tb_memplugin.reader.activation_rows import ActivationPart, part_of
+from tb_memplugin.reader.device_columns import compact, samples_bytes
+from tb_memplugin.reader.limits import Room
 from tb_memplugin.reader.source import TagContent
 
 Value: TypeAlias = (
     SessionInfo
     | LayerTable
     | Samples
-    | LayerActivations
+    | ActivationPart
     | Snapshot
     | MemoryMap
     | Oom
@@ -52,10 +55,8 @@ Value: TypeAlias = (
 )
 
 _Read = TypeVar("_Read")
-_ROW_BYTES = 400
-"""Estimated size of one ledger row or one layer as Python objects."""
-_TEXT_BYTES = 150
-"""Estimated size of the name of an op."""
+PIECE_BYTES = 200
+"""Estimated size of a piece without its content."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +66,17 @@ class Piece:
     Attributes:
         sequence: Position of the frame in its stream and session.
         first_step, last_step: Range of steps.
-        value: Decoded content.
-        size: Estimated bytes of the content in memory.
+        value: Decoded content; None once it has been joined to others.
+        size: Bytes of the content in memory.
+        rows: Rows of samples, or values of activations.
     """
 
     sequence: int
     first_step: int
     last_step: int
-    value: Value
+    value: Value | None
     size: int
+    rows: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +87,8 @@ class DecodedTag:
         pieces: Its frames, in order of their sequence numbers.
         damage: Sentences on frames that could not be read.
         newer: Sentence on the first frame of a newer format, None without any.
-        size: Estimated bytes in memory.
+        size: Bytes in memory.
+        rows: Rows of samples, or values of activations.
         complete: Whether all frames were decoded, instead of only those within the limit.
     """
 
@@ -92,6 +96,7 @@ class DecodedTag:
     damage: tuple[str, ...]
     newer: str | None
     size: int
+    rows: int = 0
     complete: bool = True
 
 
@@ -102,44 +107,54 @@ class TagSurvey:
     Attributes:
         heads: The frames, in order of their sequence numbers.
         layers: Layer paths.
-        size: Estimated bytes in memory once decoded.
+        place: Names the tag in sentences.
+        values: Values of each frame, in order of reading.
+        most_bytes: Most bytes in memory once decoded; equal values may take less.
     """
 
     heads: tuple[FrameHead, ...]
     layers: frozenset[str]
     damage: tuple[str, ...]
     newer: str | None
-    size: int
+    place: str
+    values: tuple[int, ...]
+    most_bytes: int
 
 
 def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
     """Decode one tag of activations without its columns, which is cheap. Never raises for damaged bytes."""
     heads, damage, newer = _each_frame(content, lambda data: _head(tag, data))
+    values = tuple(head.rows * len(head.strings) for head in heads)
     heads.sort(key=lambda head: head.sequence)
-    layers = frozenset(text for head in heads for text in head.strings)
-    size = 200 + sum(_activations_bytes(head.rows, len(head.strings)) + 200 for head in heads)
+    layers = frozenset().union(*(head.strings for head in heads))
     without_strings = tuple(dataclasses.replace(head, strings=()) for head in heads)
-    return TagSurvey(without_strings, layers, tuple(damage), newer, size)
+    most_bytes = sum(head.most_bytes for head in heads)
+    return TagSurvey(without_strings, layers, tuple(damage), newer, _place(content), values, most_bytes)
 
 
-def decode_tag(tag: Tag, content: TagContent, most_bytes: int) -> DecodedTag:
-    """Decode and validate one tag up to about `most_bytes` in memory. Never raises for damaged bytes."""
-    size, left_out = 200, 0
+def decode_tag(tag: Tag, content: TagContent, room: Room) -> DecodedTag:
+    """Decode and validate one tag, as far as its frames fit into `room`. Never raises for damaged bytes."""
+    left_out = 0
 
     def read(data: bytes) -> Piece | None:
-        nonlocal size, left_out
-        if size > most_bytes:
+        nonlocal left_out
+        piece = None if room.is_full else _decode(tag, data, room)
+        if piece is None or not room.take(piece.size, piece.rows):
             left_out += 1
             return None
-        piece = _decode(tag, data)
-        size += piece.size + 200
         return piece
 
     results, damage, newer = _each_frame(content, read)
     pieces = sorted((piece for piece in results if piece is not None), key=lambda piece: piece.sequence)
     if left_out:
-        damage.append(f"{_place(content)}: {left_out} frames are not shown: the run exceeds the limit of its size")
-    return DecodedTag(tuple(pieces), tuple(damage), newer, size, complete=not left_out)
+        damage.append(frames_left_out(_place(content), left_out))
+    size, rows = 200 + sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
+    return DecodedTag(tuple(pieces), tuple(damage), newer, size, rows, complete=not left_out)
+
+
+def frames_left_out(place: str, frames: int) -> str:
+    """Sentence on frames of a tag that exceed a limit."""
+    return f"{place}: {frames} frames are not shown: the run exceeds the limit of its size"
 
 
 def _place(content: TagContent) -> str:
@@ -177,78 +192,52 @@ def _check_head(tag: Tag, head: Frame | FrameHead) -> None:
         raise FormatError(f"frame of steps {head.first_step} to {head.last_step}; steps are 0 to {MAX_STEP}")
 
 
-def _decode(tag: Tag, data: bytes) -> Piece:
+def _decode(tag: Tag, data: bytes, room: Room) -> Piece | None:
+    """The content of a frame; None if it does not fit into `room`."""
     frame = codec.decode(data)
     _check_head(tag, frame)
     value: Value
+    rows = 0
+    if sizes.objects_bytes(tag.stream, frame) > room.bytes:
+        room.is_full = True
+        return None
     if tag.stream == "meta":
         value = session_records.read_meta(tag.session, frame)
-        size = _ROW_BYTES * (1 + (len(value.layers) if isinstance(value, LayerTable) else 0))
+        size = sizes.meta_bytes(value)
     elif tag.stream == "snapshots":
         value = snapshot_records.read_snapshot(frame)
-        size = _ROW_BYTES * (1 + len(value.ledger) + len(value.saved_for_backward))
+        size = sizes.snapshot_bytes(value)
     elif tag.stream == "maps":
         value = memory_map_records.read_map(frame)
-        size = _map_bytes(value)
+        size = sizes.map_bytes(value)
     elif tag.stream == "timelines":
         value = timeline_records.read_timeline(frame)
-        size = timeline_bytes(value)
+        size = sizes.timeline_bytes(value)
     elif tag.stream == "requests":
         value = request_records.read_requests(frame)
-        size = requests_bytes(value)
+        size = sizes.requests_bytes(value)
     elif tag.stream == "oom":
         value = oom_records.read_oom(frame)
-        size = _ROW_BYTES * (1 + len(value.ledger)) + (0 if value.map is None else _map_bytes(value.map))
+        size = sizes.oom_bytes(value)
     elif tag.stream == "counters":
         value = counter_records.read_counters(frame)
-        size = counters_bytes(value)
+        size = sizes.counters_bytes(value)
     elif tag.stream == "host":
-        value = host_records.read_host(frame)
-        _check_steps(frame, value)
-        size = host_bytes(value)
+        host = host_records.read_host(frame)
+        _check_steps(frame, host)
+        value, size = host, sizes.host_bytes(host)
     elif tag.stream == "activations":
-        value = activation_records.read_activations(frame)
-        _check_steps(frame, value)
-        size = _activations_bytes(len(value), len(value.layers))
+        table = activation_records.read_activations(frame)
+        _check_steps(frame, table)
+        size = 0 if table.layers in room.layers else 100 * len(table.layers)
+        value = part_of(table, room.layers.setdefault(table.layers, table.layers))
+        size, rows = size + value.nbytes, len(table) * len(table.layers)
     else:
-        value = sample_records.read_samples(frame)
-        _check_steps(frame, value)
-        size = len(value) * 8 * (5 + 8 * len(value.devices))
-    return Piece(frame.sequence, frame.first_step, frame.last_step, value, size)
-
-
-def _activations_bytes(rows: int, layers: int) -> int:
-    return 8 * rows * layers + 16 * rows + 100 * layers
-
-
-def _map_bytes(memory_map: MemoryMap) -> int:
-    return 8 * 8 * len(memory_map) + _ROW_BYTES * (1 + len(memory_map.owners))
-
-
-def host_bytes(host: HostSamples) -> int:
-    """Bytes of the parts of host memory in memory."""
-    return 8 * len(HOST_COLUMNS) * len(host)
-
-
-def timeline_bytes(timeline: Timeline) -> int:
-    """Estimated bytes of a timeline in memory."""
-    columns = 8 * (10 * len(timeline) + 2 * len(timeline.time_ns))
-    return columns + _ROW_BYTES * (1 + len(timeline.owners)) + _TEXT_BYTES * _texts_of(timeline)
-
-
-def _texts_of(timeline: Timeline) -> int:
-    """Number of op names and lines, counting a shape as two: a tuple and the name of a dtype."""
-    return len(timeline.ops) + len(timeline.lines) + 2 * len(timeline.shapes)
-
-
-def counters_bytes(counters: Counters) -> int:
-    """Estimated bytes of counters in memory."""
-    return 8 * 8 * len(counters) + _TEXT_BYTES * len({*counters.name, *counters.detail})
-
-
-def requests_bytes(requests: StepRequests) -> int:
-    """Estimated bytes of a step's requests in memory."""
-    return 8 * 8 * len(requests) + _ROW_BYTES * (1 + len(requests.owners)) + _TEXT_BYTES * len(requests.ops)
+        samples = sample_records.read_samples(frame)
+        _check_steps(frame, samples)
+        value = compact(samples)
+        size, rows = samples_bytes(value), len(value)
+    return Piece(frame.sequence, frame.first_step, frame.last_step, value, size + PIECE_BYTES, rows)
 
 
 def _check_steps(frame: Frame, value: Samples | LayerActivations | HostSamples) -> None:

@@ -20,7 +20,7 @@ _OTHER_SECONDS = 0.5
 _REST_FACTOR = 10
 _MAX_REST_SECONDS = 10.0
 """A live listing stays valid for 10 times as long as it took, at most 10 seconds: directories may hold many files."""
-_READ_BYTES = 16 << 20
+_READ_BYTES = 4 << 20
 """Most bytes of one read of neighboring records."""
 _READ_GAP_BYTES = 64 << 10
 """Gaps between requested records up to this size are read, not skipped."""

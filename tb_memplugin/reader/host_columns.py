@@ -14,9 +14,10 @@ def empty_host() -> HostSamples:
 
 
 def join_host(parts: Sequence[HostSamples]) -> HostSamples:
-    """Concatenate the rows of `parts`."""
-    if not parts:
-        return empty_host()
+    """Concatenate the rows of `parts`; those of a single one are not copied."""
+    parts = [part for part in parts if len(part)]
+    if len(parts) <= 1:
+        return parts[0] if parts else empty_host()
     return HostSamples(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in HOST_COLUMNS})
 
 

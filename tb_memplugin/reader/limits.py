@@ -1,13 +1,20 @@
 """Limits on what one run may cost. A run directory may come from a stranger: a few kilobytes can state gigabytes."""
 
+import dataclasses
 from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
 from tb_memplugin.events.metadata import Tag
 
-MAX_RUN_BYTES = 256 << 20
-"""Limit of the decoded data of one run, and of its activations; the run's damage says what is not shown."""
-MAX_TAG_BYTES = 64 << 20
+MAX_RUN_BYTES = 96 << 20
+"""Limit of what the data of one run takes in memory, without activations; the run's damage says what is not shown."""
+MAX_RUN_ROWS = 1 << 20
+"""Limit of the samples of one run, of all workers together: a view widens the columns of one device."""
+MAX_ACTIVATION_BYTES = 128 << 20
+"""Limit of what the activations of one run take in memory."""
+MAX_ACTIVATION_VALUES = 32 << 20
+"""Limit of the values of the activations of one run, rows × layers."""
+MAX_TAG_BYTES = 32 << 20
 """Stored bytes read of one tag; the recorder's tags stay below 8 MiB."""
 MAX_SESSIONS = 1000
 """Most sessions shown per run, the newest."""
@@ -20,6 +27,31 @@ MAX_RUN_DEVICES = 1024
 
 Entry: TypeAlias = tuple[str, str, Tag, Hashable]
 """Worker, event run, tag, mark of the tag."""
+
+
+@dataclasses.dataclass
+class Room:
+    """What the frames of a run may still take. The first one that does not fit is left out, and so are all after it.
+
+    Attributes:
+        bytes: Bytes in memory.
+        rows: Rows of samples, or values of activations.
+        is_full: Whether a frame was left out.
+        layers: Tuples of layer paths, of which equal ones are kept once.
+    """
+
+    bytes: int
+    rows: int
+    is_full: bool = False
+    layers: dict[tuple[str, ...], tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    def take(self, size: int, rows: int) -> bool:
+        """Take the room of a frame; False if it does not fit."""
+        self.is_full = self.is_full or size > self.bytes or rows > self.rows
+        if not self.is_full:
+            self.bytes -= size
+            self.rows -= rows
+        return not self.is_full
 
 
 def within_limits(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:

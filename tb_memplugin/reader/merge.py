@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.model import HostMemory, Integers, Run, Session, Snapshot, Timeline
 from tb_memplugin.reader.attempts import LaterSessions, hidden_by_losses, without_repeated_cells
 from tb_memplugin.reader.columns import join_activations, join_samples, take_activations
+from tb_memplugin.reader.device_columns import take_rows
 from tb_memplugin.reader.host_columns import empty_host, join_host, take_host
 from tb_memplugin.reader.worker_samples import device_name, samples_of_workers
 
@@ -99,7 +99,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         # From the last session backward, so that the steps of later sessions are known.
         for at in range(len(sessions) - 1, -1, -1):
             samples[at] = later.without_repeated_samples(samples[at])
-            host[at] = take_host(host[at], later.not_repeated(host[at].step))
+            host[at] = later.without_repeated_parts(host[at])
             tables[at] = tuple(table for table in tables[at] if not later.repeats(table.step))
             maps[at] = tuple(
                 memory_map for memory_map in maps[at] if memory_map.step is None or not later.repeats(memory_map.step)
@@ -115,7 +115,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
     table, _ = join_activations(activations)
     parts = join_host(host)
     if not all_attempts:
-        joined = take_samples(joined, np.argsort(joined.step, kind="stable")) if _unsorted(joined.step) else joined
+        joined = take_rows(joined, np.argsort(joined.step, kind="stable")) if _unsorted(joined.step) else joined
         table = take_activations(table, np.argsort(table.step, kind="stable")) if _unsorted(table.step) else table
         parts = take_host(parts, np.argsort(parts.step, kind="stable")) if _unsorted(parts.step) else parts
     return Run(

@@ -14,7 +14,7 @@ ALL = 2**31 - 1
 """`downsample` of every read: the provider must not drop points at random."""
 FIRST_BATCH_TAGS = 16
 MAX_BATCH_TAGS = 512
-AIM_BATCH_BYTES = 32 << 20
+AIM_BATCH_BYTES = 8 << 20
 """Target size of a batch; the data server limits a response to 256 MiB."""
 MAX_FAILURES = 24
 """Failed reads after which the provider counts as unavailable, not single tags as damaged."""

@@ -1,71 +1,103 @@
 """Reads runs from a source, incrementally and on request."""
 
 import dataclasses
-import itertools
 import logging
 import threading
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
-from tb_memplugin.model import (
-    LayerActivations,
-    Oom,
-    Run,
-    Session,
-)
+from tb_memplugin.model import Oom, Run, Session
 from tb_memplugin.model.text import clean
-from tb_memplugin.reader.activation_rows import ActivationRows
+from tb_memplugin.reader import freed, sizes
+from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, rows_of
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_session, of_stream
 from tb_memplugin.reader.decoding import (
+    PIECE_BYTES,
     DecodedTag,
+    Piece,
     TagSurvey,
-    counters_bytes,
     decode_tag,
-    host_bytes,
-    requests_bytes,
+    frames_left_out,
     survey_tag,
-    timeline_bytes,
 )
-from tb_memplugin.reader.limits import MAX_RUN_BYTES, Entry, within_limits
+from tb_memplugin.reader.device_columns import samples_bytes
+from tb_memplugin.reader.limits import (
+    MAX_ACTIVATION_BYTES,
+    MAX_ACTIVATION_VALUES,
+    MAX_RUN_BYTES,
+    MAX_RUN_ROWS,
+    Entry,
+    Room,
+    within_limits,
+)
 from tb_memplugin.reader.merge import MergedRun, merge
 from tb_memplugin.reader.sample_figures import read_figures
-from tb_memplugin.reader.sessions import by_session, gaps, limited, session_from_pieces
+from tb_memplugin.reader.sessions import Joined, by_session, gaps, join_with_peaks, limited, session_from_pieces
 from tb_memplugin.reader.source import Listing, Source, TagContent
 
 _log = logging.getLogger(__name__)
 
-CACHE_BYTES = 512 << 20
-"""Limit of each cache: decoded frames, merged runs, and activations."""
+CACHE_BYTES = 128 << 20
+"""Limit of all caches together: decoded frames, merged runs, and activations."""
+LARGE_BYTES = 32 << 20
+"""Runs whose decoded frames take more are read one after the other."""
+_GROUP_TAGS = 64
+"""Tags that are decoded together before their sessions are joined and their frames let go."""
 _ALWAYS = ("meta", "samples", "peak", "snapshots", "oom", "counters", "host")
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRun(MergedRun):
-    """A merged run at `version` of its tags."""
+    """A merged run at `version` of its tags.
+
+    Attributes:
+        joined: The samples of its sessions, for other loads of the run as long as this one is kept.
+    """
 
     version: str
+    joined: "tuple[_SessionSamples, ...]" = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _SessionSamples:
+    """The joined samples of a session.
+
+    Attributes:
+        joined: The samples, and sentences on those left out.
+        pieces: The pieces that they were joined of by stream, without content.
+        damage, newer: Sentences, as in `DecodedTag`.
+    """
+
+    joined: Joined
+    pieces: Mapping[str, Sequence[Piece]]
+    damage: Sequence[str]
+    newer: Sequence[str]
 
 
 class Reader:
     """Reads the runs of one source and caches decoded data. Thread-safe.
 
     Args:
-        cache_bytes: Limit of each cache.
+        cache_bytes: Limit of all caches together.
     """
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
         # Held while caches and the source are used, but not while a run is decoded: runs do not wait for each other.
         self._lock = threading.Lock()
         self._run_locks: dict[str, threading.RLock] = {}
-        self._tags: ByteCache[DecodedTag] = ByteCache(cache_bytes)
-        self._runs: ByteCache[LoadedRun] = ByteCache(cache_bytes)
-        self._rows: ByteCache[ActivationRows] = ByteCache(cache_bytes)
+        # Held by a run of more than `LARGE_BYTES` from then on until it has been read.
+        self._large = threading.RLock()
+        self._cache: ByteCache[Any] = ByteCache(cache_bytes)
+        self._joined: WeakValueDictionary[Hashable, _SessionSamples] = WeakValueDictionary()
         self._surveys: dict[tuple[str, Tag], tuple[Hashable, TagSurvey]] = {}
         self._catalog: Mapping[str, RunTags] = {}
         self._listed: tuple[Listing | None, Mapping[str, tuple[str, ...]]] = (None, {})
@@ -164,16 +196,14 @@ class Reader:
         Raises:
             SourceError: The source cannot be read now.
         """
-        key = (tags.name, tags.worker, "figures")
+        key = ("figures", tags.name, tags.worker)
         with self._lock_of(tags.name):
-            with self._lock:
-                loaded = self._runs.get(key, tags.version)
+            loaded: LoadedRun | None = self._cached(key, tags.version)
             if loaded is None:
                 loaded = self._read_figures(source, tags)
                 if loaded is None:
                     return self.load(source, tags)
-                with self._lock:
-                    self._runs.put(key, tags.version, loaded, _merged_bytes(loaded))
+                self._keep(key, tags.version, loaded, _merged_bytes(loaded))
             return loaded
 
     def _read_figures(self, source: Source, tags: RunTags) -> LoadedRun | None:
@@ -184,10 +214,17 @@ class Reader:
             if len(others.by_worker) != 1:  # nothing else of the session could be read
                 return None
             (worker,) = others.by_worker
-            samples = read_figures(self._contents(source, _by_event_run(wanted["samples"])), MAX_RUN_BYTES // 8)
+            # The general way reads all columns, about twice as many, within the limit of the run; more than half of
+            # `LARGE_BYTES` would have to wait for other large runs.
+            most_bytes = min(LARGE_BYTES, MAX_RUN_BYTES - _merged_bytes(others)) // 2
+            contents = self._contents(source, _by_event_run(wanted["samples"]))
+            samples = read_figures(contents, max(0, most_bytes) // 8, MAX_RUN_ROWS)
             # A peak after the last sample stands for a sample that was lost.
-            peaks = [frame for tag in self._contents(source, _by_event_run(wanted["peak"])) for frame in tag.frames]
-            if samples is not None and all(peak.step <= samples.step[-1] for peak in peaks):
+            if samples is not None and not any(
+                peak.step > samples.step[-1]
+                for tag in self._contents(source, _by_event_run(wanted["peak"]))
+                for peak in tag.frames
+            ):
                 by_worker = {worker: dataclasses.replace(others.by_worker[worker], samples=samples)}
                 return LoadedRun(others.run, by_worker, others.sessions, tags.version)
         return None
@@ -201,14 +238,12 @@ class Reader:
         session: str | None = None,
     ) -> LoadedRun:
         """The streams of the run with these tags, from the cache or the source."""
-        key = (tags.name, tags.worker, streams, all_attempts, session)
+        key = ("run", tags.name, tags.worker, streams, all_attempts, session)
         with self._lock_of(tags.name):
-            with self._lock:
-                loaded = self._runs.get(key, tags.version)
+            loaded: LoadedRun | None = self._cached(key, tags.version)
             if loaded is None:
                 loaded = self._load(source, tags, streams, all_attempts)
-                with self._lock:
-                    self._runs.put(key, tags.version, loaded, _merged_bytes(loaded))
+                self._keep(key, tags.version, loaded, _merged_bytes(loaded))
             return loaded
 
     def activation_rows(self, source: Source, name: str) -> ActivationRows:
@@ -218,22 +253,29 @@ class Reader:
             NotFoundError: There is no such run.
             SourceError: The source cannot be read now.
         """
-        tags = self.tags(source, name)
+        return self._rows_of(source, self.tags(source, name))
+
+    def _rows_of(self, source: Source, tags: RunTags) -> ActivationRows:
         wanted = of_stream(tags, "activations")
-        with self._lock_of(name):
-            with self._lock:
-                rows = self._rows.get(name, wanted)
-            if rows is None:
-                decoded, _ = self._decode(source, within_limits(wanted)[0])
+        with self._lock_of(tags.name):
+            rows: ActivationRows | None = self._cached(("activations", tags.name, tags.worker), wanted)
+            if rows is not None:
+                return rows
+            with ExitStack() as stack:
+                reading = _Reading(stack)
+                decoded = self._decode(source, within_limits(wanted)[0], reading)
+                damage = [sentence for tag in decoded.values() for sentence in tag.damage]
+                damage += reading.over_limit()
                 sessions = list(by_session(wanted, decoded).values())
                 pieces = sessions[0]["activations"] if len(sessions) == 1 else []
-                parts = [piece.value for piece in pieces if isinstance(piece.value, LayerActivations)]
-                rows = ActivationRows(parts)
+                rows = ActivationRows(
+                    [piece.value for piece in pieces if isinstance(piece.value, ActivationPart)], damage=damage
+                )
                 if len(sessions) > 1 or (np.diff(rows.step) < 0).any():
                     # Several sessions, or steps out of order: the merge selects the rows.
-                    rows = ActivationRows([self.load(source, tags, activations=True).run.activations])
-                with self._lock:
-                    self._rows.put(name, wanted, rows, rows.nbytes)
+                    merged = self._load(source, tags, (*_ALWAYS, "activations"), all_attempts=False)
+                    rows = rows_of(merged.run.activations).with_damage(damage)
+            self._keep(("activations", tags.name, tags.worker), wanted, rows, rows.nbytes)
             return rows
 
     def survey_activations(self, source: Source, tags: RunTags) -> tuple[int, tuple[str, ...]]:
@@ -251,9 +293,13 @@ class Reader:
             wanted_tags: dict[str, list[str]] = {}
             for run, text in unknown:
                 wanted_tags.setdefault(run, []).append(text)
+            last: TagSurvey | None = None
             for content in self._contents(source, wanted_tags):
                 tag, mark = unknown[content.event_run, content.tag]
-                self._surveys[content.event_run, tag] = (mark, survey_tag(tag, content))
+                surveyed = survey_tag(tag, content)
+                last = surveyed if last is None or last.layers != surveyed.layers else last
+                # Equal sets are kept once: a hundred thousand paths for each tag would be much.
+                self._surveys[content.event_run, tag] = (mark, dataclasses.replace(surveyed, layers=last.layers))
             known = [
                 (worker, tag, self._surveys[run, tag][1])
                 for worker, run, tag, _ in wanted
@@ -261,10 +307,10 @@ class Reader:
             ]
         damage = [sentence for _, _, survey in known for sentence in survey.damage]
         damage.extend(dict.fromkeys(survey.newer for _, _, survey in known if survey.newer))
-        ends = itertools.accumulate(survey.size for _, _, survey in known)
-        too_large = sum(end - survey.size > MAX_RUN_BYTES for end, (_, _, survey) in zip(ends, known, strict=True))
-        if too_large:
-            damage.append(_over_limit(too_large))
+        damage.extend(_left_out([survey for _, _, survey in known]))
+        if sum(survey.most_bytes for _, _, survey in known) > MAX_ACTIVATION_BYTES:
+            # Only the values tell how many bytes they take.
+            damage.extend(sentence for sentence in self._rows_of(source, tags).damage if sentence not in damage)
         heads: dict[tuple[str, str], dict[int, FrameHead]] = {}
         for worker, tag, survey in known:
             heads.setdefault((worker, tag.session), {}).update((head.sequence, head) for head in survey.heads)
@@ -280,64 +326,127 @@ class Reader:
         wanted, sentences = within_limits([entry for entry in tags.tags if entry[2].stream in streams])
         damage = [*tags.damage, *sentences]
         try:
-            sessions, sentences = self._sessions(source, tags.name, wanted)
+            sessions, joined, sentences = self._sessions(source, tags.name, wanted)
             merged = merge(tags.name, sessions, limited([*damage, *sentences]), all_attempts)
         except MemoryError:
             damage.append("the run is not shown: there is not enough memory for it")
-            merged = merge(tags.name, [], damage)
-        return LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version)
+            merged, joined = merge(tags.name, [], damage), []
+        return LoadedRun(merged.run, merged.by_worker, merged.sessions, tags.version, tuple(joined))
 
     def _sessions(
         self, source: Source, name: str, wanted: Sequence[Entry]
-    ) -> tuple[list[tuple[str, Session]], list[str]]:
-        """(worker, session) pairs of the wanted tags, and sentences on damage."""
-        decoded, too_large = self._decode(source, wanted)
-        damage = []
-        newer = [tag.newer for tag in decoded.values() if tag.newer]
+    ) -> tuple[list[tuple[str, Session]], list[_SessionSamples], list[str]]:
+        """(worker, session) pairs of the wanted tags, their samples, and sentences on damage."""
+        with ExitStack() as stack:
+            reading = _Reading(stack)
+            sessions: list[tuple[str, Session]] = []
+            joined: list[_SessionSamples] = []
+            newer: list[str] = []
+            damage: list[str] = []
+            of_sessions: list[tuple[str, list[str]]] = []
+            for group in _groups(wanted):
+                known = self._known_samples(name, group)
+                for one in known.values():
+                    reading.room_of("samples").take(samples_bytes(one.joined[0]), len(one.joined[0]))
+                    newer += one.newer
+                    damage += one.damage
+                unknown = [entry for entry in group if not _has_samples(entry) or _session_of(entry) not in known]
+                decoded = self._decode(source, unknown, reading)
+                newer += [tag.newer for tag in decoded.values() if tag.newer]
+                for tag in decoded.values():
+                    damage.extend(tag.damage)
+                found = by_session(unknown, decoded)
+                for key in dict.fromkeys(map(_session_of, group)):
+                    pieces = found.get(key, {})
+                    one = known.get(key) or self._join(name, key, group, decoded, pieces, reading)
+                    streams = {**pieces, **one.pieces}
+                    if streams:
+                        joined.append(one)
+                        session, sentences = session_from_pieces(key[1], streams, one.joined)
+                        sessions.append((key[0], session))
+                        of_sessions.append((key[1], sentences))
         if newer:
-            damage.append(newer[0] if len(newer) == 1 else f"{newer[0]} (and {len(newer) - 1} more tags)")
-            self._warn_once(name, damage[-1])
-        for tag in decoded.values():
-            damage.extend(tag.damage)
-        if too_large:
-            damage.append(_over_limit(too_large))
-        sessions: list[tuple[str, Session]] = []
-        for (worker, identifier), pieces in sorted(by_session(wanted, decoded).items(), key=lambda pair: pair[0][1]):
-            session, sentences = session_from_pieces(identifier, pieces)
-            sessions.append((worker, session))
+            damage.insert(0, newer[0] if len(newer) == 1 else f"{newer[0]} (and {len(newer) - 1} more tags)")
+            self._warn_once(name, damage[0])
+        damage += reading.over_limit()
+        for _, sentences in sorted(of_sessions, key=lambda pair: pair[0]):
             damage.extend(sentences)
-        return sessions, damage
+        return sorted(sessions, key=lambda pair: pair[1].info.session), joined, damage
 
-    def _decode(self, source: Source, wanted: Iterable[Entry]) -> tuple[dict[tuple[str, Tag], DecodedTag], int]:
-        """The content of the wanted tags, from the cache or the source, and the number left out for their size.
+    def _known_samples(self, name: str, group: Sequence[Entry]) -> dict[tuple[str, str], _SessionSamples]:
+        """(worker, session) to its samples, if they were joined before."""
+        known = {}
+        for key in dict.fromkeys(map(_session_of, group)):
+            with self._lock:
+                samples = self._joined.get((name, _sample_entries(group, key)))
+            if samples is not None:
+                known[key] = samples
+        return known
 
-        Activations have a limit of their own, so that they displace nothing else.
-        """
+    def _join(
+        self,
+        name: str,
+        key: tuple[str, str],
+        group: Sequence[Entry],
+        decoded: Mapping[tuple[str, Tag], DecodedTag],
+        pieces: Mapping[str, Sequence[Piece]],
+        reading: "_Reading",
+    ) -> _SessionSamples:
+        """Join the samples of a session's pieces; other loads of the run share them if they are complete."""
+        entries = _sample_entries(group, key)
+        tags = [decoded[entry[1], entry[2]] for entry in entries if (entry[1], entry[2]) in decoded]
+        joined = join_with_peaks(pieces)
+        samples = _SessionSamples(
+            joined,
+            {
+                stream: [dataclasses.replace(piece, value=None) for piece in pieces[stream]]
+                for stream in ("samples", "peak")
+                if stream in pieces
+            },
+            [sentence for tag in tags for sentence in tag.damage],
+            [tag.newer for tag in tags if tag.newer],
+        )
+        reading.joined(sum(tag.size for tag in tags), samples_bytes(joined[0]))
+        if len(tags) == len(entries) and all(tag.complete for tag in tags):
+            with self._lock:
+                self._joined[name, entries] = samples
+        return samples
+
+    def _decode(
+        self, source: Source, wanted: Iterable[Entry], reading: "_Reading"
+    ) -> dict[tuple[str, Tag], DecodedTag]:
+        """The content of the wanted tags, from the cache or the source, as far as there is room."""
         contents: dict[tuple[str, Tag], DecodedTag] = {}
         missing: dict[str, dict[str, tuple[Tag, Hashable]]] = {}
-        sizes = {True: 0, False: 0}
         for _, run, tag, mark in wanted:
-            with self._lock:
-                cached = self._tags.get((run, tag), mark)
+            cached: DecodedTag | None = self._cached(("tag", run, tag), mark)
             if cached is not None:
                 contents[run, tag] = cached
-                sizes[tag.stream == "activations"] += cached.size
+                reading.room_of(tag.stream).take(cached.size, cached.rows)
             else:
                 missing.setdefault(run, {})[str(tag)] = (tag, mark)
-        left_out = 0
         for content in self._contents(source, {run: list(tags) for run, tags in missing.items()}):
             tag, mark = missing[content.event_run][content.tag]
-            limited_by = tag.stream == "activations"
-            if sizes[limited_by] > MAX_RUN_BYTES:
-                left_out += 1
+            room = reading.room_of(tag.stream)
+            if room.is_full:
+                reading.left_out += 1
                 continue
-            decoded = decode_tag(tag, content, MAX_RUN_BYTES - sizes[limited_by])
-            sizes[limited_by] += decoded.size
-            contents[content.event_run, tag] = decoded
-            if decoded.complete:
+            if reading.is_large() and reading.enter(self._large):
                 with self._lock:
-                    self._tags.put((content.event_run, tag), mark, decoded, decoded.size)
-        return contents, left_out
+                    self._cache.make_room(CACHE_BYTES)
+            decoded = decode_tag(tag, content, room)
+            contents[content.event_run, tag] = decoded
+            if decoded.complete and not reading.is_large():
+                self._keep(("tag", content.event_run, tag), mark, decoded, decoded.size)
+        return contents
+
+    def _cached(self, key: Hashable, mark: Hashable) -> Any:
+        with self._lock:
+            return self._cache.get(key, mark)
+
+    def _keep(self, key: Hashable, mark: Hashable, value: Any, size: int) -> None:
+        with self._lock:
+            self._cache.put(key, mark, value, size)
 
     def _contents(self, source: Source, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
         """The wanted tags; a source serves one thread at a time."""
@@ -357,6 +466,65 @@ class Reader:
             _log.warning("tb_memplugin: %s", clean(sentence))
 
 
+class _Reading:
+    """What reading one run has taken so far. Activations have limits of their own, so that they displace nothing else.
+
+    Args:
+        stack: Closed when the run has been read.
+
+    Attributes:
+        left_out: Tags without room.
+    """
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.left_out = 0
+        self._stack = stack
+        self._entered = False
+        self._activations = Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
+        self._others = Room(MAX_RUN_BYTES, MAX_RUN_ROWS)
+
+    def room_of(self, stream: str) -> Room:
+        """The room for the frames of a stream."""
+        return self._activations if stream == "activations" else self._others
+
+    def is_large(self) -> bool:
+        """Whether the frames so far take more than `LARGE_BYTES`."""
+        return MAX_ACTIVATION_BYTES - self._activations.bytes + MAX_RUN_BYTES - self._others.bytes > LARGE_BYTES
+
+    def enter(self, lock: threading.RLock) -> bool:
+        """Hold `lock` until the run has been read; False if it is held already."""
+        if self._entered:
+            return False
+        self._stack.callback(freed.give_back)
+        self._stack.enter_context(lock)
+        self._entered = True
+        return True
+
+    def joined(self, frames: int, samples: int) -> None:
+        """Count the bytes of the joined samples of a session instead of those of its frames, which are let go."""
+        if not self._others.is_full:
+            self._others.bytes += frames - min(frames, samples)
+
+    def over_limit(self) -> list[str]:
+        """A sentence on the tags without room, if there are any."""
+        return [_over_limit(self.left_out)] if self.left_out else []
+
+
+def _groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """The entries by whole sessions, in groups of at least `_GROUP_TAGS` tags."""
+    by_session: dict[tuple[str, str], list[Entry]] = {}
+    for entry in wanted:
+        by_session.setdefault((entry[0], entry[2].session), []).append(entry)
+    group: list[Entry] = []
+    for entries in by_session.values():
+        group += entries
+        if len(group) >= _GROUP_TAGS:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
 def _by_event_run(entries: Iterable[Entry]) -> dict[str, list[str]]:
     """Event run to its tags, as a source reads them."""
     tags: dict[str, list[str]] = {}
@@ -365,22 +533,56 @@ def _by_event_run(entries: Iterable[Entry]) -> dict[str, list[str]]:
     return tags
 
 
+def _session_of(entry: Entry) -> tuple[str, str]:
+    """Worker and session."""
+    return entry[0], entry[2].session
+
+
+def _has_samples(entry: Entry) -> bool:
+    return entry[2].stream in ("samples", "peak")
+
+
+def _sample_entries(group: Sequence[Entry], key: tuple[str, str]) -> tuple[Entry, ...]:
+    """The tags of a session's samples."""
+    return tuple(entry for entry in group if _session_of(entry) == key and _has_samples(entry))
+
+
+def _left_out(surveys: Sequence[TagSurvey]) -> list[str]:
+    """Sentences on the frames over the limit of values; the same as of decoding them."""
+    room, sentences, tags = Room(0, MAX_ACTIVATION_VALUES), [], 0
+    for survey in surveys:
+        if room.is_full:
+            tags += 1
+            continue
+        frames = sum(not room.take(0, values) for values in survey.values)
+        if frames:
+            sentences.append(frames_left_out(survey.place, frames))
+    return [*sentences, _over_limit(tags)] if tags else sentences
+
+
 def _over_limit(tags: int) -> str:
-    return f"{tags} tags are not shown: the run exceeds the limit of {MAX_RUN_BYTES} bytes"
+    return f"{tags} tags are not shown: the run exceeds the limits of its size"
 
 
 def _merged_bytes(loaded: LoadedRun) -> int:
-    """Estimated bytes in memory; the samples of several workers refer to those of each."""
-    return sum(map(_run_bytes, loaded.by_worker.values())) + 40 * len(loaded.run.samples)
+    """Bytes in memory; the samples of several workers refer to those of each."""
+    pieces = sum(len(of_stream) for one in loaded.joined for of_stream in one.pieces.values())
+    own = 0 if len(loaded.by_worker) == 1 else 40 * len(loaded.run.samples)
+    return sum(map(_run_bytes, loaded.by_worker.values())) + own + PIECE_BYTES * pieces
 
 
 def _run_bytes(run: Run) -> int:
-    rows = sum(len(snapshot.ledger) + len(snapshot.saved_for_backward) + 1 for snapshot in run.snapshots)
-    samples = len(run.samples) * 8 * (5 + 8 * len(run.samples.devices))
-    chunks = sum(len(memory_map) for memory_map in run.maps) + sum(
-        len(oom.map) for oom in run.ooms if oom.map is not None
+    return (
+        1000
+        + samples_bytes(run.samples)
+        + rows_of(run.activations).nbytes
+        + sum(map(sizes.meta_bytes, run.layer_tables))
+        + sum(map(sizes.snapshot_bytes, run.snapshots))
+        + sum(map(sizes.map_bytes, run.maps))
+        + sum(map(sizes.oom_bytes, run.ooms))
+        + sum(map(sizes.timeline_bytes, run.timelines))
+        + sum(map(sizes.requests_bytes, run.requests))
+        + sum(map(sizes.counters_bytes, run.counters))
+        # Their samples are those of the run.
+        + sum(sizes.host_bytes(memory.parts) for memory in run.host.values())
     )
-    samples += 64 * chunks + sum(map(timeline_bytes, run.timelines)) + sum(map(requests_bytes, run.requests))
-    samples += sum(map(counters_bytes, run.counters))
-    samples += sum(host_bytes(memory.parts) for memory in run.host.values())
-    return samples + run.activations.bytes.nbytes + 16 * len(run.activations) + 100 * rows + 1000

@@ -4,8 +4,8 @@ Frames of a session repeat the same head, so the places of its columns are worke
 damage, devices that come and go) is left to the general way: the result is then None.
 """
 
-import functools
 import json
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,16 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import codec
+from tb_memplugin.events import codec, fields
 from tb_memplugin.events.column_codec import value_bytes
 from tb_memplugin.events.fields import MAX_BYTES
 from tb_memplugin.events.metadata import STREAMS
+from tb_memplugin.events.sample_records import MAX_DEVICES
 from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Integers, Samples
-from tb_memplugin.reader.columns import DEVICE_FIELDS
+from tb_memplugin.reader.cache import ByteCache
+from tb_memplugin.reader.device_columns import DEVICE_FIELDS, compact
 from tb_memplugin.reader.source import TagContent
 
 FIELDS = ("in_use_bytes", "peak_bytes", "capacity_bytes", "pool_bytes")
 """Fields of `DeviceSamples` that are read; all others are unknown in the result."""
+MAX_BODY_BYTES = 4 << 20
+"""Largest inflated body that is read; the recorder's frames of eight devices take a quarter."""
+PLAN_BYTES = 64 << 20
+"""Limit of the cached plans: one of a large frame takes several megabytes."""
+_SAMPLES = STREAMS.index("samples")
 _KINDS = ("i", *(f"r{planes}" for planes in range(1, 9)))
 
 
@@ -43,34 +50,36 @@ class _Plan(NamedTuple):
     groups: tuple[_Group, ...]
 
 
-def read_figures(contents: Iterable[TagContent], most_values: int) -> Samples | None:
+def read_figures(contents: Iterable[TagContent], most_values: int, most_rows: int) -> Samples | None:
     """The samples of one session from all of its tags, in order of the steps.
 
     Args:
         contents: The session's tags of stream ``samples``.
-        most_values: Limit of the numbers in the result.
+        most_values, most_rows: Limits of the numbers and of the rows in the result.
     """
     parts: dict[int, tuple[Integers, npt.NDArray[np.float64]]] = {}
     devices: tuple[str, ...] | None = None
-    size = 0
+    size = rows = 0
     for content in contents:
         if content.damage:
             return None
         for stored in content.frames:
             try:
-                head, text, rest = codec.inflate(stored.data)
-                plan = _plan(text, len(rest))
+                stream, sequence, text, rest = codec.inflate(stored.data, MAX_BODY_BYTES)
+                plan = _cached_plan(text, len(rest))
             except (FormatError, ValueError, KeyError, TypeError, MemoryError, RecursionError):
                 return None
             devices = plan.devices if devices is None else devices
             size += plan.rows * (3 + len(FIELDS) * len(plan.devices))
-            if plan.devices != devices or head.stream != STREAMS.index("samples") or size > most_values:
+            rows += plan.rows
+            if size > most_values or rows > most_rows or (plan.devices, stream) != (devices, _SAMPLES):
                 return None
-            parts[head.sequence] = _values(plan, rest), np.frombuffer(rest, "<f8", plan.rows, plan.times_at)
+            # A copy: a view would keep all columns.
+            parts[sequence] = _values(plan, rest), np.frombuffer(rest, "<f8", plan.rows, plan.times_at).astype(float)
     if devices is None or sorted(parts) != list(range(len(parts))):
         return None
     values = np.concatenate([parts[at][0] for at in range(len(parts))], axis=1)
-    times = np.concatenate([parts[at][1] for at in range(len(parts))]).astype(np.float64)
+    times = np.concatenate([parts[at][1] for at in range(len(parts))])
     return _samples(devices, values, times)
 
 
@@ -96,14 +105,31 @@ def _samples(devices: tuple[str, ...], values: Integers, times: npt.NDArray[np.f
         )
         for at, name in enumerate(devices)
     }
-    return Samples(steps, phases, unknown, times, unknown, table)
+    # Copies, as the others would be kept with these.
+    return compact(Samples(steps.copy(), phases.copy(), unknown, times, unknown, table))
 
 
-@functools.lru_cache(256)
+_plans: ByteCache[_Plan] = ByteCache(PLAN_BYTES)
+_plans_lock = threading.Lock()
+
+
+def _cached_plan(text: bytes, size: int) -> _Plan:
+    with _plans_lock:
+        known = _plans.get(text, size)
+    if known is None:
+        known = _plan(text, size)
+        with _plans_lock:
+            places = sum(group.places.nbytes for group in known.groups)
+            _plans.put(text, size, known, len(text) + places + 1000 * (1 + len(known.devices)))
+    return known
+
+
 def _plan(text: bytes, size: int) -> _Plan:
     """The plan of frames with this head and as many bytes of columns; raises if it is unusual."""
     head = json.loads(text)
-    devices = tuple(map(str, head["attributes"]["devices"]))
+    devices = tuple(map(fields.device, head["attributes"]["devices"]))
+    if len(devices) > MAX_DEVICES:
+        raise FormatError(f"samples of {len(devices)} devices")
     columns: Mapping[str, tuple[str, int]]
     columns, rows = _columns(head["tables"], size)
     names = ["step", "phase", *(f"{field}/{device}" for device in devices for field in FIELDS)]

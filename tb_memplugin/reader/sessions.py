@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.counter_records import join_counters
 from tb_memplugin.events.metadata import Tag
-from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import start_of
 from tb_memplugin.model import (
     Counters,
@@ -24,10 +24,15 @@ from tb_memplugin.model import (
     StepRequests,
     Timeline,
 )
+from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, table_of
 from tb_memplugin.reader.columns import join_activations, join_samples, rows_not_in
 from tb_memplugin.reader.decoding import DecodedTag, Piece
+from tb_memplugin.reader.device_columns import take_rows
 from tb_memplugin.reader.host_columns import join_host
 from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
+
+Joined: TypeAlias = tuple[Samples, tuple[str, ...]]
+"""The samples of a session, and sentences on those left out."""
 
 MAX_SENTENCES = 30
 """Sentences on damage shown per run; further ones are counted."""
@@ -64,17 +69,49 @@ def make_session(
 
     The last facts are used; a session without facts still shows its data. A peak replaces its sample if that was lost.
     """
+    return _assembled(
+        identifier,
+        meta,
+        _joined(samples, peaks),
+        activations,
+        snapshots,
+        maps,
+        ooms,
+        timelines,
+        requests,
+        counters,
+        host,
+    )
+
+
+def _joined(samples: Sequence[Samples], peaks: Sequence[Samples]) -> Joined:
     sentences = []
     joined, sentence = join_samples(samples)
     sentences.append(sentence)
     highest, _ = join_samples(peaks)
     only_peaks = rows_not_in(highest, joined) if len(highest) else np.zeros(0, bool)
     if only_peaks.any():
-        joined, sentence = join_samples([joined, take_samples(highest, only_peaks)])
+        joined, sentence = join_samples([joined, take_rows(highest, only_peaks)])
         sentences.append(sentence)
-        joined = take_samples(joined, np.argsort(joined.wall_time, kind="stable"))
+        joined = take_rows(joined, np.argsort(joined.wall_time, kind="stable"))
+    return joined, tuple(text for text in sentences if text)
+
+
+def _assembled(
+    identifier: str,
+    meta: Sequence[SessionInfo | LayerTable],
+    samples: Joined,
+    activations: Sequence[LayerActivations],
+    snapshots: Sequence[Snapshot],
+    maps: Sequence[MemoryMap],
+    ooms: Sequence[Oom],
+    timelines: Sequence[Timeline],
+    requests: Sequence[StepRequests],
+    counters: Sequence[Counters],
+    host: Sequence[HostSamples],
+) -> tuple[Session, list[str]]:
+    joined, sentences = samples
     table, sentence = join_activations(activations)
-    sentences.append(sentence)
     facts = [value for value in meta if isinstance(value, SessionInfo)]
     session = Session(
         info=facts[-1] if facts else _unknown_session(identifier, joined, table),
@@ -89,7 +126,7 @@ def make_session(
         counters=join_counters(counters),
         host=join_host(host) if host else None,
     )
-    return session, [text for text in sentences if text]
+    return session, [*sentences, *([sentence] if sentence else [])]
 
 
 def _final_records(ooms: Sequence[Oom]) -> tuple[Oom, ...]:
@@ -114,25 +151,32 @@ def by_session(
     }
 
 
-def session_from_pieces(identifier: str, streams: Mapping[str, Sequence[Piece]]) -> tuple[Session, list[str]]:
-    """Build a session from its pieces by stream; also sentences on missing frames and data left out."""
+def _values(streams: Mapping[str, Sequence[Piece]], stream: str, *kinds: type) -> list[Any]:
+    return [piece.value for piece in streams.get(stream, ()) if isinstance(piece.value, kinds)]
 
-    def values(stream: str, *kinds: type) -> list:  # type: ignore[type-arg]
-        return [piece.value for piece in streams.get(stream, ()) if isinstance(piece.value, kinds)]
 
-    session, sentences = make_session(
+def join_with_peaks(streams: Mapping[str, Sequence[Piece]]) -> Joined:
+    """The samples of a session's pieces by stream. A peak replaces its sample if that was lost."""
+    return _joined(_values(streams, "samples", Samples), _values(streams, "peak", Samples))
+
+
+def session_from_pieces(
+    identifier: str, streams: Mapping[str, Sequence[Piece]], samples: Joined
+) -> tuple[Session, list[str]]:
+    """Build a session from its pieces by stream and its joined samples; also sentences on missing frames and data left
+    out."""
+    session, sentences = _assembled(
         identifier,
-        meta=values("meta", SessionInfo, LayerTable),
-        samples=values("samples", Samples),
-        peaks=values("peak", Samples),
-        activations=values("activations", LayerActivations),
-        snapshots=values("snapshots", Snapshot),
-        maps=values("maps", MemoryMap),
-        ooms=values("oom", Oom),
-        timelines=values("timelines", Timeline),
-        requests=values("requests", StepRequests),
-        counters=values("counters", Counters),
-        host=values("host", HostSamples),
+        _values(streams, "meta", SessionInfo, LayerTable),
+        samples,
+        [table_of(ActivationRows(_values(streams, "activations", ActivationPart)))],
+        _values(streams, "snapshots", Snapshot),
+        _values(streams, "maps", MemoryMap),
+        _values(streams, "oom", Oom),
+        _values(streams, "timelines", Timeline),
+        _values(streams, "requests", StepRequests),
+        _values(streams, "counters", Counters),
+        _values(streams, "host", HostSamples),
     )
     earliest = first_step_of(streams)
     for stream in _STREAM_WORDS:

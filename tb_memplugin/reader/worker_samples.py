@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.model import MISSING, DeviceSamples, Integers, Samples
-from tb_memplugin.reader.columns import DEVICE_FIELDS, empty_samples, shown_devices
+from tb_memplugin.reader.columns import empty_samples, shown_devices
+from tb_memplugin.reader.device_columns import columns_of, figures_of
 from tb_memplugin.reader.limits import MAX_RUN_DEVICES
+from tb_memplugin.reader.narrow import Narrow
 
 MAX_COLUMN_BYTES = 2 << 30
 """Limit of the columns of all devices together, which bounds the time of reading each once."""
@@ -30,11 +32,11 @@ def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str |
     order = np.argsort(step, kind="stable")
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
-    sources: dict[str, tuple[DeviceSamples, npt.NDArray[np.intp]]] = {}
+    sources: dict[str, tuple[tuple[Narrow, ...], npt.NDArray[np.intp]]] = {}
     begin = 0
     for worker, part in parts.items():
         rows = place[begin : begin + len(part)]
-        sources.update((device_name(worker, device), (figures, rows)) for device, figures in part.devices.items())
+        sources.update((device_name(worker, device), (columns, rows)) for device, columns in columns_of(part).items())
         begin += len(part)
     names, sentence = shown_devices(
         {name: len(rows) for name, (_, rows) in sources.items()}, len(step), MAX_RUN_DEVICES, MAX_COLUMN_BYTES
@@ -58,19 +60,21 @@ def device_name(worker: str, device: str) -> str:
 class _WorkerDevices(Mapping[str, DeviceSamples]):
     """Device to its figures in a table of `length` rows, from its own figures and the rows that these have there."""
 
-    def __init__(self, sources: Mapping[str, tuple[DeviceSamples, npt.NDArray[np.intp]]], length: int) -> None:
+    def __init__(self, sources: Mapping[str, tuple[tuple[Narrow, ...], npt.NDArray[np.intp]]], length: int) -> None:
         self._sources = sources
         self._length = length
 
     def __getitem__(self, name: str) -> DeviceSamples:
-        figures, rows = self._sources[name]
+        columns, rows = self._sources[name]
 
-        def column(field: str) -> Integers:
+        def widened(column: Narrow) -> Integers:
+            if column.constant == MISSING:
+                return np.broadcast_to(np.int64(MISSING), self._length)
             values = np.full(self._length, MISSING, np.int64)
-            values[rows] = getattr(figures, field)
+            values[rows] = column.wide()
             return values
 
-        return DeviceSamples(**{field: column(field) for field in DEVICE_FIELDS})
+        return figures_of(lambda at: widened(columns[at]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sources)

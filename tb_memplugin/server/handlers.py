@@ -36,6 +36,8 @@ from tb_memplugin.version import __version__
 
 CHANGES_BYTES = 16 << 20
 """Limit of the cached changes of layer tables."""
+MAX_ANSWER_VALUES = 2 << 20
+"""Most values of an answer on activations, rows × layers: of many layers, fewer rows are shown."""
 _CHANGE_BYTES, _PATH_BYTES = 2000, 8
 """Estimated bytes of a change in memory, and of a layer in it, whose path belongs to the layer table."""
 
@@ -201,7 +203,8 @@ class Handlers:
         )
         rows = inside
         if len(inside):
-            rows = inside[reduce.extreme_rows([recorded.totals[inside]], limit=2 * points)]
+            limit = min(2 * points, max(1, MAX_ANSWER_VALUES // max(1, len(recorded.layers))))
+            rows = inside[reduce.extreme_rows([recorded.totals[inside]], limit=limit)]
         shown = recorded.take(rows)
         columns: dict[str, npt.NDArray[Any]] = {"step": shown.step, "wall_time": shown.wall_time}
         columns.update((f"layer/{at}", shown.bytes[:, at]) for at in range(len(shown.layers)))

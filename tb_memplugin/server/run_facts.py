@@ -9,9 +9,10 @@ import numpy as np
 from tb_memplugin.analysis import facts, growth
 from tb_memplugin.analysis.host_memory import host_findings
 from tb_memplugin.model import PHASES, Integers
+from tb_memplugin.model.distinct import distinct
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, workers_of
-from tb_memplugin.reader.limits import MAX_WORKERS
+from tb_memplugin.reader.limits import MAX_RUN_ROWS, MAX_WORKERS
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.sessions import limited
 from tb_memplugin.reader.source import Source
@@ -20,6 +21,8 @@ from tb_memplugin.server.worker_lookup import each_worker
 
 CACHE_BYTES = 64 << 20
 """Limit of the cached figures of workers."""
+MAX_STEPS = 4 * MAX_RUN_ROWS
+"""Most different steps of a run that are counted, of all workers together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +64,15 @@ class RunFacts:
 
     def describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
         """The run's entry in ``GET runs``."""
-        workers = [self._worker(source, own) for own in each_worker(tags)]
+        workers: list[WorkerFacts] = []
+        training = every = _NO_STEPS
+        for own in each_worker(tags):
+            worker = self._worker(source, own)
+            training, every = _union(training, worker.training_steps), _union(every, worker.steps)
+            # Without its steps, which would be most of what all workers take.
+            workers.append(dataclasses.replace(worker, training_steps=_NO_STEPS, steps=_NO_STEPS))
         layers, damage = self._reader.survey_activations(source, tags)
-        steps = facts.range_of(np.concatenate([worker.training_steps for worker in workers] or [_NO_STEPS]))
-        if not steps.steps:
-            steps = facts.range_of(np.concatenate([worker.steps for worker in workers] or [_NO_STEPS]))
+        steps = facts.range_of((training if len(training) else every)[:MAX_STEPS])
         if not steps.steps and layers:
             # The run has only activations.
             steps = facts.range_of(self._reader.activation_rows(source, tags.name).step)
@@ -77,6 +84,8 @@ class RunFacts:
         hidden = len(workers_of(tags)) - MAX_WORKERS
         if hidden > 0:
             sentences.append(f"{hidden} workers are not shown: only the first {MAX_WORKERS} by name are")
+        if len(every) > MAX_STEPS:
+            sentences.append(f"steps after step {int(every[MAX_STEPS - 1])} are not counted: only {MAX_STEPS} are")
         found = [sentence for worker in workers for sentence in worker.findings]
         found += [sentence for worker in workers for sentence in worker.host_findings]
         starts = [worker.started for worker in workers if worker.started is not None]
@@ -116,13 +125,15 @@ class RunFacts:
         loaded = self._reader.load(source, tags) if tags.worker is None else self._reader.figures(source, tags)
         runs = list(loaded.by_worker.items())
         traced = np.asarray([snapshot.step for snapshot in loaded.run.snapshots], np.int64)
-        training = [run.samples.step[run.samples.phase == PHASES.index("train")] for _, run in runs]
+        train = PHASES.index("train")
+        training = distinct(_NO_STEPS, *(run.samples.step[run.samples.phase == train] for _, run in runs))
+        steps = distinct(traced, *(run.samples.step for _, run in runs))
         return WorkerFacts(
             workers=loaded.run.workers,
             sessions=len(loaded.run.sessions),
             started=loaded.sessions[0].started if loaded.sessions else None,
-            training_steps=np.unique(np.concatenate(training or [_NO_STEPS])),
-            steps=np.unique(np.concatenate([*(run.samples.step for _, run in runs), traced])),
+            training_steps=steps if np.array_equal(training, steps) else training,
+            steps=steps,
             phases=frozenset(PHASES.index(phase) for _, run in runs for phase in facts.phases(run)),
             devices=tuple(
                 dataclasses.replace(device, device=device_name(worker, device.device))
@@ -142,3 +153,10 @@ class RunFacts:
 
 
 _NO_STEPS: Integers = np.empty(0, np.int64)
+
+
+def _union(steps: Integers, others: Integers) -> Integers:
+    """All different steps, ascending, at most one more than `MAX_STEPS`."""
+    if np.array_equal(steps, others) or not len(others):
+        return steps
+    return distinct(steps, others)[: MAX_STEPS + 1]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.source import Source
 
-READING_THREADS = 2
+READING_THREADS = 4
 """Runs that are read at the same time: one that takes long leaves a thread to the others."""
 
 Facts: TypeAlias = dict[str, Any]

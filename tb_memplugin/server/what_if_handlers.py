@@ -9,8 +9,8 @@ from tb_memplugin.analysis.what_if_measured import describe_measured, measured_s
 from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.reader.cache import ByteCache
-from tb_memplugin.reader.decoding import requests_bytes
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
+from tb_memplugin.reader.sizes import requests_bytes
 from tb_memplugin.reader.source import Source
 from tb_memplugin.server import requests
 

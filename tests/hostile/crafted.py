@@ -1,20 +1,34 @@
 """Directories that state much more than they hold: each a few megabytes at most, with right checksums."""
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Callable
 
 import numpy as np
-from reading_cases import event_files, make_samples, write_frames
+from reading_cases import event_files, make_samples, make_snapshot, write_frames
 from tensorboard.compat.proto import event_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.events import codec
 from tb_memplugin.events.activation_records import activations_frame
 from tb_memplugin.events.codec import Frame
+from tb_memplugin.events.counter_records import MAX_ROWS, counters_frame
+from tb_memplugin.events.host_records import host_frame
 from tb_memplugin.events.metadata import Tag, frame_summary
 from tb_memplugin.events.sample_records import samples_frame
-from tb_memplugin.model import DeviceSamples, LayerActivations, Samples
+from tb_memplugin.events.session_records import session_frame
+from tb_memplugin.events.snapshot_records import snapshot_frame
+from tb_memplugin.model import (
+    HOST_COLUMNS,
+    Counters,
+    DeviceSamples,
+    HostSamples,
+    LayerActivations,
+    LedgerRow,
+    Samples,
+    SessionInfo,
+)
 
 FIGURES = 8
 """Columns of a device."""
@@ -64,6 +78,53 @@ def activations(run: pathlib.Path) -> None:
         step = np.arange(40 * at, 40 * at + 40)
         table = LayerActivations(step, step / 2, layers, np.zeros((40, len(layers)), np.int64))
         frames.append((f"activations/s/{at}", at, codec.encode(activations_frame(table, at), 9)))
+    write_frames(run / "memory", frames)
+
+
+def wide_values(run: pathlib.Path) -> None:
+    """Figures that no narrower column holds, in all columns of a device and of 2,000 layers."""
+    alternating = np.arange(1 << 20) % 2 * (2**53 - 2) + 1
+    layers = tuple(f"l{at}" for at in range(2_000))
+    frames = []
+    for at in range(24):
+        step = np.arange(60_000 * at, 60_000 * at + 60_000)
+        rows = alternating[: len(step)]
+        figures = DeviceSamples(*[rows] * FIGURES)
+        table = Samples(step, step % 2, step % 2, step / 2, rows, {"GPU:0": figures})
+        frames.append((f"samples/s/{at}", at, codec.encode(samples_frame(table, at), 9)))
+    for at in range(20):
+        step = np.arange(512 * at, 512 * at + 512)
+        values = alternating[: 512 * len(layers)].reshape(512, -1)
+        activations = LayerActivations(step, step / 2, layers, values)
+        frames.append((f"activations/s/{at}", at, codec.encode(activations_frame(activations, at), 9)))
+    write_frames(run / "memory", frames)
+
+
+def objects(run: pathlib.Path) -> None:
+    """Snapshots of 200,000 ledger rows, and sessions' facts with 200,000 notes."""
+    frames = []
+    ledger = tuple(LedgerRow(f"l{at % 50}", "other_state", None, 1, None) for at in range(200_000))
+    notes = [f"n{at}" for at in range(200_000)]
+    for at in range(12):
+        snapshot = dataclasses.replace(make_snapshot(at), ledger=ledger, in_use_bytes=len(ledger))
+        frames.append((f"snapshots/s/{at}", at, codec.encode(snapshot_frame(snapshot, at), 9)))
+        info = SessionInfo("s", 1.0, "recorder", {}, tuple(notes))
+        frames.append((f"meta/s/{at}", 0, codec.encode(session_frame(info, at), 9)))
+    write_frames(run / "memory", frames)
+
+
+def host_memory(run: pathlib.Path) -> None:
+    """2,400,000 rows of the parts of host memory, and 500 frames of counters with texts."""
+    frames = [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))]
+    for at in range(24):
+        rows = np.arange(100_000 * at, 100_000 * at + 100_000)
+        table = {name: rows if name == "step" else rows * 0 for name in HOST_COLUMNS}
+        frames.append((f"host/s/{at}", at, codec.encode(host_frame(HostSamples.of(table), at), 9)))
+    texts = tuple(f"{at:0500}" for at in range(MAX_ROWS))
+    for at in range(500):
+        step = np.full(MAX_ROWS, at)
+        counters = Counters(step, ("traces",) * MAX_ROWS, texts, step, step, texts[::-1])
+        frames.append((f"counters/s/{at}", at, codec.encode(counters_frame(counters, at), 1)))
     write_frames(run / "memory", frames)
 
 
@@ -122,6 +183,9 @@ CRAFTED: dict[str, Callable[[pathlib.Path], None]] = {
     "20,000 sessions": sessions,
     "20,000 layers of activations": activations,
     "700,000 strings per frame": strings,
+    "values that stay wide": wide_values,
+    "ledgers of 200,000 rows": objects,
+    "host memory of 2,400,000 rows": host_memory,
     "stray bytes": stray_bytes,
     "linked directories": links,
 }

@@ -34,7 +34,10 @@ def memory_mb(server: Server, highest: bool = True) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """Seconds until the honest run was listed, until the crafted one was read, and until its views were answered."""
+    """Seconds until the honest run was listed, until the crafted one was read, and until its views were answered.
+
+    `memory_mb` is the highest resident memory of the server meanwhile, less that before the first request.
+    """
 
     honest_seconds: float
     read_seconds: float
@@ -45,6 +48,7 @@ class Asked:
 
 def ask(server: Server) -> Asked:
     """Request the list of runs until the crafted one is read, then the views of its first device."""
+    before = memory_mb(server, highest=False)
     began = time.monotonic()
     honest = read = None
     found: dict[str, dict[str, object]] = {}
@@ -66,10 +70,12 @@ def ask(server: Server) -> Asked:
         quoted = urllib.parse.quote(name, safe="")
         for device in run["devices"][:1]:  # type: ignore[index]
             server.get(f"overview?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
-        for route in ("activations", "snapshots", "layers"):
+            server.get(f"pool?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
+            server.get(f"host_memory?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
+        for route in ("activations", "snapshots", "layers", "answers", "maps", "timelines"):
             status, _, body = server.get(f"{route}?run={quoted}")
             assert status in (200, 404), body
-    return Asked(honest or 0.0, read, time.monotonic() - began, memory_mb(server), tuple(damage))
+    return Asked(honest or 0.0, read, time.monotonic() - began, memory_mb(server) - before, tuple(damage))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from reading_cases import equal, make_activations
 
 from tb_memplugin.model import MISSING
-from tb_memplugin.reader.activation_rows import ActivationRows, row_sums
+from tb_memplugin.reader.activation_rows import ActivationRows, part_of, row_sums
 from tb_memplugin.reader.columns import join_activations
 
 
@@ -24,7 +24,7 @@ def test_any_rows_equal_those_of_the_joined_table(shapes: list[tuple[int, list[s
         make_activations(range(rows), layers, random.integers(0, 99, (rows, len(layers)))) for rows, layers in shapes
     ]
     joined, _ = join_activations(parts)
-    rows = ActivationRows(parts)
+    rows = ActivationRows([part_of(part) for part in parts])
     # THEN any of their rows, in order, are those of all of them joined
     assert rows.layers == joined.layers and len(rows) == len(joined)
     picked = np.asarray(sorted(data.draw(st.sets(st.integers(0, max(0, len(rows) - 1))))) if len(rows) else [], np.intp)

@@ -16,15 +16,19 @@ RUNS = pathlib.Path(__file__).parents[2] / "fixtures" / "runs"
 def as_format_1(run: Run) -> Run:
     """The run without what format 1 does not have: measured pools, replays, held tensors, rows of no bytes, and the
     addresses, shapes and lines of a timeline's allocations."""
-    for figures in run.samples.devices.values():
-        figures.pool_bytes[:] = MISSING
-        figures.largest_free_bytes[:] = MISSING
+    unknown = np.full(len(run.samples), MISSING)
+    devices = {
+        name: dataclasses.replace(figures, pool_bytes=unknown, largest_free_bytes=unknown)
+        for name, figures in run.samples.devices.items()
+    }
     snapshots = [
         dataclasses.replace(snapshot, ledger=split_rounding(snapshot.ledger), replay=None, held_tensors=())
         for snapshot in run.snapshots
     ]
     timelines = tuple(without_tensors(timeline) for timeline in run.timelines)
-    return dataclasses.replace(run, snapshots=tuple(snapshots), timelines=timelines)
+    samples = dataclasses.replace(run.samples, devices=devices)
+    host = {worker: dataclasses.replace(memory, samples=samples) for worker, memory in run.host.items()}
+    return dataclasses.replace(run, samples=samples, host=host, snapshots=tuple(snapshots), timelines=timelines)
 
 
 def without_tensors(timeline: Timeline) -> Timeline:

@@ -14,6 +14,7 @@ from tb_memplugin.events.sample_records import read_samples, samples_frame
 from tb_memplugin.events.snapshot_records import snapshot_frame
 from tb_memplugin.events.timeline_records import timeline_frame
 from tb_memplugin.reader.decoding import decode_tag, survey_tag
+from tb_memplugin.reader.limits import Room
 from tb_memplugin.reader.source import StoredFrame, TagContent
 
 
@@ -23,7 +24,7 @@ def test_steps_that_cannot_be_are_refused(first: int, last: int) -> None:
     data = codec.encode(dataclasses.replace(frame, first_step=first, last_step=last))
     tag = Tag("s", "samples", 0)
     content = TagContent("run", str(tag), (StoredFrame(0, data),))
-    for result in (decode_tag(tag, content, 1 << 20), survey_tag(tag, content)):
+    for result in (decode_tag(tag, content, Room(1 << 20, 1 << 20)), survey_tag(tag, content)):
         assert len(result.damage) == 1 and "steps are 0 to" in result.damage[0]
 
 
@@ -37,7 +38,7 @@ def test_a_device_without_a_name_is_refused() -> None:
     for stream, frame in records.items():
         data = codec.encode(dataclasses.replace(frame, attributes={**frame.attributes, "device": ""}))
         tag = Tag("s", stream, 0)
-        decoded = decode_tag(tag, TagContent("run", str(tag), (StoredFrame(0, data),)), 1 << 20)
+        decoded = decode_tag(tag, TagContent("run", str(tag), (StoredFrame(0, data),)), Room(1 << 20, 1 << 20))
         assert len(decoded.damage) == 1 and "device names must be" in decoded.damage[0], stream
     table = samples_frame(make_samples([0], [1], device=""), 0)
     with pytest.raises(FormatError, match="device names must be"):

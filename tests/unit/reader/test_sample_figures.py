@@ -6,13 +6,16 @@ import re
 
 import numpy as np
 import pytest
-from reading_cases import MIB, START, event_files, make_samples, make_snapshot
+from reading_cases import MIB, START, event_files, make_samples, make_snapshot, write_frames
 from worker_runs import top_bytes, top_step, write_workers
 
 from tb_memplugin.events import codec
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader import run_reader
+from tb_memplugin.events.sample_records import samples_frame
+from tb_memplugin.reader import run_reader, sample_figures
+from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import of_worker
+from tb_memplugin.reader.device_columns import DeviceColumns
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.sample_figures import FIELDS
@@ -103,3 +106,40 @@ def test_anything_unusual_is_read_in_the_general_way(tmp_path: pathlib.Path, gen
         general_ways.clear()
         assert agree(*both(tmp_path / name)), name
         assert len(general_ways) == 2, name
+
+
+@pytest.mark.parametrize(("name", "limit"), [("MAX_RUN_ROWS", 399), ("LARGE_BYTES", 4_000), ("MAX_RUN_BYTES", 20_000)])
+def test_a_worker_over_a_limit_is_read_in_the_general_way(
+    name: str, limit: int, tmp_path: pathlib.Path, general_ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_workers(tmp_path / "run", 1, 1, 400)
+    monkeypatch.setattr(run_reader, name, limit)
+    quick, general = both(tmp_path, "worker_0")
+    assert len(general_ways) == 2  # both
+    assert agree(quick, general)
+
+
+def test_figures_keep_no_larger_arrays_alive(tmp_path: pathlib.Path) -> None:
+    write_workers(tmp_path / "run", 1, 2, 300)
+    quick, _ = both(tmp_path, "worker_0")
+    samples = quick.by_worker["worker_0"].samples
+    assert samples.step.base is None and samples.wall_time.base is None
+    assert isinstance(samples.devices, DeviceColumns)
+
+
+def test_plans_of_frames_stay_within_their_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: ByteCache[object] = ByteCache(20_000)
+    monkeypatch.setattr(sample_figures, "_plans", plans)
+    write_workers(tmp_path / "run", 3, 2, 300)
+    for worker in range(3):
+        assert agree(*both(tmp_path, f"worker_{worker}"))
+    assert 0 < plans.size <= 20_000 or len(plans._entries) == 1
+
+
+def test_more_devices_than_a_session_has_are_refused(tmp_path: pathlib.Path, general_ways: list[str]) -> None:
+    # GIVEN frames that name one device many times, which would be read as often
+    part = samples_frame(make_samples([0, 1], [MIB, MIB]), 0)
+    spoiled = dataclasses.replace(part, attributes={"devices": [*part.attributes["devices"]] * 1000})
+    write_frames(tmp_path / "run" / "memory", [("samples/s/0", 0, codec.encode(spoiled))])
+    quick, _ = both(tmp_path)
+    assert len(general_ways) == 2 and not len(quick.run.samples) and quick.run.damage

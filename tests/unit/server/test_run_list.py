@@ -1,12 +1,18 @@
 """The list of runs: one run that takes long delays no other by more than the patience."""
 
+import pathlib
 import threading
 import time
 from typing import Any
 
 import pytest
+from reading_cases import make_samples
 
+from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.catalog import RunTags
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.run_list import RunList
 
 
@@ -55,6 +61,39 @@ def test_a_run_that_changes_keeps_its_figures_until_it_has_been_read_again() -> 
     release.clear()
     assert [run["version"] for run in runs.facts(source, catalog(a="2", slow="2"))] == ["2", "1"]
     release.set()
+
+
+def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_forgot_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN two runs that the list knows, and a reader whose cache keeps only the newest of anything
+    writers = {}
+    for name in ("a", "b"):
+        writers[name] = RunWriter(tmp_path / name)
+        writers[name].samples(make_samples(range(5), [100] * 5))
+        writers[name].flush()
+    source, reader = FileSource(tmp_path), Reader(cache_bytes=1)
+    handlers = Handlers(reader, patience_seconds=0.2)
+    known = handlers.runs(source)["runs"]
+    assert [run["steps"] for run in known] == [5, 5]
+    # WHEN one of them grows and takes long to read
+    release = threading.Event()
+    original = Reader.load
+
+    def load(self: Reader, source: Any, tags: RunTags, *args: Any, **kwargs: Any) -> Any:
+        assert tags.name != "a" or release.wait(30)
+        return original(self, source, tags, *args, **kwargs)
+
+    monkeypatch.setattr(Reader, "load", load)
+    writers["a"].samples(make_samples(range(5, 7), [100] * 2))
+    writers["a"].close()
+    # THEN every poll has the figures known before: never none, and never "still being read"
+    for _ in range(3):
+        assert handlers.runs(source)["runs"] == known
+    release.set()
+    deadline = time.monotonic() + 30
+    while handlers.runs(source)["runs"][0]["steps"] != 7:
+        assert time.monotonic() < deadline
 
 
 def test_without_patience_every_run_is_waited_for_and_errors_pass() -> None:

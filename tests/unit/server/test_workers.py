@@ -14,6 +14,7 @@ from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import TagContent
+from tb_memplugin.server import run_facts
 from tb_memplugin.server.handlers import Handlers, Stretch
 
 
@@ -132,3 +133,17 @@ def test_a_run_read_worker_by_worker_is_described_as_a_whole(tmp_path: pathlib.P
     assert told["workers"] == list(whole.run.workers) and told["sessions"] == 3
     assert told["notes"] == list(whole.run.notes) and told["damage"] == list(whole.run.damage)
     assert told["started"] == whole.sessions[0].started
+
+
+def test_steps_of_a_run_are_counted_up_to_a_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN workers whose steps differ
+    for worker in range(3):
+        writer = RunWriter(tmp_path / "run", worker=f"w{worker}")
+        writer.samples(make_samples(range(100 * worker, 100 * worker + 100), [MIB] * 100))
+        writer.close()
+    (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
+    assert (run["steps"], run["last_step"], run["damage"]) == (300, 299, [])
+    monkeypatch.setattr(run_facts, "MAX_STEPS", 250)
+    (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
+    assert (run["steps"], run["last_step"]) == (250, 249)
+    assert run["damage"] == ["steps after step 249 are not counted: only 250 are"]
