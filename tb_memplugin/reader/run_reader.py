@@ -14,7 +14,7 @@ import numpy as np
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
-from tb_memplugin.model import Oom, Run, Session
+from tb_memplugin.model import HostMemory, Oom, Run, Session
 from tb_memplugin.model.text import clean
 from tb_memplugin.reader import freed, sizes
 from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, rows_of
@@ -225,7 +225,9 @@ class Reader:
                 for tag in self._contents(source, _by_event_run(wanted["peak"]))
                 for peak in tag.frames
             ):
-                by_worker = {worker: dataclasses.replace(others.by_worker[worker], samples=samples)}
+                run = others.by_worker[worker]
+                host = {worker: HostMemory(samples, run.host[worker].parts)}
+                by_worker = {worker: dataclasses.replace(run, samples=samples, host=host)}
                 return LoadedRun(others.run, by_worker, others.sessions, tags.version)
         return None
 

@@ -70,7 +70,7 @@ def read_figures(contents: Iterable[TagContent], most_values: int, most_rows: in
             except (FormatError, ValueError, KeyError, TypeError, MemoryError, RecursionError):
                 return None
             devices = plan.devices if devices is None else devices
-            size += plan.rows * (3 + len(FIELDS) * len(plan.devices))
+            size += plan.rows * (4 + len(FIELDS) * len(plan.devices))
             rows += plan.rows
             if size > most_values or rows > most_rows or (plan.devices, stream) != (devices, _SAMPLES):
                 return None
@@ -84,8 +84,8 @@ def read_figures(contents: Iterable[TagContent], most_values: int, most_rows: in
 
 
 def _samples(devices: tuple[str, ...], values: Integers, times: npt.NDArray[np.float64]) -> Samples | None:
-    steps, phases, sizes = values[0], values[1], values[2:]
-    known = np.where(sizes == MISSING, 0, sizes)
+    steps, phases, resident, sizes = values[0], values[1], values[2], values[3:]
+    known = np.where(values[2:] == MISSING, 0, values[2:])
     valid = (
         np.isfinite(times).all()
         and (steps[1:] >= steps[:-1]).all()
@@ -106,7 +106,7 @@ def _samples(devices: tuple[str, ...], values: Integers, times: npt.NDArray[np.f
         for at, name in enumerate(devices)
     }
     # Copies, as the others would be kept with these.
-    return compact(Samples(steps.copy(), phases.copy(), unknown, times, unknown, table))
+    return compact(Samples(steps.copy(), phases.copy(), unknown, times, resident.copy(), table))
 
 
 _plans: ByteCache[_Plan] = ByteCache(PLAN_BYTES)
@@ -132,7 +132,7 @@ def _plan(text: bytes, size: int) -> _Plan:
         raise FormatError(f"samples of {len(devices)} devices")
     columns: Mapping[str, tuple[str, int]]
     columns, rows = _columns(head["tables"], size)
-    names = ["step", "phase", *(f"{field}/{device}" for device in devices for field in FIELDS)]
+    names = ["step", "phase", "host_resident_bytes", *(f"{field}/{device}" for device in devices for field in FIELDS)]
     groups: dict[str, list[int]] = {}
     for row, name in enumerate(names):
         kind, _ = columns[name]

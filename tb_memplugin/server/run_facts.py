@@ -146,7 +146,7 @@ class RunFacts:
                 for worker, run in runs
                 for found in growth.find_growth(run)
             ),
-            host_findings=tuple(host_findings(loaded.run)),
+            host_findings=tuple(sentence for _, run in runs for sentence in host_findings(run)),
             notes=loaded.run.notes,
             damage=loaded.run.damage,
         )

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, START, make_oom, make_samples, make_snapshot, write_small_run
 from worker_runs import CAPACITY, top_bytes, top_step, write_workers
@@ -147,3 +148,16 @@ def test_steps_of_a_run_are_counted_up_to_a_limit(tmp_path: pathlib.Path, monkey
     (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
     assert (run["steps"], run["last_step"]) == (250, 249)
     assert run["damage"] == ["steps after step 249 are not counted: only 250 are"]
+
+
+def test_host_memory_that_grows_is_told_of_each_worker(tmp_path: pathlib.Path) -> None:
+    for worker, grown in (("a", 0), ("b", MIB)):
+        writer = RunWriter(tmp_path / "run", worker=worker)
+        samples = make_samples(range(200), [9 * MIB] * 200)
+        writer.samples(dataclasses.replace(samples, host_resident_bytes=100 * MIB + grown * np.arange(200)))
+        writer.close()
+    source = FileSource(tmp_path)
+    (told,) = Handlers(Reader()).runs(source)["runs"]
+    (finding,) = told["findings"]
+    assert finding.startswith("b: host RSS grows by 100 MiB every 100 steps")
+    assert findings.findings(Reader().run(source, "run").run) == [finding]
