@@ -59,7 +59,7 @@ def test_the_address_holds_the_choices_and_back_undoes_a_view(page: Page, viewer
     page.goto(viewer)
     harness.idle(page)  # type: ignore[arg-type]
     page.get_by_role("button", name="frozen", exact=True).click()
-    page.get_by_role("button", name="Layers").click()
+    page.get_by_role("button", name="Layers", exact=True).click()
     expect(page.get_by_test_id("layers")).to_be_visible()
     assert place(page) == {"view": "layers", "run": "frozen"}
     # WHEN it is loaded again, it shows the same
@@ -88,6 +88,6 @@ def test_the_system_chooses_light_or_dark_unless_the_address_does(
     page.goto(f"{viewer}{query}#view=layers&run=frozen")
     harness.idle(page)  # type: ignore[arg-type]
     assert page.locator("html").get_attribute("data-scheme") == expected
-    page.get_by_role("button", name="Overview").click()
+    page.get_by_role("button", name="Overview", exact=True).click()
     assert urlsplit(page.url).query == query.removeprefix("?"), "the choice is lost with the next view"
     context.close()

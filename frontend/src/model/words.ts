@@ -63,23 +63,23 @@ export const WORDS = {
   other_bytes: {
     label: "other memory",
     meaning: "RSS − the parts above: heaps, stacks and others",
-    source: "the difference of the figures",
+    source: "the operating system's RSS, less the other parts",
   },
   parts_sum: { label: "sum of the parts", meaning: "host RSS when the parts were measured", source: "the operating system's figure" },
   c_heap_bytes: {
     label: "C heap",
     meaning: "allocated by malloc and not freed: NumPy arrays, larger Python objects, tensors on the CPU and the pool of CPU:0",
-    source: "glibc's own figure",
+    source: "the figure of glibc's allocator",
   },
   c_heap_free_bytes: {
     label: "C heap: free",
     meaning: "freed, and kept by glibc for later allocations",
-    source: "glibc's own figure",
+    source: "the figure of glibc's allocator",
   },
   tf_data_bytes: {
     label: "tf.data buffers",
     meaning: "elements in buffers and caches of tf.data's pipelines",
-    source: "tf.data's own figure",
+    source: "TensorFlow's own model of the pipelines",
   },
   driver_process_bytes: { label: "process on device", meaning: "device memory of this process", source: DRIVER },
   driver_used_bytes: { label: "all processes", meaning: "device memory of all processes", source: DRIVER },
