@@ -49,7 +49,8 @@ class ActivationPart:
 
     def bytes(self) -> Integers:
         """All values, shape [rows, layers]; may be read-only."""
-        return self.cells.wide().reshape(len(self.layers), len(self)).T
+        values: Integers = self.cells.wide().reshape(len(self.layers), len(self)).T
+        return values
 
     def take(self, rows: npt.NDArray[np.intp]) -> Integers:
         """The values of the given rows, shape [rows, layers]."""
