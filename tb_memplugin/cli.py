@@ -35,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.command(options)
         sys.stdout.flush()
-        return code
     except MemoryPluginError as error:
         print(f"tb-memplugin: {clean(str(error))}", file=sys.stderr)
         return USER_ERROR
@@ -43,6 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The pipe's reader (head, less) has ended; Python would raise again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    if arguments is None and threading.active_count() > 1:
+        # A server's threads may still answer a request: tearing the interpreter down under them can crash it.
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _print_what_can_be_printed() -> None:

@@ -1,11 +1,15 @@
 """``tb-memplugin view`` on a real run, TensorFlow blocked: the answers are TensorBoard's, byte for byte."""
 
+import contextlib
+import http.client
+import itertools
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -157,3 +161,30 @@ print([name for name in sys.modules if name.partition(".")[0] in ("tensorflow", 
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "started", [[sys.executable, "-m", "tb_memplugin"], [str(pathlib.Path(sys.executable).parent / "tb-memplugin")]]
+)
+def test_ctrl_c_ends_it_while_requests_are_being_answered(logdir: pathlib.Path, started: list[str]) -> None:
+    command = [*started, "view", str(logdir), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        server = Server(process, process.stdout.readline().strip())
+        answered = threading.Event()
+
+        def ask() -> None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                for size in itertools.count(8):  # an answer that is not cached
+                    server.get(f"what_if?run=leak&batch_size={size}")
+                    answered.set()
+
+        clients = [threading.Thread(target=ask) for _ in range(4)]
+        for client in clients:
+            client.start()
+        assert answered.wait(60)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        for client in clients:
+            client.join()
