@@ -29,6 +29,7 @@ from tb_memplugin.model.units import format_bytes
 PART_NAMES: Mapping[str, str] = {
     "file_bytes": "mapped files",
     "shared_memory_bytes": "shared memory",
+    "pinned_pool_bytes": "pool of pinned memory",
     "cpu_pool_bytes": "pool of CPU:0",
     "python_objects_bytes": "Python objects",
     "other_bytes": "other memory",

@@ -20,7 +20,8 @@ def read_host(frame: Frame) -> HostSamples:
     Raises:
         FormatError: A column is missing or out of range, or the parts of a row exceed its resident memory.
     """
-    table = fields.table_of(frame, "host")
+    table = dict(fields.table_of(frame, "host"))
+    table.setdefault("pinned_pool_bytes", np.full_like(fields.steps_of(table), MISSING))  # not in older runs
     phase = fields.integers(table, "phase")
     fields.check_range("phase", phase, 0, len(PHASES) - 1)
     host = HostSamples(

@@ -9,7 +9,7 @@ import numpy as np
 from tb_memplugin.model.basics import MISSING, Floats, Integers
 from tb_memplugin.model.samples import Samples
 
-HOST_PARTS = ("file_bytes", "shared_memory_bytes", "cpu_pool_bytes", "python_objects_bytes")
+HOST_PARTS = ("file_bytes", "shared_memory_bytes", "pinned_pool_bytes", "cpu_pool_bytes", "python_objects_bytes")
 """Disjoint parts of resident memory; the remainder is `HostSamples.other_bytes`."""
 HOST_ALLOCATED = ("c_heap_bytes", "c_heap_free_bytes", "tf_data_bytes")
 """Allocated memory, resident or not, that lies in the parts above and overlaps: no part of a sum."""
@@ -23,7 +23,9 @@ class HostSamples:
         step, phase, wall_time: As in `Samples`, whose row of this step has the same `host_resident_bytes`.
         resident_bytes: Resident memory of the process (host RSS).
         file_bytes: Resident pages of mapped files, such as libraries.
-        shared_memory_bytes: Resident pages of shared memory.
+        shared_memory_bytes: Resident pages of shared memory, without those of `pinned_pool_bytes` if that is known.
+        pinned_pool_bytes: Resident pages of the pool of host memory that TensorFlow pins for transfers to GPUs
+            (``gpu_host_bfc``).
         cpu_pool_bytes: Resident pages of the pool of ``CPU:0`` (BFC allocator).
         python_objects_bytes: Objects in the arenas of Python's allocator, which holds objects of up to 512 bytes.
         c_heap_bytes: Allocated by ``malloc`` and not freed (glibc). Larger Python objects, NumPy arrays and tensors on
@@ -38,6 +40,7 @@ class HostSamples:
     resident_bytes: Integers
     file_bytes: Integers
     shared_memory_bytes: Integers
+    pinned_pool_bytes: Integers
     cpu_pool_bytes: Integers
     python_objects_bytes: Integers
     c_heap_bytes: Integers

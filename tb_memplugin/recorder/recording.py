@@ -17,6 +17,7 @@ from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.lifetime import weakly
+from tb_memplugin.recorder.native.allocators import PINNED
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
 from tb_memplugin.recorder.observe.program_counters import program_counters
@@ -112,7 +113,8 @@ class Recording:
 
     def begin(self) -> None:
         """Set up the parts that may report faults: notes are recorded from now on."""
-        self._maps = MemoryMaps(self._names, self._faults.warn)
+        pinned = [PINNED] * any(name.startswith("GPU") for name in self._names)
+        self._maps = MemoryMaps([*self._names, *pinned], self._faults.warn)
         self._stalled = StalledMaps(self._names, self._maps)
         self._oom = OomWatch(self._devices, self._watch, self._stalled, weakly(self._write_oom))
         self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults, self._oom, self._maps)

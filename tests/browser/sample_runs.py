@@ -269,6 +269,7 @@ def host_of(samples: Samples) -> HostSamples:
     sizes = {
         "file_bytes": 370 * MIB,
         "shared_memory_bytes": 0,
+        "pinned_pool_bytes": 0,
         "cpu_pool_bytes": 512 * MIB,
         "python_objects_bytes": 105 * MIB,
         "c_heap_bytes": 800 * MIB,

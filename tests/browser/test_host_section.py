@@ -6,7 +6,14 @@ import harness
 from playwright.sync_api import Page
 from sample_runs import MIB
 
-PARTS = ("file_bytes", "shared_memory_bytes", "python_objects_bytes", "cpu_pool_bytes", "other_bytes")
+PARTS = (
+    "file_bytes",
+    "shared_memory_bytes",
+    "pinned_pool_bytes",
+    "python_objects_bytes",
+    "cpu_pool_bytes",
+    "other_bytes",
+)
 
 
 def test_the_parts_sum_to_rss_and_growth_is_judged(page: Page, address: str) -> None:

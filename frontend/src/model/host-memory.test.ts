@@ -19,6 +19,7 @@ const HOST: HostMemory = {
   host_resident_bytes: column(900, 1000, 1100, 1200),
   file_bytes: column(unknown, 300, unknown, 300),
   shared_memory_bytes: column(unknown, 0, unknown, 0),
+  pinned_pool_bytes: column(unknown, unknown, unknown, unknown),
   python_objects_bytes: column(unknown, 200, unknown, 250),
   cpu_pool_bytes: column(unknown, unknown, unknown, unknown),
   other_bytes: column(unknown, 500, unknown, 650),

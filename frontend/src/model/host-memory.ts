@@ -5,7 +5,14 @@ import { at } from "./overview";
 import type { Phase } from "./run";
 
 /** Disjoint parts of RSS, from the bottom of the stack; with `other_bytes` they sum to it. */
-export const HOST_PARTS = ["file_bytes", "shared_memory_bytes", "python_objects_bytes", "cpu_pool_bytes", "other_bytes"] as const;
+export const HOST_PARTS = [
+  "file_bytes",
+  "shared_memory_bytes",
+  "pinned_pool_bytes",
+  "python_objects_bytes",
+  "cpu_pool_bytes",
+  "other_bytes",
+] as const;
 export type HostPart = (typeof HOST_PARTS)[number];
 
 /** Allocated memory, resident or not: it lies in the parts and overlaps. */

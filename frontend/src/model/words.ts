@@ -49,7 +49,16 @@ export const WORDS = {
     meaning: "resident pages of mapped files, such as TensorFlow's libraries",
     source: "the operating system's figure",
   },
-  shared_memory_bytes: { label: "shared memory", meaning: "resident pages of shared memory", source: "the operating system's figure" },
+  shared_memory_bytes: {
+    label: "shared memory",
+    meaning: "resident pages of shared memory, other than pinned memory",
+    source: "the operating system's figure",
+  },
+  pinned_pool_bytes: {
+    label: "pool of pinned memory",
+    meaning: "resident pages of TensorFlow's pool of host memory that is pinned for transfers to GPUs (gpu_host_bfc)",
+    source: "the allocator's memory map, and the operating system",
+  },
   python_objects_bytes: {
     label: "Python objects",
     meaning: "objects of up to 512 bytes, in the arenas of Python's allocator",

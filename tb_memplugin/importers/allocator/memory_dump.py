@@ -67,6 +67,7 @@ class DumpSummary(NamedTuple):
         device: ``GPU:0``, or the allocator's name if it belongs to no device.
         chunks: Number of chunks, free ones included.
         in_use_bytes: Sum of the chunks in use.
+        stated_in_use_bytes: The same as the allocator counts it.
         pool_bytes: Sum of all chunks.
         largest_free_bytes: The largest free chunk, 0 without one.
     """
@@ -74,6 +75,7 @@ class DumpSummary(NamedTuple):
     device: str
     chunks: int
     in_use_bytes: int
+    stated_in_use_bytes: int
     pool_bytes: int
     largest_free_bytes: int
 
@@ -91,6 +93,7 @@ def summarize_dump(data: bytes) -> DumpSummary:
         device=device_name(name),
         chunks=len(dump.chunk),
         in_use_bytes=int(chunks.bytes[chunks.in_use].sum()),
+        stated_in_use_bytes=int(dump.stats.bytes_in_use),
         pool_bytes=int(chunks.bytes.sum()),
         largest_free_bytes=int(chunks.bytes[~chunks.in_use].max(initial=0)),
     )

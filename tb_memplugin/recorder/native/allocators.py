@@ -9,13 +9,16 @@ from tb_memplugin.recorder.native.framework import Framework
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
 from tb_memplugin.recorder.sampling.devices import cpu_uses_bfc
 
+PINNED = "gpu_host_bfc"
+"""TensorFlow's name of the allocator of host memory that is pinned for transfers to GPUs; it belongs to no device."""
+
 
 def find_allocator(framework: Framework, device: str, memory: MappedMemory) -> int:
     """Address of the BFC allocator of a device of this process.
 
     Args:
         framework: TensorFlow's library.
-        device: ``GPU:0`` or ``CPU:0``.
+        device: ``GPU:0``, ``CPU:0`` or `PINNED`.
         memory: The process's current mappings.
 
     Raises:
@@ -26,6 +29,10 @@ def find_allocator(framework: Framework, device: str, memory: MappedMemory) -> i
         if not cpu_uses_bfc():
             raise UnreadableError("the plain CPU allocator has none (TF_CPU_ALLOCATOR_USE_BFC is not set)")
         allocator = framework.cpu_allocator()
+    elif device == PINNED:
+        if not cuda_devices():
+            raise UnreadableError("there is no local CUDA GPU")
+        allocator = framework.gpu_host_allocator()
     else:
         setting = os.environ.get("TF_GPU_ALLOCATOR", "")
         if setting == "cuda_malloc_async":

@@ -52,6 +52,9 @@ std::vector<TfDeviceId>& peer_gpu_ids)``"""
 GPU_OPTIONS = "_ZN10tensorflow29_GPUOptions_default_instance_E"
 """The default ``tensorflow::GPUOptions``"""
 
+GPU_HOST_ALLOCATOR = "_ZN10tensorflow15GPUProcessState19GetGpuHostAllocatorERKNS_10GPUOptionsEi"
+"""``Allocator* tensorflow::GPUProcessState::GetGpuHostAllocator(const GPUOptions&, int numa_node)``"""
+
 BFC_TYPES = ("N3tsl12BFCAllocatorE", "N10tensorflow15GPUBFCAllocatorE")
 """``typeid(allocator).name()`` of ``tsl::BFCAllocator`` and its subclass, for which it is the only base, so that both
 have the same address. MklCPUAllocator is not among them: it has a BFC allocator as a member."""

@@ -76,7 +76,6 @@ class Framework:
         Call this only for `allocators.cuda_devices`: without CUDA support or such a GPU, the library ends the process;
         it creates a missing allocator.
         """
-        state = self._function(builds.GPU_STATE, ctypes.c_void_p, ctypes.c_void_p)
         allocator = self._function(
             builds.GPU_ALLOCATOR,
             ctypes.c_void_p,
@@ -88,7 +87,18 @@ class Framework:
         )
         no_peers = (ctypes.c_void_p * 3)()  # an empty std::vector: begin, end and end of storage are null
         options = self._address(builds.GPU_OPTIONS)
-        return int(allocator(_not_null(state(None)), options, number, 0, ctypes.addressof(no_peers)) or 0)
+        return int(allocator(self._gpu_state(), options, number, 0, ctypes.addressof(no_peers)) or 0)
+
+    def gpu_host_allocator(self) -> int:
+        """Address of the allocator of pinned host memory, which all GPUs share. As for `gpu_allocator`."""
+        allocator = self._function(
+            builds.GPU_HOST_ALLOCATOR, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
+        )
+        options = self._address(builds.GPU_OPTIONS)
+        return int(allocator(self._gpu_state(), options, 0) or 0)  # NUMA node 0, the only one by default
+
+    def _gpu_state(self) -> int:
+        return _not_null(self._function(builds.GPU_STATE, ctypes.c_void_p, ctypes.c_void_p)(None))
 
     def _address(self, symbol: str) -> int:
         try:

@@ -13,6 +13,7 @@ class _Mapping(NamedTuple):
     start: int
     end: int
     file: str
+    shared: bool
 
 
 class MappedMemory:
@@ -35,7 +36,7 @@ class MappedMemory:
             addresses, permissions, _, _, _, *path = line.split(None, 5)
             if permissions.startswith("r"):
                 start, end = (int(address, 16) for address in addresses.split("-"))
-                self._mappings.append(_Mapping(start, end, path[0] if path else ""))
+                self._mappings.append(_Mapping(start, end, path[0] if path else "", permissions.endswith("s")))
 
     def file_of(self, address: int) -> str:
         """Path of the file mapped at an address, empty for anonymous memory.
@@ -44,6 +45,18 @@ class MappedMemory:
             UnreadableError: No readable memory is mapped there.
         """
         return self._at(address).file
+
+    def is_shared(self, begin: int, end: int) -> bool:
+        """Whether all addresses from `begin` to `end` are mapped, as shared memory."""
+        while begin < end:
+            try:
+                mapping = self._at(begin)
+            except UnreadableError:
+                return False
+            if not mapping.shared:
+                return False
+            begin = mapping.end
+        return True
 
     def paths_of(self, name: str) -> list[str]:
         """Paths of the mapped files with this name."""
@@ -76,7 +89,7 @@ class MappedMemory:
         return text.decode("ascii")
 
     def _at(self, address: int) -> _Mapping:
-        number = bisect.bisect_right(self._mappings, (address, 1 << 64, "")) - 1
+        number = bisect.bisect_right(self._mappings, (address, 1 << 64)) - 1
         if number >= 0 and self._mappings[number].start <= address < self._mappings[number].end:
             return self._mappings[number]
         raise UnreadableError(f"pointer {address:#x} does not point to readable memory")

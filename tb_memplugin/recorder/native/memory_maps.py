@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tb_memplugin.importers.allocator.memory_dump import summarize_dump
-from tb_memplugin.recorder.native.allocators import find_allocator
+from tb_memplugin.recorder.native.allocators import PINNED, find_allocator
 from tb_memplugin.recorder.native.framework import Framework, open_framework
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
 from tb_memplugin.recorder.sampling import devices as allocator_figures
@@ -27,7 +27,8 @@ class MemoryMaps:
     come first. Any thread may read, but not a signal handler: a read takes the allocator's lock.
 
     Args:
-        devices: Names of this process's devices with existing allocators, such as ``GPU:0`` and ``CPU:0``.
+        devices: Names of this process's devices with existing allocators, such as ``GPU:0`` and ``CPU:0``, and
+            `allocators.PINNED`.
         warn: Called once per device that cannot be read, with a sentence that says why.
     """
 
@@ -86,6 +87,8 @@ class MemoryMaps:
 
     def _verify(self, framework: Framework, device: str, allocator: int) -> bytes | None:
         """Read a map and return it if the bytes of its chunks in use equal the allocator's statistics."""
+        if device == PINNED:
+            return self._verify_pinned(framework, allocator)
         for _ in range(ATTEMPTS):
             before, _ = allocator_figures.memory_info(device)
             data = framework.memory_map(allocator)
@@ -106,6 +109,21 @@ class MemoryMaps:
             )
         return None
 
+    def _verify_pinned(self, framework: Framework, allocator: int) -> bytes:
+        """The same for pinned host memory: only the map itself has the statistics, taken under the same lock."""
+        data = framework.memory_map(allocator)
+        summary = summarize_dump(data)
+        if summary.device != PINNED:
+            raise UnreadableError(f"TensorFlow returned the map of {summary.device} instead")
+        if summary.in_use_bytes != summary.stated_in_use_bytes:
+            raise UnreadableError(
+                f"its chunks in use sum to {summary.in_use_bytes} bytes, but its statistics say "
+                f"{summary.stated_in_use_bytes}"
+            )
+        if summary.chunks:
+            self._verified.add(PINNED)
+        return data
+
     def _turn_off(self, devices: Sequence[str], error: Exception) -> None:
         with self._lock:
             turned_off = [device for device in devices if device in self._disagreements]
@@ -115,5 +133,7 @@ class MemoryMaps:
         if not turned_off:
             return
         reason = str(error) if isinstance(error, UnreadableError) else f"{type(error).__name__}: {error}"
+        named = [device for device in turned_off if device != PINNED]
+        sentence = f"Not reading the memory map of {', '.join(named)}: {reason}. {_FALLBACK}"
         with contextlib.suppress(Exception):  # a failing report must not stop training
-            self._warn(f"Not reading the memory map of {', '.join(turned_off)}: {reason}. {_FALLBACK}")
+            self._warn(sentence if named else f"Not measuring pinned host memory: {reason}.")

@@ -6,8 +6,8 @@ import pytest
 from reading_cases import MIB, make_samples
 
 from tb_memplugin.analysis.host_memory import host_findings, host_growths, host_summaries
-from tb_memplugin.analysis.host_steps import FIGURES, host_steps
-from tb_memplugin.model import HOST_BYTES, MISSING, HostMemory, HostSamples, Run, Samples
+from tb_memplugin.analysis.host_steps import host_steps
+from tb_memplugin.model import HOST_BYTES, HOST_PARTS, MISSING, HostMemory, HostSamples, Run, Samples
 from tb_memplugin.reader.columns import empty_activations
 from tb_memplugin.reader.host_columns import empty_host
 
@@ -119,7 +119,7 @@ def test_rows_keep_the_extremes_and_measured_parts() -> None:
     assert {5, 777, 1200} <= set(view.step.tolist())
     known = view.figures["other_bytes"] != MISSING
     assert view.step[known].tolist() == [5, 1200]
-    total = sum(np.where(view.figures[name] == MISSING, 0, view.figures[name]) for name in FIGURES[:5])
+    total = sum(np.where(view.figures[name] == MISSING, 0, view.figures[name]) for name in (*HOST_PARTS, "other_bytes"))
     assert (np.asarray(total)[known] == view.host_resident_bytes[known]).all()
     zoomed = host_steps(HostMemory(samples, parts), "train", 1000, 1300, limit=100_000)
     assert (zoomed.step[0], zoomed.step[-1], zoomed.total_rows) == (1000, 1300, 301)

@@ -21,6 +21,7 @@ def make_host() -> HostSamples:
             "resident_bytes": [1000, 2000],
             "file_bytes": [300, 300],
             "shared_memory_bytes": [0, 10],
+            "pinned_pool_bytes": [MISSING, 40],
             "cpu_pool_bytes": [MISSING, 500],
             "python_objects_bytes": [200, 200],
             "c_heap_bytes": [5000, MISSING],
@@ -35,7 +36,14 @@ def test_rows_survive_the_round_trip() -> None:
     read = read_host(codec.decode(codec.encode(host_frame(host, 0))))
     for name in HOST_COLUMNS:
         assert getattr(read, name).tolist() == getattr(host, name).tolist()
-    assert read.other_bytes().tolist() == [500, 990]
+    assert read.other_bytes().tolist() == [500, 950]
+
+
+def test_older_runs_without_pinned_memory_stay_readable() -> None:
+    frame = host_frame(make_host(), 0)
+    table = {name: column for name, column in frame.tables["host"].items() if name != "pinned_pool_bytes"}
+    read = read_host(codec.decode(codec.encode(dataclasses.replace(frame, tables={"host": table}))))
+    assert read.pinned_pool_bytes.tolist() == [MISSING, MISSING] and read.other_bytes().tolist() == [500, 990]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dump_cases import make_dump
 
+from tb_memplugin.model import MISSING
 from tb_memplugin.recorder import host_parts
 from tb_memplugin.recorder.host_parts import HostParts
+from tb_memplugin.recorder.native.allocators import PINNED
 from tb_memplugin.recorder.native.resident_pages import resident_bytes
 from tb_memplugin.recorder.sampling import heaps
 from tb_memplugin.recorder.sampling.host import resident_parts
@@ -98,13 +101,37 @@ def test_rows_sum_to_rss_and_parts_that_cannot_fit_stay_unknown(monkeypatch: pyt
     read = parts.read(7, 0, 1.5)
     assert read is not None
     parts.measure(*read)
-    row, dump = parts.read(8, 0, 2.5)  # type: ignore[misc]
-    parts.measure({**row, "python_objects_bytes": 1 << 50}, dump)
+    row, *maps = parts.read(8, 0, 2.5)  # type: ignore[misc]
+    parts.measure({**row, "python_objects_bytes": 1 << 50}, *maps)
     host = parts.take()
     assert host is not None and host.step.tolist() == [7, 8] and parts.take() is None
     assert (host.known_parts_bytes() + host.other_bytes() == host.resident_bytes).all()
     assert (host.other_bytes() >= 0).all()
     assert host.python_objects_bytes[1] < 0
+
+
+@pytest.mark.parametrize("flags", [mmap.MAP_SHARED, mmap.MAP_PRIVATE])
+def test_pinned_memory_is_taken_out_of_shared_memory_only(monkeypatch: pytest.MonkeyPatch, flags: int) -> None:
+    import ctypes
+
+    size, touched = 4 * MIB, 3 * MIB
+    with mmap.mmap(-1, size, flags=flags | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        memory[:touched] = b"x" * touched
+        view = ctypes.c_char.from_buffer(memory)
+        chunks = [(ctypes.addressof(view), MIB, MIB, True), (ctypes.addressof(view) + MIB, size - MIB, 0, False)]
+        parts = make_parts(monkeypatch)
+        row, on_cpu, _ = parts.read(7, 0, 1.5)  # type: ignore[misc]
+        shared = row["shared_memory_bytes"]
+        parts.measure(row, on_cpu, make_dump(PINNED.encode(), MIB, chunks))
+        host = parts.take()
+        del view
+    assert host is not None
+    if flags == mmap.MAP_PRIVATE:  # the kernel counts it elsewhere
+        assert (host.pinned_pool_bytes[0], host.shared_memory_bytes[0]) == (MISSING, shared)
+    else:
+        assert (host.pinned_pool_bytes[0], host.shared_memory_bytes[0]) == (touched, shared - touched)
+    assert (host.known_parts_bytes() + host.other_bytes() == host.resident_bytes).all()
 
 
 def test_measurements_keep_to_their_share_and_get_rarer(monkeypatch: pytest.MonkeyPatch) -> None:

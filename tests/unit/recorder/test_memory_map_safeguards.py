@@ -12,6 +12,7 @@ import pytest
 from dump_cases import make_dump
 
 from tb_memplugin.recorder.native import allocators, builds, framework, memory_maps
+from tb_memplugin.recorder.native.allocators import PINNED
 from tb_memplugin.recorder.native.framework import Framework, check_build
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
 from tb_memplugin.recorder.native.memory_maps import MAX_DISAGREEMENTS, MemoryMaps
@@ -100,6 +101,28 @@ def test_the_map_of_another_gpu_turns_it_off(make: Any, warnings: list[str]) -> 
     maps = make(Library(make_dump(b"GPU_1_bfc")))
     assert maps.read(DEVICE) is None and not maps.available(DEVICE)
     assert "returned the map of GPU:1 instead" in warnings[0]
+
+
+def test_the_map_of_pinned_memory_is_compared_with_its_own_statistics(make: Any, warnings: list[str]) -> None:
+    dump = make_dump(b"gpu_host_bfc")
+    maps = make(Library(dump), iter(()), devices=(DEVICE, PINNED))  # get_memory_info knows no such device
+    assert maps.read(PINNED) == dump == maps.read(PINNED) and not warnings
+
+
+@pytest.mark.parametrize(
+    ("dump", "reason"),
+    [
+        (make_dump(b"gpu_host_bfc", in_use=7), "its chunks in use sum to 1536 bytes, but its statistics say 7"),
+        (make_dump(b"GPU_0_bfc"), "TensorFlow returned the map of GPU:0 instead"),
+    ],
+)
+def test_a_wrong_map_of_pinned_memory_leaves_the_devices_maps_alone(
+    make: Any, warnings: list[str], dump: bytes, reason: str
+) -> None:
+    maps = make(Library(dump, make_dump()), devices=(DEVICE, PINNED))
+    assert maps.read(PINNED) is None and not maps.available(PINNED)
+    assert maps.read(DEVICE) == make_dump()
+    assert warnings == [f"Not measuring pinned host memory: {reason}."]
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), UnreadableError("odd"), MemoryError("odd")])
@@ -256,6 +279,10 @@ class Allocators:
         self.requests.append(number)
         return self.address
 
+    def gpu_host_allocator(self) -> int:
+        self.requests.append("pinned")
+        return self.address
+
 
 @pytest.mark.parametrize("name", builds.BFC_TYPES)
 def test_a_bfc_allocator_is_recognized_by_its_vtable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +293,8 @@ def test_a_bfc_allocator_is_recognized_by_its_vtable(name: str, monkeypatch: pyt
     monkeypatch.delenv("TF_GPU_ALLOCATOR", raising=False)
     assert allocators.find_allocator(fake, "CPU:0", made.memory) == made.address  # type: ignore[arg-type]
     assert allocators.find_allocator(fake, "GPU:1", made.memory) == made.address  # type: ignore[arg-type]
-    assert fake.requests == ["CPU", 1]
+    assert allocators.find_allocator(fake, PINNED, made.memory) == made.address  # type: ignore[arg-type]
+    assert fake.requests == ["CPU", 1, "pinned"]
 
 
 @pytest.mark.parametrize(
