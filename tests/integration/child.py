@@ -2,9 +2,9 @@
 
 import json
 import os
-import subprocess
-import sys
 from typing import Any
+
+from prepared_python import run_python
 
 BFC = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "1024"}
 
@@ -13,13 +13,10 @@ def run_child(code: str, *arguments: str, environment: dict[str, str] | None = N
     """Runs `code` (its arguments are in `sys.argv`) and returns what it gave to `answer(...)`, with `stderr` of the
     child on failure."""
     prelude = "import json, sys\ndef answer(value): print('ANSWER ' + json.dumps(value), flush=True)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", prelude + code, *arguments],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **BFC, **(environment or {})},
-        capture_output=True,
-        text=True,
+    done = run_python(
+        ["-c", prelude + code, *arguments],
+        environment={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **BFC, **(environment or {})},
         timeout=timeout,
-        check=False,
     )
     answers = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
     assert done.returncode == 0 and answers, (

@@ -5,11 +5,10 @@ import functools
 import json
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+from prepared_python import run_python
 
 CHILD = pathlib.Path(__file__).parent / "attribution_child.py"
 ROOT = CHILD.parent.parent.parent
@@ -40,10 +39,8 @@ OTHERS = ["vgg16", "two_models", "mirrored"]
 @functools.cache
 def trained(scenario: str) -> Any:
     """What the child process prints for a scenario."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, str(CHILD), scenario], capture_output=True, text=True, env=environment, timeout=200
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = run_python([str(CHILD), scenario], environment=environment, timeout=200)
     lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER")]
     assert lines, f"{scenario} gave no ledger:\n{done.stderr[-3000:]}"
     return json.loads(lines[0].removeprefix("ANSWER"))

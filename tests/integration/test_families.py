@@ -10,11 +10,10 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+from prepared_python import run_python
 
 CHILD = pathlib.Path(__file__).parent / "families_child.py"
 ROOT = CHILD.parent.parent.parent
@@ -37,13 +36,9 @@ MODELS = {
 
 def trained(model: str, pipeline: str) -> Any:
     """What the child process prints of a model."""
-    done = subprocess.run(
-        [sys.executable, str(CHILD), model, pipeline],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{CHILD.parent}", "CUDA_VISIBLE_DEVICES": ""},
-        timeout=280,
-    )
+    paths = f"{ROOT}{os.pathsep}{CHILD.parent}"
+    environment = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = run_python([str(CHILD), model, pipeline], environment=environment, timeout=280)
     lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
     assert lines, f"{model} gave no snapshots:\n{done.stderr[-3000:]}"
     return json.loads(lines[0].removeprefix("ANSWER "))

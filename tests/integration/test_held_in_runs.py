@@ -5,11 +5,10 @@ what a persistent tape keeps is saved for the backward pass.
 import json
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+from prepared_python import run_python
 
 CHILD = pathlib.Path(__file__).parent / "held_child.py"
 ROOT = CHILD.parent.parent.parent
@@ -20,14 +19,8 @@ SAVED = 4 * 8 * RESULT
 
 
 def run(scenario: str, directory: pathlib.Path) -> Any:
-    done = subprocess.run(
-        [sys.executable, str(CHILD), scenario, str(directory)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = run_python([str(CHILD), scenario, str(directory)], environment=environment, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

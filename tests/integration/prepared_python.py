@@ -1,0 +1,159 @@
+"""Child processes that start with TensorFlow and Keras imported.
+
+One process imports both, which takes seconds, and forks for each child before TensorFlow has made a device or a thread.
+A child has memory, devices, environment, arguments and output of its own, as one that imports for itself.
+"""
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+
+READ_LATE = {
+    "CUDA_VISIBLE_DEVICES",
+    "PYTEST_CURRENT_TEST",
+    "PYTHONPATH",
+    "TF_CPU_ALLOCATOR_USE_BFC",
+    "TF_CPU_BFC_MEM_LIMIT_IN_MB",
+}
+"""Variables that TensorFlow reads when it makes its first device, or that mean nothing to it."""
+_STARTING = threading.Lock()
+
+SERVER = """
+import json, os, signal, socket, sys
+import keras, tensorflow
+listener, owner = socket.socket(fileno=int(sys.argv[1])), sys.stdin.fileno()
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print("ready", flush=True)
+
+def wait_for_order():
+    # Returns in each new child, never in the process that forks.
+    import select
+    while True:
+        ready, _, _ = select.select([listener, owner], [], [])
+        if owner in ready:
+            os._exit(0)
+        connection, _ = listener.accept()
+        if os.fork():
+            connection.close()
+            continue
+        # One process waits for the child and tells how it ended.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        listener.close()
+        order = json.loads(connection.makefile().readline())
+        child = os.fork()
+        if child:
+            connection.sendall(f"{child}\\n".encode())
+            _, status = os.waitpid(child, 0)
+            connection.sendall(f"{os.waitstatus_to_exitcode(status)}\\n".encode())
+            os._exit(0)
+        connection.close()
+        return order
+
+order = wait_for_order()
+for descriptor, path in ((1, order["out"]), (2, order["err"])):
+    file = os.open(path, os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, descriptor)
+    os.close(file)
+null = os.open(os.devnull, os.O_RDONLY)
+os.dup2(null, 0)
+os.close(null)
+os.chdir(order["directory"])
+os.environ.clear()
+os.environ.update(order["environment"])
+sys.argv[:] = order["arguments"]
+sys.path[:0] = order["path"]
+if order["file"]:
+    __file__ = order["file"]
+code = compile(order["code"], order["file"] or "<string>", "exec")
+for name in ("json", "os", "signal", "socket", "sys", "keras", "tensorflow", "listener", "owner", "wait_for_order",
+             "order", "descriptor", "path", "file", "null", "name"):
+    globals().pop(name, None)
+exec(globals().pop("code"))
+"""
+
+
+def run_python(
+    arguments: list[str], *, environment: Mapping[str, str], timeout: float
+) -> "subprocess.CompletedProcess[str]":
+    """What `subprocess.run` gives for Python with these arguments: ``-c CODE …`` or ``FILE …``.
+
+    Environments that differ in what TensorFlow reads at its import get a process that imports it for itself.
+
+    Raises:
+        subprocess.TimeoutExpired: The child ran longer than `timeout` seconds, and was killed.
+    """
+    changed = {key for key, _ in set(environment.items()) ^ set(_environment().items())}
+    command = [sys.executable, *arguments]
+    if not changed <= READ_LATE:
+        return subprocess.run(
+            command, env=dict(environment), capture_output=True, text=True, timeout=timeout, check=False
+        )
+    with contextlib.ExitStack() as stack:
+        out, err = (stack.enter_context(tempfile.NamedTemporaryFile("r", errors="replace")) for _ in range(2))
+        order = {
+            "out": out.name,
+            "err": err.name,
+            "environment": dict(environment),
+            "directory": os.getcwd(),
+            **_program(arguments),
+        }
+        order["path"] += [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
+        connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+        with _STARTING:
+            address = _address()
+        connection.connect(address)
+        connection.sendall(json.dumps(order).encode() + b"\n")
+        answers = connection.makefile()
+        child = int(answers.readline())
+        connection.settimeout(timeout)
+        try:
+            code = int(answers.readline())
+        except TimeoutError:
+            os.kill(child, signal.SIGKILL)
+            raise subprocess.TimeoutExpired(command, timeout, out.read(), err.read()) from None
+        return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
+
+def _program(arguments: list[str]) -> dict[str, object]:
+    if arguments[0] == "-c":
+        return {"code": arguments[1], "file": None, "arguments": ["-c", *arguments[2:]], "path": [""]}
+    path = os.path.abspath(arguments[0])
+    with open(path, encoding="utf-8") as file:
+        code = file.read()
+    return {"code": code, "file": path, "arguments": [path, *arguments[1:]], "path": [os.path.dirname(path)]}
+
+
+@functools.cache
+def _environment() -> dict[str, str]:
+    """The environment of the process that forks."""
+    return {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+@functools.cache
+def _address() -> bytes:
+    """The address at which the process that forks takes orders, once it has started. It ends with this one."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("")  # the kernel chooses a name
+    listener.listen()
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(listener.fileno())],
+        env=_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[listener.fileno()],
+    )
+    atexit.register(server.kill)
+    assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+    address: bytes = listener.getsockname()
+    listener.close()
+    return address
