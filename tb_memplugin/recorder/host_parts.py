@@ -20,15 +20,13 @@ MIN_SECONDS = 0.2
 """Least time between two of them."""
 MAX_ROWS_PER_DOUBLING = 1500
 """About so many rows are recorded while the run time doubles, so that days of training do not fill the disk."""
-Measured = tuple[dict[str, float], bytes | None, bytes | None]
-"""A row by column, and the memory maps of ``CPU:0`` and of pinned memory, None if unknown."""
 _CPU = "CPU:0"
 
 
 class HostParts:
     """Selects the steps after which the parts are measured, and keeps the rows until they are written.
 
-    The training's thread calls `due` and `read`, the background thread `measure` and `take`.
+    The training's thread calls `due` and `measure`, the background thread `take`.
 
     Args:
         maps: Reads the memory maps of ``CPU:0``, if that is recorded and has one, and of pinned memory.
@@ -59,52 +57,43 @@ class HostParts:
             return False
         return self._share > 0 and self._spent_seconds <= self._share * elapsed
 
-    def read(self, step: int, phase: int, wall_time: float) -> Measured | None:
-        """The row of a step without pools, and their memory maps, for `measure`; None if the system does not tell."""
+    def measure(self, step: int, phase: int, wall_time: float) -> int | None:
+        """Keep the row of a step and return its RSS; None if the system does not tell.
+
+        Other threads may allocate meanwhile: a part that does not fit into the pages of its kind stays unknown.
+        """
         began = time.perf_counter()
         self._last = began - self._began
+        on_cpu, pinned = self._pool(_CPU), self._pool(PINNED)
         parts = resident_parts()
         if parts is None:
             return None
+        cpu_pool = None if on_cpu is None else resident_bytes(on_cpu)
+        pinned_pool = None if pinned is None else self._shared_bytes(pinned)
         python, heap, tf_data = heaps.python_objects_bytes(), heaps.c_heap(), data_pipelines.buffered_bytes()
-        on_cpu, pinned = (self._maps.read(name) if self._maps.available(name) else None for name in (_CPU, PINNED))
+        python = _fitting(python, parts.anonymous_bytes)
+        cpu_pool = _fitting(cpu_pool, parts.anonymous_bytes - (python or 0))
+        pinned_pool = _fitting(pinned_pool, parts.shared_memory_bytes)
         row = {
             "step": step,
             "phase": phase,
             "wall_time": wall_time,
             "resident_bytes": parts.resident_bytes,
             "file_bytes": parts.file_bytes,
-            "shared_memory_bytes": parts.shared_memory_bytes,
-            "pinned_pool_bytes": MISSING,
-            "cpu_pool_bytes": MISSING,
-            "python_objects_bytes": MISSING if python is None else python,
-            "c_heap_bytes": MISSING if heap is None else heap.allocated_bytes,
-            "c_heap_free_bytes": MISSING if heap is None else heap.free_bytes,
-            "tf_data_bytes": MISSING if tf_data is None else tf_data,
+            "shared_memory_bytes": parts.shared_memory_bytes - (pinned_pool or 0),
+            "pinned_pool_bytes": pinned_pool,
+            "cpu_pool_bytes": cpu_pool,
+            "python_objects_bytes": python,
+            "c_heap_bytes": None if heap is None else heap.allocated_bytes,
+            "c_heap_free_bytes": None if heap is None else heap.free_bytes,
+            "tf_data_bytes": tf_data,
         }
-        self._count(time.perf_counter() - began)
-        return row, on_cpu, pinned
-
-    def measure(self, row: dict[str, float], on_cpu: bytes | None, pinned: bytes | None) -> None:
-        """Add the resident pages of the pools, and keep the row.
-
-        Other threads go on allocating meanwhile: parts that do not fit into the anonymous pages were not measured at
-        the same moment, and stay unknown.
-        """
-        began = time.thread_time()
-        room = row["resident_bytes"] - row["file_bytes"] - row["shared_memory_bytes"]
-        pool = None if on_cpu is None else resident_bytes(pool_ranges(on_cpu))
-        for name, size in (("python_objects_bytes", row["python_objects_bytes"]), ("cpu_pool_bytes", pool)):
-            fits = size is not None and size != MISSING and size <= room
-            row[name] = size if fits and size is not None else MISSING
-            room -= row[name] if fits else 0
-        shared = None if pinned is None else self._shared_bytes(pool_ranges(pinned))
-        if shared is not None and shared <= row["shared_memory_bytes"]:
-            row["pinned_pool_bytes"] = shared
-            row["shared_memory_bytes"] -= shared
         with self._lock:
-            self._rows.append(tuple(row[name] for name in HOST_COLUMNS))
-        self._count(time.thread_time() - began)
+            self._rows.append(tuple(MISSING if (figure := row[name]) is None else figure for name in HOST_COLUMNS))
+        seconds = time.perf_counter() - began
+        self._spent_seconds += seconds
+        self._spend(seconds)
+        return parts.resident_bytes
 
     def take(self) -> HostSamples | None:
         """Remove and return all rows, None if there are none."""
@@ -113,6 +102,10 @@ class HostParts:
         if not rows:
             return None
         return HostSamples.of(dict(zip(HOST_COLUMNS, zip(*rows, strict=True), strict=True)))
+
+    def _pool(self, device: str) -> list[tuple[int, int]] | None:
+        dump = self._maps.read(device) if self._maps.available(device) else None
+        return None if dump is None else pool_ranges(dump)
 
     def _shared_bytes(self, ranges: list[tuple[int, int]]) -> int | None:
         """Resident bytes of ranges of shared memory; None if some are not shared: the kernel counts those elsewhere."""
@@ -123,6 +116,6 @@ class HostParts:
             self._shared_ranges = ranges
         return resident_bytes(ranges)
 
-    def _count(self, seconds: float) -> None:
-        self._spent_seconds += seconds
-        self._spend(seconds)
+
+def _fitting(size: int | None, room: int) -> int | None:
+    return size if size is not None and size <= room else None

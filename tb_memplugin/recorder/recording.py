@@ -266,10 +266,11 @@ class Recording:
 
     def _sample(self, opened: _OpenStep, wall_time: float) -> _Sample:
         phase = PHASES.index(opened.phase)
-        parts = None
+        resident = None
         if self._host_parts.due() and not self._tracer.tracing:  # reading tf.data's figures runs an operation
-            parts = self._faults.run(HOST_PARTS, self._host_parts.read, opened.step, phase, wall_time)
-        resident = self._host.resident_bytes() if parts is None else parts[0]["resident_bytes"]
+            resident = self._faults.run(HOST_PARTS, self._host_parts.measure, opened.step, phase, wall_time)
+        if resident is None:
+            resident = self._host.resident_bytes()
         row = [opened.step, phase, opened.epoch, resident]
         peaks, in_use = {}, {}
         for name, capacity in zip(self._names, self._capacities, strict=True):
@@ -279,8 +280,6 @@ class Recording:
             row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
             peaks[name], in_use[name] = peak, current
         sample = _Sample(self._buffer.append(wall_time, tuple(row)), in_use, peaks)
-        if parts is not None:
-            self._background.submit(functools.partial(self._faults.run, HOST_PARTS, self._host_parts.measure, *parts))
         if self._step_ends.due():
             dumps = self._step_ends.read()
             measure = functools.partial(self._step_ends.measure_read, sample.row, sample.in_use_bytes, dumps)

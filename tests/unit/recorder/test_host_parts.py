@@ -25,6 +25,18 @@ class NoMaps:
         return False
 
 
+class OneMap:
+    def __init__(self, device: str, dump: bytes) -> None:
+        self.device, self.dump = device, dump
+
+    def available(self, device: str) -> bool:
+        return device == self.device
+
+    def read(self, device: str) -> bytes:
+        assert device == self.device
+        return self.dump
+
+
 def make_parts(monkeypatch: pytest.MonkeyPatch, overhead: float = 1.0) -> HostParts:
     monkeypatch.setattr(host_parts.data_pipelines, "buffered_bytes", lambda: None)
     return HostParts(NoMaps(), overhead, lambda seconds: None)  # type: ignore[arg-type]
@@ -54,7 +66,7 @@ def test_older_or_other_systems_have_no_parts(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(builtins, "open", refuse)
     assert resident_parts() is None
     parts = make_parts(monkeypatch)
-    assert not parts.due() and parts.read(0, 0, 0.0) is None and parts.take() is None
+    assert not parts.due() and parts.measure(0, 0, 0.0) is None and parts.take() is None
 
 
 def test_python_objects_and_the_c_heap_grow_with_what_is_allocated() -> None:
@@ -98,15 +110,13 @@ def test_resident_pages_are_those_that_were_touched() -> None:
 
 def test_rows_sum_to_rss_and_parts_that_cannot_fit_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = make_parts(monkeypatch)
-    read = parts.read(7, 0, 1.5)
-    assert read is not None
-    parts.measure(*read)
-    row, *maps = parts.read(8, 0, 2.5)  # type: ignore[misc]
-    parts.measure({**row, "python_objects_bytes": 1 << 50}, *maps)
+    first = parts.measure(7, 0, 1.5)
+    monkeypatch.setattr(heaps, "python_objects_bytes", lambda: 1 << 50)
+    parts.measure(8, 0, 2.5)
     host = parts.take()
     assert host is not None and host.step.tolist() == [7, 8] and parts.take() is None
     assert (host.known_parts_bytes() + host.other_bytes() == host.resident_bytes).all()
-    assert (host.other_bytes() >= 0).all()
+    assert (host.other_bytes() >= 0).all() and host.resident_bytes[0] == first
     assert host.python_objects_bytes[1] < 0
 
 
@@ -120,13 +130,15 @@ def test_pinned_memory_is_taken_out_of_shared_memory_only(monkeypatch: pytest.Mo
         memory[:touched] = b"x" * touched
         view = ctypes.c_char.from_buffer(memory)
         chunks = [(ctypes.addressof(view), MIB, MIB, True), (ctypes.addressof(view) + MIB, size - MIB, 0, False)]
-        parts = make_parts(monkeypatch)
-        row, on_cpu, _ = parts.read(7, 0, 1.5)  # type: ignore[misc]
-        shared = row["shared_memory_bytes"]
-        parts.measure(row, on_cpu, make_dump(PINNED.encode(), MIB, chunks))
+        maps = OneMap(PINNED, make_dump(PINNED.encode(), MIB, chunks))
+        monkeypatch.setattr(host_parts.data_pipelines, "buffered_bytes", lambda: None)
+        parts = HostParts(maps, 1.0, lambda seconds: None)  # type: ignore[arg-type]
+        before = resident_parts()
+        parts.measure(7, 0, 1.5)
         host = parts.take()
         del view
-    assert host is not None
+    assert host is not None and before is not None
+    shared = before.shared_memory_bytes
     if flags == mmap.MAP_PRIVATE:  # the kernel counts it elsewhere
         assert (host.pinned_pool_bytes[0], host.shared_memory_bytes[0]) == (MISSING, shared)
     else:
@@ -137,7 +149,6 @@ def test_pinned_memory_is_taken_out_of_shared_memory_only(monkeypatch: pytest.Mo
 def test_measurements_keep_to_their_share_and_get_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(host_parts.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(host_parts.time, "thread_time", lambda: 0.0)
     parts = make_parts(monkeypatch, overhead=0.005)
     spent: list[float] = []
     parts._spend = spent.append  # type: ignore[method-assign]
@@ -152,7 +163,7 @@ def test_measurements_keep_to_their_share_and_get_rarer(monkeypatch: pytest.Monk
         now[0] += 0.1
         if parts.due():
             count += 1
-            parts.read(count, 0, now[0])
+            parts.measure(count, 0, now[0])
     assert count > 50
     assert sum(spent) <= host_parts.SHARE * 0.005 * now[0] + 0.011
     assert not make_parts(monkeypatch, overhead=0).due()
