@@ -30,6 +30,7 @@ _STARTING = threading.Lock()
 SERVER = """
 import json, os, signal, socket, sys
 import keras, tensorflow
+assert len(os.listdir("/proc/self/task")) == 1  # a fork of more threads could inherit a lock that none of them opens
 listener, owner = socket.socket(fileno=int(sys.argv[1])), sys.stdin.fileno()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 print("ready", flush=True)
@@ -146,7 +147,7 @@ def _address() -> bytes:
     listener.listen()
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER, str(listener.fileno())],
-        env=_environment(),
+        env={**_environment(), "OPENBLAS_NUM_THREADS": "1"},  # NumPy makes threads when it is imported
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
