@@ -142,18 +142,23 @@ SCENARIO = Scenario(
         Advice(
             words=["“Gradient accumulation needs no additional memory.”"],
             verdict="not true",
-            because="The sums are one more value for each trainable parameter, whoever adds them up. While they are "
-            "set to zero, the old and the new values exist.",
+            because="The sums are one more value for each trainable parameter, whoever adds them up, and they stay "
+            "between the steps. While they are set to zero, the old and the new values exist.",
             comparisons=[
                 Comparison(
                     "wide_batch_16",
                     run,
                     title=title,
                     claim=STAYS,
+                    # Not the peak: there the sums can take the place of rounding, of chunks that were not split.
+                    figure="step_end",
                     expected=[
                         Expected("weights", LARGE, LARGE, "4 B × parameters"),
                         Expected("optimizer_state", 2 * LARGE, 2 * LARGE, "8 B × parameters", 0.001),
-                        Expected("other_state", 0, 2 * LARGE, "old and new sums, 4 B × parameters each", 0.01),
+                        # The peak of other devices need not be where the sums are set to zero.
+                        Expected(
+                            "other_state", 0, 2 * LARGE, "old and new sums, 4 B × parameters each", 0.01, cpu_only=True
+                        ),
                     ],
                 )
                 for run, title in (("wide_by_optimizer", "Summed by the optimizer"), ("wide_by_hand", "By hand"))

@@ -91,6 +91,8 @@ KERNELS = (DEPTH - 1) * NARROW**2
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 TO_HALF = Claim("falls to half", 0, 0.5)
+# The 16-bit copies of the kernels come on top, on a GPU also that of the batch.
+ABOUT_HALF = Claim("falls to about half", 0.45, 0.6)
 
 SCENARIO = Scenario(
     number=5,
@@ -107,14 +109,15 @@ SCENARIO = Scenario(
         Advice(
             words=["“Mixed precision stores activations in half the memory.”"],
             verdict="true",
-            because="Of what is saved for the backward pass, only the 16-bit copies of the kernels are new.",
+            because="Of what is saved for the backward pass, only the 16-bit copies of the kernels are new. On a GPU "
+            "the batch in float32 counts as inputs, its 16-bit copy as saved.",
             comparisons=[
                 Comparison(
                     "deep_float32",
                     f"deep_{policy}",
                     title=f"`{policy}`",
                     figure="saved_for_backward",
-                    claim=HALVES,
+                    claim=ABOUT_HALF,
                     expected=[
                         Expected(
                             "saved_for_backward",

@@ -99,7 +99,10 @@ SCENARIO = Scenario(
                         Expected("pool", None, EVALUATION, "images and two results of the evaluation", 0.1),
                     ],
                     show=["host_RSS"],
-                )
+                    only="CPU",
+                ),
+                # A GPU's pool is as large as the card from the start, unless it may grow.
+                Comparison("memory_growth", "training_only", claim=STAYS, figure="pool", show=["host_RSS"], only="GPU"),
             ],
         ),
         Advice(

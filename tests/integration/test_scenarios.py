@@ -42,13 +42,13 @@ def test_the_measured_effect_is_the_expected_one(scenario: Scenario, tmp_path: p
     on_cpu, figures = result["device"] == "CPU", result["runs"]
     deviations = []
     for advice in scenario.advice:
-        verdict = judged(advice, figures)
+        verdict = judged(advice, figures, result["device"])
         assert verdict is not None or any(scenario.runs[name].gpus for name in scenario.runs.keys() - figures.keys())
         if verdict is None:
             continue
         if on_cpu and verdict != advice.verdict:
             deviations.append(f"{advice.words[0]}: {verdict}, not {advice.verdict}")
-        for one in advice.comparisons:
+        for one in advice.made_on(result["device"]):
             before, after = figures[one.before], figures[one.after]
             if on_cpu:
                 deviations += [text for item in one.expected for text in item.deviations(before, after)]
@@ -65,8 +65,8 @@ def test_the_stored_figures_of_the_cpu_are_the_expected_ones() -> None:
     for scenario in SCENARIOS:
         runs = figures[scenario.name]["runs"]
         for advice in scenario.advice:
-            assert judged(advice, runs) in (advice.verdict, None), (scenario.name, advice.words)
-            for one in advice.comparisons:
+            assert judged(advice, runs, "CPU") in (advice.verdict, None), (scenario.name, advice.words)
+            for one in advice.made_on("CPU"):
                 if one.before in runs and one.after in runs:
                     assert not [
                         text for item in one.expected for text in item.deviations(runs[one.before], runs[one.after])

@@ -73,6 +73,7 @@ class Comparison:
         figure: The figure that the claim is about.
         expected: What arithmetic says; more than one figure, usually.
         show: Further figures for the table, beside ``peak`` and the categories.
+        only: The kind of device that the comparison is made on; empty for every device.
     """
 
     before: str
@@ -82,6 +83,7 @@ class Comparison:
     figure: str = "peak"
     expected: Sequence[Expected] = ()
     show: Sequence[str] = ()
+    only: Literal["", "CPU", "GPU"] = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,12 +97,19 @@ class Advice:
         because: Why, in one or two sentences, without measured numbers. For "true only if" it begins with the
             condition and continues the sentence.
         comparisons: At least one; "true only if" needs two.
+        on_gpu: Why a GPU's verdict differs, if it does.
     """
 
     words: Sequence[str]
     verdict: Verdict
     because: str
     comparisons: Sequence[Comparison]
+    on_gpu: str = ""
+
+    def made_on(self, device: str) -> list[Comparison]:
+        """The comparisons that are made on a device, ``CPU`` or a GPU's name."""
+        kind = "CPU" if device == "CPU" else "GPU"
+        return [one for one in self.comparisons if one.only in ("", kind)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,9 +158,9 @@ class Scenario:
         return pathlib.Path(self.file).stem
 
 
-def judged(advice: Advice, figures: Mapping[str, Figures]) -> Verdict | None:
-    """What the measured figures say about `advice`; None if a run is missing."""
-    pairs = [(one, figures.get(one.before), figures.get(one.after)) for one in advice.comparisons]
+def judged(advice: Advice, figures: Mapping[str, Figures], device: str) -> Verdict | None:
+    """What the figures measured on a device say about `advice`; None if a run is missing."""
+    pairs = [(one, figures.get(one.before), figures.get(one.after)) for one in advice.made_on(device)]
     if any(before is None or after is None for _, before, after in pairs):
         return None
     held = [one.claim.holds(before[one.figure], after[one.figure]) for one, before, after in pairs]

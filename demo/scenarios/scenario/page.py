@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from scenario.declare import Advice, Comparison, Expected, Figures, Scenario, judged
+from scenario.declare import Advice, Comparison, Expected, Figures, Scenario, Verdict, judged
 from tb_memplugin.model import CATEGORIES
 from tb_memplugin.model.units import format_bytes
 
@@ -19,8 +19,7 @@ is arithmetic from the model alone: parameters, shapes and dtypes. Tests repeat 
 against that arithmetic.
 
 `make scenarios` runs all scenarios and writes this page from their recordings. Each also runs alone, and each is a
-file to copy from: `demo/scenarios`. On a CPU they use the allocator class that GPUs use (BFC).
-"""
+file to copy from: `demo/scenarios`. On a CPU they use the allocator class that GPUs use (BFC)."""
 
 
 def page(scenarios: Sequence[Scenario], results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -56,6 +55,7 @@ def section(scenario: Scenario, results: Mapping[str, Any], logdir: pathlib.Path
 
 def _overview(scenarios: Iterable[Scenario], results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for device, found in results.items():
+        yield ""
         yield f"| advice | verdict on {_device({'device': device})} | measured |"
         yield "|---|---|---|"
         for scenario in scenarios:
@@ -63,11 +63,12 @@ def _overview(scenarios: Iterable[Scenario], results: Mapping[str, Mapping[str, 
                 continue
             figures = found[scenario.name]["runs"]
             for advice in scenario.advice:
-                if judged(advice, figures) is None:
+                verdict = judged(advice, figures, device)
+                if verdict is None:
                     continue
-                changes = "; ".join(_change(one, figures) for one in advice.comparisons)
+                changes = "; ".join(_change(one, figures) for one in advice.made_on(device))
                 words = f"[{advice.words[0]}](#{_anchor(scenario)})"
-                yield f"| {words} | {WORDS[judged(advice, figures)]}{_condition(advice, figures)} | {changes} |"
+                yield f"| {words} | {WORDS[verdict]}{_condition(advice, verdict)} | {changes} |"
 
 
 def _anchor(scenario: Scenario) -> str:
@@ -75,9 +76,9 @@ def _anchor(scenario: Scenario) -> str:
     return "".join(letter for letter in text if letter.isalnum() or letter in "-_")
 
 
-def _condition(advice: Advice, figures: Mapping[str, Figures]) -> str:
+def _condition(advice: Advice, verdict: Verdict) -> str:
     """For "true only if", the condition: up to the end of the first sentence."""
-    if advice.verdict != "true only if" or judged(advice, figures) != advice.verdict:
+    if advice.verdict != "true only if" or verdict != advice.verdict:
         return ""
     return " " + advice.because.split(". ")[0].rstrip(".")
 
@@ -92,17 +93,18 @@ def _advice(scenario: Scenario, advice: Advice, result: Mapping[str, Any], seen:
     """`seen`: pairs of runs whose categories stand in a table already."""
     figures = result["runs"]
     yield from (f"> {words}" if at == 0 else f">\n> {words}" for at, words in enumerate(advice.words))
-    verdict = judged(advice, figures)
+    verdict, comparisons = judged(advice, figures, result["device"]), advice.made_on(result["device"])
     yield ""
     if verdict is None:
-        gpus = max(scenario.runs[run].gpus for one in advice.comparisons for run in (one.before, one.after))
+        gpus = max(scenario.runs[run].gpus for one in comparisons for run in (one.before, one.after))
         yield f"Not run here: needs {gpus} GPU{'s' if gpus > 1 else ''}." if gpus else "Not run here."
         return
     if verdict == advice.verdict:
         yield f"**{WORDS[verdict]}{'** ' if verdict == 'true only if' else '.** '}{advice.because}"
     else:  # the reasons were written for another device
-        yield f"**{WORDS[verdict].removesuffix(' only if')}{' in part' if verdict == 'true only if' else ''}** here."
-    for one in advice.comparisons:
+        words = f"{WORDS[verdict].removesuffix(' only if')}{' in part' if verdict == 'true only if' else ''}"
+        yield f"**{words}** here. {'' if result['device'] == 'CPU' else advice.on_gpu}".rstrip()
+    for one in comparisons:
         expected = [item for item in one.expected if not item.cpu_only or result["device"] == "CPU"]
         every = (one.before, one.after) not in seen
         seen.add((one.before, one.after))

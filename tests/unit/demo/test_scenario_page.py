@@ -1,5 +1,6 @@
 """Verdicts and the page of the scenarios, from figures made by hand."""
 
+import dataclasses
 import pathlib
 import sys
 
@@ -43,8 +44,22 @@ def test_the_verdict_follows_from_how_many_comparisons_hold() -> None:
     falls, stays = Comparison("a", "b"), Comparison("a", "a")
     figures = result("CPU", a=100, b=50)["runs"]
     for comparisons, verdict in (([falls], "true"), ([falls, stays], "true only if"), ([stays], "not true")):
-        assert judged(scenario(verdict, comparisons).advice[0], figures) == verdict
-    assert judged(scenario("true", [Comparison("a", "c")]).advice[0], figures) is None
+        assert judged(scenario(verdict, comparisons).advice[0], figures, "CPU") == verdict
+    assert judged(scenario("true", [Comparison("a", "c")]).advice[0], figures, "CPU") is None
+
+
+def test_a_comparison_can_be_of_one_kind_of_device() -> None:
+    comparisons = [Comparison("a", "b", only="CPU"), Comparison("b", "a", "Backwards", only="GPU")]
+    one = scenario("true", comparisons)
+    one.advice[0] = dataclasses.replace(one.advice[0], on_gpu="Everything grows there.")
+    figures = {"a": 8 * MIB, "b": 4 * MIB}
+    results = {device: {one.name: result(device, **figures)} for device in ("CPU", "NVIDIA H200")}
+    verdicts = [judged(one.advice[0], found[one.name]["runs"], device) for device, found in results.items()]
+    assert verdicts == ["true", "not true"]
+    on_cpu, on_gpu = page([one], results).split("Measured on ")[1:]
+    assert "**True.** it is large." in on_cpu and "Backwards" not in on_cpu
+    assert "**Not true** here. Everything grows there.\n" in on_gpu
+    assert "| peak | 4.0 MiB | 8.0 MiB | +4.0 MiB |  |" in on_gpu and "−4.0 MiB" not in on_gpu
 
 
 def test_a_deviation_from_the_arithmetic_is_named() -> None:
@@ -79,6 +94,7 @@ def test_the_page_says_what_was_measured_on_which_device() -> None:
     overview = text.split("## 3. Some advice")[0]
     assert "| [“Do it.”](#3-some-advice) | True only if it is large | Large: peak 8.0 MiB → 4.0 MiB; " in overview
     assert "| [“Do it.”](#3-some-advice) | Not true | " in overview
+    assert "\n\n| advice | verdict on one NVIDIA H200 | measured |" in overview
 
 
 def test_a_comparison_that_needs_more_gpus_says_so() -> None:
