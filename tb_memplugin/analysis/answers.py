@@ -5,7 +5,7 @@ from typing import Any
 from tb_memplugin.analysis.answer import QUESTIONS, Answer, Evidence, describe_answer
 from tb_memplugin.analysis.answer_memory import fits, fragmented
 from tb_memplugin.analysis.answer_steps import changed, growing
-from tb_memplugin.analysis.facts import main_phase
+from tb_memplugin.analysis.facts import device_phase
 from tb_memplugin.model import Phase, Run
 
 
@@ -14,14 +14,14 @@ def answers(run: Run, device: str | None, phase: Phase | None = None) -> tuple[A
 
     Args:
         run, device: The run and one of its devices.
-        phase: The phase to look at; by default the run's `main_phase`.
+        phase: The phase to look at; by default its `device_phase`.
     """
-    phase = main_phase(run) if phase is None else phase
     if device is None:
         return tuple(
             Answer(name, None, "No allocator data recorded", "unknown", "unknown", Evidence("overview"), {})
             for name in QUESTIONS
         )
+    phase = device_phase(run, device) if phase is None else phase
     return (
         fits(run, device, phase),
         growing(run, device, phase),

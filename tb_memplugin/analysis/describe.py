@@ -9,7 +9,7 @@ import numpy as np
 from tb_memplugin.analysis.answers import describe_answers
 from tb_memplugin.analysis.changes import table_at
 from tb_memplugin.analysis.devices import describe_devices
-from tb_memplugin.analysis.facts import device_facts, step_range
+from tb_memplugin.analysis.facts import device_facts, main_phase, step_range
 from tb_memplugin.analysis.host_memory import describe_host, host_summaries
 from tb_memplugin.analysis.pool_spans import PoolHistory, pool_history
 from tb_memplugin.model import MISSING, Layer, LayerActivations, Oom, Phase, Run, Snapshot
@@ -65,7 +65,7 @@ def describe_run(
             for facts in device_facts(run)
             if selection.device in (None, facts.device)
         },
-        "compared": describe_devices(by_worker or {"": run}, selection.phase or "train")
+        "compared": describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))
         if selection.device is None
         else None,
         "layers": [describe_layer(layer) for layer in (table.layers if table is not None else ())],

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.facts import main_phase, step_name
+from tb_memplugin.analysis.facts import device_phase, step_name
 from tb_memplugin.analysis.growth_causes import Cause, cause_of
 from tb_memplugin.analysis.levelling import levelled
 from tb_memplugin.analysis.trend import Trend, find_trend, is_long_enough, smallest_growth
@@ -85,8 +85,8 @@ def find_growth(run: Run) -> list[Growth]:
 
 
 def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | None:
-    """Find growing memory of a device over the steps of a phase, by default the run's `main_phase`."""
-    phase = main_phase(run) if phase is None else phase
+    """Find growing memory of a device over the steps of a phase, by default its `device_phase`."""
+    phase = device_phase(run, device) if phase is None else phase
     figures = run.samples.devices.get(device)
     if figures is None:
         return None
@@ -110,9 +110,9 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
 
 
 def growth_bound(run: Run, device: str, phase: Phase | None = None) -> int | None:
-    """The smallest growth of a device's memory that would be found in a phase, by default the run's `main_phase`; None
+    """The smallest growth of a device's memory that would be found in a phase, by default its `device_phase`; None
     without enough steps."""
-    phase = main_phase(run) if phase is None else phase
+    phase = device_phase(run, device) if phase is None else phase
     figures = run.samples.devices.get(device)
     for column in () if figures is None else (figures.in_use_bytes, figures.peak_bytes):
         values = column[phase_rows(run.samples, column, phase)]
@@ -122,8 +122,8 @@ def growth_bound(run: Run, device: str, phase: Phase | None = None) -> int | Non
 
 
 def can_show_growth(run: Run, device: str) -> bool:
-    """Whether a device has enough measured steps of the run's `main_phase` for a trend."""
-    figures, phase = run.samples.devices.get(device), main_phase(run)
+    """Whether a device has enough measured steps of its `device_phase` for a trend."""
+    figures, phase = run.samples.devices.get(device), device_phase(run, device)
     return figures is not None and any(
         is_long_enough(len(phase_rows(run.samples, column, phase)))
         for column in (figures.in_use_bytes, figures.peak_bytes)
@@ -132,10 +132,12 @@ def can_show_growth(run: Run, device: str) -> bool:
 
 def phase_rows(samples: Samples, column: Integers, phase: Phase) -> npt.NDArray[np.intp]:
     """Rows of a phase with a known value that do not follow another phase; of several with one step the last one."""
-    of_phase = samples.phase == PHASES.index(phase)
-    follows = np.ones(len(samples), np.bool_)
-    follows[1:] = samples.phase[1:] == samples.phase[:-1]
-    rows = np.flatnonzero(of_phase & follows & (column != MISSING))
+    # In a run of several workers, rows of others, whose values are unknown here, lie between those of one.
+    known = np.flatnonzero(column != MISSING)
+    phases = samples.phase[known]
+    follows = np.ones(len(known), np.bool_)
+    follows[1:] = phases[1:] == phases[:-1]
+    rows: npt.NDArray[np.intp] = known[follows & (phases == PHASES.index(phase))]
     # Batches of validation and prediction have the number of the training step before them.
     return rows if phase == "train" else rows[np.diff(samples.step[rows], append=MISSING) != 0]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.facts import main_phase
+from tb_memplugin.analysis.facts import samples_phase
 from tb_memplugin.analysis.growth import growth_of, phase_rows
 from tb_memplugin.analysis.growth_causes import Cause, host_cause_of
 from tb_memplugin.analysis.levelling import levelled
@@ -191,7 +191,7 @@ def host_growth_beside(run: Run, device: str) -> HostGrowth | None:
 def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
     """Find growing RSS of a worker; `run` is the run of all workers, or of this one."""
     samples = memory.samples
-    rows = phase_rows(samples, samples.host_resident_bytes, main_phase(run))
+    rows = phase_rows(samples, samples.host_resident_bytes, samples_phase(samples))
     steps = samples.step[rows]
     level = levelled(steps, samples.host_resident_bytes[rows], run.layer_tables)
     trend = find_trend(steps, level.values)
@@ -262,7 +262,7 @@ def _summary(run: Run, worker: str, memory: HostMemory) -> HostSummary:
     resident = samples.host_resident_bytes
     known = np.flatnonzero(resident != MISSING)
     highest = int(known[np.argmax(resident[known])]) if len(known) else None
-    rows = phase_rows(samples, resident, main_phase(run))
+    rows = phase_rows(samples, resident, samples_phase(samples))
     steps = len(rows) if is_long_enough(len(rows)) else 0
     measured = np.flatnonzero(memory.parts.resident_bytes != MISSING)
     return HostSummary(
