@@ -40,7 +40,7 @@ const HINTS: Record<DeviceSort, string> = {
   headroom_bytes: "capacity − peak",
   capacity_bytes: "the allocator's limit in bytes",
   pool_bytes: "bytes that the allocator has reserved, as last recorded",
-  ooms: "number of steps that ran out of memory",
+  ooms: "number of failed allocations",
 };
 
 function Head({ devices, scale }: { devices: Devices; scale: number }) {
