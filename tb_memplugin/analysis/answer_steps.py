@@ -5,7 +5,7 @@ import numpy as np
 from tb_memplugin.analysis.answer import Answer, AnswerSource, Evidence, known
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.facts import device_phase, range_of
-from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_bound, growth_of, traced_of
+from tb_memplugin.analysis.growth import Growth, can_show_growth, examined, growth_bound, growth_of, traced_of
 from tb_memplugin.analysis.growth_causes import Cause
 from tb_memplugin.analysis.host_memory import CPU, HostGrowth, host_growth_beside
 from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS, Jump, largest_jump
@@ -25,11 +25,13 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
     growth = growth_of(run, device, main)
     if growth is None and phase != main:
         growth = growth_of(run, device, phase)
-    steps = _known_steps(run, device, main if growth is None else growth.phase)
+    of_phase = main if growth is None else growth.phase
+    part = examined(run, device, of_phase)
+    steps = _known_steps(part, device, of_phase)
     figures: dict[str, int | float] = {"steps": steps}
     if growth is None:
         evidence = Evidence("overview", phase=main)
-        if not can_show_growth(run, device):
+        if not can_show_growth(part, device):
             sentence = f"Too few steps for a trend: {steps:,}"
             return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
         host = host_growth_beside(run, device)
@@ -41,7 +43,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         return Answer("growing", device, sentence, "ok", "measured", evidence, figures)
     trend = growth.trend
     sentence = _rate(trend)
-    owner, source = _owner(run, growth)
+    owner, source = _owner(part, growth)
     layer, category = owner or (None, None)
     if growth.cause is not None:
         sentence, source = f"{sentence}: {growth.cause.short}", "inferred"

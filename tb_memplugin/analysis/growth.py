@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tb_memplugin.analysis.facts import device_phase, step_name
 from tb_memplugin.analysis.growth_causes import Cause, cause_of
 from tb_memplugin.analysis.levelling import levelled
+from tb_memplugin.analysis.sessions import runs_of_sessions
 from tb_memplugin.analysis.trend import Trend, find_trend, is_long_enough, smallest_growth
 from tb_memplugin.model import MISSING, PHASES, Integers, LayerActivations, Phase, Run, Samples, Snapshot
 from tb_memplugin.model.units import format_bytes
@@ -85,8 +86,9 @@ def find_growth(run: Run) -> list[Growth]:
 
 
 def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | None:
-    """Find growing memory of a device over the steps of a phase, by default its `device_phase`."""
+    """Find growing memory of a device over the steps of a phase, by default its `device_phase`; see `examined`."""
     phase = device_phase(run, device) if phase is None else phase
+    run = examined(run, device, phase)
     figures = run.samples.devices.get(device)
     if figures is None:
         return None
@@ -109,10 +111,18 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
     return None
 
 
+def examined(run: Run, device: str, phase: Phase) -> Run:
+    """The part of a run in which growth is looked for: of a restarted training, whose memory starts anew in each
+    session, the latest one with enough steps of the phase; the whole run if no session has them."""
+    sessions = runs_of_sessions(run, device)
+    return next((one for one in sessions if _has_enough(one, device, phase)), run)
+
+
 def growth_bound(run: Run, device: str, phase: Phase | None = None) -> int | None:
     """The smallest growth of a device's memory that would be found in a phase, by default its `device_phase`; None
     without enough steps."""
     phase = device_phase(run, device) if phase is None else phase
+    run = examined(run, device, phase)
     figures = run.samples.devices.get(device)
     for column in () if figures is None else (figures.in_use_bytes, figures.peak_bytes):
         values = column[phase_rows(run.samples, column, phase)]
@@ -123,7 +133,11 @@ def growth_bound(run: Run, device: str, phase: Phase | None = None) -> int | Non
 
 def can_show_growth(run: Run, device: str) -> bool:
     """Whether a device has enough measured steps of its `device_phase` for a trend."""
-    figures, phase = run.samples.devices.get(device), device_phase(run, device)
+    return _has_enough(run, device, device_phase(run, device))
+
+
+def _has_enough(run: Run, device: str, phase: Phase) -> bool:
+    figures = run.samples.devices.get(device)
     return figures is not None and any(
         is_long_enough(len(phase_rows(run.samples, column, phase)))
         for column in (figures.in_use_bytes, figures.peak_bytes)

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.analysis.facts import samples_phase
 from tb_memplugin.analysis.growth import growth_of, phase_rows
 from tb_memplugin.analysis.growth_causes import Cause, host_cause_of
 from tb_memplugin.analysis.levelling import levelled
+from tb_memplugin.analysis.sessions import host_of_sessions
 from tb_memplugin.analysis.trend import (
     MIN_GROWTH_BYTES,
     MIN_GROWTH_SHARE,
@@ -190,8 +192,9 @@ def host_growth_beside(run: Run, device: str) -> HostGrowth | None:
 
 def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
     """Find growing RSS of a worker; `run` is the run of all workers, or of this one."""
+    run, memory = _examined(run, memory)
     samples = memory.samples
-    rows = phase_rows(samples, samples.host_resident_bytes, samples_phase(samples))
+    rows = _rss_rows(samples)
     steps = samples.step[rows]
     level = levelled(steps, samples.host_resident_bytes[rows], run.layer_tables)
     trend = find_trend(steps, level.values)
@@ -220,6 +223,18 @@ def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
         on_cpu,
         cause,
     )
+
+
+def _examined(run: Run, memory: HostMemory) -> tuple[Run, HostMemory]:
+    """The session in which growth is looked for, as `growth.examined` says."""
+    sessions = host_of_sessions(run, memory)
+    long = (one for one in sessions if is_long_enough(len(_rss_rows(one[1].samples))))
+    return next(long, (run, memory))
+
+
+def _rss_rows(samples: Samples) -> npt.NDArray[np.intp]:
+    """The rows that are examined for growth."""
+    return phase_rows(samples, samples.host_resident_bytes, samples_phase(samples))
 
 
 def _cpu_bytes_per_step(run: Run, worker: str, since_step: int) -> float:
@@ -262,7 +277,8 @@ def _summary(run: Run, worker: str, memory: HostMemory) -> HostSummary:
     resident = samples.host_resident_bytes
     known = np.flatnonzero(resident != MISSING)
     highest = int(known[np.argmax(resident[known])]) if len(known) else None
-    rows = phase_rows(samples, resident, samples_phase(samples))
+    examined = _examined(run, memory)[1].samples
+    rows = _rss_rows(examined)
     steps = len(rows) if is_long_enough(len(rows)) else 0
     measured = np.flatnonzero(memory.parts.resident_bytes != MISSING)
     return HostSummary(
@@ -271,7 +287,7 @@ def _summary(run: Run, worker: str, memory: HostMemory) -> HostSummary:
         peak_step=None if highest is None else int(samples.step[highest]),
         state=_state(memory.parts, int(measured[-1])) if len(measured) else None,
         steps=steps,
-        bound_bytes=smallest_growth(resident[rows]) if steps else MIN_GROWTH_BYTES,
+        bound_bytes=smallest_growth(examined.host_resident_bytes[rows]) if steps else MIN_GROWTH_BYTES,
         growth=host_growth(run, worker, memory),
     )
 

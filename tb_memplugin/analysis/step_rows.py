@@ -57,7 +57,7 @@ def rows_of_steps(
             chosen = chosen[extreme_rows(extremes, limit, traced)]
     else:
         figures, total = _no_figures(len(run.samples)), len(unsampled)
-    rows = _take(dataclasses.replace(run.samples, devices={device: figures}), chosen)
+    rows = take_rows(dataclasses.replace(run.samples, devices={device: figures}), chosen)
     return _with_snapshots(rows, device, phase, highest, unsampled), total
 
 
@@ -120,10 +120,11 @@ def _with_snapshots(
             )
         },
     )
-    return _take(joined, np.argsort(joined.step, kind="stable"))
+    return take_rows(joined, np.argsort(joined.step, kind="stable"))
 
 
-def _take(samples: Samples, rows: npt.NDArray[np.intp]) -> Samples:
+def take_rows(samples: Samples, rows: npt.NDArray[np.intp]) -> Samples:
+    """The given rows of samples."""
     return Samples(
         samples.step[rows],
         samples.phase[rows],
