@@ -5,7 +5,7 @@ Steps after another phase are left out, and jumps are removed (`levelling`); `tr
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -62,9 +62,7 @@ class Growth:
             f"since step {trend.since_step}, from {format_bytes(trend.from_bytes)} "
             f"to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
         )
-        jumped = sum(size for _, size in self.jumps)
-        if jumped:
-            text += f" (including {'jumps' if jumped > 0 else 'drops'} of {format_bytes(abs(jumped))})"
+        text += jumps_text(self.jumps)
         if self.owner is not None and self.owner_bytes is not None:
             layer, category = self.owner
             name = category.replace("_", " ")
@@ -78,6 +76,12 @@ class Growth:
         if self.capacity_step is not None:
             text += f"; at this rate the device is full at step {self.capacity_step}"
         return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
+
+
+def jumps_text(jumps: Iterable[tuple[int, int]]) -> str:
+    """The step and size of each jump as a clause on their sum, to follow the levels before and after them."""
+    jumped = sum(size for _, size in jumps)
+    return f" (including {'jumps' if jumped > 0 else 'drops'} of {format_bytes(abs(jumped))})" if jumped else ""
 
 
 def find_growth(run: Run) -> list[Growth]:

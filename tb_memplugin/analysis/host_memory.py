@@ -6,14 +6,14 @@ on ``CPU:0``, and no second one here.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.facts import samples_phase
-from tb_memplugin.analysis.growth import growth_of, phase_rows
+from tb_memplugin.analysis.growth import growth_of, jumps_text, phase_rows
 from tb_memplugin.analysis.growth_causes import Cause, host_cause_of
 from tb_memplugin.analysis.levelling import levelled
 from tb_memplugin.analysis.sessions import host_of_sessions
@@ -104,6 +104,7 @@ class HostGrowth:
             f"{self.worker + ': host' if self.worker else 'Host'} RSS grows by "
             f"{format_bytes(round(100 * trend.bytes_per_step))} every 100 steps since step {trend.since_step}, from "
             f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
+            f"{jumps_text(self.jumps)}"
         )
         if self.cpu_bytes_per_step:
             beyond = max(0, round(100 * self.beyond_cpu.bytes_per_step))
@@ -205,10 +206,7 @@ def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
     on_cpu = _cpu_bytes_per_step(run, worker, trend.since_step)
     cause = host_cause_of(run, worker, _beyond(trend, on_cpu), samples) if _grows_beyond(trend, on_cpu) else None
     parts = memory.parts
-    known = np.flatnonzero(parts.resident_bytes != MISSING)
-    inside = known[parts.step[known] >= trend.since_step]
-    if len(inside) < 2:  # a short run: from the last measurement before the growth
-        inside = np.append(known[parts.step[known] < trend.since_step][-1:], inside)
+    inside = _measured_rows(parts, trend, [step for step, _ in jumps])
     if len(inside) < 2:
         return HostGrowth(worker, trend, jumps, None, None, {}, {}, on_cpu, cause)
     first, last = _state(parts, int(inside[0])), _state(parts, int(inside[-1]))
@@ -223,6 +221,19 @@ def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
         on_cpu,
         cause,
     )
+
+
+def _measured_rows(parts: HostSamples, trend: Trend, jumps: Sequence[int]) -> npt.NDArray[np.intp]:
+    """Rows of measured parts in the longest part of a trend without a jump, whose parts need not be those that grow."""
+    known = np.flatnonzero(parts.resident_bytes != MISSING)
+    inside = known[parts.step[known] >= trend.since_step]
+    stretch = np.searchsorted(np.sort(jumps), parts.step[inside], side="right")
+    stretches = [inside[stretch == number] for number in np.unique(stretch)]
+    longest = max(stretches, key=lambda rows: parts.step[rows[-1]] - parts.step[rows[0]], default=inside)
+    if len(longest) >= 2 or jumps:
+        return longest
+    # A short run: from the last measurement before the growth.
+    return np.append(known[parts.step[known] < trend.since_step][-1:], inside)
 
 
 def _examined(run: Run, memory: HostMemory) -> tuple[Run, HostMemory]:

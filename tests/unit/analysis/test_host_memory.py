@@ -72,6 +72,24 @@ def test_growth_is_found_and_its_part_named() -> None:
     )
 
 
+def test_a_jump_is_named_and_its_part_is_not_what_grows() -> None:
+    # GIVEN 0.25 MiB of other memory more at each step, and 800 MiB of files that are mapped after step 900
+    jump = np.where(np.arange(STEPS) > 900, 800 * MIB, 0)
+    samples = samples_with(growing(MIB // 4) + jump)
+    at = [500, 1000, 1990]
+    files = [300 * MIB, 1100 * MIB, 1100 * MIB]
+    parts = parts_of(samples, at, file_bytes=files, shared_memory_bytes=[0] * 3)
+    (found,) = host_growths(run_of({"": HostMemory(samples, parts)}))
+    assert (found.first_step, found.last_step) == (1000, 1990)
+    assert found.parts["file_bytes"] == 0 and found.parts["other_bytes"] == 990 * MIB // 4
+    (jumped,) = found.jumps
+    assert jumped == (901, 800 * MIB) and "(including jumps of 800 MiB); largest growth" in found.sentence()
+    # Measured once on either side of the jump, what grows is not known.
+    parts = parts_of(samples, [500, 1990], file_bytes=[300 * MIB, 1100 * MIB], shared_memory_bytes=[0] * 2)
+    (found,) = host_growths(run_of({"": HostMemory(samples, parts)}))
+    assert found.parts == {} and found.first_step is None
+
+
 def test_without_measured_parts_growth_is_found_and_no_part_named() -> None:
     samples = samples_with(growing(MIB // 4))
     (sentence,) = host_findings(run_of({"": HostMemory(samples, empty_host())}))
