@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tb_memplugin.analysis.facts import samples_phase
 from tb_memplugin.analysis.growth import growth_of, jumps_text, phase_rows
 from tb_memplugin.analysis.growth_causes import Cause, host_cause_of
+from tb_memplugin.analysis.host_parts import PART_NAMES, HostState, growth_of_parts, state_at
 from tb_memplugin.analysis.levelling import levelled
 from tb_memplugin.analysis.sessions import host_of_sessions
 from tb_memplugin.analysis.trend import (
@@ -25,42 +26,12 @@ from tb_memplugin.analysis.trend import (
     is_long_enough,
     smallest_growth,
 )
-from tb_memplugin.model import HOST_ALLOCATED, HOST_PARTS, MISSING, HostMemory, HostSamples, Run, Samples
+from tb_memplugin.model import MISSING, HostMemory, HostSamples, Run, Samples
 from tb_memplugin.model.units import format_bytes
 
-PART_NAMES: Mapping[str, str] = {
-    "file_bytes": "mapped files",
-    "shared_memory_bytes": "shared memory",
-    "cpu_pool_bytes": "pool of CPU:0",
-    "python_objects_bytes": "Python objects",
-    "other_bytes": "other memory",
-    "c_heap_bytes": "C heap",
-    "c_heap_free_bytes": "free in the C heap",
-    "tf_data_bytes": "tf.data buffers",
-}
-"""Parts of resident memory, which sum to it, and then allocated memory that lies in them."""
-RESIDENT = (*HOST_PARTS, "other_bytes")
 CPU = "CPU:0"
 MIN_OWN_SHARE = 0.5
 """Least share of the growth that the CPU's allocator must not explain for a finding."""
-
-
-@dataclasses.dataclass(frozen=True)
-class HostState:
-    """Host memory of a worker at the last step with measured parts.
-
-    Attributes:
-        step: That step.
-        resident_bytes: Host RSS there.
-        parts: Its disjoint parts by name; they sum to `resident_bytes`. Unknown ones are left out and lie in
-            ``other_bytes``.
-        allocated: Allocated memory by name, resident or not; it lies in the parts and overlaps.
-    """
-
-    step: int
-    resident_bytes: int
-    parts: Mapping[str, int]
-    allocated: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,15 +180,15 @@ def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
     inside = _measured_rows(parts, trend, [step for step, _ in jumps])
     if len(inside) < 2:
         return HostGrowth(worker, trend, jumps, None, None, {}, {}, on_cpu, cause)
-    first, last = _state(parts, int(inside[0])), _state(parts, int(inside[-1]))
+    first, last = state_at(parts, int(inside[0])), state_at(parts, int(inside[-1]))
     return HostGrowth(
         worker,
         trend,
         jumps,
         first.step,
         last.step,
-        _differences(first.parts, last.parts),
-        _differences(first.allocated, last.allocated),
+        growth_of_parts(first.parts, last.parts),
+        growth_of_parts(first.allocated, last.allocated),
         on_cpu,
         cause,
     )
@@ -296,29 +267,8 @@ def _summary(run: Run, worker: str, memory: HostMemory) -> HostSummary:
         resident_bytes=int(resident[known[-1]]) if len(known) else None,
         peak_bytes=None if highest is None else int(resident[highest]),
         peak_step=None if highest is None else int(samples.step[highest]),
-        state=_state(memory.parts, int(measured[-1])) if len(measured) else None,
+        state=state_at(memory.parts, int(measured[-1])) if len(measured) else None,
         steps=steps,
         bound_bytes=smallest_growth(examined.host_resident_bytes[rows]) if steps else MIN_GROWTH_BYTES,
         growth=host_growth(run, worker, memory),
     )
-
-
-def _state(parts: HostSamples, row: int) -> HostState:
-    figures = {name: int(getattr(parts, name)[row]) for name in (*HOST_PARTS, *HOST_ALLOCATED)}
-    known = {name: size for name, size in figures.items() if size != MISSING}
-    return HostState(
-        step=int(parts.step[row]),
-        resident_bytes=int(parts.resident_bytes[row]),
-        parts={
-            **{name: known[name] for name in HOST_PARTS if name in known},
-            "other_bytes": int(parts.other_bytes()[row]),
-        },
-        allocated={name: known[name] for name in HOST_ALLOCATED if name in known},
-    )
-
-
-def _differences(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:
-    """Growth by name; empty if only one of the steps knows a part, which changes the remainder, too."""
-    if first.keys() != last.keys():
-        return {}
-    return {name: size - first[name] for name, size in last.items()}
