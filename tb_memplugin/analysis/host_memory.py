@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tb_memplugin.analysis.facts import samples_phase
 from tb_memplugin.analysis.growth import growth_of, jumps_text, phase_rows
 from tb_memplugin.analysis.growth_causes import Cause, host_cause_of
-from tb_memplugin.analysis.host_parts import PART_NAMES, HostState, growth_of_parts, state_at
+from tb_memplugin.analysis.host_parts import PART_NAMES, HostState, growth_of_allocated, growth_of_parts, state_at
 from tb_memplugin.analysis.levelling import levelled
 from tb_memplugin.analysis.sessions import host_of_sessions
 from tb_memplugin.analysis.trend import (
@@ -187,8 +187,8 @@ def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
         jumps,
         first.step,
         last.step,
-        growth_of_parts(first.parts, last.parts),
-        growth_of_parts(first.allocated, last.allocated),
+        growth_of_parts(first, last),
+        growth_of_allocated(first, last),
         on_cpu,
         cause,
     )

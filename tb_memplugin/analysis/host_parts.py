@@ -12,10 +12,10 @@ PART_NAMES: Mapping[str, str] = {
     "python_objects_bytes": "Python objects",
     "other_bytes": "other memory",
     "c_heap_bytes": "C heap",
-    "c_heap_free_bytes": "free in the C heap",
+    "c_heap_free_bytes": "C heap: free",
     "tf_data_bytes": "tf.data buffers",
 }
-"""Parts of resident memory, which sum to it, and then allocated memory that lies in them."""
+"""Parts of resident memory, which sum to it, and then allocated memory that lies in them. The page has these names."""
 RESIDENT = (*HOST_PARTS, "other_bytes")
 
 
@@ -52,8 +52,15 @@ def state_at(parts: HostSamples, row: int) -> HostState:
     )
 
 
-def growth_of_parts(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:
+def growth_of_parts(first: HostState, last: HostState) -> dict[str, int]:
     """Growth by name; empty if only one of the steps knows a part, which changes the remainder, too."""
-    if first.keys() != last.keys():
-        return {}
-    return {name: size - first[name] for name, size in last.items()}
+    return _differences(first.parts, last.parts) if first.parts.keys() == last.parts.keys() else {}
+
+
+def growth_of_allocated(first: HostState, last: HostState) -> dict[str, int]:
+    """Growth by name of what both steps know."""
+    return _differences(first.allocated, last.allocated)
+
+
+def _differences(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:
+    return {name: size - first[name] for name, size in last.items() if name in first}
