@@ -114,6 +114,11 @@ def device_facts(run: Run) -> list[DeviceFacts]:
     return [_device_facts(run, name) for name in sorted(names, key=device_order)]
 
 
+def full_name(worker: str, device: str) -> str:
+    """A worker's device by its name in the run of all workers."""
+    return f"{worker}/{device}" if worker else device
+
+
 def device_order(name: str) -> tuple[bool, list[tuple[str, int]]]:
     """Sort key of devices: accelerators first, then by name."""
     return is_cpu(name), natural_order(name)

@@ -141,6 +141,11 @@ def host_summaries(run: Run) -> dict[str, HostSummary]:
     return {worker: summary for worker, summary in summaries.items() if summary.resident_bytes is not None}
 
 
+def host_summaries_of(by_worker: Mapping[str, Run]) -> dict[str, HostSummary]:
+    """The same from the runs of the workers, in which the sessions of each are known."""
+    return {worker: summary for run in by_worker.values() for worker, summary in host_summaries(run).items()}
+
+
 def host_growths(run: Run) -> list[HostGrowth]:
     """The findings on host memory, at most one for each worker."""
     found = (host_growth(run, worker, memory) for worker, memory in run.host.items())

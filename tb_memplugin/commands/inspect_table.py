@@ -7,7 +7,7 @@ from tb_memplugin.analysis.changes import layer_totals, table_at
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
-from tb_memplugin.analysis.host_memory import host_summaries
+from tb_memplugin.analysis.host_memory import host_summaries_of
 from tb_memplugin.analysis.ledger_totals import group_sums
 from tb_memplugin.analysis.pool_growth import knows_pool
 from tb_memplugin.analysis.pool_spans import pool_history
@@ -39,7 +39,7 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
     parts = [f"{clean(run.name)}: {span}{sessions}{workers}"]
     devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
     for facts in devices:
-        lines = answer_lines(facts.device, answers(run, facts.device, selection.phase))
+        lines = answer_lines(facts.device, answers(run, facts.device, selection.phase, by_worker))
         parts.append("\n".join(clean(line) for line in lines))
     if devices:
         parts.append(_devices(run, devices))
@@ -54,7 +54,7 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
             lines = pool_lines(_name(facts.device), pool_history(run, facts.device), phase)
             parts.extend(["\n".join(lines)] if lines else [])
     if selection == EVERYTHING:
-        for worker, summary in host_summaries(run).items():
+        for worker, summary in host_summaries_of(by_worker or {"": run}).items():
             parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))
     table = table_at(run.layer_tables, selection.step)
     if table is not None:

@@ -146,13 +146,13 @@ def host_cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
 def test_growing_host_memory_is_a_finding_with_its_cause() -> None:
     traces = counters(every_tenth("traces", MISSING, name="train_step", detail=WHY))
     run = host_run(LUMPS, counters=(traces,))
-    (sentence,) = findings(run)
+    (sentence,) = findings({"": run})
     assert sentence.startswith("Host RSS grows by 10.0 MiB every 100 steps since step ")
     assert sentence.endswith(f"the last time because {WHY}.")
     growing = answers(run, "CPU:0")[1]
     assert growing.sentence.startswith("Host RSS +102 KiB per step since step ")
     assert growing.sentence.endswith(": retracing of train_step") and growing.status == "warning"
-    (sentence,) = findings(host_run(LEAK))
+    (sentence,) = findings({"": host_run(LEAK)})
     assert sentence.startswith("Host RSS grows") and "Cause" not in sentence
 
 
