@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.analysis.facts import is_cpu
 from tb_memplugin.analysis.step_rows import take_rows
 from tb_memplugin.model import HOST_COLUMNS, DeviceSamples, Floats, HostMemory, HostSamples, Run
 
@@ -53,9 +54,12 @@ def runs_of_sessions(run: Run, device: str) -> Iterator[Run]:
 
 
 def host_of_sessions(run: Run, memory: HostMemory) -> Iterator[tuple[Run, HostMemory]]:
-    """The host memory of each session alone, and the run with its counters, as `session_spans`."""
+    """The host memory of each session alone, and the run with its counters and the CPU alone, as `session_spans`."""
+    # The columns of many other devices would take long to copy.
+    cpus = {name: memory.samples.devices[name] for name in memory.samples.devices if is_cpu(name)}
+    every = dataclasses.replace(memory.samples, devices=cpus)
     for at, span in enumerate(session_spans(run)):
-        samples = take_rows(memory.samples, span.rows(memory.samples.wall_time))
+        samples = take_rows(every, span.rows(every.wall_time))
         rows = span.rows(memory.parts.wall_time)
         parts = HostSamples.of({name: getattr(memory.parts, name)[rows] for name in HOST_COLUMNS})
         of_session = dataclasses.replace(run, counters=() if at else run.counters, session_starts=(span.begin,))
