@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.facts import is_cpu
-from tb_memplugin.analysis.step_rows import take_rows
-from tb_memplugin.model import HOST_COLUMNS, DeviceSamples, Floats, HostMemory, HostSamples, Run
+from tb_memplugin.model import HOST_COLUMNS, DeviceSamples, Floats, HostMemory, HostSamples, Run, take_samples
 
 MAX_SESSIONS = 20
 """Most sessions that are told apart, the latest ones: each takes a look at all samples."""
@@ -45,7 +44,7 @@ def runs_of_sessions(run: Run, device: str) -> Iterator[Run]:
     for at, span in enumerate(session_spans(run)):
         yield dataclasses.replace(
             run,
-            samples=take_rows(samples, span.rows(samples.wall_time)),
+            samples=take_samples(samples, span.rows(samples.wall_time)),
             snapshots=tuple(one for one in run.snapshots if span.begin <= one.wall_time < span.end),
             # Those of the last session count.
             counters=() if at else run.counters,
@@ -59,7 +58,7 @@ def host_of_sessions(run: Run, memory: HostMemory) -> Iterator[tuple[Run, HostMe
     cpus = {name: memory.samples.devices[name] for name in memory.samples.devices if is_cpu(name)}
     every = dataclasses.replace(memory.samples, devices=cpus)
     for at, span in enumerate(session_spans(run)):
-        samples = take_rows(every, span.rows(every.wall_time))
+        samples = take_samples(every, span.rows(every.wall_time))
         rows = span.rows(memory.parts.wall_time)
         parts = HostSamples.of({name: getattr(memory.parts, name)[rows] for name in HOST_COLUMNS})
         of_session = dataclasses.replace(run, counters=() if at else run.counters, session_starts=(span.begin,))

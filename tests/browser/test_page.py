@@ -14,7 +14,7 @@ from page_views import VIEWS
 from playwright.sync_api import FrameLocator, Page, expect
 
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.model import take_samples
 
 
 def step_shown(frame: FrameLocator) -> int:

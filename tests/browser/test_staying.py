@@ -13,7 +13,7 @@ from page_views import OF_STEPS
 from playwright.sync_api import FrameLocator, Page, Route, expect
 
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.model import take_samples
 
 PLAN = sample_runs.FROZEN
 SAMPLES = sample_runs.samples_of(PLAN)
