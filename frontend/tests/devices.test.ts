@@ -177,6 +177,16 @@ describe("the charts", () => {
     expect(peaksSpec(one, DEFAULTS, "light").painters).toHaveLength(2);
   });
 
+  it("are those of one device where the other one is a CPU", () => {
+    const beside = { ...two, devices: two.devices.slice(0, 2) };
+    const mixed = changed(changed(beside, 0, { device: "GPU:0" }), 1, { device: "CPU:0", capacity_bytes: 1 });
+    expect(seriesOf(mixed).map(({ name }) => name)).toEqual(["highest"]);
+    expect(sumSpec(mixed, DEFAULTS, "light")).toBeNull();
+    expect(stepSentence(mixed, 5)).toMatch(/^step 5: peak \d+ MiB$/);
+    expect(devicesSummary(mixed)).toBe("2 devices of 2 workers");
+    expect(commonCapacity(mixed)).toBe(planOf("two-workers").capacity);
+  });
+
   it("draw a capacity that all devices have", () => {
     expect(commonCapacity(two)).toBe(planOf("two-workers").capacity);
     expect(commonCapacity(changed(two, 0, { capacity_bytes: 1 }))).toBeNull();

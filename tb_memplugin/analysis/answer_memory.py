@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_memplugin.analysis.answer import Answer, AnswerStatus, Evidence, known
-from tb_memplugin.analysis.facts import capacity_of, highest_peak, main_phase
+from tb_memplugin.analysis.facts import capacity_of, fitting_peak
 from tb_memplugin.analysis.pool_figures import measured_rows
 from tb_memplugin.analysis.pool_growth import knows_pool
 from tb_memplugin.analysis.pool_steps import largest_free
@@ -23,12 +23,12 @@ the free memory, and more than the pool can still grow by."""
 def fits(run: Run, device: str, phase: Phase) -> Answer:
     """Whether the run fits: peak and headroom, or the newest failure of the device.
 
-    The peak of the run's `main_phase` is that of the whole run, in any phase.
+    See `fitting_peak` for the phases of the peak.
     """
     failure = newest_failure(run, device)
     if failure is not None:
         return _failed(device, *failure)
-    peak = highest_peak(run, device, None if phase == main_phase(run) else phase)
+    peak = fitting_peak(run, device, phase)
     capacity = capacity_of(run, device)
     if peak is None:
         figures = known(capacity_bytes=capacity)

@@ -4,10 +4,10 @@ import numpy as np
 
 from tb_memplugin.analysis.answer import Answer, AnswerSource, Evidence, known
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
-from tb_memplugin.analysis.facts import main_phase, range_of
-from tb_memplugin.analysis.growth import Growth, can_show_growth, growth_bound, growth_of, traced_of
+from tb_memplugin.analysis.facts import device_phase, range_of
+from tb_memplugin.analysis.growth import Growth, can_show_growth, examined, growth_bound, growth_of, traced_of
 from tb_memplugin.analysis.growth_causes import Cause
-from tb_memplugin.analysis.host_memory import HostGrowth, host_growth_beside
+from tb_memplugin.analysis.host_memory import CPU, HostGrowth, host_growth_beside
 from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS, Jump, largest_jump
 from tb_memplugin.analysis.step_rows import step_rows
 from tb_memplugin.analysis.trend import Trend
@@ -20,28 +20,30 @@ MAX_REASON_CHARACTERS = 40
 
 
 def growing(run: Run, device: str, phase: Phase) -> Answer:
-    """The growth over the steps of the run's `main_phase`, or else of `phase`, with the category that makes up most."""
-    main = main_phase(run)
+    """The growth over the steps of the `device_phase`, or else of `phase`, with the category that makes up most."""
+    main = device_phase(run, device)
     growth = growth_of(run, device, main)
     if growth is None and phase != main:
         growth = growth_of(run, device, phase)
-    steps = _known_steps(run, device, main if growth is None else growth.phase)
+    of_phase = main if growth is None else growth.phase
+    part = examined(run, device, of_phase)
+    steps = _known_steps(part, device, of_phase)
     figures: dict[str, int | float] = {"steps": steps}
     if growth is None:
         evidence = Evidence("overview", phase=main)
-        if not can_show_growth(run, device):
+        if not can_show_growth(part, device):
             sentence = f"Too few steps for a trend: {steps:,}"
             return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
         host = host_growth_beside(run, device)
         if host is not None:
-            return _host_grows(run, host, device, figures)
+            return _host_grows(host, device, main, figures)
         bound = growth_bound(run, device)
         sentence = f"No growth over {steps:,} steps" + ("" if bound is None else f" (under {format_bytes(bound)})")
         figures |= known(bound_bytes=bound)
         return Answer("growing", device, sentence, "ok", "measured", evidence, figures)
     trend = growth.trend
     sentence = _rate(trend)
-    owner, source = _owner(run, growth)
+    owner, source = _owner(part, growth)
     layer, category = owner or (None, None)
     if growth.cause is not None:
         sentence, source = f"{sentence}: {growth.cause.short}", "inferred"
@@ -53,7 +55,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         phase=growth.phase,
         category=next((one for one in CATEGORIES if one == category), None),
         layer=layer,
-        zoom=(trend.since_step, trend.last_step) if trend.last_step > trend.since_step else None,
+        zoom=_zoom(trend),
     )
     figures |= known(
         bytes_per_step=trend.bytes_per_step,
@@ -74,6 +76,10 @@ def _rate(trend: Trend) -> str:
     return f"+{format_bytes(round(rate))} per {per} since step {trend.since_step}"
 
 
+def _zoom(trend: Trend) -> tuple[int, int] | None:
+    return (trend.since_step, trend.last_step) if trend.last_step > trend.since_step else None
+
+
 def _cause_figures(cause: Cause | None) -> dict[str, int]:
     return (
         {}
@@ -82,13 +88,12 @@ def _cause_figures(cause: Cause | None) -> dict[str, int]:
     )
 
 
-def _host_grows(run: Run, host: HostGrowth, device: str, figures: dict[str, int | float]) -> Answer:
-    """The device's memory does not grow, but host RSS does."""
+def _host_grows(host: HostGrowth, device: str, phase: Phase, figures: dict[str, int | float]) -> Answer:
+    """The device's memory does not grow, but host RSS does, by more than the memory of ``CPU:0``."""
     trend, cause = host.beyond_cpu, host.cause
-    sentence = f"Host RSS {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
-    zoom = (trend.since_step, trend.last_step)
-    zoomed = zoom if zoom[0] < zoom[1] else None
-    evidence = Evidence("overview", step=trend.last_step, phase=main_phase(run), zoom=zoomed)
+    name = f"Host RSS beyond {CPU}" if host.cpu_bytes_per_step else "Host RSS"
+    sentence = f"{name} {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
+    evidence = Evidence("fragmentation", step=trend.last_step, phase=phase, zoom=_zoom(trend))
     figures = figures | known(
         host_bytes_per_step=trend.bytes_per_step,
         since_step=trend.since_step,

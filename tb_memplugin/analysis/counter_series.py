@@ -21,7 +21,7 @@ class CounterGrowth:
         bytes: At the end; None if unknown.
         steady: Whether the count grew in each third of the span by at least half as much as on average.
         detail: The last one.
-        steps: Steps at whose end it grew, if each of them is recorded; None if only some are.
+        steps: Steps at whose end it grew; None if fewer rises are recorded than half of `added`.
     """
 
     kind: CounterKind

@@ -9,8 +9,8 @@ import numpy as np
 from tb_memplugin.analysis.answers import describe_answers
 from tb_memplugin.analysis.changes import table_at
 from tb_memplugin.analysis.devices import describe_devices
-from tb_memplugin.analysis.facts import device_facts, step_range
-from tb_memplugin.analysis.host_memory import describe_host, host_summaries
+from tb_memplugin.analysis.facts import device_facts, main_phase, step_range
+from tb_memplugin.analysis.host_memory import describe_host, host_summaries_of
 from tb_memplugin.analysis.pool_spans import PoolHistory, pool_history
 from tb_memplugin.model import MISSING, Layer, LayerActivations, Oom, Phase, Run, Snapshot
 
@@ -65,7 +65,7 @@ def describe_run(
             for facts in device_facts(run)
             if selection.device in (None, facts.device)
         },
-        "compared": describe_devices(by_worker or {"": run}, selection.phase or "train")
+        "compared": describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))
         if selection.device is None
         else None,
         "layers": [describe_layer(layer) for layer in (table.layers if table is not None else ())],
@@ -73,8 +73,10 @@ def describe_run(
         "snapshots": [describe_snapshot(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)],
         "oom": [describe_oom(oom) for oom in run.ooms if selection.includes(oom)],
         "pool": {device: _describe_pool(pool_history(run, device)) for device in devices},
-        "answers": {device: describe_answers(run, device, selection.phase) for device in devices},
-        "host_memory": {worker: describe_host(summary) for worker, summary in host_summaries(run).items()},
+        "answers": {device: describe_answers(run, device, selection.phase, by_worker) for device in devices},
+        "host_memory": {
+            worker: describe_host(summary) for worker, summary in host_summaries_of(by_worker or {"": run}).items()
+        },
         "findings": list(run.findings),
         "notes": list(run.notes),
         "damage": list(run.damage),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.facts import most_loaded, natural_order, of_one_kind
+from tb_memplugin.analysis.facts import full_name, most_loaded, natural_order, of_one_kind
 from tb_memplugin.analysis.worker_progress import clock_offset, stopped_early
 from tb_memplugin.analysis.worker_summary import (
     DeviceSummary,
@@ -34,7 +34,9 @@ def describe_devices(by_worker: Mapping[str, Run], phase: Phase) -> dict[str, An
 def combine(workers: Sequence[WorkerSummary], phase: Phase) -> dict[str, Any]:
     """The devices of summarized workers as a JSON object, without the run's name."""
     workers = sorted(workers, key=lambda worker: natural_order(worker.worker))
-    devices = {_full_name(worker, device): (worker, device) for worker in workers for device in worker.devices}
+    devices = {
+        full_name(worker.worker, device.name): (worker, device) for worker in workers for device in worker.devices
+    }
     aligned = _aligned_step([device for _, device in devices.values()])
     comparable = [devices[name][1] for name in of_one_kind(devices)]
     return {
@@ -48,10 +50,6 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase) -> dict[str, Any]:
         "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
         "steps": _steps(comparable),
     }
-
-
-def _full_name(worker: WorkerSummary, device: DeviceSummary) -> str:
-    return f"{worker.worker}/{device.name}" if worker.worker else device.name
 
 
 def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:

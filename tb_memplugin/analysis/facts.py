@@ -2,11 +2,12 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
-from tb_memplugin.model import MISSING, PHASES, Integers, Phase, Run
+from tb_memplugin.model import MISSING, PHASES, Integers, Phase, Run, Samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,14 +67,39 @@ def range_of(steps: Integers) -> StepRange:
 
 def phases(run: Run) -> list[str]:
     """The phases of samples and snapshots, in the order of `PHASES`."""
-    present = set(np.unique(run.samples.phase).tolist()) | {PHASES.index(snapshot.phase) for snapshot in run.snapshots}
-    return [PHASES[at] for at in sorted(present)]
+    present = _sampled(run.samples) | {snapshot.phase for snapshot in run.snapshots}
+    return [phase for phase in PHASES if phase in present]
 
 
 def main_phase(run: Run) -> Phase:
     """The phase that the run is about: training if it was recorded, else the first of `phases`."""
-    present = phases(run)
-    return next((phase for phase in PHASES if phase in present), "train")
+    return _first(phases(run)) or "train"
+
+
+def device_phase(run: Run, device: str) -> Phase:
+    """The `main_phase` of the worker that has a device: the evaluator of a training run only validates.
+
+    That of the run for a device without samples and snapshots. It is the same for the run of that worker alone.
+    """
+    present: set[str] = {snapshot.phase for snapshot in run.snapshots if snapshot.device == device}
+    figures = run.samples.devices.get(device)
+    if figures is not None:
+        present.update(_sampled(run.samples, (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)))
+    return _first(present) or main_phase(run)
+
+
+def samples_phase(samples: Samples) -> Phase:
+    """The `main_phase` of one worker's samples."""
+    return _first(_sampled(samples)) or "train"
+
+
+def _first(present: Collection[str]) -> Phase | None:
+    return next((phase for phase in PHASES if phase in present), None)
+
+
+def _sampled(samples: Samples, rows: npt.NDArray[np.bool_] | slice = slice(None)) -> set[str]:
+    """The phases of the given rows."""
+    return {PHASES[at] for at in np.unique(samples.phase[rows]).tolist()}
 
 
 def step_name(phase: Phase) -> str:
@@ -86,6 +112,11 @@ def device_facts(run: Run) -> list[DeviceFacts]:
     others = [*(snapshot.device for snapshot in run.snapshots), *(oom.device for oom in run.ooms)]
     names = dict.fromkeys([*run.samples.devices, *others])
     return [_device_facts(run, name) for name in sorted(names, key=device_order)]
+
+
+def full_name(worker: str, device: str) -> str:
+    """A worker's device by its name in the run of all workers."""
+    return f"{worker}/{device}" if worker else device
 
 
 def device_order(name: str) -> tuple[bool, list[tuple[str, int]]]:
@@ -148,6 +179,11 @@ def highest_peak(run: Run, device: str, phase: Phase | None = None) -> Peak | No
             no_peak = bool(figures.peak_bytes[at] == MISSING)
             candidates.append(Peak(int(highest[at]), int(run.samples.step[at]), of, no_peak))
     return max(candidates, key=lambda peak: (peak.bytes, -peak.step, not peak.at_step_end), default=None)
+
+
+def fitting_peak(run: Run, device: str, phase: Phase) -> Peak | None:
+    """The peak that must fit: of all phases in phase ``train`` and in the `device_phase`, else of `phase` alone."""
+    return highest_peak(run, device, None if phase in ("train", device_phase(run, device)) else phase)
 
 
 def capacity_of(run: Run, device: str) -> int | None:

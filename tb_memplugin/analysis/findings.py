@@ -1,10 +1,23 @@
 """The findings on a run: sentences on memory that grows. Pure."""
 
+import dataclasses
+from collections.abc import Mapping
+
+from tb_memplugin.analysis.facts import full_name
 from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.host_memory import host_findings
 from tb_memplugin.model import Run
 
 
-def findings(run: Run) -> list[str]:
-    """The run's findings, by device, and then on host memory by worker."""
-    return [growth.sentence() for growth in find_growth(run)] + host_findings(run)
+def findings(by_worker: Mapping[str, Run]) -> list[str]:
+    """The findings by device, and then on host memory by worker.
+
+    Args:
+        by_worker: Worker name to the run of that worker, with devices under their own names.
+    """
+    of_devices = [
+        dataclasses.replace(growth, device=full_name(worker, growth.device)).sentence()
+        for worker, run in by_worker.items()
+        for growth in find_growth(run)
+    ]
+    return of_devices + [sentence for run in by_worker.values() for sentence in host_findings(run)]

@@ -5,14 +5,15 @@ Steps after another phase are left out, and jumps are removed (`levelling`); `tr
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.facts import main_phase, step_name
+from tb_memplugin.analysis.facts import device_phase, step_name
 from tb_memplugin.analysis.growth_causes import Cause, cause_of
 from tb_memplugin.analysis.levelling import levelled
+from tb_memplugin.analysis.sessions import runs_of_sessions
 from tb_memplugin.analysis.trend import Trend, find_trend, is_long_enough, smallest_growth
 from tb_memplugin.model import MISSING, PHASES, Integers, LayerActivations, Phase, Run, Samples, Snapshot
 from tb_memplugin.model.units import format_bytes
@@ -61,9 +62,7 @@ class Growth:
             f"since step {trend.since_step}, from {format_bytes(trend.from_bytes)} "
             f"to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
         )
-        jumped = sum(size for _, size in self.jumps)
-        if jumped:
-            text += f" (including {'jumps' if jumped > 0 else 'drops'} of {format_bytes(abs(jumped))})"
+        text += jumps_text(self.jumps)
         if self.owner is not None and self.owner_bytes is not None:
             layer, category = self.owner
             name = category.replace("_", " ")
@@ -79,14 +78,21 @@ class Growth:
         return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
 
 
+def jumps_text(jumps: Iterable[tuple[int, int]]) -> str:
+    """The step and size of each jump as a clause on their sum, to follow the levels before and after them."""
+    jumped = sum(size for _, size in jumps)
+    return f" (including {'jumps' if jumped > 0 else 'drops'} of {format_bytes(abs(jumped))})" if jumped else ""
+
+
 def find_growth(run: Run) -> list[Growth]:
     """Find growing memory, at most one finding per device."""
     return [growth for device in run.samples.devices if (growth := growth_of(run, device)) is not None]
 
 
 def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | None:
-    """Find growing memory of a device over the steps of a phase, by default the run's `main_phase`."""
-    phase = main_phase(run) if phase is None else phase
+    """Find growing memory of a device over the steps of a phase, by default its `device_phase`; see `examined`."""
+    phase = device_phase(run, device) if phase is None else phase
+    run = examined(run, device, phase)
     figures = run.samples.devices.get(device)
     if figures is None:
         return None
@@ -109,10 +115,18 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
     return None
 
 
+def examined(run: Run, device: str, phase: Phase) -> Run:
+    """The part of a run in which growth is looked for: of a restarted training, whose memory starts anew in each
+    session, the latest one with enough steps of the phase; the whole run if no session has them."""
+    sessions = runs_of_sessions(run, device)
+    return next((one for one in sessions if _has_enough(one, device, phase)), run)
+
+
 def growth_bound(run: Run, device: str, phase: Phase | None = None) -> int | None:
-    """The smallest growth of a device's memory that would be found in a phase, by default the run's `main_phase`; None
+    """The smallest growth of a device's memory that would be found in a phase, by default its `device_phase`; None
     without enough steps."""
-    phase = main_phase(run) if phase is None else phase
+    phase = device_phase(run, device) if phase is None else phase
+    run = examined(run, device, phase)
     figures = run.samples.devices.get(device)
     for column in () if figures is None else (figures.in_use_bytes, figures.peak_bytes):
         values = column[phase_rows(run.samples, column, phase)]
@@ -122,8 +136,12 @@ def growth_bound(run: Run, device: str, phase: Phase | None = None) -> int | Non
 
 
 def can_show_growth(run: Run, device: str) -> bool:
-    """Whether a device has enough measured steps of the run's `main_phase` for a trend."""
-    figures, phase = run.samples.devices.get(device), main_phase(run)
+    """Whether a device has enough measured steps of its `device_phase` for a trend."""
+    return _has_enough(run, device, device_phase(run, device))
+
+
+def _has_enough(run: Run, device: str, phase: Phase) -> bool:
+    figures = run.samples.devices.get(device)
     return figures is not None and any(
         is_long_enough(len(phase_rows(run.samples, column, phase)))
         for column in (figures.in_use_bytes, figures.peak_bytes)
@@ -132,10 +150,12 @@ def can_show_growth(run: Run, device: str) -> bool:
 
 def phase_rows(samples: Samples, column: Integers, phase: Phase) -> npt.NDArray[np.intp]:
     """Rows of a phase with a known value that do not follow another phase; of several with one step the last one."""
-    of_phase = samples.phase == PHASES.index(phase)
-    follows = np.ones(len(samples), np.bool_)
-    follows[1:] = samples.phase[1:] == samples.phase[:-1]
-    rows = np.flatnonzero(of_phase & follows & (column != MISSING))
+    # In a run of several workers, rows of others, whose values are unknown here, lie between those of one.
+    known = np.flatnonzero(column != MISSING)
+    phases = samples.phase[known]
+    follows = np.ones(len(known), np.bool_)
+    follows[1:] = phases[1:] == phases[:-1]
+    rows: npt.NDArray[np.intp] = known[follows & (phases == PHASES.index(phase))]
     # Batches of validation and prediction have the number of the training step before them.
     return rows if phase == "train" else rows[np.diff(samples.step[rows], append=MISSING) != 0]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tb_memplugin.analysis.counter_series import CounterGrowth, counter_growths, counters_of, counters_of_worker
 from tb_memplugin.analysis.trend import Trend
-from tb_memplugin.model import CounterKind, Run, Samples
+from tb_memplugin.model import MISSING, CounterKind, Run, Samples
 from tb_memplugin.model.units import counted, format_bytes
 
 CauseKind: TypeAlias = Literal["models_alive", "models_gone", "dataset_cache", "compilation", "retracing"]
@@ -100,9 +100,11 @@ def _coincides(samples: Samples, one: CounterGrowth, trend: Trend) -> bool:
     """Whether host RSS rises in the steps in which a counter grew, rather than in the others."""
     if one.steps is None:
         return True
-    rises = np.diff(samples.host_resident_bytes, prepend=samples.host_resident_bytes[:1])
-    inside = (samples.step > trend.since_step) & (samples.step <= trend.last_step)
-    return bool(2 * rises[inside & np.isin(samples.step, one.steps)].sum() >= rises[inside].sum())
+    known = samples.host_resident_bytes != MISSING
+    steps, resident = samples.step[known], samples.host_resident_bytes[known]
+    rises = np.diff(resident, prepend=resident[:1])
+    inside = (steps > trend.since_step) & (steps <= trend.last_step)
+    return bool(2 * rises[inside & np.isin(steps, one.steps)].sum() >= rises[inside].sum())
 
 
 def _explains(size: float, whole: float) -> bool:

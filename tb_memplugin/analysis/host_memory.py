@@ -6,15 +6,18 @@ on ``CPU:0``, and no second one here.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tb_memplugin.analysis.facts import main_phase
-from tb_memplugin.analysis.growth import growth_of, phase_rows
+from tb_memplugin.analysis.facts import samples_phase
+from tb_memplugin.analysis.growth import growth_of, jumps_text, phase_rows
 from tb_memplugin.analysis.growth_causes import Cause, host_cause_of
+from tb_memplugin.analysis.host_parts import PART_NAMES, HostState, growth_of_allocated, growth_of_parts, state_at
 from tb_memplugin.analysis.levelling import levelled
+from tb_memplugin.analysis.sessions import host_of_sessions
 from tb_memplugin.analysis.trend import (
     MIN_GROWTH_BYTES,
     MIN_GROWTH_SHARE,
@@ -23,43 +26,12 @@ from tb_memplugin.analysis.trend import (
     is_long_enough,
     smallest_growth,
 )
-from tb_memplugin.model import HOST_ALLOCATED, HOST_PARTS, MISSING, HostMemory, HostSamples, Run, Samples
+from tb_memplugin.model import MISSING, HostMemory, HostSamples, Run, Samples
 from tb_memplugin.model.units import format_bytes
 
-PART_NAMES: Mapping[str, str] = {
-    "file_bytes": "mapped files",
-    "shared_memory_bytes": "shared memory",
-    "pinned_pool_bytes": "pool of pinned memory",
-    "cpu_pool_bytes": "pool of CPU:0",
-    "python_objects_bytes": "Python objects",
-    "other_bytes": "other memory",
-    "c_heap_bytes": "C heap",
-    "c_heap_free_bytes": "free in the C heap",
-    "tf_data_bytes": "tf.data buffers",
-}
-"""Parts of resident memory, which sum to it, and then allocated memory that lies in them."""
-RESIDENT = (*HOST_PARTS, "other_bytes")
 CPU = "CPU:0"
 MIN_OWN_SHARE = 0.5
 """Least share of the growth that the CPU's allocator must not explain for a finding."""
-
-
-@dataclasses.dataclass(frozen=True)
-class HostState:
-    """Host memory of a worker at the last step with measured parts.
-
-    Attributes:
-        step: That step.
-        resident_bytes: Host RSS there.
-        parts: Its disjoint parts by name; they sum to `resident_bytes`. Unknown ones are left out and lie in
-            ``other_bytes``.
-        allocated: Allocated memory by name, resident or not; it lies in the parts and overlaps.
-    """
-
-    step: int
-    resident_bytes: int
-    parts: Mapping[str, int]
-    allocated: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +75,7 @@ class HostGrowth:
             f"{self.worker + ': host' if self.worker else 'Host'} RSS grows by "
             f"{format_bytes(round(100 * trend.bytes_per_step))} every 100 steps since step {trend.since_step}, from "
             f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
+            f"{jumps_text(self.jumps)}"
         )
         if self.cpu_bytes_per_step:
             beyond = max(0, round(100 * self.beyond_cpu.bytes_per_step))
@@ -168,6 +141,11 @@ def host_summaries(run: Run) -> dict[str, HostSummary]:
     return {worker: summary for worker, summary in summaries.items() if summary.resident_bytes is not None}
 
 
+def host_summaries_of(by_worker: Mapping[str, Run]) -> dict[str, HostSummary]:
+    """The same from the runs of the workers, in which the sessions of each are known."""
+    return {worker: summary for run in by_worker.values() for worker, summary in host_summaries(run).items()}
+
+
 def host_growths(run: Run) -> list[HostGrowth]:
     """The findings on host memory, at most one for each worker."""
     found = (host_growth(run, worker, memory) for worker, memory in run.host.items())
@@ -191,8 +169,9 @@ def host_growth_beside(run: Run, device: str) -> HostGrowth | None:
 
 def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
     """Find growing RSS of a worker; `run` is the run of all workers, or of this one."""
+    run, memory = _examined(run, memory)
     samples = memory.samples
-    rows = phase_rows(samples, samples.host_resident_bytes, main_phase(run))
+    rows = _rss_rows(samples)
     steps = samples.step[rows]
     level = levelled(steps, samples.host_resident_bytes[rows], run.layer_tables)
     trend = find_trend(steps, level.values)
@@ -203,24 +182,46 @@ def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
     on_cpu = _cpu_bytes_per_step(run, worker, trend.since_step)
     cause = host_cause_of(run, worker, _beyond(trend, on_cpu), samples) if _grows_beyond(trend, on_cpu) else None
     parts = memory.parts
-    known = np.flatnonzero(parts.resident_bytes != MISSING)
-    inside = known[parts.step[known] >= trend.since_step]
-    if len(inside) < 2:  # a short run: from the last measurement before the growth
-        inside = np.append(known[parts.step[known] < trend.since_step][-1:], inside)
+    inside = _measured_rows(parts, trend, [step for step, _ in jumps])
     if len(inside) < 2:
         return HostGrowth(worker, trend, jumps, None, None, {}, {}, on_cpu, cause)
-    first, last = _state(parts, int(inside[0])), _state(parts, int(inside[-1]))
+    first, last = state_at(parts, int(inside[0])), state_at(parts, int(inside[-1]))
     return HostGrowth(
         worker,
         trend,
         jumps,
         first.step,
         last.step,
-        _differences(first.parts, last.parts),
-        _differences(first.allocated, last.allocated),
+        growth_of_parts(first, last),
+        growth_of_allocated(first, last),
         on_cpu,
         cause,
     )
+
+
+def _measured_rows(parts: HostSamples, trend: Trend, jumps: Sequence[int]) -> npt.NDArray[np.intp]:
+    """Rows of measured parts in the longest part of a trend without a jump, whose parts need not be those that grow."""
+    known = np.flatnonzero(parts.resident_bytes != MISSING)
+    inside = known[parts.step[known] >= trend.since_step]
+    stretch = np.searchsorted(np.sort(jumps), parts.step[inside], side="right")
+    stretches = [inside[stretch == number] for number in np.unique(stretch)]
+    longest = max(stretches, key=lambda rows: parts.step[rows[-1]] - parts.step[rows[0]], default=inside)
+    if len(longest) >= 2 or jumps:
+        return longest
+    # A short run: from the last measurement before the growth.
+    return np.append(known[parts.step[known] < trend.since_step][-1:], inside)
+
+
+def _examined(run: Run, memory: HostMemory) -> tuple[Run, HostMemory]:
+    """The session in which growth is looked for, as `growth.examined` says."""
+    sessions = host_of_sessions(run, memory)
+    long = (one for one in sessions if is_long_enough(len(_rss_rows(one[1].samples))))
+    return next(long, (run, memory))
+
+
+def _rss_rows(samples: Samples) -> npt.NDArray[np.intp]:
+    """The rows that are examined for growth."""
+    return phase_rows(samples, samples.host_resident_bytes, samples_phase(samples))
 
 
 def _cpu_bytes_per_step(run: Run, worker: str, since_step: int) -> float:
@@ -263,36 +264,16 @@ def _summary(run: Run, worker: str, memory: HostMemory) -> HostSummary:
     resident = samples.host_resident_bytes
     known = np.flatnonzero(resident != MISSING)
     highest = int(known[np.argmax(resident[known])]) if len(known) else None
-    rows = phase_rows(samples, resident, main_phase(run))
+    examined = _examined(run, memory)[1].samples
+    rows = _rss_rows(examined)
     steps = len(rows) if is_long_enough(len(rows)) else 0
     measured = np.flatnonzero(memory.parts.resident_bytes != MISSING)
     return HostSummary(
         resident_bytes=int(resident[known[-1]]) if len(known) else None,
         peak_bytes=None if highest is None else int(resident[highest]),
         peak_step=None if highest is None else int(samples.step[highest]),
-        state=_state(memory.parts, int(measured[-1])) if len(measured) else None,
+        state=state_at(memory.parts, int(measured[-1])) if len(measured) else None,
         steps=steps,
-        bound_bytes=smallest_growth(resident[rows]) if steps else MIN_GROWTH_BYTES,
+        bound_bytes=smallest_growth(examined.host_resident_bytes[rows]) if steps else MIN_GROWTH_BYTES,
         growth=host_growth(run, worker, memory),
     )
-
-
-def _state(parts: HostSamples, row: int) -> HostState:
-    figures = {name: int(getattr(parts, name)[row]) for name in (*HOST_PARTS, *HOST_ALLOCATED)}
-    known = {name: size for name, size in figures.items() if size != MISSING}
-    return HostState(
-        step=int(parts.step[row]),
-        resident_bytes=int(parts.resident_bytes[row]),
-        parts={
-            **{name: known[name] for name in HOST_PARTS if name in known},
-            "other_bytes": int(parts.other_bytes()[row]),
-        },
-        allocated={name: known[name] for name in HOST_ALLOCATED if name in known},
-    )
-
-
-def _differences(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:
-    """Growth by name; empty if only one of the steps knows a part, which changes the remainder, too."""
-    if first.keys() != last.keys():
-        return {}
-    return {name: size - first[name] for name, size in last.items()}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tb_memplugin.analysis.host_memory import RESIDENT
+from tb_memplugin.analysis.host_parts import RESIDENT
 from tb_memplugin.model import HOST_ALLOCATED, MISSING, PHASES, Floats, HostMemory, Integers, Phase
 from tb_memplugin.model.downsample import extreme_rows
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.facts import main_phase
+from tb_memplugin.analysis.facts import device_phase
 from tb_memplugin.analysis.overview import Overview, overview
 from tb_memplugin.analysis.pool_steps import POOL_SOURCES, UNKNOWN, PoolSource, PoolSteps, pool_steps
 from tb_memplugin.model import MISSING, Integers, Run
@@ -41,15 +41,15 @@ class PoolSpan:
 
 @dataclasses.dataclass(frozen=True)
 class PoolHistory:
-    """The pool of a device over the steps of the run's `main_phase`, in spans, and sentences on its growth."""
+    """The pool of a device over the steps of its `device_phase`, in spans, and sentences on its growth."""
 
     spans: tuple[PoolSpan, ...]
     sentences: tuple[str, ...]
 
 
 def pool_history(run: Run, device: str) -> PoolHistory:
-    """The pool of a device over all steps of the run's `main_phase`."""
-    view = overview(run, device, main_phase(run), None, None, limit=MAX_ROWS)
+    """The pool of a device over all steps of its `device_phase`."""
+    view = overview(run, device, device_phase(run, device), None, None, limit=MAX_ROWS)
     pool = pool_steps(run, device, view)
     return PoolHistory(tuple(pool_spans(view, pool)), pool.sentences)
 

@@ -7,7 +7,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.pool_figures import pool_extremes
-from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Integers, Phase, Run, Samples, Snapshot
+from tb_memplugin.model import (
+    MISSING,
+    PHASES,
+    DeviceSamples,
+    Integers,
+    Phase,
+    Run,
+    Samples,
+    Snapshot,
+    take_figures,
+    take_samples,
+)
 from tb_memplugin.model.downsample import extreme_rows
 
 
@@ -52,12 +63,12 @@ def rows_of_steps(
     if figures is not None and len(chosen):
         total = len(chosen) + len(unsampled)
         if limit is not None and len(chosen) > limit:
-            shown = _rows_of(figures, chosen)
+            shown = take_figures(figures, chosen)
             extremes = [shown.peak_bytes, shown.in_use_bytes, *pool_extremes(shown)]
             chosen = chosen[extreme_rows(extremes, limit, traced)]
     else:
         figures, total = _no_figures(len(run.samples)), len(unsampled)
-    rows = _take(dataclasses.replace(run.samples, devices={device: figures}), chosen)
+    rows = take_samples(dataclasses.replace(run.samples, devices={device: figures}), chosen)
     return _with_snapshots(rows, device, phase, highest, unsampled), total
 
 
@@ -120,24 +131,7 @@ def _with_snapshots(
             )
         },
     )
-    return _take(joined, np.argsort(joined.step, kind="stable"))
-
-
-def _take(samples: Samples, rows: npt.NDArray[np.intp]) -> Samples:
-    return Samples(
-        samples.step[rows],
-        samples.phase[rows],
-        samples.epoch[rows],
-        samples.wall_time[rows],
-        samples.host_resident_bytes[rows],
-        {name: _rows_of(figures, rows) for name, figures in samples.devices.items()},
-    )
-
-
-def _rows_of(figures: DeviceSamples, rows: npt.NDArray[np.intp]) -> DeviceSamples:
-    return DeviceSamples(
-        **{field.name: getattr(figures, field.name)[rows] for field in dataclasses.fields(DeviceSamples)}
-    )
+    return take_samples(joined, np.argsort(joined.step, kind="stable"))
 
 
 def _no_figures(rows: int) -> DeviceSamples:

@@ -43,7 +43,7 @@ def stopped_early(workers: Sequence[WorkerSummary], at: int, offsets: Sequence[f
     latest = max((_until(other, offset) for other, offset in zip(workers, offsets, strict=True) if other is not worker))
     if latest - until < SILENT_SECONDS and not all(other.ended for other in others):
         return None
-    name = worker.worker or "The first worker"
+    name = worker.worker or "The worker without a name"
     recorded = "no step" if worker.last_step is None else f"nothing after step {worker.last_step}"
     rest = "the other went on" if len(others) == 1 else "the others went on"
     return f"{name} recorded {recorded}; {rest} to step {last}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.facts import capacity_of, device_facts, highest_peak
+from tb_memplugin.analysis.facts import capacity_of, device_facts, fitting_peak
 from tb_memplugin.analysis.ledger_totals import Group, group_sums
 from tb_memplugin.analysis.step_rows import one_row_a_step, snapshots_of
 from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Floats, Integers, Phase, Run, Snapshot
@@ -27,7 +27,7 @@ class DeviceSummary:
 
     Attributes:
         name: The device's name in its worker.
-        peak_bytes, peak_step: As `fits` says: in phase ``train`` of any phase.
+        peak_bytes, peak_step: The same as in the answer `fits`; see `fitting_peak`.
         capacity_bytes: The allocator's limit, None if unknown.
         last_in_use_bytes, pool_bytes: As last recorded in the phase, None if unknown.
         step, step_peak_bytes, step_in_use_bytes: One row a step, ascending, shape [rows]; `MISSING` if unknown.
@@ -106,7 +106,7 @@ def summarize_worker(worker: str, run: Run, phase: Phase) -> WorkerSummary:
 def _summarize_device(run: Run, device: str, phase: Phase) -> DeviceSummary | None:
     """None if nothing tells its peak."""
     ooms = [oom for oom in run.ooms if oom.device == device]
-    peak = highest_peak(run, device, None if phase == "train" else phase)
+    peak = fitting_peak(run, device, phase)
     size, step = (None, None) if peak is None else (peak.bytes, peak.step)
     if size is None and phase == "train":
         # It failed before its first sample: its bytes in use then are the least that its peak can be.

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tb_memplugin.analysis.facts import of_one_kind
 from tb_memplugin.model import stack_order
 from tb_memplugin.model.tables import format_table
 from tb_memplugin.model.text import clean
@@ -79,7 +80,14 @@ def _group(category: str, trainable: bool | None) -> str:
 
 
 def _together(compared: Mapping[str, Any]) -> str:
-    sentences = [f"sum of the peaks: {format_bytes(compared['sum_peak_bytes'])}, at least the peak of the sum"]
-    if compared["imbalance"] is not None:
-        sentences.insert(0, f"imbalance: {clean(compared['imbalance']['sentence'])}")
+    """Imbalance and sum of the devices that are compared; nothing on a single accelerator beside a CPU."""
+    if compared["imbalance"] is None:
+        return ""
+    names = [device["device"] for device in compared["devices"]]
+    whose = "the" if len(of_one_kind(names)) == len(names) else "the accelerators'"
+    size = format_bytes(compared["sum_peak_bytes"])
+    sentences = [
+        f"imbalance: {clean(compared['imbalance']['sentence'])}",
+        f"sum of {whose} peaks: {size}, an upper bound of the sum at any step",
+    ]
     return "\n".join(line for sentence in sentences for line in textwrap.wrap(sentence, 120, initial_indent="  "))

@@ -3,7 +3,8 @@
 import textwrap
 from collections.abc import Mapping
 
-from tb_memplugin.analysis.host_memory import PART_NAMES, HostSummary
+from tb_memplugin.analysis.host_memory import HostSummary
+from tb_memplugin.analysis.host_parts import PART_NAMES
 from tb_memplugin.model.units import format_bytes
 
 

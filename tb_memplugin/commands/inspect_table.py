@@ -6,8 +6,8 @@ from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.changes import layer_totals, table_at
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.devices import describe_devices
-from tb_memplugin.analysis.facts import DeviceFacts, device_facts, main_phase, step_range
-from tb_memplugin.analysis.host_memory import host_summaries
+from tb_memplugin.analysis.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
+from tb_memplugin.analysis.host_memory import host_summaries_of
 from tb_memplugin.analysis.ledger_totals import group_sums
 from tb_memplugin.analysis.pool_growth import knows_pool
 from tb_memplugin.analysis.pool_spans import pool_history
@@ -39,21 +39,22 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
     parts = [f"{clean(run.name)}: {span}{sessions}{workers}"]
     devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
     for facts in devices:
-        lines = answer_lines(facts.device, answers(run, facts.device, selection.phase))
+        lines = answer_lines(facts.device, answers(run, facts.device, selection.phase, by_worker))
         parts.append("\n".join(clean(line) for line in lines))
     if devices:
         parts.append(_devices(run, devices))
     if selection.device is None:
-        parts.extend(device_lines(describe_devices(by_worker or {"": run}, selection.phase or "train")))
+        parts.extend(device_lines(describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))))
     for facts in devices:
         snapshot = _snapshot(run, facts, selection)
         if snapshot is not None:
             parts.append(_snapshot_text(snapshot))
-        if selection.step is None and selection.phase in (None, main_phase(run)):
-            lines = pool_lines(_name(facts.device), pool_history(run, facts.device), main_phase(run))
+        phase = device_phase(run, facts.device)
+        if selection.step is None and selection.phase in (None, phase):
+            lines = pool_lines(_name(facts.device), pool_history(run, facts.device), phase)
             parts.extend(["\n".join(lines)] if lines else [])
     if selection == EVERYTHING:
-        for worker, summary in host_summaries(run).items():
+        for worker, summary in host_summaries_of(by_worker or {"": run}).items():
             parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))
     table = table_at(run.layer_tables, selection.step)
     if table is not None:

@@ -30,8 +30,10 @@ class Runs(Mapping[str, Run]):
         self._catalog = self._reader.catalog(self._source)
 
     def __getitem__(self, name: str) -> Run:
-        run = self._load(name).run
-        return dataclasses.replace(run, findings=tuple(findings(run))) if self._details else run
+        loaded = self._load(name)
+        if not self._details:
+            return loaded.run
+        return dataclasses.replace(loaded.run, findings=tuple(findings(loaded.by_worker)))
 
     def by_worker(self, name: str) -> Mapping[str, Run]:
         """Worker name to the run of that worker; its devices have their own names, such as ``GPU:0``."""

@@ -27,7 +27,6 @@ from tb_memplugin.events import (
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.metadata import DIRECTORY_NAME, frame_summary, scalar_summary
 from tb_memplugin.events.record_file import LocalRecordFile, RecordFile
-from tb_memplugin.events.sample_records import take_samples
 from tb_memplugin.events.tags import TagRotation, new_session_id
 from tb_memplugin.model import (
     Counters,
@@ -41,6 +40,7 @@ from tb_memplugin.model import (
     Snapshot,
     StepRequests,
     Timeline,
+    take_samples,
 )
 from tb_memplugin.version import __version__
 

@@ -1,11 +1,10 @@
 """Frames of samples and of peaks."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
@@ -72,18 +71,3 @@ def _device_column(table: Mapping[str, Any], column: str, device: str) -> Intege
     if column in _SINCE_FORMAT_2 and name not in table:
         return np.full(len(fields.integers(table, "step")), MISSING, np.int64)
     return fields.byte_column(table, name)
-
-
-def take_samples(samples: Samples, rows: slice | Sequence[int] | npt.NDArray[Any]) -> Samples:
-    """The given rows of `samples`."""
-    return Samples(
-        step=samples.step[rows],
-        phase=samples.phase[rows],
-        epoch=samples.epoch[rows],
-        wall_time=samples.wall_time[rows],
-        host_resident_bytes=samples.host_resident_bytes[rows],
-        devices={
-            name: DeviceSamples(**{column: getattr(figures, column)[rows] for column in _DEVICE_COLUMNS})
-            for name, figures in samples.devices.items()
-        },
-    )

@@ -1,7 +1,10 @@
 """Samples: the cheap record of every step."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
 
 from tb_memplugin.model.basics import Floats, Integers
 
@@ -53,6 +56,24 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.step)
+
+
+def take_samples(samples: Samples, rows: slice | Sequence[int] | npt.NDArray[Any]) -> Samples:
+    """The given rows of `samples`."""
+    return Samples(
+        step=samples.step[rows],
+        phase=samples.phase[rows],
+        epoch=samples.epoch[rows],
+        wall_time=samples.wall_time[rows],
+        host_resident_bytes=samples.host_resident_bytes[rows],
+        devices={name: take_figures(figures, rows) for name, figures in samples.devices.items()},
+    )
+
+
+def take_figures(figures: DeviceSamples, rows: slice | Sequence[int] | npt.NDArray[Any]) -> DeviceSamples:
+    """The given rows of a device's figures."""
+    fields = (field.name for field in dataclasses.fields(DeviceSamples))
+    return DeviceSamples(**{name: getattr(figures, name)[rows] for name in fields})
 
 
 @dataclasses.dataclass(frozen=True)

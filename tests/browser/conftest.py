@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
@@ -50,11 +50,18 @@ def each_reader(request: pytest.FixtureRequest, logdir: pathlib.Path) -> Iterato
         yield address
 
 
-@pytest.fixture(scope="session")
-def address(logdir: pathlib.Path) -> Iterator[str]:
-    """Address of a TensorBoard as it starts by default."""
-    with harness.tensorboard(str(logdir)) as address:
-        yield address
+def address_of_logdir(scope: Literal["session", "module"]) -> Any:
+    """The fixture ``address``: address of a TensorBoard as it starts by default, on the fixture ``logdir``."""
+
+    @pytest.fixture(scope=scope)
+    def address(logdir: pathlib.Path) -> Iterator[str]:
+        with harness.tensorboard(str(logdir)) as address:
+            yield address
+
+    return address
+
+
+address = address_of_logdir("session")
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,7 @@ from sample_runs import MIB, Plan
 from tb_memplugin.attribution.oom_event import OomEvent
 from tb_memplugin.attribution.post_mortem import post_mortem
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.events.sample_records import take_samples
-from tb_memplugin.model import FREE, IN_USE, MISSING, ChunkOwner, MemoryMap, Oom
+from tb_memplugin.model import FREE, IN_USE, MISSING, ChunkOwner, MemoryMap, Oom, take_samples
 
 BASE = 0x7F00_0000_0000
 LARGEST_CHUNK = 4 * MIB

@@ -22,8 +22,8 @@ from playwright.sync_api import Browser, FrameLocator, ViewportSize, sync_playwr
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
+from page_views import OF_STEPS
 
-VIEWS = ("overview", "layers", "layer", "frozen", "step", "fragmentation", "devices", "oom", "what-if", "compare")
 SIZES: dict[str, ViewportSize] = {"wide": {"width": 1440, "height": 900}, "narrow": {"width": 820, "height": 1180}}
 MATRIX = {900: 800, 1180: 800, 1440: 900, 1920: 1080, 2560: 1440}
 """Heights of the windows by their widths, in CSS pixels."""
@@ -60,7 +60,7 @@ def places(address: str, run: str) -> dict[str, str]:
         ledger = [row for row in json.load(answer)["ledger"] if row["layer"]]
     layer = max(ledger, key=lambda row: int(row["bytes"]))["layer"]
     more = {"layer": {"layer": layer}, "oom": {"run": died}}
-    return {view: urllib.parse.urlencode({"view": view, "run": run, **more.get(view, {})}) for view in VIEWS}
+    return {view: urllib.parse.urlencode({"view": view, "run": run, **more.get(view, {})}) for view in OF_STEPS}
 
 
 def take(frame: FrameLocator, path: pathlib.Path) -> None:
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--run", default="frozen", help="the run shown as a stack")
     parser.add_argument("--scale", type=float, default=1, help="device pixels for each CSS pixel")
     parser.add_argument("--matrix", action="store_true", help="every width, scheme and font, for looking through")
-    parser.add_argument("--views", nargs="*", default=VIEWS, choices=VIEWS)
+    parser.add_argument("--views", nargs="*", default=OF_STEPS, choices=OF_STEPS)
     arguments = parser.parse_args()
     arguments.outdir.mkdir(parents=True, exist_ok=True)
     with harness.tensorboard(arguments.logdir) as address, sync_playwright() as playwright:

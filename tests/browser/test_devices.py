@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 from xml.etree import ElementTree
@@ -15,6 +14,7 @@ import harness
 import pytest
 import sample_devices
 import sample_runs
+from conftest import address_of_logdir
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 from test_compare import download
 
@@ -43,10 +43,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def address(logdir: pathlib.Path) -> Iterator[str]:
-    with harness.tensorboard(str(logdir)) as address:
-        yield address
+address = address_of_logdir("module")
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
+from page_views import OF_STEPS
 from playwright.sync_api import Page, expect
 from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline, write_small_run
 
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import Phase
 
-VIEWS = ("overview", "layers", "layer", "frozen", "step", "fragmentation", "oom", "what-if", "compare")
 OF_TRAINING = re.compile(r"backward|unfreez|training step|saved|fit\(", re.IGNORECASE)
 
 
@@ -47,7 +47,7 @@ def inference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("run", ["predicted", "evaluated"])
 def test_every_view_shows_the_run(page: Page, inference: str, run: str) -> None:
-    for view in VIEWS:
+    for view in OF_STEPS:
         place = {"view": view, "run": run, "runs": run, "layer": "model/backbone"}
         frame = harness.open_tab(page, inference, urlencode(place))
         expect(frame.locator("main")).to_be_visible()

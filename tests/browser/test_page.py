@@ -10,24 +10,11 @@ import harness
 import numpy as np
 import pytest
 import sample_runs
+from page_views import VIEWS
 from playwright.sync_api import FrameLocator, Page, expect
 
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.events.sample_records import take_samples
-
-VIEWS = (
-    "overview",
-    "layers",
-    "frozen",
-    "step",
-    "fragmentation",
-    "devices",
-    "oom",
-    "what-if",
-    "compare",
-    "layer",
-    "activations",
-)
+from tb_memplugin.model import take_samples
 
 
 def step_shown(frame: FrameLocator) -> int:

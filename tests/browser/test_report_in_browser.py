@@ -12,6 +12,7 @@ import pytest
 import sample_allocator
 import sample_runs
 from conftest import VIOLATIONS
+from page_views import OF_STEPS
 from playwright.sync_api import Browser, Page, expect
 from test_allocator import largest_free, listed
 from test_answers import expected, shown
@@ -20,7 +21,6 @@ from test_values import by_group, by_side, figures
 from tb_memplugin.model.units import format_bytes
 
 RUNS = ("frozen", "died_fragmentation", "restarted", "activations_only", "roomy", sample_runs.HOSTILE_RUN)
-VIEWS = ("overview", "layers", "frozen", "step", "fragmentation", "devices", "oom", "what-if", "compare", "layer")
 Open = Callable[..., Page]
 
 
@@ -122,7 +122,7 @@ def test_post_mortems_and_recorded_activations(open_report: Open, inspected: dic
     assert figures(page, "activations")["total"] == sum(layer["last_bytes"] for layer in recorded)
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", OF_STEPS)
 def test_every_view_draws_without_a_fault(open_report: Open, view: str) -> None:
     page = open_report({"view": view, "run": "frozen", "layer": "vgg/block5_conv1"})
     assert page.locator(".fault, .skeleton").count() == 0

@@ -9,10 +9,11 @@ import harness
 import numpy as np
 import pytest
 import sample_runs
+from page_views import OF_STEPS
 from playwright.sync_api import FrameLocator, Page, Route, expect
 
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.events.sample_records import take_samples
+from tb_memplugin.model import take_samples
 
 PLAN = sample_runs.FROZEN
 SAMPLES = sample_runs.samples_of(PLAN)
@@ -76,9 +77,7 @@ def boxes(frame: FrameLocator) -> Any:
     return frame.locator("body").evaluate(BOXES)
 
 
-@pytest.mark.parametrize(
-    "view", ["overview", "layers", "frozen", "step", "fragmentation", "devices", "layer", "compare", "oom", "what-if"]
-)
+@pytest.mark.parametrize("view", OF_STEPS)
 def test_reload_moves_nothing(page: Page, address: str, view: str) -> None:
     run = {"oom": "died_capacity", "what-if": "requests"}.get(view, "frozen")
     frame = harness.open_tab(page, address, urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"}))

@@ -16,6 +16,8 @@ MIB = 1 << 20
 TRAIN = """
 import numpy as np, tensorflow as tf, keras, time
 import tb_memplugin
+from tb_memplugin.recorder import host_parts
+host_parts.SHARE = 4.0  # a measurement that a busy machine delays must not use up the budget of the whole run
 kind, directory, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
 model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(32), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
@@ -24,7 +26,7 @@ class Leak(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if kind == "arrays":
             kept.append(np.ones(100_000))
-        time.sleep(0.002)  # steps of a real size, so that the default budget measures some of them
+        time.sleep(0.002)  # steps of a real size
 if kind == "cache":
     data = tf.data.Dataset.range(10**6).map(lambda i: (tf.fill((256, 64), tf.cast(i, tf.float32)), tf.zeros((256, 1))))
     data = data.cache().prefetch(2)
@@ -69,8 +71,7 @@ def test_a_growing_cache_is_found_in_the_buffers_of_tf_data(tmp_path: pathlib.Pa
     run = train("cache", tmp_path, 400)
     parts = check_rows(run)
     known = np.flatnonzero(parts.tf_data_bytes != MISSING)
-    if len(known) < 2:
-        pytest.skip("this TensorFlow does not tell the bytes in its buffers")
+    assert len(known) >= 2
     # An element is 256 × 65 floats; as many were cached as steps were trained, and some lie in the other buffers.
     first, last = known[0], known[-1]
     cached = (parts.step[last] - parts.step[first]) * 256 * 65 * 4

@@ -29,6 +29,20 @@ describe("an answer's tooltip", () => {
     expect(answerTip(growing).split("\n")).toEqual(["steps: 240", "rate: 64.0 KiB per step", "since step: 40", "inferred"]);
   });
 
+  it("names the figures of host memory, with their units", () => {
+    const figures = { host_bytes_per_step: 524_288.2, since_step: 40, from_host_bytes: 2 ** 30, to_host_bytes: 2 ** 31 };
+    expect(
+      answerTip({ ...FITS, name: "growing", figures })
+        .split("\n")
+        .slice(0, -1),
+    ).toEqual([
+      "host RSS beyond CPU:0: 512 KiB per step",
+      "since step: 40",
+      "host RSS before: 1,073,741,824 B",
+      "host RSS at the end: 2,147,483,648 B",
+    ]);
+  });
+
   it("is empty if nothing is known", () => {
     expect(answerTip({ ...FITS, source: "unknown", figures: {} })).toBe("");
   });

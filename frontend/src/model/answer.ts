@@ -53,12 +53,17 @@ const LABELS: Record<string, string> = {
   free_bytes: WORDS.free_bytes.label,
   largest_free_bytes: WORDS.free_largest.label,
   pool_bytes: WORDS.pool_bytes.label,
+  from_host_bytes: `${WORDS.host_resident_bytes.label} before`,
+  to_host_bytes: `${WORDS.host_resident_bytes.label} at the end`,
 };
+
+const RATES: Record<string, string> = { bytes_per_step: "rate", host_bytes_per_step: `${WORDS.host_resident_bytes.label} beyond CPU:0` };
 
 const label = (name: string): string => LABELS[name] ?? name.replace(/_bytes$/, "").replaceAll("_", " ");
 
 function figureText(name: string, value: number): string {
-  if (name === "bytes_per_step") return `rate: ${formatBytes(Math.round(value))} per step`;
+  const rate = RATES[name];
+  if (rate !== undefined) return `${rate}: ${formatBytes(Math.round(value))} per step`;
   return `${label(name)}: ${name.endsWith("_bytes") ? formatExact(value) : value}`;
 }
 

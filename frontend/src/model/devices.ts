@@ -4,7 +4,7 @@ import { formatBytes } from "../lib/bytes";
 import { plural } from "../lib/format";
 import type { Table } from "../lib/table";
 import { groupKey, stackOrder, type Group } from "./categories";
-import type { Phase } from "./run";
+import { ofOneKind, type Phase } from "./run";
 
 export interface WorkerInfo {
   /** Empty for the process without a name. */
@@ -158,20 +158,20 @@ export function breakdownNote(devices: readonly DeviceRow[]): string {
 /** How many there are, and the sum of their peaks; the upper bound is named as such. */
 export function devicesSummary({ devices, workers, sum_peak_bytes }: Devices): string {
   const count = `${plural(devices.length, "device")}${workers.length > 1 ? ` of ${plural(workers.length, "worker")}` : ""}`;
-  if (devices.length < 2) return count;
-  // Beside accelerators the memory of a CPU does not count.
-  const all = devices.reduce((sum, { peak_bytes }) => sum + peak_bytes, 0) === sum_peak_bytes;
+  const compared = ofOneKind(devices).length;
+  if (compared < 2) return count;
+  const all = compared === devices.length;
   return `${count}. Sum of ${all ? "their" : "the accelerators'"} peaks: ${formatBytes(sum_peak_bytes)}, an upper bound of the sum at any step.`;
 }
 
-/** A row of the chart as a sentence; several devices have a highest and a lowest peak. */
+/** A row of the chart as a sentence; several devices of one kind have a highest and a lowest peak. */
 export function stepSentence({ steps, devices }: Devices, row: number): string {
   const size = (column: Float64Array | null): string | null => {
     const value = column?.[row];
     return value === undefined || Number.isNaN(value) ? null : formatBytes(value);
   };
   const [most, least, sum] = [size(steps.max_peak_bytes), size(steps.min_peak_bytes), size(steps.sum_in_use_bytes)];
-  const several = devices.length > 1;
+  const several = ofOneKind(devices).length > 1;
   const parts = [
     ...(most === null ? [] : [`${several ? "highest peak" : "peak"} ${most}`]),
     ...(least === null || !several ? [] : [`lowest peak ${least}`]),

@@ -12,7 +12,7 @@ export interface Finding {
   step: number | null;
   kind: "peak" | "frozen" | "growth";
   /** The view that shows it. */
-  view: "overview" | "frozen";
+  view: "overview" | "frozen" | "fragmentation";
   /** First and last step of a growth. */
   zoom: readonly [number, number] | null;
 }
@@ -22,14 +22,20 @@ const stepIn = (sentence: string, before: string): number | null => {
   return found ? Number(found[1]) : null;
 };
 
-/** The server's findings on growth, from every step of the run, of the shown device. */
+/** A finding on host memory, with the name of its worker in a run of several. */
+const HOST = /^(?:(.*): h|H)ost RSS grows/;
+
+/** The server's findings on growth, from every step of the run, of the shown device and of the host memory of its worker. */
 export function growthFindings(run: RunInfo, device: string): Finding[] {
-  const own = (sentence: string): boolean =>
-    sentence.startsWith(`${device}:`) || !run.devices.some(({ device: name }) => sentence.startsWith(`${name}:`));
+  const own = (sentence: string): boolean => {
+    const host = HOST.exec(sentence);
+    if (host) return host[1] === undefined || device.startsWith(`${host[1]}/`);
+    return sentence.startsWith(`${device}:`) || !run.devices.some(({ device: name }) => sentence.startsWith(`${name}:`));
+  };
   return run.findings.filter(own).map((sentence): Finding => {
     const [first, last] = [stepIn(sentence, "since"), stepIn(sentence, "at")];
     const zoom = first !== null && last !== null && last > first ? ([first, last] as const) : null;
-    return { kind: "growth", step: last, view: "overview", zoom, sentence };
+    return { kind: "growth", step: last, view: HOST.test(sentence) ? "fragmentation" : "overview", zoom, sentence };
   });
 }
 

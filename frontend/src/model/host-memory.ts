@@ -26,7 +26,7 @@ export type HostMemory = Record<"step" | "wall_time" | "host_resident_bytes" | H
   worker: string;
   rows: number;
   total_rows: number;
-  /** On growth over the training steps; null without a known RSS. */
+  /** On growth over the steps of the run's main phase; null without a known RSS. */
   summary: { sentence: string; growth: object | null } | null;
 };
 

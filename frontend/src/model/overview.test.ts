@@ -153,6 +153,16 @@ describe("findings", () => {
       "all devices grow at step 7.",
     ]);
   });
+
+  it("on host memory are those of the device's worker, and lead to its chart", () => {
+    const sentence = (worker: string): string => `${worker}ost RSS grows by 1 MiB every 100 steps since step 40, to 9 MiB at step 90.`;
+    const run = { ...RUN, findings: [sentence("worker_0: h"), sentence("worker_1: h")] };
+    expect(growthFindings(run, "worker_1/GPU:0")).toEqual([
+      { kind: "growth", step: 90, view: "fragmentation", zoom: [40, 90], sentence: sentence("worker_1: h") },
+    ]);
+    expect(growthFindings({ ...RUN, findings: [sentence("H")] }, "GPU:0").map(({ view }) => view)).toEqual(["fragmentation"]);
+    expect(growthFindings(RUN, "GPU:0").map(({ view }) => view)).toEqual(["overview", "overview"]);
+  });
 });
 
 describe("changes of the layer table", () => {

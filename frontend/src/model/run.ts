@@ -25,7 +25,7 @@ export interface RunInfo {
   phases: Phase[];
   devices: DeviceInfo[];
   activation_layers: number;
-  /** Number of steps that ran out of memory. */
+  /** Number of failed allocations. */
   ooms: number;
   /** Sentences on memory that grows over the steps. */
   findings: string[];
@@ -38,17 +38,17 @@ export interface RunsAnswer {
   runs: RunInfo[];
 }
 
-const isCpu = ({ device }: DeviceInfo): boolean => shortName(device).toUpperCase().startsWith("CPU");
+const isCpu = ({ device }: Pick<DeviceInfo, "device">): boolean => shortName(device).toUpperCase().startsWith("CPU");
 
 /** The accelerators, or all devices if there are none: the memory of a CPU is not compared with theirs. */
-function ofOneKind({ devices }: RunInfo): DeviceInfo[] {
+export function ofOneKind<Device extends Pick<DeviceInfo, "device">>(devices: readonly Device[]): readonly Device[] {
   const accelerators = devices.filter((device) => !isCpu(device));
   return accelerators.length > 0 ? accelerators : devices;
 }
 
 /** The most loaded device: that of the least headroom as a share of its capacity; where a capacity is unknown, that of the highest peak. */
 export function preferredDevice(run: RunInfo): string | null {
-  const devices = ofOneKind(run);
+  const devices = ofOneKind(run.devices);
   const used = devices.filter(({ peak_bytes }) => peak_bytes !== null);
   const relative = used.every(({ capacity_bytes }) => capacity_bytes);
   const load = ({ capacity_bytes, peak_bytes }: DeviceInfo): number => (peak_bytes ?? 0) / (relative ? (capacity_bytes ?? 1) : 1);
@@ -58,7 +58,7 @@ export function preferredDevice(run: RunInfo): string | null {
 /** What the preferred device of a run of several is called. */
 export function preferredLabel(run: RunInfo): string {
   const device = preferredDevice(run) ?? "";
-  const kind = ofOneKind(run).length < run.devices.length ? ` ${shortName(device).split(":")[0] ?? ""}` : "";
+  const kind = ofOneKind(run.devices).length < run.devices.length ? ` ${shortName(device).split(":")[0] ?? ""}` : "";
   return `most loaded${kind}: ${device}`;
 }
 

@@ -104,7 +104,7 @@ def test_an_unfreezing_is_no_growth_and_hides_none() -> None:
     # GIVEN a jump where a layer was unfrozen
     tables = (make_table(0, unfrozen=False), make_table(1000, unfrozen=True))
     jump = (STEPS >= 1000) * 200 * MIB
-    assert findings(run_of(FLAT + jump, layer_tables=tables)) == []
+    assert findings({"": run_of(FLAT + jump, layer_tables=tables)}) == []
     # AND a leak under it
     (growth,) = find_growth(run_of(FLAT + jump + STEPS * 100_000, layer_tables=tables))
     assert growth.trend.bytes_per_step == pytest.approx(100_000, rel=0.05)
@@ -158,10 +158,10 @@ def test_growth_in_lumps_is_growth_and_a_jump_alone_is_none() -> None:
     (growth,) = find_growth(run_of(lumps))
     assert growth.trend.bytes_per_step == pytest.approx(0.1 * MIB, rel=0.1) and growth.jumps == ()
     for at in (700, 1900):
-        assert findings(run_of(jumping(2000, 0, at, 100 * MIB))) == []
+        assert findings({"": run_of(jumping(2000, 0, at, 100 * MIB))}) == []
     # AND what is freed again and again does not grow
     for period in (200, 400, 700, 1100):
-        assert findings(run_of(FLAT + STEPS % period * (MIB // 4))) == []
+        assert findings({"": run_of(FLAT + STEPS % period * (MIB // 4))}) == []
 
 
 def test_validation_and_the_step_after_it_do_not_count() -> None:
@@ -170,7 +170,7 @@ def test_validation_and_the_step_after_it_do_not_count() -> None:
         parts.append(make_samples([first], [900 * MIB], in_use=[(300 + first) * MIB]))
         parts.append(make_samples(range(first + 1, first + 20), [900 * MIB] * 19, in_use=[300 * MIB] * 19))
         parts.append(make_samples([first + 19], [900 * MIB], phase="validation", in_use=[(300 + first) * MIB]))
-    assert findings(make_run(join_samples(parts)[0])) == []
+    assert findings({"": make_run(join_samples(parts)[0])}) == []
 
 
 def test_a_growing_peak_is_found_if_memory_at_step_end_does_not_grow() -> None:
@@ -182,7 +182,7 @@ def test_a_growing_peak_is_found_if_memory_at_step_end_does_not_grow() -> None:
 def test_the_category_and_layer_that_grow_are_named_from_traced_steps() -> None:
     # GIVEN a leak that shows in the traced steps as bytes of no layer
     snapshots = tuple(make_snapshot(step, unattributed=4096 + step * 100_000) for step in (5, 600, 1200, 1900))
-    (sentence,) = findings(run_of(FLAT + STEPS * 100_000, snapshots=snapshots))
+    (sentence,) = findings({"": run_of(FLAT + STEPS * 100_000, snapshots=snapshots)})
     assert sentence.startswith("CPU:0: memory in use at step end grows by 9.5 MiB every 100 steps since step ")
     assert "largest growth: unattributed, not tied to a layer, 124 MiB" in sentence
     assert (
@@ -227,9 +227,9 @@ def test_the_step_at_which_the_device_is_full() -> None:
 
 def test_unknown_figures_are_no_growth() -> None:
     samples = make_samples(range(2000), [MISSING] * 2000, in_use=[MISSING] * 2000)
-    assert findings(make_run(samples)) == []
+    assert findings({"": make_run(samples)}) == []
     half = make_samples(range(2000), [900 * MIB] * 2000, in_use=(FLAT + STEPS * 100_000).tolist())
     figures = half.devices["CPU:0"]
     known = np.where(STEPS % 2, figures.in_use_bytes, MISSING)
     half = dataclasses.replace(half, devices={"CPU:0": dataclasses.replace(figures, in_use_bytes=known)})
-    assert len(findings(make_run(half))) == 1
+    assert len(findings({"": make_run(half)})) == 1

@@ -146,13 +146,13 @@ def host_cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
 def test_growing_host_memory_is_a_finding_with_its_cause() -> None:
     traces = counters(every_tenth("traces", MISSING, name="train_step", detail=WHY))
     run = host_run(LUMPS, counters=(traces,))
-    (sentence,) = findings(run)
+    (sentence,) = findings({"": run})
     assert sentence.startswith("Host RSS grows by 10.0 MiB every 100 steps since step ")
     assert sentence.endswith(f"the last time because {WHY}.")
     growing = answers(run, "CPU:0")[1]
     assert growing.sentence.startswith("Host RSS +102 KiB per step since step ")
     assert growing.sentence.endswith(": retracing of train_step") and growing.status == "warning"
-    (sentence,) = findings(host_run(LEAK))
+    (sentence,) = findings({"": host_run(LEAK)})
     assert sentence.startswith("Host RSS grows") and "Cause" not in sentence
 
 
@@ -174,6 +174,25 @@ def test_a_growing_pool_of_the_cpu_explains_host_memory() -> None:
     device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=FLAT + STEPS * MIB // 5)
     samples = dataclasses.replace(run.samples, devices={"CPU:0": device})
     assert host_growths(dataclasses.replace(run, samples=samples)) == []
+
+
+def test_the_answer_says_what_its_rate_is_and_leads_to_the_chart_of_host_memory() -> None:
+    # GIVEN memory in use that stays, in a pool of CPU:0 that grows, and RSS that grows by more
+    run = host_run(FLAT + STEPS * MIB // 2)
+    growing = answers(run, "CPU:0")[1]
+    assert growing.sentence.startswith("Host RSS +512 KiB per step since step ")
+    assert growing.evidence.view == "fragmentation" and growing.evidence.zoom is not None
+    device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=FLAT + STEPS * MIB // 8)
+    samples = dataclasses.replace(run.samples, devices={"CPU:0": device})
+    growing = answers(dataclasses.replace(run, samples=samples), "CPU:0")[1]
+    assert growing.sentence.startswith("Host RSS beyond CPU:0 +384 KiB per step since step ")
+    assert growing.figures["host_bytes_per_step"] == pytest.approx(384 << 10, rel=0.02)
+
+
+def test_steps_without_a_known_rss_do_not_count_as_rises() -> None:
+    # GIVEN RSS that is unknown before each step that traces, and rises five steps later
+    resident = np.where(STEPS % 10 == 9, MISSING, FLAT + (STEPS + 5) // 10 * MIB)
+    assert host_cause(resident, every_tenth("traces", MISSING, name="f")) is None
 
 
 def test_the_host_memory_of_each_worker_is_judged_with_its_own_counters() -> None:

@@ -1,11 +1,15 @@
 """Host memory: the parts sum to RSS, growth is found and its part is named, and healthy runs give no finding."""
 
+import pathlib
+import re
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from reading_cases import MIB, make_samples
 
 from tb_memplugin.analysis.host_memory import host_findings, host_growths, host_summaries
+from tb_memplugin.analysis.host_parts import PART_NAMES
 from tb_memplugin.analysis.host_steps import host_steps
 from tb_memplugin.model import HOST_BYTES, HOST_PARTS, MISSING, HostMemory, HostSamples, Run, Samples
 from tb_memplugin.reader.columns import empty_activations
@@ -70,6 +74,37 @@ def test_growth_is_found_and_its_part_named() -> None:
     assert sentence.endswith(
         "largest growth from step 1000 to step 1990: other memory, 248 MiB (C heap: 248 MiB more)."
     )
+
+
+def test_allocated_memory_that_only_one_step_knows_hides_no_other() -> None:
+    samples = samples_with(growing(MIB // 4))
+    parts = parts_of(samples, [500, 1990], c_heap_bytes=[MIB, 373 * MIB], tf_data_bytes=[MISSING, 5])
+    (found,) = host_growths(run_of({"": HostMemory(samples, parts)}))
+    assert found.allocated == {"c_heap_bytes": 372 * MIB} and "(C heap: 372 MiB more)" in found.sentence()
+
+
+def test_the_page_calls_the_parts_the_same() -> None:
+    words = pathlib.Path(__file__).parents[3] / "frontend" / "src" / "model" / "words.ts"
+    labels = dict(re.findall(r'^  (\w+): \{\s*label: "([^"]+)"', words.read_text("utf-8"), re.MULTILINE))
+    assert {name: labels[name] for name in PART_NAMES} == PART_NAMES
+
+
+def test_a_jump_is_named_and_its_part_is_not_what_grows() -> None:
+    # GIVEN 0.25 MiB of other memory more at each step, and 800 MiB of files that are mapped after step 900
+    jump = np.where(np.arange(STEPS) > 900, 800 * MIB, 0)
+    samples = samples_with(growing(MIB // 4) + jump)
+    at = [500, 1000, 1990]
+    files = [300 * MIB, 1100 * MIB, 1100 * MIB]
+    parts = parts_of(samples, at, file_bytes=files, shared_memory_bytes=[0] * 3)
+    (found,) = host_growths(run_of({"": HostMemory(samples, parts)}))
+    assert (found.first_step, found.last_step) == (1000, 1990)
+    assert found.parts["file_bytes"] == 0 and found.parts["other_bytes"] == 990 * MIB // 4
+    (jumped,) = found.jumps
+    assert jumped == (901, 800 * MIB) and "(including jumps of 800 MiB); largest growth" in found.sentence()
+    # Measured once on either side of the jump, what grows is not known.
+    parts = parts_of(samples, [500, 1990], file_bytes=[300 * MIB, 1100 * MIB], shared_memory_bytes=[0] * 2)
+    (found,) = host_growths(run_of({"": HostMemory(samples, parts)}))
+    assert found.parts == {} and found.first_step is None
 
 
 def test_without_measured_parts_growth_is_found_and_no_part_named() -> None:

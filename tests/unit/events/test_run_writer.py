@@ -12,8 +12,7 @@ import tb_memplugin
 from tb_memplugin.events import activation_records, codec, sample_records
 from tb_memplugin.events.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
-from tb_memplugin.events.sample_records import take_samples
-from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, LayerTable, Samples
+from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, LayerTable, Samples, take_samples
 
 
 def events(directory: pathlib.Path) -> list[event_pb2.Event]:

@@ -130,7 +130,7 @@ def test_a_run_read_worker_by_worker_is_described_as_a_whole(tmp_path: pathlib.P
     steps = facts.step_range(whole.run)
     assert (told["steps"], told["first_step"], told["last_step"]) == (70, 0, 69) == dataclasses.astuple(steps)
     assert told["devices"] == [dataclasses.asdict(one) for one in facts.device_facts(whole.run)]
-    assert told["phases"] == facts.phases(whole.run) and told["findings"] == findings.findings(whole.run)
+    assert told["phases"] == facts.phases(whole.run) and told["findings"] == findings.findings(whole.by_worker)
     assert told["workers"] == list(whole.run.workers) and told["sessions"] == 3
     assert told["notes"] == list(whole.run.notes) and told["damage"] == list(whole.run.damage)
     assert told["started"] == whole.sessions[0].started
@@ -160,4 +160,4 @@ def test_host_memory_that_grows_is_told_of_each_worker(tmp_path: pathlib.Path) -
     (told,) = Handlers(Reader()).runs(source)["runs"]
     (finding,) = told["findings"]
     assert finding.startswith("b: host RSS grows by 100 MiB every 100 steps")
-    assert findings.findings(Reader().run(source, "run").run) == [finding]
+    assert findings.findings(Reader().run(source, "run").by_worker) == [finding]

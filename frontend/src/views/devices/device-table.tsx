@@ -17,6 +17,7 @@ import {
 } from "../../model/devices";
 import { useStore } from "../shared/context";
 import { useExact } from "../shared/figures";
+import { Filler, SortedColumn, arrowKeys } from "../shared/long-table";
 import { useScrollWindow } from "../shared/scroll-window";
 import { DeviceRow } from "./device-row";
 
@@ -40,28 +41,23 @@ const HINTS: Record<DeviceSort, string> = {
   headroom_bytes: "capacity − peak",
   capacity_bytes: "the allocator's limit in bytes",
   pool_bytes: "bytes that the allocator has reserved, as last recorded",
-  ooms: "number of steps that ran out of memory",
+  ooms: "number of failed allocations",
 };
 
 function Head({ devices, scale }: { devices: Devices; scale: number }) {
   const store = useStore();
   const { deviceSort: sort } = store.choices.value;
   const button = (key: DeviceSort) => (
-    <th
+    <SortedColumn
       key={key}
-      scope="col"
-      class={`column-${key}${key === "device" ? "" : " number"}`}
-      aria-sort={key === sort ? (ascends(key) ? "ascending" : "descending") : "none"}
-    >
-      <button type="button" title={`Sort by ${LABELS[key]}: ${HINTS[key]}`} onClick={() => store.choose({ deviceSort: key })}>
-        {LABELS[key]}
-        {key === sort && (
-          <span class="arrow" aria-hidden="true">
-            {ascends(key) ? "▲" : "▼"}
-          </span>
-        )}
-      </button>
-    </th>
+      name={key}
+      label={LABELS[key]}
+      hint={`Sort by ${LABELS[key]}: ${HINTS[key]}`}
+      isNumber={key !== "device"}
+      sorted={key === sort}
+      ascending={ascends(key)}
+      choose={() => store.choose({ deviceSort: key })}
+    />
   );
   return (
     <thead>
@@ -92,22 +88,9 @@ function WorkerRow({ worker }: { worker: WorkerInfo }) {
   );
 }
 
-/** Arrow keys select the device of the next or the previous row; Home and End the first and the last. */
-function useArrows(lines: readonly DeviceLine[], host: { current: HTMLElement | null }, reveal: (index: number) => void) {
-  const store = useStore();
-  return (event: KeyboardEvent): void => {
-    const stops = lines.flatMap((line) => (line.kind === "device" ? [line.device.device] : []));
-    const now = stops.indexOf(store.device.peek() ?? "");
-    const goal = { ArrowDown: now + 1, ArrowUp: Math.max(now - 1, 0), Home: 0, End: stops.length - 1 }[event.key];
-    const next = goal === undefined ? undefined : stops[goal];
-    if (next === undefined) return;
-    event.preventDefault();
-    // The row with the focus may scroll out of the document.
-    host.current?.focus({ preventScroll: true });
-    store.choose({ device: next });
-    reveal(lines.findIndex((line) => line.kind === "device" && line.device.device === next));
-  };
-}
+/** The line of a device. */
+const lineOf = (lines: readonly DeviceLine[], device: string | null): number =>
+  lines.findIndex((line) => line.kind === "device" && line.device.device === device);
 
 export function DeviceTable({ devices, unit, scale }: { devices: Devices; unit: Unit; scale: number }) {
   const store = useStore();
@@ -116,22 +99,28 @@ export function DeviceTable({ devices, unit, scale }: { devices: Devices; unit: 
   const lines = useMemo(() => deviceLines(devices, sort), [devices, sort]);
   const workers = useMemo(() => new Map(devices.workers.map((worker) => [worker.worker, worker])), [devices]);
   const { host, first, last, reveal, onScroll } = useScrollWindow(lines.length, ROW_HEIGHT);
-  const arrows = useArrows(lines, host, reveal);
+  const arrows = arrowKeys(
+    host,
+    () => ({ all: lines.flatMap((line) => (line.kind === "device" ? [line.device.device] : [])), selected: store.device.peek() }),
+    (device) => {
+      store.choose({ device });
+      reveal(lineOf(lines, device));
+    },
+  );
   const below = lines.some(({ kind }) => kind === "worker");
   const shown = useRef(false);
   useEffect(() => {
     // Once: a row that is clicked is in sight, and sorting shows the top of the list.
     if (shown.current) return;
     shown.current = true;
-    reveal(lines.findIndex((line) => line.kind === "device" && line.device.device === selected));
+    reveal(lineOf(lines, selected));
   }, []);
-  const filler = (rows: number) => rows > 0 && <tr aria-hidden="true" style={{ height: `${rows * ROW_HEIGHT}px` }} />;
   return (
     <div class="layer-scroll" ref={host} onScroll={onScroll} onKeyDown={arrows} tabIndex={0} role="region" aria-label="Table of devices">
       <table class={useExact() ? "layers exact" : "layers"} data-testid="devices" aria-rowcount={lines.length + 1}>
         <Head devices={devices} scale={scale} />
         <tbody>
-          {filler(first)}
+          <Filler rows={first} height={ROW_HEIGHT} />
           {lines
             .slice(first, last)
             .map((line) =>
@@ -150,7 +139,7 @@ export function DeviceTable({ devices, unit, scale }: { devices: Devices; unit: 
                 />
               ),
             )}
-          {filler(lines.length - last)}
+          <Filler rows={lines.length - last} height={ROW_HEIGHT} />
         </tbody>
       </table>
     </div>

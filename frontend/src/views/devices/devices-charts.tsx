@@ -3,6 +3,7 @@
 import { useMemo } from "preact/hooks";
 
 import { stepSentence, type Devices } from "../../model/devices";
+import { ofOneKind } from "../../model/run";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/legend";
@@ -19,7 +20,7 @@ export function DevicesCharts({ devices }: { devices: Devices }) {
   );
   const chart = useStepsChart(devices.steps.step, specs.peaks.x);
   const describe = (row: number): string => stepSentence(devices, row);
-  const several = devices.devices.length > 1;
+  const several = ofOneKind(devices.devices).length > 1;
   const row = chart.cursor ?? chart.pin ?? chart.rest ?? 0;
   return (
     <section aria-label="Peaks over steps">

@@ -7,6 +7,7 @@ import type { PlotSpec } from "../../charts/plot";
 import { capacityPainter } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
 import type { Devices } from "../../model/devices";
+import { ofOneKind } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { INKS, runColour, type Scheme } from "../../theme/palette";
 import { AXIS_INKS, highest, rangeOf, rangeOfSome } from "../shared/frame";
@@ -15,7 +16,7 @@ type Series = "highest" | "lowest" | "sum";
 
 /** The lines that are drawn, with their labels. */
 export function seriesOf({ devices, steps }: Devices): { name: Series; label: string }[] {
-  if (devices.length < 2) return [{ name: "highest", label: "measured peak" }];
+  if (ofOneKind(devices).length < 2) return [{ name: "highest", label: "measured peak" }];
   return [
     { name: "highest", label: "highest peak" },
     { name: "lowest", label: "lowest peak" },
@@ -35,9 +36,9 @@ function frameOf({ steps }: Devices, { zoom }: Choices, scheme: Scheme) {
   return { edges, range, common };
 }
 
-/** The capacity that all devices have, null if they differ or it is unknown. */
+/** The capacity that all compared devices have, null if they differ or it is unknown. */
 export function commonCapacity({ devices }: Devices): number | null {
-  const capacities = new Set(devices.map(({ capacity_bytes }) => capacity_bytes));
+  const capacities = new Set(ofOneKind(devices).map(({ capacity_bytes }) => capacity_bytes));
   const [only] = capacities;
   return capacities.size === 1 ? (only ?? null) : null;
 }
@@ -50,7 +51,7 @@ export function peaksSpec(devices: Devices, choices: Choices, scheme: Scheme): P
   const { max, capacityInside } = byteRange(highest(most, common.x, range), capacity);
   const line = (name: Series, width: number) => ({ colour: seriesColour(name, scheme), width, dash: [] });
   const several: Painter[] =
-    devices.devices.length > 1
+    ofOneKind(devices.devices).length > 1
       ? [
           betweenPainter(edges, least, most, { colour: ink.faint, pattern: "plain", muted: false }, ink.background, 0.2),
           stepPainter(edges, least, line("lowest", 1.5)),
@@ -70,7 +71,7 @@ export function peaksSpec(devices: Devices, choices: Choices, scheme: Scheme): P
 /** Null where the sum is unknown or that of one device. */
 export function sumSpec(devices: Devices, choices: Choices, scheme: Scheme): PlotSpec | null {
   const sum = devices.steps.sum_in_use_bytes;
-  if (sum === null || devices.devices.length < 2) return null;
+  if (sum === null || ofOneKind(devices.devices).length < 2) return null;
   const { edges, range, common } = frameOf(devices, choices, scheme);
   const painters = [stepPainter(edges, sum, { colour: seriesColour("sum", scheme), width: 1.75, dash: [] })];
   return { ...common, yMax: byteRange(highest(sum, common.x, range), null).max, painters };

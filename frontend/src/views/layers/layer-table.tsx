@@ -11,6 +11,7 @@ import { persistentSavedWords } from "../../model/snapshot";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, useFigureText } from "../shared/figures";
+import { Filler } from "../shared/long-table";
 import { useScrollWindow } from "../shared/scroll-window";
 import { tipOf } from "../shared/tips";
 
@@ -262,13 +263,12 @@ export function LayerTable({ groups, totals, unit, total, sort, onSort, explain 
     { key: "output_bytes", label: "output", hint: "Output size per batch" },
   ];
   const shared = { categories, others, unit, total, explain };
-  const filler = (rows: number) => rows > 0 && <tr aria-hidden="true" style={{ height: `${rows * ROW_HEIGHT}px` }} />;
   return (
     <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Layers">
       <table class="layers" data-testid="layers" aria-rowcount={lines.length + 1}>
         <Header columns={columns} others={others} sort={sort} choose={onSort} />
         <tbody>
-          {filler(first)}
+          <Filler rows={first} height={ROW_HEIGHT} />
           {lines
             .slice(first, last)
             .map((line, index) =>
@@ -278,7 +278,7 @@ export function LayerTable({ groups, totals, unit, total, sort, onSort, explain 
                 <LayerRow key={line.layer.path ?? `none ${index + first}`} of={line.layer} {...shared} />
               ),
             )}
-          {filler(lines.length - last)}
+          <Filler rows={lines.length - last} height={ROW_HEIGHT} />
         </tbody>
         <tfoot>
           <GroupRow kind="totals" of={totals} {...shared} />

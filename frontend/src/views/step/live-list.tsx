@@ -12,6 +12,7 @@ import { whatText } from "../../model/timeline-text";
 import { matcher } from "../../state/selection";
 import { useStore } from "../shared/context";
 import { useExact } from "../shared/figures";
+import { Filler, SortedColumn, arrowKeys } from "../shared/long-table";
 import { useScrollWindow } from "../shared/scroll-window";
 import { Search } from "../shared/search";
 import { LiveRow } from "./live-row";
@@ -79,42 +80,20 @@ function Head({ sort, unit, choose }: { sort: LiveSort; unit: Unit; choose: (key
     <thead>
       <tr>
         {LIVE_KEYS.map((key) => (
-          <th
+          <SortedColumn
             key={key}
-            scope="col"
-            class={`column-${key}${NUMBERS.includes(key) ? " number" : ""}`}
-            aria-sort={key === sort.key ? (ascends(sort) ? "ascending" : "descending") : "none"}
-          >
-            <button type="button" title={`Sort by ${key}: ${HINTS[key]}`} onClick={() => choose(key)}>
-              {key === "bytes" && !exact ? unit : key}
-              {key === sort.key && (
-                <span class="arrow" aria-hidden="true">
-                  {ascends(sort) ? "▲" : "▼"}
-                </span>
-              )}
-            </button>
-          </th>
+            name={key}
+            label={key === "bytes" && !exact ? unit : key}
+            hint={`Sort by ${key}: ${HINTS[key]}`}
+            isNumber={NUMBERS.includes(key)}
+            sorted={key === sort.key}
+            ascending={ascends(sort)}
+            choose={() => choose(key)}
+          />
         ))}
       </tr>
     </thead>
   );
-}
-
-/** Arrow keys select the tensor of the next or the previous row; Home and End the first and the last. */
-function useArrows(timeline: Timeline, shown: readonly number[], host: { current: HTMLElement | null }) {
-  const store = useStore();
-  return (event: KeyboardEvent): void => {
-    // The rows of one tensor are one stop.
-    const stops = tensorStops(timeline, shown);
-    const now = stops.indexOf(store.choices.peek().tensor ?? -1);
-    const goal = { ArrowDown: now + 1, ArrowUp: Math.max(now - 1, 0), Home: 0, End: stops.length - 1 }[event.key];
-    const next = goal === undefined ? undefined : stops[goal];
-    if (next === undefined) return;
-    event.preventDefault();
-    // The row with the focus may scroll out of the document.
-    host.current?.focus({ preventScroll: true });
-    store.choose({ tensor: next });
-  };
 }
 
 /** Selects the tensor of a row or clears it; brings a tensor that was selected elsewhere into sight. */
@@ -143,9 +122,13 @@ export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline
   const layers = useMemo(() => [...new Set(timeline.owners.flatMap(({ layer }) => layer ?? []))], [timeline]);
   const names = useMemo(() => namesOf(layers), [layers]);
   const { host, first, last, reveal, onScroll } = useScrollWindow(shown.length, ROW_HEIGHT);
-  const arrows = useArrows(timeline, shown, host);
+  const arrows = arrowKeys(
+    host,
+    // The rows of one tensor are one stop.
+    () => ({ all: tensorStops(timeline, shown), selected: store.choices.peek().tensor }),
+    (next) => store.choose({ tensor: next }),
+  );
   const select = useSelection(timeline, shown, reveal);
-  const filler = (rows: number) => rows > 0 && <tr aria-hidden="true" style={{ height: `${rows * ROW_HEIGHT}px` }} />;
   return (
     <section class="live" aria-label="Live allocations">
       <h3 class="one-line">{`Live allocations ${where}${sort === LARGEST_FIRST ? ", largest first" : ""}`}</h3>
@@ -168,7 +151,7 @@ export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline
         <table class={exact ? "layers exact" : "layers"} data-testid="live" aria-rowcount={shown.length + 1}>
           <Head sort={sort} unit={unit} choose={(key) => setSort(nextSort(sort, key))} />
           <tbody>
-            {filler(first)}
+            <Filler rows={first} height={ROW_HEIGHT} />
             {shown.slice(first, last).map((row) => (
               <LiveRow
                 key={row}
@@ -180,7 +163,7 @@ export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline
                 select={() => select(row)}
               />
             ))}
-            {filler(shown.length - last)}
+            <Filler rows={shown.length - last} height={ROW_HEIGHT} />
           </tbody>
         </table>
       </div>

@@ -1,0 +1,58 @@
+/** Parts of long tables of which only the rows in sight are in the document: sorted columns, and arrow keys from row to row. */
+
+interface SortedColumnProps {
+  name: string;
+  label: string;
+  hint: string;
+  isNumber: boolean;
+  sorted: boolean;
+  ascending: boolean;
+  choose: () => void;
+}
+
+/** The head of a column, a button that sorts by it. */
+export function SortedColumn({ name, label, hint, isNumber, sorted, ascending, choose }: SortedColumnProps) {
+  return (
+    <th
+      scope="col"
+      class={`column-${name}${isNumber ? " number" : ""}`}
+      aria-sort={sorted ? (ascending ? "ascending" : "descending") : "none"}
+    >
+      <button type="button" title={hint} onClick={choose}>
+        {label}
+        {sorted && (
+          <span class="arrow" aria-hidden="true">
+            {ascending ? "▲" : "▼"}
+          </span>
+        )}
+      </button>
+    </th>
+  );
+}
+
+/** The height of the rows out of sight above or below. */
+export const Filler = ({ rows, height }: { rows: number; height: number }) =>
+  rows > 0 ? <tr aria-hidden="true" style={{ height: `${rows * height}px` }} /> : null;
+
+/**
+ * Handler of the keys of a table: arrow keys select the next or the previous stop, Home and End the first and the last.
+ *
+ * @param stops What can be selected, in the order of the rows, and the one that is selected.
+ */
+export function arrowKeys<Stop>(
+  host: { current: HTMLElement | null },
+  stops: () => { all: readonly Stop[]; selected: Stop | null },
+  select: (stop: Stop) => void,
+): (event: KeyboardEvent) => void {
+  return (event) => {
+    const { all, selected } = stops();
+    const now = selected === null ? -1 : all.indexOf(selected);
+    const goal = { ArrowDown: now + 1, ArrowUp: Math.max(now - 1, 0), Home: 0, End: all.length - 1 }[event.key];
+    const next = goal === undefined ? undefined : all[goal];
+    if (next === undefined) return;
+    event.preventDefault();
+    // The row with the focus may scroll out of the document.
+    host.current?.focus({ preventScroll: true });
+    select(next);
+  };
+}

@@ -1,0 +1,38 @@
+"""All devices side by side in the terminal: what is compared is of one kind, and sums say of what they are."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reading_cases import MIB, make_samples
+
+from tb_memplugin.analysis.devices import describe_devices
+from tb_memplugin.commands.inspect_devices import device_lines
+from tb_memplugin.model import Run
+from tb_memplugin.reader.columns import empty_activations
+
+
+def lines_of(*peaks: tuple[str, int]) -> str:
+    """What is printed on the devices with these peaks in MiB."""
+    samples = make_samples([0, 1], [MIB, MIB])
+    one = samples.devices["CPU:0"]
+    devices = {name: dataclasses.replace(one, peak_bytes=np.full(2, peak * MIB)) for name, peak in peaks}
+    run = Run("r", ("s",), ("",), (), dataclasses.replace(samples, devices=devices), empty_activations(), (), (), ())
+    return "\n".join(device_lines(describe_devices({"": run}, "train")))
+
+
+@pytest.mark.parametrize(
+    ("peaks", "whose"),
+    [
+        ((("GPU:0", 300), ("GPU:1", 200)), "the"),
+        ((("GPU:0", 300), ("GPU:1", 200), ("CPU:0", 5000)), "the accelerators'"),
+    ],
+)
+def test_the_sum_says_of_which_devices_it_is(peaks: tuple[tuple[str, int], ...], whose: str) -> None:
+    text = lines_of(*peaks)
+    assert "imbalance: GPU:0 peaks at 300 MiB, 100 MiB more than GPU:1 at 200 MiB" in text
+    assert f"sum of {whose} peaks: 500 MiB, an upper bound of the sum at any step" in text
+
+
+def test_one_accelerator_beside_the_cpu_is_compared_with_nothing() -> None:
+    assert lines_of(("GPU:0", 300), ("CPU:0", 5000)) == lines_of(("GPU:0", 300)) == ""
