@@ -66,7 +66,8 @@ def range_of(steps: Integers) -> StepRange:
 
 def phases(run: Run) -> list[str]:
     """The phases of samples and snapshots, in the order of `PHASES`."""
-    present = set(np.unique(run.samples.phase).tolist()) | {PHASES.index(snapshot.phase) for snapshot in run.snapshots}
+    present = {at for at in range(len(PHASES)) if (run.samples.phase == at).any()}
+    present |= {PHASES.index(snapshot.phase) for snapshot in run.snapshots}
     return [PHASES[at] for at in sorted(present)]
 
 
@@ -82,10 +83,14 @@ def step_name(phase: Phase) -> str:
 
 
 def device_facts(run: Run) -> list[DeviceFacts]:
+    """The facts of `device_names`, in their order."""
+    return [_device_facts(run, name) for name in device_names(run)]
+
+
+def device_names(run: Run) -> list[str]:
     """All devices of samples, snapshots and failed allocations, accelerators first."""
     others = [*(snapshot.device for snapshot in run.snapshots), *(oom.device for oom in run.ooms)]
-    names = dict.fromkeys([*run.samples.devices, *others])
-    return [_device_facts(run, name) for name in sorted(names, key=device_order)]
+    return sorted(dict.fromkeys([*run.samples.devices, *others]), key=device_order)
 
 
 def device_order(name: str) -> tuple[bool, list[tuple[str, int]]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.facts import capacity_of, device_facts, highest_peak
+from tb_memplugin.analysis.facts import capacity_of, device_names, highest_peak
 from tb_memplugin.analysis.ledger_totals import Group, group_sums
 from tb_memplugin.analysis.step_rows import one_row_a_step, snapshots_of
 from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Floats, Integers, Phase, Run, Snapshot
@@ -87,7 +87,7 @@ def summarize_worker(worker: str, run: Run, phase: Phase) -> WorkerSummary:
     training = np.flatnonzero(samples.phase == PHASES.index("train"))
     # A step that was recorded twice ended when its last row says.
     steps, last_rows = np.unique(samples.step[training][::-1], return_index=True)
-    devices = (_summarize_device(run, facts.device, phase) for facts in device_facts(run))
+    devices = (_summarize_device(run, name, phase) for name in device_names(run))
     return WorkerSummary(
         worker=worker,
         sessions=len(run.sessions),
@@ -105,6 +105,10 @@ def summarize_worker(worker: str, run: Run, phase: Phase) -> WorkerSummary:
 
 def _summarize_device(run: Run, device: str, phase: Phase) -> DeviceSummary | None:
     """None if nothing tells its peak."""
+    figures = run.samples.devices.get(device)
+    if figures is not None:
+        # The same object for all that follows: its columns are widened when they are first read.
+        run = dataclasses.replace(run, samples=dataclasses.replace(run.samples, devices={device: figures}))
     ooms = [oom for oom in run.ooms if oom.device == device]
     peak = highest_peak(run, device, None if phase == "train" else phase)
     size, step = (None, None) if peak is None else (peak.bytes, peak.step)
@@ -114,7 +118,6 @@ def _summarize_device(run: Run, device: str, phase: Phase) -> DeviceSummary | No
         size, step = max(known, default=(None, None))
     if size is None or step is None:
         return None
-    figures = run.samples.devices.get(device)
     rows = one_row_a_step(run.samples, figures, phase)
     return DeviceSummary(
         name=device,
