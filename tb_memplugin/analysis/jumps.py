@@ -83,8 +83,8 @@ def _may_jump(peaks: Integers, outliers: int) -> bool:
     """Whether any two neighboring windows can lie far enough apart.
 
     Most series have none, and sorting all windows takes longer. Each window of `WINDOW` rows holds a block of half as
-    many, and the window after it holds the second block after that one. So the tolerated outliers are the only values of
-    a block beyond the range of its window.
+    many, and the window after it holds the second block after that one. So the tolerated outliers are the only values
+    of a block beyond the range of its window.
     """
     size = WINDOW // 2
     blocks = np.sort(peaks[: len(peaks) // size * size].reshape(-1, size), axis=1)
