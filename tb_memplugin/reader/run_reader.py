@@ -50,6 +50,8 @@ CACHE_BYTES = 128 << 20
 """Limit of all caches together: decoded frames, merged runs, and activations."""
 LARGE_BYTES = 32 << 20
 """Runs whose decoded frames take more are read one after the other."""
+MAX_KEPT_FIGURES_BYTES = 1 << 20
+"""Figures of a worker that take more are not cached: what follows from them is, and they would displace all else."""
 _GROUP_TAGS = 64
 """Tags that are decoded together before their sessions are joined and their frames let go."""
 _ALWAYS = ("meta", "samples", "peak", "snapshots", "oom", "counters", "host")
@@ -203,7 +205,9 @@ class Reader:
                 loaded = self._read_figures(source, tags)
                 if loaded is None:
                     return self.load(source, tags)
-                self._keep(key, tags.version, loaded, _merged_bytes(loaded))
+                size = _merged_bytes(loaded)
+                if size <= MAX_KEPT_FIGURES_BYTES:
+                    self._keep(key, tags.version, loaded, size)
             return loaded
 
     def _read_figures(self, source: Source, tags: RunTags) -> LoadedRun | None:

@@ -30,7 +30,7 @@ MAX_BODY_BYTES = 4 << 20
 """Largest inflated body that is read; the recorder's frames of eight devices take a quarter."""
 PLAN_BYTES = 8 << 20
 """Limit of the cached plans."""
-TOGETHER_BYTES = 8 << 20
+TOGETHER_BYTES = 4 << 20
 """Bodies of one plan that are decoded together."""
 _SAMPLES = STREAMS.index("samples")
 _WITHOUT_SIGN = np.int64(~MISSING)
