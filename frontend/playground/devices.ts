@@ -69,5 +69,6 @@ export function devicesOf(plan: Plan) {
       min_peak_bytes: step.map((row) => Math.min(...at(row))),
       sum_in_use_bytes: step.map((row) => sum(at(row).map((own) => Math.floor(own * 0.4)))),
     },
+    damage: [],
   };
 }

@@ -57,6 +57,7 @@ describe("the answer", () => {
   it("is refused where a figure is not one", () => {
     const json = devicesOf(planOf("two-runs"));
     expect(() => parseDevices({ ...json, devices: [{ ...json.devices[0], peak_bytes: null }] })).toThrow(WrongAnswer);
+    expect(() => parseDevices({ ...json, damage: [1] })).toThrow(WrongAnswer);
     expect(() => parseDevices({ ...json, workers: [{}] })).toThrow("devices.workers[0].worker should be a string");
   });
 });

@@ -31,8 +31,8 @@ def describe_devices(by_worker: Mapping[str, Run], phase: Phase) -> dict[str, An
     return combine([summarize_worker(worker, run, phase) for worker, run in by_worker.items()], phase)
 
 
-def combine(workers: Sequence[WorkerSummary], phase: Phase) -> dict[str, Any]:
-    """The devices of summarized workers as a JSON object, without the run's name."""
+def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = True) -> dict[str, Any]:
+    """The devices of summarized workers as a JSON object, without the run's name; figures over steps only if wanted."""
     workers = sorted(workers, key=lambda worker: natural_order(worker.worker))
     devices = {
         full_name(worker.worker, device.name): (worker, device) for worker in workers for device in worker.devices
@@ -48,7 +48,7 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase) -> dict[str, Any]:
         ),
         "imbalance": _imbalance({name: device.peak_bytes for name, (_, device) in devices.items()}),
         "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
-        "steps": _steps(comparable),
+        "steps": _steps(comparable if with_steps else []),
     }
 
 
@@ -82,7 +82,7 @@ def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: in
         "last_in_use_bytes": device.last_in_use_bytes,
         "headroom_bytes": device.headroom_bytes,
         "pool_bytes": device.pool_bytes,
-        "rows": len(device.step),
+        "rows": device.rows,
         "breakdown": None if traced is None else _breakdown(traced),
         "ooms": device.ooms,
     }

@@ -99,7 +99,8 @@ def _first(present: Collection[str]) -> Phase | None:
 
 def _sampled(samples: Samples, rows: npt.NDArray[np.bool_] | slice = slice(None)) -> set[str]:
     """The phases of the given rows."""
-    return {PHASES[at] for at in np.unique(samples.phase[rows]).tolist()}
+    phase = samples.phase[rows]
+    return {name for at, name in enumerate(PHASES) if (phase == at).any()}  # faster than sorting them
 
 
 def step_name(phase: Phase) -> str:
@@ -108,10 +109,14 @@ def step_name(phase: Phase) -> str:
 
 
 def device_facts(run: Run) -> list[DeviceFacts]:
+    """The facts of `device_names`, in their order."""
+    return [_device_facts(run, name) for name in device_names(run)]
+
+
+def device_names(run: Run) -> list[str]:
     """All devices of samples, snapshots and failed allocations, accelerators first."""
     others = [*(snapshot.device for snapshot in run.snapshots), *(oom.device for oom in run.ooms)]
-    names = dict.fromkeys([*run.samples.devices, *others])
-    return [_device_facts(run, name) for name in sorted(names, key=device_order)]
+    return sorted(dict.fromkeys([*run.samples.devices, *others]), key=device_order)
 
 
 def full_name(worker: str, device: str) -> str:

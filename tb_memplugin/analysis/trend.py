@@ -6,11 +6,14 @@ end, by a relevant size.
 """
 
 import dataclasses
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.model import Integers
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 MIN_STEPS = 30
 """Shorter series have no trend."""
@@ -60,9 +63,13 @@ def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> T
         return None
     skipped = _skipped(len(steps))
     steps, values = steps[skipped:], values[skipped:]
-    begins, medians, ends = _bucket_medians(steps, values.astype(np.float64))
-    if medians[-1] - medians.min() < MIN_GROWTH_BYTES:
+    by_bucket = _buckets(values.astype(np.float64))
+    if not _ends_higher(by_bucket):
         return None
+    medians = np.median(by_bucket, axis=1)
+    if not _may_grow(medians):
+        return None
+    begins, ends = _buckets(steps)[:, 0].astype(np.float64), _buckets(steps)[:, -1]
     onset = _onset(begins, medians)
     after, rising = begins[onset:], medians[onset:]
     before = float(np.median(medians[: onset + 1]))
@@ -82,32 +89,60 @@ def _skipped(steps: int) -> int:
     return max(_FIRST_STEPS, int(steps * _FIRST_SHARE))
 
 
-def _bucket_medians(
-    steps: Integers, values: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], Integers]:
-    """First step, median value and last step of each bucket."""
-    size = max(1, len(steps) // BUCKETS)
-    count = len(steps) // size
+def _buckets(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    """The values by bucket, shape [buckets, rows]."""
+    size = max(1, len(values) // BUCKETS)
+    count = len(values) // size
     # Surplus rows are dropped at the front, so that the newest steps count.
-    steps, values = steps[len(steps) - count * size :], values[len(values) - count * size :]
-    by_bucket = steps.reshape(count, size)
-    medians = np.median(values.reshape(count, size), axis=1)
-    return by_bucket[:, 0].astype(np.float64), medians, by_bucket[:, -1]
+    return values[len(values) - count * size :].reshape(count, size)
+
+
+def _ends_higher(by_bucket: npt.NDArray[np.float64]) -> bool:
+    """Whether the last bucket is so far above the first that any bucket can be the onset of a trend.
+
+    Told without the medians of the buckets between, which take most of the time.
+    """
+    first, last = np.median(by_bucket[[0, -1]], axis=1)
+    return bool(last - first >= max(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * float(by_bucket.min())))
+
+
+def _may_grow(values: npt.NDArray[np.float64]) -> bool:
+    """Whether any bucket can be the onset of a trend; most series have none, and finding the onset takes longer."""
+    candidates = len(values) - 7
+    so_far = values[:candidates]
+    growth = values[-1] - np.maximum.accumulate(so_far)
+    # The level before the onset is at least the lowest value.
+    least = np.maximum(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * np.minimum.accumulate(so_far))
+    if not (growth >= least).any():
+        return False
+    signs = np.triu(np.sign(values[None, :] - values[:, None]))
+    pairs = np.arange(len(values)).cumsum()[::-1]
+    order = signs.sum(axis=1)[::-1].cumsum()[::-1][:candidates] / pairs[:candidates]
+    return bool(((growth >= least) & (order >= MIN_ORDER)).any())
 
 
 def _onset(steps: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> int:
     """The bucket at which a flat line followed by a rising one fits `values` best."""
+    # One row for each candidate: the values up to it, and those after it.
+    candidates = np.arange(len(values) - 7)[:, None]
+    after = np.arange(len(values))[None, :] > candidates
+    run = steps[None, :] - steps[candidates]
+    level = _row_medians(np.broadcast_to(values, after.shape), ~after)
+    slope = np.maximum(0.0, _row_medians((values[None, :] - level) / np.maximum(run, 1), after))
+    errors = np.abs(values[None, :] - level - np.where(after, slope * run, 0.0)).sum(axis=1)
     best, at = np.inf, 0
-    for candidate in range(len(values) - 7):
-        level = float(np.median(values[: candidate + 1]))
-        run = steps[candidate + 1 :] - steps[candidate]
-        slope = max(0.0, float(np.median((values[candidate + 1 :] - level) / np.maximum(run, 1))))
-        error = float(
-            np.abs(values[: candidate + 1] - level).sum() + np.abs(values[candidate + 1 :] - level - slope * run).sum()
-        )
+    for candidate, error in enumerate(errors.tolist()):
         if error < best * (1 - 1e-9):
             best, at = error, candidate
     return at
+
+
+def _row_medians(values: npt.NDArray[np.float64], counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """The median of the counted values of each row, shape [rows, 1]."""
+    ordered = np.sort(np.where(counted, values, np.inf), axis=1)
+    count = np.count_nonzero(counted, axis=1)[:, None]
+    middle = np.take_along_axis(ordered, np.hstack([(count - 1) // 2, count // 2]), axis=1)
+    return np.asarray(middle.sum(axis=1, keepdims=True) / 2)
 
 
 def _slope_and_order(steps: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> tuple[float, float]:

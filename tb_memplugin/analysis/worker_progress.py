@@ -19,11 +19,14 @@ def clock_offset(first: WorkerSummary, other: WorkerSummary) -> float | None:
     It is the median difference of the times at which both ended the same training step. None if they have too few
     steps in common, or did not train in step: the differences then vary by more than the time of a step.
     """
-    _, of_first, of_other = np.intersect1d(first.step, other.step, assume_unique=True, return_indices=True)
-    if len(of_first) < MIN_COMMON_STEPS:
+    if np.array_equal(first.step, other.step):  # as usual
+        times, of_other = first.wall_time, other.wall_time
+    else:
+        _, rows, rows_of_other = np.intersect1d(first.step, other.step, assume_unique=True, return_indices=True)
+        times, of_other = first.wall_time[rows], other.wall_time[rows_of_other]
+    if len(times) < MIN_COMMON_STEPS:
         return None
-    times = first.wall_time[of_first]
-    differences = other.wall_time[of_other] - times
+    differences = of_other - times
     offset = float(np.median(differences))
     spread = float(np.median(np.abs(differences - offset)))
     return offset if spread <= float(np.median(np.abs(np.diff(times)))) else None

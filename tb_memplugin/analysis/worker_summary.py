@@ -6,10 +6,13 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.facts import capacity_of, device_facts, fitting_peak
+from tb_memplugin.analysis.facts import capacity_of, device_names, fitting_peak
 from tb_memplugin.analysis.ledger_totals import Group, group_sums
 from tb_memplugin.analysis.step_rows import one_row_a_step, snapshots_of
 from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Floats, Integers, Phase, Run, Snapshot
+
+_STEP_BYTES, _TOGETHER_BYTES, _DEVICE_STEP_BYTES = 16, 40, 16
+"""Bytes of a step of a worker, in what is put together of all workers, and of each device."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +33,9 @@ class DeviceSummary:
         peak_bytes, peak_step: The same as in the answer `fits`; see `fitting_peak`.
         capacity_bytes: The allocator's limit, None if unknown.
         last_in_use_bytes, pool_bytes: As last recorded in the phase, None if unknown.
+        rows: Number of its steps in the phase.
         step, step_peak_bytes, step_in_use_bytes: One row a step, ascending, shape [rows]; `MISSING` if unknown.
+            Empty in a summary without steps.
         traced: The traced steps of the phase, one of each step, ascending.
         ooms: Number of failed allocations, in any phase.
     """
@@ -41,6 +46,7 @@ class DeviceSummary:
     capacity_bytes: int | None
     last_in_use_bytes: int | None
     pool_bytes: int | None
+    rows: int
     step: Integers
     step_peak_bytes: Integers
     step_in_use_bytes: Integers
@@ -63,7 +69,8 @@ class WorkerSummary:
         started: Start of its last session in seconds since the epoch, None if unknown.
         ended: Whether its last session said that it ended; None if none of a recorder can say so.
         rows: Number of samples in any phase.
-        step, wall_time: Step and time of the samples of training steps, ascending, each step once.
+        step, wall_time: Step and time of the samples of training steps, ascending, each step once; empty in a summary
+            without steps.
         first_step, last_step, last_wall_time: Of the samples of any phase, None without any.
         devices: Its devices with figures in the phase, accelerators first.
     """
@@ -81,13 +88,26 @@ class WorkerSummary:
     devices: tuple[DeviceSummary, ...]
 
 
-def summarize_worker(worker: str, run: Run, phase: Phase) -> WorkerSummary:
+def series_bytes(run: Run, known_steps: Integers) -> int:
+    """Most bytes that the series of a worker take in its summary, and those of all workers together at its steps.
+
+    Args:
+        known_steps: Steps of another worker, which are put together with equal ones.
+    """
+    steps = run.samples.step
+    together = 0 if np.array_equal(steps, known_steps) else _TOGETHER_BYTES
+    return len(steps) * (_STEP_BYTES + together + _DEVICE_STEP_BYTES * len(run.samples.devices))
+
+
+def summarize_worker(worker: str, run: Run, phase: Phase, with_steps: bool = True) -> WorkerSummary:
     """Summarize the run of one worker; its devices have their own names."""
     samples = run.samples
     training = np.flatnonzero(samples.phase == PHASES.index("train"))
+    if not with_steps:
+        training = training[:0]
     # A step that was recorded twice ended when its last row says.
     steps, last_rows = np.unique(samples.step[training][::-1], return_index=True)
-    devices = (_summarize_device(run, facts.device, phase) for facts in device_facts(run))
+    devices = (_summarize_device(run, name, phase, steps if with_steps else None) for name in device_names(run))
     return WorkerSummary(
         worker=worker,
         sessions=len(run.sessions),
@@ -103,8 +123,16 @@ def summarize_worker(worker: str, run: Run, phase: Phase) -> WorkerSummary:
     )
 
 
-def _summarize_device(run: Run, device: str, phase: Phase) -> DeviceSummary | None:
-    """None if nothing tells its peak."""
+def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | None) -> DeviceSummary | None:
+    """None if nothing tells its peak.
+
+    Args:
+        steps: Those of the worker, whose array a device with the same steps shares; None for a summary without steps.
+    """
+    figures = run.samples.devices.get(device)
+    if figures is not None:
+        # The same object for all that follows: its columns are widened when they are first read.
+        run = dataclasses.replace(run, samples=dataclasses.replace(run.samples, devices={device: figures}))
     ooms = [oom for oom in run.ooms if oom.device == device]
     peak = fitting_peak(run, device, phase)
     size, step = (None, None) if peak is None else (peak.bytes, peak.step)
@@ -114,8 +142,9 @@ def _summarize_device(run: Run, device: str, phase: Phase) -> DeviceSummary | No
         size, step = max(known, default=(None, None))
     if size is None or step is None:
         return None
-    figures = run.samples.devices.get(device)
     rows = one_row_a_step(run.samples, figures, phase)
+    shown = rows if steps is not None else rows[:0]
+    own_steps = run.samples.step[shown]
     return DeviceSummary(
         name=device,
         peak_bytes=size,
@@ -123,9 +152,10 @@ def _summarize_device(run: Run, device: str, phase: Phase) -> DeviceSummary | No
         capacity_bytes=capacity_of(run, device),
         last_in_use_bytes=_last_known(figures, "in_use_bytes", rows),
         pool_bytes=_last_known(figures, "pool_bytes", rows),
-        step=run.samples.step[rows],
-        step_peak_bytes=_column(figures, "peak_bytes", rows),
-        step_in_use_bytes=_column(figures, "in_use_bytes", rows),
+        rows=len(rows),
+        step=steps if steps is not None and np.array_equal(own_steps, steps) else own_steps,
+        step_peak_bytes=_column(figures, "peak_bytes", shown),
+        step_in_use_bytes=_column(figures, "in_use_bytes", shown),
         # Of several snapshots of a step the last one has the most bytes in use.
         traced=tuple({one.step: _traced_peak(one) for one in snapshots_of(run, device, phase)}.values()),
         ooms=len(ooms),

@@ -16,7 +16,7 @@ offset bytes meaning
 24     8     last step
 32     4     rows of the frame's main table
 36     4     bytes of the inflated body
-40     …     the body, one zlib stream
+40     …     the body, one zlib stream, whose own checksum is not compared
 ====== ===== ==================================================================
 
 The inflated body: four bytes of length, JSON of this length (``attributes``, ``strings``, ``tables``), then the bytes
@@ -34,7 +34,7 @@ from typing import Any, TypeAlias
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.events import column_codec
 from tb_memplugin.events.column_codec import MAX_STRING_CHARACTERS, Column
-from tb_memplugin.events.inflating import Inflating
+from tb_memplugin.events.inflating import Inflating, open_stream
 
 FORMAT_VERSION = 2
 """Newest format that is read; `fields` says which streams are written in it."""
@@ -172,7 +172,7 @@ def decode_head(data: bytes) -> FrameHead:
     return FrameHead(stream, sequence, first_step, last_step, rows, tuple(strings), most_bytes)
 
 
-def inflate(data: bytes, most_bytes: int) -> tuple[int, int, bytes, bytes]:
+def inflate(data: bytes, most_bytes: int) -> tuple[int, int, bytes, memoryview]:
     """A frame's stream and sequence number, and its inflated body: the JSON, and the bytes of its columns, undecoded.
 
     Raises:
@@ -182,15 +182,15 @@ def inflate(data: bytes, most_bytes: int) -> tuple[int, int, bytes, bytes]:
     _, stream, sequence, _, _, _, body_bytes = _check_header(data)
     if body_bytes > most_bytes:
         raise FormatError(f"frame's body of {body_bytes} bytes is larger than {most_bytes}")
-    inflater = zlib.decompressobj()
+    inflater, packed = open_stream(memoryview(data)[_HEADER.size :])
     try:
-        body = inflater.decompress(data[_HEADER.size :], body_bytes + 1)
+        body = inflater.decompress(packed, body_bytes + 1)
     except zlib.error as error:
         raise FormatError(f"frame's body cannot be inflated: {error}") from None
     if len(body) != body_bytes or not inflater.eof:
         raise FormatError(f"frame's body is not the {body_bytes} bytes its header states")
     columns_at = 4 + _check_head_length(body[:4], body_bytes)
-    return stream, sequence, body[4:columns_at], body[columns_at:]
+    return stream, sequence, body[4:columns_at], memoryview(body)[columns_at:]
 
 
 def _check_header(data: bytes) -> tuple[int, int, int, int, int, int, int]:

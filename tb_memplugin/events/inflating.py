@@ -1,11 +1,27 @@
 """The inflated body of a frame in order, without holding all of it."""
 
 import zlib
+from typing import Any
 
 from tb_memplugin.errors import FormatError
 
 _IN, _OUT = 64 << 10, 1 << 20
 """Bytes that are inflated at once, and bytes of the result at once."""
+
+
+def open_stream(packed: memoryview) -> tuple[Any, memoryview]:
+    """An inflater for the deflated bytes of a zlib stream, and these bytes.
+
+    The stream's own checksum at its end is not compared: the frame's checksum covers all of its bytes, and this one
+    takes a fifth of the time of inflating.
+
+    Raises:
+        FormatError: The bytes do not begin with a zlib header.
+    """
+    method, flags = bytes(packed[:2]).ljust(2, b"\0")
+    if method & 15 != 8 or flags & 32 or (method << 8 | flags) % 31:
+        raise FormatError("frame's body cannot be inflated: incorrect header check")
+    return zlib.decompressobj(-zlib.MAX_WBITS), packed[2:]
 
 
 class Inflating:
@@ -20,9 +36,8 @@ class Inflating:
     """
 
     def __init__(self, packed: memoryview, size: int) -> None:
-        self._packed = packed
+        self._inflater, self._packed = open_stream(packed)
         self._size = size
-        self._inflater = zlib.decompressobj()
         self._ready = memoryview(b"")
         self._left = size
         if size <= _OUT:

@@ -139,7 +139,7 @@ class EventFile:
         for part in tfrecord.walk(read_at, self._scanned, length):
             if isinstance(part, tfrecord.Record):
                 self._scanned = part.offset + len(part.data) + 4
-                if any(mark in part.data for mark in _OUR_MARKS):
+                if _is_marked(part.data):
                     self._index(part)
             elif part.at_end:
                 self._tail = (
@@ -164,7 +164,7 @@ class EventFile:
         while self._without_marks < length:
             begin = max(0, self._without_marks - overlap)
             data = read_at(begin, min(_SEARCH_BYTES, length - begin))
-            if any(mark in data for mark in _OUR_MARKS):
+            if _is_marked(data):
                 return True
             if begin + len(data) <= self._without_marks:  # the file was truncated meanwhile
                 break
@@ -219,6 +219,13 @@ def frame_of(record: bytes, place: Place) -> bytes | None:
     return bytes(values[place.value].tensor.string_val[0])
 
 
+def _is_marked(data: bytes) -> bool:
+    """Whether bytes hold a mark of this plugin."""
+    first, second = _OUR_MARKS
+    return first in data or second in data
+
+
 def _holds_one_string(tensor: tensor_pb2.TensorProto) -> bool:
     """Whether a tensor is one string. Others state shapes that TensorBoard would fill with copies of the string."""
-    return len(tensor.string_val) == 1 and all(dimension.size == 1 for dimension in tensor.tensor_shape.dim)
+    dimensions = tensor.tensor_shape.dim
+    return len(tensor.string_val) == 1 and (not dimensions or all(dimension.size == 1 for dimension in dimensions))

@@ -1,6 +1,12 @@
 """Memory that was freed, given back to the operating system."""
 
 import ctypes
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_LONG_SECONDS = 0.05
+"""Work that takes less frees little."""
 
 
 def give_back() -> None:
@@ -9,3 +15,17 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError, TypeError):  # another C library, or another system
         return
+
+
+@contextmanager
+def given_back() -> Iterator[None]:
+    """Give back what was freed if the work inside takes long.
+
+    Each thread has a heap of its own, which keeps what the thread freed; the next request has another thread.
+    """
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        if time.monotonic() - began > _LONG_SECONDS:
+            give_back()

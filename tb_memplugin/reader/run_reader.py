@@ -30,6 +30,7 @@ from tb_memplugin.reader.decoding import (
     survey_tag,
 )
 from tb_memplugin.reader.device_columns import samples_bytes
+from tb_memplugin.reader.entries import by_event_run, groups, has_samples, sample_entries, session_of
 from tb_memplugin.reader.limits import (
     MAX_ACTIVATION_BYTES,
     MAX_ACTIVATION_VALUES,
@@ -50,8 +51,8 @@ CACHE_BYTES = 128 << 20
 """Limit of all caches together: decoded frames, merged runs, and activations."""
 LARGE_BYTES = 32 << 20
 """Runs whose decoded frames take more are read one after the other."""
-_GROUP_TAGS = 64
-"""Tags that are decoded together before their sessions are joined and their frames let go."""
+MAX_KEPT_FIGURES_BYTES = 1 << 20
+"""Figures of a worker that take more are not cached: what follows from them is, and they would displace all else."""
 _ALWAYS = ("meta", "samples", "peak", "snapshots", "oom", "counters", "host")
 
 
@@ -203,7 +204,9 @@ class Reader:
                 loaded = self._read_figures(source, tags)
                 if loaded is None:
                     return self.load(source, tags)
-                self._keep(key, tags.version, loaded, _merged_bytes(loaded))
+                size = _merged_bytes(loaded)
+                if size <= MAX_KEPT_FIGURES_BYTES:
+                    self._keep(key, tags.version, loaded, size)
             return loaded
 
     def _read_figures(self, source: Source, tags: RunTags) -> LoadedRun | None:
@@ -217,12 +220,12 @@ class Reader:
             # The general way reads all columns, about twice as many, within the limit of the run; more than half of
             # `LARGE_BYTES` would have to wait for other large runs.
             most_bytes = min(LARGE_BYTES, MAX_RUN_BYTES - _merged_bytes(others)) // 2
-            contents = self._contents(source, _by_event_run(wanted["samples"]))
+            contents = self._contents(source, by_event_run(wanted["samples"]))
             samples = read_figures(contents, max(0, most_bytes) // 8, MAX_RUN_ROWS)
             # A peak after the last sample stands for a sample that was lost.
             if samples is not None and not any(
                 peak.step > samples.step[-1]
-                for tag in self._contents(source, _by_event_run(wanted["peak"]))
+                for tag in self._contents(source, by_event_run(wanted["peak"]))
                 for peak in tag.frames
             ):
                 run = others.by_worker[worker]
@@ -346,19 +349,19 @@ class Reader:
             newer: list[str] = []
             damage: list[str] = []
             of_sessions: list[tuple[str, list[str]]] = []
-            for group in _groups(wanted):
+            for group in groups(wanted):
                 known = self._known_samples(name, group)
                 for one in known.values():
                     reading.room_of("samples").take(samples_bytes(one.joined[0]), len(one.joined[0]))
                     newer += one.newer
                     damage += one.damage
-                unknown = [entry for entry in group if not _has_samples(entry) or _session_of(entry) not in known]
+                unknown = [entry for entry in group if not has_samples(entry) or session_of(entry) not in known]
                 decoded = self._decode(source, unknown, reading)
                 newer += [tag.newer for tag in decoded.values() if tag.newer]
                 for tag in decoded.values():
                     damage.extend(tag.damage)
                 found = by_session(unknown, decoded)
-                for key in dict.fromkeys(map(_session_of, group)):
+                for key in dict.fromkeys(map(session_of, group)):
                     pieces = found.get(key, {})
                     one = known.get(key) or self._join(name, key, group, decoded, pieces, reading)
                     streams = {**pieces, **one.pieces}
@@ -378,9 +381,9 @@ class Reader:
     def _known_samples(self, name: str, group: Sequence[Entry]) -> dict[tuple[str, str], _SessionSamples]:
         """(worker, session) to its samples, if they were joined before."""
         known = {}
-        for key in dict.fromkeys(map(_session_of, group)):
+        for key in dict.fromkeys(map(session_of, group)):
             with self._lock:
-                samples = self._joined.get((name, _sample_entries(group, key)))
+                samples = self._joined.get((name, sample_entries(group, key)))
             if samples is not None:
                 known[key] = samples
         return known
@@ -395,7 +398,7 @@ class Reader:
         reading: "_Reading",
     ) -> _SessionSamples:
         """Join the samples of a session's pieces; other loads of the run share them if they are complete."""
-        entries = _sample_entries(group, key)
+        entries = sample_entries(group, key)
         tags = [decoded[entry[1], entry[2]] for entry in entries if (entry[1], entry[2]) in decoded]
         joined = join_with_peaks(pieces)
         samples = _SessionSamples(
@@ -510,43 +513,6 @@ class _Reading:
     def over_limit(self) -> list[str]:
         """A sentence on the tags without room, if there are any."""
         return [_over_limit(self.left_out)] if self.left_out else []
-
-
-def _groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """The entries by whole sessions, in groups of at least `_GROUP_TAGS` tags."""
-    by_session: dict[tuple[str, str], list[Entry]] = {}
-    for entry in wanted:
-        by_session.setdefault((entry[0], entry[2].session), []).append(entry)
-    group: list[Entry] = []
-    for entries in by_session.values():
-        group += entries
-        if len(group) >= _GROUP_TAGS:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def _by_event_run(entries: Iterable[Entry]) -> dict[str, list[str]]:
-    """Event run to its tags, as a source reads them."""
-    tags: dict[str, list[str]] = {}
-    for _, event_run, tag, _ in entries:
-        tags.setdefault(event_run, []).append(str(tag))
-    return tags
-
-
-def _session_of(entry: Entry) -> tuple[str, str]:
-    """Worker and session."""
-    return entry[0], entry[2].session
-
-
-def _has_samples(entry: Entry) -> bool:
-    return entry[2].stream in ("samples", "peak")
-
-
-def _sample_entries(group: Sequence[Entry], key: tuple[str, str]) -> tuple[Entry, ...]:
-    """The tags of a session's samples."""
-    return tuple(entry for entry in group if _session_of(entry) == key and _has_samples(entry))
 
 
 def _left_out(surveys: Sequence[TagSurvey]) -> list[str]:

@@ -4,10 +4,11 @@ Frames of a session repeat the same head, so the places of its columns are worke
 damage, devices that come and go) is left to the general way: the result is then None.
 """
 
+import dataclasses
 import json
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,27 +28,64 @@ FIELDS = ("in_use_bytes", "peak_bytes", "capacity_bytes", "pool_bytes")
 """Fields of `DeviceSamples` that are read; all others are unknown in the result."""
 MAX_BODY_BYTES = 4 << 20
 """Largest inflated body that is read; the recorder's frames of eight devices take a quarter."""
-PLAN_BYTES = 64 << 20
-"""Limit of the cached plans: one of a large frame takes several megabytes."""
+PLAN_BYTES = 8 << 20
+"""Limit of the cached plans."""
+TOGETHER_BYTES = 4 << 20
+"""Bodies of one plan that are decoded together."""
 _SAMPLES = STREAMS.index("samples")
+_WITHOUT_SIGN = np.int64(~MISSING)
 _KINDS = ("i", *(f"r{planes}" for planes in range(1, 9)))
 
 
-class _Group(NamedTuple):
-    """Columns of one type: their rows in the result, and the places of their bytes, shape [columns, rows, planes]."""
+@dataclasses.dataclass(frozen=True, eq=False)  # found by identity: comparing all columns would take longer
+class _Plan:
+    """Where the columns of a frame lie, and its devices.
 
-    kind: str
-    rows: list[int]
-    places: npt.NDArray[np.intp]
-
-
-class _Plan(NamedTuple):
-    """Where the columns of a frame lie, and its devices."""
+    Attributes:
+        devices: Their names.
+        rows: Rows of the frame.
+        times_at: Offset of the times.
+        columns: Type and offset of steps, phases, host memory, and the `FIELDS` of each device.
+    """
 
     devices: tuple[str, ...]
     rows: int
     times_at: int
-    groups: tuple[_Group, ...]
+    columns: tuple[tuple[str, int], ...]
+
+
+class _Parts:
+    """The values of frames by their sequence number; bodies of one plan are decoded together."""
+
+    def __init__(self) -> None:
+        self.sequences: set[int] = set()
+        self._values: dict[int, tuple[Integers, npt.NDArray[np.float64]]] = {}
+        self._waiting: dict[_Plan, list[tuple[int, memoryview]]] = {}
+        self._bytes = 0
+
+    def add(self, sequence: int, plan: _Plan, body: memoryview) -> None:
+        """Add the columns of a frame."""
+        self.sequences.add(sequence)
+        self._waiting.setdefault(plan, []).append((sequence, body))
+        self._bytes += len(body)
+        if self._bytes >= TOGETHER_BYTES:
+            self._decode()
+
+    def joined(self) -> tuple[Integers, npt.NDArray[np.float64]]:
+        """The columns of all frames, shape [columns, rows], and their times."""
+        self._decode()
+        parts = [self._values[at] for at in sorted(self._values)]
+        return np.concatenate([part[0] for part in parts], axis=1), np.concatenate([part[1] for part in parts])
+
+    def _decode(self) -> None:
+        for plan, frames in self._waiting.items():
+            data = np.frombuffer(b"".join(body for _, body in frames), np.uint8).reshape(len(frames), -1)
+            values = _values(plan, data)
+            # A copy, in one piece: a view would keep all columns.
+            times = data[:, plan.times_at : plan.times_at + 8 * plan.rows].copy().view("<f8")
+            for at, (sequence, _) in enumerate(frames):
+                self._values[sequence] = values[:, at], times[at]
+        self._waiting, self._bytes = {}, 0
 
 
 def read_figures(contents: Iterable[TagContent], most_values: int, most_rows: int) -> Samples | None:
@@ -57,7 +95,7 @@ def read_figures(contents: Iterable[TagContent], most_values: int, most_rows: in
         contents: The session's tags of stream ``samples``.
         most_values, most_rows: Limits of the numbers and of the rows in the result.
     """
-    parts: dict[int, tuple[Integers, npt.NDArray[np.float64]]] = {}
+    parts = _Parts()
     devices: tuple[str, ...] | None = None
     size = rows = 0
     for content in contents:
@@ -74,24 +112,24 @@ def read_figures(contents: Iterable[TagContent], most_values: int, most_rows: in
             rows += plan.rows
             if size > most_values or rows > most_rows or (plan.devices, stream) != (devices, _SAMPLES):
                 return None
-            # A copy: a view would keep all columns.
-            parts[sequence] = _values(plan, rest), np.frombuffer(rest, "<f8", plan.rows, plan.times_at).astype(float)
-    if devices is None or sorted(parts) != list(range(len(parts))):
+            if sequence in parts.sequences:
+                return None
+            parts.add(sequence, plan, rest)
+    if devices is None or parts.sequences != set(range(len(parts.sequences))):
         return None
-    values = np.concatenate([parts[at][0] for at in range(len(parts))], axis=1)
-    times = np.concatenate([parts[at][1] for at in range(len(parts))])
-    return _samples(devices, values, times)
+    return _samples(devices, *parts.joined())
 
 
 def _samples(devices: tuple[str, ...], values: Integers, times: npt.NDArray[np.float64]) -> Samples | None:
     steps, phases, resident, sizes = values[0], values[1], values[2], values[3:]
-    known = np.where(values[2:] == MISSING, 0, values[2:])
+    # `MISSING` has the sign bit alone: without it, it is 0, and any other negative value is too large.
+    largest = max(int((column & _WITHOUT_SIGN).max()) for column in values[2:])
     valid = (
         np.isfinite(times).all()
         and (steps[1:] >= steps[:-1]).all()
         and 0 <= steps[0] <= steps[-1] <= MAX_BYTES
         and 0 <= phases.min() <= phases.max() < len(PHASES)
-        and (not known.size or 0 <= known.min() <= known.max() <= MAX_BYTES)
+        and largest <= MAX_BYTES
     )
     if not valid:
         return None
@@ -119,8 +157,7 @@ def _cached_plan(text: bytes, size: int) -> _Plan:
     if known is None:
         known = _plan(text, size)
         with _plans_lock:
-            places = sum(group.places.nbytes for group in known.groups)
-            _plans.put(text, size, known, len(text) + places + 1000 * (1 + len(known.devices)))
+            _plans.put(text, size, known, len(text) + 100 * len(known.columns) + 1000)
     return known
 
 
@@ -133,24 +170,14 @@ def _plan(text: bytes, size: int) -> _Plan:
     columns: Mapping[str, tuple[str, int]]
     columns, rows = _columns(head["tables"], size)
     names = ["step", "phase", "host_resident_bytes", *(f"{field}/{device}" for device in devices for field in FIELDS)]
-    groups: dict[str, list[int]] = {}
-    for row, name in enumerate(names):
+    for name in names:
         kind, _ = columns[name]
         if kind not in _KINDS:
             raise FormatError(f"column {name!r:.80} is of type {kind!r:.20}")
-        groups.setdefault(kind, []).append(row)
     kind, times_at = columns["wall_time"]
     if kind != "f" or not rows:
         raise FormatError("samples lack their times")
-    return _Plan(
-        devices,
-        rows,
-        times_at,
-        tuple(
-            _Group(kind, of_kind, _places(kind, rows, [columns[names[row]][1] for row in of_kind]))
-            for kind, of_kind in groups.items()
-        ),
-    )
+    return _Plan(devices, rows, times_at, tuple(columns[name] for name in names))
 
 
 def _columns(tables: Any, size: int) -> tuple[dict[str, tuple[str, int]], int]:
@@ -169,19 +196,26 @@ def _columns(tables: Any, size: int) -> tuple[dict[str, tuple[str, int]], int]:
     return columns, rows
 
 
-def _places(kind: str, rows: int, begins: list[int]) -> npt.NDArray[np.intp]:
-    """Places of the bytes of transposed columns: first the lowest bytes of all rows, then the next."""
-    planes = np.arange(value_bytes(kind), dtype=np.intp) * rows
-    return np.asarray(begins, np.intp)[:, None, None] + np.arange(rows)[None, :, None] + planes
+def _values(plan: _Plan, data: npt.NDArray[np.uint8]) -> Integers:
+    """Steps, phases, host memory and the figures of each device, shape [columns, frames, rows].
 
-
-def _values(plan: _Plan, rest: bytes) -> Integers:
-    """Steps, phases and the figures of each device, shape [columns, rows]."""
-    data = np.frombuffer(rest, np.uint8)
-    values = np.empty((sum(len(group.rows) for group in plan.groups), plan.rows), np.int64)
-    for group in plan.groups:
-        bytes_of = np.zeros((len(group.rows), plan.rows, 8), np.uint8)
-        bytes_of[:, :, : group.places.shape[2]] = data[group.places]
-        stored = bytes_of.view("<i8")[:, :, 0]
-        values[group.rows] = np.cumsum(stored, axis=1) if group.kind == "i" else stored
+    Args:
+        plan: The plan of all frames.
+        data: Their bodies, shape [frames, bytes].
+    """
+    values = np.zeros((len(plan.columns), len(data), plan.rows), "<i8")
+    bytes_of = values.view(np.uint8).reshape(*values.shape, 8)
+    for at, (kind, begin) in enumerate(plan.columns):
+        planes = value_bytes(kind)
+        stored = data[:, begin : begin + planes * plan.rows]
+        # A capacity is the same in all frames, which is soon told: then it is decoded once.
+        same = bool((stored[-1] == stored[0]).all() and (stored == stored[0]).all())
+        frames = slice(0, 1 if same else None)
+        # Columns are transposed: first the lowest bytes of all rows, then the next.
+        for plane in range(planes):
+            bytes_of[at, frames, :, plane] = stored[frames, plane * plan.rows : (plane + 1) * plan.rows]
+        if kind == "i":
+            np.cumsum(values[at, frames], axis=1, out=values[at, frames])
+        if same:
+            values[at, 1:] = values[at, 0]
     return values

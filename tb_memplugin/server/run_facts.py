@@ -10,6 +10,7 @@ from tb_memplugin.analysis import facts, growth
 from tb_memplugin.analysis.host_memory import host_findings
 from tb_memplugin.model import PHASES, Integers
 from tb_memplugin.model.distinct import distinct
+from tb_memplugin.reader import freed
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, workers_of
 from tb_memplugin.reader.limits import MAX_RUN_ROWS, MAX_WORKERS
@@ -21,7 +22,7 @@ from tb_memplugin.server.worker_lookup import each_worker
 
 CACHE_BYTES = 64 << 20
 """Limit of the cached figures of workers."""
-MAX_STEPS = 4 * MAX_RUN_ROWS
+MAX_STEPS = 2 * MAX_RUN_ROWS
 """Most different steps of a run that are counted, of all workers together."""
 
 
@@ -68,7 +69,9 @@ class RunFacts:
         training = every = _NO_STEPS
         for own in each_worker(tags):
             worker = self._worker(source, own)
-            training, every = _union(training, worker.training_steps), _union(every, worker.steps)
+            same = training is every and worker.training_steps is worker.steps
+            every = _union(every, worker.steps)
+            training = every if same else _union(training, worker.training_steps)
             # Without its steps, which would be most of what all workers take.
             workers.append(dataclasses.replace(worker, training_steps=_NO_STEPS, steps=_NO_STEPS))
         layers, damage = self._reader.survey_activations(source, tags)
@@ -115,7 +118,8 @@ class RunFacts:
         with self._lock:
             known = self._known.get(key, tags.version)
         if known is None:
-            known = self._read(source, tags)
+            with freed.given_back():
+                known = self._read(source, tags)
             with self._lock:
                 self._known.put(key, tags.version, known, 8 * len(known.steps) * 2 + 1000 * (1 + len(known.devices)))
         return known

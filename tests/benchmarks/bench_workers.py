@@ -1,6 +1,6 @@
 """What a run of many workers and devices costs: each route's answer cold (a fresh reader) and warm, in this process.
 
-Prints seconds of the processor and by the clock. Limits: overview and devices within 1 s cold and 100 ms warm.
+Prints seconds of the processor and by the clock. Limit of each: 1 s of the processor cold, 100 ms warm.
 
 usage: python tests/benchmarks/bench_workers.py [--workers 64] [--devices 8] [--steps 10000]
 """

@@ -67,6 +67,20 @@ def workers(run: pathlib.Path) -> None:
         write_frames(run / "memory" / f"w{worker}", [("samples/s/0", 0, frame)])
 
 
+def steps_of_workers(run: pathlib.Path) -> None:
+    """128 workers of 8 devices and 20,000 steps of their own."""
+    names = [f"GPU:{at}" for at in range(8)]
+    alternating = np.arange(2000) % 2 * (2**40) + 1
+    for worker in range(128):
+        frames = []
+        for at in range(10):
+            step = 10**6 * worker + np.arange(2000 * at, 2000 * at + 2000)
+            figures = {name: DeviceSamples(*[alternating] * FIGURES) for name in names}
+            table = Samples(step, step * 0, step * 0, step / 2, alternating, figures)
+            frames.append((f"samples/s/{at}", at, codec.encode(samples_frame(table, at), 9)))
+        write_frames(run / "memory" / f"w{worker}", frames)
+
+
 def sessions(run: pathlib.Path) -> None:
     write_frames(run / "memory", [(f"samples/s{at}/0", at, samples(2, ["GPU:0"], 2 * at, 0)) for at in range(20_000)])
 
@@ -180,6 +194,7 @@ CRAFTED: dict[str, Callable[[pathlib.Path], None]] = {
     "frames in one tag": frames_in_one_tag,
     "15,000 devices": devices,
     "300 workers": workers,
+    "steps of 128 workers": steps_of_workers,
     "20,000 sessions": sessions,
     "20,000 layers of activations": activations,
     "700,000 strings per frame": strings,

@@ -72,7 +72,7 @@ def ask(server: Server) -> Asked:
             server.get(f"overview?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
             server.get(f"pool?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
             server.get(f"host_memory?run={quoted}&device={urllib.parse.quote(device['device'], safe='')}")
-        for route in ("activations", "snapshots", "layers", "answers", "maps", "timelines"):
+        for route in ("devices", "activations", "snapshots", "layers", "answers", "maps", "timelines"):
             status, _, body = server.get(f"{route}?run={quoted}")
             assert status in (200, 404), body
     return Asked(honest or 0.0, read, time.monotonic() - began, memory_mb(server) - before, tuple(damage))

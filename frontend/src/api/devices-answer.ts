@@ -49,5 +49,6 @@ const devicesAnswer = object<Devices>({
   imbalance: maybe(object<Imbalance>({ largest: text, smallest: text, bytes: number, sentence: text })),
   sum_peak_bytes: number,
   steps: object<DeviceSteps>({ step: column, max_peak_bytes: column, min_peak_bytes: column, sum_in_use_bytes: maybe(column) }),
+  damage: list(text),
 });
 export const parseDevices = (json: unknown): Devices => devicesAnswer(json, "devices");

@@ -76,6 +76,8 @@ export interface Devices {
   /** Sum of the peaks of the accelerators, or of all devices without one: at no step is more in use on all of them together. */
   sum_peak_bytes: number;
   steps: DeviceSteps;
+  /** Sentences on what is left out for its size. */
+  damage: string[];
 }
 
 /** Columns to sort by; "device" is the natural order. */

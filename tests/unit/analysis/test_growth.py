@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading_cases import MIB, make_activations, make_samples, make_snapshot, make_table
 
+from tb_memplugin.analysis import jumps
+from tb_memplugin.analysis import trend as trend_module
 from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.growth import find_growth
+from tb_memplugin.analysis.jumps import largest_jump
 from tb_memplugin.analysis.trend import find_trend
 from tb_memplugin.model import MISSING, LedgerRow, Run, Samples, Snapshot
 from tb_memplugin.reader.columns import empty_activations, join_samples
@@ -233,3 +236,44 @@ def test_unknown_figures_are_no_growth() -> None:
     known = np.where(STEPS % 2, figures.in_use_bytes, MISSING)
     half = dataclasses.replace(half, devices={"CPU:0": dataclasses.replace(figures, in_use_bytes=known)})
     assert len(findings({"": make_run(half)})) == 1
+
+
+@st.composite
+def any_series(draw: st.DrawFn) -> npt.NDArray[np.int64]:
+    """Series with noise, growth, a step and lumps, in any combination."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    steps = np.arange(draw(st.integers(40, 1500)))
+    values = draw(st.sampled_from([0, 3, 300, 4000])) * MIB + random.normal(0, 1, len(steps)) * draw(
+        st.sampled_from([0, MIB // 9, MIB, 9 * MIB])
+    )
+    values += np.maximum(0, steps - random.integers(len(steps))) * draw(st.sampled_from([0, 1024, MIB // 8, MIB]))
+    values += (steps > random.integers(len(steps))) * draw(st.sampled_from([0, -90, 2, 40, 200])) * MIB
+    values += np.cumsum(random.normal(0, 1, len(steps))) * draw(st.sampled_from([0, MIB // 90, MIB]))
+    lump = draw(st.sampled_from([256, 5 * MIB]))
+    return np.maximum(values, 0).astype(np.int64) // lump * lump
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_series())
+def test_what_ends_the_search_early_changes_no_finding(values: npt.NDArray[np.int64]) -> None:
+    steps = np.arange(len(values))
+    quick = find_trend(steps, values), largest_jump(steps, values)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trend_module, "_may_grow", lambda *_: True)
+        patched.setattr(trend_module, "_ends_higher", lambda *_: True)
+        patched.setattr(jumps, "_may_jump", lambda *_: True)
+        assert quick == (find_trend(steps, values), largest_jump(steps, values))
+
+
+def test_the_onset_fits_as_candidates_tried_one_by_one() -> None:
+    random = np.random.default_rng(3)
+    for count in range(30, 240, 7):
+        begins = np.cumsum(random.integers(1, 40, count)).astype(float)
+        values = 300.0 * MIB + np.maximum(0, np.arange(count) - count // 3) * MIB + random.normal(0, MIB, count)
+        errors = []
+        for at in range(count - 7):
+            level, run = np.median(values[: at + 1]), begins[at + 1 :] - begins[at]
+            slope = max(0.0, float(np.median((values[at + 1 :] - level) / run)))
+            flat, rising = np.abs(values[: at + 1] - level), np.abs(values[at + 1 :] - level - slope * run)
+            errors.append(flat.sum() + rising.sum())
+        assert trend_module._onset(begins, values) == int(np.argmin(errors))

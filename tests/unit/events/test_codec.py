@@ -220,3 +220,21 @@ def test_long_strings_are_shortened_rather_than_refused() -> None:
     data = codec.encode(Frame(0, 0, 0, 0, 1, {}, {"t": {"c": ["x" * 1_000_000]}}))
     (text,) = codec.decode(data).tables["t"]["c"]
     assert len(text) == MAX_STRING_CHARACTERS and text.endswith("…")
+
+
+def test_both_ways_of_inflating_refuse_the_same_bodies() -> None:
+    # GIVEN bodies under right checksums: whole, cut inside, without a zlib header, with bytes behind
+    frame = codec.encode(SMALL)
+    header, packed = frame[:40], frame[40:]
+    bodies = {"whole": packed, "cut": packed[:-12], "headless": packed[2:], "empty": b"", "longer": packed + b"x"}
+    for name, body in bodies.items():
+        rest = header[12:] + body
+        data = header[:8] + struct.pack("<I", zlib.crc32(header[4:8] + rest)) + rest
+        outcomes = []
+        for read in (codec.decode, lambda frame: codec.inflate(frame, 1 << 20)):
+            try:
+                read(data)
+                outcomes.append("read")
+            except FormatError:
+                outcomes.append("refused")
+        assert outcomes == (["read"] * 2 if name in ("whole", "longer") else ["refused"] * 2), name

@@ -15,7 +15,7 @@ from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import TagContent
-from tb_memplugin.server import run_facts
+from tb_memplugin.server import device_handlers, run_facts
 from tb_memplugin.server.handlers import Handlers, Stretch
 
 
@@ -161,3 +161,37 @@ def test_host_memory_that_grows_is_told_of_each_worker(tmp_path: pathlib.Path) -
     (finding,) = told["findings"]
     assert finding.startswith("b: host RSS grows by 100 MiB every 100 steps")
     assert findings.findings(Reader().run(source, "run").by_worker) == [finding]
+
+
+def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_workers(tmp_path / "run", 4, 2, 400)
+    source = FileSource(tmp_path)
+    whole = Handlers(Reader()).comparing.devices(source, "run", "train")
+    assert whole["damage"] == [] and len(whole["steps"]["step"]) == 400
+    # GIVEN room for the figures of two of four workers
+    monkeypatch.setattr(device_handlers, "MAX_SERIES_BYTES", 400 * (56 + 2 * 16) + 400 * (16 + 2 * 16))
+    handlers = Handlers(Reader())
+    told = handlers.comparing.devices(source, "run", "train")
+    # THEN every device has its peak, and nothing says what only some workers did
+    assert told["devices"] == whole["devices"] and told["sum_peak_bytes"] == whole["sum_peak_bytes"]
+    assert told["imbalance"] == whole["imbalance"] and told["most_loaded"] == whole["most_loaded"]
+    assert told["steps"] == {"step": [], "max_peak_bytes": [], "min_peak_bytes": [], "sum_in_use_bytes": None}
+    assert [worker["clock_offset_seconds"] for worker in told["workers"]] == [0.0, 0.0, None, None]
+    assert len(told["damage"]) == 1 and told["damage"][0].endswith("with those of worker_2, worker_3")
+    # AND what is kept is within the limit, and says the same with the answer gone
+    kept = [
+        column
+        for entry in handlers.comparing._summaries._entries.values()
+        for worker in entry[1].workers
+        for device in worker.devices
+        for column in (device.step_peak_bytes, device.step_in_use_bytes)
+    ]
+    assert sum(column.nbytes for column in kept) == 2 * 2 * 2 * 400 * 8
+    handlers.comparing._responses.drop(("run", "train"))
+    assert handlers.comparing.devices(source, "run", "train") == told
+    # AND with room again all is there
+    monkeypatch.setattr(device_handlers, "MAX_SERIES_BYTES", 1 << 20)
+    handlers.comparing._responses.drop(("run", "train"))
+    assert handlers.comparing.devices(source, "run", "train") == whole

@@ -70,6 +70,11 @@ export function DevicesView({ devices }: { devices: Devices }) {
         <UnitButton unit={unit} />
       </div>
       <p class="small">{unbroken([...(devices.imbalance ? [devicesSummary(devices)] : []), breakdownNote(devices.devices)].join(" "))}</p>
+      {devices.damage.map((sentence) => (
+        <p key={sentence} class="small warn" data-testid="left-out">
+          {`${sentence.slice(0, 1).toUpperCase()}${sentence.slice(1)}.`}
+        </p>
+      ))}
       <DeviceTable devices={devices} unit={unit} scale={scale} />
       <Legend groups={groups} devices={devices} scale={scale} />
       {devices.steps.step.length > 0 && <DevicesCharts devices={devices} />}
