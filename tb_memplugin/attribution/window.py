@@ -43,7 +43,7 @@ class Window:
         self.death: list[int] = chunks.death.tolist()
         self.op: list[int] = trace.op.tolist()
         self.reader: list[int] = readers(trace).tolist()
-        self.is_input: list[bool] = input_events(trace).tolist()
+        self.is_input: list[bool] = input_events(trace, facts.arguments).tolist()
         self.names = OpNames(trace, facts)
         self.allocating = {
             trace.strings[index]

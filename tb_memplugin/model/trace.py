@@ -207,12 +207,14 @@ class GraphFacts:
         callees: Name of a calling op to (branch label, index into `TraceFacts.graphs`); the label is part of the names
             of inlined ops: ``body``, ``cond``, ``then``, ``else``, or empty.
         root: Whether no other graph calls it.
+        arguments: Names of its arguments as they run, without variables and other captures.
     """
 
     name: str
     ops: Mapping[str, OpFact]
     callees: Mapping[str, tuple[tuple[str, int], ...]]
     root: bool
+    arguments: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,3 +318,8 @@ class TraceFacts:
     interrupted: bool = False
     notes: tuple[str, ...] = ()
     tensors_at_end: tuple[TensorFact, ...] = ()
+
+    @property
+    def arguments(self) -> frozenset[str]:
+        """Names of the arguments of the functions that Python calls."""
+        return frozenset().union(*(graph.arguments for graph in self.graphs if graph.root))

@@ -56,6 +56,32 @@ def test_wrappers_are_gone_when_the_last_observer_is() -> None:
     assert answer == [True, True, False]
 
 
+def test_arguments_are_those_of_the_call_and_no_captures() -> None:
+    answer = run(
+        """
+        built = model()
+        observer = ModelObserver()
+        observer.install()
+        def step(Images, labels, options):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(built(Images)) + tf.reduce_sum(labels) * options["scale"]
+            gradients = tape.gradient(loss, built.trainable_variables)
+            built.optimizer.apply(gradients, built.trainable_variables)
+        built.optimizer.build(built.trainable_variables)
+        arguments = tf.constant(x), tf.constant(y, tf.float32), {"scale": tf.constant(2.0)}
+        function = tf.function(step)
+        observer.begin_window()
+        function(*arguments)
+        facts = observer.end_window("CPU:0")
+        signature = function.get_concrete_function(*arguments).function_def.signature
+        print(json.dumps([sorted(facts.arguments), [argument.name for argument in signature.input_arg]]))
+        """
+    )
+    # TensorFlow's signature has the captured variables behind the arguments.
+    found, names_that_run = answer
+    assert len(found) == 3 and len(names_that_run) > 3 and found == sorted(names_that_run[:3])
+
+
 def test_training_is_bit_identical() -> None:
     answer = run(
         """

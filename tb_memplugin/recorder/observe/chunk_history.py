@@ -78,15 +78,18 @@ class ChunkHistory:
             for fact in facts.variables
         )
 
-    def remember(self, trace: AllocationTrace, input_sizes: Collection[int] = ()) -> None:
+    def remember(
+        self, trace: AllocationTrace, input_sizes: Collection[int] = (), arguments: Collection[str] = ()
+    ) -> None:
         """Note the chunks that a window left behind.
 
         Args:
             trace: The window's trace.
             input_sizes: Requested bytes of its batches.
+            arguments: `TraceFacts.arguments` of the window.
         """
         made = chunks(trace)
-        is_input = input_events(trace)
+        is_input = input_events(trace, arguments)
         for address in made.address[made.birth == -1].tolist():
             self._known.pop(address, None)
         self._input_sizes.update(trace.requested[is_input].tolist())

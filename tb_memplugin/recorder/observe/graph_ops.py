@@ -100,6 +100,12 @@ class GraphOps:
                 owners[internal.op.name] = owner
         return owners
 
+    def arguments(self) -> frozenset[str]:
+        """Names of the placeholders of the function's own arguments, as they run: in lower case."""
+        captured = {internal.op.name for _, internal in getattr(self.graph, "captures", ())}
+        names = (tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ())
+        return frozenset(name.lower() for name in names if name not in captured)
+
     def assigned_variable(self, number: int, variables: Mapping[str, VariableOwner]) -> str | None:
         """Name of the variable that an op writes to."""
         if not self.inputs[number] or self.types[number] == "ReadVariableOp":

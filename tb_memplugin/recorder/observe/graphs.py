@@ -110,6 +110,7 @@ class _Reader:
             ops=reading.op_facts(self._lines),
             callees={name: tuple(labelled) for name, labelled in callees.items()},
             root=call is None,
+            arguments=reading.graph.arguments() if call is None else frozenset(),
         )
         return index
 

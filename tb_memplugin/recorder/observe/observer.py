@@ -114,12 +114,14 @@ class ModelObserver:
         """The facts of a window with the history of its chunks. All earlier windows must be remembered."""
         return self._history[trace.device].add_to(facts, trace)
 
-    def remember(self, trace: AllocationTrace, input_sizes: Collection[int] = ()) -> None:
+    def remember(
+        self, trace: AllocationTrace, input_sizes: Collection[int] = (), arguments: Collection[str] = ()
+    ) -> None:
         """Note the chunks that a window left behind and the sizes of its batches, for the ledgers of later windows.
 
         Most useful for the first step, in which the optimizer makes its slots.
         """
-        self._history[trace.device].remember(trace, input_sizes)
+        self._history[trace.device].remember(trace, input_sizes, arguments)
 
     def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
         """Facts about the program now, without a window, and the paths of its layers by their id."""

@@ -167,7 +167,7 @@ class StepAnalysis:
         facts = self._faults.run(OBSERVING, observer.recall, facts, trace) or facts
         classifier = Classifier(trace, facts)
         if not trace.missed:
-            self._faults.run(OBSERVING, observer.remember, trace, classifier.input_sizes)
+            self._faults.run(OBSERVING, observer.remember, trace, classifier.input_sizes, facts.arguments)
         chunks = None if trace.missed else step_chunks(trace, classifier, traced.step, traced.phase)
         if traced.only_learn:
             return _Analyzed(trace, facts, classifier, chunks)

@@ -77,6 +77,17 @@ def test_batch_from_a_multi_device_iterator_is_input() -> None:
     assert rows(ledger_of(deals, FACTS)) == {(None, "inputs"): 4096}
 
 
+def test_batch_that_a_custom_loop_passes_to_a_function_is_input() -> None:
+    # Seen on a GPU: the function's arguments are sent from the host one by one.
+    own = dataclasses.replace(FACTS.graphs[0], arguments=frozenset({"inputs", "classes"}))
+    sent = received("inputs/_3", "classes/_1")
+    assert rows(ledger_of(sent, dataclasses.replace(FACTS, graphs=(own,)))) == {(None, "inputs"): 4096}
+    # Of a function that the program calls itself, or beside a layer's result, it may be anything.
+    inner = dataclasses.replace(own, root=False)
+    for trace, graph_facts in ((sent, inner), (received("inputs/_3", "layer/Cast/_5"), own)):
+        assert (None, "inputs") not in rows(ledger_of(trace, dataclasses.replace(FACTS, graphs=(graph_facts,))))
+
+
 def test_batch_of_a_dataset_on_the_device_is_input() -> None:
     assert rows(ledger_of(received(beside=("RemoteCall",)), FACTS)) == {(None, "inputs"): 4096}
 
