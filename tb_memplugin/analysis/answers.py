@@ -7,8 +7,8 @@ from typing import Any
 from tb_memplugin.analysis.answer import QUESTIONS, Answer, Evidence, describe_answer
 from tb_memplugin.analysis.answer_memory import fits, fragmented
 from tb_memplugin.analysis.answer_steps import changed, growing
-from tb_memplugin.analysis.facts import device_phase, full_name
-from tb_memplugin.model import Phase, Run
+from tb_memplugin.analysis.facts import device_phase
+from tb_memplugin.model import Phase, Run, full_device_name
 
 
 def answers(
@@ -40,7 +40,7 @@ def _of_worker(run: Run, device: str, by_worker: Mapping[str, Run]) -> tuple[Run
     """The run of a device's worker, and the device's name there."""
     for worker, own in by_worker.items():
         name = device.removeprefix(f"{worker}/") if worker else device
-        if device == full_name(worker, name) and name in own.samples.devices:
+        if device == full_device_name(worker, name) and name in own.samples.devices:
             return own, name
     return run, device
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.facts import full_name, most_loaded, natural_order, of_one_kind
+from tb_memplugin.analysis.facts import most_loaded, natural_order, of_one_kind
 from tb_memplugin.analysis.worker_progress import clock_offset, stopped_early
 from tb_memplugin.analysis.worker_summary import (
     DeviceSummary,
@@ -13,7 +13,7 @@ from tb_memplugin.analysis.worker_summary import (
     WorkerSummary,
     summarize_worker,
 )
-from tb_memplugin.model import MISSING, Integers, Phase, Run
+from tb_memplugin.model import MISSING, Integers, Phase, Run, full_device_name
 from tb_memplugin.model.distinct import distinct
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.units import format_bytes
@@ -35,7 +35,9 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
     """The devices of summarized workers as a JSON object, without the run's name; figures over steps only if wanted."""
     workers = sorted(workers, key=lambda worker: natural_order(worker.worker))
     devices = {
-        full_name(worker.worker, device.name): (worker, device) for worker in workers for device in worker.devices
+        full_device_name(worker.worker, device.name): (worker, device)
+        for worker in workers
+        for device in worker.devices
     }
     aligned = _aligned_step([device for _, device in devices.values()])
     comparable = [devices[name][1] for name in of_one_kind(devices)]

@@ -119,11 +119,6 @@ def device_names(run: Run) -> list[str]:
     return sorted(dict.fromkeys([*run.samples.devices, *others]), key=device_order)
 
 
-def full_name(worker: str, device: str) -> str:
-    """A worker's device by its name in the run of all workers."""
-    return f"{worker}/{device}" if worker else device
-
-
 def device_order(name: str) -> tuple[bool, list[tuple[str, int]]]:
     """Sort key of devices: accelerators first, then by name."""
     return is_cpu(name), natural_order(name)

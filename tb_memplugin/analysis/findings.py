@@ -3,10 +3,9 @@
 import dataclasses
 from collections.abc import Mapping
 
-from tb_memplugin.analysis.facts import full_name
 from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.host_memory import host_findings
-from tb_memplugin.model import Run
+from tb_memplugin.model import Run, full_device_name
 
 
 def findings(by_worker: Mapping[str, Run]) -> list[str]:
@@ -16,7 +15,7 @@ def findings(by_worker: Mapping[str, Run]) -> list[str]:
         by_worker: Worker name to the run of that worker, with devices under their own names.
     """
     of_devices = [
-        dataclasses.replace(growth, device=full_name(worker, growth.device)).sentence()
+        dataclasses.replace(growth, device=full_device_name(worker, growth.device)).sentence()
         for worker, run in by_worker.items()
         for growth in find_growth(run)
     ]

@@ -19,7 +19,14 @@ from tb_memplugin.model.memory_map import (
 from tb_memplugin.model.oom import FIX_KINDS, OOM_STATUSES, VERDICTS, Fix, FixKind, Oom, OomStatus, Verdict
 from tb_memplugin.model.requests import UNKNOWN_POWER, StepRequests
 from tb_memplugin.model.run import Run, Session, SessionInfo
-from tb_memplugin.model.samples import DeviceSamples, LayerActivations, Samples, take_figures, take_samples
+from tb_memplugin.model.samples import (
+    DeviceSamples,
+    LayerActivations,
+    Samples,
+    full_device_name,
+    take_figures,
+    take_samples,
+)
 from tb_memplugin.model.snapshot import (
     CATEGORIES,
     GRADIENTS,
@@ -93,6 +100,7 @@ __all__ = [
     "TensorShape",
     "Timeline",
     "Verdict",
+    "full_device_name",
     "is_gpu",
     "stack_order",
     "take_figures",

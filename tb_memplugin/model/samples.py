@@ -94,3 +94,8 @@ class LayerActivations:
 
     def __len__(self) -> int:
         return len(self.step)
+
+
+def full_device_name(worker: str, device: str) -> str:
+    """A worker's device by its name in the run of all workers: ``worker_0/GPU:0``."""
+    return f"{worker}/{device}" if worker else device

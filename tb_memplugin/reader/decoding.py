@@ -1,7 +1,7 @@
 """Frames of one tag to validated model objects; frames that cannot be read become sentences on damage."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias, TypeVar
 
 from tb_memplugin.errors import FormatError, NewerFormatError
@@ -55,6 +55,15 @@ Value: TypeAlias = (
 )
 
 _Read = TypeVar("_Read")
+_RECORDS: Mapping[str, tuple[Callable[[Frame], Value], Callable[..., int]]] = {
+    "snapshots": (snapshot_records.read_snapshot, sizes.snapshot_bytes),
+    "maps": (memory_map_records.read_map, sizes.map_bytes),
+    "timelines": (timeline_records.read_timeline, sizes.timeline_bytes),
+    "requests": (request_records.read_requests, sizes.requests_bytes),
+    "oom": (oom_records.read_oom, sizes.oom_bytes),
+    "counters": (counter_records.read_counters, sizes.counters_bytes),
+}
+"""Streams of one object a frame: what reads it, and its size in memory."""
 PIECE_BYTES = 200
 """Estimated size of a piece without its content."""
 
@@ -204,24 +213,10 @@ def _decode(tag: Tag, data: bytes, room: Room) -> Piece | None:
     if tag.stream == "meta":
         value = session_records.read_meta(tag.session, frame)
         size = sizes.meta_bytes(value)
-    elif tag.stream == "snapshots":
-        value = snapshot_records.read_snapshot(frame)
-        size = sizes.snapshot_bytes(value)
-    elif tag.stream == "maps":
-        value = memory_map_records.read_map(frame)
-        size = sizes.map_bytes(value)
-    elif tag.stream == "timelines":
-        value = timeline_records.read_timeline(frame)
-        size = sizes.timeline_bytes(value)
-    elif tag.stream == "requests":
-        value = request_records.read_requests(frame)
-        size = sizes.requests_bytes(value)
-    elif tag.stream == "oom":
-        value = oom_records.read_oom(frame)
-        size = sizes.oom_bytes(value)
-    elif tag.stream == "counters":
-        value = counter_records.read_counters(frame)
-        size = sizes.counters_bytes(value)
+    elif tag.stream in _RECORDS:
+        read, size_of = _RECORDS[tag.stream]
+        value = read(frame)
+        size = size_of(value)
     elif tag.stream == "host":
         host = host_records.read_host(frame)
         _check_steps(frame, host)

@@ -31,7 +31,23 @@ def figures_of(widen: Callable[[int], Integers]) -> DeviceSamples:
     return figures
 
 
-class DeviceColumns(Mapping[str, DeviceSamples]):
+class ByDevice(Mapping[str, DeviceSamples]):
+    """Device to its figures, which a subclass makes from what it keeps of each device."""
+
+    def __init__(self, kept: Mapping[str, Any]) -> None:
+        self._kept = kept
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kept  # that of `Mapping` would make the figures
+
+
+class DeviceColumns(ByDevice):
     """Device to its figures, which are made anew whenever they are read; columns of one value are read-only.
 
     Args:
@@ -43,21 +59,13 @@ class DeviceColumns(Mapping[str, DeviceSamples]):
     """
 
     def __init__(self, columns: Mapping[str, tuple[Narrow, ...]]) -> None:
+        super().__init__(columns)
         self.columns = columns
         self.nbytes = sum(column.nbytes for of_device in columns.values() for column in of_device)
 
     def __getitem__(self, name: str) -> DeviceSamples:
         columns = self.columns[name]
         return figures_of(lambda at: columns[at].wide())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.columns)
-
-    def __len__(self) -> int:
-        return len(self.columns)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.columns
 
 
 def columns_of(samples: Samples) -> Mapping[str, tuple[Narrow, ...]]:

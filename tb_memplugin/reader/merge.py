@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tb_memplugin.model import HostMemory, Integers, Run, Session, Snapshot, Timeline
+from tb_memplugin.model import HostMemory, Integers, Run, Session, Snapshot, Timeline, full_device_name
 from tb_memplugin.reader.attempts import LaterSessions, hidden_by_losses, without_repeated_cells
 from tb_memplugin.reader.columns import join_activations, join_samples, take_activations
 from tb_memplugin.reader.device_columns import take_rows
 from tb_memplugin.reader.host_columns import empty_host, join_host, take_host
-from tb_memplugin.reader.worker_samples import device_name, samples_of_workers
+from tb_memplugin.reader.worker_samples import samples_of_workers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
     samples, sentence = samples_of_workers({worker: run.samples for worker, run in by_worker.items()})
     activations, _ = join_activations([run.activations for run in by_worker.values()])
     snapshots = [
-        dataclasses.replace(snapshot, device=device_name(worker, snapshot.device))
+        dataclasses.replace(snapshot, device=full_device_name(worker, snapshot.device))
         for worker, run in by_worker.items()
         for snapshot in run.snapshots
     ]
@@ -167,14 +167,14 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
         notes=tuple(dict.fromkeys(notes)),
         damage=(*itertools.chain(*(run.damage for run in by_worker.values())), *((sentence,) if sentence else ())),
         maps=tuple(
-            dataclasses.replace(memory_map, device=device_name(worker, memory_map.device))
+            dataclasses.replace(memory_map, device=full_device_name(worker, memory_map.device))
             for worker, run in by_worker.items()
             for memory_map in run.maps
         ),
         ooms=tuple(
             sorted(
                 (
-                    dataclasses.replace(oom, device=device_name(worker, oom.device))
+                    dataclasses.replace(oom, device=full_device_name(worker, oom.device))
                     for worker, run in by_worker.items()
                     for oom in run.ooms
                 ),
@@ -183,12 +183,12 @@ def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
         ),
         session_starts=tuple(sorted(start for run in by_worker.values() for start in run.session_starts)),
         timelines=tuple(
-            dataclasses.replace(timeline, device=device_name(worker, timeline.device))
+            dataclasses.replace(timeline, device=full_device_name(worker, timeline.device))
             for worker, run in by_worker.items()
             for timeline in run.timelines
         ),
         requests=tuple(
-            dataclasses.replace(one, device=device_name(worker, one.device))
+            dataclasses.replace(one, device=full_device_name(worker, one.device))
             for worker, run in by_worker.items()
             for one in run.requests
         ),

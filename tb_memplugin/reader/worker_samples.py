@@ -4,14 +4,14 @@ Each worker has rows of its own, so a column of one device has no value in most 
 when they are read: those of all devices of many workers would need gigabytes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import MISSING, DeviceSamples, Integers, Samples
+from tb_memplugin.model import MISSING, DeviceSamples, Integers, Samples, full_device_name
 from tb_memplugin.reader.columns import empty_samples, shown_devices
-from tb_memplugin.reader.device_columns import columns_of, figures_of
+from tb_memplugin.reader.device_columns import ByDevice, columns_of, figures_of
 from tb_memplugin.reader.limits import MAX_RUN_DEVICES
 from tb_memplugin.reader.narrow import Narrow
 
@@ -20,7 +20,7 @@ MAX_COLUMN_BYTES = 2 << 30
 
 
 def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str | None]:
-    """The rows of all workers by step, with the devices as `device_name` names them.
+    """The rows of all workers by step, with the devices as `full_device_name` names them.
 
     Also returns a sentence if devices were left out for their number or size.
     """
@@ -36,7 +36,9 @@ def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str |
     begin = 0
     for worker, part in parts.items():
         rows = place[begin : begin + len(part)]
-        sources.update((device_name(worker, device), (columns, rows)) for device, columns in columns_of(part).items())
+        sources.update(
+            (full_device_name(worker, device), (columns, rows)) for device, columns in columns_of(part).items()
+        )
         begin += len(part)
     names, sentence = shown_devices(
         {name: len(rows) for name, (_, rows) in sources.items()}, len(step), MAX_RUN_DEVICES, MAX_COLUMN_BYTES
@@ -52,15 +54,11 @@ def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str |
     return samples, sentence
 
 
-def device_name(worker: str, device: str) -> str:
-    """Name of a worker's device in the merged run."""
-    return f"{worker}/{device}" if worker else device
-
-
-class _WorkerDevices(Mapping[str, DeviceSamples]):
+class _WorkerDevices(ByDevice):
     """Device to its figures in a table of `length` rows, from its own figures and the rows that these have there."""
 
     def __init__(self, sources: Mapping[str, tuple[tuple[Narrow, ...], npt.NDArray[np.intp]]], length: int) -> None:
+        super().__init__(sources)
         self._sources = sources
         self._length = length
 
@@ -75,12 +73,3 @@ class _WorkerDevices(Mapping[str, DeviceSamples]):
             return values
 
         return figures_of(lambda at: widened(columns[at]))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sources)
-
-    def __len__(self) -> int:
-        return len(self._sources)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._sources

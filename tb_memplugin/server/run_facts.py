@@ -8,7 +8,7 @@ import numpy as np
 
 from tb_memplugin.analysis import facts, growth
 from tb_memplugin.analysis.host_memory import host_findings
-from tb_memplugin.model import PHASES, Integers
+from tb_memplugin.model import PHASES, Integers, full_device_name
 from tb_memplugin.model.distinct import distinct
 from tb_memplugin.reader import freed
 from tb_memplugin.reader.cache import ByteCache
@@ -17,7 +17,6 @@ from tb_memplugin.reader.limits import MAX_RUN_ROWS, MAX_WORKERS
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.sessions import limited
 from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.worker_samples import device_name
 from tb_memplugin.server.worker_lookup import each_worker
 
 CACHE_BYTES = 64 << 20
@@ -140,13 +139,13 @@ class RunFacts:
             steps=steps,
             phases=frozenset(PHASES.index(phase) for _, run in runs for phase in facts.phases(run)),
             devices=tuple(
-                dataclasses.replace(device, device=device_name(worker, device.device))
+                dataclasses.replace(device, device=full_device_name(worker, device.device))
                 for worker, run in runs
                 for device in facts.device_facts(run)
             ),
             ooms=len(loaded.run.ooms),
             findings=tuple(
-                dataclasses.replace(found, device=device_name(worker, found.device)).sentence()
+                dataclasses.replace(found, device=full_device_name(worker, found.device)).sentence()
                 for worker, run in runs
                 for found in growth.find_growth(run)
             ),

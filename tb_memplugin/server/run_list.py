@@ -85,6 +85,7 @@ def being_read(tags: RunTags) -> Facts:
         "started": None,
         "phases": [],
         "devices": [],
+        "most_loaded": None,
         "activation_layers": 0,
         "ooms": 0,
         "findings": [],

@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Iterator
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import Run
+from tb_memplugin.model import Run, full_device_name
 from tb_memplugin.reader.catalog import RunTags, of_session, of_worker, workers_of
 from tb_memplugin.reader.limits import MAX_WORKERS
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.worker_samples import device_name
 from tb_memplugin.server.lookup import some
 
 
@@ -45,9 +44,9 @@ def find_device(reader: Reader, source: Source, name: str, device: str, session:
         loaded = reader.load(source, own, session=session)
         for worker, run in loaded.by_worker.items():
             for own_name in dict.fromkeys([*run.samples.devices, *(snapshot.device for snapshot in run.snapshots)]):
-                if device_name(worker, own_name) == device:
+                if full_device_name(worker, own_name) == device:
                     return FoundDevice(loaded, run, own_name)
-                names.append(device_name(worker, own_name))
+                names.append(full_device_name(worker, own_name))
     raise NotFoundError(f"run {name} has no device {device!r:.200}; available: {some(names)}")
 
 

@@ -17,6 +17,7 @@ from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import TagContent
 from tb_memplugin.server import device_handlers, run_facts
 from tb_memplugin.server.handlers import Handlers, Stretch
+from tb_memplugin.server.run_list import being_read
 
 
 class NotingSource(FileSource):
@@ -195,3 +196,10 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(
     monkeypatch.setattr(device_handlers, "MAX_SERIES_BYTES", 1 << 20)
     handlers.comparing._responses.drop(("run", "train"))
     assert handlers.comparing.devices(source, "run", "train") == whole
+
+
+def test_a_run_that_is_being_read_is_described_by_the_same_fields(tmp_path: pathlib.Path) -> None:
+    write_workers(tmp_path / "run", 2, 1, 20)
+    source, reader = FileSource(tmp_path), Reader()
+    (described,) = Handlers(reader).runs(source)["runs"]
+    assert being_read(reader.tags(source, "run")).keys() == described.keys()
