@@ -14,9 +14,9 @@ import numpy as np
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.metadata import Tag
-from tb_memplugin.model import HostMemory, Oom, Run, Session
+from tb_memplugin.model import HostMemory, Oom, Session
 from tb_memplugin.model.text import clean
-from tb_memplugin.reader import freed, sizes
+from tb_memplugin.reader import sizes
 from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, rows_of
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, listed_names, of_session, of_stream
@@ -26,21 +26,19 @@ from tb_memplugin.reader.decoding import (
     Piece,
     TagSurvey,
     decode_tag,
-    frames_left_out,
     survey_tag,
 )
 from tb_memplugin.reader.device_columns import samples_bytes
 from tb_memplugin.reader.entries import by_event_run, groups, has_samples, sample_entries, session_of
 from tb_memplugin.reader.limits import (
     MAX_ACTIVATION_BYTES,
-    MAX_ACTIVATION_VALUES,
     MAX_RUN_BYTES,
     MAX_RUN_ROWS,
     Entry,
-    Room,
     within_limits,
 )
 from tb_memplugin.reader.merge import MergedRun, merge
+from tb_memplugin.reader.reading import Reading, left_out
 from tb_memplugin.reader.sample_figures import read_figures
 from tb_memplugin.reader.sessions import Joined, by_session, gaps, join_with_peaks, limited, session_from_pieces
 from tb_memplugin.reader.source import Listing, Source, TagContent
@@ -267,7 +265,7 @@ class Reader:
             if rows is not None:
                 return rows
             with ExitStack() as stack:
-                reading = _Reading(stack)
+                reading = Reading(stack, LARGE_BYTES, MAX_RUN_BYTES)
                 decoded = self._decode(source, within_limits(wanted)[0], reading)
                 damage = [sentence for tag in decoded.values() for sentence in tag.damage]
                 damage += reading.over_limit()
@@ -312,7 +310,7 @@ class Reader:
             ]
         damage = [sentence for _, _, survey in known for sentence in survey.damage]
         damage.extend(dict.fromkeys(survey.newer for _, _, survey in known if survey.newer))
-        damage.extend(_left_out([survey for _, _, survey in known]))
+        damage.extend(left_out([survey for _, _, survey in known]))
         if sum(survey.most_bytes for _, _, survey in known) > MAX_ACTIVATION_BYTES:
             # Only the values tell how many bytes they take.
             damage.extend(sentence for sentence in self._rows_of(source, tags).damage if sentence not in damage)
@@ -343,7 +341,7 @@ class Reader:
     ) -> tuple[list[tuple[str, Session]], list[_SessionSamples], list[str]]:
         """(worker, session) pairs of the wanted tags, their samples, and sentences on damage."""
         with ExitStack() as stack:
-            reading = _Reading(stack)
+            reading = Reading(stack, LARGE_BYTES, MAX_RUN_BYTES)
             sessions: list[tuple[str, Session]] = []
             joined: list[_SessionSamples] = []
             newer: list[str] = []
@@ -395,7 +393,7 @@ class Reader:
         group: Sequence[Entry],
         decoded: Mapping[tuple[str, Tag], DecodedTag],
         pieces: Mapping[str, Sequence[Piece]],
-        reading: "_Reading",
+        reading: Reading,
     ) -> _SessionSamples:
         """Join the samples of a session's pieces; other loads of the run share them if they are complete."""
         entries = sample_entries(group, key)
@@ -417,9 +415,7 @@ class Reader:
                 self._joined[name, entries] = samples
         return samples
 
-    def _decode(
-        self, source: Source, wanted: Iterable[Entry], reading: "_Reading"
-    ) -> dict[tuple[str, Tag], DecodedTag]:
+    def _decode(self, source: Source, wanted: Iterable[Entry], reading: Reading) -> dict[tuple[str, Tag], DecodedTag]:
         """The content of the wanted tags, from the cache or the source, as far as there is room."""
         contents: dict[tuple[str, Tag], DecodedTag] = {}
         missing: dict[str, dict[str, tuple[Tag, Hashable]]] = {}
@@ -471,86 +467,8 @@ class Reader:
             _log.warning("tb_memplugin: %s", clean(sentence))
 
 
-class _Reading:
-    """What reading one run has taken so far. Activations have limits of their own, so that they displace nothing else.
-
-    Args:
-        stack: Closed when the run has been read.
-
-    Attributes:
-        left_out: Tags without room.
-    """
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.left_out = 0
-        self._stack = stack
-        self._entered = False
-        self._activations = Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
-        self._others = Room(MAX_RUN_BYTES, MAX_RUN_ROWS)
-
-    def room_of(self, stream: str) -> Room:
-        """The room for the frames of a stream."""
-        return self._activations if stream == "activations" else self._others
-
-    def is_large(self) -> bool:
-        """Whether the frames so far take more than `LARGE_BYTES`."""
-        return MAX_ACTIVATION_BYTES - self._activations.bytes + MAX_RUN_BYTES - self._others.bytes > LARGE_BYTES
-
-    def enter(self, lock: threading.RLock) -> bool:
-        """Hold `lock` until the run has been read; False if it is held already."""
-        if self._entered:
-            return False
-        self._stack.callback(freed.give_back)
-        self._stack.enter_context(lock)
-        self._entered = True
-        return True
-
-    def joined(self, frames: int, samples: int) -> None:
-        """Count the bytes of the joined samples of a session instead of those of its frames, which are let go."""
-        if not self._others.is_full:
-            self._others.bytes += frames - min(frames, samples)
-
-    def over_limit(self) -> list[str]:
-        """A sentence on the tags without room, if there are any."""
-        return [_over_limit(self.left_out)] if self.left_out else []
-
-
-def _left_out(surveys: Sequence[TagSurvey]) -> list[str]:
-    """Sentences on the frames over the limit of values; the same as of decoding them."""
-    room, sentences, tags = Room(0, MAX_ACTIVATION_VALUES), [], 0
-    for survey in surveys:
-        if room.is_full:
-            tags += 1
-            continue
-        frames = sum(not room.take(0, values) for values in survey.values)
-        if frames:
-            sentences.append(frames_left_out(survey.place, frames))
-    return [*sentences, _over_limit(tags)] if tags else sentences
-
-
-def _over_limit(tags: int) -> str:
-    return f"{tags} tags are not shown: the run exceeds the limits of its size"
-
-
 def _merged_bytes(loaded: LoadedRun) -> int:
     """Bytes in memory; the samples of several workers refer to those of each."""
     pieces = sum(len(of_stream) for one in loaded.joined for of_stream in one.pieces.values())
     own = 0 if len(loaded.by_worker) == 1 else 40 * len(loaded.run.samples)
-    return sum(map(_run_bytes, loaded.by_worker.values())) + own + PIECE_BYTES * pieces
-
-
-def _run_bytes(run: Run) -> int:
-    return (
-        1000
-        + samples_bytes(run.samples)
-        + rows_of(run.activations).nbytes
-        + sum(map(sizes.meta_bytes, run.layer_tables))
-        + sum(map(sizes.snapshot_bytes, run.snapshots))
-        + sum(map(sizes.map_bytes, run.maps))
-        + sum(map(sizes.oom_bytes, run.ooms))
-        + sum(map(sizes.timeline_bytes, run.timelines))
-        + sum(map(sizes.requests_bytes, run.requests))
-        + sum(map(sizes.counters_bytes, run.counters))
-        # Their samples are those of the run.
-        + sum(sizes.host_bytes(memory.parts) for memory in run.host.values())
-    )
+    return sum(map(sizes.run_bytes, loaded.by_worker.values())) + own + PIECE_BYTES * pieces

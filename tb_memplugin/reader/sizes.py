@@ -11,11 +11,14 @@ from tb_memplugin.model import (
     LedgerRow,
     MemoryMap,
     Oom,
+    Run,
     SessionInfo,
     Snapshot,
     StepRequests,
     Timeline,
 )
+from tb_memplugin.reader.activation_rows import rows_of
+from tb_memplugin.reader.device_columns import samples_bytes
 
 ROW_BYTES = 400
 """One ledger row, owner or layer."""
@@ -121,3 +124,21 @@ def _names(rows: Iterable[object], field: str) -> int:
 
 def _texts(texts: Iterable[str]) -> int:
     return sum(_STRING_BYTES + len(text) for text in texts)
+
+
+def run_bytes(run: Run) -> int:
+    """Estimated size of a run."""
+    return (
+        1000
+        + samples_bytes(run.samples)
+        + rows_of(run.activations).nbytes
+        + sum(map(meta_bytes, run.layer_tables))
+        + sum(map(snapshot_bytes, run.snapshots))
+        + sum(map(map_bytes, run.maps))
+        + sum(map(oom_bytes, run.ooms))
+        + sum(map(timeline_bytes, run.timelines))
+        + sum(map(requests_bytes, run.requests))
+        + sum(map(counters_bytes, run.counters))
+        # Their samples are those of the run.
+        + sum(host_bytes(memory.parts) for memory in run.host.values())
+    )
