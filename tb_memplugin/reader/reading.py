@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from tb_memplugin.reader import freed
-from tb_memplugin.reader.decoding import TagSurvey
+from tb_memplugin.reader.decoding import TagSurvey, frames_left_out
 from tb_memplugin.reader.limits import MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES, MAX_RUN_ROWS, Room
 
 
