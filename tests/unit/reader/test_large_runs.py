@@ -10,6 +10,7 @@ from reading_cases import DEVICE, equal, make_activations, make_samples, write_s
 from tb_memplugin.analysis import changes
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import HOST_COLUMNS, MISSING, Counters, HostSamples
+from tb_memplugin.reader import reading
 from tb_memplugin.reader import run_reader as reader_module
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.device_columns import compact, samples_bytes, take_rows
@@ -51,7 +52,7 @@ def test_rows_over_the_limit_are_left_out_and_counted(tmp_path: pathlib.Path, mo
     for first in range(0, 2000, 100):
         writer.samples(make_samples(range(first, first + 100), [1] * 100))
     writer.close()
-    monkeypatch.setattr(reader_module, "MAX_RUN_ROWS", 1_050)
+    monkeypatch.setattr(reading, "MAX_RUN_ROWS", 1_050)
     run = Reader().run(FileSource(tmp_path), "exp").run
     assert run.samples.step.tolist() == list(range(1_000))
     assert "frames are not shown" in " ".join(run.damage) and "tags are not shown" in " ".join(run.damage)
@@ -66,7 +67,8 @@ def test_activations_whose_bytes_exceed_the_limit_are_told_in_the_list_of_runs(
     for first in range(0, 2000, 100):
         writer.activations(make_activations(range(first, first + 100), ["x"], random.integers(0, 2**40, (100, 1))))
     writer.close()
-    monkeypatch.setattr(reader_module, "MAX_ACTIVATION_BYTES", 8_000)
+    for module in (reader_module, reading):
+        monkeypatch.setattr(module, "MAX_ACTIVATION_BYTES", 8_000)
     source, reader = FileSource(tmp_path), Reader()
     _, damage = reader.survey_activations(source, reader.catalog(source)["exp"])
     rows = reader.activation_rows(source, "exp")

@@ -12,7 +12,7 @@ from tb_memplugin.events import codec
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.events.sample_records import samples_frame
 from tb_memplugin.model import MISSING, Run
-from tb_memplugin.reader import file_source
+from tb_memplugin.reader import file_source, reading
 from tb_memplugin.reader import run_reader as reader_module
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
@@ -135,7 +135,7 @@ def test_activations_over_the_limit_are_counted_without_decoding_them(
         writer.activations(make_activations(range(at * 100, at * 100 + 100), ["x", "y"], [[1, 2]] * 100))
     writer.close()
     source, reader = FileSource(tmp_path), Reader()
-    monkeypatch.setattr(reader_module, "MAX_ACTIVATION_VALUES", 3_000)
+    monkeypatch.setattr(reading, "MAX_ACTIVATION_VALUES", 3_000)
     _, surveyed = reader.survey_activations(source, reader.catalog(source)["exp"])
     loaded = reader.run(source, "exp", activations=True).run
     assert len(loaded.activations) == 1500
