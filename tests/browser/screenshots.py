@@ -59,7 +59,8 @@ def places(address: str, run: str) -> dict[str, str]:
     with urllib.request.urlopen(f"{address}/data/plugin/tb_memplugin/snapshot?{query}&step={last}") as answer:
         ledger = [row for row in json.load(answer)["ledger"] if row["layer"]]
     layer = max(ledger, key=lambda row: int(row["bytes"]))["layer"]
-    more = {"layer": {"layer": layer}, "oom": {"run": died}}
+    devices = max(runs, key=lambda each: len(each["devices"]))["run"]
+    more = {"layer": {"layer": layer}, "oom": {"run": died}, "devices": {"run": devices}}
     return {view: urllib.parse.urlencode({"view": view, "run": run, **more.get(view, {})}) for view in OF_STEPS}
 
 
