@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.budget import exit_status
@@ -223,7 +224,9 @@ def _view(options: argparse.Namespace) -> int:
             import webbrowser
 
             webbrowser.open(address)
-        threading.Event().wait()
+        while True:
+            # Ctrl+C may reach a thread of the server, which would not wake this one from a longer wait.
+            time.sleep(0.5)
     return 0
 
 

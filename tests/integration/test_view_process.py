@@ -183,8 +183,11 @@ def test_ctrl_c_ends_it_while_requests_are_being_answered(logdir: pathlib.Path, 
         clients = [threading.Thread(target=ask) for _ in range(4)]
         for client in clients:
             client.start()
-        assert answered.wait(60)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        try:
+            assert answered.wait(60)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
         for client in clients:
             client.join()
