@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { HOST_ALLOCATED, HOST_PARTS, hostFacts, hostSentence, measuredRows, shownParts, type HostMemory } from "./host-memory";
+import { HOST_ALLOCATED, HOST_PARTS, hostFacts, hostSentence, listedParts, measuredRows, shownParts, type HostMemory } from "./host-memory";
 
 const { NaN: unknown } = Number;
 
@@ -46,6 +46,12 @@ describe("host memory", () => {
   it("shows the parts that hold something, and leaves unknown ones out", () => {
     expect(shownParts(HOST)).toEqual(["file_bytes", "python_objects_bytes", "other_bytes"]);
     expect(hostFacts(HOST, 3).parts.tf_data_bytes).toBeNull();
+  });
+
+  it("lists unknown parts, but pinned memory only where it is known", () => {
+    expect(listedParts(hostFacts(HOST, 3))).toEqual([...HOST_PARTS].reverse().filter((name) => name !== "pinned_pool_bytes"));
+    const pinned = { ...HOST, pinned_pool_bytes: column(unknown, 0, unknown, 30) };
+    expect(listedParts(hostFacts(pinned, 1))).toEqual([...HOST_PARTS].reverse());
   });
 
   it("says a step's RSS", () => {

@@ -69,6 +69,10 @@ export function hostFacts(host: HostMemory, row: number): HostFacts {
 /** Parts with a known value other than 0 at any step. */
 export const shownParts = (host: HostMemory): HostPart[] => HOST_PARTS.filter((name) => host[name].some((bytes) => bytes > 0));
 
+/** The parts in a list, the highest of the stack first. Without a GPU nothing is pinned, and a row would say "unknown". */
+export const listedParts = (facts: HostFacts): HostPart[] =>
+  [...HOST_PARTS].reverse().filter((name) => name !== "pinned_pool_bytes" || facts.parts[name] !== null);
+
 /** "step 3: host RSS 1.0 GiB", for a screen reader. */
 export function hostSentence(host: HostMemory, row: number): string {
   const bytes = at(host.host_resident_bytes, row);

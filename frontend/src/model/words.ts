@@ -51,7 +51,7 @@ export const WORDS = {
   },
   shared_memory_bytes: {
     label: "shared memory",
-    meaning: "resident pages of shared memory, other than pinned memory",
+    meaning: "resident pages of shared memory, without the pool of pinned memory where that is known",
     source: "the operating system's figure",
   },
   pinned_pool_bytes: {

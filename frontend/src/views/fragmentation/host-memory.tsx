@@ -5,7 +5,7 @@ import { useMemo } from "preact/hooks";
 import { unitOf, type Unit } from "../../lib/bytes";
 import { unbroken } from "../../lib/format";
 import { nearestIndex } from "../../lib/search";
-import { HOST_ALLOCATED, HOST_PARTS, hostFacts, hostSentence, shownParts, type HostFacts, type HostMemory } from "../../model/host-memory";
+import { HOST_ALLOCATED, hostFacts, hostSentence, listedParts, shownParts, type HostFacts, type HostMemory } from "../../model/host-memory";
 import type { RunInfo } from "../../model/run";
 import { WORDS, type WordName } from "../../model/words";
 import { Chart } from "../shared/chart";
@@ -41,7 +41,7 @@ function Figures({ facts, unit }: { facts: HostFacts; unit: Unit }) {
   return (
     <FigureTable testid="host-memory">
       <tbody>
-        {[...HOST_PARTS].reverse().map((name) => (
+        {listedParts(facts).map((name) => (
           <Figure
             key={name}
             {...common(name)}
