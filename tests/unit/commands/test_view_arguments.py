@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import types
 import webbrowser
 import zipfile
 
@@ -25,11 +26,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
         calls.append(arguments)  # type: ignore[arg-type]
         return "http://localhost:1234/"
 
-    def interrupted(event: object) -> None:
+    def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(server, "start", start)
-    monkeypatch.setattr(cli.threading.Event, "wait", interrupted)
+    monkeypatch.setattr(cli, "time", types.SimpleNamespace(sleep=interrupted))
     return calls
 
 
