@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 LOGDIR ?= runs
-# Test files that run at the same time. On two cores four: many wait for an allocator that tries again, or for a page.
-TEST_JOBS ?= 4
+# Test files that run at the same time. On two cores three: many wait for an allocator that tries again, or for a page.
+TEST_JOBS ?= 3
 # Scenarios that train at the same time; on a GPU one.
 JOBS ?= $(if $(shell command -v nvidia-smi 2>/dev/null),1,2)
 BIN := $(VENV)/bin
