@@ -6,6 +6,8 @@ LOGDIR ?= runs
 TEST_JOBS ?= 3
 # Scenarios that train at the same time; on a GPU one.
 JOBS ?= $(if $(shell command -v nvidia-smi 2>/dev/null),1,2)
+# Their steps are compared with each other: as many train at a time as `make scenarios` trains.
+SCENARIOS := tests/integration/test_scenarios.py
 BIN := $(VENV)/bin
 # With an NVIDIA card the CUDA libraries come along, as TensorFlow's own packages.
 RECORD := ".[record]"$(if $(shell command -v nvidia-smi 2>/dev/null), "tensorflow[and-cuda]")
@@ -29,7 +31,8 @@ train: $(VENV)/.record
 test: install browser test-python test-typescript test-browser ## install what the tests need and run all of them
 
 test-python: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder tests/unit tests/integration tests/hostile
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder tests/unit tests/integration tests/hostile --ignore $(SCENARIOS)
+	$(BIN)/python -m pytest -n $(JOBS) $(SCENARIOS)
 
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test

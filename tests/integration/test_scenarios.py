@@ -2,12 +2,9 @@
 
 import os
 import pathlib
-import subprocess
 import sys
-from collections.abc import Mapping
 
 import pytest
-from prepared_python import run_python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "demo" / "scenarios"))
@@ -28,17 +25,11 @@ def test_loading_the_scenarios_leaves_the_environment_alone() -> None:
     assert AFTER == BEFORE
 
 
-def start(
-    command: list[str], *, env: Mapping[str, str], timeout: float, **_: object
-) -> "subprocess.CompletedProcess[str]":
-    return run_python(command[1:], environment={**env, "TF_CPP_MIN_LOG_LEVEL": "2"}, timeout=timeout)
-
-
 # Up to nine trainings, each in a process of its own.
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
 def test_the_measured_effect_is_the_expected_one(scenario: Scenario, tmp_path: pathlib.Path) -> None:
-    result = run(scenario, tmp_path, start)
+    result = run(scenario, tmp_path)
     on_cpu, figures = result["device"] == "CPU", result["runs"]
     deviations = []
     for advice in scenario.advice:

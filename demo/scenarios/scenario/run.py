@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tb_memplugin
@@ -27,8 +27,6 @@ ENVIRONMENT = {
 }
 """For every variant that does not say otherwise."""
 
-Start = Callable[..., "subprocess.CompletedProcess[str]"]
-
 
 def main(scenario: Scenario) -> None:
     """The command line of a scenario's file."""
@@ -45,15 +43,15 @@ def main(scenario: Scenario) -> None:
     print("\n".join(section(scenario, {"here": result}, arguments.logdir)))
 
 
-def run(scenario: Scenario, logdir: pathlib.Path, start: Start = subprocess.run) -> dict[str, Any]:
-    """Trains all variants, each in a process that `start` runs, and returns what they came to: see `measured`."""
+def run(scenario: Scenario, logdir: pathlib.Path) -> dict[str, Any]:
+    """Trains all variants, each in a process of its own, and returns what they came to: see `measured`."""
     gpus = _count_gpus()
     for name, variant in scenario.runs.items():
         if variant.gpus > gpus:
             print(f"{scenario.name}/{name}: left out, needs {variant.gpus} GPU", file=sys.stderr, flush=True)
             continue
         began = time.monotonic()
-        _train_apart(scenario, name, variant, logdir, start)
+        _start(scenario, name, variant, logdir)
         print(f"{scenario.name}/{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return measured(scenario, logdir)
 
@@ -73,10 +71,10 @@ def measured(scenario: Scenario, logdir: pathlib.Path) -> dict[str, Any]:
     return {**facts, "runs": figures}
 
 
-def _train_apart(scenario: Scenario, name: str, variant: Variant, logdir: pathlib.Path, start: Start) -> None:
+def _start(scenario: Scenario, name: str, variant: Variant, logdir: pathlib.Path) -> None:
     root = pathlib.Path(__file__).resolve().parents[3]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = start(
+    done = subprocess.run(
         [sys.executable, scenario.file, "--logdir", str(logdir), "--run", name],
         env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path, **variant.environment},
         capture_output=True,
