@@ -6,8 +6,9 @@ LOGDIR ?= runs
 TEST_JOBS ?= 3
 # Scenarios that train at the same time; on a GPU one.
 JOBS ?= $(if $(shell command -v nvidia-smi 2>/dev/null),1,2)
-# Their steps are compared with each other: as many train at a time as `make scenarios` trains.
+# What is predicted or compared from few steps, whose peaks other trainings beside change: apart from the other tests.
 SCENARIOS := tests/integration/test_scenarios.py
+DEMO := tests/integration/test_demo.py
 BIN := $(VENV)/bin
 # With an NVIDIA card the CUDA libraries come along, as TensorFlow's own packages.
 RECORD := ".[record]"$(if $(shell command -v nvidia-smi 2>/dev/null), "tensorflow[and-cuda]")
@@ -31,8 +32,9 @@ train: $(VENV)/.record
 test: install browser test-python test-typescript test-browser ## install what the tests need and run all of them
 
 test-python: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder tests/unit tests/integration tests/hostile --ignore $(SCENARIOS)
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder tests/unit tests/integration tests/hostile --ignore $(SCENARIOS) --ignore $(DEMO)
 	$(BIN)/python -m pytest -n $(JOBS) $(SCENARIOS)
+	$(BIN)/python -m pytest $(DEMO)
 
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test
