@@ -6,14 +6,7 @@ import harness
 from playwright.sync_api import Page
 from sample_runs import MIB
 
-PARTS = (
-    "file_bytes",
-    "shared_memory_bytes",
-    "pinned_pool_bytes",
-    "python_objects_bytes",
-    "cpu_pool_bytes",
-    "other_bytes",
-)
+from tb_memplugin.analysis.host_parts import RESIDENT
 
 
 def test_the_parts_sum_to_rss_and_growth_is_judged(page: Page, address: str) -> None:
@@ -23,7 +16,7 @@ def test_the_parts_sum_to_rss_and_growth_is_judged(page: Page, address: str) -> 
         row.get_attribute("data-figure"): int(row.get_attribute("data-bytes") or 0)
         for row in section.locator("tr[data-figure]").all()
     }
-    assert sum(figures[name] for name in PARTS) == figures["host_resident_bytes"] == 1400 * MIB
+    assert sum(figures[name] for name in RESIDENT) == figures["host_resident_bytes"] == 1400 * MIB
     assert figures["tf_data_bytes"] == 48 * MIB
     assert "Step 25, parts measured after step 1" in section.get_by_test_id("host-step").inner_text()
     growth = section.get_by_test_id("host-growth").inner_text().replace("\u00a0", " ")
