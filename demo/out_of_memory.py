@@ -60,8 +60,6 @@ def main() -> None:
     run = parser.parse_args().logdir / "out_of_memory"
     shutil.rmtree(run, ignore_errors=True)
     keras.utils.set_random_seed(1)
-    # One operation at a time, as on a GPU: the recorded steps are alike, and fixes can be simulated from them.
-    tf.config.threading.set_inter_op_parallelism_threads(1)
     model = make_model()
     callback = tb_memplugin.MemoryCallback(run)
     model.fit(make_batches(12, BATCH_SIZE), callbacks=[callback], verbose=2)

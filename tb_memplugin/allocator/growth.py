@@ -5,6 +5,7 @@ these rules are the same since 2.16.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable
 
 from tb_memplugin.allocator.fit import gives_regions_back
@@ -24,11 +25,14 @@ class PoolRules:
         grows: Whether the pool starts small. Otherwise its first region has all of the capacity.
         returns_regions: Whether regions that are entirely free are returned to the device before a request fails: on
             a GPU by default, on the CPU never.
+        descends: Whether a new region lies below the older ones, as Linux and CUDA place them, and not above. Of equally
+            large free chunks, a request takes the one at the lowest address.
     """
 
     capacity_bytes: int
     grows: bool = True
     returns_regions: bool = False
+    descends: bool = True
 
     @property
     def first_region_bytes(self) -> int:
@@ -72,4 +76,11 @@ def rules_of(memory_map: MemoryMap) -> PoolRules | None:
         return None
     whole = capacity // ROUNDING * ROUNDING
     grows = not (len(memory_map.region_bytes) == 1 and int(memory_map.region_bytes[0]) >= whole > FIRST_REGION_BYTES)
-    return PoolRules(capacity, grows, gives_regions_back(memory_map))
+    return PoolRules(capacity, grows, gives_regions_back(memory_map), _descends(memory_map))
+
+
+def _descends(memory_map: MemoryMap) -> bool:
+    """Whether most regions lie below the next smaller one: every region is larger than the ones before it."""
+    regions = sorted(zip(memory_map.region_bytes.tolist(), memory_map.region_address.tolist(), strict=True))
+    below = [address < before for (smaller, before), (size, address) in itertools.pairwise(regions) if size > smaller]
+    return 2 * sum(below) >= len(below)

