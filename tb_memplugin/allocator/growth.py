@@ -25,7 +25,7 @@ class PoolRules:
         grows: Whether the pool starts small. Otherwise its first region has all of the capacity.
         returns_regions: Whether regions that are entirely free are returned to the device before a request fails: on
             a GPU by default, on the CPU never.
-        descends: Whether a new region lies below the older ones, as Linux and CUDA place them, and not above. Of equally
+        descends: Whether a new region lies below the older ones, as Linux and CUDA place them, or above. Of equally
             large free chunks, a request takes the one at the lowest address.
     """
 
@@ -81,6 +81,8 @@ def rules_of(memory_map: MemoryMap) -> PoolRules | None:
 
 def _descends(memory_map: MemoryMap) -> bool:
     """Whether most regions lie below the next smaller one: every region is larger than the ones before it."""
-    regions = sorted(zip(memory_map.region_bytes.tolist(), memory_map.region_address.tolist(), strict=True))
+    regions: list[tuple[int, int]] = sorted(
+        zip(memory_map.region_bytes.tolist(), memory_map.region_address.tolist(), strict=True)
+    )
     below = [address < before for (smaller, before), (size, address) in itertools.pairwise(regions) if size > smaller]
     return 2 * sum(below) >= len(below)
