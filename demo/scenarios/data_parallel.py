@@ -9,6 +9,7 @@ into one run, as the workers worker_0 and worker_1. Their training is a custom l
 usage: python demo/scenarios/data_parallel.py [--logdir runs/scenarios]
 """
 
+import concurrent.futures
 import functools
 import json
 import os
@@ -24,6 +25,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, main
+from scenario.crashes import PROFILER_CRASHED, crashed_in_profiler
 
 import tb_memplugin
 from tb_memplugin.model import CATEGORIES
@@ -77,14 +79,19 @@ def train_two_processes(run):
     for index in range(2):
         cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(cluster), "CUDA_VISIBLE_DEVICES": str(index)}
-        workers.append(subprocess.Popen([sys.executable, __file__, "--worker", str(run)], env=environment))
+        command = [sys.executable, "-X", "faulthandler", __file__, "--worker", str(run)]
+        workers.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
     try:
-        codes = [worker.wait(timeout=150) for worker in workers]
+        with concurrent.futures.ThreadPoolExecutor() as pool:  # one waits for the other
+            logs = [log for _, log in pool.map(lambda worker: worker.communicate(timeout=150), workers)]
     finally:
         for worker in workers:
-            worker.kill()  # one waits for the other
+            worker.kill()
+    codes = [worker.returncode for worker in workers]
     if any(codes):
-        raise RuntimeError(f"the workers ended with {codes}")
+        print(*logs, sep="\n", file=sys.stderr)
+        crashed = any(code < 0 and crashed_in_profiler(log) for code, log in zip(codes, logs, strict=True))
+        raise RuntimeError(PROFILER_CRASHED if crashed else f"the workers ended with {codes}")
 
 
 def train_worker(run):

@@ -341,28 +341,26 @@ export function poolOf(plan: Plan, first: number, last: number, points: number):
 export const peaksOf = (plan: Plan): number[] => Array.from({ length: plan.steps }, (_, step) => sum(bytesAt(plan, step)));
 
 export function infoOf(plan: Plan): RunInfo {
-  const devices = devicePlans(plan);
+  const planned = devicePlans(plan);
+  const devices = planned.map(({ device, plan: own }) => {
+    const peaks = peaksOf(own);
+    const peak = Math.max(...peaks);
+    const snapshots = tracedSteps(own).length;
+    return { device, capacity_bytes: plan.capacity, peak_bytes: peak, peak_step: peaks.indexOf(peak), snapshots };
+  });
   return {
     run: plan.run,
     version: "1",
     sessions: 1 + (plan.restarts ?? []).length,
-    workers: [...new Set(devices.map(({ worker }) => worker))],
+    workers: [...new Set(planned.map(({ worker }) => worker))],
     steps: plan.steps,
     first_step: 0,
     last_step: plan.steps - 1,
     started: wallTime(0),
     phases: ["train"],
-    devices: devices.map(({ device, plan: own }) => {
-      const peaks = peaksOf(own);
-      const peak = Math.max(...peaks);
-      return {
-        device,
-        capacity_bytes: plan.capacity,
-        peak_bytes: peak,
-        peak_step: peaks.indexOf(peak),
-        snapshots: tracedSteps(own).length,
-      };
-    }),
+    devices,
+    // All have one capacity.
+    most_loaded: [...devices].sort((a, b) => b.peak_bytes - a.peak_bytes)[0]?.device ?? null,
     activation_layers: plan.recorded ?? 0,
     ooms: (plan.failures ?? []).length,
     findings: plan.findings ?? [],

@@ -22,7 +22,7 @@ import {
   type DeviceRow,
   type Devices,
 } from "../src/model/devices";
-import { preferredDevice, preferredLabel, type RunInfo } from "../src/model/run";
+import { preferredDevice, preferredLabel } from "../src/model/run";
 import { DEFAULTS } from "../src/state/address";
 import { barScale, deviceBar } from "../src/views/devices/device-bars";
 import { commonCapacity, peaksSpec, seriesOf, sumSpec } from "../src/views/devices/devices-spec";
@@ -212,42 +212,28 @@ describe("the saved table", () => {
 
 describe("the device that a run shows first", () => {
   const run = infoOf(planOf("two-workers"));
-  const withDevices = (devices: Partial<RunInfo["devices"][0]>[]): RunInfo => ({
-    ...run,
-    devices: devices.map((device) => ({ device: "GPU:0", capacity_bytes: 100, peak_bytes: 1, peak_step: 0, snapshots: 0, ...device })),
-  });
+  const devices = ["worker_0/CPU:0", "worker_1/GPU:0", "worker_1/GPU:1"].map((device) => ({
+    device,
+    capacity_bytes: 100,
+    peak_bytes: null,
+    peak_step: null,
+    snapshots: 0,
+  }));
 
-  it("is the one of the least headroom as a share of its capacity", () => {
+  it("is the most loaded one, the first of the devices by headroom", () => {
     const least = sortedDevices(two.devices, "headroom_bytes")[0]?.device;
     expect(preferredDevice(run)).toBe(least);
     expect(preferredLabel(run)).toBe(`most loaded: ${least ?? ""}`);
-    const uneven = withDevices([
-      { device: "GPU:0", capacity_bytes: 100, peak_bytes: 90 },
-      { device: "GPU:1", capacity_bytes: 20, peak_bytes: 19 },
-      { device: "GPU:2", capacity_bytes: 20, peak_bytes: 17 },
-    ]);
-    expect(preferredDevice(uneven)).toBe("GPU:1");
   });
 
-  it("is the one of the highest peak where a capacity is unknown", () => {
-    const unknown = withDevices([
-      { device: "GPU:0", capacity_bytes: 100, peak_bytes: 99 },
-      { device: "GPU:1", capacity_bytes: null, peak_bytes: 120 },
-    ]);
-    expect(preferredDevice(unknown)).toBe("GPU:1");
+  it("is named with its kind where there are others", () => {
+    const mixed = { ...run, devices, most_loaded: "worker_1/GPU:1" };
+    expect(preferredDevice(mixed)).toBe("worker_1/GPU:1");
+    expect(preferredLabel(mixed)).toBe("most loaded GPU: worker_1/GPU:1");
   });
 
-  it("is an accelerator, of a worker as well", () => {
-    const mixed = withDevices([
-      { device: "worker_0/CPU:0", peak_bytes: 99 },
-      { device: "worker_1/GPU:0", peak_bytes: 1 },
-    ]);
-    expect(preferredDevice(mixed)).toBe("worker_1/GPU:0");
-    expect(preferredLabel(mixed)).toBe("most loaded GPU: worker_1/GPU:0");
-  });
-
-  it("is the first one where no peak is known, and none without devices", () => {
-    expect(preferredDevice(withDevices([{ device: "GPU:3", peak_bytes: null }, { peak_bytes: null }]))).toBe("GPU:3");
-    expect(preferredDevice(withDevices([]))).toBeNull();
+  it("is the first accelerator where no peak is known, and none without devices", () => {
+    expect(preferredDevice({ ...run, devices, most_loaded: null })).toBe("worker_1/GPU:0");
+    expect(preferredDevice({ ...run, devices: [], most_loaded: null })).toBeNull();
   });
 });

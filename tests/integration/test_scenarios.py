@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +13,7 @@ sys.path.insert(0, str(ROOT / "demo" / "scenarios"))
 
 from run_all import load_scenarios, stored  # noqa: E402
 from scenario import Scenario  # noqa: E402
+from scenario.crashes import PROFILER_CRASHED, crashed_in_profiler  # noqa: E402
 from scenario.declare import judged  # noqa: E402
 from scenario.page import page  # noqa: E402
 from scenario.run import run  # noqa: E402
@@ -29,7 +32,12 @@ def test_loading_the_scenarios_leaves_the_environment_alone() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
 def test_the_measured_effect_is_the_expected_one(scenario: Scenario, tmp_path: pathlib.Path) -> None:
-    result = run(scenario, tmp_path)
+    try:
+        result = run(scenario, tmp_path)
+    except RuntimeError as error:
+        if PROFILER_CRASHED in str(error):
+            pytest.xfail("TensorFlow's profiler crashes processes that train together now and then, see docs/limits.md")
+        raise
     on_cpu, figures = result["device"] == "CPU", result["runs"]
     deviations = []
     for advice in scenario.advice:
@@ -44,6 +52,25 @@ def test_the_measured_effect_is_the_expected_one(scenario: Scenario, tmp_path: p
             if on_cpu:
                 deviations += [text for item in one.expected for text in item.deviations(before, after)]
     assert not deviations, "\n".join(deviations)
+
+
+@pytest.mark.parametrize(("file", "is_the_profilers"), [("profiler_v2", True), ("another", False)])
+def test_a_crash_of_tensorflows_profiler_is_told_from_others(
+    tmp_path: pathlib.Path, file: str, is_the_profilers: bool
+) -> None:
+    # GIVEN a process that dies in a function `stop`, while another thread is in that of the other file
+    for name in ("profiler_v2", "another"):
+        (tmp_path / f"{name}.py").write_text("def stop(end):\n    end()\n", encoding="utf-8")
+    code = (
+        "import os, threading, time, profiler_v2, another\n"
+        f"other = {'another' if is_the_profilers else 'profiler_v2'}\n"
+        "threading.Thread(target=other.stop, args=[lambda: time.sleep(9)], daemon=True).start()\n"
+        f"{file}.stop(os.abort)"
+    )
+    command = [sys.executable, "-X", "faulthandler", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGABRT
+    assert crashed_in_profiler(done.stderr) == is_the_profilers
 
 
 def test_the_page_is_what_the_stored_figures_give() -> None:

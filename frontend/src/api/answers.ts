@@ -33,6 +33,7 @@ const runInfo = object<RunInfo>({
   started: maybe(number),
   phases: list(phase),
   devices: list(deviceInfo),
+  most_loaded: maybe(text),
   activation_layers: number,
   ooms: number,
   findings: list(text),

@@ -135,6 +135,7 @@ describe("findings", () => {
     started: null,
     phases: ["train"],
     devices: ["GPU:0", "GPU:1"].map((device) => ({ device, capacity_bytes: null, peak_bytes: null, peak_step: null, snapshots: 0 })),
+    most_loaded: null,
     activation_layers: 0,
     ooms: 2,
     findings: ["GPU:0: grows by 1 MiB since step 40, to 9 MiB at step 90.", "GPU:1: grows since step 3.", "all devices grow at step 7."],

@@ -24,6 +24,8 @@ export interface RunInfo {
   started: number | null;
   phases: Phase[];
   devices: DeviceInfo[];
+  /** The device with the largest share of its capacity in use; null if no peak is known. */
+  most_loaded: string | null;
   activation_layers: number;
   /** Number of failed allocations. */
   ooms: number;
@@ -46,13 +48,9 @@ export function ofOneKind<Device extends Pick<DeviceInfo, "device">>(devices: re
   return accelerators.length > 0 ? accelerators : devices;
 }
 
-/** The most loaded device: that of the least headroom as a share of its capacity; where a capacity is unknown, that of the highest peak. */
+/** The device to show first: the most loaded one, or the first one where no peak is known. */
 export function preferredDevice(run: RunInfo): string | null {
-  const devices = ofOneKind(run.devices);
-  const used = devices.filter(({ peak_bytes }) => peak_bytes !== null);
-  const relative = used.every(({ capacity_bytes }) => capacity_bytes);
-  const load = ({ capacity_bytes, peak_bytes }: DeviceInfo): number => (peak_bytes ?? 0) / (relative ? (capacity_bytes ?? 1) : 1);
-  return (used.sort((a, b) => load(b) - load(a))[0] ?? devices[0])?.device ?? null;
+  return run.most_loaded ?? ofOneKind(run.devices)[0]?.device ?? null;
 }
 
 /** What the preferred device of a run of several is called. */

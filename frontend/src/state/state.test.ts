@@ -15,6 +15,7 @@ const run = (name: string, started: number, devices: string[] = ["CPU:0"]): RunI
   started,
   phases: ["train", "validation"],
   devices: devices.map((device) => ({ device, capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 })),
+  most_loaded: devices.find((device) => device.startsWith("GPU")) ?? devices[0] ?? null,
   activation_layers: 0,
   ooms: 0,
   findings: [],

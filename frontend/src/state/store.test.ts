@@ -20,6 +20,7 @@ const run = (name: string, started: number, changed: Partial<RunInfo> = {}): Run
   started,
   phases: ["train"],
   devices: [{ device: "GPU:0", capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 }],
+  most_loaded: "GPU:0",
   activation_layers: 0,
   ooms: 0,
   findings: [],

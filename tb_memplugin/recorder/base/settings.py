@@ -57,7 +57,8 @@ class Settings:
     def in_cluster(self) -> bool:
         """Whether ``TF_CONFIG`` lists several processes that train together.
 
-        TensorFlow's profiler sometimes crashes such a process (double free as it stops), with and without a recorder.
+        TensorFlow's profiler sometimes crashes such a process as it stops, with and without a recorder, where it joins
+        events that began and ended on different threads.
         """
         return bool(_worker_of_cluster())
 

@@ -34,11 +34,13 @@ class TraceSchedule:
     Args:
         overhead: Share of run time that tracing may cost, 0 to trace nothing.
         trace_steps: If given, exactly these training steps are traced, at any cost, and the first one to learn.
+        learns: Whether any step is traced to learn.
     """
 
-    def __init__(self, overhead: float, trace_steps: Collection[int] | None = None) -> None:
+    def __init__(self, overhead: float, trace_steps: Collection[int] | None = None, learns: bool = True) -> None:
         self._overhead = overhead
         self._trace_steps = None if trace_steps is None else frozenset(trace_steps)
+        self._learns = learns
         self._phases: dict[str, _PhaseState] = {}
         self._spent_seconds = 0.0
         self._last_cost_seconds = FIRST_ESTIMATE_SECONDS
@@ -68,7 +70,7 @@ class TraceSchedule:
 
     def _learning(self, phase: str) -> Wish | None:
         state = self._phases.setdefault(phase, _PhaseState())
-        return "learn" if not state.traced_since_change and not state.steps_since_change else None
+        return "learn" if self._learns and not state.traced_since_change and not state.steps_since_change else None
 
     def _due(self, phase: str, elapsed_seconds: float) -> bool:
         state = self._phases.setdefault(phase, _PhaseState())

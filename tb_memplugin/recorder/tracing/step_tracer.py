@@ -50,7 +50,8 @@ class StepTracer:
         oom: OomWatch,
         maps: MemoryMaps,
     ) -> None:
-        self.schedule = TraceSchedule(settings.overhead, settings.traced_steps)
+        # Beside other workers every trace is a risk, so none is made that was not asked for.
+        self.schedule = TraceSchedule(settings.overhead, settings.traced_steps, learns=not settings.in_cluster)
         self._analysis = StepAnalysis(settings, devices, watch, faults, oom, maps)
         self._settings = settings
         self._devices = tuple(device.name for device in devices)

@@ -192,6 +192,7 @@ def test_most_loaded_is_relative_to_the_capacity() -> None:
     assert most_loaded({"GPU:0": (10 * GIB, 80 * GIB), "GPU:1": (9 * GIB, 16 * GIB)}) == "GPU:1"
     assert most_loaded({"GPU:0": (10 * GIB, 80 * GIB), "GPU:1": (9 * GIB, None)}) == "GPU:0"
     assert most_loaded({"GPU:0": (None, GIB), "CPU:0": (5, 10)}) == "CPU:0"
+    assert most_loaded({"worker_0/CPU:0": (9, 10), "worker_1/GPU:0": (1, 10)}) == "worker_1/GPU:0"
     assert most_loaded({}) is None
 
 

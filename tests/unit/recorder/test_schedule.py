@@ -37,6 +37,14 @@ def test_the_step_after_the_compiling_one_is_traced() -> None:
     assert simulate(TraceSchedule(0.005), 20)[0] == 1
 
 
+def test_beside_other_workers_exactly_the_requested_steps_are_traced() -> None:
+    schedule = TraceSchedule(0.005, [3, 7], learns=False)
+    assert [(step, wish) for step in range(10) if (wish := schedule.wants("train", step, 1.0))] == [
+        (3, "trace"),
+        (7, "trace"),
+    ]
+
+
 def test_the_compiling_step_of_training_is_traced_to_learn() -> None:
     schedule = TraceSchedule(0.005)
     assert schedule.wants("train", 0, 0.0) == "learn"
