@@ -91,11 +91,19 @@ class Predictor:
 
     @cached_property
     def deviation(self) -> float | None:
-        """By which share the simulated peak of the recorded steps exceeds the measured one; None if unknown."""
+        """By which share the simulated peak of the recorded training exceeds the measured one; None if unknown."""
+        return self._excess(same_start=True)
+
+    def _excess(self, same_start: bool) -> float | None:
         if not self._measured_bytes:
             return None
-        limits = self._limits(self._case(RECORDED, Change()), Change(), VARIANTS, SIMULATED_STEPS)
+        limits = self._limits(self._case(RECORDED, Change()), Change(), VARIANTS, SIMULATED_STEPS, same_start)
         return limits.peak / self._measured_bytes - 1
+
+    @cached_property
+    def _bias(self) -> float:
+        """The same for trainings that begin in other orders, as predicted ones do; 0 if unknown."""
+        return self._excess(same_start=False) or 0.0
 
     @property
     def knows_other_batch_sizes(self) -> bool:
@@ -127,7 +135,7 @@ class Predictor:
         if not self._first:
             assumptions.append("The run's first step was not traced: its long-lived chunks are simulated without it.")
         limits = self._limits(case, change, VARIANTS, SIMULATED_STEPS)
-        low, peak, high = _range(limits, case)
+        low, peak, high = self._range(limits, case)
         fits, failed = (None, None) if capacity is None else self._fits(case, capacity, change)
         return Prediction(
             batch_size=batch,
@@ -150,7 +158,7 @@ class Predictor:
             return None
         change = change_of(wanted, self._layers)
         case = self._case(wanted, change)
-        return _range(self._limits(case, change, 1, CURVE_STEPS), case)
+        return self._range(self._limits(case, change, 1, CURVE_STEPS), case)
 
     def passes(
         self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED, quick: bool = False
@@ -208,6 +216,17 @@ class Predictor:
             least = min(least - 1, int(least * SMALLER))
         return least
 
+    def _range(self, limits: Limits, case: Case) -> tuple[int, int, int]:
+        """(low, typical, high) peak of simulations, with the additional bytes.
+
+        The range is wider on the side on which the measured peak lies from that of the recorded training in simulation.
+        """
+        low, peak, high = (
+            size + more for size, more in zip((limits.low, limits.peak, limits.high), case.transient_bytes, strict=True)
+        )
+        low, high = round(low * (1 - max(self._bias, 0.0))), round(high * (1 - min(self._bias, 0.0)))
+        return min(low, peak), peak, max(high, peak)
+
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _checked(self) -> Reproduced:
@@ -250,15 +269,27 @@ class Predictor:
         return make_case(self._first, self._steps, conditions.batch_size or self.batch_size, change)
 
     def _simulations(
-        self, steps: Sequence[SizedStep], rules: PoolRules, change: Change, variants: int, count: int, distance: int
+        self,
+        steps: Sequence[SizedStep],
+        rules: PoolRules,
+        change: Change,
+        variants: int,
+        count: int,
+        distance: int,
+        same_start: bool = False,
     ) -> Iterator[Outcome]:
-        """Simulate trainings of `count` steps after the first, each in other orders."""
+        """Simulate trainings of `count` steps after the first, each in other orders.
+
+        Their first steps as well, unless they are to have the recorded one's (`same_start`): the pieces that it leaves
+        behind last.
+        """
         first = len(self._first)
-        history = History(steps, rules, [size for _, size in change.extra], self._exploratory)
-        history.run(range(first))
+        start = History(steps, rules, [size for _, size in change.extra], self._exploratory)
         later = len(steps) - first
         for seed in range(variants):
-            yield history.copy().run([first + (turn + seed) % later for turn in range(count)], seed, distance)
+            history = start.copy()
+            history.run(range(first), 0 if same_start else seed, distance)
+            yield history.run([first + (turn + seed) % later for turn in range(count)], seed, distance)
 
     def _within(
         self, steps: Sequence[SizedStep], capacity: int, change: Change, variants: int, count: int
@@ -268,13 +299,15 @@ class Predictor:
         rules = dataclasses.replace(self._rules, capacity_bytes=capacity)
         return self._simulations(steps, rules, change, variants, count, LARGE_DISTANCE), capacity
 
-    def _limits(self, case: Case, change: Change, variants: int, count: int) -> Limits:
+    def _limits(self, case: Case, change: Change, variants: int, count: int, same_start: bool = False) -> Limits:
         """Simulations of the least and of the most bytes in a pool without limit."""
         assert self._rules is not None  # or there is no prediction
         rules = PoolRules(NO_LIMIT, descends=self._rules.descends)
 
         def simulated(steps: Sequence[SizedStep]) -> list[Outcome]:
-            return list(self._simulations(steps, rules, change, variants, count, TYPICAL_DISTANCE))
+            return list(
+                self._simulations(steps, rules, change, variants, count, TYPICAL_DISTANCE, same_start=same_start)
+            )
 
         most = simulated(case.most)
         if case.typical is not None:
@@ -291,14 +324,6 @@ class Predictor:
         outcomes, _ = self._within(case.least, capacity - least, change, VARIANTS, LASTING_STEPS)
         failures = [outcome.failed for outcome in outcomes]
         return (None, None) if None in failures else (False, failures[0])
-
-
-def _range(limits: Limits, case: Case) -> tuple[int, int, int]:
-    """(low, typical, high) peak of simulations, with the additional bytes."""
-    low, peak, high = (
-        size + more for size, more in zip((limits.low, limits.peak, limits.high), case.transient_bytes, strict=True)
-    )
-    return min(low, peak), peak, max(high, peak)
 
 
 def _ledger(limits: Limits, case: Case, change: Change) -> tuple[LedgerRow, ...]:

@@ -99,6 +99,19 @@ def test_the_recorded_conditions_are_predicted_as_they_were() -> None:
     assert prediction.peak_bytes == pytest.approx(TRACED[3].snapshot.in_use_bytes, rel=0.01)
 
 
+@pytest.mark.parametrize("share", [0.92, 1.08])
+def test_the_range_reaches_as_far_as_the_simulation_of_the_recorded_training_misses_its_peak(share: float) -> None:
+    exact, missed = (predictor(measured=measured) for measured in (None, round(real_peak(BATCH) * share)))
+    for batch in (BATCH, 4 * BATCH):
+        before, after = (of.predict(Conditions(batch_size=batch)) for of in (exact, missed))
+        measured = round(real_peak(batch) * share)
+        assert not before.low_bytes <= measured <= before.high_bytes
+        assert after.low_bytes <= measured <= after.high_bytes
+        # THEN it is wider on that side only
+        assert (after.peak_bytes, share < 1) == (before.peak_bytes, after.high_bytes == before.high_bytes)
+        assert (after.low_bytes == before.low_bytes) == (share > 1)
+
+
 @pytest.mark.parametrize("mib", [24, 32, 48, 64, 96, 160])
 def test_a_training_fits_or_fails_as_it_really_does(mib: int) -> None:
     for batch in (2, 4, 8, 16, 24, 40):
