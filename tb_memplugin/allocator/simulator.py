@@ -16,7 +16,7 @@ from tb_memplugin.model import FREE, IN_USE, MISSING, MemoryMap
 
 _NONE = -1
 _TOP = 1 << 47
-"""End of the address space of a process, where the first region is placed."""
+"""End of a process's address space. The first region that is placed lies below it."""
 
 
 class Simulator:
@@ -84,11 +84,13 @@ class Simulator:
 
     def _extend(self, rounded: int) -> bool:
         """Grow the pool by a region for a rounded request; return whether it could."""
-        region = None if self._rules is None else region_for(self._rules, self.pool_bytes, self._wanted, rounded)
+        if self._rules is None:
+            return False
+        region = region_for(self._rules, self.pool_bytes, self._wanted, rounded)
         if region is None:
             return False
         size, self._wanted = region
-        self.add_region(self._free_address(size), size)
+        self.add_region(self._free_address(size, self._rules.descends), size)
         return True
 
     def _return_regions(self, rounded: int) -> bool:
@@ -103,9 +105,9 @@ class Simulator:
             self.remove_region(*region)
         return True
 
-    def _free_address(self, size: int) -> int:
-        """Address of a new region, beyond all regions and not adjacent to one."""
-        if self._rules is None or self._rules.descends:
+    def _free_address(self, size: int, descends: bool) -> int:
+        """Address of a new region, below or above all regions and not adjacent to one."""
+        if descends:
             return (self._regions[0][0] if self._regions else _TOP) - size - ROUNDING
         return max((address + size for address, size in self._regions), default=0) + ROUNDING
 

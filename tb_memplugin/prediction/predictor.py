@@ -216,17 +216,6 @@ class Predictor:
             least = min(least - 1, int(least * SMALLER))
         return least
 
-    def _range(self, limits: Limits, case: Case) -> tuple[int, int, int]:
-        """(low, typical, high) peak of simulations, with the additional bytes.
-
-        The range is wider on the side on which the measured peak lies from that of the recorded training in simulation.
-        """
-        low, peak, high = (
-            size + more for size, more in zip((limits.low, limits.peak, limits.high), case.transient_bytes, strict=True)
-        )
-        low, high = round(low * (1 - max(self._bias, 0.0))), round(high * (1 - min(self._bias, 0.0)))
-        return min(low, peak), peak, max(high, peak)
-
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _checked(self) -> Reproduced:
@@ -280,8 +269,7 @@ class Predictor:
     ) -> Iterator[Outcome]:
         """Simulate trainings of `count` steps after the first, each in other orders.
 
-        Their first steps as well, unless they are to have the recorded one's (`same_start`): the pieces that it leaves
-        behind last.
+        With `same_start` the first step runs in the recorded order, which decides what free chunks later steps find.
         """
         first = len(self._first)
         start = History(steps, rules, [size for _, size in change.extra], self._exploratory)
@@ -315,6 +303,18 @@ class Predictor:
         if case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes:
             return Limits(most, most, case.uncertain_bytes)
         return Limits(simulated(case.least), most)
+
+    def _range(self, limits: Limits, case: Case) -> tuple[int, int, int]:
+        """(low, typical, high) peak of simulations, with the additional bytes.
+
+        If the simulated peak of the recorded training is above the measured one, the range begins lower by the same
+        share; if it is below, the range ends higher.
+        """
+        low, peak, high = (
+            size + more for size, more in zip((limits.low, limits.peak, limits.high), case.transient_bytes, strict=True)
+        )
+        low, high = round(low * (1 - max(self._bias, 0.0))), round(high * (1 - min(self._bias, 0.0)))
+        return min(low, peak), peak, max(high, peak)
 
     def _fits(self, case: Case, capacity: int, change: Change) -> tuple[bool | None, FailedRequest | None]:
         """Whether a training fits into a capacity, by the same rule as `passes`, and where it fails."""

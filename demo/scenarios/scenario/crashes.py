@@ -2,7 +2,7 @@
 
 import re
 
-PROFILER_CRASHED = "TensorFlow's profiler crashed a worker as it stopped (see docs/limits.md). Run the scenario again."
+PROFILER_CRASHED = "TensorFlow's profiler crashed a worker (see docs/limits.md). Run the scenario again."
 
 
 def crashed_in_profiler(log: str) -> bool:
