@@ -9,13 +9,18 @@ JOBS ?= $(if $(shell command -v nvidia-smi 2>/dev/null),1,2)
 # What is predicted or compared from few steps, whose peaks other trainings beside change: apart from the other tests.
 SCENARIOS := tests/integration/test_scenarios.py
 DEMO := tests/integration/test_demo.py
+PYTEST = $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
+# Seconds of generated damage in `make test-all`, and trainings of its small table of accuracy.
+HOSTILE_SECONDS ?= 30
+SMALL_ACCURACY := build/accuracy
 BIN := $(VENV)/bin
+PIP = $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
 # With an NVIDIA card the CUDA libraries come along, as TensorFlow's own packages.
-RECORD := ".[record]"$(if $(shell command -v nvidia-smi 2>/dev/null), "tensorflow[and-cuda]")
+CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),"tensorflow[and-cuda]")
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test install check build dist release-check bench format fresh clean test-python test-typescript test-browser screenshots animation accuracy scenarios docs
+.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-python test-typescript test-browser test-all-python test-all-browser bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -29,10 +34,15 @@ train: $(VENV)/.record
 	$(BIN)/python demo/leak.py --logdir $(LOGDIR)
 	$(BIN)/python demo/frozen_backbone.py --logdir $(LOGDIR)
 
-test: install browser test-python test-typescript test-browser ## install what the tests need and run all of them
+test: install browser test-python test-typescript test-browser ## install what the tests need and run the quick tests of everything
+
+test-all: install browser test-all-python test-typescript test-all-browser accuracy-small bench-smallest ## every test, a small `make accuracy`, the benchmarks at their smallest size
 
 test-python: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder tests/unit tests/integration tests/hostile --ignore $(SCENARIOS) --ignore $(DEMO)
+	$(PYTEST) -m "not long" tests/unit tests/integration tests/hostile
+
+test-all-python: $(VENV)/.bench
+	HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(PYTEST) tests/unit tests/integration tests/hostile --ignore $(SCENARIOS) --ignore $(DEMO)
 	$(BIN)/python -m pytest -n $(JOBS) $(SCENARIOS)
 	$(BIN)/python -m pytest $(DEMO)
 
@@ -40,7 +50,10 @@ test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test
 
 test-browser: browser frontend/node_modules/.package-lock.json
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder tests/browser
+	$(PYTEST) -m "not long" tests/browser
+
+test-all-browser: browser frontend/node_modules/.package-lock.json
+	$(PYTEST) tests/browser
 
 install: $(VENV)/.test frontend/node_modules/.package-lock.json ## everything for development, in $(VENV) and frontend/node_modules
 
@@ -66,13 +79,24 @@ fresh: build ## fail if the committed page is not what its sources give
 	@git diff --exit-code --stat -- tb_memplugin/static && test -z "$$(git status --porcelain -- tb_memplugin/static)" \
 	  || { echo "tb_memplugin/static differs from a fresh build: run 'make build' and commit it"; exit 1; }
 
-bench: install ## benchmarks of recording, reading and serving; prints ratios measured in one run
-	for file in tests/benchmarks/bench_*.py; do echo "== $$file"; PYTHONPATH=.:tests $(BIN)/python $$file || exit 1; done
+bench: browser $(VENV)/.bench frontend/node_modules/.package-lock.json ## benchmarks of recording, reading and serving; prints ratios measured in one run
+	for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 accuracy: install ## compare predictions with real trainings, into docs/accuracy.md; takes half an hour
 	$(BIN)/python tests/accuracy/measure.py --write docs/accuracy.md
 
-scenarios: $(VENV)/.record ## train the scenarios of demo/scenarios, into docs/scenarios.md; about 4 minutes on 2 cores
+bench-smallest: browser $(VENV)/.bench frontend/node_modules/.package-lock.json
+	for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file --smallest || exit 1; done
+
+accuracy-small: $(VENV)/.test
+	rm -rf $(SMALL_ACCURACY)
+	$(BIN)/python tests/accuracy/measure.py --small --cache $(SMALL_ACCURACY)
+
+programs: install ## run the programs of tests/programs, into docs/programs.md
+	$(BIN)/python -m pip install --progress-bar off -e ".[programs]"
+	$(BIN)/python tests/programs/table.py --write docs/programs.md
+
+scenarios: $(VENV)/.record ## train the scenarios of demo/scenarios, into docs/advice.md and docs/advice/; about 4 minutes on 2 cores
 	$(BIN)/python demo/scenarios/run_all.py --logdir $(LOGDIR)/scenarios --jobs $(JOBS) --write
 
 screenshots: browser ## pictures of the tab on the demos' runs, into docs/screenshots
@@ -98,11 +122,16 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || { $(SUDO) apt-get update && $(SUDO) apt-get install -y python3-venv && $(PYTHON) -m venv --clear $(VENV); }
 
 $(VENV)/.record: setup.py $(BIN)/python
-	$(BIN)/python -m pip install --progress-bar off -e $(RECORD)
+	$(PIP) -e ".[record]" $(CUDA)
 	touch $@
 
-$(VENV)/.test: setup.py $(VENV)/.record
-	$(BIN)/python -m pip install --progress-bar off -e ".[record,test,bench]"
+# In one go; `make demo` alone needs less, the benchmarks more.
+$(VENV)/.test: setup.py $(BIN)/python
+	$(PIP) -e ".[record,test]" $(CUDA)
+	touch $(VENV)/.record $@
+
+$(VENV)/.bench: setup.py $(VENV)/.test
+	$(PIP) -e ".[record,test,bench]"
 	touch $@
 
 frontend/node_modules/.package-lock.json: frontend/package-lock.json

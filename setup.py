@@ -26,6 +26,10 @@ setup(
     install_requires=["tensorboard>=2.16", "numpy>=1.26", "protobuf>=3.20.3", "werkzeug>=2.0"],
     extras_require={
         "docs": DOCS,
+        # `to_pandas` of a run.
+        "pandas": ["pandas>=2"],
+        # What some programs of tests/programs import; without it they are skipped.
+        "programs": ["keras-hub", "tf-keras"],
         "record": ["tensorflow>=2.16", "nvidia-ml-py>=12"],
         "test": [
             *DOCS,
@@ -35,12 +39,14 @@ setup(
             "ipykernel",
             "mypy",
             "nbclient",
+            "pandas",
             "pillow",
             "playwright",
             "pytest",
             "pytest-timeout",
             "pytest-xdist",
             "ruff",
+            "tf_keras",
             "twine",
             "types-protobuf",
         ],
@@ -49,7 +55,7 @@ setup(
     },
     entry_points={
         "tensorboard_plugins": ["tb_memplugin = tb_memplugin.plugin_loader:MemoryLoader"],
-        "console_scripts": ["tb-memplugin = tb_memplugin.cli:main"],
+        "console_scripts": ["tb-memplugin = tb_memplugin.__main__:main"],
         "pytest11": ["tb_memplugin = tb_memplugin.pytest_plugin"],
     },
     classifiers=[

@@ -16,7 +16,7 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "pages", "docstrings", "diagrams"]
 
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "tb_memplugin/server/*.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", "tb_memplugin/server/*.md"]
 exclude_patterns = [".*", "build", "demo", "dist", "frontend", "runs", "tests", "**/__pycache__"]
 source_suffix = {".md": "markdown"}
 

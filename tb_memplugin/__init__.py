@@ -7,12 +7,15 @@ other.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tb_memplugin.cpu_allocator import prefer_bfc
+from tb_memplugin.switch import is_off
 from tb_memplugin.version import __version__
 
 if TYPE_CHECKING:
     from tb_memplugin import summary
-    from tb_memplugin.analysis.what_if import WhatIf
+    from tb_memplugin.analysis.what_if_answer import WhatIf
     from tb_memplugin.commands.loading import load
+    from tb_memplugin.commands.recorded_run import RecordedRun
     from tb_memplugin.commands.what_if import what_if
     from tb_memplugin.errors import (
         FormatError,
@@ -37,6 +40,7 @@ __all__ = [
     "MemoryRecorder",
     "NewerFormatError",
     "NotFoundError",
+    "RecordedRun",
     "RecordingError",
     "RequestError",
     "Run",
@@ -51,6 +55,8 @@ __all__ = [
     "what_if",
 ]
 
+prefer_bfc()
+
 _MODULES = {
     "BatchSizeAnswer": "recorder.probing.largest",
     "FormatError": "errors",
@@ -59,25 +65,43 @@ _MODULES = {
     "MemoryRecorder": "recorder.session",
     "NewerFormatError": "errors",
     "NotFoundError": "errors",
+    "RecordedRun": "commands.recorded_run",
     "RecordingError": "errors",
     "RequestError": "errors",
     "Run": "model",
     "Snapshot": "model",
-    "WhatIf": "analysis.what_if",
+    "WhatIf": "analysis.what_if_answer",
     "largest_batch_size": "recorder.probing.largest",
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",
     "probe": "recorder.probing.probe",
     "what_if": "commands.what_if",
 }
+_OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "probe")
+"""Names that `recorder.off` replaces while recording is turned off."""
 
 
 def __getattr__(name: str) -> Any:
     if name == "summary":
         return importlib.import_module("tb_memplugin.summary")
     if name in _MODULES:
-        return getattr(importlib.import_module(f"tb_memplugin.{_MODULES[name]}"), name)
+        module = "recorder.off" if name in _OFF and is_off() else _MODULES[name]
+        return getattr(importlib.import_module(f"tb_memplugin.{module}"), name)
     raise AttributeError(f"module 'tb_memplugin' has no attribute {name!r}; it offers {', '.join(__all__)}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Called by ``%load_ext tb_memplugin`` in IPython."""
+    from tb_memplugin.notebook import load_extension
+
+    load_extension(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Called by ``%unload_ext tb_memplugin``."""
+    from tb_memplugin.notebook import unload_extension
+
+    unload_extension(shell)
 
 
 def __dir__() -> list[str]:

@@ -13,20 +13,34 @@ from collections.abc import Mapping, Sequence
 from tb_memplugin.analysis.budget import exit_status
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
 from tb_memplugin.analysis.facts import device_facts
-from tb_memplugin.analysis.what_if import RunPredictor, describe_what_if
+from tb_memplugin.analysis.what_if import RunPredictor
+from tb_memplugin.analysis.what_if_answer import describe_what_if
 from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
+from tb_memplugin.commands import check_reports
 from tb_memplugin.commands.check import EXIT_CODES, budget, check, describe_checks, format_checks
+from tb_memplugin.commands.command_parser import USER_ERROR, CommandParser
+from tb_memplugin.commands.completion import SHELLS, completion_script
+from tb_memplugin.commands.doctor.command import add_arguments as add_doctor
 from tb_memplugin.commands.import_files import import_files
 from tb_memplugin.commands.inspect_table import format_run
-from tb_memplugin.commands.loading import load
-from tb_memplugin.commands.what_if import format_what_if
+from tb_memplugin.commands.loading import Runs, load, no_records
+from tb_memplugin.commands.run.command import add_arguments as add_run
 from tb_memplugin.errors import MemoryPluginError, NotFoundError, RequestError
 from tb_memplugin.model import PHASES, Run
+from tb_memplugin.model.suggestions import some, unknown_name
 from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.version import __version__
 
-USER_ERROR = 2
+FAILED = {0: "success", USER_ERROR: "an error, in one line on standard error"}
+CHECKED = {
+    0: "every peak is within the budget",
+    1: "a peak exceeds it, or a run ran out of memory",
+    USER_ERROR: "wrong usage, nothing to check, or something could not be checked",
+}
+CHECK_FORMATS = ("table", "json", *check_reports.FORMATS)
+INTERRUPTED = 130
+"""Exit code after Ctrl+C, as of a shell."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,10 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryPluginError as error:
         print(f"tb-memplugin: {clean(str(error))}", file=sys.stderr)
         return USER_ERROR
+    except KeyboardInterrupt:
+        print("tb-memplugin: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         # The pipe's reader (head, less) has ended; Python would raise again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a full disk, a missing permission
+        about = "" if error.filename is None else f": {error.filename}"
+        print(f"tb-memplugin: {clean(f'{error.strerror or error}{about}')}", file=sys.stderr)
+        return USER_ERROR
     if arguments is None and threading.active_count() > 1:
         # A server's threads may still answer a request: tearing the interpreter down under them can crash it.
         sys.stderr.flush()
@@ -57,25 +78,44 @@ def _print_what_can_be_printed() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> CommandParser:
+    parser = CommandParser(
         prog="tb-memplugin",
-        description="Shows the device memory of TensorFlow training runs by layer and category.",
+        description="Shows the device memory of TensorFlow training runs by layer and category. tb-memplugin COMMAND "
+        "--help describes a command.",
+        examples=(
+            "tb-memplugin inspect runs",
+            "tb-memplugin what-if runs --batch-size 64 --capacity 24GiB",
+            "tb-memplugin check runs --max-peak 10GiB",
+            "tb-memplugin view runs --open",
+        ),
+        exit_codes=FAILED,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    add_run(commands.add_parser("run", help="run a program and record what it trains"))
     _add_inspect(commands)
     _add_what_if(commands)
     _add_check(commands)
     _add_view(commands)
     _add_report(commands)
     _add_import(commands)
+    _add_completion(commands)
+    add_doctor(commands.add_parser("doctor", help="check whether recording works here"))
     return parser
 
 
-def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_inspect(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     inspect = commands.add_parser(
-        "inspect", help="print recorded runs", description="Prints the data of the Memory tab, without TensorFlow."
+        "inspect",
+        help="print recorded runs",
+        description="Prints the data of the Memory tab, without TensorFlow.",
+        examples=(
+            "tb-memplugin inspect runs",
+            "tb-memplugin inspect runs --run frozen --step 73",
+            "tb-memplugin inspect runs --format json",
+        ),
+        exit_codes=FAILED,
     )
     inspect.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
     inspect.add_argument("--run", metavar="R", help="only this run")
@@ -89,34 +129,46 @@ def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     inspect.set_defaults(command=_inspect)
 
 
-def _add_what_if(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_what_if(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     asking = commands.add_parser(
         "what-if",
         help="predict what a run would need under other conditions",
         description="Replays the recorded steps of a run, and predicts the peak for another batch size, capacity, "
         "optimizer or precision, or with other layers frozen.",
+        examples=(
+            "tb-memplugin what-if runs --run frozen --batch-size 64 --capacity 24GiB",
+            "tb-memplugin what-if runs --unfreeze '*/block5_*' --optimizer sgd",
+            "tb-memplugin what-if runs --precision mixed_float16 --format json",
+        ),
+        exit_codes=FAILED,
     )
     asking.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
     asking.add_argument("--run", metavar="R", help="the run (default: the only one)")
     asking.add_argument("--device", metavar="D", help="the device (default: the first with recorded requests)")
     asking.add_argument("--batch-size", metavar="N", type=int, help="examples in a batch")
     asking.add_argument("--capacity", metavar="SIZE", help="the allocator's limit, e.g. 24GiB")
-    asking.add_argument("--freeze", metavar="REGEX", help="freeze the layers whose path matches")
-    asking.add_argument("--unfreeze", metavar="REGEX", help="unfreeze the layers whose path matches")
+    globs = "layers whose path matches, e.g. '*/block1_*'; * also matches /; several: repeat, or separate by commas"
+    asking.add_argument("--freeze", metavar="GLOB", action="append", help=f"freeze the {globs}")
+    asking.add_argument("--unfreeze", metavar="GLOB", action="append", help=f"unfreeze the {globs}")
     asking.add_argument("--optimizer", metavar="NAME", help="another optimizer, e.g. sgd, momentum, adam")
     asking.add_argument("--precision", metavar="P", help="float32, mixed_float16 or mixed_bfloat16")
     asking.add_argument("--format", choices=("table", "json"), default="table", help="text (default), or a JSON object")
     asking.set_defaults(command=_what_if)
 
 
-def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_check(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     checking = commands.add_parser(
         "check",
         help="compare peaks with a budget, for CI",
         description="Compares the highest peak of each device of each run with a budget. A run that ran out of memory "
         "violates any budget.",
-        epilog="Exit code: 0 within budget; 1 violated; 2 wrong usage, nothing to check, or something could not be "
-        "checked. Sizes: 10GiB, 500MiB or bytes; GB and MB mean the same as GiB and MiB.",
+        epilog="Sizes: 10GiB (10 x 2^30 bytes), 10GB (10 x 10^9 bytes), 500MiB, or a number of bytes.",
+        examples=(
+            "tb-memplugin check runs/pr --max-peak 10GiB",
+            "tb-memplugin check runs/pr --max-regression 5% --baseline runs/main",
+            "tb-memplugin check runs/pr --max-peak 10GiB --format github",
+        ),
+        exit_codes=CHECKED,
     )
     checking.add_argument("logdir", metavar="LOGDIR", help="log directory, or the directory of one run")
     checking.add_argument("--max-peak", metavar="SIZE", help="highest allowed peak of a device, e.g. 10GiB")
@@ -134,16 +186,23 @@ def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     checking.add_argument(
         "--allow-new", action="store_true", help="accept runs and devices that the baseline does not have"
     )
-    checking.add_argument("--format", choices=("table", "json"), default="table", help="text (default), or JSON")
+    checking.add_argument(
+        "--format",
+        choices=CHECK_FORMATS,
+        default="table",
+        help="text (default), JSON, annotations of GitHub Actions, JUnit XML, or a table in Markdown",
+    )
     checking.set_defaults(command=_check)
 
 
-def _add_view(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_view(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     viewing = commands.add_parser(
         "view",
         help="serve the Memory tab without TensorBoard's frame",
         description="Serves the page of the Memory tab alone; press Ctrl+C to stop. It reads the log directory as "
         "TensorBoard does, and shows new data as it arrives.",
+        examples=("tb-memplugin view runs --open", "tb-memplugin view runs --port 0 --host 0.0.0.0"),
+        exit_codes=FAILED,
     )
     viewing.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
     viewing.add_argument(
@@ -154,12 +213,17 @@ def _add_view(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     viewing.set_defaults(command=_view)
 
 
-def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_report(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     report = commands.add_parser(
         "report",
         help="write a standalone HTML page",
         description="Writes the Memory tab with the data of the selected runs into one HTML file that opens without "
         "TensorBoard or network.",
+        examples=(
+            "tb-memplugin report runs -o memory.html",
+            "tb-memplugin report runs -o memory.html --run frozen --run all_trainable",
+        ),
+        exit_codes=FAILED,
     )
     report.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
     report.add_argument(
@@ -171,12 +235,17 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     report.set_defaults(command=_report)
 
 
-def _add_import(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_import(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     importing = commands.add_parser(
         "import",
         help="import a memory dump, a log or a profile",
         description="Imports files that TensorFlow wrote into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs of jobs "
         "that ran out of memory, profiles (*.xplane.pb).",
+        examples=(
+            "tb-memplugin import job.log --logdir runs",
+            "tb-memplugin import /tmp/dump.* --logdir runs --run failed",
+        ),
+        exit_codes=FAILED,
     )
     importing.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
     importing.add_argument("--logdir", metavar="LOGDIR", required=True, help="log directory; created if missing")
@@ -184,32 +253,58 @@ def _add_import(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     importing.set_defaults(command=_import)
 
 
-def _what_if(options: argparse.Namespace) -> int:
-    conditions = checked_conditions(
-        options.batch_size, options.capacity, options.freeze, options.unfreeze, options.optimizer, options.precision
+def _add_completion(commands: "argparse._SubParsersAction[CommandParser]") -> None:
+    completing = commands.add_parser(
+        "completion",
+        help="print a script that completes commands in a shell",
+        description="Prints a script with which a shell completes the commands, options and values of tb-memplugin.",
+        examples=(
+            "source <(tb-memplugin completion bash)  # or add this line to ~/.bashrc",
+            'tb-memplugin completion zsh > "${fpath[1]}/_tb-memplugin"',
+            "tb-memplugin completion fish > ~/.config/fish/completions/tb-memplugin.fish",
+        ),
+        exit_codes=FAILED,
     )
-    runs = load(options.logdir)
+    completing.add_argument("shell", metavar="SHELL", choices=SHELLS, help=" or ".join(SHELLS))
+    completing.set_defaults(command=_completion)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    print(completion_script(_parser(), options.shell))
+    return 0
+
+
+def _what_if(options: argparse.Namespace) -> int:
+    freeze, unfreeze = (None if globs is None else ",".join(globs) for globs in (options.freeze, options.unfreeze))
+    conditions = checked_conditions(
+        options.batch_size, options.capacity, freeze, unfreeze, options.optimizer, options.precision
+    )
+    runs = Runs(options.logdir)
     if options.run is None and len(runs) > 1:
         raise RequestError(f"several runs: choose one with --run. Available: {', '.join(runs)}")
     name = options.run or next(iter(runs), None)
-    if name is None or name not in runs:
-        raise NotFoundError(f"no run {name!r}; available: {', '.join(runs) or 'none'}")
+    if name is None:
+        raise no_records(options.logdir)
+    if name not in runs:
+        raise NotFoundError(unknown_name("no run", name, runs))
     run = runs[name]
     answer = RunPredictor(run, device_of(run, options.device)).what_if(conditions)
     if options.format == "json":
         print(json.dumps({"format": FORMAT, "run": name, **describe_what_if(answer)}, allow_nan=False))
     else:
-        print(f"{clean(name)}\n{format_what_if(answer)}")
+        print(f"{clean(name)}\n{answer}")
     return 0
 
 
 def _check(options: argparse.Namespace) -> int:
     limits = budget(options.max_peak, options.max_regression, options.device, options.phase)
     checks = check(options.logdir, limits, options.baseline, options.run)
-    if options.format == "json":
+    if options.format == "table":
+        print(format_checks(checks, options.logdir))
+    elif options.format == "json":
         print(json.dumps(describe_checks(checks, options.allow_new), allow_nan=False))
     else:
-        print(format_checks(checks, options.logdir))
+        print(check_reports.FORMATS[options.format](checks, options.logdir, options.allow_new))
     return EXIT_CODES[exit_status(checks, options.allow_new)]
 
 
@@ -261,18 +356,16 @@ def _inspect(options: argparse.Namespace) -> int:
 
 def _selected_runs(runs: Mapping[str, Run], options: argparse.Namespace) -> dict[str, Run]:
     if not runs:
-        raise NotFoundError(
-            f"no memory records under {options.logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
-        )
+        raise no_records(options.logdir)
     if options.run is not None and options.run not in runs:
-        raise NotFoundError(f"no run {options.run!r}; available: {', '.join(runs)}")
+        raise NotFoundError(unknown_name("no run", options.run, runs))
     selected = {name: runs[name] for name in runs if options.run in (None, name)}
     if options.device is not None:
         devices = {name: [facts.device for facts in device_facts(run)] for name, run in selected.items()}
         selected = {name: run for name, run in selected.items() if options.device in devices[name]}
         if not selected:
             known = sorted({device for names in devices.values() for device in names})
-            raise NotFoundError(f"no device {options.device!r}; available: {', '.join(known) or 'none'}")
+            raise NotFoundError(f"no device {options.device!r:.80}; available: {some(known)}")
     return selected
 
 

@@ -4,7 +4,7 @@ MemoryPluginError
 ├── RecordingError      invalid arguments of a recorder or summary call, raised before training starts
 ├── FormatError         damaged or foreign bytes (a frame, a profile, a dump, a log)
 │   └── NewerFormatError    written by a newer version of tb_memplugin
-├── NotFoundError       a run, device, step or layer that is not in the data
+├── NotFoundError       a run, device, step or layer that is not in the data, or a directory that does not exist
 └── RequestError        a parameter of a command or an HTTP request that is missing or malformed
 
 Each message says what is wrong, what was received and what to do. Any other exception is a bug.
@@ -27,8 +27,11 @@ class NewerFormatError(FormatError):
     """Bytes were written by a newer version of this package."""
 
 
-class NotFoundError(MemoryPluginError):
-    """The requested run, device, step or file does not exist."""
+class NotFoundError(MemoryPluginError, KeyError):
+    """The requested run, device, step or file does not exist; a `KeyError`, like that of any other mapping."""
+
+    # A KeyError would show its text in quotation marks.
+    __str__ = Exception.__str__
 
 
 class RequestError(MemoryPluginError):

@@ -1,12 +1,18 @@
 """The plugin for pytest: the marker `limit_device_memory` bounds the peak of a device's memory during a test.
 
 pytest imports this module at every start, so everything else is imported when the first marked test runs.
+With ``TB_MEMPLUGIN=0`` marked tests run unbounded.
 """
 
 from collections.abc import Generator
 from typing import Any
 
 import pytest
+
+from tb_memplugin.cpu_allocator import take_back
+from tb_memplugin.switch import is_off
+
+take_back()
 
 MARKER = "limit_device_memory"
 
@@ -24,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Measure the peak of a marked test and compare it with the limit."""
     marker = item.get_closest_marker(MARKER)
-    if marker is None:
+    if marker is None or is_off():
         return (yield)
     from tb_memplugin.errors import MemoryPluginError
 

@@ -11,12 +11,22 @@ directory. Activations are buffered and written after five seconds, when the wri
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.events.snapshot_mapping import check_bytes, check_layer, snapshot_from_mapping, with_rounding_apart
+from tb_memplugin.events.snapshot_mapping import (
+    check_bytes,
+    check_layer,
+    is_statistics,
+    snapshot_from_mapping,
+    snapshot_from_statistics,
+    with_rounding_apart,
+)
 from tb_memplugin.model import MAX_STEP, Snapshot
-from tb_memplugin.recorder.summary_writer import recording_writer
+from tb_memplugin.switch import is_off
+
+if TYPE_CHECKING:
+    from tb_memplugin.recorder.summary_writer import SummaryWriter
 
 __all__ = ["allocator_snapshot", "layer_activations"]
 
@@ -29,48 +39,81 @@ def layer_activations(bytes_by_layer: Mapping[str, int], step: Any = None) -> bo
         step: Training step; by default `tf.summary.experimental.get_step()`.
 
     Returns:
-        Whether it was recorded: False without a default writer (logged once), or if `tf.summary.record_if` is off.
+        Whether it was recorded: False without a default writer (logged once), if `tf.summary.record_if` is off, or
+        with ``TB_MEMPLUGIN=0``.
 
     Raises:
         RecordingError: A value is not a byte count, the step is unknown, or the call is inside a `tf.function`.
     """
+    if is_off():
+        return False
     if not isinstance(bytes_by_layer, Mapping) or not bytes_by_layer:
         raise RecordingError(
             f"bytes_by_layer must map layer paths to bytes, such as {{'block1_conv1': 205520896}}. "
             f"Received: {bytes_by_layer!r:.200}"
         )
     sizes = {check_layer(path): check_bytes(size, f"bytes of layer {path!r}") for path, size in bytes_by_layer.items()}
-    writer = recording_writer("layer_activations")
+    writer = _writer("layer_activations")
     if writer is None:
         return False
     writer.add_activations(_step(step), sizes)
     return True
 
 
-def allocator_snapshot(snapshot: Snapshot | Mapping[str, Any], step: Any = None) -> bool:
+def allocator_snapshot(snapshot: Snapshot | Mapping[str, Any], step: Any = None, device: str | None = None) -> bool:
     """Record an allocator's memory at a step.
 
     Args:
-        snapshot: A `Snapshot`, or a mapping with its fields as in ``tb-memplugin inspect --format json``: `device` and
-            `in_use_bytes`; optional `phase` (train), `mode` (graph), `pool_bytes`, `largest_free_bytes`,
-            `capacity_bytes`, `fragmentation`, `rounding_bytes`, `ledger` (rows of layer, category, trainable, bytes,
-            rounding_bytes), `saved_for_backward` (rows of layer, bytes) and `not_available`. The remainder of
-            `in_use_bytes` is `unattributed`. The `rounding_bytes` of a row are the part of its `bytes` that was not
-            requested; they become a row of category `rounding`.
+        snapshot: What `tf.config.experimental.get_memory_info` returns: its ``peak`` is recorded, the highest bytes in
+            use since `tf.config.experimental.reset_memory_stats`. Or a `Snapshot`, or a mapping with its fields as in
+            ``tb-memplugin inspect --format json``: `device` and `in_use_bytes`; optional `phase` (train), `mode`
+            (graph), `pool_bytes`, `largest_free_bytes`, `capacity_bytes`, `fragmentation`, `rounding_bytes`, `ledger`
+            (rows of layer, category, trainable, bytes, rounding_bytes), `saved_for_backward` (rows of layer, bytes) and
+            `not_available`. The remainder of `in_use_bytes` is `unattributed`. The `rounding_bytes` of a row are the
+            part of its `bytes` that was not requested; they become a row of category `rounding`.
         step: Training step; by default `tf.summary.experimental.get_step()`.
+        device: The device of such statistics, which do not name it; by default the only GPU, or the CPU without one.
 
     Returns:
-        Whether it was recorded: False without a default writer (logged once), or if `tf.summary.record_if` is off.
+        Whether it was recorded: False without a default writer (logged once), if `tf.summary.record_if` is off, or
+        with ``TB_MEMPLUGIN=0``.
 
     Raises:
         RecordingError: A field is missing or invalid, the step is unknown, or the call is inside a `tf.function`.
     """
-    made = with_rounding_apart(snapshot) if isinstance(snapshot, Snapshot) else snapshot_from_mapping(snapshot)
-    writer = recording_writer("allocator_snapshot")
+    if is_off():
+        return False
+    made = _snapshot(snapshot, device)
+    writer = _writer("allocator_snapshot")
     if writer is None:
         return False
     writer.write_snapshot(made, _step(step))
     return True
+
+
+def _snapshot(snapshot: Snapshot | Mapping[str, Any], device: str | None) -> Snapshot:
+    if not isinstance(snapshot, Snapshot) and is_statistics(snapshot):
+        return snapshot_from_statistics(snapshot, device or _only_device())
+    made = with_rounding_apart(snapshot) if isinstance(snapshot, Snapshot) else snapshot_from_mapping(snapshot)
+    if device not in (None, made.device):
+        raise RecordingError(f"the snapshot is of {made.device}. Received: device={device!r:.100}; leave it out")
+    return made
+
+
+def _only_device() -> str:
+    import tensorflow as tf
+
+    gpus = len(tf.config.list_logical_devices("GPU"))
+    if gpus > 1:
+        raise RecordingError(f"this process has {gpus} GPUs: pass the one of the statistics, such as device='GPU:0'")
+    return "GPU:0" if gpus else "CPU:0"
+
+
+def _writer(function: str) -> "SummaryWriter | None":
+    # Imported here, so that importing this module does no harm while recording is turned off.
+    from tb_memplugin.recorder.summary_writer import recording_writer
+
+    return recording_writer(function)
 
 
 def _step(step: Any) -> int:

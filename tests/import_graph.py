@@ -1,6 +1,6 @@
 """Which room of the code imports which: Python packages and folders of the page.
 
-Run as ``python tests/import_graph.py`` to draw the graph into ``docs/architecture.md``.
+Run as ``python tests/import_graph.py`` to draw the graph into ``docs/development/architecture.md``.
 """
 
 import ast
@@ -13,7 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "tb_memplugin"
 PAGE = ROOT / "frontend" / "src"
-DOCUMENT = ROOT / "docs" / "architecture.md"
+DOCUMENT = ROOT / "docs" / "development" / "architecture.md"
 MARKED = re.compile(r"(<!-- (\w+) graph -->\n).*?(<!-- end -->)", re.DOTALL)
 
 MODULES = {
@@ -71,10 +71,10 @@ def python_rooms() -> dict[str, set[str]]:
 
 
 def page_rooms() -> dict[str, set[str]]:
-    """The same of the page: folders of its sources, tests left out."""
+    """The same of the page: folders of its sources."""
     rooms: dict[str, set[str]] = {}
     for path in sorted(PAGE.rglob("*.ts*")):
-        if ".test." in path.name or path.name.endswith(".d.ts"):
+        if path.name.endswith(".d.ts"):
             continue
         room = rooms.setdefault(_folder(path), set())
         for target in re.findall(r'(?:from|import)\s+"(\.[^"]+)"', path.read_text(encoding="utf-8")):

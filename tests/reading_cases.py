@@ -47,6 +47,11 @@ MEASURED = {5: (512 * MIB, 256 * MIB), 12: (512 * MIB, 128 * MIB), 42: (1024 * M
 """The pool and its largest free chunk at steps of `write_small_run`."""
 
 
+def empty_activations() -> LayerActivations:
+    """No rows."""
+    return LayerActivations(np.empty(0, np.int64), np.empty(0, np.float64), (), np.empty((0, 0), np.int64))
+
+
 def write_frames(directory: pathlib.Path, frames: Sequence[tuple[str, int, bytes]]) -> None:
     """Write events with the given (tag, step, frame) into a new event file of the directory."""
     directory.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from tb_memplugin.model import (
     LayerTable,
     LedgerRow,
     MemoryMap,
+    Oom,
     Snapshot,
     StepRequests,
 )
@@ -66,7 +67,7 @@ class Program:
 
     def __init__(self, capacity: int = CAPACITY, batch: int = BATCH, *, grows: bool = True) -> None:
         self._capacity, self._batch = capacity, batch
-        self._simulator = Simulator(_empty(capacity), PoolRules(capacity, grows))
+        self._simulator = Simulator(empty_pool(capacity), PoolRules(capacity, grows))
         self._alive: list[_Chunk] = []
         self._events = 0
         for path, trainable, parameters, _ in LAYERS:
@@ -74,7 +75,7 @@ class Program:
 
     def step(self, step: int, *, first: bool = False, explored: int = 0) -> Traced:
         """Run a step, in which each forward op may first try an algorithm with so much scratch space."""
-        started = self._simulator.map(_empty(self._capacity))
+        started = self._simulator.map(empty_pool(self._capacity))
         for chunk in self._alive:
             chunk.birth, chunk.op = -1, None
         self._events = 0
@@ -221,8 +222,10 @@ def make_traced(capacity: int = CAPACITY) -> dict[int, Traced]:
     return {step: program.step(step, first=step == TRACED[0]) for step in TRACED}
 
 
-def write_run(directory: str | os.PathLike[str], steps: int = 20, capacity: int = CAPACITY) -> None:
-    """A run of the training, with the requests of its traced steps."""
+def write_run(
+    directory: str | os.PathLike[str], steps: int = 20, capacity: int = CAPACITY, oom: Oom | None = None
+) -> None:
+    """A run of the training, with the requests of its traced steps, and perhaps a failure."""
     traced = make_traced(capacity)
     last = traced[TRACED[-1]]
     writer = RunWriter(directory, versions={"tensorflow": "2.21.0"})
@@ -237,10 +240,12 @@ def write_run(directory: str | os.PathLike[str], steps: int = 20, capacity: int 
     for one in traced.values():
         writer.snapshot(one.snapshot)
         writer.requests(one.requests)
+    if oom is not None:
+        writer.oom(oom)
     writer.close()
 
 
-def _empty(capacity: int) -> MemoryMap:
+def empty_pool(capacity: int) -> MemoryMap:
     """The map of a pool that has no memory yet."""
     nothing = np.empty(0, np.int64)
     return MemoryMap(

@@ -62,14 +62,14 @@ def measure(run):
     at the end of the first."""
     device = run.samples.devices[min(run.samples.devices, key=lambda name: not name.startswith("GPU"))]
     highest = max(run.snapshots, key=lambda one: one.in_use_bytes)
-    saved = sum(row.bytes for row in highest.saved_for_backward if row.layer)
+    saved = sum(row.bytes for row in highest.saved_for_backward)
     growth = int(device.in_use_bytes[-1] - device.in_use_bytes[0])
-    return {**at_peak(run), "saved_activations": saved, "growth_over_the_batches": growth}
+    return {**at_peak(run), "saved_for_backward": saved, "growth_over_the_batches": growth}
 
 
 PARAMETERS = (INPUTS + 1) * WIDTH + (LAYERS - 1) * (WIDTH + 1) * WIDTH + (WIDTH + 1) * OUTPUTS
-# What the backward pass reads of the layers' results: all of them, the outputs for the loss.
-SAVED = 4 * BATCH_SIZE * (LAYERS * WIDTH + OUTPUTS)
+# What the backward pass reads: the inputs, the results of the hidden layers, and how far the outputs miss the targets.
+SAVED = 4 * BATCH_SIZE * (INPUTS + LAYERS * WIDTH + OUTPUTS)
 BATCH_OUTPUTS = 4 * BATCH_SIZE * OUTPUTS
 
 SCENARIO = Scenario(
@@ -93,7 +93,7 @@ SCENARIO = Scenario(
                     expected=[
                         Expected("weights", 4 * PARAMETERS, 4 * PARAMETERS, f"4 B × {PARAMETERS:,} parameters"),
                         Expected("optimizer_state", 8 * PARAMETERS, 0, "twice the weights (Adam), or none", 0.001),
-                        Expected("saved_activations", SAVED, 0, "results of all layers, or none", 0.001),
+                        Expected("saved_for_backward", SAVED, 0, "inputs, results and errors, or none", 0.001),
                     ],
                 )
             ],

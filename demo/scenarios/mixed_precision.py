@@ -125,6 +125,7 @@ SCENARIO = Scenario(
                             4 * SAVED + SAVED_HEAD,
                             2 * SAVED + 2 * KERNELS + SAVED_HEAD,
                             "4 B × results → 2 B × (results + kernels)",
+                            1e-6,  # the loss itself, a single number, may be saved or not
                         ),
                     ],
                 )

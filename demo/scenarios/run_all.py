@@ -1,7 +1,7 @@
-"""Runs all scenarios, or the named ones, and writes docs/scenarios.md from their recordings.
+"""Runs all scenarios, or the named ones, and writes docs/advice.md and docs/advice/*.md from their recordings.
 
-The measured figures are kept in docs/scenarios.json, by device: a run on a GPU adds a section to the page and leaves
-the CPU's figures as they are.
+The measured figures are kept in docs/advice/measured.json, by device: a run on a GPU leaves the CPU's figures as they
+are.
 
 usage: python demo/scenarios/run_all.py [--logdir runs/scenarios] [--jobs 2] [--write] [--page-only] [NAME ...]
 """
@@ -13,13 +13,16 @@ import json
 import os
 import pathlib
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from scenario import Scenario
-from scenario.page import page
+from scenario.page import overview, topic
 from scenario.run import LOGDIR, measured, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 DOCS = HERE.parents[1] / "docs"
+FIGURES = DOCS / "advice" / "measured.json"
 
 
 def load_scenarios() -> list[Scenario]:
@@ -37,9 +40,19 @@ def load_scenarios() -> list[Scenario]:
 
 
 def stored() -> dict:
-    """The figures of docs/scenarios.json, by device and scenario."""
-    path = DOCS / "scenarios.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    """The stored figures, by device and scenario."""
+    return json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
+
+
+def pages(scenarios: list[Scenario], results: Mapping[str, Mapping[str, Any]]) -> dict[pathlib.Path, str]:
+    """The text of every page by path."""
+    texts = {DOCS / "advice.md": overview(scenarios, results)}
+    for scenario in scenarios:
+        found = {
+            device: of_device[scenario.name] for device, of_device in results.items() if scenario.name in of_device
+        }
+        texts[DOCS / "advice" / f"{scenario.name}.md"] = topic(scenario, found)
+    return texts
 
 
 def main() -> None:
@@ -48,10 +61,10 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios to run (default: all)")
     parser.add_argument("--logdir", type=pathlib.Path, default=LOGDIR)
     parser.add_argument("--jobs", type=int, default=1, help="scenarios that run at the same time")
-    parser.add_argument("--write", action="store_true", help="write docs/scenarios.json and docs/scenarios.md")
+    parser.add_argument("--write", action="store_true", help="write the pages and docs/advice/measured.json")
     parser.add_argument("--measure-only", action="store_true", help="train nothing: measure the runs in --logdir again")
     parser.add_argument(
-        "--page-only", action="store_true", help="train nothing: write the page from the stored figures"
+        "--page-only", action="store_true", help="train nothing: write the pages from the stored figures"
     )
     arguments = parser.parse_args()
     unknown = set(arguments.names) - {one.name for one in scenarios}
@@ -71,12 +84,13 @@ def main() -> None:
             if result["runs"]:
                 results.setdefault(result["device"], {})[name] = result
     results = {device: dict(sorted(found.items())) for device, found in sorted(results.items())}
-    text = page(scenarios, results)
     if arguments.write or arguments.page_only:
-        (DOCS / "scenarios.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        (DOCS / "scenarios.md").write_text(text, encoding="utf-8")
+        FIGURES.parent.mkdir(exist_ok=True)
+        FIGURES.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        for path, text in pages(scenarios, results).items():
+            path.write_text(text, encoding="utf-8")
     else:
-        print(text)
+        print(overview(scenarios, results))
     if failed:
         sys.exit("\n".join(failed))
 

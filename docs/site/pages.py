@@ -5,6 +5,7 @@ A comment such as ``<!-- site: reference -->`` marks the place in a page. On a c
 
 import dataclasses
 import inspect
+import pathlib
 import types
 import typing
 from collections.abc import Iterator
@@ -18,25 +19,35 @@ from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.reproduction import Reproduced
+from tb_memplugin.recorder.device_contents import CategorySum, DeviceContents, LayerSum, MemorySummary
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAVIGATION = {
-    "Start": ("docs/getting_started", "docs/how_do_i", "docs/sample_report", "docs/troubleshooting"),
+    "Start": ("docs/tutorial", "docs/getting_started", "docs/how_do_i", "docs/sample_report", "docs/troubleshooting"),
     "Use": ("docs/views", "docs/recording", "docs/out_of_memory", "docs/what_if", "docs/command_line", "docs/ci"),
-    "Figures": ("docs/scenarios", "docs/accuracy", "docs/costs", "docs/gpu", "docs/memory_map", "docs/limits"),
+    "Measured": ("docs/advice", "docs/accuracy", "docs/programs", "docs/costs", "docs/limits"),
     "Interfaces": ("docs/api", "docs/reference", "tb_memplugin/server/http_api"),
-    "Project": ("docs/architecture", "CONTRIBUTING", "CHANGELOG"),
+    "Advice": tuple(f"docs/advice/{path.stem}" for path in sorted((ROOT / "docs" / "advice").glob("*.md"))),
+    "Development": (
+        *("CONTRIBUTING", "docs/development/architecture", "docs/development/memory_map", "docs/development/gpu"),
+        "CHANGELOG",
+    ),
 }
 """Pages by their caption in the sidebar. Sphinx warns of every page that is missing here."""
 
 REFERENCE = {
     "Recording": ("MemoryCallback", "MemoryRecorder", "memory_summary", "summary"),
     "Predictions": ("what_if", "probe", "largest_batch_size", "WhatIf", "BatchSizeAnswer"),
-    "Runs": ("load", "Run", "Snapshot"),
+    "Runs": ("load", "RecordedRun", "Run", "Snapshot"),
 }
 """Public names by their heading. The errors have a heading of their own; new names stand last until they are here."""
 INTERNAL = ("Session", "SessionInfo")
 """Classes of the model that a run does not lead to."""
-LED_TO = {"Predictions": (Prediction, Conditions, FailedRequest, Reproduced), "Runs": (Runs,)}
+LED_TO = {
+    "Recording": (MemorySummary, DeviceContents, CategorySum, LayerSum),
+    "Predictions": (Prediction, Conditions, FailedRequest, Reproduced),
+    "Runs": (Runs,),
+}
 """Classes under each heading that public names lead to."""
 
 SAMPLE_REPORT = """<p><a href="../sample_report.html">Open the report on a page of its own</a></p>

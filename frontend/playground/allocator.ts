@@ -2,7 +2,7 @@
 
 import type { Bin, ChunkOwner, MapRef, BlockingChunks } from "../src/model/memory-map";
 import type { DeviceMemory, Segment } from "../src/model/device-memory";
-import type { Oom } from "../src/model/oom";
+import type { Fixes, Oom } from "../src/model/oom";
 import type { LedgerRow } from "../src/model/snapshot";
 import { encodeColumns } from "./encode";
 import { ledgerAt, snapshotAt, type Plan } from "./training";
@@ -147,7 +147,20 @@ export function deviceMemoryOf(plan: Plan, step: number): DeviceMemory {
   ];
   const notes = ["Other processes' memory is unknown: no driver answered for this device."];
   const none = { driver_process_bytes: null, driver_used_bytes: null, driver_total_bytes: null };
-  return { run: plan.run, device, step, phase, in_use_bytes, pool_bytes, capacity_bytes, total_bytes: total, ...none, segments, notes };
+  return {
+    run: plan.run,
+    device,
+    step,
+    phase,
+    at_failure: false,
+    in_use_bytes,
+    pool_bytes,
+    capacity_bytes,
+    total_bytes: total,
+    ...none,
+    segments,
+    notes,
+  };
 }
 
 export function oomsOf(plan: Plan): Oom[] {
@@ -175,17 +188,18 @@ export function oomsOf(plan: Plan): Oom[] {
       shape: "[32,64,64,64] float",
       chunks: plan.mapless ? null : 5,
       ledger: ledgerAt(plan, step),
-      fixes: [
-        {
-          kind: "one_piece",
-          sentence: "The same free memory in one piece.",
-          bytes: free,
-          enough: verdict === "fragmentation",
-          simulated: true,
-        },
-        { kind: "limit", sentence: "More memory, with all else as it was.", bytes: 64 * MIB, enough: true, simulated: true },
-      ],
       not_available: [],
     };
   });
 }
+
+/** `GET fixes`. */
+export const fixesOf = (plan: Plan, oom: number): Fixes & { run: string; oom: number } => ({
+  run: plan.run,
+  oom,
+  fixes: [
+    { kind: "batch", sentence: "Batch size 16 instead of 32. Simulated: whole steps pass.", enough: true },
+    { kind: "precision", sentence: "Mixed precision (mixed_float16), as an estimate.", enough: null },
+  ],
+  note: null,
+});

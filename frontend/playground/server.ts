@@ -7,7 +7,7 @@ import type { Plugin, ViteDevServer } from "vite";
 import type { TimelineRef } from "../src/model/timeline";
 import { CASES, type Case } from "./cases";
 import { devicesOf } from "./devices";
-import { deviceMemoryOf, mapOf, mapRefOf, oomsOf } from "./allocator";
+import { deviceMemoryOf, fixesOf, mapOf, mapRefOf, oomsOf } from "./allocator";
 import { activationsOf, infoOf, layersOf, ledgerTotalsOf, overviewOf, poolOf, snapshotAt, snapshotsOf, type Plan } from "./training";
 import { timelineOf, timelineRefOf } from "./timeline";
 
@@ -60,6 +60,8 @@ function ofAllocator(plan: Plan, route: string, number: (name: string, otherwise
       return { type: "application/x-tb-memplugin-columns", body: mapOf(plan, step) };
     case "oom":
       return json({ run: plan.run, ooms: oomsOf(plan) });
+    case "fixes":
+      return json(fixesOf(plan, number("oom", 0)));
     case "device_memory":
       return json(deviceMemoryOf(plan, number("step", plan.steps - 1)));
     default:

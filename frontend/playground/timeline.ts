@@ -72,14 +72,14 @@ function bandsOf(peak: number, moments: number): Band[] {
 }
 
 export function timelineRefOf(plan: Plan, step: number): TimelineRef {
-  const { in_use_bytes, wall_time, device, phase, mode } = snapshotAt(plan, step);
+  const { in_use_bytes, wall_time, device, phase } = snapshotAt(plan, step);
   const { rows, moments, peak } = rowsOf(plan, step);
   return {
     step,
     phase,
     device,
     wall_time,
-    mode,
+    mode: "graph",
     in_use_bytes,
     allocations: rows.length,
     moments,
@@ -97,6 +97,8 @@ export function timelineOf(plan: Plan, step: number): Uint8Array<ArrayBuffer> {
     ...timelineRefOf(plan, step),
     owners,
     ops,
+    shapes: [],
+    lines: [],
     bands: bandsOf(peak, moments),
     compiled: plan.compiled ? [{ start: 4, end: moments - 4 }] : [],
     // The forward pass takes a third of the time.

@@ -111,6 +111,8 @@ function summaryAt(plan: Plan, step: number): SnapshotSummary {
     phase: "train",
     device: "GPU:0",
     mode: "graph",
+    batch_size: 32,
+    at_failure: false,
     wall_time: wallTime(step),
     in_use_bytes: used,
     pool_bytes: pool,
@@ -199,7 +201,7 @@ function changesOf(plan: Plan): LayerChange[] {
     return {
       step,
       reason,
-      frozen_weight_bytes: frozen,
+      ...{ frozen_weight_bytes: frozen, unfreezing_weight_bytes: frozen, statistics_bytes: 0 },
       trainable_weight_bytes: trainable,
       optimizer_bytes: slots,
       other_optimizer_bytes: 0,
@@ -227,7 +229,7 @@ function rowsOf(plan: Plan, first: number, last: number, points: number): number
 export function overviewOf(plan: Plan, first: number, last: number, points: number): Uint8Array<ArrayBuffer> {
   const steps = rowsOf(plan, Math.max(first, 0), Math.min(last, plan.steps - 1), points);
   const traced = tracedSteps(plan);
-  const snapshots = traced.map((step): SnapshotRef => ({ step, phase: "train", mode: "graph" }));
+  const snapshots = traced.map((step): SnapshotRef => ({ ...summaryAt(plan, step), first_step: step }));
   const bytes = steps.map((step) => bytesAt(plan, step));
   const peaks = bytes.map(sum);
   const unknown = steps.map(() => NaN);

@@ -6,7 +6,7 @@ import { join, relative, sep } from "node:path";
 import { describe, expect, it } from "vitest";
 
 const ALLOWED: Record<string, readonly string[]> = {
-  main: ["views", "state", "api", "theme"],
+  main: ["views", "state", "api"],
   views: ["state", "charts", "theme", "model", "lib"],
   state: ["api", "model", "lib"],
   api: ["model", "lib"],
@@ -29,9 +29,7 @@ const FRAME = "app";
 const SHARED = "shared";
 
 const root = join(import.meta.dirname, "../src");
-const files = readdirSync(root, { recursive: true, encoding: "utf8" }).filter(
-  (name) => /\.tsx?$/.test(name) && !/\.(test|d)\.tsx?$/.test(name),
-);
+const files = readdirSync(root, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name) && !name.endsWith(".d.ts"));
 
 const folderOf = (name: string): string => (name.includes(sep) ? (name.split(sep)[0] as string) : name.replace(/\.tsx?$/, ""));
 
@@ -120,6 +118,23 @@ describe("views", () => {
 
   it("all lie in the folder of a tab, of the frame or of the shared parts", () => {
     expect(views.filter((name) => name.split(sep).length < 3)).toEqual([]);
+  });
+});
+
+describe("tests", () => {
+  const tests = readdirSync(import.meta.dirname, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".test.ts"));
+  const playground = join(import.meta.dirname, "../playground");
+
+  it.each(tests.filter((name) => name !== "architecture.test.ts"))("%s lies at the path of a module that it imports", (name) => {
+    const path = join(import.meta.dirname, name);
+    const module = name.replace(/\.test\.ts$/, "");
+    const tested = module.startsWith(`playground${sep}`) ? join(playground, "..", module) : join(root, module);
+    const targets = [...readFileSync(path, "utf8").matchAll(/\bfrom\s+"(\.[^"]+)"/g)].map((found) => join(path, "..", found[1] as string));
+    expect(targets).toContain(tested);
+  });
+
+  it("lie nowhere else", () => {
+    expect(files.filter((name) => /\.test\.tsx?$/.test(name))).toEqual([]);
   });
 });
 

@@ -7,6 +7,7 @@ remainder stays free behind it. A freed chunk is merged with free neighbors in i
 import bisect
 import copy
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -25,6 +26,8 @@ class Simulator:
     Args:
         start: A complete memory map.
         rules: How the pool grows; None if it does not.
+        recorded_regions: (address, bytes) of regions by which the recorded pool grew. A simulated region of the same
+            size lies at the same address.
 
     Attributes:
         in_use_bytes: Allocated bytes.
@@ -32,7 +35,9 @@ class Simulator:
         pool_bytes: Bytes of all regions.
     """
 
-    def __init__(self, start: MemoryMap, rules: PoolRules | None = None) -> None:
+    def __init__(
+        self, start: MemoryMap, rules: PoolRules | None = None, recorded_regions: Iterable[tuple[int, int]] = ()
+    ) -> None:
         self._size: dict[int, int] = {}
         self._requested: dict[int, int] = {}  # of chunks in use
         self._next: dict[int, int] = {}
@@ -59,6 +64,7 @@ class Simulator:
         self.peak_bytes = self.in_use_bytes
         self.pool_bytes = sum(size for _, size in self._regions)
         self._rules = rules
+        self._recorded = {size: address for address, size in recorded_regions}
         self._wanted = 0 if rules is None else next_region_bytes(rules, (size for _, size in self._regions))
 
     def copy(self) -> "Simulator":
@@ -106,10 +112,16 @@ class Simulator:
         return True
 
     def _free_address(self, size: int, descends: bool) -> int:
-        """Address of a new region, below or above all regions and not adjacent to one."""
+        """Address of a new region: the recorded one, or below or above all regions and not adjacent to one."""
+        recorded = self._recorded.get(size)
+        if recorded is not None and not self._overlaps(recorded, size):
+            return recorded
         if descends:
             return (self._regions[0][0] if self._regions else _TOP) - size - ROUNDING
         return max((address + size for address, size in self._regions), default=0) + ROUNDING
+
+    def _overlaps(self, address: int, size: int) -> bool:
+        return any(other < address + size and address < other + length for other, length in self._regions)
 
     def _is_free(self, address: int, size: int) -> bool:
         return self._size.get(address) == size and address not in self._requested

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.model import MISSING, PHASES, Integers, LayerTable, Samples
+from tb_memplugin.model.layers import unfreezing_bytes
 
 MOST_BYTES = 2**53 - 1
 """Limit of sums (8 PiB): the largest integer that JavaScript represents exactly."""
@@ -19,11 +20,21 @@ MAX_SPANS = 10_000
 class LayerTotals:
     """Sums over a layer table; layers without weights count neither as frozen nor as trainable.
 
-    `optimizer_bytes` include `other_optimizer_bytes`, which are not tied to a layer.
+    Attributes:
+        frozen_weight_bytes: Weights of frozen layers.
+        trainable_weight_bytes: Weights that are trained.
+        statistics_bytes: Weights of trainable layers that are never trained, such as the moving statistics of batch
+            normalizations.
+        unfreezing_weight_bytes: Weights of frozen layers that unfreezing would train.
+        optimizer_bytes: Optimizer state, `other_optimizer_bytes` included.
+        other_optimizer_bytes: Optimizer state not tied to a layer.
+        frozen_layers, trainable_layers: Numbers of layers with weights.
     """
 
     frozen_weight_bytes: int
     trainable_weight_bytes: int
+    statistics_bytes: int
+    unfreezing_weight_bytes: int
     optimizer_bytes: int
     other_optimizer_bytes: int
     frozen_layers: int
@@ -63,12 +74,16 @@ def layer_totals(table: LayerTable) -> LayerTotals:
     """The sums of `table`; optimizer bytes include those not tied to a layer."""
     flags = trainable_layers(table)
     trainable = sum(layer.trainable_weight_bytes for layer in table.layers)
-    weights = sum(layer.weight_bytes for layer in table.layers)
+    frozen = [layer for layer in table.layers if not layer.trainable]
+    frozen_bytes = sum(layer.weight_bytes for layer in frozen)
+    statistics = sum(layer.weight_bytes - layer.trainable_weight_bytes for layer in table.layers if layer.trainable)
     optimizer = sum(layer.optimizer_bytes for layer in table.layers) + table.other_optimizer_bytes
     # Fields of a hostile table are in range, but their sums may not be.
     return LayerTotals(
-        frozen_weight_bytes=min(max(0, weights - trainable), MOST_BYTES),
+        frozen_weight_bytes=min(frozen_bytes, MOST_BYTES),
         trainable_weight_bytes=min(trainable, MOST_BYTES),
+        statistics_bytes=min(max(0, statistics), MOST_BYTES),
+        unfreezing_weight_bytes=min(sum(map(unfreezing_bytes, frozen)), MOST_BYTES),
         optimizer_bytes=min(optimizer, MOST_BYTES),
         other_optimizer_bytes=min(table.other_optimizer_bytes, MOST_BYTES),
         frozen_layers=sum(not on for on in flags.values()),

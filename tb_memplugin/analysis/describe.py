@@ -1,7 +1,7 @@
 """A run as the JSON object of ``tb-memplugin inspect --format json``. Pure."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,10 @@ from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import device_facts, main_phase, step_range
 from tb_memplugin.analysis.host_memory import describe_host, host_summaries_of
 from tb_memplugin.analysis.pool_spans import PoolHistory, pool_history
-from tb_memplugin.model import MISSING, Layer, LayerActivations, Oom, Phase, Run, Snapshot
+from tb_memplugin.model import MISSING, Fix, Layer, LayerActivations, Oom, Phase, Run, Snapshot
 
-FORMAT = 2
-"""Version of the object, raised when the meaning of a field changes. 2: the `bytes` of a ledger's rows are requested
-bytes, and rounding is a category."""
+FORMAT = 1
+"""Version of the object, raised when the meaning of a field changes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +70,9 @@ def describe_run(
         "layers": [describe_layer(layer) for layer in (table.layers if table is not None else ())],
         "activations": describe_activations(run.activations),
         "snapshots": [describe_snapshot(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)],
-        "oom": [describe_oom(oom) for oom in run.ooms if selection.includes(oom)],
+        "oom": [
+            {**describe_oom(oom), "fixes": describe_fixes(oom.fixes)} for oom in run.ooms if selection.includes(oom)
+        ],
         "pool": {device: _describe_pool(pool_history(run, device)) for device in devices},
         "answers": {device: describe_answers(run, device, selection.phase, by_worker) for device in devices},
         "host_memory": {
@@ -128,7 +129,6 @@ def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]
     if ledger:
         described["ledger"] = [dataclasses.asdict(row) for row in snapshot.ledger]
         described["saved_for_backward"] = [dataclasses.asdict(row) for row in snapshot.saved_for_backward]
-        described["held_for_backward"] = described["saved_for_backward"]  # the old key, for one release
         described["held_tensors"] = [
             {**dataclasses.asdict(group), "shape": list(group.shape)} for group in snapshot.held_tensors
         ]
@@ -136,7 +136,7 @@ def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]
 
 
 def describe_oom(oom: Oom) -> dict[str, Any]:
-    """All fields of a failed allocation except its chunks."""
+    """All fields of a failed allocation except its chunks and the fixes, which take seconds to simulate."""
     described: dict[str, Any] = {
         field.name: getattr(oom, field.name)
         for field in dataclasses.fields(oom)
@@ -144,7 +144,10 @@ def describe_oom(oom: Oom) -> dict[str, Any]:
     }
     described["chunks"] = None if oom.map is None else len(oom.map)
     described["ledger"] = [dataclasses.asdict(row) for row in oom.ledger]
-    described["fixes"] = [dataclasses.asdict(fix) for fix in oom.fixes]
-    described["remedies"] = described["fixes"]  # the old key, for one release
     described["not_available"] = list(oom.not_available)
     return described
+
+
+def describe_fixes(fixes: Iterable[Fix]) -> list[dict[str, Any]]:
+    """Possible fixes, the cheapest one first."""
+    return [dataclasses.asdict(fix) for fix in fixes]

@@ -47,7 +47,7 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceMemory:
-    """The bar at one traced step.
+    """The bar at one traced step, or at a failure.
 
     Attributes:
         snapshot: The snapshot with the ledger.
@@ -67,10 +67,15 @@ class DeviceMemory:
 
 
 def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemory | None:
-    """The bar at the last snapshot up to a step (default: the last of all), else at the first; None without any."""
+    """The bar at the last snapshot up to a step (default: the last of all), else at the first; None without any.
+
+    A failure has the bar of its own step alone.
+    """
     snapshots = [snapshot for snapshot in run.snapshots if snapshot.device == device]
     if not snapshots:
         return None
+    own = [one for one in snapshots if not one.at_failure or step in (None, one.step)]
+    snapshots = own or snapshots
     earlier = [snapshot for snapshot in snapshots if step is None or snapshot.step <= step]
     snapshot = earlier[-1] if earlier else snapshots[0]
     process, used, total = _driver(run, device, snapshot.step)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import MISSING, PHASES, Integers, Phase, Run, Samples
+from tb_memplugin.model import MISSING, PHASES, Integers, Phase, Run, Samples, is_cpu
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class StepRange:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceFacts:
-    """Key figures of a device; `peak_bytes` is the highest peak of all phases, `snapshots` a count."""
+    """Key figures of a device; `peak_bytes` is the highest peak of all phases, `snapshots` counts traced steps."""
 
     device: str
     capacity_bytes: int | None
@@ -124,11 +124,6 @@ def device_order(name: str) -> tuple[bool, list[tuple[str, int]]]:
     return is_cpu(name), natural_order(name)
 
 
-def is_cpu(device: str) -> bool:
-    """Whether a device, of a worker or of a run of several workers, is a CPU."""
-    return device.rsplit("/", 1)[-1].upper().startswith("CPU")
-
-
 def natural_order(name: str) -> list[tuple[str, int]]:
     """Sort key of names by their text and numbers: ``worker_2/GPU:0`` before ``worker_10/GPU:0``."""
     pieces = re.split(r"([0-9]{1,18})", name)
@@ -199,6 +194,6 @@ def capacity_of(run: Run, device: str) -> int | None:
 
 def _device_facts(run: Run, device: str) -> DeviceFacts:
     peak = highest_peak(run, device)
-    snapshots = sum(snapshot.device == device for snapshot in run.snapshots)
+    snapshots = sum(one.device == device and not one.at_failure for one in run.snapshots)
     size, step = (None, None) if peak is None else (peak.bytes, peak.step)
     return DeviceFacts(device, capacity_of(run, device), size, step, snapshots)

@@ -15,11 +15,15 @@ from tb_memplugin.analysis.growth_causes import Cause, cause_of
 from tb_memplugin.analysis.levelling import levelled
 from tb_memplugin.analysis.sessions import runs_of_sessions
 from tb_memplugin.analysis.trend import Trend, find_trend, is_long_enough, smallest_growth
-from tb_memplugin.model import MISSING, PHASES, Integers, LayerActivations, Phase, Run, Samples, Snapshot
+from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Integers, LayerActivations, Phase, Run, Samples, Snapshot
 from tb_memplugin.model.units import format_bytes
 
 UNEXPLAINED = ("unattributed", "other_state", "rounding")
 """Categories of memory that traced functions may hold, such as their constants."""
+
+
+LAST_STEPS = 100
+"""Steps whose peaks above their ends tell those of later steps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Growth:
         rounding_bytes: Growth of the rounding of the owner's layer if it exceeds `owner_bytes`, else 0.
         held_by: Holder of most of the added held tensors, if the owner is held tensors; None if unknown.
         cause: Why it grows, by the program's counters; None if they do not tell it, or if the holder is known.
-        capacity_step: Step at which this rate reaches the device's capacity; None if unknown or far away.
+        capacity_step: Step by which the peak reaches the device's capacity at this rate; None if unknown or far away.
+            With fragmentation a step fails before it.
     """
 
     device: str
@@ -74,7 +79,7 @@ class Growth:
             if self.held_by is not None:
                 text += f", kept alive by {self.held_by}"
         if self.capacity_step is not None:
-            text += f"; at this rate the device is full at step {self.capacity_step}"
+            text += f"; at this rate memory runs out by step {self.capacity_step}, earlier with fragmentation"
         return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
 
 
@@ -107,7 +112,8 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
             trend = dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps))
             snapshots = traced_of(run, device, phase, trend, jumps)
             owner, owner_bytes, rounding = _owner(run, snapshots, trend) or (None, None, 0)
-            full = _capacity_step(trend, figures.capacity_bytes)
+            above = 0 if at_peak else _above_end(figures, rows)
+            full = _capacity_step(trend, above, figures.capacity_bytes)
             held_by = _holder(snapshots) if owner == (None, "held_tensors") else None
             explained = held_by is not None and _makes_up_half(owner_bytes, snapshots, trend)
             cause = None if explained else cause_of(run, device, trend, owner is not None and owner[1] in UNEXPLAINED)
@@ -166,11 +172,19 @@ def _makes_up_half(size: int | None, snapshots: Sequence[Snapshot], trend: Trend
     return size is not None and 2 * size >= trend.bytes_per_step * steps
 
 
-def _capacity_step(trend: Trend, capacities: Integers) -> int | None:
+def _above_end(figures: DeviceSamples, rows: npt.NDArray[np.intp]) -> int:
+    """How far the peak of a step rises above its end, at most in the last steps: what must still fit then."""
+    last = rows[-LAST_STEPS:]
+    above = figures.peak_bytes[last] - figures.in_use_bytes[last]
+    return int(above[figures.peak_bytes[last] != MISSING].max(initial=0))
+
+
+def _capacity_step(trend: Trend, above_bytes: int, capacities: Integers) -> int | None:
+    """The step whose peak, `above_bytes` above the level of the trend, reaches the capacity."""
     known = capacities[capacities != MISSING]
-    if not len(known) or known[-1] <= trend.to_bytes:
+    if not len(known) or known[-1] <= trend.to_bytes + above_bytes:
         return None
-    remaining = (float(known[-1]) - trend.to_bytes) / trend.bytes_per_step
+    remaining = (float(known[-1]) - trend.to_bytes - above_bytes) / trend.bytes_per_step
     span = trend.last_step - trend.since_step
     # Extrapolate to at most ten times the observed steps.
     return trend.last_step + int(remaining) if remaining < 10 * span else None
@@ -199,6 +213,8 @@ def traced_of(run: Run, device: str, phase: Phase, trend: Trend, jumps: Sequence
     """Snapshots of a phase's steps of a trend, in the longest part of it without a jump."""
     parts: dict[int, list[Snapshot]] = {}
     for snapshot in run.snapshots:
+        if snapshot.at_failure:  # in the middle of a step
+            continue
         if snapshot.device == device and snapshot.phase == phase and snapshot.step >= trend.since_step:
             parts.setdefault(sum(step <= snapshot.step for step, _ in jumps), []).append(snapshot)
     return max(parts.values(), key=lambda part: part[-1].step - part[0].step, default=[])

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.composition import NO_SNAPSHOT, composition_of, snapshot_of
+from tb_memplugin.analysis.composition import composition_of, sources_of
 from tb_memplugin.analysis.ledger_totals import Group
 from tb_memplugin.analysis.step_rows import rows_of_steps, snapshots_of
 from tb_memplugin.model import DeviceSamples, Integers, Phase, Run, Snapshot
@@ -20,9 +20,10 @@ class Overview:
         step, epoch, wall_time (float64, NaN), host_resident_bytes: Of the step.
         figures: Samples of the device; a peak without a sample is that of the snapshot.
         groups: Columns of `composition`, in stack order.
-        composition: Shape [rows, groups]; each row sums to the peak, or is `MISSING` if the peak is unknown.
+        composition: Shape [rows, groups]; each row sums to the peak, that of a failed step to the bytes in use at
+            the failure; `MISSING` if the peak is unknown.
         snapshot: Index into `snapshots` of the composition's source, `NO_SNAPSHOT` if none.
-        traced: Whether that snapshot is of the same step.
+        traced: Whether that snapshot is of the same step: traced, or at its failure.
         snapshots: Snapshots of this phase and device, sorted by step.
     """
 
@@ -52,10 +53,8 @@ def overview(
     snapshots = snapshots_of(run, device, phase)
     rows, total = rows_of_steps(run, device, phase, snapshots, first_step, last_step, limit)
     figures = rows.devices[device]
-    traced_steps = np.asarray([snapshot.step for snapshot in snapshots], np.int64)
-    table_steps = np.asarray([table.step for table in run.layer_tables], np.int64)
-    index = snapshot_of(rows.step, traced_steps, table_steps)
-    groups, composition = composition_of(run, device, rows.step, figures.peak_bytes, snapshots, index)
+    sources = sources_of(rows.step, snapshots, run.layer_tables)
+    groups, composition = composition_of(run, device, phase, rows, snapshots, sources)
     return Overview(
         total_rows=total,
         step=rows.step,
@@ -65,9 +64,7 @@ def overview(
         figures=figures,
         groups=groups,
         composition=composition,
-        snapshot=index,
-        traced=(index != NO_SNAPSHOT) & (traced_steps[index] == rows.step)
-        if len(traced_steps)
-        else index > NO_SNAPSHOT,
+        snapshot=sources.snapshot,
+        traced=sources.own,
         snapshots=snapshots,
     )

@@ -19,10 +19,11 @@ from tb_memplugin.analysis.pool_growth import (
 )
 from tb_memplugin.model import MISSING, Floats, Integers, Run, Snapshot
 
-PoolSource: TypeAlias = Literal["unknown", "traced", "measured"]
+PoolSource: TypeAlias = Literal["unknown", "traced", "measured", "failed"]
 POOL_SOURCES: tuple[PoolSource, ...] = get_args(PoolSource)
-"""Source of a step's pool: unknown; from the step's trace, at its peak; measured at step end."""
-UNKNOWN, TRACED, MEASURED = range(3)
+"""Source of a step's pool: unknown; from the step's trace, at its peak; measured at step end; measured at
+its failed allocation."""
+UNKNOWN, TRACED, MEASURED, FAILED = range(4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +75,9 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
         snapshot = view.snapshots[int(view.snapshot[row])]
         peak[row] = snapshot.in_use_bytes
         rounding[row] = MISSING if snapshot.rounding_bytes is None else snapshot.rounding_bytes
-        if measured[row] or not knows_pool(snapshot):
+        if (measured[row] and not snapshot.at_failure) or not knows_pool(snapshot):
             continue
-        source[row] = TRACED
+        source[row] = FAILED if snapshot.at_failure else TRACED
         pool[row] = snapshot.pool_bytes
         largest[row] = largest_free(snapshot)
         ratio[row] = np.nan if snapshot.fragmentation is None else snapshot.fragmentation

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.facts import is_cpu
-from tb_memplugin.model import HOST_COLUMNS, DeviceSamples, Floats, HostMemory, HostSamples, Run, take_samples
+from tb_memplugin.model import HOST_COLUMNS, DeviceSamples, Floats, HostMemory, HostSamples, Run, is_cpu, take_samples
 
 MAX_SESSIONS = 20
 """Most sessions that are told apart, the latest ones: each takes a look at all samples."""

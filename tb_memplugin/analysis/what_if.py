@@ -2,21 +2,21 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from tb_memplugin.analysis.facts import device_facts, phases
-from tb_memplugin.model import PHASES, LayerTable, LedgerRow, Phase, Run, StepRequests
-from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.analysis.what_if_answer import WhatIf
+from tb_memplugin.analysis.what_if_evidence import last_failed_batch, recorded_evidence, typical_peaks
+from tb_memplugin.errors import RequestError
+from tb_memplugin.model import LayerTable, Phase, Run, StepRequests
+from tb_memplugin.prediction.conditions import Conditions, unmatched
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
 from tb_memplugin.prediction.program import first_typical_step, recorded_program
 
 CURVE_POINTS = 16
 """Batch sizes of a curve."""
-ASKED = ("batch_size", "capacity_bytes", "freeze", "unfreeze", "optimizer", "precision")
-"""Conditions that can be asked for."""
 _TRAIN: Phase = "train"
 
 
@@ -28,30 +28,6 @@ class CurvePoint:
     peak_bytes: int
     low_bytes: int
     high_bytes: int
-
-
-@dataclasses.dataclass(frozen=True)
-class WhatIf:
-    """What a run would need under some conditions.
-
-    Attributes:
-        device: The device.
-        conditions: The conditions.
-        prediction: The prediction.
-        largest_batch_size: The largest batch size of which every simulated step passes within the capacity; 0 if none
-            does, None if that is unknown.
-        recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
-        recorded_steps: The recorded steps that the prediction comes from.
-        measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
-    """
-
-    device: str
-    conditions: Conditions
-    prediction: Prediction
-    largest_batch_size: int | None
-    recorded_batch_sizes: tuple[int, ...]
-    recorded_steps: tuple[int, ...]
-    measured_peak_bytes: int | None
 
 
 def devices_of(run: Run) -> list[str]:
@@ -71,14 +47,20 @@ class RunPredictor:
     def __init__(self, run: Run, device: str) -> None:
         self._device = device
         self._steps = recorded_program(run.requests, device, _TRAIN)
+        evidence = recorded_evidence(run, device, self._steps)
         self._measured_bytes = _measured_peak(run, device, self._steps)
-        table = _table(run, self._steps)
-        layers = () if table is None else table.layers
-        self._predictor = Predictor(self._steps, layers, self._measured_bytes, _without_training(run))
+        # A run that failed is asked about what failed.
+        self._default_batch = last_failed_batch(run, device, self._steps)
+        table = table_of(run, self._steps)
+        self._layers = () if table is None else table.layers
+        self._predictor = Predictor(self._steps, self._layers, self._measured_bytes, _without_training(run), evidence)
 
     def predict(self, conditions: Conditions) -> Prediction:
         """The prediction alone, without the search for the largest batch size."""
-        return self._predictor.predict(conditions)
+        return self._predictor.predict(self._complete(conditions))
+
+    def _complete(self, conditions: Conditions) -> Conditions:
+        return dataclasses.replace(conditions, batch_size=conditions.batch_size or self._default_batch)
 
     def largest_batch_size(self, conditions: Conditions) -> int | None:
         """The largest batch size of which every simulated step passes; 0 if none does, None if that is unknown."""
@@ -86,7 +68,14 @@ class RunPredictor:
         return None if capacity is None else self._predictor.largest_batch_size(capacity, conditions)
 
     def what_if(self, conditions: Conditions) -> WhatIf:
-        """The prediction under some conditions, and the largest batch size that passes."""
+        """The prediction under some conditions, and the largest batch size that passes.
+
+        Raises:
+            RequestError: A glob for layers matches none.
+        """
+        error = unmatched(conditions, self._layers)
+        if error is not None:
+            raise RequestError(error)
         return WhatIf(
             device=self._device,
             conditions=conditions,
@@ -118,42 +107,6 @@ class RunPredictor:
         return points
 
 
-def describe_what_if(answer: WhatIf) -> dict[str, Any]:
-    """The answer as a JSON object."""
-    prediction = answer.prediction
-    failed = prediction.fails_at
-    return {
-        "device": answer.device,
-        "conditions": {name: getattr(answer.conditions, name) for name in ASKED},
-        "batch_size": prediction.batch_size,
-        "capacity_bytes": prediction.capacity_bytes,
-        "peak_bytes": prediction.peak_bytes,
-        "low_bytes": prediction.low_bytes,
-        "high_bytes": prediction.high_bytes,
-        "fits": prediction.fits,
-        "fails_at": None
-        if failed is None
-        else {"op": failed.op, "layer": failed.layer, "requested_bytes": failed.requested_bytes},
-        "largest_batch_size": answer.largest_batch_size,
-        "method": prediction.method,
-        "reproduced": dataclasses.asdict(prediction.reproduced),
-        "assumptions": list(prediction.assumptions),
-        "recorded": {
-            "batch_sizes": list(answer.recorded_batch_sizes),
-            "steps": list(answer.recorded_steps),
-            "peak_bytes": answer.measured_peak_bytes,
-        },
-        "ledger": describe_rows(prediction.ledger),
-    }
-
-
-def describe_rows(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
-    """Rows of a ledger as JSON objects, without their rounding, which a prediction has as rows of its own."""
-    return [
-        {"layer": row.layer, "category": row.category, "trainable": row.trainable, "bytes": row.bytes} for row in rows
-    ]
-
-
 def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, int]]:
     """The points of a curve as JSON objects."""
     return [dataclasses.asdict(point) for point in points]
@@ -176,18 +129,11 @@ def _without_training(run: Run) -> str | None:
 def _measured_peak(run: Run, device: str, steps: Sequence[StepRequests]) -> int | None:
     """Median peak of the steps that are like the latest recorded ones, up to where memory ran out."""
     first = first_typical_step(steps)
-    figures = run.samples.devices.get(device)
-    if figures is None or first is None:
-        return None
-    failed = [oom.step for oom in run.ooms if oom.step is not None and oom.step > first]
-    rows = (run.samples.phase == PHASES.index(_TRAIN)) & (run.samples.step >= first)
-    if failed:
-        rows &= run.samples.step < min(failed)
-    peaks = figures.peak_bytes[rows & (figures.peak_bytes > 0)]
-    return int(np.median(peaks)) if len(peaks) else None
+    peaks = [] if first is None else list(typical_peaks(run, device, first).values())
+    return int(np.median(peaks)) if peaks else None
 
 
-def _table(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:
+def table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:
     """The layer table of the recorded steps."""
     if not steps:
         return run.layer_tables[-1] if run.layer_tables else None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tb_memplugin.analysis.what_if import describe_rows
+from tb_memplugin.analysis.what_if_answer import describe_rows
 from tb_memplugin.model import Run, Snapshot
 
 
@@ -12,7 +12,7 @@ def measured_snapshot(run: Run, device: str, steps: Sequence[int]) -> Snapshot |
 
     If none of these steps has a snapshot, the one nearest to the last of them; None without snapshots or steps.
     """
-    candidates = [one for one in run.snapshots if one.device == device and one.phase == "train"]
+    candidates = [one for one in run.snapshots if one.device == device and one.phase == "train" and not one.at_failure]
     if not candidates or not steps:
         return None
     recorded = [one for one in candidates if one.step in steps]

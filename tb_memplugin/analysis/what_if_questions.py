@@ -4,11 +4,11 @@ from tb_memplugin.analysis.what_if import devices_of
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import parse_bytes
-from tb_memplugin.prediction.conditions import PRECISIONS, SLOTS, Conditions, pattern_error
+from tb_memplugin.prediction.conditions import PRECISIONS, SLOTS, Conditions
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE
 
 MAX_CAPACITY_BYTES = 1 << 50
-MAX_PATTERN_CHARACTERS = 200
+MAX_GLOB_CHARACTERS = 1_000
 
 
 def checked_conditions(
@@ -29,10 +29,10 @@ def checked_conditions(
     for name, value, known in (("optimizer", optimizer, tuple(SLOTS)), ("precision", precision, PRECISIONS)):
         if value is not None and value.lower() not in known:
             raise RequestError(f"{name} is one of {', '.join(known)}. Received: {value!r:.80}")
-    for name, pattern in (("freeze", freeze), ("unfreeze", unfreeze)):
-        if pattern is not None and len(pattern) > MAX_PATTERN_CHARACTERS:
-            raise RequestError(f"{name} has at most {MAX_PATTERN_CHARACTERS} characters. Received: {len(pattern)}")
-    conditions = Conditions(
+    for name, globs in (("freeze", freeze), ("unfreeze", unfreeze)):
+        if globs is not None and len(globs) > MAX_GLOB_CHARACTERS:
+            raise RequestError(f"{name} has at most {MAX_GLOB_CHARACTERS:,} characters. Received: {len(globs):,}")
+    return Conditions(
         batch_size=batch_size,
         capacity_bytes=None if capacity is None else capacity_bytes(capacity),
         freeze=freeze or None,
@@ -40,10 +40,6 @@ def checked_conditions(
         optimizer=None if optimizer is None else optimizer.lower(),
         precision=None if precision is None else precision.lower(),
     )
-    error = pattern_error(conditions)
-    if error is not None:
-        raise RequestError(error)
-    return conditions
 
 
 def capacity_bytes(capacity: int | str) -> int:

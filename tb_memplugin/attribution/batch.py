@@ -1,167 +1,66 @@
-"""The batch size of a traced or failed step, from the shapes of its tensors: Keras leaves that dimension open."""
+"""The batch of a traced or failed step. Pure.
 
-import collections
+The recorder knows the shapes of a step's batch (`BatchFacts`), except for the number of examples where an iterator
+leaves that open and Keras counts none; then it follows from the bytes of the inputs.
+"""
+
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from tb_memplugin.attribution.step_chunks import StepChunks
-from tb_memplugin.attribution.xla import BufferAssignments
-from tb_memplugin.model import Layer, LayerTable, Phase
+from tb_memplugin.model import Layer, Phase
 from tb_memplugin.model.layers import example_bytes
-from tb_memplugin.model.trace import AllocationTrace, Module
+from tb_memplugin.model.tensors import DTYPE_BYTES, dimensions
+from tb_memplugin.model.trace import BatchFacts, TensorSpec
 
 
-class Traced(NamedTuple):
-    """A traced step on one device.
+def batch_size(batch: BatchFacts, steps: Iterable[StepChunks | None]) -> int | None:
+    """Examples in a step's batch; None if unknown.
 
-    Attributes:
-        trace: The allocator's events.
-        chunks: The step's chunks with their owners, None if unknown.
-        plans: Buffer assignments of its compiled modules, None if unknown.
+    Args:
+        batch: What the recorder knows of it.
+        steps: The step's chunks on each device.
     """
-
-    trace: AllocationTrace
-    chunks: StepChunks | None
-    plans: BufferAssignments | None = None
-
-
-def batch_size(traced: Iterable[Traced], table: LayerTable) -> int | None:
-    """Examples in a batch: the most frequent leading dimension of tensors that depend on it, None if there are none.
-
-    The first of these sources that has any decides: saved activations in the shape of their layer's output; the same in
-    compiled modules, by size; inputs, if all have the same leading dimension; other tensors in the shape of a layer's
-    output, unless they have the size of weights; saved activations in another layout or without a shape, by size. Only
-    outputs with no other open dimension count, e.g. ``[-1, 48, 48, 64]``.
-    """
-    for sizes in _by_source(list(traced), table):
-        counts = collections.Counter(sizes)
-        if counts:
-            most = max(counts.values())
-            return max(size for size, count in counts.items() if count == most)
-    return None
+    if batch.size is not None:
+        return batch.size
+    inputs = {size for chunks in steps if chunks is not None for size in _passing_inputs(chunks)}
+    found: set[int] | None = None
+    for spec in batch.components:
+        each = component_bytes(spec, 1)
+        if spec[0][0] == -1 and each:
+            sizes = {size // each for size in inputs if size and not size % each}
+            found = sizes if found is None else found & sizes
+    return max(found, default=None) if found else None
 
 
-def _by_source(steps: Sequence[Traced], table: LayerTable) -> Iterator[list[int]]:
-    """What each source says. The next one is read only if it is asked for."""
-    yield _saved(steps, table)
-    yield _planned(steps, table)
-    yield _inputs(steps)
-    yield _shaped(steps, table)
-    yield _sized(steps, table)
-
-
-def _saved(steps: Iterable[Traced], table: LayerTable) -> list[int]:
-    """Leading dimensions of saved activations in the shape of their layer's output."""
-    tails = {layer.path: layer.output_shape[1:] for layer in table.layers if layer.output_shape and _is_open(layer)}
-    sizes = []
-    for trace, chunks, _ in steps:
-        for birth, layer, category in _allocated(chunks):
-            shape = dimensions(trace.text(int(trace.shape[birth])))
-            # Mixed precision casts the kernel, which may have the shape of the layer's output.
-            is_cast = (trace.text(int(trace.op[birth])) or "").rpartition("/")[2].startswith("Cast")
-            is_saved = category == "activations" and not is_cast and trace.region[birth] == _index(trace, "output")
-            if is_saved and shape and shape[0] > 0 and layer in tails and shape[1:] == tails[layer]:
-                sizes.append(shape[0])
+def _passing_inputs(chunks: StepChunks) -> list[int]:
+    """Requested bytes of the inputs that the step allocated or freed: the data set stays, batches come and go."""
+    passing = (chunks.birth >= 0) | (chunks.death < chunks.events)
+    is_input = np.asarray([owner.category == "inputs" for owner in chunks.owners], bool)[chunks.owner]
+    sizes: list[int] = chunks.requested[passing & is_input].tolist()
     return sizes
 
 
-def _planned(steps: Iterable[Traced], table: LayerTable) -> list[int]:
-    """Bytes of saved activations in compiled modules, divided by those of one example."""
-    bytes_each = {layer.path: result_bytes(layer, 1) for layer in table.layers}
-    sizes = []
-    for trace, _, plans in steps:
-        if plans is None:
-            continue
-        for module in _run_modules(trace):
-            end = plans.forward_end(module)
-            for buffer in (buffer for allocation in module.allocations for buffer in allocation.buffers):
-                layer, category = plans.role(buffer, end)
-                each = bytes_each.get(layer or "")
-                if category == "activations" and buffer.named and each and buffer.bytes % each == 0 and buffer.bytes:
-                    sizes.append(buffer.bytes // each)
-    return sizes
+def component_bytes(spec: TensorSpec, size: int) -> int | None:
+    """Bytes of a tensor of a batch with `size` examples; None if other dimensions are open or the dtype is unknown."""
+    shape, dtype = spec
+    if dtype not in DTYPE_BYTES or -1 in shape[1:]:
+        return None
+    return size * math.prod(shape[1:]) * DTYPE_BYTES[dtype]
 
 
-def _run_modules(trace: AllocationTrace) -> list[Module]:
-    """The modules that ran, by the size of their largest allocation; all of them if none did.
-
-    A profile contains the process's earlier modules as well, such as those for other batch sizes.
-    """
-    requested = set(trace.requested[trace.kind > 0].tolist())
-    ran = [
-        module
-        for module in trace.modules
-        if max((allocation.bytes for allocation in module.allocations), default=-1) in requested
-    ]
-    return ran or list(trace.modules)
-
-
-def _inputs(steps: Iterable[Traced]) -> list[int]:
-    """The leading dimension of the inputs, if all have the same."""
-    first = set()
-    for trace, chunks, _ in steps:
-        for birth, _, category in _allocated(chunks):
-            shape = dimensions(trace.text(int(trace.shape[birth]))) if category == "inputs" else None
-            if shape:
-                first.add(shape[0])
-    return [size for size in first if size > 0] if len(first) == 1 else []
-
-
-def _shaped(steps: Iterable[Traced], table: LayerTable) -> list[int]:
-    """Leading dimensions of tensors in the shape of a layer's output, except those with the size of its weights."""
-    tails = {layer.output_shape[1:] for layer in table.layers if layer.output_shape and _is_open(layer)}
-    weights = {size for layer in table.layers for size in weight_elements(layer)}
-    sizes = []
-    for trace, _, _ in steps:
-        for at in trace.shape[trace.region == _index(trace, "output")].tolist():
-            shape = dimensions(trace.text(at))
-            if shape and shape[0] > 0 and shape[1:] in tails and math.prod(shape) not in weights:
-                sizes.append(shape[0])
-    return sizes
-
-
-def _sized(steps: Iterable[Traced], table: LayerTable) -> list[int]:
-    """Bytes of saved activations, divided by those of one example. GPU kernels may give no shape or another layout."""
-    bytes_each = {layer.path: result_bytes(layer, 1) for layer in table.layers}
-    sizes = []
-    for trace, chunks, _ in steps:
-        for birth, layer, category in _allocated(chunks):
-            each, requested = bytes_each.get(layer or ""), int(trace.requested[birth])
-            if category == "activations" and each and requested and requested % each == 0:
-                size, shape = requested // each, dimensions(trace.text(int(trace.shape[birth])))
-                if shape is None or shape[0] == size:
-                    sizes.append(size)
-    return sizes
-
-
-def _allocated(chunks: StepChunks | None) -> Iterator[tuple[int, str | None, str]]:
-    """(number of the allocating event, layer, category) of every chunk that the step allocated."""
-    if chunks is None:
-        return
-    for row in np.flatnonzero(chunks.birth >= 0).tolist():
-        owner = chunks.owners[int(chunks.owner[row])]
-        yield int(chunks.birth[row]), owner.layer, owner.category
+def component_sizes(batch: BatchFacts, size: int) -> Collection[int]:
+    """Bytes of the tensors of a batch with `size` examples, as far as they are known."""
+    leading = [spec for spec in batch.components if spec[0][0] in (-1, size)]
+    return {each for spec in leading if (each := component_bytes(spec, size)) is not None}
 
 
 def _is_open(layer: Layer) -> bool:
     """Whether the leading dimension of the layer's output is open and not the only one."""
     shape = layer.output_shape
     return shape is not None and len(shape) > 1 and shape[0] == -1
-
-
-def _index(trace: AllocationTrace, text: str) -> int:
-    return trace.strings.index(text) if text in trace.strings else -2  # -2 is no index
-
-
-def dimensions(shape: str | None) -> tuple[int, ...] | None:
-    """The dimensions of a shape as TensorFlow writes it: ``[16,224,224,64]``, perhaps followed by a dtype."""
-    try:
-        return tuple(int(size) for size in shape.partition("]")[0].lstrip("[").split(",")) if shape else None
-    except ValueError:
-        return None
 
 
 def weight_elements(layer: Layer) -> tuple[int, ...]:

@@ -54,9 +54,9 @@ class Classifier:
         birth, death = self._window.birth[chunk], self._window.death[chunk]
         variable = self._variables.stored_in(chunk) if birth >= 0 and self.plan(chunk) is None else None
         turn = birth
-        if variable is not None and variable.start_address is not None:
-            freed = self._variables.old_value_freed(variable)
-            turn = min(max(death if freed is None else freed, birth), death)
+        if variable is not None and self._variables.old_value_lives(variable, chunk, birth):
+            freed = self._variables.old_value_freed(variable, chunk)
+            turn = death if freed is None else min(freed, death)
         spans = [(begin, end) for begin, end in ((birth, turn), (turn, death)) if begin < end]
         return [(begin, end, self.owners(chunk, begin)) for begin, end in spans]
 
@@ -64,7 +64,7 @@ class Classifier:
         if self._window.birth[chunk] < 0:
             return self._older.owner(chunk)
         variable = self._variables.stored_in(chunk)
-        if variable is not None and not self._variables.old_value_lives(variable, instant):
+        if variable is not None and not self._variables.old_value_lives(variable, chunk, instant):
             return variable_owner(variable)
         return self._new.owner(chunk)
 

@@ -28,6 +28,7 @@ class GraphExecution:
 
     def __init__(self, window: Window) -> None:
         self._window = window
+        self._has_layers: bool | None = None
         self.forward_ends: Integers = self._find_forward_ends()
 
     def _find_forward_ends(self) -> Integers:
@@ -83,17 +84,58 @@ class GraphExecution:
             rows = np.flatnonzero(np.isin(ops.name, list(passes)))
             rows = rows[np.argsort(ops.start_ps[rows], kind="stable")]
             columns = (ops.name[rows].tolist(), ops.start_ps[rows].tolist(), ops.end_ps[rows].tolist())
-            return [LayerRun(passes[name], name, begin, end) for name, begin, end in zip(*columns, strict=True)]
+            return self._timely(LayerRun(passes[name], *row) for name, *row in zip(columns[0], *columns, strict=True))
         allocated = {index: self._layer_pass(trace.strings[index]) for index in set(self._window.op) if index >= 0}
         born = np.flatnonzero((trace.kind == 1) & (trace.op >= 0))
         times = zip(trace.op[born].tolist(), trace.time_ps[born].tolist(), strict=True)
         runs = ((allocated[name], name, time) for name, time in times)
-        return [LayerRun(pass_name, name, time, time) for pass_name, name, time in runs if pass_name is not None]
+        return self._timely(
+            LayerRun(pass_name, name, time, time) for pass_name, name, time in runs if pass_name is not None
+        )
+
+    def _timely(self, runs: Iterable[LayerRun]) -> list[LayerRun]:
+        """The runs without those of the loss that began in the backward pass, such as the sum over the examples.
+
+        Without layers the loss cannot be told from the model. There, an op of the backward pass that needs nothing of
+        the forward pass may come first.
+        """
+        if not self._forward_has_layers():
+            return list(runs)
+        timely: list[LayerRun] = []
+        returned = False
+        for run in runs:
+            of_loss = run.pass_name == "forward" and self._is_loss(run.name)
+            if of_loss and returned:
+                continue
+            if run.pass_name != "update":
+                returned = run.pass_name == "backward"
+            timely.append(run)
+        return timely
+
+    def _is_loss(self, name: int) -> bool:
+        """Whether a forward op belongs to no layer, by the index of its execution or of its own name."""
+        names = self._window.names
+        fact = names.fact(names.executed.get(name, self._window.trace.strings[name]))
+        return fact is not None and fact.layer is None
+
+    def _forward_has_layers(self) -> bool:
+        """Whether an op of the forward pass that requests memory belongs to a layer."""
+        if self._has_layers is None:
+            facts = map(self._window.names.fact, self._window.allocating)
+            self._has_layers = any(fact and fact.pass_name == "forward" and fact.layer for fact in facts)
+        return self._has_layers
 
     def _layer_pass(self, name: str) -> Pass | None:
-        """Pass of an op of a layer; None for other ops, and for those that may run long before their pass."""
+        """Pass of an op of a layer or the loss; None for other ops, and for those that may run long before their pass.
+
+        The backward pass reads what ops of the loss make, and not what those of metrics do. In a program without
+        layers, such as a `tf.Module`, every op counts.
+        """
         fact = self._window.names.fact(name)
-        if fact is None or fact.layer is None or fact.relayout or fact.early or fact.pass_name == "other":
+        if fact is None or fact.relayout or fact.early or fact.pass_name == "other":
+            return None
+        of_loss = fact.pass_name == "forward" and fact.saved_for_backward
+        if fact.layer is None and not of_loss and self._forward_has_layers():
             return None
         return fact.pass_name if fact.pass_name == "update" or name in self._window.allocating else None
 

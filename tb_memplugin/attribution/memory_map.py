@@ -8,6 +8,7 @@ import numpy as np
 from tb_memplugin.attribution.step_chunks import UNATTRIBUTED, StepChunks
 from tb_memplugin.model import GRADIENTS, IN_USE, MISSING, OWNER_SOURCES, ChunkOwner, LedgerRow, MemoryMap
 from tb_memplugin.model.rounding import split_rounding
+from tb_memplugin.model.trace import TraceFacts
 
 _TRACE, _VARIABLE = OWNER_SOURCES.index("trace"), OWNER_SOURCES.index("variable")
 
@@ -77,3 +78,17 @@ def _chunk_row(memory_map: MemoryMap, row: int) -> LedgerRow:
     size, requested = int(memory_map.bytes[row]), int(memory_map.requested_bytes[row])
     rounding = None if requested < 0 else size - requested
     return LedgerRow(owner.layer, owner.category, owner.trainable, size, rounding)
+
+
+def unmoved(facts: TraceFacts, memory_map: MemoryMap) -> TraceFacts:
+    """Facts of an earlier step without the variables and tensors that have moved since.
+
+    The map has no chunk of their size at their address any more.
+    """
+    rows = np.flatnonzero(memory_map.state == IN_USE)
+    here = set(zip(memory_map.address[rows].tolist(), memory_map.requested_bytes[rows].tolist(), strict=True))
+    return dataclasses.replace(
+        facts,
+        variables=tuple(fact for fact in facts.variables if (fact.end_address, fact.requested_bytes) in here),
+        tensors=tuple(fact for fact in facts.tensors if (fact.address, fact.requested_bytes) in here),
+    )

@@ -13,6 +13,7 @@ class NewChunks:
 
     def __init__(self, window: Window, execution: GraphExecution, saved: SavedForBackward, older: OlderChunks) -> None:
         self._window, self._execution, self._saved, self._older = window, execution, saved, older
+        self._calling_threads = set(window.trace.calls.thread.tolist())
 
     def owner(self, chunk: int) -> Owner:
         """The owner of a chunk."""
@@ -36,10 +37,22 @@ class NewChunks:
         if self._within_one_op(chunk):
             return "workspace"
         if not self._window.outlives(chunk):
-            return "unattributed"
+            return "inputs" if self._made_from_host_data(chunk) else "unattributed"
         if self._older.is_batch(self._window.requested[chunk]):
             return "inputs"
         return "unattributed" if self._window.facts.interrupted else "other_state"
+
+    def _made_from_host_data(self, chunk: int) -> bool:
+        """Whether Python made a chunk between two ops: it converted an array, such as a batch that a step is given.
+
+        Such a chunk has no op name, and no op runs on its thread, from which Python calls functions and eager ops.
+        """
+        window, trace = self._window, self._window.trace
+        birth = window.birth[chunk]
+        if window.op[birth] >= 0 or int(trace.thread[birth]) not in self._calling_threads:
+            return False
+        running = window.reader[birth]
+        return running < 0 or bool(trace.ops.end_ps[running] < trace.time_ps[birth])
 
     def _within_one_op(self, chunk: int) -> bool:
         """Whether a chunk without an op name was freed on its thread before another op began there.
@@ -61,8 +74,8 @@ class NewChunks:
             return "activation_gradients" if of_gradient else "workspace"
         if fact.pass_name == "forward":
             return "activations" if self._saved.is_saved(fact, chunk) else "workspace"
-        if fact.pass_name == "backward" and fact.saved_for_backward:
-            return "activations"
+        if fact.early:  # it ran in the forward pass if its result waits for the backward pass
+            return "activations" if self._execution.lives_at_forward_end(chunk) else "workspace"
         if fact.pass_name == "backward":
-            return "workspace" if fact.early else "activation_gradients"
+            return "activations" if fact.saved_for_backward else "activation_gradients"
         return "other_state" if fact.pass_name == "other" and self._window.outlives(chunk) else "workspace"

@@ -5,7 +5,9 @@ When TensorFlow runs a graph, it inlines functions and loops and prefixes the na
 and names them after existing ones.
 """
 
+import dataclasses
 import re
+from collections.abc import Iterable
 
 from tb_memplugin.model.distinct import distinct
 from tb_memplugin.model.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
@@ -16,7 +18,7 @@ _INLINED = re.compile(r"(body|cond|then|else)/_\d+/")
 _OPTIMIZED = re.compile(r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$")
 _RELAYOUT = re.compile(r"(?<!-\d)(?<!-\d\d)-(\d+)-(?:Transpose|VecPermute|DimMap)\w*-LayoutOptimizer$")
 _OPTIMIZER_SCOPES = ("ArithmeticOptimizer/", "ConstantFolding/", "LoopOptimizer/", "Remapper/")
-_REWRITES = re.compile(r"^[A-Z]\w+_(?=\w+/)")
+_REWRITE = re.compile(r"[A-Z][A-Za-z]+_")
 
 
 class OpNames:
@@ -81,13 +83,30 @@ class OpNames:
                     return fact
         return None
 
+    def regard_as_early(self, names: Iterable[str]) -> None:
+        """From now on, the facts of these ops say that they depend on no gradient, though in their graph they do."""
+        for name in names:
+            fact = self.fact(name)
+            if fact is not None:
+                self._facts_of[name] = dataclasses.replace(fact, early=True, is_gradient=False, gradient_of=None)
+
     def following(self, name: str) -> list[str]:
-        """Names of the ops that may reuse the buffer of an op of the program."""
+        """Names of the ops that may reuse the buffer of an op of the program, or of an op that replaces one."""
+        for variant in (name, *_replaced(name)):
+            for root in self._roots:
+                match = self._exact(root, variant)
+                if match is not None:
+                    fact, local = match
+                    return [variant[: len(variant) - len(local)] + other for other in fact.passes_to]
+        return []
+
+    def gradient_inputs(self, name: str) -> list[str]:
+        """Names of the backward ops whose results a backward op of the program reads."""
         for root in self._roots:
             match = self._exact(root, name)
             if match is not None:
                 fact, local = match
-                return [name[: len(name) - len(local)] + other for other in fact.passes_to]
+                return [name[: len(name) - len(local)] + other for other in fact.gradient_inputs]
         return []
 
     def _exact(self, graph: GraphFacts, name: str) -> tuple[OpFact, str] | None:
@@ -172,12 +191,21 @@ def _function_name(called: str) -> str:
 
 def _variants(name: str) -> list[str]:
     """The name, and the names of ops that TensorFlow's graph optimizer may have derived it from."""
-    variants = [name]
     stripped = _OPTIMIZED.sub("", name)
-    if stripped != name:
-        variants.append(stripped)
+    return [name, *([stripped] if stripped != name else []), *_replaced(stripped)]
+
+
+def _replaced(name: str) -> list[str]:
+    """Names that the op may have had that an op of TensorFlow's graph optimizer computes in another way.
+
+    ``scope/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul`` replaces ``scope/MatMul``.
+    """
+    replaced = []
     for scope in _OPTIMIZER_SCOPES:
-        if scope in stripped:
-            rest = stripped.replace(scope, "", 1)
-            variants.extend([rest, _REWRITES.sub("", rest)])
-    return variants
+        before, found, rest = name.partition(scope)
+        if found:
+            replaced.append(before + rest)
+            rewrite = _REWRITE.match(rest)
+            if rewrite:
+                replaced.append(before + rest[rewrite.end() :])
+    return replaced

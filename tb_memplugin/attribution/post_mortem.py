@@ -1,35 +1,26 @@
-"""The post-mortem of a failed allocation: verdict, memory at failure, and fixes. Pure."""
-
-from collections.abc import Sequence
+"""The post-mortem of a failed allocation: verdict and memory at failure. Pure."""
 
 from tb_memplugin.allocator import fit as bfc
-from tb_memplugin.attribution.fixes import possible_fixes
 from tb_memplugin.attribution.memory_map import ledger_of
 from tb_memplugin.attribution.oom_event import OomEvent
-from tb_memplugin.model import Fix, Layer, LedgerRow, MemoryMap, Oom, Verdict
+from tb_memplugin.model import LedgerRow, MemoryMap, Oom, Verdict
 from tb_memplugin.model.units import format_bytes
 
 
-def post_mortem(
-    event: OomEvent, memory_map: MemoryMap | None, layers: Sequence[Layer] = (), batch_size: int | None = None
-) -> Oom:
+def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int | None = None) -> Oom:
     """The post-mortem.
 
     Args:
         event: The failed allocation.
         memory_map: The chunks at the failure, with known owners; None if unknown.
-        layers: The model's layers in order.
         batch_size: Examples in a batch, None if unknown.
     """
     verdict: Verdict | None = None
     reason = ""
     ledger: tuple[LedgerRow, ...] = ()
-    fixes: tuple[Fix, ...] = ()
     if memory_map is not None:
         ledger = ledger_of(memory_map)
         verdict, reason = _verdict(memory_map, event)
-        if event.requested_bytes is not None and verdict is not None:
-            fixes = possible_fixes(event, memory_map, verdict, layers, batch_size)
     free, largest = _free(memory_map)
     return Oom(
         identifier=event.identifier,
@@ -51,9 +42,9 @@ def post_mortem(
         shape=event.shape,
         line=event.line,
         ledger=ledger,
-        fixes=fixes,
         map=memory_map,
         not_available=_not_available(event, memory_map),
+        batch_size=batch_size,
     )
 
 
@@ -62,12 +53,11 @@ def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, 
     notes = [*event.notes, *(() if memory_map is None else memory_map.not_available)]
     if event.compiled:
         notes.append(
-            "The request's layer and the effect of a smaller batch are unknown: a compiled module requests the memory "
-            "of all its layers in one piece, planned for its batch."
+            "The request's layer is unknown: a compiled module requests the memory of all its layers in one piece."
         )
     if event.uncertain_bytes:
         notes.append(
-            "The exact size of the request is unknown: XLA's message rounds it, by at most "
+            "The exact size of the request is unknown: TensorFlow's message rounds it, by at most "
             f"{format_bytes(event.uncertain_bytes)}."
         )
     if event.requested_bytes is None:

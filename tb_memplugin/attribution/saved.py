@@ -6,6 +6,7 @@ from tb_memplugin.attribution.graph import GraphExecution
 from tb_memplugin.attribution.variables import VariableChunks
 from tb_memplugin.attribution.window import Window
 from tb_memplugin.model import Integers
+from tb_memplugin.model.tensors import dimensions, matches
 from tb_memplugin.model.trace import OpFact
 
 
@@ -28,7 +29,7 @@ class SavedForBackward:
 
     def _is_saved_chunk(self, chunk: int) -> bool:
         window, fact = self._window, self._execution.maker(chunk)
-        if fact is not None and fact.relayout:
+        if fact is not None and (fact.relayout or fact.early):
             return self._execution.lives_at_forward_end(chunk)
         if fact is not None:
             return fact.pass_name == "forward" and self.is_saved(fact, chunk)
@@ -37,6 +38,8 @@ class SavedForBackward:
     def is_saved(self, fact: OpFact, chunk: int) -> bool:
         """Whether the result of a forward op with these facts is saved for the backward pass."""
         window = self._window
+        if fact.unread_outputs and self._is_unread_output(fact, chunk):
+            return False
         if not window.outlives(chunk):
             times, ends = window.trace.time_ps, self._execution.forward_ends
             ends = ends[ends >= times[window.birth[chunk]]]
@@ -45,6 +48,15 @@ class SavedForBackward:
             if self._execution.freed_by_backward(chunk):
                 return True
         return self._execution.kept_by_tape(chunk) or self._is_read_by_backward(window.op_name(chunk), fact)
+
+    def _is_unread_output(self, fact: OpFact, chunk: int) -> bool:
+        """Whether the chunk has the shape of an output that no backward op reads, and of no other output."""
+        trace, birth = self._window.trace, self._window.birth[chunk]
+        sizes = None if birth < 0 else dimensions(trace.text(int(trace.shape[birth])))
+        if sizes is None:
+            return False
+        fits = [index for index, shape in enumerate(fact.output_shapes) if shape is None or matches(shape, sizes)]
+        return bool(fits) and set(fits) <= set(fact.unread_outputs)
 
     def _is_read_by_backward(self, name: str | None, fact: OpFact) -> bool:
         """Whether a backward op reads an op's result, or that of an op that reuses its buffer."""

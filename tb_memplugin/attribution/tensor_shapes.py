@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable
 
-from tb_memplugin.attribution.batch import dimensions
-from tb_memplugin.attribution.batch_power import matches
 from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.model import TensorShape
-from tb_memplugin.model.tensors import tensor_shape
+from tb_memplugin.model.tensors import dimensions, matches, tensor_shape
 from tb_memplugin.model.trace import AllocationTrace, TensorFact, TraceFacts, VariableFact
 
 _DTYPES = {

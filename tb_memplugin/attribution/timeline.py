@@ -39,6 +39,7 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
     unknown = trace.start_in_use - int(chunks.allocated[chunks.birth == -1].sum())
     if trace.missed or chunks.unmatched_frees or unknown < 0 or len(trace) > MAX_EVENTS:
         return None
+    assert snapshot.mode is not None  # of a traced step
     runs = module_runs(classifier)
     moments = Moments(trace, runs, classifier)
     builder = RowBuilder()
@@ -64,7 +65,7 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
         count=rows.count,
         owner=rows.owner,
         op=rows.op,
-        address=_offsets(rows.address, trace),
+        address=rows.address,
         shape=rows.shape,
         line=rows.line,
         owners=tuple(ChunkOwner(*owner) for owner in builder.owners),
@@ -106,14 +107,6 @@ def _chunk_rows(classifier: Classifier, chunk: int, moments: Moments, shape: Ten
         for owner, size, requested in owners:
             rounding = size - requested if requested >= 0 else MISSING
             yield Row(start, stop, owner, size, rounding, None, address, shape, line)
-
-
-def _offsets(address: Integers, trace: AllocationTrace) -> Integers:
-    """Bytes from the pool's lowest known address; -1 stays."""
-    maps = (memory_map for memory_map in (trace.start_map, trace.end_map) if memory_map is not None)
-    known = [address[address >= 0], *(memory_map.region_address for memory_map in maps)]
-    lowest = min((int(column.min()) for column in known if len(column)), default=0)
-    return np.where(address < 0, -1, address - lowest)
 
 
 def _notes(moments: Moments) -> Iterator[str]:

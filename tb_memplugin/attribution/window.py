@@ -5,6 +5,7 @@ from typing import NamedTuple
 from tb_memplugin.attribution.inputs import input_events
 from tb_memplugin.attribution.lifetimes import all_chunks, readers
 from tb_memplugin.attribution.op_names import OpNames
+from tb_memplugin.attribution.reordered import reordered_ops
 from tb_memplugin.model import Category
 from tb_memplugin.model.trace import AllocationTrace, Pass, TensorFact, TraceFacts
 
@@ -45,6 +46,7 @@ class Window:
         self.reader: list[int] = readers(trace).tolist()
         self.is_input: list[bool] = input_events(trace, facts.arguments).tolist()
         self.names = OpNames(trace, facts)
+        self.names.regard_as_early(reordered_ops(trace, self.names))
         self.allocating = {
             trace.strings[index]
             for index in set(trace.op[(trace.kind == 1) & (trace.region != -1)].tolist())

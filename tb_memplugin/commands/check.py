@@ -9,20 +9,21 @@ from typing import Any
 
 from tb_memplugin.analysis.budget import Budget, Check, CheckStatus, Regression, check_run, exit_status
 from tb_memplugin.analysis.describe import FORMAT
-from tb_memplugin.commands.loading import Runs
+from tb_memplugin.commands.loading import Runs, no_records
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Phase, Run
+from tb_memplugin.model.suggestions import unknown_name
 from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import parse_bytes
 
 EXIT_CODES = {"within": 0, "violated": 1, "unchecked": 2}
-_WORDS: dict[CheckStatus, str] = {
+WORDS: dict[CheckStatus, str] = {
     "within": "within budget",
     "violated": "violated",
     "unchecked": "not checked",
     "new": "not in baseline",
 }
-_ORDER = tuple(_WORDS)
+_ORDER = tuple(WORDS)
 _SHARE = re.compile(r"(\d{1,4}(?:\.\d{1,6})?)\s*%", re.ASCII)
 _THE_RUN = "."
 """TensorBoard's name of a run that is the log directory itself."""
@@ -74,7 +75,7 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
     runs = _loaded(logdir)
     unknown = [name for name in names if name not in runs]
     if unknown:
-        raise NotFoundError(f"no run {unknown[0]!r:.200}; available: {', '.join(runs)}")
+        raise NotFoundError(unknown_name("no run", unknown[0], runs))
     before = None if baseline is None else _loaded(baseline)
     chosen = list(dict.fromkeys(names)) or [
         name for name in runs if baseline is None or not _inside(_directory(logdir, name), baseline)
@@ -95,13 +96,25 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
 
 def format_checks(checks: Sequence[Check], logdir: str) -> str:
     """One line for each check, violations last, and a line that counts them."""
-    lines = []
-    for check in sorted(checks, key=lambda check: (check.status == "violated", check.status != "within")):
-        where = ", ".join(filter(None, [logdir if check.run == _THE_RUN else check.run, check.device]))
-        lines.append(clean(f"{_WORDS[check.status]}: {where}: {check.reason}"))
-    counts = [(sum(check.status == status for check in checks), _WORDS[status]) for status in _ORDER]
-    lines.append(", ".join(f"{count} {word}" for count, word in counts if count))
-    return "\n".join(lines)
+    lines = [clean(f"{WORDS[check.status]}: {place(check, logdir)}: {check.reason}") for check in ordered(checks)]
+    return "\n".join([*lines, count_line(checks)])
+
+
+def ordered(checks: Sequence[Check]) -> list[Check]:
+    """The checks, violations last."""
+    return sorted(checks, key=lambda check: (check.status == "violated", check.status != "within"))
+
+
+def place(check: Check, logdir: str, with_device: bool = True) -> str:
+    """The run of a check, and its device; a run that is the log directory itself has its name."""
+    run = logdir if check.run == _THE_RUN else check.run
+    return ", ".join(filter(None, [run, check.device if with_device else None]))
+
+
+def count_line(checks: Sequence[Check]) -> str:
+    """The number of checks of each status."""
+    counts = [(sum(check.status == status for check in checks), WORDS[status]) for status in _ORDER]
+    return ", ".join(f"{count} {word}" for count, word in counts if count)
 
 
 def describe_checks(checks: Sequence[Check], allow_new: bool) -> dict[str, Any]:
@@ -113,9 +126,7 @@ def describe_checks(checks: Sequence[Check], allow_new: bool) -> dict[str, Any]:
 def _loaded(logdir: str) -> Mapping[str, Run]:
     runs = Runs(logdir, details=False)
     if not runs:
-        raise NotFoundError(
-            f"no memory records under {logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
-        )
+        raise no_records(logdir)
     return runs
 
 

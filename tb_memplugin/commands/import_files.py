@@ -156,6 +156,7 @@ def _post_mortems(collected: Collected) -> list[Oom]:
             requested_bytes=failure.request.requested_bytes,
             op=failure.request.op,
             shape=failure.request.shape,
+            uncertain_bytes=failure.request.uncertain_bytes,
             notes=failure.notes,
         )
         ooms.append(post_mortem(event, memory_map))

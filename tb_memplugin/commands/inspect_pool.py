@@ -10,7 +10,7 @@ from tb_memplugin.model.units import format_bytes
 MAX_LINES = 12
 """Printed spans and sentences: the last ones."""
 
-_WHEN = {"measured": "measured at step end", "traced": "traced, at the peak"}
+_WHEN = {"measured": "measured at step end", "traced": "traced, at the peak", "failed": "at the failed allocation"}
 
 
 def pool_lines(device: str, history: PoolHistory, phase: Phase = "train") -> list[str]:

@@ -1,5 +1,6 @@
 """A run as text for the terminal. Pure."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.answers import answers
@@ -17,6 +18,7 @@ from tb_memplugin.commands.inspect_host import host_lines
 from tb_memplugin.commands.inspect_oom import oom_lines
 from tb_memplugin.commands.inspect_pool import pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
+from tb_memplugin.model.notes import unrecorded_devices
 from tb_memplugin.model.tables import format_table
 from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import UNKNOWN, format_bytes, format_figure, unit_for
@@ -36,19 +38,24 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
     span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
     sessions = f", {len(run.sessions)} sessions" if len(run.sessions) > 1 else ""
     workers = f", {len(run.workers)} workers" if len(run.workers) > 1 else ""
-    parts = [f"{clean(run.name)}: {span}{sessions}{workers}"]
+    # Why there are no devices comes first: nothing below is complete without them.
+    absent = [] if device_facts(run) else unrecorded_devices(run.notes)
+    parts = [*map(clean, absent), f"{clean(run.name)}: {span}{sessions}{workers}"]
     devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
     for facts in devices:
         lines = answer_lines(facts.device, answers(run, facts.device, selection.phase, by_worker))
         parts.append("\n".join(clean(line) for line in lines))
     if devices:
-        parts.append(_devices(run, devices))
+        parts.append(format_table(*device_table(run, devices)))
     if selection.device is None:
         parts.extend(device_lines(describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))))
     for facts in devices:
-        snapshot = _snapshot(run, facts, selection)
-        if snapshot is not None:
-            parts.append(_snapshot_text(snapshot))
+        snapshots = _snapshots(run, facts.device, selection)
+        if snapshots:
+            # The selected one with the highest peak.
+            parts.append(_snapshot_text(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes)))
+        elif selection.step is not None:
+            parts.append(_without_breakdown(run, facts.device, selection, selection.step))
         phase = device_phase(run, facts.device)
         if selection.step is None and selection.phase in (None, phase):
             lines = pool_lines(_name(facts.device), pool_history(run, facts.device), phase)
@@ -65,12 +72,13 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
         if selection.includes(oom):
             parts.append("\n".join(clean(line) for line in oom_lines(oom)))
     parts.extend(f"finding: {clean(sentence)}" for sentence in run.findings)
-    parts.extend(f"note: {clean(note)}" for note in run.notes)
+    parts.extend(f"note: {clean(note)}" for note in run.notes if note not in absent)
     parts.extend(f"damaged data: {clean(sentence)}" for sentence in run.damage)
     return "\n\n".join(parts)
 
 
-def _devices(run: Run, devices: Sequence[DeviceFacts]) -> str:
+def device_table(run: Run, devices: Sequence[DeviceFacts]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of devices: peak, capacity and headroom."""
     failed = {oom.device for oom in run.ooms}
     unit = unit_for([size for facts in devices for size in (facts.peak_bytes, facts.capacity_bytes)])
     rows = []
@@ -83,26 +91,31 @@ def _devices(run: Run, devices: Sequence[DeviceFacts]) -> str:
         figures = [format_figure(size, unit) for size in (peak, capacity, free)]
         rows.append([_name(facts.device), *figures, share, step, str(facts.snapshots)])
     head = ["device", f"peak {unit}", f"capacity {unit}", f"headroom {unit}", "used", "peak at step", "snapshots"]
-    return format_table(head, rows)
+    return head, rows
 
 
-def _snapshot(run: Run, facts: DeviceFacts, selection: Selection) -> Snapshot | None:
-    """The selected snapshot with the highest peak."""
-    chosen = [
-        snapshot
-        for snapshot in run.snapshots
-        if snapshot.device == facts.device
-        and selection.step in (None, snapshot.step)
-        and selection.phase in (None, snapshot.phase)
-    ]
-    return max(chosen, key=lambda snapshot: snapshot.in_use_bytes, default=None)
+def _snapshots(run: Run, device: str, selection: Selection) -> list[Snapshot]:
+    return [one for one in run.snapshots if one.device == device and selection.includes(one)]
+
+
+def _without_breakdown(run: Run, device: str, selection: Selection, step: int) -> str:
+    """Why a step has no breakdown, and the nearest step that has one."""
+    why = "not traced" if step in run.samples.step else "not recorded"
+    others = [one.step for one in _snapshots(run, device, dataclasses.replace(selection, step=None))]
+    nearest = min(others, key=lambda other: (abs(other - step), other), default=None)
+    phase = "" if selection.phase is None else f" of phase {selection.phase}"
+    found = f"No step{phase} has one." if nearest is None else f"The nearest{phase} is that of step {nearest}."
+    return f"{_name(device)}: step {step} has no breakdown, it was {why}. {found}"
 
 
 def _snapshot_text(snapshot: Snapshot) -> str:
-    title = (
-        f"{_name(snapshot.device)}, traced step {snapshot.step} ({snapshot.phase}, {snapshot.mode}): "
-        f"{format_bytes(snapshot.in_use_bytes)} in use at the peak"
-    )
+    batch = None if snapshot.batch_size is None else f"batch size {snapshot.batch_size}"
+    step = f"{snapshot.step} ({', '.join(filter(None, (snapshot.phase, snapshot.mode, batch)))})"
+    if snapshot.at_failure:
+        which, when = f"failed step {step}", "failed allocation"
+    else:
+        which, when = f"traced step {step}", "peak"
+    title = f"{_name(snapshot.device)}, {which}: {format_bytes(snapshot.in_use_bytes)} in use at the {when}"
     owners: dict[tuple[str, str], int] = {}
     for row in snapshot.ledger:
         key = (_name(row.layer) if row.layer is not None else "not tied to a layer", row.category.replace("_", " "))

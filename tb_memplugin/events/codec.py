@@ -20,24 +20,23 @@ offset bytes meaning
 ====== ===== ==================================================================
 
 The inflated body: four bytes of length, JSON of this length (``attributes``, ``strings``, ``tables``), then the bytes
-of the columns in the order of ``tables``; `column_codec` describes their types. Formats 1 and 2 have the same layout;
-`fields` names the differences between their records.
+of the columns in the order of ``tables``; `column_codec` describes their types.
 """
 
 import dataclasses
 import json
 import struct
 import zlib
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.events import column_codec
-from tb_memplugin.events.column_codec import MAX_STRING_CHARACTERS, Column
-from tb_memplugin.events.inflating import Inflating, open_stream
+from tb_memplugin.events.column_codec import MAX_STRING_CHARACTERS
+from tb_memplugin.events.inflating import Inflating
 
-FORMAT_VERSION = 2
-"""Newest format that is read; `fields` says which streams are written in it."""
+FORMAT_VERSION = 1
+"""The format that is written and read."""
 MAGIC = b"TBMP"
 MAX_FRAME_BYTES = 8 << 20
 """Largest frame that is read; writers aim to stay below 1 MB."""
@@ -46,10 +45,10 @@ MAX_BODY_BYTES = 64 << 20
 MAX_HEAD_BYTES = 4 << 20
 """Largest JSON head of a body."""
 
+_VALUE_BYTES = 80
+"""A value of JSON in memory, without the characters of a text and the members of a list."""
 _HEADER = struct.Struct("<4sHHIIqqII")
 _CRC_FROM = 12
-
-Table: TypeAlias = Mapping[str, Column]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +62,6 @@ class Frame:
         rows: Rows of the main table.
         attributes: JSON object.
         tables: Table name to column name to int64 array, float64 array, or tuple of strings and None.
-        version: Format version.
     """
 
     stream: int
@@ -73,14 +71,14 @@ class Frame:
     rows: int
     attributes: Mapping[str, Any]
     tables: Mapping[str, Mapping[str, Any]]
-    version: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class FrameHead:
     """A frame without its columns: fields as in `Frame`, and the strings that the columns use.
 
-    `most_bytes` are those of the columns once decoded, each in the smallest integers that hold its stored bytes.
+    Attributes:
+        tables: Table name to name, type and length of its columns.
     """
 
     stream: int
@@ -88,8 +86,48 @@ class FrameHead:
     first_step: int
     last_step: int
     rows: int
+    attributes: Mapping[str, Any]
     strings: tuple[str, ...]
-    most_bytes: int
+    tables: Mapping[str, Sequence[tuple[str, Any, int]]]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns, strings and attributes in memory, at most."""
+        values = sum(length for columns in self.tables.values() for _, _, length in columns)
+        return 8 * values + _json_bytes([*self.strings, self.attributes])
+
+
+class OpenFrame:
+    """A frame whose columns are decoded later.
+
+    Raises:
+        NewerFormatError: A newer version of this package wrote the frame.
+        FormatError: The bytes are damaged, or not a frame.
+
+    Attributes:
+        sequence, first_step, last_step: As in `Frame`.
+        text: The JSON of the body's head.
+        body_bytes: Size of the inflated body.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._fixed = _check_header(data)
+        _, self.sequence, self.first_step, self.last_step, _, self.body_bytes = self._fixed
+        self._body = Inflating(memoryview(data)[_HEADER.size :], self.body_bytes)
+        head_bytes = _check_head_length(bytes(self._body.take(min(4, self.body_bytes))), self.body_bytes)
+        self.text = bytes(self._body.take(head_bytes))
+
+    def head(self) -> FrameHead:
+        """The parsed head.
+
+        Raises:
+            FormatError: It is damaged.
+        """
+        return _frame_head(self._fixed, self.text)
+
+    def take(self, size: int) -> bytes | memoryview:
+        """The next `size` bytes of the columns."""
+        return self._body.take(size)
 
 
 def encode(frame: Frame, level: int = 1) -> bytes:
@@ -123,7 +161,7 @@ def encode(frame: Frame, level: int = 1) -> bytes:
             f"({MAX_FRAME_BYTES} compressed); write fewer rows per frame"
         )
     header = _HEADER.pack(
-        MAGIC, frame.version, frame.stream, 0, frame.sequence, frame.first_step, frame.last_step, frame.rows, len(body)
+        MAGIC, FORMAT_VERSION, frame.stream, 0, frame.sequence, frame.first_step, frame.last_step, frame.rows, len(body)
     )
     rest = header[_CRC_FROM:] + packed
     return header[: _CRC_FROM - 4] + struct.pack("<I", _checksum(header, rest)) + rest
@@ -136,16 +174,27 @@ def decode(data: bytes) -> Frame:
         NewerFormatError: A newer version of this package wrote the frame.
         FormatError: The bytes are damaged, or not a frame.
     """
-    version, stream, sequence, first_step, last_step, rows, body_bytes = _check_header(data)
-    body = Inflating(memoryview(data)[_HEADER.size :], body_bytes)
-    head_bytes = _check_head_length(bytes(body.take(min(4, body_bytes))), body_bytes)
-    attributes, strings, described = _parse_head(bytes(body.take(head_bytes)))
-    columns = _check_tables(described, body_bytes - 4 - head_bytes)
+    opened = OpenFrame(data)
+    return decode_columns(opened.head(), [opened])
+
+
+def decode_columns(
+    head: FrameHead, frames: Sequence[OpenFrame], is_needed: Callable[[str], bool] = lambda name: True
+) -> Frame:
+    """The rows of frames with equal heads, one after the other, as one frame; its other fields are those of `head`.
+
+    Args:
+        is_needed: Whether a column is needed, by its name; others may be left out.
+
+    Raises:
+        FormatError: The columns are damaged.
+    """
+    takes = [frame.take for frame in frames]
     tables = {
-        table: {name: column_codec.decode_column(kind, length, body.take, strings) for name, kind, length in of_table}
-        for table, of_table in columns.items()
+        name: column_codec.decode_columns(columns, takes, head.strings, is_needed)
+        for name, columns in head.tables.items()
     }
-    return Frame(stream, sequence, first_step, last_step, rows, attributes, tables, version)
+    return Frame(head.stream, head.sequence, head.first_step, head.last_step, head.rows, head.attributes, tables)
 
 
 def decode_head(data: bytes) -> FrameHead:
@@ -155,46 +204,26 @@ def decode_head(data: bytes) -> FrameHead:
         NewerFormatError: A newer version of this package wrote the frame.
         FormatError: The bytes are damaged, or not a frame.
     """
-    _, stream, sequence, first_step, last_step, rows, body_bytes = _check_header(data)
+    fixed = _check_header(data)
     inflater = zlib.decompressobj()
     try:
         # Only what the head needs: most of the stream stays as it is.
-        head_bytes = _check_head_length(inflater.decompress(data[_HEADER.size :], 4), body_bytes)
+        head_bytes = _check_head_length(inflater.decompress(data[_HEADER.size :], 4), fixed[-1])
         # Zero would mean no limit.
         text = inflater.decompress(inflater.unconsumed_tail, head_bytes) if head_bytes else b""
     except zlib.error as error:
         raise FormatError(f"frame's body cannot be inflated: {error}") from None
-    _, strings, described = _parse_head(text)
-    tables = _check_tables(described, body_bytes - 4 - head_bytes)
-    most_bytes = sum(
-        length * column_codec.memory_bytes(kind) for columns in tables.values() for _, kind, length in columns
-    )
-    return FrameHead(stream, sequence, first_step, last_step, rows, tuple(strings), most_bytes)
+    return _frame_head(fixed, text)
 
 
-def inflate(data: bytes, most_bytes: int) -> tuple[int, int, bytes, memoryview]:
-    """A frame's stream and sequence number, and its inflated body: the JSON, and the bytes of its columns, undecoded.
-
-    Raises:
-        NewerFormatError: A newer version of this package wrote the frame.
-        FormatError: The bytes are damaged, or not a frame, or the body is larger than `most_bytes`.
-    """
-    _, stream, sequence, _, _, _, body_bytes = _check_header(data)
-    if body_bytes > most_bytes:
-        raise FormatError(f"frame's body of {body_bytes} bytes is larger than {most_bytes}")
-    inflater, packed = open_stream(memoryview(data)[_HEADER.size :])
-    try:
-        body = inflater.decompress(packed, body_bytes + 1)
-    except zlib.error as error:
-        raise FormatError(f"frame's body cannot be inflated: {error}") from None
-    if len(body) != body_bytes or not inflater.eof:
-        raise FormatError(f"frame's body is not the {body_bytes} bytes its header states")
-    columns_at = 4 + _check_head_length(body[:4], body_bytes)
-    return stream, sequence, body[4:columns_at], memoryview(body)[columns_at:]
+def _frame_head(fixed: tuple[int, int, int, int, int, int], text: bytes) -> FrameHead:
+    attributes, strings, described = _parse_head(text)
+    tables = _check_tables(described, fixed[-1] - 4 - len(text))
+    return FrameHead(*fixed[:-1], attributes, tuple(strings), tables)
 
 
-def _check_header(data: bytes) -> tuple[int, int, int, int, int, int, int]:
-    """Check the header; return version, stream, sequence, first and last step, rows, and body bytes."""
+def _check_header(data: bytes) -> tuple[int, int, int, int, int, int]:
+    """Check the header; return stream, sequence, first and last step, rows, and body bytes."""
     if len(data) < _HEADER.size:
         raise FormatError(f"frame of {len(data)} bytes is shorter than its header of {_HEADER.size}")
     if len(data) > MAX_FRAME_BYTES:
@@ -204,15 +233,15 @@ def _check_header(data: bytes) -> tuple[int, int, int, int, int, int, int]:
         raise FormatError(f"not a frame: it starts with {bytes(magic)!r}, expected {MAGIC!r}")
     if version > FORMAT_VERSION:
         raise NewerFormatError(
-            f"frame of format {version}; this version reads formats up to {FORMAT_VERSION}: upgrade tb_memplugin"
+            f"frame of format {version}; this version reads format {FORMAT_VERSION}: upgrade tb_memplugin"
         )
-    if version < 1:
+    if version < FORMAT_VERSION:
         raise FormatError(f"frame of unknown format {version}")
     if _checksum(data, memoryview(data)[_CRC_FROM:]) != crc:
         raise FormatError("frame is damaged: its checksum does not match")
     if body_bytes > MAX_BODY_BYTES:
         raise FormatError(f"frame's body of {body_bytes} bytes is over the limit of {MAX_BODY_BYTES}")
-    return version, stream, sequence, first_step, last_step, rows, body_bytes
+    return stream, sequence, first_step, last_step, rows, body_bytes
 
 
 def _checksum(header: bytes, rest: bytes | memoryview) -> int:
@@ -235,6 +264,19 @@ def _parse_head(text: bytes) -> tuple[dict[str, Any], list[str], dict[str, Any]]
     except (ValueError, RecursionError) as error:
         raise FormatError(f"frame's head is not JSON: {error}") from None
     return _check_head(head)
+
+
+def _json_bytes(value: Any) -> int:
+    size, found = 0, [value]
+    while found:
+        one = found.pop()
+        size += _VALUE_BYTES + (len(one) if isinstance(one, str) else 0)
+        if isinstance(one, dict):
+            found += one.keys()
+            found += one.values()
+        elif isinstance(one, list):
+            found += one
+    return size
 
 
 def _refuse_constant(text: str) -> float:

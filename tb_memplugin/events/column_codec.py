@@ -5,7 +5,8 @@ then the next); ``r1`` to ``r8`` int64 (values, transposed, only the 1 to 8 lowe
 index into the frame's strings (stored as ``i``; -1 is null).
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,10 +17,10 @@ from tb_memplugin.model import Floats, Integers
 
 MAX_STRING_CHARACTERS = 4096
 """Longest string that is written or read (a layer path, a sentence)."""
-_PLAIN_KINDS = {f"r{planes}": planes for planes in range(1, 9)}
-
-_AT_ONCE = 1 << 16
-"""Values that are decoded at once; longer columns are decoded in parts, which bounds the copies of them."""
+_PLANES: Mapping[str, int] = {"i": 8} | {f"r{planes}": planes for planes in range(1, 9)}
+"""Bytes of a value of each type of integers."""
+_AT_ONCE = 4 << 20
+"""Bytes that are decoded at once; more are decoded column by column, and a long column in parts."""
 
 Take: TypeAlias = Callable[[int], bytes | memoryview]
 """Size to the next bytes of a frame's body."""
@@ -28,14 +29,8 @@ Column: TypeAlias = Integers | Floats | StringColumn
 
 
 def value_bytes(kind: Any) -> int:
-    """Bytes of one value of a column of type `kind`; 8 for types that `decode_column` refuses."""
-    return _PLAIN_KINDS.get(kind, 8) if isinstance(kind, str) else 8
-
-
-def memory_bytes(kind: Any) -> int:
-    """Bytes of the smallest integers that hold the stored bytes of each value."""
-    stored = value_bytes(kind)
-    return next(size for size in (1, 2, 4, 8) if size >= stored)
+    """Bytes of one value of a column of type `kind`; 8 for types that `decode_columns` refuses."""
+    return _PLANES.get(kind, 8) if isinstance(kind, str) else 8
 
 
 def encode_column(column: Column, strings: dict[str, int]) -> tuple[str, bytes]:
@@ -53,25 +48,113 @@ def _shorten(text: str) -> str:
     return text if len(text) <= MAX_STRING_CHARACTERS else text[: MAX_STRING_CHARACTERS - 1] + "…"
 
 
-def decode_column(kind: Any, length: int, take: Take, strings: list[str]) -> Any:
-    """Decode a column of `length` values, whose bytes `take` yields."""
-    if kind == "f":
-        values = np.frombuffer(take(8 * length), "<f8").astype(np.float64)
-        if not np.isfinite(values).all():
-            raise FormatError("frame holds a number that is not finite")
-        return values
+def decode_columns(
+    columns: Sequence[tuple[str, Any, int]],
+    takes: Sequence[Take],
+    strings: Sequence[str],
+    is_needed: Callable[[str], bool] = lambda name: True,
+) -> dict[str, Any]:
+    """Decode the columns of a table, of several frames one after the other.
+
+    Columns of one value take no memory and are read-only.
+
+    Args:
+        columns: Name, type and length of each column, the same in all frames.
+        takes: Yields the next bytes of each frame.
+        strings: Those of each frame.
+        is_needed: Whether a column is needed, by its name; others may be left out.
+
+    Raises:
+        FormatError: A column's type or value is not valid.
+    """
+    sizes = [length * value_bytes(kind) for _, kind, length in columns]
+    if sum(sizes) * len(takes) > _AT_ONCE:
+        # Column by column: all stored bytes would be about as large as the values.
+        groups, stored = [[at] for at in range(len(columns))], None
+    else:
+        # All columns of a type at once, which takes a fraction of the time.
+        by_kind: dict[str, list[int]] = {}
+        for at, (name, kind, _) in enumerate(columns):
+            if is_needed(name):
+                by_kind.setdefault(str(kind), []).append(at)
+        groups = list(by_kind.values())
+        stored = np.frombuffer(b"".join(take(sum(sizes)) for take in takes), np.uint8).reshape(len(takes), -1)
+    starts = list(itertools.accumulate(sizes, initial=0))
+    table: dict[str, Any] = {}
+    for group in groups:
+        _, kind, length = columns[group[0]]
+        if kind == "f":
+            planes = _planes(stored, takes, [starts[at] for at in group], 1, 8 * length)
+            decoded: Sequence[Any] = _floats(next(planes))
+        elif kind == "s":
+            decoded = [
+                _texts(column, strings)
+                for column in _integers("i", _planes(stored, takes, [starts[at] for at in group], 8, length))
+            ]
+        elif isinstance(kind, str) and kind in _PLANES:
+            decoded = _integers(kind, _planes(stored, takes, [starts[at] for at in group], _PLANES[kind], length))
+        else:
+            raise FormatError(f"frame holds a column of unknown type {kind!r:.20}")
+        table.update(zip((columns[at][0] for at in group), decoded, strict=True))
+    return table
+
+
+def _planes(
+    stored: npt.NDArray[np.uint8] | None,
+    takes: Sequence[Take],
+    starts: Sequence[int],
+    planes: int,
+    length: int,
+) -> Iterator[npt.NDArray[np.uint8]]:
+    """The stored bytes of columns of one type: `planes` arrays of shape [columns, frames, length].
+
+    Args:
+        stored: The bytes of all columns, shape [frames, bytes]; None if `takes` yield them for the only column.
+        starts: Where the columns begin.
+    """
+    if stored is None:
+        for _ in range(planes):
+            yield np.stack([np.frombuffer(take(length), np.uint8) for take in takes])[None]
+        return
+    of_columns = np.empty((len(stored), len(starts), planes, length), np.uint8)
+    for at, start in enumerate(starts):
+        of_columns[:, at] = stored[:, start : start + planes * length].reshape(len(stored), planes, length)
+    for plane in range(planes):
+        yield of_columns[:, :, plane].transpose(1, 0, 2)
+
+
+def _floats(stored: npt.NDArray[np.uint8]) -> list[Floats]:
+    values = np.ascontiguousarray(stored).view("<f8").astype(np.float64, copy=False)
+    if not np.isfinite(values).all():
+        raise FormatError("frame holds a number that is not finite")
+    return list(values.reshape(len(values), values.shape[1] * values.shape[2]))
+
+
+def _texts(indices: Integers, strings: Sequence[str]) -> tuple[str | None, ...]:
+    if len(indices) and (indices.min() < -1 or indices.max() >= len(strings)):
+        raise FormatError(f"frame refers to string {int(indices.max())} of {len(strings)}")
+    table = [*strings, None]
+    parts = (indices[at : at + _AT_ONCE // 8].tolist() for at in range(0, len(indices), _AT_ONCE // 8))
+    return tuple(table[index] for part in parts for index in part)
+
+
+def _integers(kind: str, planes: Iterator[npt.NDArray[np.uint8]]) -> list[Integers]:
+    """Columns from the bytes of their values, lowest first."""
+    lowest = next(planes)
+    count, frames, length = lowest.shape
+    values = np.zeros((count, frames, length, 8), np.uint8)
+    for at, plane in enumerate(itertools.chain([lowest], planes)):
+        values[..., at] = plane
+    integers = values.view("<i8")[..., 0].astype(np.int64, copy=False)
     if kind == "i":
-        return _sums(_untranspose(take, length, 8))
-    if kind in _PLAIN_KINDS:
-        return _untranspose(take, length, _PLAIN_KINDS[kind])
-    if kind == "s":
-        indices = _sums(_untranspose(take, length, 8))
-        if length and (indices.min() < -1 or indices.max() >= len(strings)):
-            raise FormatError(f"frame refers to string {int(indices.max())} of {len(strings)}")
-        table = [*strings, None]
-        parts = (indices[at : at + _AT_ONCE].tolist() for at in range(0, length, _AT_ONCE))
-        return tuple(table[index] for part in parts for index in part)
-    raise FormatError(f"frame holds a column of unknown type {kind!r:.20}")
+        np.cumsum(integers, axis=2, out=integers)
+    columns = integers.reshape(count, frames * length)
+    varying = (columns != columns[:, :1]).any(axis=1)
+    if varying.all() or not columns.size:
+        return list(columns)
+    # Columns of one value are views of it.
+    flat, kept = np.broadcast_to(columns[:, :1].copy(), columns.shape), iter(columns[varying])
+    return [next(kept) if varies else one for one, varies in zip(flat, varying.tolist(), strict=True)]
 
 
 def _pack_integers(values: npt.NDArray[np.int64]) -> tuple[str, bytes]:
@@ -100,17 +183,3 @@ def _extent(values: npt.NDArray[np.int64]) -> int:
 
 def _transpose(values: npt.NDArray[np.int64]) -> bytes:
     return np.ascontiguousarray(values.view(np.uint8).reshape(-1, 8).T).tobytes()
-
-
-def _untranspose(take: Take, length: int, planes: int) -> Integers:
-    values = np.zeros((length, 8), np.uint8)
-    if length <= _AT_ONCE:
-        values[:, :planes] = np.frombuffer(take(planes * length), np.uint8).reshape(planes, length).T
-    else:
-        for plane in range(planes):
-            values[:, plane] = np.frombuffer(take(length), np.uint8)
-    return values.view("<i8").reshape(-1).astype(np.int64, copy=False)
-
-
-def _sums(differences: Integers) -> Integers:
-    return np.cumsum(differences, out=differences)

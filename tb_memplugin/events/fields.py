@@ -19,16 +19,10 @@ from tb_memplugin.model import MISSING, PHASES, Floats, Integers
 MAX_BYTES = 2**53 - 1
 """Largest accepted byte count (8 PiB): the largest integer that JavaScript represents exactly."""
 
+_FEW_ROWS = 4096
+
 MAX_LAYERS = 100_000
 """Most layers of a table; the reader refuses more before it builds objects."""
-
-ROUNDING_APART = 2
-"""First format with the categories `rounding` and `held_tensors`. Before, rounding was part of its owner's bytes;
-timelines and maps differ only in their categories."""
-POOL_MEASURED = 2
-"""First format with the pool and its largest free chunk in samples."""
-_VERSIONS = dict.fromkeys(("snapshots", "maps", "oom", "timelines"), ROUNDING_APART) | {"samples": POOL_MEASURED}
-"""Format version of streams that changed; all others have version 1."""
 
 
 def make_frame(
@@ -37,8 +31,8 @@ def make_frame(
     """Build a frame of `stream` for the steps `steps`."""
     if not len(steps):
         raise FormatError(f"a frame of stream {stream} needs at least one row. Received: no rows")
-    number, version = STREAMS.index(stream), _VERSIONS.get(stream, 1)
-    return Frame(number, sequence, int(np.min(steps)), int(np.max(steps)), len(steps), attributes, tables, version)
+    first, last = int(np.min(steps)), int(np.max(steps))
+    return Frame(STREAMS.index(stream), sequence, first, last, len(steps), attributes, tables)
 
 
 def optional_column(values: Sequence[int | None]) -> Integers:
@@ -93,12 +87,24 @@ def byte_column(table: Mapping[str, Any], name: str) -> Integers:
     """A column of byte counts or `MISSING`."""
     column = integers(table, name)
     if len(column):
-        least, most = int(column.min()), int(column.max())
+        values = column[:1] if column.strides == (0,) else column
+        least, most = int(values.min()), int(values.max())
         if least == MISSING:
-            least = int(column.min(where=column != MISSING, initial=most))
+            least = int(values.min(where=values != MISSING, initial=most))
         if most != MISSING and (least < 0 or most > MAX_BYTES):
             raise FormatError(f"column {name!r:.80} holds {least} to {most}; byte counts are 0 to {MAX_BYTES}")
     return column
+
+
+def byte_columns(table: Mapping[str, Any], names: Sequence[str]) -> list[Integers]:
+    """Columns of byte counts or `MISSING`."""
+    columns = [integers(table, name) for name in names]
+    if columns and {len(column) for column in columns} == {len(columns[0])} and len(columns[0]) <= _FEW_ROWS:
+        # Short ones are checked together, which takes a fraction of the time.
+        values = np.stack(columns)
+        if not ((values > MAX_BYTES) | ((values < 0) & (values != MISSING))).any():
+            return columns
+    return [byte_column(table, name) for name in names]
 
 
 def known_bytes(table: Mapping[str, Any], name: str) -> list[int]:

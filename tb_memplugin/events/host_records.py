@@ -20,8 +20,7 @@ def read_host(frame: Frame) -> HostSamples:
     Raises:
         FormatError: A column is missing or out of range, or the parts of a row exceed its resident memory.
     """
-    table = dict(fields.table_of(frame, "host"))
-    table.setdefault("pinned_pool_bytes", np.full_like(fields.steps_of(table), MISSING))  # not in older runs
+    table = fields.table_of(frame, "host")
     phase = fields.integers(table, "phase")
     fields.check_range("phase", phase, 0, len(PHASES) - 1)
     host = HostSamples(

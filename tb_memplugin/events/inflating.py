@@ -9,7 +9,7 @@ _IN, _OUT = 64 << 10, 1 << 20
 """Bytes that are inflated at once, and bytes of the result at once."""
 
 
-def open_stream(packed: memoryview) -> tuple[Any, memoryview]:
+def _open_stream(packed: memoryview) -> tuple[Any, memoryview]:
     """An inflater for the deflated bytes of a zlib stream, and these bytes.
 
     The stream's own checksum at its end is not compared: the frame's checksum covers all of its bytes, and this one
@@ -36,7 +36,7 @@ class Inflating:
     """
 
     def __init__(self, packed: memoryview, size: int) -> None:
-        self._inflater, self._packed = open_stream(packed)
+        self._inflater, self._packed = _open_stream(packed)
         self._size = size
         self._ready = memoryview(b"")
         self._left = size

@@ -7,7 +7,6 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.model import CATEGORIES, MISSING, Category, ChunkOwner, LedgerRow
-from tb_memplugin.model.rounding import split_rounding
 
 MAX_LEDGER_ROWS = 200_000
 """Most rows of a ledger; the reader refuses more before it builds objects."""
@@ -26,12 +25,8 @@ def ledger_columns(ledger: Sequence[LedgerRow]) -> dict[str, Any]:
 
 
 def read_ledger(frame: Frame) -> tuple[LedgerRow, ...]:
-    """Read the ledger of a snapshot or a failed allocation. In format 1, rounding was part of its owners' bytes."""
-    rows = _read_ledger_rows(fields.table_of(frame, "ledger"))
-    return split_rounding(rows) if frame.version < fields.ROUNDING_APART else rows
-
-
-def _read_ledger_rows(table: Mapping[str, Any]) -> tuple[LedgerRow, ...]:
+    """Read the ledger of a snapshot or a failed allocation."""
+    table = fields.table_of(frame, "ledger")
     categories = fields.strings(table, "category")
     if len(categories) > MAX_LEDGER_ROWS:
         raise FormatError(f"ledger of {len(categories)} rows is over the limit of {MAX_LEDGER_ROWS}")

@@ -9,7 +9,7 @@ from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.ledger_records import owner_columns, read_owners
 from tb_memplugin.events.memory_map_records import MAX_REGIONS, addresses
-from tb_memplugin.model import MODES, UNKNOWN_POWER, Integers, StepRequests
+from tb_memplugin.model import MODES, SCRATCH_POWER, Integers, StepRequests
 
 MAX_REQUESTS = 200_000
 """Most chunks of a step; one with more is neither written nor read."""
@@ -56,7 +56,7 @@ def read_requests(frame: Frame) -> StepRequests:
     addresses(table, "address")
     fields.known_bytes(table, "allocated")
     fields.known_bytes(table, "requested")
-    fields.check_range("batch_power", columns["batch_power"], UNKNOWN_POWER, MAX_POWER)
+    fields.check_range("batch_power", columns["batch_power"], SCRATCH_POWER, MAX_POWER)
     fields.check_range("owner", columns["owner"], 0, len(owners) - 1)
     fields.check_range("op", columns["op"], -1, len(ops) - 1)
     _check_events(columns, events)

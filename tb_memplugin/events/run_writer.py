@@ -103,6 +103,12 @@ class RunWriter:
         self.info = dataclasses.replace(self.info, notes=(*self.info.notes, sentence))
         self._write("meta", step, session_records.session_frame, self.info)
 
+    def analyzing(self, step: int | None) -> None:
+        """Add to the session's facts, and flush, that a traced step is being analyzed; None removes that again."""
+        self.info = dataclasses.replace(self.info, analyzing=step)
+        self._write("meta", step or 0, session_records.session_frame, self.info)
+        self.flush()
+
     def end(self) -> None:
         """Add to the session's facts that it ended now. Readers take a session without this for interrupted.
 

@@ -1,7 +1,7 @@
 """Frames of samples and of peaks."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,14 +9,12 @@ import numpy as np
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Integers, Samples
+from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Samples
 
 MAX_DEVICES = 256
 """Most devices in one session."""
 
 _DEVICE_COLUMNS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
-_SINCE_FORMAT_2 = ("pool_bytes", "largest_free_bytes")
-"""Columns that format 1 lacks."""
 
 
 def samples_frame(samples: Samples, sequence: int) -> Frame:
@@ -43,15 +41,18 @@ def _samples_frame(stream: str, samples: Samples, sequence: int) -> Frame:
     return fields.make_frame(stream, sequence, samples.step, {"devices": list(samples.devices)}, {"samples": table})
 
 
-def read_samples(frame: Frame) -> Samples:
-    """Read the samples of a frame of stream ``samples`` or ``peak``."""
+def read_samples(frame: Frame, device_columns: Sequence[str] = _DEVICE_COLUMNS) -> Samples:
+    """Read the samples of a frame of stream ``samples`` or ``peak``; of devices only some columns, if only some are
+    needed."""
     table = fields.table_of(frame, "samples")
     names = frame.attributes.get("devices")
     if not isinstance(names, list) or len(names) > MAX_DEVICES:
         raise FormatError(f"samples must list at most {MAX_DEVICES} devices")
+    names = list(map(fields.device, names))
+    figures = iter(fields.byte_columns(table, [f"{column}/{name}" for name in names for column in device_columns]))
+    unknown = dict.fromkeys(_DEVICE_COLUMNS, np.broadcast_to(np.int64(MISSING), len(fields.steps_of(table))))
     devices = {
-        name: DeviceSamples(**{column: _device_column(table, column, name) for column in _DEVICE_COLUMNS})
-        for name in map(fields.device, names)
+        name: DeviceSamples(**{**unknown, **{column: next(figures) for column in device_columns}}) for name in names
     }
     phase = fields.integers(table, "phase")
     if len(phase) and (phase.min() < 0 or phase.max() >= len(PHASES)):
@@ -64,10 +65,3 @@ def read_samples(frame: Frame) -> Samples:
         host_resident_bytes=fields.byte_column(table, "host_resident_bytes"),
         devices=devices,
     )
-
-
-def _device_column(table: Mapping[str, Any], column: str, device: str) -> Integers:
-    name = f"{column}/{device}"
-    if column in _SINCE_FORMAT_2 and name not in table:
-        return np.full(len(fields.integers(table, "step")), MISSING, np.int64)
-    return fields.byte_column(table, name)

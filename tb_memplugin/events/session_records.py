@@ -32,6 +32,8 @@ def session_frame(info: SessionInfo, sequence: int) -> Frame:
     }
     if info.ended is not None:
         attributes["ended"] = info.ended
+    if info.analyzing is not None:
+        attributes["analyzing"] = info.analyzing
     return fields.make_frame("meta", sequence, np.zeros(1, np.int64), attributes, {})
 
 
@@ -88,6 +90,7 @@ def _read_session(session: str, attributes: Mapping[str, Any]) -> SessionInfo:
         versions={fields.text(name): fields.text(version) for name, version in versions.items()},
         notes=tuple(fields.text(note) for note in notes),
         ended=None if attributes.get("ended") is None else fields.number(attributes, "ended"),
+        analyzing=fields.optional_size(attributes, "analyzing"),
     )
 
 

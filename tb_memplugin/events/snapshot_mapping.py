@@ -12,9 +12,6 @@ from tb_memplugin.events.fields import MAX_BYTES
 from tb_memplugin.model import CATEGORIES, PHASES, LedgerRow, SavedRow, Snapshot
 from tb_memplugin.model.rounding import rounding_total, split_rounding
 
-_OLD_NAMES = {"held_for_backward": "saved_for_backward"}
-"""Names that fields of a snapshot had until 0.1.0."""
-
 
 def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
     """The snapshot described by `fields` as in `summary.allocator_snapshot`; its step is 0.
@@ -24,8 +21,7 @@ def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
     """
     if not isinstance(fields, Mapping) or "device" not in fields or "in_use_bytes" not in fields:
         raise RecordingError(f"an allocator snapshot needs device and in_use_bytes. Received: {fields!r:.200}")
-    known = set(Snapshot.__dataclass_fields__) - {"step", "wall_time", "replay", "held_tensors"}
-    fields = {_OLD_NAMES.get(name, name): value for name, value in fields.items()}
+    known = set(Snapshot.__dataclass_fields__) - {"step", "wall_time", "replay", "held_tensors", "at_failure"}
     unknown = sorted(set(map(str, fields)) - known)
     if unknown:
         raise RecordingError(
@@ -53,8 +49,24 @@ def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
             for row in _rows(fields.get("saved_for_backward", ()), "saved_for_backward")
         ),
         not_available=tuple(str(sentence) for sentence in fields.get("not_available", ())),
+        batch_size=_batch_size(fields.get("batch_size")),
     )
     return with_rounding_apart(made)
+
+
+def is_statistics(fields: Any) -> bool:
+    """Whether `fields` is what `tf.config.experimental.get_memory_info` returns: ``current`` and ``peak``."""
+    return isinstance(fields, Mapping) and set(fields) == {"current", "peak"}
+
+
+def snapshot_from_statistics(statistics: Mapping[str, Any], device: str) -> Snapshot:
+    """The snapshot at the peak of an allocator whose statistics are known; its step is 0.
+
+    Raises:
+        RecordingError: The figures are no numbers of bytes.
+    """
+    check_bytes(statistics["current"], "current")
+    return snapshot_from_mapping({"device": device, "in_use_bytes": check_bytes(statistics["peak"], "peak")})
 
 
 def with_rounding_apart(snapshot: Snapshot) -> Snapshot:
@@ -111,6 +123,12 @@ def check_bytes(size: Any, what: str) -> int:
 
 def _maybe_bytes(fields: Mapping[str, Any], name: str) -> int | None:
     return None if fields.get(name) is None else check_bytes(fields[name], name)
+
+
+def _batch_size(value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or not 0 < value <= MAX_BYTES):
+        raise RecordingError(f"batch_size must be a number of examples from 1. Received: {value!r:.100}")
+    return None if value is None else int(value)
 
 
 def _one_of(value: Any, choices: tuple[Any, ...], what: str) -> Any:

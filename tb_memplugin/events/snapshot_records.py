@@ -15,9 +15,6 @@ from tb_memplugin.model import MODES, PHASES, HeldTensorGroup, Replay, SavedRow,
 MAX_HELD_GROUPS = 10_000
 """Most groups of held tensors in one snapshot: the writer keeps the largest, the reader refuses more."""
 
-_STORED_SAVED = "held_for_backward"
-"""Name of the table of `Snapshot.saved_for_backward` in stored frames, which keep their names."""
-
 
 def snapshot_frame(snapshot: Snapshot, sequence: int) -> Frame:
     """Frame of one snapshot."""
@@ -25,6 +22,7 @@ def snapshot_frame(snapshot: Snapshot, sequence: int) -> Frame:
         "phase": snapshot.phase,
         "device": snapshot.device,
         "wall_time": snapshot.wall_time,
+        "batch_size": snapshot.batch_size,
         "mode": snapshot.mode,
         "in_use_bytes": snapshot.in_use_bytes,
         "pool_bytes": snapshot.pool_bytes,
@@ -38,7 +36,7 @@ def snapshot_frame(snapshot: Snapshot, sequence: int) -> Frame:
     ledger, saved = snapshot.ledger, snapshot.saved_for_backward
     tables: dict[str, dict[str, Any]] = {
         "ledger": ledger_columns(ledger),
-        _STORED_SAVED: {
+        "saved_for_backward": {
             "layer": [row.layer for row in saved],
             "bytes": fields.optional_column([row.bytes for row in saved]),
         },
@@ -60,7 +58,7 @@ def read_snapshot(frame: Frame) -> Snapshot:
     in_use = fields.size(attributes, "in_use_bytes")
     if sum(row.bytes for row in ledger) != in_use:
         raise FormatError(f"snapshot's ledger does not sum to its {in_use} bytes in use")
-    saved = fields.table_of(frame, _STORED_SAVED)
+    saved = fields.table_of(frame, "saved_for_backward")
     return Snapshot(
         step=frame.first_step,
         phase=phase,
@@ -81,6 +79,7 @@ def read_snapshot(frame: Frame) -> Snapshot:
         not_available=tuple(fields.text(note) for note in notes),
         replay=_read_replay(attributes.get("replay")),
         held_tensors=_read_held_tensors(frame),
+        batch_size=fields.optional_size(attributes, "batch_size"),
     )
 
 
@@ -97,7 +96,7 @@ def _read_replay(value: Any) -> Replay | None:
 
 
 def _held_tensor_tables(groups: Sequence[HeldTensorGroup]) -> dict[str, dict[str, Any]]:
-    """Two tables, or none without groups: snapshots of earlier versions have none either."""
+    """Two tables, or none without groups."""
     if not groups:
         return {}
     columns = {

@@ -9,7 +9,7 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.ledger_records import owner_columns, read_owners
-from tb_memplugin.model import BAND_NAMES, MISSING, MODES, PHASES, Band, CompiledSpan, Integers, TensorShape, Timeline
+from tb_memplugin.model import BAND_NAMES, MODES, PHASES, Band, CompiledSpan, Integers, TensorShape, Timeline
 
 MAX_MOMENTS = 100_000
 """Most moments, and most allocations, of a timeline; a larger one is neither written nor read."""
@@ -21,11 +21,7 @@ MAX_ALL_DIMENSIONS = 1_000_000
 MAX_TOTAL_BYTES = 2.0**62
 """Most bytes of all allocations of a timeline together: their sums stay within 64 bits."""
 
-_STORED_COMPILED = "planned"
-"""Name of the table of `Timeline.compiled` in stored frames, which keep their names."""
-_COLUMNS = ("start", "end", "bytes", "rounding_bytes", "count", "owner", "op")
-_LATER_COLUMNS = ("address", "shape", "line")
-"""Columns that the first timelines of format 2 do not have; -1 is unknown."""
+_COLUMNS = ("start", "end", "bytes", "rounding_bytes", "count", "owner", "op", "address", "shape", "line")
 
 
 def timeline_frame(timeline: Timeline, sequence: int) -> Frame:
@@ -46,7 +42,7 @@ def timeline_frame(timeline: Timeline, sequence: int) -> Frame:
     }
     tables = {
         "moments": {"time_ns": timeline.time_ns, "event": timeline.event},
-        "allocations": {name: getattr(timeline, name) for name in (*_COLUMNS, *_LATER_COLUMNS)},
+        "allocations": {name: getattr(timeline, name) for name in _COLUMNS},
         "owners": owner_columns(timeline.owners),
         "ops": {"name": list(timeline.ops)},
         "lines": {"name": list(timeline.lines)},
@@ -56,7 +52,7 @@ def timeline_frame(timeline: Timeline, sequence: int) -> Frame:
             "start": np.asarray([band.start for band in timeline.bands], np.int64),
             "end": np.asarray([band.end for band in timeline.bands], np.int64),
         },
-        _STORED_COMPILED: {
+        "compiled": {
             "start": np.asarray([span.start for span in timeline.compiled], np.int64),
             "end": np.asarray([span.end for span in timeline.compiled], np.int64),
         },
@@ -76,15 +72,14 @@ def read_timeline(frame: Frame) -> Timeline:
     time_ns, event = _read_moments(fields.table_of(frame, "moments"))
     owners = read_owners(fields.table_of(frame, "owners"))
     ops = _texts(fields.table_of(frame, "ops"), "name")
-    shapes, lines = _read_shapes(frame), _texts(frame.tables.get("lines", {"name": ()}), "name")
-    allocations = fields.table_of(frame, "allocations")
-    columns = _read_allocations(allocations, len(time_ns), len(owners), len(ops))
-    columns |= _read_later_columns(allocations, len(shapes), len(lines))
-    if frame.version < fields.ROUNDING_APART:
-        columns["rounding_bytes"] = _format_1_rounding(columns)
+    shapes, lines = _read_shapes(frame), _texts(fields.table_of(frame, "lines"), "name")
+    columns = _read_allocations(fields.table_of(frame, "allocations"), len(time_ns))
+    for name, values in (("op", ops), ("shape", shapes), ("line", lines)):
+        fields.check_range(name, columns[name], -1, len(values) - 1)
+    fields.check_range("owner", columns["owner"], 0, len(owners) - 1)
     peak, in_use = fields.size(attributes, "peak"), fields.size(attributes, "in_use_bytes")
     _check_levels(columns, len(time_ns), peak, in_use)
-    bands, compiled = fields.table_of(frame, "bands"), fields.table_of(frame, _STORED_COMPILED)
+    bands, compiled = fields.table_of(frame, "bands"), fields.table_of(frame, "compiled")
     names = _texts(bands, "name")
     if not set(names) <= set(BAND_NAMES):
         raise FormatError(f"timeline has an unknown band; expected one of {BAND_NAMES}")
@@ -125,7 +120,7 @@ def _read_moments(table: Mapping[str, Any]) -> tuple[Integers, Integers]:
     return time_ns, event
 
 
-def _read_allocations(table: Mapping[str, Any], moments: int, owners: int, ops: int) -> dict[str, Integers]:
+def _read_allocations(table: Mapping[str, Any], moments: int) -> dict[str, Integers]:
     columns = {name: fields.integers(table, name) for name in _COLUMNS}
     if len(columns["start"]) > MAX_MOMENTS:
         raise FormatError(f"timeline of {len(columns['start'])} allocations is over the limit of {MAX_MOMENTS}")
@@ -136,19 +131,7 @@ def _read_allocations(table: Mapping[str, Any], moments: int, owners: int, ops: 
     fields.known_bytes(table, "bytes")
     fields.byte_column(table, "rounding_bytes")
     fields.check_range("count", columns["count"], 0, fields.MAX_BYTES)
-    fields.check_range("owner", columns["owner"], 0, owners - 1)
-    fields.check_range("op", columns["op"], -1, ops - 1)
-    return columns
-
-
-def _read_later_columns(table: Mapping[str, Any], shapes: int, lines: int) -> dict[str, Integers]:
-    rows = len(fields.integers(table, "start"))
-    columns = {
-        name: fields.integers(table, name) if name in table else np.full(rows, -1, np.int64) for name in _LATER_COLUMNS
-    }
     fields.check_range("address", columns["address"], -1, fields.MAX_BYTES)
-    fields.check_range("shape", columns["shape"], -1, shapes - 1)
-    fields.check_range("line", columns["line"], -1, lines - 1)
     return columns
 
 
@@ -164,8 +147,6 @@ def _shape_tables(shapes: Sequence[TensorShape]) -> dict[str, dict[str, Any]]:
 
 
 def _read_shapes(frame: Frame) -> tuple[TensorShape, ...]:
-    if "shapes" not in frame.tables:
-        return ()
     table = fields.table_of(frame, "shapes")
     dtypes, counts = _texts(table, "dtype"), fields.integers(table, "dimensions")
     sizes = fields.integers(fields.table_of(frame, "dimensions"), "size")
@@ -180,12 +161,6 @@ def _read_shapes(frame: Frame) -> tuple[TensorShape, ...]:
     every = sizes.tolist()
     parts = zip(dtypes, counts.tolist(), ends, strict=True)
     return tuple(TensorShape(tuple(every[end - count : end]), dtype) for dtype, count, end in parts)
-
-
-def _format_1_rounding(columns: Mapping[str, Integers]) -> Integers:
-    """The rounding of format 1: unknown for all allocations of an owner if it is unknown for one, as in its ledger."""
-    rounding, owner = columns["rounding_bytes"], columns["owner"]
-    return np.where(np.isin(owner, owner[rounding == MISSING]), MISSING, rounding)
 
 
 def _check_levels(columns: Mapping[str, Integers], moments: int, peak: int, in_use: int) -> None:

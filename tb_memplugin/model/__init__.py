@@ -3,7 +3,7 @@
 Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero. Steps count training steps from 0.
 """
 
-from tb_memplugin.model.basics import MAX_STEP, MISSING, MODES, PHASES, Floats, Integers, Mode, Phase, is_gpu
+from tb_memplugin.model.basics import MAX_STEP, MISSING, MODES, PHASES, Floats, Integers, Mode, Phase, is_cpu, is_gpu
 from tb_memplugin.model.counters import COUNTER_KINDS, CounterKind, Counters
 from tb_memplugin.model.host import HOST_ALLOCATED, HOST_BYTES, HOST_COLUMNS, HOST_PARTS, HostMemory, HostSamples
 from tb_memplugin.model.layers import Layer, LayerTable
@@ -17,7 +17,7 @@ from tb_memplugin.model.memory_map import (
     OwnerSource,
 )
 from tb_memplugin.model.oom import FIX_KINDS, OOM_STATUSES, VERDICTS, Fix, FixKind, Oom, OomStatus, Verdict
-from tb_memplugin.model.requests import UNKNOWN_POWER, StepRequests
+from tb_memplugin.model.requests import SCRATCH_POWER, UNKNOWN_POWER, StepRequests
 from tb_memplugin.model.run import Run, Session, SessionInfo
 from tb_memplugin.model.samples import (
     DeviceSamples,
@@ -61,6 +61,7 @@ __all__ = [
     "OWNER_SOURCES",
     "PERSISTENT",
     "PHASES",
+    "SCRATCH_POWER",
     "UNKNOWN_POWER",
     "UNKNOWN_STATE",
     "VERDICTS",
@@ -101,6 +102,7 @@ __all__ = [
     "Timeline",
     "Verdict",
     "full_device_name",
+    "is_cpu",
     "is_gpu",
     "stack_order",
     "take_figures",

@@ -23,4 +23,13 @@ MAX_STEP = 2**53 - 1
 
 def is_gpu(device: str) -> bool:
     """Whether a device is a GPU: ``GPU:0``, or ``worker/GPU:0`` in a run of several workers."""
-    return device.rsplit("/", 1)[-1].startswith("GPU")
+    return _kind(device) == "GPU"
+
+
+def is_cpu(device: str) -> bool:
+    """Whether a device is a CPU, as in `is_gpu`."""
+    return _kind(device) == "CPU"
+
+
+def _kind(device: str) -> str:
+    return device.rsplit("/", 1)[-1].partition(":")[0].upper()

@@ -56,6 +56,11 @@ class HostSamples:
         }
         return cls(**arrays)
 
+    @classmethod
+    def none(cls) -> "HostSamples":
+        """No rows."""
+        return cls.of(dict.fromkeys(HOST_COLUMNS, ()))
+
     def __len__(self) -> int:
         return len(self.step)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 from tb_memplugin.model.tensors import DTYPE_BYTES
 
@@ -58,9 +59,39 @@ class LayerTable:
     other_state_bytes: int
 
 
+def recorded_precision(layers: Iterable[Layer]) -> str | None:
+    """Keras's dtype policy of a model, e.g. ``mixed_float16``, by the layers with weights; None if it is unknown.
+
+    In mixed precision, layers compute in half precision with weights in float32; the last one often is in float32.
+    """
+    found = {
+        (layer.output_dtype, layer.weight_bytes // layer.parameters)
+        for layer in layers
+        if layer.parameters and DTYPE_BYTES.get(layer.output_dtype or "")
+    }
+    for half in ("float16", "bfloat16"):
+        sizes = {size for dtype, size in found if dtype == half}
+        if sizes:
+            return f"mixed_{half}" if max(sizes) == 4 else half
+    return "float32" if any(dtype == "float32" for dtype, _ in found) else None
+
+
 def example_bytes(layer: Layer) -> int | None:
     """Bytes of the layer's output for one example; None if its dtype or other dimensions than the first are unknown."""
     shape, size = layer.output_shape, DTYPE_BYTES.get(layer.output_dtype or "")
     if shape is None or size is None or len(shape) < 2 or min(shape[1:]) < 1:
         return None
     return math.prod(shape[1:]) * size
+
+
+def unfreezing_bytes(layer: Layer) -> int:
+    """Bytes of a frozen layer's weights that would be trained if it were not frozen."""
+    return layer.weight_bytes - layer.trainable_weight_bytes - _statistics(layer)
+
+
+def _statistics(layer: Layer) -> int:
+    """Bytes of the moving mean and variance of a frozen batch normalization, which are never trained."""
+    channels = layer.output_shape[-1] if layer.output_shape else 0
+    if layer.type != "BatchNormalization" or channels < 1 or layer.parameters % channels:
+        return 0
+    return layer.weight_bytes * 2 * channels // layer.parameters if 2 <= layer.parameters // channels <= 4 else 0

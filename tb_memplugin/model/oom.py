@@ -26,17 +26,13 @@ class Fix:
         kind: ``batch``: a smaller batch; ``accumulation``: gradient accumulation; ``freezing``: frozen layers;
             ``one_piece``: no fragmentation; ``limit``: a larger capacity; ``precision``: mixed precision.
         sentence: The fix with its figures.
-        bytes: Bytes that it frees or adds, None if that is not one number.
-        enough: Whether it alone is enough; None if unknown, as for every fix that was not simulated.
-        simulated: Whether whole steps were simulated with it.
+        enough: Whether the training passes with it alone, in a simulation of whole steps; None for an estimate.
         batch_size, capacity_bytes: The advised batch size and capacity, None for other fixes.
     """
 
     kind: FixKind
     sentence: str
-    bytes: int | None
     enough: bool | None = None
-    simulated: bool = False
     batch_size: int | None = None
     capacity_bytes: int | None = None
 
@@ -57,9 +53,10 @@ class Oom:
         verdict: None if a figure for it is missing.
         reason: The figures behind the verdict, as a sentence.
         ledger: Memory at failure by owner; sums to `in_use_bytes`; empty if that is unknown.
-        fixes: Possible fixes.
+        fixes: Possible fixes, if requested: they are not recorded but simulated from the recorded steps.
         map: The chunks at the failure.
         not_available: Sentences on what is unknown.
+        batch_size: Examples in the batch of the failed step; None if unknown.
     """
 
     identifier: str
@@ -80,7 +77,8 @@ class Oom:
     layer: str | None
     shape: str | None
     ledger: tuple[LedgerRow, ...]
-    fixes: tuple[Fix, ...]
     map: MemoryMap | None
     not_available: tuple[str, ...]
+    fixes: tuple[Fix, ...] = ()
     line: str | None = None
+    batch_size: int | None = None

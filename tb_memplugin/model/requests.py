@@ -7,6 +7,9 @@ from tb_memplugin.model.memory_map import ChunkOwner
 
 UNKNOWN_POWER = -1
 """Stands in `StepRequests.batch_power` for sizes of which it is unknown how they follow from the batch."""
+SCRATCH_POWER = -2
+"""Stands there for the scratch space of a GPU's kernel, such as cuDNN's for a convolution: roughly proportional to the
+batch, but with another algorithm it takes another size."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # columns do not compare; a step is a key by its identity
@@ -23,7 +26,7 @@ class StepRequests:
         address, allocated, requested: Place and sizes of each chunk, shape [chunks], as are the following columns.
         birth, death: Numbers of the events; -1 for older chunks, `events` for chunks that outlive the step.
         batch_power: 0 for a size that does not depend on the batch, 1 for one that is proportional to it, 2 for its
-            square, `UNKNOWN_POWER` if unknown.
+            square, `SCRATCH_POWER` for scratch space, `UNKNOWN_POWER` if unknown.
         owner: Index into `owners`.
         op: Index into `ops`, the requesting op; -1 for older chunks and unknown ops.
         owners, ops: The owners and op names.

@@ -12,7 +12,9 @@ from tb_memplugin.model.oom import Oom
 from tb_memplugin.model.requests import StepRequests
 from tb_memplugin.model.samples import LayerActivations, Samples
 from tb_memplugin.model.snapshot import Snapshot
+from tb_memplugin.model.text import clean
 from tb_memplugin.model.timeline import Timeline
+from tb_memplugin.model.units import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +28,7 @@ class SessionInfo:
         versions: Package name to version, for tb_memplugin, tensorflow and keras.
         notes: Sentences on what was not recorded, and why.
         ended: When the recorder was closed, in seconds since the epoch; None if it did not say so.
+        analyzing: The traced step that is being analyzed, as long as there is no breakdown; None otherwise.
     """
 
     session: str
@@ -34,6 +37,7 @@ class SessionInfo:
     versions: Mapping[str, str]
     notes: tuple[str, ...]
     ended: float | None = None
+    analyzing: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Session:
     """The records of one session.
 
     Attributes:
-        host: Parts of host memory, None if none were recorded.
+        host: Parts of host memory; no rows if none were recorded.
         lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be read.
         lost_activation_steps: The same for recorded activations.
     """
@@ -58,10 +62,10 @@ class Session:
     lost_steps: tuple[tuple[int, int], ...] = ()
     lost_activation_steps: tuple[tuple[int, int], ...] = ()
     counters: Counters | None = None
-    host: HostSamples | None = None
+    host: HostSamples = dataclasses.field(default_factory=HostSamples.none)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Run:
     """One run: its sessions in order of their start, merged by `reader.merge`.
 
@@ -101,3 +105,9 @@ class Run:
     counters: tuple[Counters, ...] = ()
     ended: bool | None = None
     host: Mapping[str, HostMemory] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        devices = ", ".join(self.samples.devices) or "no device"
+        figures = [counted(len(self.samples), "sample"), counted(len(self.snapshots), "snapshot")]
+        figures += [counted(len(self.ooms), "failure")] if self.ooms else []
+        return clean(f"<{type(self).__name__} {self.name!r}: {', '.join(figures)} of {devices}>")

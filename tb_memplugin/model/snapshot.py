@@ -101,30 +101,32 @@ class HeldTensorGroup:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """One traced step on one device.
+    """The breakdown of one step on one device: of a traced step at its peak, or of a failed step at its failure.
 
     Attributes:
-        step, phase, device: The traced step.
+        step, phase, device: The step.
         wall_time: Seconds since the epoch.
-        mode: How the step ran; ``xla`` if most bytes are inside compiled modules.
-        in_use_bytes: Allocated at the step's peak; the ledger sums to it exactly.
+        batch_size: Examples in the step's batch; None if unknown.
+        mode: How the step ran; ``xla`` if most bytes are inside compiled modules; None at a failure.
+        in_use_bytes: Allocated at the step's peak, or at the failure; the ledger sums to it exactly.
         pool_bytes: Reserved by the allocator at the peak.
         largest_free_bytes: The largest free chunk of the pool at the peak.
         capacity_bytes: The allocator's limit.
         fragmentation: The allocator's own figure at the peak: (free - largest free) / free in the pool.
         rounding_bytes: Total of category ``rounding``, None if unknown.
         ledger: Rows at the peak, one for each (layer, category, trainable), largest first.
-        saved_for_backward: Rows at the end of the forward pass, largest first.
+        saved_for_backward: Rows at the end of the forward pass, or at the failure, largest first.
         not_available: Sentences on what is unknown.
         replay: The check of the step by its replay; None without memory maps.
         held_tensors: The tensors of category ``held_tensors`` at the peak, largest group first.
+        at_failure: Whether the step ran out of memory, and this is its breakdown at the failed allocation.
     """
 
     step: int
     phase: Phase
     device: str
     wall_time: float
-    mode: Mode
+    mode: Mode | None
     in_use_bytes: int
     pool_bytes: int | None
     largest_free_bytes: int | None
@@ -136,3 +138,5 @@ class Snapshot:
     not_available: tuple[str, ...]
     replay: Replay | None = None
     held_tensors: tuple[HeldTensorGroup, ...] = ()
+    batch_size: int | None = None
+    at_failure: bool = False

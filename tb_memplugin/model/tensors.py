@@ -45,3 +45,16 @@ def tensor_shape(sizes: Sequence[int] | None, dtype: str | None, requested_bytes
     if sizes is None or dtype is None or element is None or min(sizes, default=0) < 0:
         return None
     return TensorShape(tuple(sizes), dtype) if math.prod(sizes) * element == requested_bytes else None
+
+
+def dimensions(shape: str | None) -> tuple[int, ...] | None:
+    """The dimensions of a shape as TensorFlow writes it: ``[16,224,224,64]``, perhaps followed by a dtype."""
+    try:
+        return tuple(int(size) for size in shape.partition("]")[0].lstrip("[").split(",")) if shape else None
+    except ValueError:
+        return None
+
+
+def matches(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """Whether a tensor of these dimensions can be an output of that shape."""
+    return len(shape) == len(sizes) and all(known in (-1, size) for known, size in zip(shape, sizes, strict=True))

@@ -55,7 +55,7 @@ class Timeline:
         count: Number of allocations in the row: several for merged small ones, 0 for bytes without known chunks.
         owner: Index into `owners`.
         op: Index into `ops`, the requesting op; -1 if unknown.
-        address: Bytes from the lowest known address of the pool; -1 if unknown, as in rows of several allocations.
+        address: As in memory maps; -1 if unknown, as in rows of several allocations.
         shape: Index into `shapes`; -1 if unknown. The requested bytes equal the product of the shape times the size of
             the dtype.
         line: Index into `lines`: the user's line that called the layer or op; -1 if unknown.

@@ -167,6 +167,7 @@ class OpFact:
         layer: Path of the layer that made it, None without one.
         pass_name: Part of the step.
         saved_for_backward: Whether a backward op reads its result, or that of an op that reuses its buffer.
+        unread_outputs: Indices of outputs that no backward op reads, if one reads another output.
         gradient_of: Path of the layer with the variable that this op's result is a gradient of.
         is_gradient: Whether this op's result is a variable's gradient.
         assigns: Name of the variable that it writes to.
@@ -174,6 +175,7 @@ class OpFact:
         relayout: Whether TensorFlow added it to convert another op's input to another layout; the other facts are then
             that op's.
         forward_inputs: Indices of a backward op's inputs that are of the forward pass.
+        gradient_inputs: Backward ops whose results a backward op reads.
         early: Whether a backward op's result depends on no gradient. TensorFlow may run such ops during the forward
             pass.
         output_shapes: Shapes of its outputs as far as they were known when the function was traced: -1 for open
@@ -185,12 +187,14 @@ class OpFact:
     layer: str | None
     pass_name: Pass
     saved_for_backward: bool = False
+    unread_outputs: tuple[int, ...] = ()
     gradient_of: str | None = None
     is_gradient: bool = False
     assigns: str | None = None
     passes_to: tuple[str, ...] = ()
     relayout: bool = False
     forward_inputs: tuple[int, ...] = ()
+    gradient_inputs: tuple[str, ...] = ()
     early: bool = False
     output_shapes: tuple[tuple[int, ...] | None, ...] = ()
     output_dtypes: tuple[str, ...] = ()
@@ -289,6 +293,23 @@ class TensorFact:
     held_by: str | None = None
 
 
+TensorSpec: TypeAlias = tuple[tuple[int, ...], str]
+"""Shape with -1 for open dimensions, and name of the dtype."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchFacts:
+    """The batch that a step was given.
+
+    Attributes:
+        size: Examples in it, for one replica; None if unknown.
+        components: Its tensors, without scalars; empty if unknown.
+    """
+
+    size: int | None = None
+    components: tuple[TensorSpec, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True)
 class TraceFacts:
     """The recorder's facts about a window.
@@ -305,6 +326,7 @@ class TraceFacts:
         start_in_use: The device's bytes in use just before the window, None if unknown.
         interrupted: Whether the window ends within a training step because an allocation failed.
         notes: Sentences on what is unknown.
+        batch: The step's batch.
     """
 
     mode: Mode = "graph"
@@ -318,6 +340,7 @@ class TraceFacts:
     interrupted: bool = False
     notes: tuple[str, ...] = ()
     tensors_at_end: tuple[TensorFact, ...] = ()
+    batch: BatchFacts = dataclasses.field(default_factory=BatchFacts)
 
     @property
     def arguments(self) -> frozenset[str]:

@@ -7,6 +7,7 @@ counts with nouns.
 import math
 import re
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import Final
 
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -25,10 +26,12 @@ def unit_for(sizes: Iterable[int | None]) -> str:
 
 
 def format_figure(size: int | None, unit: str) -> str:
-    """The number alone, in `unit`, for a column with the unit in its header."""
+    """The number in `unit`, for a column whose header names it; one of six digits or more, in its own unit."""
     if size is None:
         return UNKNOWN
     at = UNITS.index(unit)
+    if _is_long(size, at):
+        return format_bytes(size)
     text = _figure(abs(size) / 1024**at, at, forced=True)[0]
     if size >= 0:
         return text
@@ -36,10 +39,10 @@ def format_figure(size: int | None, unit: str) -> str:
 
 
 def format_bytes(size: int | None, unit: str | None = None) -> str:
-    """A size such as ``14.2 GiB``, in `unit` if that is given."""
+    """A size such as ``14.2 GiB``; in `unit` if that is given and the number has at most five digits in it."""
     if size is None:
         return UNKNOWN
-    if unit is not None:
+    if unit is not None and not _is_long(size, UNITS.index(unit)):
         return f"{format_figure(size, unit)} {unit}"
     chosen = unit_for([size])
     at = UNITS.index(chosen)
@@ -52,16 +55,22 @@ def counted(count: int, noun: str) -> str:
 
 
 def parse_bytes(text: str) -> int | None:
-    """Bytes of a size such as ``10GiB``, ``1.5 MiB`` or ``1024``; None if `text` is not a size.
+    """Bytes of a size such as ``10GiB``, ``1.5 GB`` or ``1024``, rounded to whole ones; None if `text` is not a size.
 
-    ``KB``, ``MB`` and so on mean the same as ``KiB`` and ``MiB``, as for the memory of a GPU.
+    ``KiB``, ``MiB``, ``GiB`` and so on are powers of 1024, ``KB``, ``MB``, ``GB`` and so on are powers of 1000.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None
-    unit = (match[2] or "B").upper().replace("IB", "B")
-    power = [name.upper().replace("IB", "B") for name in UNITS].index(unit)
-    return round(float(match[1]) * float(1024**power))
+    unit = (match[2] or "B").upper()
+    power = [name[0] for name in UNITS].index(unit[0])
+    scale: int = (1024 if "I" in unit else 1000) ** power
+    return round(Fraction(match[1]) * scale)
+
+
+def _is_long(size: int, at: int) -> bool:
+    """Whether `size` has six digits or more in the unit at index `at`, though not in a larger one."""
+    return at + 1 < len(UNITS) and _figure(abs(size) / 1024**at, at, forced=True)[1] >= 100_000
 
 
 def _figure(scaled: float, at: int, forced: bool) -> tuple[str, float]:

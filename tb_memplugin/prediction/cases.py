@@ -65,26 +65,28 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
     """
     chosen = steps if not batch else _closest(steps, batch)
     recorded = [*first, *chosen]
-    least, most, typical, unknown, between, measured = [], [], [], 0, 0, False
-    for one in recorded:
-        low, high = one.requested, one.requested
-        if batch and one.batch_size and batch != one.batch_size:
-            sizes = sizes_for(one, batch, steps)
-            low, high = sizes.least, sizes.most
-            measured = measured or (sizes.measured and not one.first)
-            if not one.first:
-                unknown = max(unknown, sizes.uncertain_bytes)
-                between = max(between, int((high - low).sum()))
-        least.append(change.least(one, low))
-        most.append(change.most(one, high))
-        if change.frees_otherwise and not change.halved:
-            typical.append(change.typical(one, (low + high) // 2))
+    sized = [sizes_for(one, batch, steps) for one in recorded]
+    least = [change.least(one, sizes.least) for one, sizes in zip(recorded, sized, strict=True)]
+    most = [change.most(one, sizes.most) for one, sizes in zip(recorded, sized, strict=True)]
+    typical = None
+    if not change.halved and (change.frees_otherwise or any(sizes.scratch_bytes for sizes in sized)):
+        typical = [change.typical(one, sizes.typical) for one, sizes in zip(recorded, sized, strict=True)]
+    later = sized[len(first) :]
+    measured = any(sizes.measured for sizes in later)
     method: Method = "estimate" if change.is_estimate else "two_sizes" if measured else "replay"
     saved = change.example_bytes * (batch or 0)
-    case = Case(least, most, typical or None, _transient_bytes(most, saved, change), saved, method)
+    case = Case(least, most, typical, _transient_bytes(most, saved, change), saved, method)
     if measured and chosen[0].mode == "xla" and is_gpu(chosen[0].device):
         case = _compiled_anew(case)
-    if between <= UNCERTAIN_SHARE * case.total_bytes:
+    scratch = max((sizes.scratch_bytes for sizes in later), default=0)
+    if scratch > UNCERTAIN_SHARE * case.total_bytes:
+        sentence = (
+            f"{format_bytes(scratch)} of the recorded requests are scratch space of the GPU's kernels. It usually "
+            "follows the batch size; the range covers other algorithms."
+        )
+        case = dataclasses.replace(case, method="estimate", sentences=(*case.sentences, sentence))
+    unknown = max((sizes.uncertain_bytes for sizes in later), default=0)
+    if max((sizes.between_bytes for sizes in later), default=0) <= UNCERTAIN_SHARE * case.total_bytes:
         return case
     sentence = (
         f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow with the batch size. The "

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from tb_memplugin.model import Category, ChunkOwner, Integers, Layer, StepRequests
-from tb_memplugin.model.layers import example_bytes
+from tb_memplugin.model.former import former_name
+from tb_memplugin.model.layers import example_bytes, recorded_precision, unfreezing_bytes
 from tb_memplugin.model.units import counted
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
 from tb_memplugin.prediction.lifetimes import Rows, with_lifetimes
@@ -108,13 +109,18 @@ class Change:
             requests,
             lambda owner: (
                 (owner.layer in self.frozen and owner.category in _OF_TRAINING)
-                or (self.without_slots and owner.category == "optimizer_state" and owner.layer is not None)
+                or (self.without_slots and owner.category == "optimizer_state" and _is_of_model(owner))
             ),
         )
         return np.where(gone, LEFT_OUT, sizes)
 
     def _unsaved_rows(self, requests: StepRequests, categories: Sequence[Category]) -> Rows:
         return _rows(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
+
+
+def _is_of_model(owner: ChunkOwner) -> bool:
+    """Whether an owner is a layer of a model that is in use."""
+    return owner.layer is not None and former_name(owner.layer) is None
 
 
 def _of_update(requests: StepRequests) -> Rows:
@@ -132,39 +138,47 @@ def change_of(conditions: Conditions, layers: Sequence[Layer]) -> Change:
     """The change that conditions make to a recorded program.
 
     Args:
-        conditions: The conditions; their patterns are valid.
+        conditions: The conditions.
         layers: The model's layers, in order.
     """
-    change = _freezing(Change(), conditions, layers)
+    thawed = _thawed(conditions, layers)
+    change = _freezing(Change(), conditions, layers, thawed)
     slots = _slots(layers)
     if conditions.optimizer is not None:
         slots = SLOTS[conditions.optimizer]
         change = _other_optimizer(change, conditions.optimizer, layers)
     if conditions.unfreeze is not None:
-        change = _unfreezing(change, conditions.unfreeze, layers, slots)
+        change = _unfreezing(change, conditions.unfreeze, layers, thawed, slots)
     if conditions.accumulate:
         change = _accumulating(change, layers)
-    if conditions.precision not in (None, "float32"):
+    if conditions.precision not in (None, recorded_precision(layers), "float32"):
         change = _half_precision(change, str(conditions.precision), layers)
     return change
 
 
-def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer]) -> Change:
-    pattern, named = conditions.freeze, set(conditions.frozen)
-    if pattern is None and not named:
+def _thawed(conditions: Conditions, layers: Sequence[Layer]) -> list[Layer]:
+    """The layers to unfreeze. Layers that are trained have weights that never are, such as statistics."""
+    if conditions.unfreeze is None:
+        return []
+    return [one for one in matching(layers, conditions.unfreeze) if one.weight_bytes and not one.trainable]
+
+
+def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer], thawed: Sequence[Layer]) -> Change:
+    globs, named = conditions.freeze, set(conditions.frozen)
+    if globs is None and not named:
         return change
-    matched = {layer.path for layer in matching(layers, pattern)} if pattern is not None else set()
+    matched = {layer.path for layer in matching(layers, globs)} if globs is not None else set()
     frozen = {layer.path for layer in layers if layer.trainable_weight_bytes and layer.path in matched | named}
     sentence = (
         f"Optimizer state and weight gradients of {counted(len(frozen), 'layer')} are removed. Layers before the first "
         "trained one may save no activations; the range covers both."
         if frozen
-        else f"No trainable layer matches {pattern!r:.80}, so nothing is frozen."
+        else f"No trainable layer matches {globs!r:.80}, so nothing is frozen."
     )
     return dataclasses.replace(
         change,
         frozen=frozenset(frozen),
-        unsaved=frozenset(_before_first_trained(layers, frozen)),
+        unsaved=frozenset(_before_first_trained(layers, (_trained(layers) - frozen) | {one.path for one in thawed})),
         is_estimate=bool(frozen),
         sentences=(*change.sentences, sentence),
     )
@@ -188,19 +202,17 @@ def _other_optimizer(change: Change, optimizer: str, layers: Sequence[Layer]) ->
     )
 
 
-def _unfreezing(change: Change, pattern: str, layers: Sequence[Layer], slots: int) -> Change:
-    # Layers that are trained have weights that never are, such as the statistics of batch normalizations.
-    thawed = [layer for layer in matching(layers, pattern) if layer.weight_bytes and not layer.trainable]
+def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Sequence[Layer], slots: int) -> Change:
     if not thawed:
-        sentence = f"No frozen layer matches {pattern!r:.80}, so nothing is unfrozen."
+        sentence = f"No frozen layer matches {globs!r:.80}, so nothing is unfrozen."
         return dataclasses.replace(change, sentences=(*change.sentences, sentence))
-    sizes = {layer.path: layer.weight_bytes - layer.trainable_weight_bytes - _statistics(layer) for layer in thawed}
+    sizes = {layer.path: unfreezing_bytes(layer) for layer in thawed}
     sentence = (
         f"Weights of {counted(len(thawed), 'layer')} become trainable, with {counted(slots, 'slot')} for each. Layers "
         "from the first of these on may save their activations; the range covers both, and the weight gradients."
     )
     added = ((_slot(layer), sizes[layer.path]) for layer in thawed if sizes[layer.path] for _ in range(slots))
-    before = _before_first_trained(layers, {layer.path for layer in layers} - _trained(layers))
+    before = _before_first_trained(layers, _trained(layers))
     saved = [layer for layer in layers[layers.index(thawed[0]) :] if layer.path in before or layer in thawed]
     return dataclasses.replace(
         change,
@@ -261,20 +273,11 @@ def _slots(layers: Sequence[Layer]) -> int:
     return round(state / weights) if weights else 0
 
 
-def _statistics(layer: Layer) -> int:
-    """Bytes of the moving mean and variance of a frozen batch normalization, which are never trained."""
-    channels = layer.output_shape[-1] if layer.output_shape else 0
-    if layer.type != "BatchNormalization" or channels < 1 or layer.parameters % channels:
-        return 0
-    return layer.weight_bytes * 2 * channels // layer.parameters if 2 <= layer.parameters // channels <= 4 else 0
-
-
 def _trained(layers: Sequence[Layer]) -> set[str]:
     return {layer.path for layer in layers if layer.trainable_weight_bytes}
 
 
-def _before_first_trained(layers: Sequence[Layer], frozen: Collection[str]) -> set[str]:
-    """Layers before the first one that is still trained, without those that contain a trained one."""
-    trained = _trained(layers) - set(frozen)
+def _before_first_trained(layers: Sequence[Layer], trained: Collection[str]) -> set[str]:
+    """Layers before the first trained one, without those that contain a trained one."""
     before = list(itertools.takewhile(lambda layer: layer.path not in trained, layers))
     return {one.path for one in before if not any(path.startswith(f"{one.path}/") for path in trained)}

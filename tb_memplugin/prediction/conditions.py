@@ -1,11 +1,12 @@
 """The conditions of a prediction. Pure."""
 
 import dataclasses
+import difflib
+import fnmatch
+import re
 from collections.abc import Sequence
 
 from tb_memplugin.model import Layer
-from tb_memplugin.prediction.pattern_syntax import PatternError
-from tb_memplugin.prediction.patterns import layer_pattern
 
 SLOTS = {
     "sgd": 0,
@@ -22,6 +23,8 @@ SLOTS = {
 }
 """Slots that Keras's optimizers keep for each weight; ``momentum`` is SGD with momentum."""
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+MAX_COMPARED = 2_000
+"""Most paths that are compared with a glob to find the nearest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Conditions:
     Attributes:
         batch_size: Examples in a batch.
         capacity_bytes: The allocator's limit.
-        freeze, unfreeze: Regular expressions for paths of layers.
+        freeze, unfreeze: Globs for paths of layers, separated by commas; see `matching`.
         optimizer: One of `SLOTS`.
         precision: One of `PRECISIONS`.
         frozen: Paths of layers to freeze, in addition to those that match `freeze`.
@@ -52,22 +55,38 @@ RECORDED = Conditions()
 """As in the recorded run."""
 
 
-def matching(layers: Sequence[Layer], pattern: str) -> list[Layer]:
-    """The layers with weights whose path matches a regular expression anywhere.
+def matching(layers: Sequence[Layer], globs: str) -> list[Layer]:
+    """The layers with weights whose whole path matches one of the globs, which commas separate.
 
-    Raises:
-        PatternError: The pattern is no supported regular expression.
+    Globs are those of `fnmatch`, case-sensitive: ``*`` matches any characters, ``/`` included, ``?`` any one, and
+    ``[ab]`` one of a set.
     """
-    wanted = layer_pattern(pattern)
-    return [layer for layer in layers if layer.parameters and wanted.found_in(layer.path)]
+    wanted = _split(globs)
+    return [
+        layer for layer in layers if layer.parameters and any(fnmatch.fnmatchcase(layer.path, one) for one in wanted)
+    ]
 
 
-def pattern_error(conditions: Conditions) -> str | None:
-    """What is wrong with the conditions' regular expressions, as a sentence; None if nothing is."""
-    for name in ("freeze", "unfreeze"):
-        pattern = getattr(conditions, name)
-        try:
-            layer_pattern(pattern or "")
-        except PatternError as error:
-            return f"{name} {error}. Received: {pattern!r:.80}"
+def unmatched(conditions: Conditions, layers: Sequence[Layer]) -> str | None:
+    """A sentence on the first glob that no layer with weights matches, with the nearest path; None without one."""
+    paths = [layer.path for layer in layers if layer.parameters]
+    for name, globs in (("freeze", conditions.freeze), ("unfreeze", conditions.unfreeze)):
+        for glob in _split(globs or ""):
+            if paths and not matching(layers, glob):
+                return (
+                    f"{name}: no layer with weights has a path like {glob!r:.80}; the nearest is "
+                    f"{_nearest(paths[:MAX_COMPARED], glob)!r}. A glob matches the whole path, and * matches any part "
+                    "of it"
+                )
     return None
+
+
+def _nearest(paths: Sequence[str], glob: str) -> str:
+    """The first path that contains the glob's text, or else the most similar one."""
+    text = re.sub(r"[*?\[\]]+", "", glob)
+    containing = next((path for path in paths if text in path), None)
+    return containing or difflib.get_close_matches(text, paths, n=1, cutoff=0.0)[0]
+
+
+def _split(globs: str) -> list[str]:
+    return [glob.strip() for glob in globs.split(",") if glob.strip()]

@@ -9,10 +9,13 @@ import math
 from collections.abc import Sequence
 
 from tb_memplugin.model import Fix, Layer, Verdict
+from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.evidence import NOTHING, Evidence
+from tb_memplugin.prediction.largest import SMALLER
 from tb_memplugin.prediction.prediction import Prediction
-from tb_memplugin.prediction.predictor import SMALLER, SPARE, Predictor
+from tb_memplugin.prediction.predictor import SPARE, Predictor
 
 MAX_CAPACITY_FACTOR = 64
 """Capacities up to this many times the failed one are tried."""
@@ -45,14 +48,15 @@ class FailedTraining:
 
 
 def simulated_fixes(
-    predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining
+    predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining, evidence: Evidence = NOTHING
 ) -> tuple[tuple[Fix, ...], str | None]:
     """The fixes, and a sentence if none can be simulated, or if the simulation fails at another request.
 
     Args:
-        predictor: Predicts for the program that failed.
+        predictor: Predicts for the program that failed, from its steps alone: the failure itself is no evidence.
         layers: The model's layers, in order.
         failed: The training that failed.
+        evidence: What the run showed of batch sizes, which no fix contradicts.
     """
     here = predictor.predict(Conditions(batch_size=failed.batch_size, capacity_bytes=failed.capacity_bytes))
     if here.method == "unknown":
@@ -62,7 +66,7 @@ def simulated_fixes(
             "No fix could be simulated: in the simulation, the failed step "
             f"{'passes' if here.fits else 'may pass'}, so the simulation does not reproduce the failure."
         )
-    finder = _Finder(predictor, layers, failed)
+    finder = _Finder(predictor.bounded_by(evidence), layers, failed)
     return tuple(finder.fixes()), _other_request(here, failed)
 
 
@@ -88,7 +92,8 @@ class _Finder:
         """The fixes, those that cost least first."""
         failed = self._failed
         largest = self._predictor.largest_batch_size(failed.capacity_bytes, below=failed.batch_size)
-        fixes: list[Fix | None] = [None if largest is None else self._batch(largest)]
+        # A batch of one example has no smaller one.
+        fixes: list[Fix | None] = [None if largest is None or failed.batch_size == 1 else self._batch(largest)]
         if failed.is_training:
             fixes += [self._accumulation(largest) if largest else None, self._freezing()]
         if failed.verdict == "fragmentation":
@@ -102,19 +107,20 @@ class _Finder:
         return self._predictor.passes(batch, capacity, conditions, quick)
 
     def _simulated(self, conditions: Conditions) -> str:
-        """The label of a fix whose simulation passes."""
+        """The label of a fix that passes: in simulation, or because the run has such steps."""
         capacity = conditions.capacity_bytes or self._failed.capacity_bytes
         batch = conditions.batch_size or self._failed.batch_size
         prediction = self._predictor.predict(dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity))
-        return f"Simulated: whole steps pass, peak {format_bytes(prediction.peak_bytes)} of {format_bytes(capacity)}."
+        how = "Recorded: such steps passed" if prediction.method == "recorded" else "Simulated: whole steps pass"
+        return f"{how}, peak {format_bytes(prediction.peak_bytes)} of {format_bytes(capacity)}."
 
     def _batch(self, largest: int) -> Fix:
         before = self._failed.batch_size
         if not largest:
             sentence = f"Simulated: even a batch size of 1 instead of {before} fails."
-            return Fix("batch", sentence, None, enough=False, simulated=True)
+            return Fix("batch", sentence, enough=False)
         sentence = f"Batch size {largest} instead of {before}. {self._simulated(Conditions(batch_size=largest))}"
-        return Fix("batch", sentence, None, enough=True, simulated=True, batch_size=largest)
+        return Fix("batch", sentence, enough=True, batch_size=largest)
 
     def _accumulation(self, largest: int) -> Fix | None:
         """The same effective batch in fewest parts; the sums of the gradients take as much as the weights."""
@@ -129,7 +135,7 @@ class _Finder:
                     f"Gradient accumulation over {parts} batches of {size} (gradient_accumulation_steps={parts}). "
                     f"{self._simulated(conditions)}"
                 )
-                return Fix("accumulation", sentence, None, enough=True, simulated=True, batch_size=size)
+                return Fix("accumulation", sentence, enough=True, batch_size=size)
         return None
 
     def _freezing(self) -> Fix | None:
@@ -149,7 +155,7 @@ class _Finder:
             most += 1
         which = f"the first {most} trainable layers (up to {trained[most - 1]})" if most > 1 else trained[0]
         sentence = f"Freeze {which}. {self._simulated(self._frozen(trained[:most]))}"
-        return Fix("freezing", sentence, None, enough=True, simulated=True)
+        return Fix("freezing", sentence, enough=True)
 
     @staticmethod
     def _frozen(paths: Sequence[str]) -> Conditions:
@@ -165,13 +171,12 @@ class _Finder:
         advised = smallest and self._passing_from(smallest * (1 + RESERVE + RESERVE_EACH_DOUBLING * doublings))
         if advised is None:
             most = format_bytes(MAX_CAPACITY_FACTOR * failed.capacity_bytes)
-            return Fix("limit", f"Simulated: a capacity of {most} is not enough.", None, enough=False, simulated=True)
+            return Fix("limit", f"Simulated: a capacity of {most} is not enough.", enough=False)
         sentence = (
             f"A capacity of {format_bytes(advised)} instead of {format_bytes(failed.capacity_bytes)}. "
             f"{self._simulated(Conditions(capacity_bytes=advised))}"
         )
-        added = advised - failed.capacity_bytes
-        return Fix("limit", sentence, added, enough=True, simulated=True, capacity_bytes=advised)
+        return Fix("limit", sentence, enough=True, capacity_bytes=advised)
 
     def _passing_from(self, capacity: float) -> int | None:
         """The first whole MiB from a capacity on, in steps of some percent, at which the failed batch passes."""
@@ -192,11 +197,13 @@ class _Finder:
             f"The same free memory in one piece. {how}Simulated without fragmentation: peak {format_bytes(needed)} of "
             f"{format_bytes(capacity)}, which is {'enough' if enough else 'not enough'}."
         )
-        return Fix("one_piece", sentence, None, enough=enough, simulated=True)
+        return Fix("one_piece", sentence, enough=enough)
 
     def _precision(self) -> Fix | None:
         """Mixed precision, as an estimate."""
         failed = self._failed
+        if recorded_precision(self._layers) not in (None, "float32"):
+            return None  # it computes in half precision already
         conditions = Conditions(failed.batch_size, failed.capacity_bytes, precision="mixed_float16")
         prediction = self._predictor.predict(conditions)
         if prediction.low_bytes is None or prediction.low_bytes > failed.capacity_bytes:
@@ -206,4 +213,4 @@ class _Finder:
             f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)} of "
             f"{format_bytes(failed.capacity_bytes)}."
         )
-        return Fix("precision", sentence, None, enough=None, simulated=False)
+        return Fix("precision", sentence)

@@ -144,7 +144,8 @@ class History:
         pool = int(first.requests.region_bytes.sum())
         # A pool that does not grow has one region, of exactly its capacity.
         if pool <= rules.capacity_bytes and (rules.grows or pool == rules.first_region_bytes):
-            self._simulator = Simulator(start_map(first.requests), rules)
+            added = zip(first.requests.added_address.tolist(), first.requests.added_bytes.tolist(), strict=True)
+            self._simulator = Simulator(start_map(first.requests), rules, added)
             for row in older_rows(first.requests):
                 address = int(first.requests.address[row])
                 if first.sizes[row] == first.requests.requested[row]:

@@ -4,13 +4,14 @@ import dataclasses
 from typing import Literal, TypeAlias
 
 from tb_memplugin.model import LedgerRow
+from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.reproduction import Reproduced
 
-Method: TypeAlias = Literal["replay", "two_sizes", "estimate", "unknown"]
+Method: TypeAlias = Literal["recorded", "replay", "two_sizes", "estimate", "unknown"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Prediction:
     """What a training would need under some conditions.
 
@@ -20,8 +21,8 @@ class Prediction:
         fits: True if every simulated step passes, with the most bytes of the range, and leaves some percent of the
             capacity free; False if every simulation fails, even with the least bytes; else None.
         fails_at: The request that fails, None if none does or it is unknown.
-        method: ``replay``: all sizes are exact; ``two_sizes``: some follow from two recorded batch sizes; ``estimate``:
-            some have a range; ``unknown``: no prediction.
+        method: ``recorded``: the peaks of recorded steps; ``replay``: all sizes are exact; ``two_sizes``: some follow
+            from two recorded batch sizes; ``estimate``: some have a range; ``unknown``: no prediction.
         reproduced: How much of the recorded steps their replay reproduced.
         assumptions: What the prediction assumes or why there is none, as sentences.
         ledger: Predicted bytes at the peak by owner; sums to `peak_bytes`.
@@ -38,3 +39,10 @@ class Prediction:
     reproduced: Reproduced
     assumptions: tuple[str, ...]
     ledger: tuple[LedgerRow, ...] = ()
+
+    def __repr__(self) -> str:
+        size = "unknown" if self.batch_size is None else f"{self.batch_size:,}"
+        return (
+            f"<{type(self).__name__} batch size {size}, peak {format_bytes(self.peak_bytes)} of "
+            f"{format_bytes(self.capacity_bytes)}, fits={self.fits}, method={self.method}>"
+        )

@@ -5,19 +5,30 @@ its range holds the lowest and the highest peak of the simulated steps, with the
 are not known exactly.
 """
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from tb_memplugin.allocator.growth import PoolRules, rules_of
 from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, StepRequests
+from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.prediction.cases import Case, make_case
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
-from tb_memplugin.prediction.history import LARGE_DISTANCE, TYPICAL_DISTANCE, FailedRequest, History, Outcome
+from tb_memplugin.prediction.evidence import NOTHING, Evidence
+from tb_memplugin.prediction.history import (
+    LARGE_DISTANCE,
+    TYPICAL_DISTANCE,
+    FailedRequest,
+    History,
+    Outcome,
+)
+from tb_memplugin.prediction.largest import largest
 from tb_memplugin.prediction.limits import Limits, settled
 from tb_memplugin.prediction.peak_ledger import peak_ledger
 from tb_memplugin.prediction.prediction import Prediction
+from tb_memplugin.prediction.recorded import recorded_prediction
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
 from tb_memplugin.prediction.sized_steps import SizedStep, exploratory_rows, peak_in_one_piece, start_map
 
@@ -35,8 +46,6 @@ CURVE_STEPS = 4
 """Simulated steps after the first one for a point of a curve."""
 SPARE = 0.02
 """Share of the capacity that must be left at the simulated peak of a training that passes, for the same reason."""
-SMALLER = 0.98
-"""Factor between the batch sizes, or the capacities, that are tried one after the other."""
 MOST_DEVIATION = 0.1
 """Largest deviation of the simulated from the measured peak of the recorded steps with which anything is predicted."""
 MAX_BATCH_SIZE = 1 << 24
@@ -51,6 +60,7 @@ class Predictor:
         layers: The model's layers.
         measured_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
         absent: Why there are no steps, as a sentence, if that is known.
+        evidence: What the run showed.
     """
 
     def __init__(
@@ -59,12 +69,20 @@ class Predictor:
         layers: Sequence[Layer] = (),
         measured_bytes: int | None = None,
         absent: str | None = None,
+        evidence: Evidence = NOTHING,
     ) -> None:
+        self._evidence = evidence
         self._measured_bytes = measured_bytes
         self._first = [one for one in steps if one.first][:1]
         self._steps = [one for one in steps if not one.first]
         self._layers = layers
         self._absent = absent
+
+    def bounded_by(self, evidence: Evidence) -> "Predictor":
+        """The same predictor with other evidence."""
+        other = copy.copy(self)
+        other._evidence = evidence
+        return other
 
     # --- what was recorded --------------------------------------------------------------------------------------------
 
@@ -127,8 +145,13 @@ class Predictor:
         reason = self._reason_against(conditions)
         batch = conditions.batch_size or self.batch_size
         capacity = conditions.capacity_bytes or self.capacity_bytes
+        evidence = self._evidence_for(conditions)
+        known, sentences = evidence.fits(batch, capacity), evidence.sentences(batch, capacity)
+        if known and batch is not None and batch in evidence.peaks:
+            return recorded_prediction(self._steps, batch, capacity, evidence.peaks[batch], self._checked())
         if reason is not None:
-            return Prediction(batch, capacity, None, None, None, None, None, "unknown", self._checked(), (reason,), ())
+            texts = (reason, *sentences)
+            return Prediction(batch, capacity, None, None, None, known, None, "unknown", self._checked(), texts, ())
         change = change_of(conditions, self._layers)
         case = self._case(conditions, change)
         assumptions = [*change.sentences, *case.sentences]
@@ -137,6 +160,10 @@ class Predictor:
         limits = self._limits(case, change, VARIANTS, SIMULATED_STEPS)
         low, peak, high = self._range(limits, case)
         fits, failed = (None, None) if capacity is None else self._fits(case, capacity, change)
+        if known is not None:
+            assumptions = [*(() if known and fits else sentences), *assumptions]
+            fits, failed = known, None if known else failed
+            high = max(peak, min(high, evidence.most_bytes(batch, capacity) or high))
         return Prediction(
             batch_size=batch,
             capacity_bytes=capacity,
@@ -154,6 +181,10 @@ class Predictor:
     def range_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
         """(low, typical, high) peak for a batch size, from one simulation instead of several; None if unknown."""
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
+        evidence = self._evidence_for(wanted)
+        if batch_size in evidence.peaks and evidence.fits(batch_size, wanted.capacity_bytes or self.capacity_bytes):
+            known = evidence.peaks[batch_size]
+            return known.low_bytes, known.median_bytes, known.high_bytes
         if self._reason_against(wanted) is not None:
             return None
         change = change_of(wanted, self._layers)
@@ -171,6 +202,9 @@ class Predictor:
             quick: Simulate one short training only, to find a size to start from.
         """
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
+        known = self._evidence_for(wanted).fits(batch_size, capacity_bytes)
+        if known is not None:
+            return known
         change = change_of(wanted, self._layers)
         case = self._case(wanted, change)
         count = (1, SIMULATED_STEPS) if quick else (VARIANTS, LASTING_STEPS)
@@ -201,32 +235,34 @@ class Predictor:
         reason = self._reason_against(dataclasses.replace(conditions, batch_size=None))
         if reason is not None or not self.knows_other_batch_sizes:
             return None
-        # Whether a size passes is not monotonic: a larger batch may leave better pieces. So the search goes down from
-        # the first size that no allocator could serve.
-        least, most = 0, 1
-        while most < below and self.peak_in_one_piece(most, conditions) <= capacity_bytes:
-            least, most = most, min(most * 2, below)
-        while most - least > 1 and least * 1.005 < most:
-            middle = (least + most) // 2
-            if self.peak_in_one_piece(middle, conditions) <= capacity_bytes:
-                least = middle
-            else:
-                most = middle
-        while least and not self.passes(least, capacity_bytes, conditions):
-            least = min(least - 1, int(least * SMALLER))
-        return least
+        evidence = self._evidence_for(conditions)
+        below = min(below, evidence.smallest_failed(capacity_bytes) or below)
+        ran = min(evidence.largest(capacity_bytes), below - 1)
+        return largest(
+            ran,
+            below,
+            possible=lambda size: self.peak_in_one_piece(size, conditions) <= capacity_bytes,
+            passes=lambda size: self.passes(size, capacity_bytes, conditions),
+        )
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _checked(self) -> Reproduced:
         return self.reproduced if self._steps else Reproduced(0, 0)
 
+    def _evidence_for(self, conditions: Conditions) -> Evidence:
+        """What the run shows of conditions: nothing, if they change more than the batch size or the capacity."""
+        same = dataclasses.replace(conditions, batch_size=None, capacity_bytes=None)
+        if same.precision == recorded_precision(self._layers):
+            same = dataclasses.replace(same, precision=None)
+        return self._evidence if same == RECORDED else NOTHING
+
     def _reason_against(self, conditions: Conditions) -> str | None:
         """Why there is no prediction, as a sentence."""
         if not self._steps:
             return self._absent or (
-                "Unknown: the run has no traced training step with its requests. Runs recorded with earlier versions "
-                "have none, nor have imported profiles and runs without memory maps."
+                "Unknown: the run has no traced training step with its requests. Imported profiles and runs "
+                "without memory maps have none."
             )
         if not self.reproduced.whole:
             return (
@@ -240,6 +276,12 @@ class Predictor:
                 f"Unknown: the simulation of the recorded steps peaks {100 * abs(self.deviation):.0f} % "
                 f"{'above' if self.deviation > 0 else 'below'} the median of the run's steps. The traced steps are not "
                 "typical of this run, for example because its operations run in very different orders."
+            )
+        recorded = recorded_precision(self._layers)
+        if conditions.precision is not None and conditions.precision != recorded and recorded not in (None, "float32"):
+            return (
+                f"Unknown: the run was recorded in {recorded}. Which of its tensors would take more bytes in "
+                f"{conditions.precision} is unknown. Record a few steps in {conditions.precision}."
             )
         if conditions.batch_size is None or conditions.batch_size == self.batch_size:
             return None
@@ -308,12 +350,17 @@ class Predictor:
         """(low, typical, high) peak of simulations, with the additional bytes.
 
         If the simulated peak of the recorded training is above the measured one, the range begins lower by the same
-        share; if it is below, the range ends higher.
+        share; if it is below, the range ends higher. The range is at least as wide as the recorded steps differ: two
+        convolutions that sometimes overlap have two peaks.
         """
         low, peak, high = (
             size + more for size, more in zip((limits.low, limits.peak, limits.high), case.transient_bytes, strict=True)
         )
         low, high = round(low * (1 - max(self._bias, 0.0))), round(high * (1 - min(self._bias, 0.0)))
+        recorded = self._evidence.peaks.get(self.batch_size or 0)
+        if recorded is not None:
+            low = min(low, peak * recorded.low_bytes // recorded.median_bytes)
+            high = max(high, -(-peak * recorded.high_bytes // recorded.median_bytes))
         return min(low, peak), peak, max(high, peak)
 
     def _fits(self, case: Case, capacity: int, change: Change) -> tuple[bool | None, FailedRequest | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tb_memplugin.model import Phase, StepRequests
+from tb_memplugin.model.former import former_name
 
 
 def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase = "train") -> tuple[StepRequests, ...]:
@@ -39,7 +40,7 @@ def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str
     lasting: collections.Counter[tuple[str | None, str, int]] = collections.Counter()
     for row in np.flatnonzero(requests.birth < 0).tolist():
         owner = requests.owners[int(requests.owner[row])]
-        if owner.category in ("weights", "optimizer_state"):
+        if owner.category in ("weights", "optimizer_state") and former_name(owner.layer) is None:
             lasting[owner.layer, owner.category, int(requests.requested[row])] += 1
     return requests.mode, lasting
 

@@ -65,16 +65,31 @@ def shuffled_order(requests: StepRequests, order: list[int], distance: int, seed
 def lasting_order(requests: StepRequests) -> list[int]:
     """`event_order` without allocations that the next event frees; of nested ones, the inner are removed first.
 
-    They leave the free chunks as they were, unless the pool grew for them. A first step has many: it runs ops one by
-    one to make variables.
+    They leave the free chunks as they were. A first step has many: it runs ops one by one to make variables. The
+    allocation at the step's peak stays, and the first one in each region by which the pool grew.
     """
+    order = event_order(requests)
+    needed = _peak_and_growth(requests, order)
     kept: list[int] = []
-    for entry in event_order(requests):
-        if entry < 0 and kept and kept[-1] == -1 - entry:
+    for entry in order:
+        if entry < 0 and kept and kept[-1] == -1 - entry and kept[-1] not in needed:
             kept.pop()
         else:
             kept.append(entry)
     return kept
+
+
+def _peak_and_growth(requests: StepRequests, order: Sequence[int]) -> set[int]:
+    """Rows of the allocation at the peak and of the first one in each added region."""
+    entries = np.asarray(order, np.int64)
+    rows = np.where(entries < 0, -1 - entries, entries)
+    change = np.where(entries < 0, -requests.allocated[rows], requests.allocated[rows])
+    needed = {int(rows[np.argmax(np.cumsum(change))])} if len(rows) else set()
+    born = rows[entries >= 0]
+    address = requests.address[born]
+    for begin, size in zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True):
+        needed.update(born[(address >= begin) & (address < begin + size)][:1].tolist())
+    return needed
 
 
 def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> frozenset[int]:

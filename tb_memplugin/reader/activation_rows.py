@@ -1,7 +1,7 @@
-"""Recorded activation bytes in few bytes of memory, and rows of them.
+"""Recorded activation bytes in four bytes each, and rows of them.
 
-100,000 steps × 300 layers are 240 MB as one array, but a page shows a few thousand rows, and a layer's bytes rarely
-change. So the frames' values are kept narrow, and rows are taken from them.
+100,000 steps × 300 layers are 240 MB as integers of eight bytes, more than a run may take. So the values of each frame
+are kept in four bytes if they are below 4 GiB, and rows are widened when they are taken: a page shows a few thousand.
 """
 
 import dataclasses
@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.events.codec import FrameHead
+from tb_memplugin.events.column_codec import value_bytes
 from tb_memplugin.model import MISSING, Floats, Integers, LayerActivations
-from tb_memplugin.reader.narrow import Narrow
 
 _MOST = 2.0**62
 """Limit of row sums: hostile values would overflow an integer."""
 _SUMMED = 1 << 20
 """Values that are summed at once."""
-_FEW = 8
-"""A part is widened as a whole for more of its rows than one in so many."""
+_UNKNOWN = np.iinfo(np.uint32).max
+"""Stands for `MISSING` in four bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,14 +30,14 @@ class ActivationPart:
     Attributes:
         step, wall_time: Of each row.
         layers: Layer paths.
-        cells: The bytes, layer after layer.
+        values: The bytes, shape [rows, layers], in four bytes each (see `_UNKNOWN`) or in eight.
         totals: Sum of each row's bytes; `MISSING` counts as 0.
     """
 
     step: Integers
     wall_time: Floats
     layers: tuple[str, ...]
-    cells: Narrow
+    values: npt.NDArray[np.uint32] | Integers
     totals: Integers
 
     def __len__(self) -> int:
@@ -45,29 +46,35 @@ class ActivationPart:
     @property
     def nbytes(self) -> int:
         """Bytes in memory, without the paths, which parts share."""
-        return self.cells.nbytes + 24 * len(self)
+        return self.values.nbytes + 24 * len(self)
 
-    def bytes(self) -> Integers:
-        """All values, shape [rows, layers]; may be read-only."""
-        values: Integers = self.cells.wide().reshape(len(self.layers), len(self)).T
-        return values
-
-    def take(self, rows: npt.NDArray[np.intp]) -> Integers:
+    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> Integers:
         """The values of the given rows, shape [rows, layers]."""
-        if _FEW * len(rows) > len(self):
-            return self.bytes()[rows]
-        places = np.arange(len(self.layers)) * len(self) + rows[:, None]
-        return self.cells.at(places.reshape(-1)).reshape(places.shape)
+        picked: npt.NDArray[Any] = self.values[rows]
+        if picked.dtype == np.int64:
+            return picked
+        wide: Integers = picked.astype(np.int64)
+        wide[picked == _UNKNOWN] = MISSING
+        return wide
 
 
 def part_of(table: LayerActivations, layers: tuple[str, ...] | None = None) -> ActivationPart:
     """A table as a part, `layers` being its paths, if other parts have them as well."""
+    values: Any = table.bytes
+    if not values.size or int(values.max()) < _UNKNOWN:
+        # `MISSING`, whose lowest bytes are zero, is the only negative value.
+        missing = values == MISSING
+        values = values.astype(np.uint32, order="C")
+        values[missing] = _UNKNOWN
     return ActivationPart(
-        table.step,
-        table.wall_time,
-        table.layers if layers is None else layers,
-        Narrow(np.ascontiguousarray(table.bytes.T).reshape(-1)),
-        row_sums(table.bytes),
+        table.step, table.wall_time, table.layers if layers is None else layers, values, row_sums(table.bytes)
+    )
+
+
+def most_bytes(head: FrameHead) -> int:
+    """Most bytes of a part as its frame states them."""
+    return sum(
+        length * (4 if value_bytes(kind) <= 4 else 8) for columns in head.tables.values() for _, kind, length in columns
     )
 
 

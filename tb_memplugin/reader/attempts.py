@@ -19,9 +19,7 @@ from tb_memplugin.model import (
     Timeline,
 )
 from tb_memplugin.reader.activation_rows import ActivationPart, ActivationRows, part_of, rows_of, table_of
-from tb_memplugin.reader.columns import take_activations
-from tb_memplugin.reader.device_columns import take_rows
-from tb_memplugin.reader.host_columns import take_host
+from tb_memplugin.reader.columns import take_activations, take_host, take_rows
 
 _TRAIN = PHASES.index("train")
 
@@ -71,6 +69,12 @@ class LaterSessions:
         """`host` of the steps that were not trained again."""
         keep = self._not_repeated(host.step)
         return host if keep.all() else take_host(host, keep)
+
+    def without_repeated_activations(self, activations: LayerActivations) -> LayerActivations:
+        """`activations` without the bytes that later sessions replace."""
+        for later, trained in self.activations:
+            activations = without_repeated_cells(activations, later, trained)
+        return activations
 
     def _not_repeated(self, steps: Integers) -> npt.NDArray[np.bool_]:
         """Mask of the steps that were not trained again."""
@@ -122,7 +126,7 @@ def _cleared(part: ActivationPart, repeated: npt.NDArray[np.bool_], layers: Coll
     columns = [at for at, path in enumerate(part.layers) if path in layers]
     if not columns or not repeated.any():
         return part
-    values = part.bytes().copy()
+    values = part.take(slice(None)).copy()
     values[np.ix_(np.flatnonzero(repeated), np.asarray(columns))] = MISSING
     keep = ~(repeated & (values == MISSING).all(axis=1))
     if not keep.any():

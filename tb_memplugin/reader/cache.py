@@ -1,53 +1,52 @@
-"""A least-recently-used cache with a limit in bytes."""
+"""What a reader and the handlers on top of it keep: one budget of bytes."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Any
 
-Value = TypeVar("Value")
+from tb_memplugin.reader import freed
 
 
-class ByteCache(Generic[Value]):
-    """Keeps the most recently used values up to `limit` bytes, and the newest even if it is larger.
-
-    Not thread-safe.
-    """
+class ByteCache:
+    """Keeps the most recently used values up to `limit` bytes together; a larger one is not kept. Thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._entries: OrderedDict[Hashable, tuple[Hashable, Value, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[Hashable, Any, int]] = OrderedDict()
+        self._lock = threading.Lock()
 
-    def get(self, key: Hashable, mark: Hashable) -> Value | None:
+    def get(self, key: Hashable, mark: Hashable) -> Any:
         """The value of `key` if it was put with an equal `mark`, else None."""
-        entry = self._entries.get(key)
-        if entry is None or entry[0] != mark:
-            return None
-        self._entries.move_to_end(key)
-        return entry[1]
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or entry[0] != mark:
+                return None
+            self._entries.move_to_end(key)
+            return entry[1]
 
-    def put(self, key: Hashable, mark: Hashable, value: Value, size: int) -> None:
+    def put(self, key: Hashable, mark: Hashable, value: Any, size: int) -> None:
         """Store `value` of `size` bytes under `key`; replaces an old value."""
-        self.drop(key)
-        self._entries[key] = (mark, value, size)
-        self._size += size
-        while self._size > self._limit and len(self._entries) > 1:
-            self._drop_oldest()
+        with self._lock:
+            _, _, old = self._entries.pop(key, (None, None, 0))
+            self._size -= old
+            if size <= self._limit:
+                self._make_room(size)
+                self._entries[key] = (mark, value, size)
+                self._size += size
 
-    def make_room(self, size: int) -> None:
-        """Remove the values that were not used for longest until `size` more bytes stay within the limit, or all."""
+    def clear(self) -> None:
+        """Remove all values, and give their memory back to the operating system."""
+        with self._lock:
+            self._entries.clear()
+            self._size = 0
+        freed.give_back()
+
+    def _make_room(self, size: int) -> None:
         while self._entries and self._size + size > self._limit:
-            self._drop_oldest()
-
-    def drop(self, key: Hashable) -> None:
-        """Remove `key`, if present."""
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._size -= entry[2]
-
-    def _drop_oldest(self) -> None:
-        _, (_, _, freed) = self._entries.popitem(last=False)
-        self._size -= freed
+            _, (_, _, freed) = self._entries.popitem(last=False)
+            self._size -= freed
 
     @property
     def size(self) -> int:

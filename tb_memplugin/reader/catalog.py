@@ -79,9 +79,3 @@ def of_session(tags: RunTags, session: str) -> RunTags:
 
 def of_stream(tags: RunTags, stream: str) -> tuple[tuple[str, str, Tag, Hashable], ...]:
     return tuple(entry for entry in tags.tags if entry[2].stream == stream)
-
-
-def listed_names(catalog: Mapping[str, RunTags]) -> str:
-    names = list(catalog)
-    shown = ", ".join(name[:80] for name in names[:10])
-    return (shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")) or "none"

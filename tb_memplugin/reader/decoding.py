@@ -1,69 +1,24 @@
 """Frames of one tag to validated model objects; frames that cannot be read become sentences on damage."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import TypeAlias, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from tb_memplugin.errors import FormatError, NewerFormatError
-from tb_memplugin.events import (
-    activation_records,
-    codec,
-    counter_records,
-    host_records,
-    memory_map_records,
-    oom_records,
-    request_records,
-    sample_records,
-    session_records,
-    snapshot_records,
-    timeline_records,
-)
-from tb_memplugin.events.codec import Frame, FrameHead
-from tb_memplugin.events.metadata import STREAMS, Tag
-from tb_memplugin.model import (
-    MAX_STEP,
-    Counters,
-    HostSamples,
-    LayerActivations,
-    LayerTable,
-    MemoryMap,
-    Oom,
-    Samples,
-    SessionInfo,
-    Snapshot,
-    StepRequests,
-    Timeline,
-)
-from tb_memplugin.reader import sizes
-from tb_memplugin.reader.activation_rows import ActivationPart, part_of
-from tb_memplugin.reader.device_columns import compact, samples_bytes
+from tb_memplugin.events import codec
+from tb_memplugin.events.codec import FrameHead, OpenFrame
+from tb_memplugin.events.metadata import EVENTS_PER_TAG, STREAMS, Tag
+from tb_memplugin.model import MAX_STEP, Integers
+from tb_memplugin.reader.activation_rows import most_bytes
+from tb_memplugin.reader.columns import SamplesPart, samples_bytes
 from tb_memplugin.reader.limits import Room
-from tb_memplugin.reader.source import TagContent
+from tb_memplugin.reader.source import StoredFrame, TagContent
+from tb_memplugin.reader.streams import ACTIVATIONS, OF_TAG, SAMPLES, Stream
 
-Value: TypeAlias = (
-    SessionInfo
-    | LayerTable
-    | Samples
-    | ActivationPart
-    | Snapshot
-    | MemoryMap
-    | Oom
-    | Timeline
-    | StepRequests
-    | Counters
-    | HostSamples
-)
-
-_Read = TypeVar("_Read")
-_RECORDS: Mapping[str, tuple[Callable[[Frame], Value], Callable[..., int]]] = {
-    "snapshots": (snapshot_records.read_snapshot, sizes.snapshot_bytes),
-    "maps": (memory_map_records.read_map, sizes.map_bytes),
-    "timelines": (timeline_records.read_timeline, sizes.timeline_bytes),
-    "requests": (request_records.read_requests, sizes.requests_bytes),
-    "oom": (oom_records.read_oom, sizes.oom_bytes),
-    "counters": (counter_records.read_counters, sizes.counters_bytes),
-}
-"""Streams of one object a frame: what reads it, and its size in memory."""
+MAX_TOGETHER_BYTES = 128 << 10
+"""Larger bodies are decoded one by one."""
 PIECE_BYTES = 200
 """Estimated size of a piece without its content."""
 
@@ -76,14 +31,14 @@ class Piece:
         sequence: Position of the frame in its stream and session.
         first_step, last_step: Range of steps.
         value: Decoded content; None once it has been joined to others.
-        size: Bytes of the content in memory.
+        size: Bytes in memory.
         rows: Rows of samples, or values of activations.
     """
 
     sequence: int
     first_step: int
     last_step: int
-    value: Value | None
+    value: Any
     size: int
     rows: int = 0
 
@@ -114,14 +69,14 @@ class TagSurvey:
     """The frames of one tag of activations without their columns; other fields as in `DecodedTag`.
 
     Attributes:
-        heads: The frames, in order of their sequence numbers.
+        heads: The frames, in order of their sequence numbers, as pieces without content.
         layers: Layer paths.
         place: Names the tag in sentences.
         values: Values of each frame, in order of reading.
-        most_bytes: Most bytes in memory once decoded; equal values may take less.
+        most_bytes: Most bytes in memory once decoded; small values take less.
     """
 
-    heads: tuple[FrameHead, ...]
+    heads: tuple[Piece, ...]
     layers: frozenset[str]
     damage: tuple[str, ...]
     newer: str | None
@@ -132,33 +87,65 @@ class TagSurvey:
 
 def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
     """Decode one tag of activations without its columns, which is cheap. Never raises for damaged bytes."""
-    heads, damage, newer = _each_frame(content, lambda data: _head(tag, data))
+    report = _Report(content)
+    heads = []
+    for stored in content.frames:
+        with report.of(stored):
+            head = codec.decode_head(stored.data)
+            _check_head(tag, head)
+            heads.append(head)
     values = tuple(head.rows * len(head.strings) for head in heads)
-    heads.sort(key=lambda head: head.sequence)
-    layers = frozenset().union(*(head.strings for head in heads))
-    without_strings = tuple(dataclasses.replace(head, strings=()) for head in heads)
-    most_bytes = sum(head.most_bytes for head in heads)
-    return TagSurvey(without_strings, layers, tuple(damage), newer, _place(content), values, most_bytes)
+    pieces = [Piece(head.sequence, head.first_step, head.last_step, None, 0) for head in heads]
+    return TagSurvey(
+        tuple(sorted(pieces, key=lambda piece: piece.sequence)),
+        frozenset().union(*(head.strings for head in heads)),
+        tuple(report.damage),
+        report.newer,
+        report.place,
+        values,
+        sum(map(most_bytes, heads)),
+    )
 
 
-def decode_tag(tag: Tag, content: TagContent, room: Room) -> DecodedTag:
-    """Decode and validate one tag, as far as its frames fit into `room`. Never raises for damaged bytes."""
-    left_out = 0
+def surveys_bytes(surveys: Sequence[TagSurvey]) -> int:
+    """Bytes of surveys in memory, of which several may share their layers."""
+    layers = {id(survey.layers): survey.layers for survey in surveys}.values()
+    texts = [text for survey in surveys for text in survey.damage] + [path for paths in layers for path in paths]
+    frames = sum(len(survey.heads) for survey in surveys)
+    return 500 * len(surveys) + PIECE_BYTES * frames + sum(100 + len(text) for text in texts)
 
-    def read(data: bytes) -> Piece | None:
-        nonlocal left_out
-        piece = None if room.is_full else _decode(tag, data, room)
-        if piece is None or not room.take(piece.size, piece.rows):
-            left_out += 1
-            return None
-        return piece
 
-    results, damage, newer = _each_frame(content, read)
-    pieces = sorted((piece for piece in results if piece is not None), key=lambda piece: piece.sequence)
+def decode_tag(tag: Tag, content: TagContent, room: Room, stream: Stream | None = None) -> DecodedTag:
+    """Decode and validate one tag, as far as its frames fit into `room`. Never raises for damaged bytes.
+
+    Args:
+        stream: How its frames are read, if not as usual.
+    """
+    stream = stream or OF_TAG[tag.stream]
+    report = _Report(content)
+    pieces: list[Piece] = []
+    for frames in _alike(stream, content, report, room):
+        together: list[Piece] | None = None
+        if len(frames) > 1:
+            # What one of them costs is said of it alone.
+            with contextlib.suppress(FormatError, MemoryError):
+                together = _decode(tag, stream, [frame for _, frame in frames], room)
+        if together is not None:
+            pieces += together
+            continue
+        for stored, frame in frames:
+            with report.of(stored):
+                found = _decode(tag, stream, [frame if len(frames) == 1 else OpenFrame(stored.data)], room)
+                if found is None:
+                    room.is_full = True
+                    break
+                pieces += found
+    left_out = len(content.frames) - len(pieces) - report.frames
+    pieces.sort(key=lambda piece: piece.sequence)
     if left_out:
-        damage.append(frames_left_out(_place(content), left_out))
+        report.damage.append(frames_left_out(report.place, left_out))
     size, rows = 200 + sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
-    return DecodedTag(tuple(pieces), tuple(damage), newer, size, rows, complete=not left_out)
+    return DecodedTag(tuple(pieces), tuple(report.damage), report.newer, size, rows, complete=not left_out)
 
 
 def frames_left_out(place: str, frames: int) -> str:
@@ -166,76 +153,105 @@ def frames_left_out(place: str, frames: int) -> str:
     return f"{place}: {frames} frames are not shown: the run exceeds the limit of its size"
 
 
-def _place(content: TagContent) -> str:
-    return f"run {content.event_run}, tag {content.tag}"
+class _Report:
+    """Sentences on the frames of a tag that cannot be read.
 
+    Attributes:
+        place: Names the tag.
+        damage, newer: As in `DecodedTag`.
+        frames: Number of frames that could not be read.
+    """
 
-def _each_frame(content: TagContent, read: Callable[[bytes], _Read]) -> tuple[list[_Read], list[str], str | None]:
-    """The results of `read`, sentences on damaged frames, and a sentence on the first frame of a newer format."""
-    place = _place(content)
-    results: list[_Read] = []
-    damage = [f"{place}: {sentence}" for sentence in content.damage]
-    newer = None
-    for stored in content.frames:
+    def __init__(self, content: TagContent) -> None:
+        self.place = f"run {content.event_run}, tag {content.tag}"
+        self.damage = [f"{self.place}: {sentence}" for sentence in content.damage]
+        self.newer: str | None = None
+        self.frames = 0
+
+    @contextmanager
+    def of(self, stored: StoredFrame) -> Iterator[None]:
+        """Report what reading a frame raises."""
         try:
-            results.append(read(stored.data))
+            yield
+            return
         except NewerFormatError as error:
-            newer = newer or f"{place}: {error}"
+            self.newer = self.newer or f"{self.place}: {error}"
         except FormatError as error:
-            damage.append(f"{place}, event of step {stored.step}: {error}")
+            self.damage.append(f"{self.place}, event of step {stored.step}: {error}")
         except MemoryError:
-            damage.append(f"{place}, event of step {stored.step}: there is not enough memory to read it")
-    return results, damage, newer
+            self.damage.append(f"{self.place}, event of step {stored.step}: there is not enough memory to read it")
+        self.frames += 1
 
 
-def _head(tag: Tag, data: bytes) -> FrameHead:
-    head = codec.decode_head(data)
-    _check_head(tag, head)
-    return head
+def _alike(
+    stream: Stream, content: TagContent, report: _Report, room: Room
+) -> Iterator[list[tuple[StoredFrame, OpenFrame]]]:
+    """The frames of a tag until there is no more room. Neighboring samples with equal heads come together.
+
+    Decoded together they take a fraction of the time.
+    """
+    frames: list[tuple[StoredFrame, OpenFrame]] = []
+    for stored in content.frames:
+        opened = None
+        with report.of(stored):
+            opened = OpenFrame(stored.data)
+        if opened is None:
+            continue
+        is_alike = stream.field == SAMPLES.field and len(frames) < EVENTS_PER_TAG
+        if frames and not (is_alike and _are_alike(frames[0][1], opened)):
+            yield frames
+            frames = []
+            if room.is_full:
+                return
+        frames.append((stored, opened))
+    if frames:
+        yield frames
 
 
-def _check_head(tag: Tag, head: Frame | FrameHead) -> None:
+def _are_alike(first: OpenFrame, other: OpenFrame) -> bool:
+    return first.body_bytes == other.body_bytes <= MAX_TOGETHER_BYTES and first.text == other.text
+
+
+def _check_head(tag: Tag, head: FrameHead) -> None:
     if head.stream >= len(STREAMS) or STREAMS[head.stream] != tag.stream:
         raise FormatError(f"frame of stream {head.stream} does not belong under this tag")
-    if not 0 <= head.first_step <= head.last_step <= MAX_STEP:
-        raise FormatError(f"frame of steps {head.first_step} to {head.last_step}; steps are 0 to {MAX_STEP}")
+    _check_steps(head)
 
 
-def _decode(tag: Tag, data: bytes, room: Room) -> Piece | None:
-    """The content of a frame; None if it does not fit into `room`."""
-    frame = codec.decode(data)
-    _check_head(tag, frame)
-    value: Value
-    rows = 0
-    if sizes.objects_bytes(tag.stream, frame) > room.bytes:
-        room.is_full = True
+def _check_steps(frame: FrameHead | OpenFrame) -> None:
+    if not 0 <= frame.first_step <= frame.last_step <= MAX_STEP:
+        raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step}; steps are 0 to {MAX_STEP}")
+
+
+def _decode(tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: Room) -> list[Piece] | None:
+    """The content of frames with equal heads; None if what the head states does not fit into `room`."""
+    head = frames[0].head()
+    _check_head(tag, head)
+    if room.is_full or len(frames) * stream.head_bytes(head) > room.bytes:
         return None
-    if tag.stream == "meta":
-        value = session_records.read_meta(tag.session, frame)
-        size = sizes.meta_bytes(value)
-    elif tag.stream in _RECORDS:
-        read, size_of = _RECORDS[tag.stream]
-        value = read(frame)
-        size = size_of(value)
-    elif tag.stream == "host":
-        host = host_records.read_host(frame)
-        _check_steps(frame, host)
-        value, size = host, sizes.host_bytes(host)
-    elif tag.stream == "activations":
-        table = activation_records.read_activations(frame)
-        _check_steps(frame, table)
-        size = 0 if table.layers in room.layers else 100 * len(table.layers)
-        value = part_of(table, room.layers.setdefault(table.layers, table.layers))
-        size, rows = size + value.nbytes, len(table) * len(table.layers)
-    else:
-        samples = sample_records.read_samples(frame)
-        _check_steps(frame, samples)
-        value = compact(samples)
-        size, rows = samples_bytes(value), len(value)
-    return Piece(frame.sequence, frame.first_step, frame.last_step, value, size + PIECE_BYTES, rows)
+    value = stream.read(tag.session, codec.decode_columns(head, frames, stream.is_needed))
+    size, rows = stream.head_bytes(head), 0
+    if stream is ACTIVATIONS:
+        size, rows = value.nbytes, len(value) * len(value.layers)
+        size += 0 if value.layers in room.layers else 100 * len(value.layers)
+        value = dataclasses.replace(value, layers=room.layers.setdefault(value.layers, value.layers))
+    elif stream.field == SAMPLES.field:
+        size, rows = samples_bytes(value) // len(frames), len(value) // len(frames)
+    pieces = []
+    for at, frame in enumerate(frames):
+        _check_steps(frame)
+        part = SamplesPart(value, at, len(frames)) if stream.field == SAMPLES.field else value
+        if stream.has_steps:
+            # They name the missing ones when a neighboring frame is lost, so they must be right.
+            _check_rows(frame, value.step[part.rows] if isinstance(part, SamplesPart) else value.step)
+        pieces.append(Piece(frame.sequence, frame.first_step, frame.last_step, part, size + PIECE_BYTES, rows))
+    total = sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
+    if not room.fits(*total):
+        return None
+    room.take(*total)
+    return pieces
 
 
-def _check_steps(frame: Frame, value: Samples | LayerActivations | HostSamples) -> None:
-    # The steps of the header name the missing ones when a neighboring frame is lost, so they must be right.
-    if not len(value) or int(value.step.min()) != frame.first_step or int(value.step.max()) != frame.last_step:
+def _check_rows(frame: OpenFrame, steps: Integers) -> None:
+    if not len(steps) or int(steps.min()) != frame.first_step or int(steps.max()) != frame.last_step:
         raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step} does not hold these steps")

@@ -34,12 +34,3 @@ def by_event_run(entries: Iterable[Entry]) -> dict[str, list[str]]:
 def session_of(entry: Entry) -> tuple[str, str]:
     """Worker and session."""
     return entry[0], entry[2].session
-
-
-def has_samples(entry: Entry) -> bool:
-    return entry[2].stream in ("samples", "peak")
-
-
-def sample_entries(group: Sequence[Entry], key: tuple[str, str]) -> tuple[Entry, ...]:
-    """The tags of a session's samples."""
-    return tuple(entry for entry in group if session_of(entry) == key and has_samples(entry))

@@ -45,9 +45,13 @@ class Room:
     is_full: bool = False
     layers: dict[tuple[str, ...], tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
+    def fits(self, size: int, rows: int) -> bool:
+        """Whether there is room."""
+        return not self.is_full and size <= self.bytes and rows <= self.rows
+
     def take(self, size: int, rows: int) -> bool:
         """Take the room of a frame; False if it does not fit."""
-        self.is_full = self.is_full or size > self.bytes or rows > self.rows
+        self.is_full = not self.fits(size, rows)
         if not self.is_full:
             self.bytes -= size
             self.rows -= rows

@@ -3,14 +3,25 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tb_memplugin.events.codec import FrameHead
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS
 from tb_memplugin.model import LayerTable, SessionInfo
 from tb_memplugin.reader.decoding import Piece
+from tb_memplugin.reader.streams import (
+    ACTIVATIONS,
+    HOST,
+    MAPS,
+    META,
+    PEAK,
+    REQUESTS,
+    SAMPLES,
+    SNAPSHOTS,
+    TIMELINES,
+    Stream,
+)
 
 _FIRST_TABLE = 1
 """Sequence number of the first layer table: the first record holds the session's facts."""
-_ON_THE_WAY = ("activations", "snapshots", "maps", "timelines", "requests", "peak", "host")
+_ON_THE_WAY = (ACTIVATIONS, SNAPSHOTS, MAPS, TIMELINES, REQUESTS, PEAK, HOST)
 """Streams whose records are of steps that have samples."""
 
 
@@ -21,11 +32,11 @@ class Lost:
     first_step: int
     last_step: int
     frames: int
-    at: Piece | FrameHead
+    at: Piece
     """The frame after the gap."""
 
 
-def gaps_of(pieces: Sequence[Piece | FrameHead], earliest: int = 0) -> list[Lost]:
+def gaps_of(pieces: Sequence[Piece], earliest: int = 0) -> list[Lost]:
     """The gaps before the last frame of a stream.
 
     Args:
@@ -40,24 +51,24 @@ def gaps_of(pieces: Sequence[Piece | FrameHead], earliest: int = 0) -> list[Lost
     return found
 
 
-def first_step_of(streams: Mapping[str, Sequence[Piece]]) -> int:
+def first_step_of(streams: Mapping[Stream, Sequence[Piece]]) -> int:
     """The least step that the session's samples can have.
 
     The recorder's first layer table tells it. Without one, lost frames are taken to be as long as they may be.
     """
-    for piece in streams.get("meta", ()):
+    for piece in streams.get(META, ()):
         if piece.sequence == _FIRST_TABLE and isinstance(piece.value, LayerTable):
             return piece.value.step
-    samples = streams.get("samples", ())
+    samples = streams.get(SAMPLES, ())
     return max(0, samples[0].first_step - samples[0].sequence * MAX_SAMPLE_ROWS) if samples else 0
 
 
-def lost_steps(streams: Mapping[str, Sequence[Piece]]) -> tuple[tuple[int, int], ...]:
+def lost_steps(streams: Mapping[Stream, Sequence[Piece]]) -> tuple[tuple[int, int], ...]:
     """Ranges of steps whose samples are lost; see `Session.lost_steps`."""
-    earliest, samples = first_step_of(streams), streams.get("samples", ())
+    earliest, samples = first_step_of(streams), streams.get(SAMPLES, ())
     found = [(gap.first_step, gap.last_step) for gap in gaps_of(samples, earliest)]
     reached = max((piece.last_step for piece in samples), default=earliest - 1)
-    facts = [piece.value for piece in streams.get("meta", ()) if isinstance(piece.value, SessionInfo)]
+    facts = [piece.value for piece in streams.get(META, ()) if isinstance(piece.value, SessionInfo)]
     if not facts or facts[-1].producer == "recorder":
         # Other records of later steps say that their samples were lost. Other producers write no samples.
         later = max((piece.last_step for stream in _ON_THE_WAY for piece in streams.get(stream, ())), default=reached)
@@ -65,9 +76,9 @@ def lost_steps(streams: Mapping[str, Sequence[Piece]]) -> tuple[tuple[int, int],
     return tuple((first, last) for first, last in found if first <= last)
 
 
-def lost_activation_steps(streams: Mapping[str, Sequence[Piece]]) -> tuple[tuple[int, int], ...]:
+def lost_activation_steps(streams: Mapping[Stream, Sequence[Piece]]) -> tuple[tuple[int, int], ...]:
     """Ranges of steps whose activations are lost; lost first frames are taken to be as long as the longest other."""
-    pieces = streams.get("activations", ())
+    pieces = streams.get(ACTIVATIONS, ())
     if not pieces:
         return ()
     longest = max(piece.last_step - piece.first_step + 1 for piece in pieces)

@@ -12,12 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tb_memplugin.model import HostMemory, Integers, Run, Session, Snapshot, Timeline, full_device_name
-from tb_memplugin.reader.attempts import LaterSessions, hidden_by_losses, without_repeated_cells
-from tb_memplugin.reader.columns import join_activations, join_samples, take_activations
-from tb_memplugin.reader.device_columns import take_rows
-from tb_memplugin.reader.host_columns import empty_host, join_host, take_host
-from tb_memplugin.reader.worker_samples import samples_of_workers
+from tb_memplugin.model import HostMemory, Run, Session, SessionInfo
+from tb_memplugin.reader.attempts import LaterSessions, hidden_by_losses
+from tb_memplugin.reader.streams import MERGED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,59 +82,34 @@ def _lanes(ordered: Sequence[tuple[str, Session]]) -> dict[str, list[Session]]:
 
 
 def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_attempts: bool) -> Run:
-    samples = [session.samples for session in sessions]
-    activations = [session.activations for session in sessions]
-    tables = [session.layer_tables for session in sessions]
-    snapshots = [session.snapshots for session in sessions]
-    maps = [session.maps for session in sessions]
-    timelines = [session.timelines for session in sessions]
-    requests = [session.requests for session in sessions]
-    host = [empty_host() if session.host is None else session.host for session in sessions]
+    contents = {stream: [getattr(session, stream.field) for session in sessions] for stream in MERGED}
     hidden: list[str] = []
     if not all_attempts:
         later = LaterSessions()
         # From the last session backward, so that the steps of later sessions are known.
         for at in range(len(sessions) - 1, -1, -1):
-            samples[at] = later.without_repeated_samples(samples[at])
-            host[at] = later.without_repeated_parts(host[at])
-            tables[at] = tuple(table for table in tables[at] if not later.repeats(table.step))
-            maps[at] = tuple(
-                memory_map for memory_map in maps[at] if memory_map.step is None or not later.repeats(memory_map.step)
-            )
-            snapshots[at] = tuple(snapshot for snapshot in snapshots[at] if not later.replaces(snapshot))
-            timelines[at] = tuple(timeline for timeline in timelines[at] if not later.replaces(timeline))
-            requests[at] = tuple(one for one in requests[at] if not later.replaces(one))
-            for of_later, trained in later.activations:
-                activations[at] = without_repeated_cells(activations[at], of_later, trained)
+            for stream, of_sessions in contents.items():
+                of_sessions[at] = stream.without_repeats(of_sessions[at], later)
             hidden[:0] = hidden_by_losses(sessions[at], sessions[:at])
             later.add(sessions[at])
-    joined, _ = join_samples(samples)
-    table, _ = join_activations(activations)
-    parts = join_host(host)
-    if not all_attempts:
-        joined = take_rows(joined, np.argsort(joined.step, kind="stable")) if _unsorted(joined.step) else joined
-        table = take_activations(table, np.argsort(table.step, kind="stable")) if _unsorted(table.step) else table
-        parts = take_host(parts, np.argsort(parts.step, kind="stable")) if _unsorted(parts.step) else parts
+    merged = {stream.field: stream.of_sessions(contents[stream], not all_attempts) for stream in MERGED}
+    merged["host"] = {worker: HostMemory(merged["samples"], merged["host"])}
     return Run(
         name=name,
         sessions=tuple(session.info.session for session in sessions),
         workers=(worker,),
-        layer_tables=tuple(sorted(itertools.chain(*tables), key=lambda table: table.step)),
-        samples=joined,
-        activations=table,
-        snapshots=tuple(sorted(itertools.chain(*snapshots), key=_step_and_bytes)),
-        notes=tuple(dict.fromkeys(note for session in sessions for note in session.info.notes)),
+        notes=tuple(dict.fromkeys(note for session in sessions for note in _notes(session.info))),
         damage=tuple(hidden),
-        maps=tuple(sorted(itertools.chain(*maps), key=lambda memory_map: memory_map.step or 0)),
-        # Failures stay even if a later session repeats their step: they are why it was started.
-        ooms=tuple(sorted((oom for session in sessions for oom in session.ooms), key=lambda oom: oom.wall_time)),
         session_starts=tuple(session.info.started for session in sessions),
-        timelines=tuple(sorted(itertools.chain(*timelines), key=_step_and_bytes)),
-        requests=tuple(sorted(itertools.chain(*requests), key=lambda one: (one.step, one.wall_time))),
-        counters=tuple(session.counters for session in sessions if session.counters is not None),
         ended=_ended(sessions),
-        host={worker: HostMemory(joined, parts)},
+        **merged,
     )
+
+
+def _notes(info: SessionInfo) -> tuple[str, ...]:
+    if info.analyzing is None:
+        return info.notes
+    return (*info.notes, f"Traced step {info.analyzing} is still being analyzed, unless its process was killed.")
 
 
 def _ended(sessions: Sequence[Session]) -> bool | None:
@@ -147,64 +119,21 @@ def _ended(sessions: Sequence[Session]) -> bool | None:
 
 
 def _merge_workers(name: str, by_worker: Mapping[str, Run]) -> Run:
-    samples, sentence = samples_of_workers({worker: run.samples for worker, run in by_worker.items()})
-    activations, _ = join_activations([run.activations for run in by_worker.values()])
-    snapshots = [
-        dataclasses.replace(snapshot, device=full_device_name(worker, snapshot.device))
-        for worker, run in by_worker.items()
-        for snapshot in run.snapshots
-    ]
-    tables = next((run.layer_tables for run in by_worker.values() if run.layer_tables), ())
+    merged, left_out = {}, []
+    for stream in MERGED:
+        of_workers = {worker: getattr(run, stream.field) for worker, run in by_worker.items()}
+        merged[stream.field], sentence = stream.of_workers(of_workers)
+        left_out += [sentence] if sentence else []
     notes = (f"{worker}: {note}" if worker else note for worker, run in by_worker.items() for note in run.notes)
     return Run(
         name=name,
         sessions=(),
         workers=tuple(by_worker),
-        layer_tables=tables,
-        samples=samples,
-        activations=take_activations(activations, np.argsort(activations.step, kind="stable")),
-        snapshots=tuple(sorted(snapshots, key=_step_and_bytes)),
         notes=tuple(dict.fromkeys(notes)),
-        damage=(*itertools.chain(*(run.damage for run in by_worker.values())), *((sentence,) if sentence else ())),
-        maps=tuple(
-            dataclasses.replace(memory_map, device=full_device_name(worker, memory_map.device))
-            for worker, run in by_worker.items()
-            for memory_map in run.maps
-        ),
-        ooms=tuple(
-            sorted(
-                (
-                    dataclasses.replace(oom, device=full_device_name(worker, oom.device))
-                    for worker, run in by_worker.items()
-                    for oom in run.ooms
-                ),
-                key=lambda oom: oom.wall_time,
-            )
-        ),
+        damage=(*itertools.chain(*(run.damage for run in by_worker.values())), *left_out),
         session_starts=tuple(sorted(start for run in by_worker.values() for start in run.session_starts)),
-        timelines=tuple(
-            dataclasses.replace(timeline, device=full_device_name(worker, timeline.device))
-            for worker, run in by_worker.items()
-            for timeline in run.timelines
-        ),
-        requests=tuple(
-            dataclasses.replace(one, device=full_device_name(worker, one.device))
-            for worker, run in by_worker.items()
-            for one in run.requests
-        ),
-        counters=tuple(
-            dataclasses.replace(one, worker=worker) for worker, run in by_worker.items() for one in run.counters
-        ),
-        host={worker: memory for run in by_worker.values() for worker, memory in run.host.items()},
+        **merged,
     )
-
-
-def _step_and_bytes(record: Snapshot | Timeline) -> tuple[int, int]:
-    return record.step, record.in_use_bytes
-
-
-def _unsorted(steps: Integers) -> bool:
-    return bool((np.diff(steps) < 0).any())
 
 
 def _first_step(session: Session) -> int | None:

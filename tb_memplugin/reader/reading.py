@@ -4,9 +4,9 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from tb_memplugin.reader import freed
 from tb_memplugin.reader.decoding import TagSurvey, frames_left_out
 from tb_memplugin.reader.limits import MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES, MAX_RUN_ROWS, Room
+from tb_memplugin.reader.streams import ACTIVATIONS, Stream
 
 
 class Reading:
@@ -29,9 +29,13 @@ class Reading:
         self._activations = Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
         self._others = Room(most_bytes, MAX_RUN_ROWS)
 
-    def room_of(self, stream: str) -> Room:
+    def room_of(self, stream: Stream) -> Room:
         """The room for the frames of a stream."""
-        return self._activations if stream == "activations" else self._others
+        return self._activations if stream is ACTIVATIONS else self._others
+
+    def taken(self) -> tuple[int, int]:
+        """Bytes and rows that were taken, without activations."""
+        return self._most_bytes - self._others.bytes, MAX_RUN_ROWS - self._others.rows
 
     def is_large(self) -> bool:
         """Whether the frames so far take more than `large_bytes`."""
@@ -42,7 +46,6 @@ class Reading:
         """Hold `lock` until the run has been read; False if it is held already."""
         if self._entered:
             return False
-        self._stack.callback(freed.give_back)
         self._stack.enter_context(lock)
         self._entered = True
         return True

@@ -4,16 +4,14 @@ Each worker has rows of its own, so a column of one device has no value in most 
 when they are read: those of all devices of many workers would need gigabytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.model import MISSING, DeviceSamples, Integers, Samples, full_device_name
-from tb_memplugin.reader.columns import empty_samples, shown_devices
-from tb_memplugin.reader.device_columns import ByDevice, columns_of, figures_of
+from tb_memplugin.reader.columns import DEVICE_FIELDS, empty_samples, shown_devices
 from tb_memplugin.reader.limits import MAX_RUN_DEVICES
-from tb_memplugin.reader.narrow import Narrow
 
 MAX_COLUMN_BYTES = 2 << 30
 """Limit of the columns of all devices together, which bounds the time of reading each once."""
@@ -32,13 +30,11 @@ def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str |
     order = np.argsort(step, kind="stable")
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
-    sources: dict[str, tuple[tuple[Narrow, ...], npt.NDArray[np.intp]]] = {}
+    sources: dict[str, tuple[DeviceSamples, npt.NDArray[np.intp]]] = {}
     begin = 0
     for worker, part in parts.items():
         rows = place[begin : begin + len(part)]
-        sources.update(
-            (full_device_name(worker, device), (columns, rows)) for device, columns in columns_of(part).items()
-        )
+        sources.update((full_device_name(worker, device), (figures, rows)) for device, figures in part.devices.items())
         begin += len(part)
     names, sentence = shown_devices(
         {name: len(rows) for name, (_, rows) in sources.items()}, len(step), MAX_RUN_DEVICES, MAX_COLUMN_BYTES
@@ -54,22 +50,30 @@ def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str |
     return samples, sentence
 
 
-class _WorkerDevices(ByDevice):
+class _WorkerDevices(Mapping[str, DeviceSamples]):
     """Device to its figures in a table of `length` rows, from its own figures and the rows that these have there."""
 
-    def __init__(self, sources: Mapping[str, tuple[tuple[Narrow, ...], npt.NDArray[np.intp]]], length: int) -> None:
-        super().__init__(sources)
+    def __init__(self, sources: Mapping[str, tuple[DeviceSamples, npt.NDArray[np.intp]]], length: int) -> None:
         self._sources = sources
         self._length = length
 
-    def __getitem__(self, name: str) -> DeviceSamples:
-        columns, rows = self._sources[name]
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
 
-        def widened(column: Narrow) -> Integers:
-            if column.constant == MISSING:
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources  # that of `Mapping` would make the figures
+
+    def __getitem__(self, name: str) -> DeviceSamples:
+        figures, rows = self._sources[name]
+
+        def widened(column: Integers) -> Integers:
+            if column.strides == (0,) and column[0] == MISSING:
                 return np.broadcast_to(np.int64(MISSING), self._length)
             values = np.full(self._length, MISSING, np.int64)
-            values[rows] = column.wide()
+            values[rows] = column
             return values
 
-        return figures_of(lambda at: widened(columns[at]))
+        return DeviceSamples(**{field: widened(getattr(figures, field)) for field in DEVICE_FIELDS})

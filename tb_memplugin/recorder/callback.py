@@ -10,13 +10,17 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tb_memplugin.errors import RecordingError
+from tb_memplugin.model import Phase
+from tb_memplugin.model.notes import RECORDING
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.observe import step_functions
 from tb_memplugin.recorder.observe.running_call import RunningCall
+from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
 from tb_memplugin.recorder.session import MemoryRecorder
+
+OTHER_MODELS = "recording of other models"
 
 
 class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -47,6 +51,15 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     # on_*_batch_end is not overridden: with it, Keras would wait for the logs of every step, which slows a GPU down. A
     # step ends when Keras calls the next hook of this callback.
 
+    # Keras 2 asks each callback the following, and wants methods of its own class for the rest.
+    _supports_tf_logs = True  # so it does not wait for the logs either
+    _chief_worker_only = False
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    _implements_test_batch_hooks = _implements_predict_batch_hooks = _implements_train_batch_hooks
+
     def __init__(
         self,
         log_dir: str | os.PathLike[str] = DEFAULT_LOG_DIR,
@@ -75,9 +88,11 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._model_name: str | None = None
         self._call: RunningCall | None = None
         self._changing = threading.RLock()
+        self._is_other = False
         self._fitting = False
         self._trains = False
         self._next: int | None = None
+        self._ordinary: OrdinarySteps | None = None
         self._made = frozenset((*vars(self), "_made"))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -97,21 +112,30 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def set_model(self, model: Any) -> None:
         """Called by Keras before training; observes the model's functions until training ends.
 
-        Raises:
-            RecordingError: The callback already records another model.
+        Another model than the first one is not recorded.
         """
+        with self._recorder._faults.part(RECORDING) as runs:
+            if runs:
+                self._set_model(model)
+
+    def _set_model(self, model: Any) -> None:
         if self._model_name is None:
             self._model_reference, self._model_name = weakref.ref(model), model.name
             self._recorder.watch(model)
             self._recorder.start()
             if self._recorder._recording is not None:
                 self._recorder._recording.on_tick = weakly(self._check_call)
+                self._recorder._recording.uses_ordinary = True
+                self._ordinary = self._recorder._recording.ordinary
             abandon_in_child(self)
-        elif self.model is not model:
-            raise RecordingError(
-                f"this MemoryCallback already records model {self._model_name!r}. Received: model {model.name!r}; "
-                "create a second callback with its own log_dir"
+        self._is_other = self.model is not model
+        if self._is_other:
+            self._recorder._faults.stop(
+                OTHER_MODELS,
+                f"this MemoryCallback records model {self._model_name!r}. Received: model {model.name!r}; create a "
+                "second callback with its own log_dir",
             )
+            return
         with self._changing:
             if self._call is None or not self._call.is_running():  # otherwise it evaluates inside a recorded `fit`
                 self._call = RunningCall(weakly(self._call_is_gone))
@@ -194,6 +218,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recorder.close()
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        if self._is_other:
+            return
         self._guard("train_function")
         self._fitting = True
         if not self._trains:
@@ -202,6 +228,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recorder._before_data("train")
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        if self._is_other:
+            return
         self._recorder.end_step()
         if self._fitting:
             self._guard("train_function")  # an evaluation in a callback may have failed
@@ -209,36 +237,58 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._recorder._check_layers()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        if self._is_other:
+            return
         self._recorder.end_step()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        if self._is_other:
+            return
+        step, ordinary = self._next, self._ordinary
+        if step is not None and ordinary is not None and ordinary.next(step):
+            self._next = step + 1
+            return
         self._recorder.begin_step(self._count())
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        if self._is_other:
+            return
         self._fitting = False
         self._phase_ended("train_function")
         self._recorder.set_epoch(None)
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        if self._is_other:
+            return
         self._guard("test_function")
         self._recorder.end_step()
         self._recorder._before_data("validation")
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._recorder.begin_step(self._step_without_training(), "validation")
+        if self._is_other:
+            return
+        self._begin_without_training("validation")
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        if self._is_other:
+            return
         self._phase_ended("test_function")
 
     def on_predict_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        if self._is_other:
+            return
         self._guard("predict_function")
         self._recorder.end_step()
         self._recorder._before_data("predict")
 
     def on_predict_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._recorder.begin_step(self._step_without_training(), "predict")
+        if self._is_other:
+            return
+        self._begin_without_training("predict")
 
     def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        if self._is_other:
+            return
         self._phase_ended("predict_function")
 
     def _count(self) -> int:
@@ -247,9 +297,11 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._next = step + 1
         return step
 
-    def _step_without_training(self) -> int:
-        """The last training step; the number of the batch while nothing was trained."""
-        return max((self._next or 0) - 1, 0) if self._trains else self._count()
+    def _begin_without_training(self, phase: Phase) -> None:
+        """Begin a step that has the number of the last training step, or of the batch while nothing was trained."""
+        step = max((self._next or 0) - 1, 0) if self._trains else self._count()
+        if self._ordinary is None or not self._ordinary.next(step):
+            self._recorder.begin_step(step, phase)
 
     def _phase_ended(self, function: str) -> None:
         self._unguard(function)

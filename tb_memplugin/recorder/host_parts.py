@@ -1,5 +1,6 @@
 """`HostParts`: measures the parts of host memory at step end, as the overhead budget allows."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -26,7 +27,7 @@ _CPU = "CPU:0"
 class HostParts:
     """Selects the steps after which the parts are measured, and keeps the rows until they are written.
 
-    The training's thread calls `due` and `measure`, the background thread `take`.
+    The training's thread calls `due_in` and `measure`, the background thread `take`.
 
     Args:
         maps: Reads the memory maps of ``CPU:0``, if that is recorded and has one, and of pinned memory.
@@ -50,12 +51,16 @@ class HostParts:
             heaps.python_objects_bytes()
             heaps.c_heap()
 
-    def due(self) -> bool:
-        """Whether the system tells the parts, and all measurements so far cost at most their share of the run time."""
-        elapsed = time.perf_counter() - self._began
-        if not self._known or elapsed - self._last < max(MIN_SECONDS, elapsed / MAX_ROWS_PER_DOUBLING):
-            return False
-        return self._share > 0 and self._spent_seconds <= self._share * elapsed
+    def due_in(self) -> float:
+        """Seconds until all measurements so far cost at most their share of the run time, and rows are not too many.
+
+        Infinite if the system does not tell the parts.
+        """
+        if not self._known or self._share <= 0:
+            return math.inf
+        rarely = self._last * MAX_ROWS_PER_DOUBLING / (MAX_ROWS_PER_DOUBLING - 1)
+        earliest = max(self._last + MIN_SECONDS, rarely, self._spent_seconds / self._share)
+        return self._began + earliest - time.perf_counter()
 
     def measure(self, step: int, phase: int, wall_time: float) -> int | None:
         """Keep the row of a step and return its RSS; None if the system does not tell.

@@ -1,11 +1,13 @@
 """The recorders of this process: which one records into which run, and that each is closed before the process ends."""
 
 import atexit
+import functools
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
+from tb_memplugin.events import own_recordings
 from tb_memplugin.recorder.base.background import wait
 
 Place = tuple[str, str]
@@ -16,6 +18,7 @@ class Closable(Protocol):
     """A recorder, as far as this module needs to know it."""
 
     closed: bool
+    _paused: bool
 
     def close(self) -> None:
         """End the session."""
@@ -34,7 +37,14 @@ def take_place(recorder: Closable, log_dir: str, worker: str) -> Any:
     place = (os.path.abspath(log_dir), worker)
     predecessor = _by_place.get(place)
     _by_place[place] = recorder
+    own_recordings.register(log_dir, functools.partial(_write, place))
     return None if predecessor is None or predecessor.closed else predecessor
+
+
+def _write(place: Place) -> bool:
+    """Wait until everything that was recorded into a run is written; False if that takes too long."""
+    recorder = _by_place.get(place)
+    return wait() if recorder is None or recorder.closed else bool(recorder._drain())
 
 
 def close_at_exit(recorder: Closable) -> None:
@@ -42,6 +52,14 @@ def close_at_exit(recorder: Closable) -> None:
     _unclosed.add(recorder)
     atexit.unregister(_close_all)
     atexit.register(_close_all)
+
+
+def is_recording(except_for: Collection[Any]) -> bool:
+    """Whether a recorder other than these is between its start and its end, or in a recorded call of Keras."""
+    return any(
+        not recorder.closed and not recorder._paused and not any(recorder is other for other in except_for)
+        for recorder in list(_unclosed)
+    )
 
 
 def weakly(method: Callable[..., None]) -> Callable[..., None]:
@@ -73,6 +91,7 @@ def _forget_all() -> None:
     atexit.unregister(_close_all)
     _unclosed.clear()
     _by_place.clear()
+    own_recordings.forget_all()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""`memory_summary`: what a device's memory holds at this moment, as text."""
+"""`memory_summary`: what a device's memory holds at this moment."""
 
 import collections
 import time
@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 from tb_memplugin.allocator.fit import free_sizes
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.model import IN_USE, Category, MemoryMap, stack_order
-from tb_memplugin.model.tables import format_table
 from tb_memplugin.model.trace import TraceFacts
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.recorder.device_contents import CategorySum, DeviceContents, LayerSum, MemorySummary
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.observe.held_tensors import HeldTensors
+from tb_memplugin.recorder.observe.layers import variables_of
 from tb_memplugin.recorder.observe.window import Window
 from tb_memplugin.recorder.sampling import devices as allocator
-
-LAYERS = 10
-"""Largest layers that are listed."""
 
 _Key = tuple[Category, bool | None]
 
@@ -29,49 +27,50 @@ class _Tensor(NamedTuple):
     address: int | None
 
 
-def memory_summary(model: Any, optimizer: Any = None, devices: Sequence[str] | None = None) -> str:
-    """Describe what the devices' memory holds now, for example between two steps. Nothing is recorded.
+def memory_summary(model: Any = None, optimizer: Any = None, devices: Sequence[str] | None = None) -> MemorySummary:
+    """Measure what the devices' memory holds now, for example between two steps. Nothing is recorded.
 
     ```python
-    print(tb_memplugin.memory_summary(model))
+    print(tb_memplugin.memory_summary())
     ```
 
-    The rows of a device sum to its allocated bytes. Tensors are found through the model, its optimizer and Python's
-    garbage collector, which takes 0.1 to 0.2 s. `unattributed` is allocated memory that belongs to none of them.
+    The rows of a device sum to its allocated bytes. Tensors are found through the models, their optimizers and Python's
+    garbage collector, which takes 0.1 to 0.2 s, and as long again without a model. `unattributed` is allocated memory
+    that belongs to none of them.
 
     Args:
-        model: Keras model; its variables are attributed to layers.
-        optimizer: Its optimizer; by default the one that the model was compiled with.
+        model: Keras model; its variables are attributed to layers. By default all models that the program holds.
+        optimizer: Its optimizer; by default the one that each model was compiled with.
         devices: Names of devices such as ``GPU:0``; by default all GPUs, or the CPU if there is none.
 
     Returns:
-        Text of several lines, sizes in KiB, MiB and GiB.
+        The figures; `print` shows them as text, a notebook as tables.
 
     Raises:
-        RecordingError: A device is none of this process.
+        RecordingError: A name is not the name of a CPU or GPU.
     """
     chosen, notes = allocator.choose_devices(devices)
     maps = MemoryMaps([device.name for device in chosen], notes.append)
-    window = Window([(model, optimizer)], [])
-    lines = [f"Memory of model {getattr(model, 'name', type(model).__name__)}"]
+    held = HeldTensors()
+    found = held.find_models() if model is None else [model]
+    models = [one for one in found if one is model or variables_of(one, "weights")]
+    window = Window([(one, optimizer) for one in models], [], held)
+    contents = []
     for device in chosen:
         dump = maps.read(device.name)
         memory_map = None if dump is None else read_dump(dump, time.time())
-        current, peak = allocator.memory_info(device.name)
         tensors = list(_tensors(window.facts(device.name, (), ())))
-        head = f"{device.name}: {format_bytes(current)} allocated"
-        if device.capacity_bytes is not None:
-            head += f" of {format_bytes(device.capacity_bytes)}"
-        lines += ["", f"{head}, peak {format_bytes(peak)}"]
-        if memory_map is not None and memory_map.pool_bytes is not None:
-            free = free_sizes(memory_map)
-            largest = int(free.max()) if len(free) else 0
-            lines.append(
-                f"{format_bytes(memory_map.pool_bytes)} reserved, {format_bytes(int(free.sum()))} free, "
-                f"largest free chunk {format_bytes(largest)}"
-            )
-        lines += ["", _category_table(tensors, memory_map, current), "", _layer_table(tensors)]
-    return "\n".join([*lines, *(f"Note: {note}" for note in notes)])
+        contents.append(_contents(device, tensors, memory_map))
+    names = tuple(str(getattr(one, "name", type(one).__name__)) for one in models)
+    return MemorySummary(names, _last_step(models, optimizer), tuple(contents), tuple(notes))
+
+
+def _last_step(models: Sequence[Any], optimizer: Any) -> int | None:
+    """The last step of the only model that was trained, as its optimizer counts steps."""
+    optimizers = {id(one): one for one in (optimizer or getattr(model, "optimizer", None) for model in models)}
+    counts = [int(getattr(one, "iterations", 0)) for one in optimizers.values()]
+    trained = [count for count in counts if count]
+    return trained[0] - 1 if len(trained) == 1 else None
 
 
 def _tensors(facts: TraceFacts) -> Iterator[_Tensor]:
@@ -83,8 +82,25 @@ def _tensors(facts: TraceFacts) -> Iterator[_Tensor]:
         yield _Tensor(tensor.category, None, None, tensor.requested_bytes, tensor.address)
 
 
-def _category_table(tensors: Sequence[_Tensor], memory_map: MemoryMap | None, allocated: int) -> str:
-    """A table of the categories from the top of the stack; sums to the allocated bytes."""
+def _contents(device: allocator.Device, tensors: Sequence[_Tensor], memory_map: MemoryMap | None) -> DeviceContents:
+    current, peak = allocator.memory_info(device.name)
+    pool = None if memory_map is None else memory_map.pool_bytes
+    free = None if memory_map is None or pool is None else free_sizes(memory_map)
+    return DeviceContents(
+        device=device.name,
+        allocated_bytes=current,
+        peak_bytes=peak,
+        capacity_bytes=device.capacity_bytes,
+        pool_bytes=pool,
+        free_bytes=None if free is None else int(free.sum()),
+        largest_free_bytes=None if free is None else int(free.max(initial=0)),
+        categories=_categories(tensors, memory_map, current),
+        layers=_layers(tensors),
+    )
+
+
+def _categories(tensors: Sequence[_Tensor], memory_map: MemoryMap | None, allocated: int) -> tuple[CategorySum, ...]:
+    """The categories from the top of the stack; they sum to the allocated bytes."""
     sums: dict[_Key, int] = collections.Counter()
     counts: dict[_Key, int] = collections.Counter()
     for tensor in tensors:
@@ -95,8 +111,7 @@ def _category_table(tensors: Sequence[_Tensor], memory_map: MemoryMap | None, al
         sums["rounding", None] = _rounding(tensors, memory_map)
     sums["unattributed", None] = allocated - sum(sums.values())
     order = sorted(sums, key=lambda key: stack_order(*key), reverse=True)
-    rows = [(_name(*key), format_bytes(sums[key]), str(counts.get(key) or "")) for key in order if sums[key]]
-    return format_table(("category", "size", "tensors"), [*rows, ("allocated", format_bytes(allocated), "")])
+    return tuple(CategorySum(*key, sums[key], counts.get(key)) for key in order if sums[key])
 
 
 def _rounding(tensors: Sequence[_Tensor], memory_map: MemoryMap) -> int:
@@ -106,17 +121,11 @@ def _rounding(tensors: Sequence[_Tensor], memory_map: MemoryMap) -> int:
     return sum(chunks[tensor.address] - tensor.bytes for tensor in tensors if tensor.address in chunks)
 
 
-def _layer_table(tensors: Sequence[_Tensor]) -> str:
+def _layers(tensors: Sequence[_Tensor]) -> tuple[LayerSum, ...]:
     weights: dict[str, int] = collections.Counter()
-    slots: dict[str, int] = collections.Counter()
+    others: dict[str, int] = collections.Counter()
     for tensor in tensors:
         if tensor.layer is not None:
-            (weights if tensor.category == "weights" else slots)[tensor.layer] += tensor.bytes
-    largest = sorted({*weights, *slots}, key=lambda layer: (-weights[layer] - slots[layer], layer))[:LAYERS]
-    rows = [(layer, format_bytes(weights[layer]), format_bytes(slots[layer])) for layer in largest]
-    return format_table(("largest layers", "weights", "optimizer and other state"), rows)
-
-
-def _name(category: Category, trainable: bool | None) -> str:
-    word = category.replace("_", " ")
-    return word if trainable is None else f"{'trainable' if trainable else 'frozen'} {word}"
+            (weights if tensor.category == "weights" else others)[tensor.layer] += tensor.bytes
+    order = sorted({*weights, *others}, key=lambda layer: (-weights[layer] - others[layer], layer))
+    return tuple(LayerSum(layer, weights[layer], others[layer]) for layer in order)

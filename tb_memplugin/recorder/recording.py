@@ -2,16 +2,20 @@
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
-from tb_memplugin.model import MISSING, PHASES, LayerTable, Oom, Phase
+from tb_memplugin.importers.allocator.oom_log import Request
+from tb_memplugin.model import MISSING, PHASES, LayerTable, MemoryMap, Oom, Phase, Samples, is_gpu
 from tb_memplugin.model.notes import SAMPLES
+from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.model.units import counted
 from tb_memplugin.recorder.base.background import Background, Job
 from tb_memplugin.recorder.base.clock import Clock
+from tb_memplugin.recorder.base.due import Due, changes
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
@@ -21,12 +25,13 @@ from tb_memplugin.recorder.native.allocators import PINNED
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
 from tb_memplugin.recorder.observe.program_counters import program_counters
-from tb_memplugin.recorder.oom.post_mortems import OomWatch
+from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Replay
 from tb_memplugin.recorder.oom.stalled_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.run_files import FILES, RunFiles
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.counter_rows import CounterRows
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, HostMemory
+from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
 from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars, ScalarPoint
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, TracedStep
@@ -41,27 +46,30 @@ POOLS = "measuring the pool"
 REPLAYS = "replays of failed steps"
 SCALARS = "peaks as scalars"
 POST_MORTEMS = "post-mortems of failed allocations"
-FIXES = "simulations of fixes"
 ABANDONED = "removing directories of killed processes"
 COUNTERS = "counters of models, traces and dataset caches"
 DRIVER = "figures of the GPU driver"
 HOST_PARTS = "parts of host memory"
+KEPT = "writing what was sampled"  # also after sampling has stopped
 
 _NO_FIGURES = DriverFigures()
+_RESIDENT = 3  # the place of host RSS in a row of samples
 
 
 @dataclasses.dataclass
 class _OpenStep:
-    step: int
+    """The running step; `Recording.ordinary` has its number, which may increase while this object stays."""
+
     phase: Phase
     epoch: int
-    began: float
+    began: float  # by `time.perf_counter`
 
 
 class _Sample(NamedTuple):
-    """A sample's row in the buffer, and bytes in use and peak by device."""
+    """A sample's number in the buffer, its row, and bytes in use and peak by device."""
 
-    row: int
+    number: int
+    row: tuple[int, ...]
     in_use_bytes: Mapping[str, int]
     peak_bytes: Mapping[str, int]
 
@@ -80,11 +88,15 @@ class Recording:
 
     Attributes:
         on_tick: Called every few seconds on the background thread.
+        ordinary: Ends and begins steps while nothing else is due, if `uses_ordinary`.
+        uses_ordinary: Whether `ordinary.next` is asked before each `end_step` with the `begin_step` after it.
     """
 
     def __init__(
         self, settings: Settings, devices: Sequence[allocator.Device], watch: LayerWatch, faults: Faults
     ) -> None:
+        self._host = HostMemory()
+        self.ordinary = OrdinarySteps([device.name for device in devices], self._host)
         self._settings = settings
         self._devices = devices
         self._names = tuple(device.name for device in devices)
@@ -95,25 +107,29 @@ class Recording:
         self._clock = Clock()
         self._counters = CounterRows()
         self._counted = False
+        self._chunks = 0  # of samples, that were queued for writing
+        self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
         self._scalars = PeakScalars() if settings.scalars else None
         self._files = RunFiles(settings, faults)
         self._open: _OpenStep | None = None
         self._paused = False
-        self._ending = False
+        self._begun = self._ending = False
+        self._has_breakdown = False
         self.on_tick: Job = lambda: None
+        self.uses_ordinary = False
         self._next_watch = 0.0
-        self._host = HostMemory()
+        self._polled: float | None = None
         self._driver = Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
         interval = REMOTE_FLUSH_SECONDS if settings.remote else FLUSH_SECONDS
         self._background = Background(self._tick, self._write_out, interval)
         self._polling = Background(self._poll, self._poll, POLL_SECONDS)
-        self._background.submit(functools.partial(faults.run, ABANDONED, remove_abandoned))
+        self._submit_part(ABANDONED, remove_abandoned)
         # Not opened here: by then a dropped recorder of the same run is closed.
         self._background.submit(self._files.open)
 
     def begin(self) -> None:
         """Set up the parts that may report faults: notes are recorded from now on."""
-        pinned = [PINNED] * any(name.startswith("GPU") for name in self._names)
+        pinned = [PINNED] * any(map(is_gpu, self._names))
         self._maps = MemoryMaps([*self._names, *pinned], self._faults.warn)
         self._stalled = StalledMaps(self._names, self._maps)
         self._oom = OomWatch(self._devices, self._watch, self._stalled, weakly(self._write_oom))
@@ -122,16 +138,26 @@ class Recording:
         self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
         self._host_parts = HostParts(self._maps, overhead, spend)
         self._watch.install()
-        self._faults.run(POST_MORTEMS, self._oom.install)
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._oom.install()
+        with self._faults.part(DRIVER) as runs:
+            if runs:
+                self._open_driver()
+        self._begun = True
+        self.check_layers(0)
+
+    def _open_driver(self) -> None:
+        self._driver.open()
         if self._driver.answers:
             self._driver.read()
-        self.check_layers(0)
 
     def pause(self) -> None:
         """Write what was recorded and close every file until `resume`, without waiting."""
         if self._paused:
             return
         self._paused = True
+        self.ordinary.forbid()
         self._host.close()
         self._polling.rest(self._poll)
         self._background.rest(self._rest)
@@ -142,7 +168,9 @@ class Recording:
             return
         self._paused = False
         self._host.open()
-        self._faults.run(POST_MORTEMS, self._oom.install)
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._oom.install()
         self._polling.wake(self._poll)
         self._background.wake(self._wake)
 
@@ -155,6 +183,7 @@ class Recording:
 
     def abandon(self) -> None:
         """Let go of everything in a forked child."""
+        self.ordinary.forbid()
         self._files.abandon()
         self._host.close()
 
@@ -162,9 +191,19 @@ class Recording:
         """Queue a job for the background thread. Safe in a finalizer."""
         self._background.submit(job)
 
-    def drain(self) -> None:
-        """Wait until everything recorded so far is written, or that takes too long."""
-        self._background.drain()
+    def _submit_part(self, part: str, job: Job) -> None:
+        """Queue a job that is a part of its own."""
+
+        def run() -> None:
+            with self._faults.part(part) as runs:
+                if runs:
+                    job()
+
+        self._background.submit(run)
+
+    def drain(self) -> bool:
+        """Wait until everything recorded so far is written; False if that takes too long."""
+        return self._background.drain()
 
     def note(self, sentence: str) -> None:
         """Keep a sentence in the run."""
@@ -194,64 +233,131 @@ class Recording:
         if time.monotonic() >= self._next_watch and phase == "train":
             self.check_layers(step)
         self._stalled.clear()
-        self._open = _OpenStep(step, phase, epoch, time.perf_counter())
+        self.ordinary.begin(step, self._clock.now())
+        self._open = _OpenStep(phase, epoch, time.perf_counter())
         batches = self._tracer.first_batches()
         if batches is not None:
-            self._background.submit(
-                functools.partial(self._faults.run, TRACING, self._tracer.note_first_batches, *batches)
-            )
+            self._submit_part(TRACING, functools.partial(self._tracer.note_first_batches, *batches))
         self._tracer.begin(step, phase)
         for name in self._names:
-            self._faults.run(SAMPLES, allocator.reset_peak, name)
+            with self._faults.part(SAMPLES) as runs:
+                if runs:
+                    allocator.reset_peak(name)
+        if self.uses_ordinary:
+            self._allow_ordinary(step, phase)
+
+    def _allow_ordinary(self, step: int, phase: Phase) -> None:
+        """Let steps end and begin by themselves until a part wants more of them than a sample."""
+        seen = changes.last  # before looking, so that no change is lost
+        opened, last = self._open, self._last
+        if opened is None or last is None or self._oom.waits or self._tracer.tracing or self._tracer.compiled:
+            return
+        statistics = None if self._faults.stopped(SAMPLES) else allocator.statistics()
+        if statistics is None:
+            return
+        traced = self._tracer.due(step, phase)
+        seconds = min(
+            FLUSH_SECONDS,
+            program_counters.due_in(),
+            self._host_parts.due_in(),
+            self._step_ends.due_in(),
+            self._next_watch - time.monotonic() if phase == "train" else math.inf,
+            traced.seconds,
+        )
+        due = Due(seconds, min(traced.step, step + MAX_SAMPLE_ROWS), traced.peak_bytes)
+        read_at, row = last
+        keep = self._buffer.like((step, PHASES.index(phase), opened.epoch, *row[_RESIDENT:]))
+        self.ordinary.allow(seen, due, self._clock.behind, (read_at, row[_RESIDENT]), statistics, keep)
+
+    def _take_ordinary(self, opened: _OpenStep) -> None:
+        """Make up for the steps since `_allow_ordinary`."""
+        passed = self.ordinary.take()
+        if not passed.steps:
+            return
+        self._clock.told(self.ordinary.began)
+        now = time.perf_counter()
+        passed = passed._replace(seconds=min(passed.seconds, now - opened.began))  # the clock may have been set
+        opened.began = max(opened.began, now - max(0.0, self._clock.now() - self.ordinary.began))
+        self._oom.steps_ended(self.ordinary.began - self._clock.behind)
+        self._tracer.passed(opened.phase, passed)
 
     def end_step(self) -> None:
         """End the open step, if there is one, and keep its sample."""
         opened, self._open = self._open, None
         if opened is None:
             return
-        self._faults.run(POST_MORTEMS, self._oom.step_ended)
+        self._take_ordinary(opened)
+        step = self.ordinary.step
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._oom.step_ended()
         wall_time = self._clock.now()
-        sample: _Sample | None = self._faults.run(SAMPLES, self._sample, opened, wall_time)
+        sample: _Sample | None = None
+        with self._faults.part(SAMPLES) as runs:
+            if runs:
+                sample = self._sample(opened, step, wall_time)
         seconds = time.perf_counter() - opened.began
         if self._tracer.compiled:
-            self.check_layers(opened.step)  # the first step builds the optimizer
+            self.check_layers(step)  # the first step builds the optimizer
         peak = 0 if sample is None else max(sample.peak_bytes.values(), default=0)
-        if sample is not None:
-            self._oom.sampled(opened.step, opened.phase, sample.peak_bytes)
-        traced = self._tracer.end(opened.step, opened.phase, wall_time, seconds, peak)
-        self._faults.run(COUNTERS, self._count, opened.step)
+        traced = self._tracer.end(step, opened.phase, wall_time, seconds, peak)
+        with self._faults.part(COUNTERS) as runs:
+            if runs:
+                self._count(step)
         if traced is not None and sample is not None:
             self._background.submit(functools.partial(self._measure, sample, traced.end))
         if traced is not None:
             self._background.submit(functools.partial(self._work_through, traced))
         if opened.phase == "train":
-            self._watch.last_step = max(self._watch.last_step, opened.step)
-        if sample is not None and sample.row >= 0 and (sample.row + 1) % MAX_SAMPLE_ROWS == 0:
+            self._watch.last_step = max(self._watch.last_step, step)
+        self._last = None if sample is None else (wall_time, sample.row)
+        chunks = 0 if sample is None else (sample.number + 1) // MAX_SAMPLE_ROWS
+        if chunks > self._chunks:
+            self._chunks = chunks
             self._background.submit(self._write_samples)  # samples of fast steps do not wait in memory for the tick
 
     def on_error(self, error: BaseException) -> bool:
         """Write a post-mortem if the exception means that memory ran out, and return whether it does."""
         opened = self._open
         if opened is None:
-            return bool(self._faults.run(POST_MORTEMS, self._oom.on_error, error, None, None))
-        traced = replayed = None
-        if self._tracer.tracing and self._faults.run(POST_MORTEMS, self._oom.concerns, error):
-            traced = self._tracer.end(
-                opened.step, opened.phase, self._clock.now(), time.perf_counter() - opened.began, 0
-            )
-            traced = None if traced is None else dataclasses.replace(traced, interrupted=True)
-            if self._background.drain() and traced is not None:  # the chunks of earlier steps are known
-                replayed = functools.partial(self._faults.run, REPLAYS, self._tracer.failed_step, traced)
-        for_memory = self._faults.run(POST_MORTEMS, self._oom.on_error, error, opened.step, opened.phase, replayed)
+            return self._write_failure(error, None, None)
+        self._take_ordinary(opened)
+        step = self.ordinary.step
+        concerns = False
+        if self._tracer.tracing:
+            with self._faults.part(POST_MORTEMS) as runs:
+                if runs:
+                    concerns = self._oom.concerns(error)
+        if not concerns:
+            return self._write_failure(error, step, opened.phase)
+        traced = self._tracer.end(step, opened.phase, self._clock.now(), time.perf_counter() - opened.began, 0)
+        traced = None if traced is None else dataclasses.replace(traced, interrupted=True)
+        known = self._background.drain()  # the chunks of earlier steps
+        replay = functools.partial(self._replay, traced) if known and traced is not None else None
+        for_memory = self._write_failure(error, step, opened.phase, replay)
         if traced is not None:
             self._background.submit(functools.partial(self._work_through, traced))
-        if for_memory:
-            self._background.submit(self._simulate_fixes)
-        return bool(for_memory)
+        return for_memory
+
+    def _write_failure(
+        self, error: BaseException, step: int | None, phase: Phase | None, replay: Replay | None = None
+    ) -> bool:
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                return self._oom.on_error(error, step, phase, replay)
+        return False
+
+    def _replay(
+        self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
+    ) -> OwnedMap | None:
+        with self._faults.part(REPLAYS) as runs:
+            if runs:
+                return self._tracer.failed_step(traced, device, memory_map, request, now)
+        return None
 
     def _count(self, step: int) -> None:
         """Keep the program's counters that changed."""
-        if program_counters.due or not self._counted:
+        if program_counters.due_in() <= 0.0 or not self._counted:
             self._counted = True
             self._counters.add(step, program_counters.values())
 
@@ -264,14 +370,16 @@ class Recording:
         if wait:
             self._background.drain()
 
-    def _sample(self, opened: _OpenStep, wall_time: float) -> _Sample:
+    def _sample(self, opened: _OpenStep, step: int, wall_time: float) -> _Sample:
         phase = PHASES.index(opened.phase)
         resident = None
-        if self._host_parts.due() and not self._tracer.tracing:  # reading tf.data's figures runs an operation
-            resident = self._faults.run(HOST_PARTS, self._host_parts.measure, opened.step, phase, wall_time)
+        if self._host_parts.due_in() <= 0.0 and not self._tracer.tracing:  # reading tf.data's figures runs an operation
+            with self._faults.part(HOST_PARTS) as runs:
+                if runs:
+                    resident = self._host_parts.measure(step, phase, wall_time)
         if resident is None:
             resident = self._host.resident_bytes()
-        row = [opened.step, phase, opened.epoch, resident]
+        row = [step, phase, opened.epoch, resident]
         peaks, in_use = {}, {}
         for name, capacity in zip(self._names, self._capacities, strict=True):
             current, peak = allocator.memory_info(name)
@@ -279,41 +387,53 @@ class Recording:
             row += (current, peak, capacity, driver.process_bytes, driver.used_bytes, driver.total_bytes)
             row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
             peaks[name], in_use[name] = peak, current
-        sample = _Sample(self._buffer.append(wall_time, tuple(row)), in_use, peaks)
-        if self._step_ends.due():
+        sample = _Sample(self._buffer.append(wall_time, tuple(row)), tuple(row), in_use, peaks)
+        if self._step_ends.due_in() <= 0.0:
             dumps = self._step_ends.read()
-            measure = functools.partial(self._step_ends.measure_read, sample.row, sample.in_use_bytes, dumps)
-            self._background.submit(functools.partial(self._faults.run, POOLS, measure))
+            measure = functools.partial(self._step_ends.measure_read, sample.number, sample.in_use_bytes, dumps)
+            self._submit_part(POOLS, measure)
         return sample
 
     # --- on the background thread -----------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        self._faults.run("noticing interrupted trainings", self.on_tick)
+        if not self._begun:
+            return
+        with self._faults.part("noticing interrupted trainings") as runs:
+            if runs:
+                self.on_tick()
         if self._driver.answers:
-            self._faults.run(DRIVER, self._driver.read)
+            with self._faults.part(DRIVER) as runs:
+                if runs:
+                    self._driver.read()
         opened = self._open
-        step, phase = (None, None) if opened is None else (opened.step, opened.phase)
-        self._faults.run(POST_MORTEMS, self._oom.tick, step, phase)
+        step, phase = (None, None) if opened is None else (self.ordinary.step, opened.phase)
+        began = self.ordinary.began - self._clock.behind if self.ordinary.passed else 0.0
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._oom.tick(step, phase, began)
         self._write_out()
 
     def _poll(self) -> None:
-        opened = self._open
-        if opened is None or time.perf_counter() - opened.began <= POLL_SECONDS:
-            return
+        began = None if self._open is None else self.ordinary.began
+        before, self._polled = self._polled, began
+        if began is None or began != before:
+            return  # the step has not run for as long as from one poll to the next
         # An allocator without statistics is a fault of the samples, and is logged as that only.
-        if all(self._faults.run(SAMPLES, allocator.memory_info, name) is not None for name in self._names):
-            self._faults.run(POST_MORTEMS, self._stalled.poll)
-
-    def _simulate_fixes(self) -> None:
-        self._write_out()  # the end of the process does not wait for fixes that take longer
-        oom = self._faults.run(FIXES, self._oom.simulated)
-        if oom is not None:
-            self._files.write(RunWriter.oom, oom)
-            self._files.flush()
+        with self._faults.part(SAMPLES) as runs:
+            if runs:
+                for name in self._names:
+                    allocator.memory_info(name)
+        if self._faults.stopped(SAMPLES):
+            return
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._stalled.poll()
 
     def _measure(self, sample: _Sample, dumps: Mapping[str, bytes | None]) -> None:
-        self._faults.run(POOLS, self._step_ends.measure, sample.row, sample.in_use_bytes, dumps)
+        with self._faults.part(POOLS) as runs:
+            if runs:
+                self._step_ends.measure(sample.number, sample.in_use_bytes, dumps)
 
     def _write_out(self) -> None:
         self._write_samples()
@@ -321,18 +441,20 @@ class Recording:
             self._files.flush()
 
     def _write_samples(self) -> None:
-        samples = self._faults.run(SAMPLES, self._buffer.take)
+        samples = parts = counters = None
+        with self._faults.part(KEPT) as runs:
+            if runs:
+                samples = self._buffer.take()
+                parts = self._host_parts.take()
+                counters = self._counters.take()
         dropped = self._buffer.take_dropped()
-        parts = self._faults.run(HOST_PARTS, self._host_parts.take)
         if self._faults.stopped(FILES):
             return
         if samples is not None:
             self._files.write(RunWriter.samples, samples)
-            if self._scalars is not None:
-                self._write_scalars(self._faults.run(SCALARS, self._scalars.add, samples))
+            self._write_scalars(samples)
         if parts is not None:
             self._files.write(RunWriter.host, parts)
-        counters = self._faults.run(COUNTERS, self._counters.take)
         if counters is not None:
             self._files.write(RunWriter.counters, counters)
         if dropped:
@@ -342,15 +464,34 @@ class Recording:
 
     def _end_epoch(self) -> None:
         if self._scalars is not None:
-            self._write_scalars(self._faults.run(SCALARS, self._scalars.end_epoch))
+            self._write_scalars(None)
             self._files.flush()
 
-    def _write_scalars(self, points: Sequence[ScalarPoint] | None) -> None:
-        for point in points or ():
+    def _write_scalars(self, samples: Samples | None) -> None:
+        """Write the peaks that are due after samples, or at the end of an epoch."""
+        points: list[ScalarPoint] = []
+        with self._faults.part(SCALARS) as runs:
+            if runs and self._scalars is not None:
+                points = self._scalars.end_epoch() if samples is None else self._scalars.add(samples)
+        for point in points:
             self._files.write(lambda writer, point: writer.scalar(*point), point)
 
     def _work_through(self, traced: TracedStep) -> None:
-        result = self._faults.run(TRACING, self._tracer.work_through, traced)
+        if self._has_breakdown:
+            self._analyze(traced)
+            return
+        self._files.write(RunWriter.analyzing, traced.step)  # readers find nothing but this so far
+        try:
+            self._analyze(traced)
+        finally:
+            self._files.write(RunWriter.analyzing, None)
+        self._has_breakdown = not traced.only_learn
+
+    def _analyze(self, traced: TracedStep) -> None:
+        result = None
+        with self._faults.part(TRACING) as runs:
+            if runs:
+                result = self._tracer.work_through(traced)
         if result is None:
             return
         for snapshot in result.snapshots:
@@ -360,9 +501,11 @@ class Recording:
         for timeline in result.timelines:
             self._files.write(RunWriter.timeline, timeline)
         for requests in result.requests:
-            self._oom.remember_requests(requests)
             self._files.write(RunWriter.requests, requests)
-        completed = self._faults.run(TABLE, self._watch.completed_table)  # the trace may tell the batch size
+        completed = None
+        with self._faults.part(TABLE) as runs:
+            if runs:
+                completed = self._watch.completed_table()  # the trace may tell the batch size
         if completed is not None:
             self._write_table(completed)
 
@@ -382,4 +525,6 @@ class Recording:
 
     def _wake(self) -> None:
         self._files.wake()
-        self._faults.run(DRIVER, self._driver.open)
+        with self._faults.part(DRIVER) as runs:
+            if runs:
+                self._driver.open()

@@ -1,6 +1,7 @@
 """The run's event file. TensorFlow's record writer writes it if it is on a remote file system."""
 
 import functools
+import sys
 from collections.abc import Callable
 from importlib import metadata
 from typing import TypeVar, cast
@@ -27,24 +28,33 @@ class RunFiles:
 
     def open(self) -> None:
         """Open the file of a new session."""
-        self._writer = self._faults.run(FILES, open_run_writer, self._settings)
+        self._writer = None
+        with self._faults.part(FILES) as runs:
+            if runs:
+                self._writer = open_run_writer(self._settings)
 
     def write(self, method: Callable[[RunWriter, _Record], None], record: _Record) -> None:
         """Write one record with a method of `RunWriter`."""
         if self._writer is not None:
-            self._faults.run(FILES, method, self._writer, record)
+            with self._faults.part(FILES) as runs:
+                if runs:
+                    method(self._writer, record)
             if self._resting:
                 self.rest()
 
     def flush(self) -> None:
         """Make everything that was written readable."""
         if self._writer is not None:
-            self._faults.run(FILES, self._writer.flush)
+            with self._faults.part(FILES) as runs:
+                if runs:
+                    self._writer.flush()
 
     def end(self) -> None:
         """Write that the session ended."""
         if self._writer is not None:
-            self._faults.run(FILES, self._writer.end)
+            with self._faults.part(FILES) as runs:
+                if runs:
+                    self._writer.end()
             if self._resting:
                 self.rest()
 
@@ -85,7 +95,7 @@ def open_run_writer(settings: Settings) -> RunWriter:
 def versions() -> dict[str, str]:
     """Versions of the packages that determine what is recorded."""
     found = {}
-    for name in ("tensorflow", "keras"):
+    for name in ("tensorflow", "keras", *(["tf_keras"] if "tf_keras" in sys.modules else [])):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:  # another build of TensorFlow, such as tensorflow-cpu

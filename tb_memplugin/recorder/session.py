@@ -38,7 +38,7 @@ class MemoryRecorder:
 
     Args:
         log_dir: Directory of the run (one run in TensorBoard), local or a URL that TensorFlow can write to.
-        model: Keras model that is trained; without it there are no layers.
+        model: Keras model or `tf.Module` that is trained; without it there are no layers.
         optimizer: Its optimizer; by default the one that the model was compiled with.
         overhead: Share of run time that tracing may cost; 0 traces nothing.
         trace_steps: Trace exactly these training steps instead.
@@ -85,11 +85,20 @@ class MemoryRecorder:
 
     def start(self) -> None:
         """Begin the session, as entering a `with` block does. Calling it again does nothing."""
-        if self._recording is not None or self.closed:
-            return
+        if self._recording is None and not self.closed:
+            with self._faults.part(RECORDING) as runs:
+                if runs:
+                    self._start()
+
+    def _start(self) -> None:
         self._end_predecessor()
         self._recording = Recording(self._settings, self._devices, self._watch, self._faults)
-        self._recording.begin()
+        try:
+            self._recording.begin()
+        except BaseException:
+            self._recording = None  # it can neither record nor end
+            self._watch.remove()
+            raise
         for sentence in self._unavailable:
             self._faults.warn(sentence)
         if self._settings.in_cluster and self._settings.overhead > 0 and self._settings.trace_steps is None:
@@ -155,8 +164,11 @@ class MemoryRecorder:
 
     def flush(self) -> None:
         """Wait, as `close` does, until everything recorded so far is in the event file."""
-        if self._active is not None:
-            self._active.drain()
+        self._drain()
+
+    def _drain(self) -> bool:
+        """Do what `flush` does; False if it takes too long."""
+        return self._active is None or self._active.drain()
 
     def __enter__(self) -> "MemoryRecorder":
         self.start()
@@ -230,12 +242,16 @@ class MemoryRecorder:
     def _before_data(self, phase: Phase) -> None:
         """A phase begins and no batch was requested yet: nothing in use now is a batch of the phase."""
         if self._active is not None:
-            self._faults.run(RECORDING, self._active.before_data, phase)
+            with self._faults.part(RECORDING) as runs:
+                if runs:
+                    self._active.before_data(phase)
 
     def _check_layers(self) -> None:
         """Check whether the layer table changed; without this it is checked every few seconds."""
         if self._active is not None:
-            self._active.check_layers()
+            with self._faults.part(RECORDING) as runs:
+                if runs:
+                    self._active.check_layers()
 
     # --- what is trained --------------------------------------------------------------------------------------------
 
@@ -246,7 +262,9 @@ class MemoryRecorder:
 
     def set_epoch(self, epoch: int | None) -> None:
         """Set the epoch of the following steps; None for no epoch."""
-        self._faults.run(RECORDING, self._set_epoch, epoch)
+        with self._faults.part(RECORDING) as runs:
+            if runs:
+                self._set_epoch(epoch)
 
     def _set_epoch(self, epoch: Any) -> None:
         self._epoch = int(epoch) if is_step(epoch) else MISSING
@@ -274,7 +292,9 @@ class MemoryRecorder:
 
     def begin_step(self, step: int, phase: Phase = "train") -> None:
         """Begin a step and end the open one. Pair it with `end_step` where a `with` block does not fit."""
-        self._faults.run(RECORDING, self._begin_step, step, phase)
+        with self._faults.part(RECORDING) as runs:
+            if runs:
+                self._begin_step(step, phase)
 
     def _begin_step(self, step: int, phase: Phase) -> None:
         self.start()
@@ -293,7 +313,9 @@ class MemoryRecorder:
         """
         self._on_error(error)
         if self._recording is not None:
-            self._faults.run(RECORDING, self._recording.end_step)
+            with self._faults.part(RECORDING) as runs:
+                if runs:
+                    self._recording.end_step()
 
     def _on_error(self, error: BaseException | None) -> bool:
         """Write a post-mortem if the exception means that memory ran out, and return whether it does."""

@@ -11,10 +11,12 @@ from tb_memplugin.analysis.describe import describe_oom
 from tb_memplugin.analysis.device_memory import device_memory
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, OWNER_SOURCES, MemoryMap, Phase
+from tb_memplugin.model.suggestions import some
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.streams import BASIC, MAPS
 from tb_memplugin.server.columns import Columns
-from tb_memplugin.server.lookup import at_step, some
+from tb_memplugin.server.lookup import at_step
 
 _STATES = ("free", "in_use", "unknown")
 _COLUMNS = ("address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region")
@@ -38,7 +40,7 @@ class AllocatorHandlers:
 
     def maps(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         """``GET maps``: the memory maps, without chunks."""
-        loaded = self._reader.run(source, run, maps=True)
+        loaded = self._reader.run(source, run, {*BASIC, MAPS})
         chosen = [memory_map for memory_map in loaded.run.maps if device in (None, memory_map.device)]
         return {
             "run": run,
@@ -84,6 +86,7 @@ class AllocatorHandlers:
             "device": device,
             "step": division.snapshot.step,
             "phase": division.snapshot.phase,
+            "at_failure": division.snapshot.at_failure,
             "in_use_bytes": division.snapshot.in_use_bytes,
             "pool_bytes": division.snapshot.pool_bytes,
             "capacity_bytes": division.snapshot.capacity_bytes,
@@ -101,7 +104,7 @@ class AllocatorHandlers:
                     f"run {run} has no memory map of failed allocation {place.oom}; it has {len(ooms)} of them"
                 )
             return memory_map
-        maps = self._reader.run(source, run, maps=True).run.maps
+        maps = self._reader.run(source, run, {*BASIC, MAPS}).run.maps
         missing = f"no memory map of step {place.step} in phase {place.phase} on {place.device!r:.200}"
         return at_step(maps, place.device, place.step, place.phase, missing)[-1]
 

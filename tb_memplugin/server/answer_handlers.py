@@ -1,21 +1,17 @@
 """Handler of the route with the answers to the four questions."""
 
-import threading
 from typing import Any
 
 from tb_memplugin.analysis.answers import describe_answers
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import Phase, Run
-from tb_memplugin.reader.cache import ByteCache
+from tb_memplugin.model.suggestions import some
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
-from tb_memplugin.server.lookup import some
 from tb_memplugin.server.worker_lookup import with_all_ooms, workers_with
 
-CACHE_BYTES = 4 << 20
-"""Limit of the cached responses."""
 _RESPONSE_BYTES = 16 << 10
 """Estimated bytes of a response in memory."""
 
@@ -25,15 +21,12 @@ class AnswerHandlers:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._lock = threading.Lock()
-        self._known: ByteCache[dict[str, Any]] = ByteCache(CACHE_BYTES)
 
     def answers(self, source: Source, run: str, device: str | None, phase: Phase) -> dict[str, Any]:
         """``GET answers``: the answers on a device, cached for runs that did not change."""
         tags = self._reader.tags(source, run)
-        key = (run, device, phase)
-        with self._lock:
-            known = self._known.get(key, tags.version)
+        key = ("answers", run, device, phase)
+        known: dict[str, Any] | None = self._reader.cache.get(key, tags.version)
         if known is not None:
             return known
         described = {
@@ -42,8 +35,7 @@ class AnswerHandlers:
             "phase": phase,
             "answers": describe_answers(self._run_of(source, tags, device), device, phase),
         }
-        with self._lock:
-            self._known.put(key, tags.version, described, _RESPONSE_BYTES)
+        self._reader.cache.put(key, tags.version, described, _RESPONSE_BYTES)
         return described
 
     def _run_of(self, source: Source, tags: RunTags, device: str | None) -> Run:

@@ -1,6 +1,5 @@
 """Handler of the route with all devices and workers of a run."""
 
-import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,21 +7,17 @@ import numpy as np
 from tb_memplugin.analysis.devices import combine
 from tb_memplugin.analysis.worker_summary import WorkerSummary, series_bytes, summarize_worker
 from tb_memplugin.model import Integers, Phase
+from tb_memplugin.model.suggestions import some
 from tb_memplugin.model.units import format_bytes
-from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, workers_of
 from tb_memplugin.reader.limits import MAX_RUN_BYTES, MAX_WORKERS, Room
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
-from tb_memplugin.server.lookup import some
+from tb_memplugin.reader.streams import basic_streams
 from tb_memplugin.server.worker_lookup import each_worker
 
 MAX_SERIES_BYTES = MAX_RUN_BYTES
 """Limit of the figures of all workers over steps: those of 64 workers of 8 devices and 10,000 steps take 88 MiB."""
-CACHE_BYTES = MAX_SERIES_BYTES
-"""Limit of the cached summaries of workers."""
-RESPONSE_BYTES = 16 << 20
-"""Limit of the cached responses."""
 
 
 _NO_STEPS: Integers = np.empty(0, np.int64)
@@ -41,21 +36,18 @@ class DeviceHandlers:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._lock = threading.Lock()
-        self._summaries: ByteCache[_Summarized] = ByteCache(CACHE_BYTES)
-        self._responses: ByteCache[dict[str, Any]] = ByteCache(RESPONSE_BYTES)
 
     def devices(self, source: Source, run: str, phase: Phase) -> dict[str, Any]:
         """``GET devices``: the devices of all workers, cached for runs that did not change."""
         tags = self._reader.tags(source, run)
-        with self._lock:
-            known = self._responses.get((run, phase), tags.version)
+        key = ("devices", run, phase)
+        known: dict[str, Any] | None = self._reader.cache.get(key, tags.version)
         if known is not None:
             return known
         described = {"run": run, **self._combined(source, tags, phase)}
         points = len(described["steps"]["step"])
-        with self._lock:
-            self._responses.put((run, phase), tags.version, described, 2000 * len(described["devices"]) + 200 * points)
+        size = 2000 * len(described["devices"]) + 200 * points
+        self._reader.cache.put(key, tags.version, described, size)
         return described
 
     def _combined(self, source: Source, tags: RunTags, phase: Phase) -> dict[str, Any]:
@@ -88,18 +80,16 @@ class DeviceHandlers:
 
         They are without steps if these do not fit into `room`. `first_steps` are those of the run's first worker.
         """
-        key = tags.name, tags.worker, phase
-        with self._lock:
-            known = self._summaries.get(key, tags.version)
+        key = "summary", tags.name, tags.worker, phase
+        known: _Summarized | None = self._reader.cache.get(key, tags.version)
         fits = known is not None and room.take(known.series_bytes, 0)
         if known is not None and fits == known.with_steps:
             return known.workers
-        loaded = self._reader.figures(source, tags)
+        loaded = self._reader.load(source, tags, basic_streams(tags.worker))
         size = sum(series_bytes(run, first_steps) for run in loaded.by_worker.values())
         fits = room.take(size, 0) if known is None else fits
         workers = tuple(summarize_worker(worker, run, phase, fits) for worker, run in loaded.by_worker.items())
         others = sum(2000 * (1 + len(device.traced)) for worker in workers for device in worker.devices) + 1000
-        with self._lock:
-            summarized = _Summarized(workers, size, fits)
-            self._summaries.put(key, tags.version, summarized, others + (size if fits else 0))
+        summarized = _Summarized(workers, size, fits)
+        self._reader.cache.put(key, tags.version, summarized, others + (size if fits else 0))
         return workers

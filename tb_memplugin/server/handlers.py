@@ -1,7 +1,6 @@
 """Handlers of the data routes: reader, source and parameters to payload, independent of HTTP."""
 
 import dataclasses
-import threading
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis import changes
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
+from tb_memplugin.analysis.composition import first_described
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.ledger_totals import ledger_totals
 from tb_memplugin.analysis.overview import Overview, overview
@@ -17,13 +17,13 @@ from tb_memplugin.analysis.step_rows import snapshots_of, step_rows
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
-from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.answer_handlers import AnswerHandlers
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.device_handlers import DeviceHandlers
+from tb_memplugin.server.fix_handlers import FixHandlers
 from tb_memplugin.server.host_columns import host_columns
 from tb_memplugin.server.lookup import at_step
 from tb_memplugin.server.pool_columns import pool_columns
@@ -34,8 +34,6 @@ from tb_memplugin.server.what_if_handlers import WhatIfHandlers
 from tb_memplugin.server.worker_lookup import find_device, with_all_ooms
 from tb_memplugin.version import __version__
 
-CHANGES_BYTES = 16 << 20
-"""Limit of the cached changes of layer tables."""
 MAX_ANSWER_VALUES = 2 << 20
 """Most values of an answer on activations, rows × layers: of many layers, fewer rows are shown."""
 _CHANGE_BYTES, _PATH_BYTES = 2000, 8
@@ -77,11 +75,10 @@ class Handlers:
         self.timelines = TimelineHandlers(reader)
         self.answering = AnswerHandlers(reader)
         self.questions = WhatIfHandlers(reader)
+        self.fixing = FixHandlers(reader)
         self._reader = reader
         self.comparing = DeviceHandlers(reader)
         self._runs = RunList(RunFacts(reader).describe, patience_seconds)
-        self._lock = threading.Lock()
-        self._changes: ByteCache[list[dict[str, Any]]] = ByteCache(CHANGES_BYTES)
 
     def runs(self, source: Source) -> dict[str, Any]:
         """``GET runs``: key figures of every run, cached for runs that did not change."""
@@ -100,7 +97,17 @@ class Handlers:
             "total_rows": view.total_rows,
             "groups": [{"category": category, "trainable": trainable} for category, trainable in view.groups],
             "snapshots": [
-                {"step": snapshot.step, "phase": snapshot.phase, "mode": snapshot.mode} for snapshot in view.snapshots
+                {
+                    "step": one.step,
+                    "phase": one.phase,
+                    "mode": one.mode,
+                    "batch_size": one.batch_size,
+                    "at_failure": one.at_failure,
+                    "first_step": first_step,
+                }
+                for one, first_step in zip(
+                    view.snapshots, first_described(view.snapshots, of_worker.layer_tables), strict=True
+                )
             ],
             "changes": self._changes_of(loaded, of_worker, own_name, stretch),
             "epochs": [dataclasses.asdict(epoch) for epoch in changes.epochs(of_worker.samples)],
@@ -212,15 +219,13 @@ class Handlers:
 
     def _changes_of(self, loaded: LoadedRun, run: Run, own_name: str, stretch: Stretch) -> list[dict[str, Any]]:
         """The changes in the run of one worker. They come from every step, so each zoom into the same run has them."""
-        key = (loaded.run.name, stretch.device, stretch.phase, stretch.session)
-        with self._lock:
-            described = self._changes.get(key, loaded.version)
+        key = ("changes", loaded.run.name, stretch.device, stretch.phase, stretch.session)
+        described: list[dict[str, Any]] | None = self._reader.cache.get(key, loaded.version)
         if described is None:
             described = _changes(run, own_name, stretch.phase)
             paths = sum(len(change["became_trainable"]) + len(change["became_frozen"]) for change in described)
-            with self._lock:
-                size = _CHANGE_BYTES * (1 + len(described)) + _PATH_BYTES * paths
-                self._changes.put(key, loaded.version, described, size)
+            size = _CHANGE_BYTES * (1 + len(described)) + _PATH_BYTES * paths
+            self._reader.cache.put(key, loaded.version, described, size)
         return described
 
 

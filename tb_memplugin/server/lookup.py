@@ -1,10 +1,11 @@
 """Lookup of the records of a step."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import TypeVar
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MemoryMap, Phase, Snapshot, Timeline
+from tb_memplugin.model.suggestions import some
 
 _Record = TypeVar("_Record", Snapshot, MemoryMap, Timeline)
 
@@ -22,9 +23,3 @@ def at_step(
     if not matches:
         raise NotFoundError(f"{missing}; available steps: {some([record.step for record in candidates])}")
     return matches
-
-
-def some(names: Sequence[Any]) -> str:
-    """The first names, and the number of further ones."""
-    shown = ", ".join(f"{name!s:.80}" for name in names[:10])
-    return (shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")) or "none"

@@ -207,6 +207,12 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
         ("run",),
         lambda handlers, source, values: handlers.allocator.oom(source, requests.text(values, "run")),
     ),
+    "fixes": (
+        ("run", "oom"),
+        lambda handlers, source, values: handlers.fixing.fixes(
+            source, requests.text(values, "run"), requests.step(values, "oom")
+        ),
+    ),
     "device_memory": (
         ("run", "device", "step"),
         lambda handlers, source, values: handlers.allocator.device_memory(

@@ -1,26 +1,23 @@
 """The key figures of a run, worker by worker: a run of many workers is never in memory as a whole."""
 
 import dataclasses
-import threading
 from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis import facts, growth
+from tb_memplugin.analysis import facts
+from tb_memplugin.analysis.findings import device_findings
 from tb_memplugin.analysis.host_memory import host_findings
 from tb_memplugin.model import PHASES, Integers, full_device_name
 from tb_memplugin.model.distinct import distinct
-from tb_memplugin.reader import freed
-from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, workers_of
 from tb_memplugin.reader.limits import MAX_RUN_ROWS, MAX_WORKERS
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.sessions import limited
 from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.streams import basic_streams
 from tb_memplugin.server.worker_lookup import each_worker
 
-CACHE_BYTES = 64 << 20
-"""Limit of the cached figures of workers."""
 MAX_STEPS = 2 * MAX_RUN_ROWS
 """Most different steps of a run that are counted, of all workers together."""
 
@@ -59,8 +56,6 @@ class RunFacts:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._lock = threading.Lock()
-        self._known: ByteCache[WorkerFacts] = ByteCache(CACHE_BYTES)
 
     def describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
         """The run's entry in ``GET runs``."""
@@ -113,19 +108,16 @@ class RunFacts:
         }
 
     def _worker(self, source: Source, tags: RunTags) -> WorkerFacts:
-        key = tags.name, tags.worker
-        with self._lock:
-            known = self._known.get(key, tags.version)
+        key = "facts", tags.name, tags.worker
+        known: WorkerFacts | None = self._reader.cache.get(key, tags.version)
         if known is None:
-            with freed.given_back():
-                known = self._read(source, tags)
-            with self._lock:
-                self._known.put(key, tags.version, known, 8 * len(known.steps) * 2 + 1000 * (1 + len(known.devices)))
+            known = self._read(source, tags)
+            size = 8 * len(known.steps) * 2 + 1000 * (1 + len(known.devices))
+            self._reader.cache.put(key, tags.version, known, size)
         return known
 
     def _read(self, source: Source, tags: RunTags) -> WorkerFacts:
-        # A run of one process is soon read by other routes; of many workers all but one need no more than this.
-        loaded = self._reader.load(source, tags) if tags.worker is None else self._reader.figures(source, tags)
+        loaded = self._reader.load(source, tags, basic_streams(tags.worker))
         runs = list(loaded.by_worker.items())
         traced = np.asarray([snapshot.step for snapshot in loaded.run.snapshots], np.int64)
         train = PHASES.index("train")
@@ -144,11 +136,7 @@ class RunFacts:
                 for device in facts.device_facts(run)
             ),
             ooms=len(loaded.run.ooms),
-            findings=tuple(
-                dataclasses.replace(found, device=full_device_name(worker, found.device)).sentence()
-                for worker, run in runs
-                for found in growth.find_growth(run)
-            ),
+            findings=tuple(sentence for worker, run in runs for sentence in device_findings(worker, run)),
             host_findings=tuple(sentence for _, run in runs for sentence in host_findings(run)),
             notes=loaded.run.notes,
             damage=loaded.run.damage,

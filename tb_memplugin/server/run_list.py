@@ -1,13 +1,18 @@
 """The key figures of every run, without letting one run that is large, or that a stranger made so, delay the others."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeAlias
 
+from tb_memplugin.errors import MemoryPluginError
+from tb_memplugin.model.text import clean
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.source import Source
+
+_log = logging.getLogger(__name__)
 
 READING_THREADS = 4
 """Runs that are read at the same time: one that takes long leaves a thread to the others."""
@@ -38,13 +43,24 @@ class RunList:
             known = dict(self._known)
         changed = [tags for name, tags in catalog.items() if name not in known or known[name][0] != tags.version]
         if self._patience is None or len(catalog) == 1:
-            described = {tags.name: (tags.version, self._describe(source, tags)) for tags in changed}
+            described = {tags.name: (tags.version, self._facts_of(source, tags)) for tags in changed}
         else:
             described = self._described(source, changed, self._patience, bool(known))
         with self._lock:
             self._known.update(described)
         known.update(described)
         return [known[name][1] if name in known else being_read(tags) for name, tags in catalog.items()]
+
+    def _facts_of(self, source: Source, tags: RunTags) -> Facts:
+        """The description of a run, or why there is none: a fault in one run must not hide the others."""
+        try:
+            return self._describe(source, tags)
+        except (MemoryPluginError, OSError):
+            raise  # the source cannot be read
+        except Exception as error:
+            _log.exception("tb_memplugin: run %s could not be described", clean(tags.name))
+            damage = f"run {tags.name} could not be read: {type(error).__name__}"
+            return {**being_read(tags), "version": tags.version, "damage": [damage, *tags.damage]}
 
     def _described(
         self, source: Source, changed: list[RunTags], patience: float, delays_others: bool
@@ -54,7 +70,7 @@ class RunList:
                 self._threads = ThreadPoolExecutor(READING_THREADS, "tb_memplugin runs")
             for tags in changed:
                 if (tags.name, tags.version) not in self._reading:
-                    future = self._threads.submit(self._describe, source, tags)
+                    future = self._threads.submit(self._facts_of, source, tags)
                     self._reading[tags.name, tags.version] = future
             futures = {self._reading[tags.name, tags.version]: tags for tags in changed}
         pending: set[Future[Facts]] = set(futures)

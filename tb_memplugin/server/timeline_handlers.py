@@ -9,6 +9,7 @@ import numpy.typing as npt
 from tb_memplugin.model import MISSING, Phase, Timeline
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.streams import BASIC, TIMELINES
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.lookup import at_step
 
@@ -25,7 +26,7 @@ class TimelineHandlers:
 
     def timelines(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         """``GET timelines``: the timelines, without allocations."""
-        loaded = self._reader.run(source, run, timelines=True)
+        loaded = self._reader.run(source, run, {*BASIC, TIMELINES})
         return {
             "run": run,
             "timelines": [_facts(timeline) for timeline in loaded.run.timelines if device in (None, timeline.device)],
@@ -33,7 +34,7 @@ class TimelineHandlers:
 
     def timeline(self, source: Source, run: str, device: str, step: int, phase: Phase) -> Columns:
         """``GET timeline``: one timeline with its allocations; of several of a step, that of the highest peak."""
-        timelines = self._reader.run(source, run, timelines=True).run.timelines
+        timelines = self._reader.run(source, run, {*BASIC, TIMELINES}).run.timelines
         missing = f"no timeline of step {step} in phase {phase} on {device!r:.200}"
         timeline = max(at_step(timelines, device, step, phase, missing), key=lambda timeline: timeline.in_use_bytes)
         fields = {

@@ -1,23 +1,19 @@
 """Handler of the what-if route."""
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tb_memplugin.analysis.what_if import RunPredictor, describe_curve, describe_what_if
+from tb_memplugin.analysis.what_if import RunPredictor, describe_curve
+from tb_memplugin.analysis.what_if_answer import describe_what_if
 from tb_memplugin.analysis.what_if_measured import describe_measured, measured_snapshot
 from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
-from tb_memplugin.reader.sizes import requests_bytes
 from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.streams import BASIC, REQUESTS
 from tb_memplugin.server import requests
+from tb_memplugin.server.computed import Computed
 
-CACHE_BYTES = 16 << 20
-"""Limit of the cached answers."""
-PREDICTOR_BYTES = 128 << 20
-"""Limit of the cached predictors, which keep the requests of their runs."""
 _ROW_BYTES = 500
 """Estimated bytes of a row of an answer in memory."""
 
@@ -25,15 +21,12 @@ _ROW_BYTES = 500
 class WhatIfHandlers:
     """Handler on top of one `Reader`; errors as in `Handlers`, and RequestError for malformed conditions.
 
-    An answer takes up to some seconds of computing. One is computed at a time, so that they do not slow down the other
-    routes more than one does, and each only once.
+    An answer takes up to some seconds to compute.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._computing = threading.Lock()
-        self._answers: ByteCache[dict[str, Any]] = ByteCache(CACHE_BYTES)
-        self._predictors: ByteCache[RunPredictor] = ByteCache(PREDICTOR_BYTES)
+        self._answers = Computed(reader.cache)
 
     def what_if(self, source: Source, run: str, device: str | None, values: Mapping[str, str]) -> dict[str, Any]:
         """``GET what_if``: what a run would need under other conditions; `values` are the request's parameters."""
@@ -42,32 +35,31 @@ class WhatIfHandlers:
             values.get("capacity"),
             *(values.get(name) or None for name in ("freeze", "unfreeze", "optimizer", "precision")),
         )
-        loaded = self._reader.run(source, run, requests=True)
+        loaded = self._reader.run(source, run, {*BASIC, REQUESTS})
         chosen = device_of(loaded.run, device)
-        key = (run, chosen, conditions)
-        with self._computing:
-            described = self._answers.get(key, loaded.version)
-            if described is None:
-                described = self._described(loaded, chosen, conditions)
-                rows = 20 + len(described["ledger"]) + len(described["curve"])
-                rows += len(described["measured"]["ledger"]) if described["measured"] else 0
-                self._answers.put(key, loaded.version, described, _ROW_BYTES * rows)
-            return described
+        answer: dict[str, Any] = self._answers.get(
+            ("what_if", run, chosen, conditions), loaded.version, lambda: self._described(loaded, chosen, conditions)
+        )
+        return answer
 
-    def _described(self, loaded: LoadedRun, device: str, conditions: Conditions) -> dict[str, Any]:
+    def _described(self, loaded: LoadedRun, device: str, conditions: Conditions) -> tuple[dict[str, Any], int]:
+        """The answer, and its estimated bytes in memory."""
         predictor = self._predictor(loaded, device)
         answer = predictor.what_if(conditions)
-        return {
+        described = {
             "run": loaded.run.name,
             **describe_what_if(answer),
             "curve": describe_curve(predictor.curve(answer)),
             "measured": describe_measured(measured_snapshot(loaded.run, device, answer.recorded_steps)),
         }
+        rows = 20 + len(described["ledger"]) + len(described["curve"])
+        rows += len(described["measured"]["ledger"]) if described["measured"] else 0
+        return described, _ROW_BYTES * rows
 
     def _predictor(self, loaded: LoadedRun, device: str) -> RunPredictor:
-        key = (loaded.run.name, device)
-        predictor = self._predictors.get(key, loaded.version)
+        key = ("predictor", loaded.run.name, device)
+        predictor: RunPredictor | None = self._reader.cache.get(key, loaded.version)
         if predictor is None:
             predictor = RunPredictor(loaded.run, device)
-            self._predictors.put(key, loaded.version, predictor, sum(map(requests_bytes, loaded.run.requests)))
+            self._reader.cache.put(key, loaded.version, predictor, loaded.nbytes)
         return predictor

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import Run, full_device_name
+from tb_memplugin.model.suggestions import some
 from tb_memplugin.reader.catalog import RunTags, of_session, of_worker, workers_of
 from tb_memplugin.reader.limits import MAX_WORKERS
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
-from tb_memplugin.server.lookup import some
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Follows the advice after real out-of-memory failures: every fix marked as simulated is applied in a real training.
+"""Follows the advice after real out-of-memory failures: every simulated fix is applied in a real training.
 
 Each training records a few steps with a small batch, then fails with a large one. Prints one line for each fix, and
 how close the advised batch size is to the largest one that passes, found by bisection.
@@ -56,7 +56,7 @@ def peak_mib(trainings: Trainings, training: Training) -> float:
 
 
 def follow(trainings: Trainings, training: Training) -> Iterator[tuple[str, bool]]:
-    """(kind of the fix, whether the real training passes) of each fix marked as simulated."""
+    """(kind of the fix, whether the real training passes) of each fix that was simulated."""
     answer, directory = trainings.run(training, records=True)
     if answer["passed"]:
         print(f"{training.model} {training.capacity_mib} MiB: did not fail", flush=True)
@@ -68,7 +68,7 @@ def follow(trainings: Trainings, training: Training) -> Iterator[tuple[str, bool
         for sentence in oom.not_available:
             print(f"  note: {sentence}", flush=True)
         for fix in oom.fixes:
-            changed = applied(training, fix) if fix.simulated and fix.enough else None
+            changed = applied(training, fix) if fix.enough else None
             if changed is not None:
                 passed = trainings.run(changed, records=False)[0]["passed"]
                 print(f"  {'passes' if passed else 'FAILS'}: {fix.sentence}", flush=True)

@@ -6,10 +6,9 @@ the data to painted charts, main-thread milliseconds for each move of the pointe
 answers as they came; once, the script's size gzipped. Of the Step view with 10,000 tensors also the main thread's
 processor time for each turn of the wheel, which zooms: a frame may take 16 ms.
 
-usage: python tests/benchmarks/bench_page.py [--steps 10000] [--layers 300] [--rounds 5]
+usage: python tests/benchmarks/bench_page.py [--steps 10000] [--layers 300] [--rounds 5] [--smallest]
 """
 
-import argparse
 import gzip
 import pathlib
 import statistics
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from urllib.parse import urlencode
 
 import numpy as np
+from limits import finish, parser_of, print_limit
 from playwright.sync_api import Browser, Frame, Page, sync_playwright
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -51,6 +51,7 @@ SNAPSHOTS = 100
 TENSORS = 10_000
 """Rectangles that the Step view draws."""
 MOVES = 60
+PAINT_MILLISECONDS, FRAME_MILLISECONDS, PAYLOAD_BYTES = 100, 16, 1_000_000
 
 FRAMES = """
 window.__frames = [];
@@ -70,7 +71,7 @@ FIRST_PAINT = """data => {
 """First frame after the last answer from which on frames follow each other at once: by then the charts are painted."""
 
 
-def write_memory(directory: pathlib.Path, steps: int, layers: int) -> None:
+def write_memory(directory: pathlib.Path, steps: int, layers: int, tensors: int) -> None:
     """The run that the Memory tab shows."""
     random = np.random.default_rng(1)
     names = [f"model/block_{at // 10:02d}/layer_{at:03d}" for at in range(layers)]
@@ -118,7 +119,7 @@ def write_memory(directory: pathlib.Path, steps: int, layers: int) -> None:
                 at, "train", DEVICE, when, "graph", total, 2 * total, total // 2, 2 * total, 0.5, 0, ledger, (), ()
             )
         )
-    writer.timeline(tensors_of_step(TENSORS, layers))
+    writer.timeline(tensors_of_step(tensors, layers))
     writer.close()
 
 
@@ -174,8 +175,13 @@ def tensors_of_step(tensors: int, layers: int) -> Timeline:
         count=np.ones(tensors, np.int64),
         owner=of,
         op=of,
+        address=np.full(tensors, -1),
+        shape=np.full(tensors, -1),
+        line=np.full(tensors, -1),
         owners=tuple(owners),
         ops=tuple(f"{owner.layer}/{owner.category}" for owner in owners),
+        shapes=(),
+        lines=(),
         bands=(Band("forward", 0, half), Band("backward_and_update", half, moments)),
         compiled=(),
         not_available=(),
@@ -228,6 +234,8 @@ def measure(page: Page, url: str, data: str, chart: str, inside: str | None) -> 
     return {"paint": found["paint"], "hover": 1000 * (busy() - before) / MOVES, "bytes": found["bytes"]}
 
 
+VIEWS = {"overview": "/overview?", "frozen": "/ledger_totals?", "layer": "/ledger_totals?", "step": "/timeline?"}
+"""The measured views, and the answer that each one waits for."""
 ZOOMS = 40
 TURN = 120
 """Pixels of one turn of the wheel."""
@@ -260,27 +268,26 @@ def rounds(browser: Browser, url: str, count: int, data: str, chart: str, inside
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--layers", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    tensors = TENSORS
+    if arguments.smallest:
+        arguments.steps, arguments.layers, arguments.rounds, tensors = 200, 10, 1, 500
     script = (REPOSITORY / "tb_memplugin" / "static" / "index.js").read_bytes()
-    print(f"script: {len(script):,} B, gzipped {len(gzip.compress(script, 9)):,} B (limit 153,600)")
+    print(f"script: {len(script):,} B")
+    print_limit("script, gzipped", len(gzip.compress(script, 9)), 150 * 1024, "B", any_size=True)
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
-        write_memory(pathlib.Path(directory) / "large", arguments.steps, arguments.layers)
+        write_memory(pathlib.Path(directory) / "large", arguments.steps, arguments.layers, tensors)
         write_scalars(pathlib.Path(directory) / "scalars", arguments.steps)
         samples = ["--samples_per_plugin", f"scalars={arguments.steps}"]
         with harness.tensorboard(directory, samples) as address:
             browser = harness.launch(playwright)
             print(f"{arguments.layers} layers x {arguments.steps} steps, {LINES} lines; medians of {arguments.rounds}")
             print(f"{'':24}{'first paint':>14}{'a move':>12}{'payload':>14}")
-            for view, data in (
-                ("overview", "/overview?"),
-                ("frozen", "/ledger_totals?"),
-                ("layer", "/ledger_totals?"),
-                ("step", "/timeline?"),
-            ):
+            for view, data in list(VIEWS.items())[:: 3 if arguments.smallest else 1]:
                 place = {"view": view, "run": "large", "layer": "model/block_00/layer_000"}
                 url = harness.tab_url(address, urlencode(place))
                 show(f"Memory, {view}", rounds(browser, url, arguments.rounds, data, ".u-over", "tb_memplugin"))
@@ -296,12 +303,17 @@ def main() -> None:
                     context.close()
                 axis = place.get("timeline", "time")
                 found = statistics.median(taken)
-                print(f"Step, {TENSORS:,} tensors over {axis}: {found:.1f} ms for a zoom frame (limit 16)")
+                print_limit(f"a zoom frame of {tensors:,} tensors over {axis}", found, FRAME_MILLISECONDS, "ms")
             browser.close()
+    finish()
 
 
 def show(name: str, found: dict[str, float]) -> None:
     print(f"{name:24}{found['paint']:>11.0f} ms{found['hover']:>9.1f} ms{found['bytes']:>12,.0f} B")
+    if name.startswith("Memory"):
+        print_limit(f"{name}: first paint", found["paint"], PAINT_MILLISECONDS, "ms")
+        print_limit(f"{name}: a move of the pointer", found["hover"], FRAME_MILLISECONDS, "ms")
+        print_limit(f"{name}: payload", found["bytes"], PAYLOAD_BYTES, "B", any_size=True)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ cancels; printed are the ratio of each pair's total time, their median and range
 count. Give more `--pairs` on a noisy machine: with few, the range says how little a median means.
 
 The same is measured for many short calls of `fit`, of about a second each, with one callback for all of them. There the
-share of the training's thread that the callback's own hooks take is printed as well: it hardly depends on what else the
-machine does.
+share of the training's thread that the callback's own hooks take is printed as well, and what one step takes of it, in
+`fit`, where the processor's caches are cold: both hardly depend on what else the machine does.
 
-usage: python tests/benchmarks/bench_recording.py [--pairs 6] [--steps 200] [--fits 20] [--overhead 0.005 0]
+usage: python tests/benchmarks/bench_recording.py [--pairs 6] [--steps 100] [--fits 20] [--overhead 0.005 0]
+                                                  [--smallest]
 """
 
-import argparse
 import os
 import pathlib
 import statistics
@@ -25,6 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
+from limits import finish, parser_of, print_limit
 
 import tb_memplugin
 
@@ -53,7 +54,7 @@ def train(model: keras.Model, data: tf.data.Dataset, callbacks: list[keras.callb
     return time.perf_counter() - began
 
 
-def measure_hooks(steps: int = 20_000) -> None:
+def measure_hooks(steps: int) -> None:
     """Prints what beginning and ending a step takes of the training's thread, without any training in between."""
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -69,6 +70,11 @@ def measure_hooks(steps: int = 20_000) -> None:
         f"beginning and ending a step: {1e6 * seconds / steps:.1f} µs, {100 * share:.3f} % of a step of 50 ms",
         flush=True,
     )
+
+
+def limit_of(overhead: float) -> float:
+    """Most per cent of a training's time that recording may add at a setting of `overhead`."""
+    return 100 * overhead if overhead else 0.1
 
 
 def measure(overhead: float, pairs: int, steps: int, batch: int, size: int) -> None:
@@ -92,6 +98,7 @@ def measure(overhead: float, pairs: int, steps: int, batch: int, size: int) -> N
         f"{snapshots} snapshots: median {statistics.median(ratios):.4f} (from {min(ratios):.4f} to {max(ratios):.4f})",
         flush=True,
     )
+    print_limit(f"time added with overhead={overhead}", 100 * (statistics.median(ratios) - 1), limit_of(overhead), "%")
 
 
 HOOKS = (
@@ -118,9 +125,9 @@ def make_small_model(size: int) -> keras.Model:
     return model
 
 
-def time_hooks(callback: keras.callbacks.Callback) -> dict[str, float]:
-    """Seconds that each hook of the callback takes from now on."""
-    spent = dict.fromkeys(HOOKS, 0.0)
+def time_hooks(callback: keras.callbacks.Callback) -> dict[str, list[float]]:
+    """Seconds that each call of each hook of the callback takes of the training's thread from now on."""
+    spent: dict[str, list[float]] = {name: [] for name in HOOKS}
 
     def timed(name: str) -> None:
         hook = getattr(callback, name)
@@ -128,7 +135,7 @@ def time_hooks(callback: keras.callbacks.Callback) -> dict[str, float]:
         def call(*arguments: object, **named: object) -> None:
             began = time.perf_counter()
             hook(*arguments, **named)
-            spent[name] += time.perf_counter() - began
+            spent[name].append(time.perf_counter() - began)
 
         setattr(callback, name, call)
 
@@ -137,35 +144,41 @@ def time_hooks(callback: keras.callbacks.Callback) -> dict[str, float]:
     return spent
 
 
-def measure_short_fits(overhead: float, fits: int, batch: int, size: int) -> None:
-    """Prints the ratios for calls of `fit` of about a second in a row, and what the callback's hooks take of them."""
+def measure_short_fits(overhead: float, fits: int, seconds: float, batch: int, size: int) -> None:
+    """Prints the ratios for calls of `fit` of about `seconds` in a row, and what the callback's hooks take of them."""
     model = make_small_model(size)
     with tempfile.TemporaryDirectory() as directory:
         callback = tb_memplugin.MemoryCallback(pathlib.Path(directory) / "run", overhead=overhead)
         train(model, make_data(20, batch, size), [callback])
-        steps = max(1, int(20 / train(model, make_data(20, batch, size), [])))
+        steps = max(1, int(seconds * 20 / train(model, make_data(20, batch, size), [])))
         data = make_data(steps, batch, size)
         for callbacks in ([callback], [], [callback], []):
             train(model, data, callbacks)
         spent = time_hooks(callback)
-        seconds: dict[bool, list[float]] = {True: [], False: []}
+        taken: dict[bool, list[float]] = {True: [], False: []}
         for pair in range(fits):
             for callbacks in ([], [callback]) if pair % 2 else ([callback], []):
-                seconds[bool(callbacks)].append(train(model, data, list(callbacks)))
+                taken[bool(callbacks)].append(train(model, data, list(callbacks)))
         callback.close()
-    ratios = [with_it / without for with_it, without in zip(seconds[True], seconds[False], strict=True)]
-    share = sum(spent.values()) / sum(seconds[True])
+    ratios = [with_it / without for with_it, without in zip(taken[True], taken[False], strict=True)]
+    total = {name: sum(calls) for name, calls in spent.items()}
+    share = sum(total.values()) / sum(taken[True])
+    step_ms = 1000 * statistics.median(taken[False]) / steps
     print(
         f"overhead={overhead}, short fits: time with / without the callback, {fits} pairs of fits of "
-        f"{statistics.median(seconds[False]):.2f} s, {steps} steps each: median {statistics.median(ratios):.4f} "
+        f"{statistics.median(taken[False]):.2f} s, {steps} steps each: median {statistics.median(ratios):.4f} "
         f"(from {min(ratios):.4f} to {max(ratios):.4f}); in the callback's hooks {100 * share:.3f} %, "
-        f"ms a fit: {', '.join(f'{name} {1000 * took / fits:.2f}' for name, took in spent.items())}",
+        f"ms a fit: {', '.join(f'{name} {1000 * took / fits:.2f}' for name, took in total.items())}; "
+        f"on_train_batch_begin, median of {len(spent['on_train_batch_begin'])} steps of {step_ms:.1f} ms: "
+        f"{1e6 * statistics.median(spent['on_train_batch_begin']):.1f} µs",
         flush=True,
     )
+    added = 100 * (statistics.median(ratios) - 1)
+    print_limit(f"time added to short fits with overhead={overhead}", added, limit_of(overhead), "%")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--fits", type=int, default=20)
@@ -173,10 +186,14 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=32)
     parser.add_argument("--overhead", type=float, nargs="+", default=[0.005, 0.0])
     arguments = parser.parse_args()
-    measure_hooks()
+    if arguments.smallest:
+        arguments.pairs, arguments.steps, arguments.fits, arguments.batch = 1, 5, 1, 4
+    measure_hooks(500 if arguments.smallest else 20_000)
+    fit_seconds = 0.2 if arguments.smallest else 1.0
     for overhead in arguments.overhead:
         measure(overhead, arguments.pairs, arguments.steps, arguments.batch, arguments.size)
-        measure_short_fits(overhead, arguments.fits, arguments.batch, arguments.size)
+        measure_short_fits(overhead, arguments.fits, fit_seconds, arguments.batch, arguments.size)
+    finish()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """The replay of a step of 10,000 allocator events, from the memory maps round it to the map at its peak.
 
-Run as ``PYTHONPATH=.:tests python tests/benchmarks/bench_replay.py``; needs neither TensorFlow nor a GPU. Prints
-seconds of CPU time (it is one thread) and the limit.
+Needs neither TensorFlow nor a GPU. Prints seconds of CPU time (it is one thread) and the limit.
+
+usage: python tests/benchmarks/bench_replay.py [--smallest]
 """
 
 import random
 import time
 
+from limits import finish, parser_of, print_limit
 from map_cases import free_regions
 from trace_cases import Recorder
 
@@ -17,13 +19,14 @@ from tb_memplugin.model import MISSING, MemoryMap
 from tb_memplugin.model.trace import AllocationTrace
 
 EVENTS = 10_000
+SMALLEST_EVENTS = 500
 BEFORE = 1_000
 """Chunks in use when the step begins: weights, slots, handles."""
 ROUNDS = 7
 LIMIT_SECONDS = 0.15
 
 
-def step() -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
+def step(count: int = EVENTS) -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
     """A step like a convolutional network's: results pile up and are freed again, temporaries come and go."""
     draw = random.Random(0)
     empty = free_regions((0x7F00_0000_0040, 8 << 30))
@@ -42,9 +45,9 @@ def step() -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
         allocate()
     start, events = simulator.map(empty), Recorder(simulator.in_use_bytes)
     live: list[tuple[int, int, int]] = []
-    for number in range(EVENTS):
-        left = EVENTS - number
-        grows = len(live) < left and (len(live) < 2 or draw.random() < 0.7 - 0.4 * (number > EVENTS // 2))
+    for number in range(count):
+        left = count - number
+        grows = len(live) < left and (len(live) < 2 or draw.random() < 0.7 - 0.4 * (number > count // 2))
         if grows:
             live.append(allocate())
             address, requested, allocated = live[-1]
@@ -57,16 +60,18 @@ def step() -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
 
 
 def main() -> None:
-    trace, start, end = step()
+    count = SMALLEST_EVENTS if parser_of(__doc__).parse_args().smallest else EVENTS
+    trace, start, end = step(count)
     seconds = []
     for _ in range(ROUNDS):
         began = time.process_time()
         part = between_maps(trace, start, end)
         replay = TraceReplay(part, peak_event(part)).check
         seconds.append(time.process_time() - began)
-        assert len(part) == EVENTS and (replay.addresses, replay.chunks) == (replay.of_addresses, replay.of_chunks)
+        assert len(part) == count and (replay.addresses, replay.chunks) == (replay.of_addresses, replay.of_chunks)
     print(f"{len(trace)} events, {len(start)} chunks at the start")
-    print(f"replay {min(seconds):.3f} s, at most {LIMIT_SECONDS} s")
+    print_limit("replay", min(seconds), LIMIT_SECONDS, "s")
+    finish()
 
 
 if __name__ == "__main__":

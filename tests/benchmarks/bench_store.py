@@ -4,11 +4,10 @@ Prints the size of the run directory, the seconds until each of TensorBoard's re
 cold (first request of a fresh process) and warm (median), how many of 200 one-step peaks arrive, and what the plugin
 adds to TensorBoard's start (pairs with and without it, alternating, in one run).
 
-usage: python tests/benchmarks/bench_store.py [--steps 10000] [--layers 100] [--starts 3] [--samples-only]
+usage: python tests/benchmarks/bench_store.py [--steps 10000] [--layers 100] [--starts 3] [--samples-only] [--smallest]
 Issue sizes: --steps 100000 --layers 300 --starts 10, and --steps 1000000 --samples-only.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -26,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+from limits import finish, parser_of, print_limit
 
 from tb_memplugin import load
 from tb_memplugin.events.metadata import PLUGIN_NAME
@@ -33,6 +33,9 @@ from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, Samples
 
 MIB = 1 << 20
+MOST_MEGABYTES = 20
+"""Of 100,000 steps of 300 layers."""
+COLD_MILLISECONDS, WARM_MILLISECONDS, START_MILLISECONDS = 1000, 100, 50
 PEAKS = 200
 FLUSH_STEPS = 100
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -141,11 +144,18 @@ def column(body: bytes, name: str) -> np.ndarray:
     return values[head["columns"].index(name)]
 
 
-def measure_reader(logdir: pathlib.Path, load_fast: str, steps: int, layers: int, peak_steps: np.ndarray) -> None:
-    """Prints what one of TensorBoard's readers takes."""
-    views = {"overview": "overview?run=run&device=GPU:0", "runs": "runs", "snapshots": "snapshots?run=run"}
-    if layers:
-        views["activations"] = "activations?run=run"
+VIEWS = {
+    "overview": "overview?run=run&device=GPU:0",
+    "activations": "activations?run=run",
+    "runs": "runs",
+    "snapshots": "snapshots?run=run",
+}
+
+
+def measure_reader(
+    logdir: pathlib.Path, load_fast: str, steps: int, views: dict[str, str], peak_steps: np.ndarray
+) -> None:
+    """Prints what one of TensorBoard's readers takes for each of `views`."""
     with tensorboard(logdir, load_fast) as (address, _):
         ready = wait_until_whole(address, steps)
         warm = {}
@@ -160,13 +170,16 @@ def measure_reader(logdir: pathlib.Path, load_fast: str, steps: int, layers: int
         arrived = sum(
             shown.get(step) == (1500 + at + 1) * MIB for at, step in enumerate(peak_steps.tolist()) if step in shown
         )
-    print(f"load_fast={load_fast}: whole {ready:.2f} s after start; peaks exact {arrived} of {len(peak_steps)}")
+    print(f"load_fast={load_fast}: whole {ready:.2f} s after start")
+    print_limit(f"missing peaks of {len(peak_steps)}", len(peak_steps) - arrived, 0, any_size=True)
     for name, request in views.items():
         with tensorboard(logdir, load_fast) as (address, _):
             # The server's own reader needs its time before; ours begins with this request.
             threading.Event().wait(1 + 2 * ready)
             body, cold = fetch(address, request)
-        print(f"  {name:12} cold {cold:7.0f} ms   warm {warm[name]:6.1f} ms   {len(body) / 1024:8.0f} KiB")
+        print(f"  {name:12} {len(body) / 1024:8.0f} KiB")
+        print_limit(f"{name}, cold", cold, COLD_MILLISECONDS, "ms")
+        print_limit(f"{name}, warm", warm[name], WARM_MILLISECONDS, "ms")
 
 
 def measure_import() -> None:
@@ -204,16 +217,21 @@ def measure_start(logdir: pathlib.Path, starts: int) -> None:
         f"start: plugin adds {statistics.median(differences):.0f} ms "
         f"({min(differences):.0f} to {max(differences):.0f}), ratio {statistics.median(ratios):.3f}"
     )
+    print_limit("time added to the start of TensorBoard", statistics.median(differences), START_MILLISECONDS, "ms")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--layers", type=int, default=100)
     parser.add_argument("--starts", type=int, default=3, help="pairs of starts with and without the plugin")
     parser.add_argument("--samples-only", action="store_true", help="no layer activations")
     options = parser.parse_args()
+    if options.smallest:
+        options.steps, options.layers, options.starts = 500, 5, 1
     layers = 0 if options.samples_only else options.layers
+    names = ["overview"] if options.smallest else list(VIEWS)
+    views = {name: VIEWS[name] for name in names if layers or name != "activations"}
     with tempfile.TemporaryDirectory() as folder:
         logdir = pathlib.Path(folder)
         began = time.perf_counter()
@@ -221,6 +239,7 @@ def main() -> None:
         wrote = time.perf_counter() - began
         size = sum(path.stat().st_size for path in logdir.rglob("*") if path.is_file())
         print(f"{options.steps} steps x {layers} layers: {size / 1e6:.1f} MB, written in {wrote:.1f} s")
+        print_limit("run directory", size / 1e6, MOST_MEGABYTES, "MB", any_size=options.steps <= 100_000)
         began = time.perf_counter()
         run = load(logdir)["run"]
         print(
@@ -228,10 +247,11 @@ def main() -> None:
         )
         del run
         for load_fast in ("true", "false"):
-            measure_reader(logdir, load_fast, options.steps, layers, peak_steps)
+            measure_reader(logdir, load_fast, options.steps, views, peak_steps)
         measure_import()
         if options.starts:
             measure_start(logdir, options.starts)
+    finish()
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 """A what-if curve of 32 batch sizes over a step of 5,000 events, and the largest batch size.
 
-Run as ``PYTHONPATH=.:tests python tests/benchmarks/bench_what_if.py``; needs neither TensorFlow nor a GPU. Prints
-seconds of CPU time (it is one thread) and the limit.
+Needs neither TensorFlow nor a GPU. Prints seconds of CPU time (it is one thread) and the limit.
+
+usage: python tests/benchmarks/bench_what_if.py [--smallest]
 """
 
 import dataclasses
 import time
 
 import numpy as np
-from bench_replay import step
+from bench_replay import EVENTS, SMALLEST_EVENTS, step
+from limits import finish, parser_of, print_limit
 from requests_cases import make_traced
 
 from tb_memplugin.attribution.lifetimes import chunks
@@ -20,9 +22,9 @@ SIZES = 32
 LIMIT_SECONDS = 2.0
 
 
-def recorded() -> StepRequests:
-    """The requests of a synthetic step of 10,000 events, of which half the sizes grow with the batch."""
-    trace, start, _ = step()
+def recorded(events: int) -> StepRequests:
+    """The requests of a synthetic step, of which half the sizes grow with the batch."""
+    trace, start, _ = step(events)
     found = chunks(trace)
     used = start.requested_bytes >= 0
     old = ~np.isin(start.address[used], found.address[found.birth < 0])
@@ -55,7 +57,7 @@ def recorded() -> StepRequests:
 
 
 def main() -> None:
-    requests = recorded()
+    requests = recorded(SMALLEST_EVENTS if parser_of(__doc__).parse_args().smallest else EVENTS)
     began = time.process_time()
     replay = reproduce(requests)
     print(f"{requests.events} events; replay {time.process_time() - began:.3f} s, {replay.addresses} of {replay.of}")
@@ -65,10 +67,11 @@ def main() -> None:
     began = time.process_time()
     points = [predictor.range_at(round(size)) for size in np.geomspace(1, 32, SIZES)]
     assert None not in points
-    print(f"curve of {SIZES} batch sizes {time.process_time() - began:.2f} s, at most {LIMIT_SECONDS} s")
+    print_limit(f"curve of {SIZES} batch sizes", time.process_time() - began, LIMIT_SECONDS, "s")
     began = time.process_time()
     largest = predictor.largest_batch_size(16 << 30)
     print(f"largest batch size {largest}: {time.process_time() - began:.2f} s")
+    finish()
 
 
 if __name__ == "__main__":

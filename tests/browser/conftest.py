@@ -1,10 +1,12 @@
-"""The real TensorBoard on runs written with the package's own writer, watched from Chromium."""
+"""The page on runs written with the package's own writer, watched from Chromium: alone, and in the real TensorBoard."""
 
+import fcntl
 import json
+import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -12,51 +14,148 @@ import pytest
 
 pytest.importorskip("playwright", reason="the browser tests need playwright: make test installs it")
 
-from playwright.sync_api import Browser, ConsoleMessage, Frame, Page, Request, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Dialog,
+    Frame,
+    Page,
+    Request,
+    ViewportSize,
+    sync_playwright,
+)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
 import sample_runs
 
-VIOLATIONS = """
-window.__violations = [];
+LOG_VIOLATIONS = """
 document.addEventListener("securitypolicyviolation", (event) => {
-  window.__violations.push(event.violatedDirective + " " + event.blockedURI);
+  console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`);
 });
 """
+VIEWPORT: ViewportSize = {"width": 1440, "height": 900}
+AWAY = (5, 5)
+"""Where the pointer is in no picture."""
+
+
+def is_ours(frame: Frame) -> bool:
+    """False of TensorBoard's own document around the page, which stands at a path that ends with a slash."""
+    address = urlsplit(frame.url)
+    return harness.in_viewer(frame.url) or not (address.scheme == "http" and address.path.endswith("/"))
+
+
+class Watch:
+    """What went wrong in a page since the last check.
+
+    Requests of TensorBoard's own document do not count: without Roboto installed it requests the font from the server's
+    root, and under a path prefix gets a 404.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self._errors: list[tuple[str, str]] = []
+        self._ours: set[str] = set()
+        self._theirs: set[str] = set()
+        page.add_init_script(LOG_VIOLATIONS)
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self._errors.append((str(error), "")))
+        page.on("dialog", self._on_dialog)
+        page.on("request", self._on_request)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        # A document of its own, without a host, has no icon to offer.
+        if message.type == "error" and not message.location.get("url", "").endswith("/favicon.ico"):
+            self._errors.append((message.text, message.location.get("url", "")))
+
+    def _on_dialog(self, dialog: Dialog) -> None:
+        self._errors.append((f"a name was run as a script: {dialog.message}", ""))
+        dialog.dismiss()
+
+    def _on_request(self, request: Request) -> None:
+        ours = request.is_navigation_request() or is_ours(request.frame)
+        (self._ours if ours else self._theirs).add(request.url)
+
+    def check(self) -> None:
+        """Fails if ours logged an error, broke the policy, opened a dialog, or left the machine; then forgets all."""
+        theirs = self._theirs - self._ours
+        errors = [
+            (text, url)
+            for text, url in self._errors
+            if not (text.startswith("Failed to load resource") and url in theirs)
+        ]
+        left = [url for url in self._ours | self._theirs if urlsplit(url).hostname not in (None, "127.0.0.1")]
+        self._errors.clear()
+        self._ours.clear()
+        self._theirs.clear()
+        assert errors == []
+        assert left == []
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """A file or directory that the first worker of a test run makes and all of them read."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    made = base / name
+    with open(base / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            part = base / f"{name}.part"
+            make(part)
+            part.rename(made)
+    return made
 
 
 @pytest.fixture(scope="session")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    directory = tmp_path_factory.mktemp("runs")
-    sample_runs.write_all(directory)
-    return directory
+    return made_once(tmp_path_factory, "sample-runs", sample_runs.write_all)
 
 
 @pytest.fixture(scope="session")
-def inspected(logdir: pathlib.Path) -> dict[str, Any]:
+def inspected(logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What ``inspect --format json`` says of every run."""
     command = [sys.executable, "-m", "tb_memplugin", "inspect", str(logdir), "--format", "json"]
-    result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)[
-        "runs"
-    ]
+
+    def write(file: pathlib.Path) -> None:
+        file.write_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
+
+    answer = made_once(tmp_path_factory, "sample-runs.json", write)
+    result: dict[str, Any] = json.loads(answer.read_text("utf-8"))["runs"]
     return result
 
 
-@pytest.fixture(scope="session", params=["--load_fast=true", "--load_fast=false"])
-def each_reader(request: pytest.FixtureRequest, logdir: pathlib.Path) -> Iterator[str]:
-    """Address of a TensorBoard, once with each of its readers."""
+@pytest.fixture(
+    scope="session",
+    params=["view", *(pytest.param(f"--load_fast={fast}", marks=pytest.mark.long) for fast in ("true", "false"))],
+)
+def each_reader(request: pytest.FixtureRequest, logdir: pathlib.Path, watched: tuple[Page, Watch]) -> Iterator[str]:
+    """Address of the viewer, and of a TensorBoard with each of its readers (see test_readers.py)."""
+    if request.param == "view":
+        yield request.getfixturevalue("address")
+        return
     with harness.tensorboard(str(logdir), [request.param]) as address:
+        yield address
+        watched[0].goto("about:blank")
+
+
+@pytest.fixture(scope="session")
+def tensorboard(logdir: pathlib.Path) -> Iterator[str]:
+    """Address of a TensorBoard as it starts by default, on the fixture ``logdir``: its tab takes seconds to load."""
+    with harness.tensorboard(str(logdir)) as address:
         yield address
 
 
 def address_of_logdir(scope: Literal["session", "module"]) -> Any:
-    """The fixture ``address``: address of a TensorBoard as it starts by default, on the fixture ``logdir``."""
+    """The fixture ``address``: address of `tb-memplugin view` on the fixture ``logdir``.
+
+    Before a server goes, the page leaves its document: it would ask in vain, and the next test would fail.
+    """
 
     @pytest.fixture(scope=scope)
-    def address(logdir: pathlib.Path) -> Iterator[str]:
-        with harness.tensorboard(str(logdir)) as address:
+    def address(logdir: pathlib.Path, watched: tuple[Page, Watch]) -> Iterator[str]:
+        with harness.viewer(str(logdir)) as address:
             yield address
+            watched[0].goto("about:blank")
 
     return address
 
@@ -72,42 +171,40 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-def is_ours(frame: Frame) -> bool:
-    """False of TensorBoard's own document around the page, which stands at a path that ends with a slash."""
-    address = urlsplit(frame.url)
-    return not (address.scheme == "http" and address.path.endswith("/"))
+@pytest.fixture(scope="session")
+def watched(browser: Browser) -> tuple[Page, Watch]:
+    """The page that the tests of a process share: a context of its own costs a second of processor time."""
+    page = browser.new_context(viewport=VIEWPORT).new_page()
+    return page, Watch(page)
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page that fails its test if ours logs an error, breaks the security policy, or leaves the machine.
+def page(watched: tuple[Page, Watch], request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page without a document, at 1440 x 900 pixels, that fails its test by `Watch.check`.
 
-    Requests of TensorBoard's own document do not count: without Roboto installed it requests the font from the server's
-    root, and under a path prefix gets a 404.
+    Tests with the mark `reads` change nothing but the address: they leave their document to the next one of them.
     """
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    context.add_init_script(VIOLATIONS)
-    page = context.new_page()
-    errors: list[tuple[str, str]] = []
-    ours: set[str] = set()
-    theirs: set[str] = set()
-
-    def on_console(message: ConsoleMessage) -> None:
-        # A document of its own, without a host, has no icon to offer.
-        if message.type == "error" and not message.location.get("url", "").endswith("/favicon.ico"):
-            errors.append((message.text, message.location.get("url", "")))
-
-    def on_request(request: Request) -> None:
-        (ours if request.is_navigation_request() or is_ours(request.frame) else theirs).add(request.url)
-
-    page.on("console", on_console)
-    page.on("pageerror", lambda error: errors.append((str(error), "")))
-    page.on("request", on_request)
+    page, watch = watched
+    reads = request.node.get_closest_marker("reads") is not None
+    if not reads and page.url != "about:blank":
+        page.goto("about:blank")
     yield page
-    violations = [text for frame in page.frames for text in frame.evaluate("() => window.__violations ?? []")]
+    page.unroute_all(behavior="ignoreErrors")
+    page.mouse.move(*AWAY)
+    if not reads:
+        page.goto("about:blank")
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(VIEWPORT)
+    watch.check()
+
+
+@pytest.fixture
+def fresh_page(browser: Browser) -> Iterator[Page]:
+    """As `page`, in a context of its own: for a test after which the page could not be used again."""
+    context = browser.new_context(viewport=VIEWPORT)
+    page = context.new_page()
+    watch = Watch(page)
+    yield page
+    page.goto("about:blank")
+    watch.check()
     context.close()
-    assert [
-        (text, url) for text, url in errors if not (text.startswith("Failed to load resource") and url in theirs - ours)
-    ] == []
-    assert violations == []
-    assert [url for url in ours | theirs if urlsplit(url).hostname not in (None, "127.0.0.1")] == []

@@ -93,8 +93,6 @@ def _of_failure(oom: Mapping[str, Any]) -> Iterator[tuple[str, Value | None]]:
         if split:
             sums[f"{words('weights', SIDES[row['trainable']])} at the failure"] += row["bytes"]
     yield from sums.items()
-    for fix in oom["fixes"]:
-        yield f"bytes of fix:{fix['kind']}", fix["bytes"]
 
 
 def _of_answers(answers: list[Mapping[str, Any]]) -> Iterator[tuple[str, Value | None]]:

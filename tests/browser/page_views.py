@@ -3,12 +3,12 @@
 import pathlib
 import re
 
-_SOURCE = pathlib.Path(__file__).parents[2] / "frontend" / "src" / "state" / "address.ts"
+_SOURCE = pathlib.Path(__file__).parents[2] / "frontend" / "src" / "state" / "views.ts"
 
 
 def _named_in(source: str) -> tuple[str, ...]:
-    (listed,) = re.findall(r"^export const VIEWS = \[(.*?)\] as const;", source, re.MULTILINE | re.DOTALL)
-    return tuple(re.findall(r'"([a-z-]+)"', listed))
+    (table,) = re.findall(r"^const TABLE = \{$(.*?)^\} as const", source, re.MULTILINE | re.DOTALL)
+    return tuple(re.findall(r'^  "?([a-z-]+)"?: \{', table, re.MULTILINE))
 
 
 VIEWS = _named_in(_SOURCE.read_text("utf-8"))

@@ -138,7 +138,6 @@ RULES = (
     Rule("oom", "(?P<p>in_use_bytes|free_largest|free_other)", FAILURE),
     Rule("oom-categories", CATEGORY, "{run}: {c} at the failure", "{c}"),
     Rule("oom-layers", "layer:(?P<l>.*)", "{run}: layer {l} at the failure", "{short}"),
-    Rule("fixes", "(?P<n>fix:.+)", "{run}: bytes of {n}"),
     # Compare: A and B, their differences.
     Rule("versus", f"(?P<side>[AB]):{GROUP}", "{siderun}: {c} at the peak of step {sidestep}", "{c}"),
     Rule(

@@ -3,8 +3,6 @@
 import csv
 import json
 import pathlib
-import subprocess
-import sys
 import urllib.request
 from typing import Any
 from urllib.parse import urlencode
@@ -15,7 +13,7 @@ import pytest
 import sample_devices
 import sample_runs
 from conftest import address_of_logdir
-from playwright.sync_api import Browser, FrameLocator, Page, expect
+from playwright.sync_api import FrameLocator, Page, expect
 from test_compare import download
 
 DEVICES = [f"{worker}/GPU:{at}" for worker, scales in sample_devices.SCALES.items() for at in range(len(scales))]
@@ -68,6 +66,7 @@ def bytes_of(frame: FrameLocator, device: str, figure: str) -> int:
     return int(cell.get_attribute("data-bytes") or -1)
 
 
+@pytest.mark.reads
 def test_every_device_has_a_row_in_natural_order_below_its_worker(
     page: Page, address: str, answer: dict[str, Any]
 ) -> None:
@@ -85,6 +84,7 @@ def test_every_device_has_a_row_in_natural_order_below_its_worker(
     expect(frame.get_by_test_id("imbalance")).to_contain_text(answer["imbalance"]["largest"])
 
 
+@pytest.mark.reads
 def test_the_bars_hold_every_byte_of_the_breakdown_on_one_scale(
     page: Page, address: str, answer: dict[str, Any]
 ) -> None:
@@ -110,6 +110,7 @@ def test_the_bars_hold_every_byte_of_the_breakdown_on_one_scale(
         assert at == pytest.approx(bar["width"] * device["peak_bytes"] / sample_devices.CAPACITY_BYTES, abs=1)
 
 
+@pytest.mark.reads
 def test_a_click_selects_the_device_of_every_view(page: Page, address: str, answer: dict[str, Any]) -> None:
     frame = opened(page, address)
     expect(frame.locator("tr[data-device][aria-current='true']")).to_have_attribute("data-device", MOST_LOADED)
@@ -128,12 +129,13 @@ def test_a_click_selects_the_device_of_every_view(page: Page, address: str, answ
     peak = next(device["peak_bytes"] for device in answer["devices"] if device["device"] == "worker_0/GPU:2")
     figures = frame.locator("[data-answer='fits']").get_attribute("data-figures")
     assert json.loads(figures or "{}")["peak_bytes"] == peak
-    assert "device=worker_0" in page.url.replace("%252F", "/").replace("%3D", "=").replace("%253D", "=")
+    assert "device=worker_0" in harness.place(page)
     field.select_option("")
     harness.idle(frame)
     expect(field.locator("option:checked")).to_have_text(f"most loaded: {MOST_LOADED}")
 
 
+@pytest.mark.reads
 def test_columns_sort_across_the_workers(page: Page, address: str, answer: dict[str, Any]) -> None:
     frame = opened(page, address)
     frame.get_by_test_id("devices").get_by_role("button", name="headroom").click()
@@ -152,6 +154,7 @@ def test_columns_sort_across_the_workers(page: Page, address: str, answer: dict[
     assert rows(frame) == DEVICES
 
 
+@pytest.mark.reads
 def test_arrow_keys_go_from_device_to_device(page: Page, address: str) -> None:
     frame = opened(page, address, device="worker_0/GPU:0")
     frame.get_by_role("region", name="Table of devices").focus()
@@ -178,6 +181,7 @@ def test_exact_bytes(page: Page, address: str, answer: dict[str, Any]) -> None:
     expect(cell).to_have_text(f"{device['peak_bytes']:,}")
 
 
+@pytest.mark.reads
 def test_the_charts_share_the_selected_step(page: Page, address: str, answer: dict[str, Any]) -> None:
     frame = opened(page, address, step=60)
     charts = frame.get_by_role("slider")
@@ -204,6 +208,7 @@ def test_a_category_is_selected_in_every_view(page: Page, address: str) -> None:
     expect(frame.locator("tr[aria-current='true'][data-figure^='activations']").first).to_be_visible()
 
 
+@pytest.mark.reads
 def test_downloads_have_every_device(page: Page, address: str, answer: dict[str, Any]) -> None:
     frame = opened(page, address)
     assert set(frame.locator(".downloads button").all_inner_texts()) == {"CSV", "JSON", "PNG", "SVG"}
@@ -216,6 +221,7 @@ def test_downloads_have_every_device(page: Page, address: str, answer: dict[str,
     assert all(device in told for device in DEVICES)
 
 
+@pytest.mark.reads
 def test_a_run_of_one_device_has_one_row(page: Page, address: str) -> None:
     frame = opened(page, address, "frozen")
     assert rows(frame) == ["CPU:0"]
@@ -225,6 +231,7 @@ def test_a_run_of_one_device_has_one_row(page: Page, address: str) -> None:
     expect(frame.locator(".toolbar select").first.locator("option")).to_have_text(["CPU:0"])
 
 
+@pytest.mark.reads
 def test_a_run_without_a_device_has_no_such_tab(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "activations_only"}))
     tabs = frame.get_by_role("group", name="Views")
@@ -240,7 +247,8 @@ def test_the_tab_has_a_digit(page: Page, address: str) -> None:
     expect(frame.get_by_test_id("devices")).to_be_visible()
 
 
-def test_of_many_devices_only_those_in_sight_are_in_the_document(page: Page, address: str) -> None:
+def test_of_many_devices_only_those_in_sight_are_in_the_document(fresh_page: Page, address: str) -> None:
+    page = fresh_page
     page.add_init_script(COUNT_ROWS)
     frame = opened(page, address, "many", device="worker_0/GPU:0")
     count = sample_devices.MANY_WORKERS * sample_devices.MANY_DEVICES
@@ -261,6 +269,7 @@ def test_of_many_devices_only_those_in_sight_are_in_the_document(page: Page, add
     assert len(rows(frame)) < 40
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("width", [900, 1180, 1440, 2560])
 def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
@@ -277,15 +286,10 @@ def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
 
 
 def test_a_report_contains_the_devices(
-    browser: Browser, logdir: pathlib.Path, tmp_path: pathlib.Path, answer: dict[str, Any]
+    page: Page, logdir: pathlib.Path, tmp_path: pathlib.Path, answer: dict[str, Any]
 ) -> None:
     file = tmp_path / "report.html"
-    command = [sys.executable, "-m", "tb_memplugin", "report", str(logdir), "--run", "devices", "-o", str(file)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    context = browser.new_context(offline=True)
-    page: Any = context.new_page()
-    page.goto(f"{file.as_uri()}#view=devices")
-    harness.idle(page)
-    assert rows(page) == DEVICES
-    assert bytes_of(page, MOST_LOADED, "peak_bytes") == max(device["peak_bytes"] for device in answer["devices"])
-    context.close()
+    harness.printed("report", str(logdir), "--run", "devices", "-o", str(file))
+    frame = harness.open_alone(page, f"{file.as_uri()}#view=devices")
+    assert rows(frame) == DEVICES
+    assert bytes_of(frame, MOST_LOADED, "peak_bytes") == max(device["peak_bytes"] for device in answer["devices"])

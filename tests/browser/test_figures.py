@@ -37,6 +37,7 @@ def exact(text: str) -> str:
     return f"{'-' if number < 0 else ''}{abs(number):,} B"
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("name", PLACES)
 def test_every_figure_says_what_it_is_with_source_and_step(page: Page, address: str, name: str) -> None:
     frame = harness.open_tab(page, address, urlencode(PLACES[name]))
@@ -57,12 +58,15 @@ def test_every_figure_says_what_it_is_with_source_and_step(page: Page, address: 
         assert re.search(r"[Ss]tep \d+|at the failure|layer table", tip), tip
 
 
+@pytest.mark.reads
 def test_a_layers_figure_is_explained_by_its_formula(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode(PLACES["layers"]))
     row = frame.locator("tr[data-layer='vgg/block5_conv1']")
     tips = row.locator("td[data-tip]").evaluate_all("cells => cells.map(cell => cell.dataset.tip)")
     assert any("2,359,808 parameters × 4 B = 9,439,232 B" in tip for tip in tips)
     assert any("the output of one example, 4 × 4 × 512 × float32" in tip for tip in tips)
+    frame = harness.open_tab(page, address, urlencode(PLACES["layer"]))
+    expect(frame.get_by_test_id("formulas")).to_contain_text("2,359,808 parameters × 4 B = 9,439,232 B")
 
 
 def test_the_pointer_and_the_keyboard_show_it(page: Page, address: str) -> None:
@@ -98,7 +102,7 @@ def test_a_category_is_selected_in_every_view_and_in_the_address(page: Page, add
     frame = harness.open_tab(page, address, urlencode(PLACES["overview"]))
     frame.locator("tr[data-figure='weights:frozen']").click()
     assert chosen(frame) == ["weights:trainable", "weights:frozen"]
-    assert "category%3Dweights" in page.url
+    assert "category=weights" in harness.place(page)
     for view, expected in {
         "Frozen vs trainable": ["trainable:weights", "frozen:weights"],
         "Compare": ["weights:trainable", "weights:frozen"],
@@ -119,5 +123,5 @@ def test_a_category_is_selected_in_every_view_and_in_the_address(page: Page, add
     page.keyboard.press("Enter")
     assert chosen(frame) == ["workspace"]
     page.keyboard.press("Escape")
-    assert chosen(frame) == [] and "category" not in page.url
+    assert chosen(frame) == [] and "category" not in harness.place(page)
     expect(frame.get_by_test_id("step")).to_have_attribute("data-step", "41")

@@ -3,12 +3,14 @@
 from urllib.parse import urlencode
 
 import harness
+import pytest
 from playwright.sync_api import Page
 from sample_runs import MIB
 
 from tb_memplugin.analysis.host_parts import RESIDENT
 
 
+@pytest.mark.reads
 def test_the_parts_sum_to_rss_and_growth_is_judged(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 25}))
     section = frame.get_by_label("Host memory", exact=True)
@@ -18,11 +20,13 @@ def test_the_parts_sum_to_rss_and_growth_is_judged(page: Page, address: str) -> 
     }
     assert sum(figures[name] for name in RESIDENT) == figures["host_resident_bytes"] == 1400 * MIB
     assert figures["tf_data_bytes"] == 48 * MIB
+    assert section.locator(".unit").inner_text() == "GiB"
     assert "Step 25, parts measured after step 1" in section.get_by_test_id("host-step").inner_text()
     growth = section.get_by_test_id("host-growth").inner_text().replace("\u00a0", " ")
     assert growth.startswith("Host RSS: no growth of 14.0 MiB or more")
 
 
+@pytest.mark.reads
 def test_a_step_before_the_first_measurement_has_no_parts(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 1}))
     section = frame.get_by_label("Host memory", exact=True)

@@ -48,6 +48,7 @@ def test_all_eight_are_answered() -> None:
     assert sorted(questions()) == sorted(ANSWERS) == list(range(1, 9))
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("number", sorted(ANSWERS))
 def test_at_most_two_clicks(page: Page, address: str, number: int) -> None:
     clicks = questions()[number]

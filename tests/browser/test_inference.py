@@ -3,11 +3,11 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import harness
 import pytest
+from conftest import address_of_logdir
 from page_views import OF_STEPS
 from playwright.sync_api import Page, expect
 from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline, write_small_run
@@ -36,20 +36,23 @@ def write_run(directory: pathlib.Path, phase: Phase) -> None:
 
 
 @pytest.fixture(scope="module")
-def inference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("inference")
     write_run(directory / "predicted", "predict")
     write_run(directory / "evaluated", "validation")
     write_small_run(directory / "trained")
-    with harness.tensorboard(str(directory)) as address:
-        yield address
+    return directory
 
 
+address = address_of_logdir("module")
+
+
+@pytest.mark.reads
 @pytest.mark.parametrize("run", ["predicted", "evaluated"])
-def test_every_view_shows_the_run(page: Page, inference: str, run: str) -> None:
+def test_every_view_shows_the_run(page: Page, address: str, run: str) -> None:
     for view in OF_STEPS:
         place = {"view": view, "run": run, "runs": run, "layer": "model/backbone"}
-        frame = harness.open_tab(page, inference, urlencode(place))
+        frame = harness.open_tab(page, address, urlencode(place))
         expect(frame.locator("main")).to_be_visible()
         nothing = frame.get_by_test_id("nothing")
         if view == "oom":
@@ -63,17 +66,19 @@ def test_every_view_shows_the_run(page: Page, inference: str, run: str) -> None:
             assert not OF_TRAINING.search(allowed), (view, OF_TRAINING.findall(allowed))
 
 
-def test_runs_of_other_phases_stand_beside_it(page: Page, inference: str) -> None:
-    frame = harness.open_tab(page, inference, urlencode({"run": "predicted"}))
+@pytest.mark.reads
+def test_runs_of_other_phases_stand_beside_it(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "predicted"}))
     others = frame.locator(".others")
     expect(others).to_contain_text("evaluated, validation")
     expect(others).to_contain_text("trained, train")
-    frame = harness.open_tab(page, inference, urlencode({"view": "compare", "run": "predicted", "other": "trained"}))
+    frame = harness.open_tab(page, address, urlencode({"view": "compare", "run": "predicted", "other": "trained"}))
     expect(frame.get_by_test_id("side-A")).to_contain_text("CPU:0, predict, step 3")
     expect(frame.get_by_test_id("side-B")).to_contain_text("CPU:0, train, step 41")
 
 
-def test_a_phase_that_the_other_run_has_not_is_said(page: Page, inference: str) -> None:
+@pytest.mark.reads
+def test_a_phase_that_the_other_run_has_not_is_said(page: Page, address: str) -> None:
     place = {"view": "compare", "run": "trained", "other": "predicted", "phase": "validation"}
-    frame = harness.open_tab(page, inference, urlencode(place))
+    frame = harness.open_tab(page, address, urlencode(place))
     expect(frame.get_by_test_id("nothing")).to_contain_text("predicted has no validation step")

@@ -1,7 +1,5 @@
 """One quantity has one value and one name: in every view, in ``inspect`` and in the report."""
 
-import contextlib
-import io
 import pathlib
 import re
 from collections import defaultdict
@@ -12,10 +10,8 @@ import harness
 import pytest
 from inspected_quantities import json_sightings, text_sightings
 from page_texts import page_text_sightings
-from playwright.sync_api import Browser, FrameLocator, Page
+from playwright.sync_api import FrameLocator, Page
 from quantities import COLLECT, Sighting, contradictions, derived, page_sightings
-
-from tb_memplugin.cli import main
 
 STEPS = {
     "frozen": 120,
@@ -38,6 +34,17 @@ LEAST_SHARED = {
     "activations_only": 10,
 }
 """Quantities that must be seen in two places at least."""
+OF_EVERY_TRACED_STEP = ("frozen", "all_trainable")
+"""Runs of which the views of every traced step are read as well."""
+OF_A_STEP = {
+    "overview": "Overview",
+    "layers": "Layers",
+    "frozen": "Frozen vs trainable",
+    "step": "Step",
+    "fragmentation": "Fragmentation",
+    "layer": "layer",
+}
+"""These views, with the names of their tabs."""
 OTHER = {"frozen": "all_trainable"}
 LAYER = {"requests": "net/conv2"}
 TABS = ("Overview", "Layers", "Frozen vs trainable", "Step", "Fragmentation", "Out of memory", "What if", "Compare")
@@ -52,10 +59,7 @@ SCOPE = """body => {
 
 
 def inspect(logdir: pathlib.Path, *arguments: str) -> str:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        assert main(["inspect", str(logdir), *arguments]) == 0
-    return out.getvalue()
+    return harness.printed("inspect", str(logdir), *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +75,7 @@ def inspected_sightings(logdir: pathlib.Path, inspected: dict[str, Any]) -> list
 @pytest.fixture(scope="module")
 def report(logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     file = tmp_path_factory.mktemp("report") / "report.html"
-    assert main(["report", str(logdir), "-o", str(file), *(f"--run={run}" for run in STEPS)]) == 0
+    harness.printed("report", str(logdir), "-o", str(file), *(f"--run={run}" for run in STEPS))
     return file.as_uri()
 
 
@@ -141,14 +145,14 @@ class Reader:
         }
 
 
-def read_tabs(reader: Reader, frame: Page | FrameLocator) -> None:
+def read_tabs(reader: Reader, frame: FrameLocator) -> None:
     for tab in TABS:
         frame.locator("button.tab", has_text=tab).click()
-        harness.idle(frame)  # type: ignore[arg-type]
+        harness.idle(frame)
         reader.read(frame, tab)
         if tab == "Layers" and reader.where == "tab":
             frame.get_by_role("button", name="trainable", exact=True).click()
-            harness.idle(frame)  # type: ignore[arg-type]
+            harness.idle(frame)
             reader.read(frame, "Layers by training")
             reader.count_groups(frame)
 
@@ -165,14 +169,19 @@ def read_page(reader: Reader, page: Page, address: str) -> None:
         reader.read(frame, {"oom": "Out of memory"}.get(view, view.capitalize()))
 
 
-def read_report(reader: Reader, browser: Browser, report: str) -> None:
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True)
-    page = context.new_page()
-    page.goto(f"{report}#{reader.place(view='layer', layer=reader.layer)}")
-    harness.idle(page)  # type: ignore[arg-type]
-    reader.read(page, "layer")
-    read_tabs(reader, page)
-    context.close()
+def read_traced_steps(reader: Reader, page: Page, address: str, inspected: dict[str, Any]) -> None:
+    for snapshot in inspected[reader.run]["snapshots"]:
+        if snapshot["step"] == STEPS[reader.run]:
+            continue
+        for view, tab in OF_A_STEP.items():
+            place = reader.place(view=view, layer=reader.layer, step=snapshot["step"])
+            reader.read(harness.open_tab(page, address, place), tab)
+
+
+def read_report(reader: Reader, page: Page, report: str) -> None:
+    frame = harness.open_alone(page, f"{report}#{reader.place(view='layer', layer=reader.layer)}")
+    reader.read(frame, "layer")
+    read_tabs(reader, frame)
 
 
 def shared(run: str, seen: list[Sighting]) -> dict[str, set[str]]:
@@ -186,7 +195,6 @@ def shared(run: str, seen: list[Sighting]) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("run", [run for run in STEPS if run != "activations_only"])
 def test_a_quantity_has_one_value_and_one_name(
-    browser: Browser,
     page: Page,
     address: str,
     report: str,
@@ -196,18 +204,21 @@ def test_a_quantity_has_one_value_and_one_name(
 ) -> None:
     readers = [Reader(run, inspected, where) for where in ("tab", "report")]
     read_page(readers[0], page, address)
-    read_report(readers[1], browser, report)
+    if run in OF_EVERY_TRACED_STEP:
+        read_traced_steps(readers[0], page, address, inspected)
+    read_report(readers[1], page, report)
     seen = [*inspected_sightings, *(one for reader in readers for one in reader.seen)]
     seen += derived(seen)
     faults = [fault for reader in readers for fault in reader.faults] + contradictions(seen)
     assert not faults, "\n".join(faults)
     found = shared(run, seen)
-    assert len(found) >= LEAST_SHARED[run]
+    assert len(found) >= LEAST_SHARED[run], len(found)
     # AND the report and the terminal are among these places
     for where in ("tab", "report", "inspect --format json", "inspect"):
         assert sum(any(place.startswith(where) for place in places) for places in found.values()) > 3, where
 
 
+@pytest.mark.reads
 def test_recorded_activations_have_one_value(
     page: Page, address: str, inspected: dict[str, Any], inspected_sightings: list[Sighting]
 ) -> None:
@@ -227,6 +238,7 @@ def test_a_contradiction_is_found() -> None:
         assert said.startswith("r: pool at the failure: ") and "(c)" in said
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("run", ["died_fragmentation", "died_capacity"])
 def test_a_failed_run_tells_its_post_mortem_everywhere(
     page: Page, address: str, logdir: pathlib.Path, inspected: dict[str, Any], run: str

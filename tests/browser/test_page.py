@@ -1,13 +1,10 @@
-"""How the page behaves: names from strangers, dark mode, keyboard, widths, addresses, live runs."""
+"""How the page behaves: names from strangers, keyboard, widths, addresses, many runs."""
 
-import json
 import pathlib
 import re
-from typing import Any
 from urllib.parse import urlencode
 
 import harness
-import numpy as np
 import pytest
 import sample_runs
 from page_views import VIEWS
@@ -21,26 +18,18 @@ def step_shown(frame: FrameLocator) -> int:
     return int(frame.get_by_test_id("step").get_attribute("data-step") or -1)
 
 
+@pytest.mark.reads
 def test_hostile_names_are_text(page: Page, address: str) -> None:
-    page.on("dialog", lambda dialog: pytest.fail(f"a name was run as a script: {dialog.message}"))
     frame = harness.open_tab(page, address, urlencode({"run": sample_runs.HOSTILE_RUN}))
     expect(frame.locator(".run.primary .name")).to_have_text(sample_runs.HOSTILE_RUN)
     expect(frame.locator(".owners")).to_contain_text(sample_runs.HOSTILE_LAYER)
     assert frame.locator("img, body script:not([type='module'])").count() == 0
 
 
-def test_dark_mode_follows_tensorboard(page: Page, address: str) -> None:
-    def surface(frame: FrameLocator) -> str:
-        return str(frame.locator("body").evaluate("body => getComputedStyle(body).backgroundColor"))
-
-    frame = harness.open_tab(page, address, dark=True)
-    assert surface(frame) == "rgb(48, 48, 48)"
-    page.evaluate("document.body.classList.remove('dark-mode')")
-    expect(frame.locator(":root")).to_have_attribute("data-scheme", "light")
-    assert surface(frame) == "rgb(255, 255, 255)"
-
-
-@pytest.mark.parametrize("width", [600, 820, 900, 1440, 2560])
+@pytest.mark.reads
+@pytest.mark.parametrize(
+    "width", [*(pytest.param(width, marks=pytest.mark.long) for width in (600, 900, 2560)), 820, 1440]
+)
 def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     runs = {"activations": "activations_only", "oom": "died_fragmentation", "what-if": "requests"}
@@ -111,14 +100,13 @@ def test_pointer_pins_and_panel_stays(page: Page, address: str) -> None:
     middle = box["y"] + box["height"] / 2
     for part in (0.1, 0.3, 0.67, 0.9):
         page.mouse.move(box["x"] + part * box["width"], middle)
-        page.wait_for_timeout(150)
-        harness.idle(frame)
+        harness.settled(frame)
         assert panel.bounding_box() == before
         assert abs(step_shown(frame) - part * 240) <= 1
     page.mouse.click(box["x"] + 0.5 * box["width"], middle)
     page.mouse.move(5, 5)
     assert abs(step_shown(frame) - 120) <= 1
-    assert f"step%3D{step_shown(frame)}" in page.url
+    assert f"step={step_shown(frame)}" in harness.place(page)
 
 
 def test_drag_zooms_and_double_click_resets(page: Page, address: str) -> None:
@@ -192,9 +180,10 @@ def test_address_brings_back_the_map(page: Page, address: str) -> None:
     assert labels.all_inner_texts() == before
     expect(frame.get_by_role("button", name="age", exact=True)).to_have_attribute("aria-pressed", "true")
     frame.get_by_role("button", name="roomy", exact=False).first.click()
-    assert "map%3D" not in page.url
+    assert "map=" not in harness.place(page)
 
 
+@pytest.mark.reads
 def test_several_runs_are_compared(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "with": "all_trainable", "step": 100}))
     other = frame.locator("tr[data-figure='run:all_trainable']")
@@ -204,6 +193,7 @@ def test_several_runs_are_compared(page: Page, address: str) -> None:
     expect(frame.locator(".run.primary .name")).to_have_text("all_trainable")
 
 
+@pytest.mark.reads
 def test_layers_are_searched_grouped_and_selected(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen"}))
     rows = frame.locator("tr[data-layer]")
@@ -213,16 +203,9 @@ def test_layers_are_searched_grouped_and_selected(page: Page, address: str) -> N
     expect(frame.locator("tr.subtotal")).to_have_count(2)
     frame.get_by_role("button", name="block4_conv1", exact=True).click()
     expect(frame.locator("tr.selected")).to_have_attribute("data-layer", "vgg/block4_conv1")
-    assert "layer%3Dvgg%252Fblock4_conv1" in page.url
+    assert "layer=vgg%2Fblock4_conv1" in harness.place(page)
     page.keyboard.press("Escape")
     expect(frame.locator("tr.selected")).to_have_count(0)
-
-
-def test_under_a_prefix(page: Page, logdir: pathlib.Path) -> None:
-    with harness.tensorboard(str(logdir), prefix="/deep/er") as address:
-        frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-        expect(frame.get_by_test_id("answers")).to_contain_text("headroom")
-        page.goto("about:blank")
 
 
 def test_outside_of_tensorboard(page: Page, address: str) -> None:
@@ -233,34 +216,17 @@ def test_outside_of_tensorboard(page: Page, address: str) -> None:
     assert page.get_by_test_id("step").get_attribute("data-step") == "41"
     expect(page.locator(":root")).to_have_attribute("data-scheme", "dark")
     page.get_by_role("button", name="Frozen vs trainable").click()
-    assert "view=frozen" in page.url
-
-
-def test_in_nested_frames(page: Page, address: str, inspected: dict[str, Any]) -> None:
-    """As in a notebook: TensorBoard inside a frame of another page."""
-    page.goto(f"{address}/data/environment")
-    page.evaluate(
-        "url => { document.body.innerHTML = ''; const f = document.createElement('iframe'); f.src = url;"
-        "f.width = 1200; f.height = 800; document.body.append(f); }",
-        harness.tab_url(address),
-    )
-    frame = page.frame_locator("iframe").frame_locator("iframe[src*='tb_memplugin']")
-    harness.idle(frame)
-    expect(frame.get_by_test_id("answers")).to_contain_text("Fits?")
-    (answers,) = inspected[frame.locator(".run.primary .name").inner_text()]["answers"].values()
-    shown = json.loads(frame.locator("[data-answer='fits']").get_attribute("data-figures") or "")
-    assert shown == answers[0]["figures"]
+    assert "view=frozen" in harness.place(page)
 
 
 def test_three_hundred_runs(page: Page, tmp_path: pathlib.Path) -> None:
+    samples = take_samples(sample_runs.samples_of(sample_runs.FROZEN), list(range(20)))
     for index in range(300):
         writer = RunWriter(tmp_path / f"sweep/rate_{index:03d}", producer="recorder", versions={})
-        samples = sample_runs.samples_of(sample_runs.FROZEN)
-        writer.samples(take_samples(samples, list(range(20))))
+        writer.samples(samples)
         writer.close()
-    with harness.tensorboard(str(tmp_path)) as address:
-        page.goto(harness.tab_url(address))
-        frame = page.frame_locator("iframe[src*='tb_memplugin']")
+    with harness.viewer(str(tmp_path)) as address:
+        frame = harness.open_tab(page, address)
         expect(frame.locator(".run")).to_have_count(300, timeout=60_000)
         harness.idle(frame)
         expect(frame.locator(".run input:checked")).to_have_count(7)
@@ -274,30 +240,10 @@ def test_three_hundred_runs(page: Page, tmp_path: pathlib.Path) -> None:
 
 
 def test_empty(page: Page, tmp_path: pathlib.Path) -> None:
-    with harness.tensorboard(str(tmp_path)) as address:
+    with harness.viewer(str(tmp_path)) as address:
         page.goto(f"{address}/data/plugin_entry.html?name=tb_memplugin")
         empty = page.get_by_test_id("empty")
         expect(empty).to_contain_text('callbacks=[tb_memplugin.MemoryCallback("runs/exp1")]')
         expect(empty).to_contain_text("tb_memplugin.MemoryRecorder(")
         expect(empty).to_contain_text("tb_memplugin.summary.layer_activations(")
-        page.goto("about:blank")
-
-
-def test_live_run_keeps_the_place(page: Page, tmp_path: pathlib.Path) -> None:
-    plan = sample_runs.FROZEN
-    samples = sample_runs.samples_of(plan)
-    half = np.flatnonzero(samples.step < 100)
-    rest = np.flatnonzero(samples.step >= 100)
-    writer = RunWriter(tmp_path / "live", producer="recorder", versions={})
-    writer.layer_table(sample_runs.table_at(plan, 0))
-    writer.samples(take_samples(samples, half.tolist()))
-    writer.snapshot(sample_runs.snapshot_at(plan, 3))
-    writer.flush()
-    with harness.tensorboard(str(tmp_path), ["--reload_interval", "1"]) as address:
-        frame = harness.open_tab(page, address, urlencode({"run": "live", "step": 50}))
-        expect(frame.get_by_role("slider")).to_have_attribute("aria-valuemax", "99")
-        writer.samples(take_samples(samples, rest.tolist()))
-        writer.close()
-        expect(frame.get_by_role("slider")).to_have_attribute("aria-valuemax", "239", timeout=20_000)
-        assert step_shown(frame) == 50
         page.goto("about:blank")

@@ -1,16 +1,14 @@
-"""One selected step for all views, the browser's Back button, runs that the filter hides, clicks and keys in charts."""
+"""One selected step for all views, runs that the filter hides, clicks and keys in charts."""
 
-import itertools
 import json
 import re
-from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlencode
+from urllib.parse import parse_qs, urlencode
 
 import harness
 import pytest
 import sample_runs
-from playwright.sync_api import FrameLocator, Locator, Page, expect
+from playwright.sync_api import FrameLocator, Page, expect
 from test_values import figures
 
 TABS = ("Overview", "Layers", "Frozen vs trainable", "Step", "Fragmentation", "Compare")
@@ -45,6 +43,7 @@ def go_to(frame: FrameLocator, tab: str) -> None:
     harness.idle(frame)
 
 
+@pytest.mark.reads
 def test_every_view_shows_the_traced_step_with_the_highest_peak(
     page: Page, address: str, inspected: dict[str, Any]
 ) -> None:
@@ -62,9 +61,10 @@ def test_every_view_shows_the_traced_step_with_the_highest_peak(
         expect(frame.get_by_test_id("step-selector")).to_have_attribute("data-step", peak)
         expect(frame.get_by_test_id("step-note")).to_have_text("")
         # AND a link to the step's timeline names the step, although none was chosen
-        assert ("step%3D" in page.url) == (tab == "Step")
+        assert ("step=" in harness.place(page)) == (tab == "Step")
 
 
+@pytest.mark.reads
 def test_a_step_that_was_not_traced_goes_along_and_is_said_once(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "layer": LAYER, "category": "weights"}))
     field = frame.get_by_label("Selected step")
@@ -80,11 +80,12 @@ def test_a_step_that_was_not_traced_goes_along_and_is_said_once(page: Page, addr
         for name, step in steps_shown(frame, tab).items():
             assert step == ("117" if own.get(tab) == name else "80"), (tab, name)
         assert frame.locator("body").inner_text().count("not traced") == 1, tab
-        assert all(part in page.url for part in ("step%3D117", "layer%3Dvgg", "category%3Dweights")), tab
+        assert all(part in harness.place(page) for part in ("step=117", "layer=vgg", "category=weights")), tab
     frame = harness.open_tab(page, address, urlencode({"view": "layer", "run": "frozen", "layer": LAYER, "step": 117}))
     assert steps_shown(frame, "layer") == {"panel": "80"}
 
 
+@pytest.mark.reads
 def test_the_selector_steps_through_traced_steps_by_keys(page: Page, address: str, inspected: dict[str, Any]) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 60}))
     selector = frame.get_by_test_id("step-selector")
@@ -99,7 +100,7 @@ def test_the_selector_steps_through_traced_steps_by_keys(page: Page, address: st
     page.keyboard.press("Enter")
     expect(selector).to_have_attribute("data-step", str(peak))
     expect(selector).to_contain_text("peak")
-    assert "step%3D" not in page.url
+    assert "step=" not in harness.place(page)
     # AND the field takes any step; emptied, it goes back
     field = frame.get_by_label("Selected step")
     field.fill("50")
@@ -110,6 +111,7 @@ def test_the_selector_steps_through_traced_steps_by_keys(page: Page, address: st
     expect(selector).to_have_attribute("data-step", str(peak))
 
 
+@pytest.mark.reads
 def test_a_step_outside_of_the_zoom_stays_selected(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 200, "zoom": "107-159"}))
     assert steps_shown(frame, "Overview") == {"panel": "200"}
@@ -119,6 +121,7 @@ def test_a_step_outside_of_the_zoom_stays_selected(page: Page, address: str) -> 
     assert steps_shown(frame, "Overview")["panel"] == "200"
 
 
+@pytest.mark.reads
 def test_choosing_a_step_moves_nothing(page: Page, address: str) -> None:
     for width in (900, 1120, 1440, 2560):
         page.set_viewport_size({"width": width, "height": 900})
@@ -136,65 +139,6 @@ def test_choosing_a_step_moves_nothing(page: Page, address: str) -> None:
         assert frame.locator("body").evaluate(boxes) == before, width
 
 
-def view_of(frame: FrameLocator | Page) -> str:
-    return frame.locator(".tab[aria-pressed='true']").inner_text()
-
-
-@pytest.mark.parametrize("alone", [False, True], ids=["in TensorBoard", "alone"])
-@pytest.mark.parametrize("place", [{}, {"run": "frozen", "step": "117"}], ids=["default", "chosen"])
-def test_back_undoes_every_change_of_the_view(page: Page, address: str, alone: bool, place: dict[str, str]) -> None:
-    frame: Any
-    if alone:
-        page.goto(f"{address}/data/plugin_entry.html?name=tb_memplugin#{urlencode(place)}")
-        frame = page
-        harness.idle(frame)
-    else:
-        frame = harness.open_tab(page, address, urlencode(place))
-
-    def button(name: str) -> Locator:
-        found: Locator = frame.get_by_role("button", name=name, exact=True)
-        return found
-
-    ways: list[Callable[[], None]] = [
-        lambda: button("Layers").click(),
-        lambda: page.keyboard.press("3"),
-        lambda: button("Step").click(),
-        lambda: page.keyboard.press("1"),
-        lambda: frame.get_by_role("button", name="Frozen weights take").click(),
-        lambda: button("Overview").click(),
-        lambda: frame.locator(".owners .leads").first.click(),
-        lambda: button("← All layers").click(),
-        lambda: button("Overview").click(),
-        lambda: button("Show all layers").click(),
-        lambda: button("Fragmentation").click(),
-        lambda: page.keyboard.press("1"),
-    ]
-    if not place:
-        frame.get_by_role("button", name="frozen", exact=False).first.click()
-        harness.idle(frame)
-
-    def seen() -> tuple[str, bool]:
-        return view_of(frame), frame.locator(".layer-head").is_visible()
-
-    views = [seen()]
-    for way in ways:
-        way()
-        harness.idle(frame)
-        views.append(seen())
-    assert all(one != other for one, other in itertools.pairwise(views))
-    for _ in range(2):
-        for expected in reversed(views[:-1]):
-            page.go_back()
-            page.wait_for_timeout(50)
-            harness.idle(frame)
-            assert seen() == expected
-        for expected in views[1:]:
-            page.go_forward()
-            page.wait_for_timeout(50)
-            harness.idle(frame)
-            assert seen() == expected
-
-
 SELECTED: dict[str, dict[str, object]] = {
     "overview": {"step": 41, "zoom": "20-200"},
     "frozen": {"step": 41, "zoom": "20-200"},
@@ -208,11 +152,11 @@ SELECTED: dict[str, dict[str, object]] = {
 
 
 def chosen(page: Page) -> dict[str, list[str]]:
-    """What the address says now; `page.url` may lag behind it. Every place names a view."""
-    address = str(page.evaluate("() => location.href"))
-    return {"view": ["overview"], **parse_qs(unquote(address.partition("p.tb_memplugin.at=")[2]))}
+    """What the address says now. Every place names a view."""
+    return {"view": ["overview"], **parse_qs(harness.place(page))}
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("view", SELECTED)
 def test_a_click_acts_at_once_and_a_double_click_only_resets_the_zoom(page: Page, address: str, view: str) -> None:
     place = {"run": "frozen", "view": view, **SELECTED[view]}
@@ -240,23 +184,24 @@ def test_a_click_acts_at_once_and_a_double_click_only_resets_the_zoom(page: Page
     assert chosen(page) != unzoomed
 
 
+@pytest.mark.reads
 def test_a_double_click_without_a_selection_leaves_none(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
     over = frame.locator(".u-over")
-    before = page.url
+    before = harness.place(page)
     over.dblclick(position={"x": 300, "y": 100})
     page.mouse.move(5, 5)
     harness.idle(frame)
-    assert page.url == before
+    assert harness.place(page) == before
     expect(frame.locator(".pin-line")).to_be_hidden()
 
 
+@pytest.mark.reads
 def test_keys_in_a_chart_start_at_the_selected_step(page: Page, address: str, inspected: dict[str, Any]) -> None:
     peak = traced_peak(inspected)
-    for view in ("overview", "frozen", "fragmentation", "layer"):
-        for step in (None, 41):
+    for step in (None, 41):
+        for view in ("overview", "frozen", "fragmentation", "layer"):
             place = {"view": view, "run": "frozen", "layer": LAYER, **({} if step is None else {"step": step})}
-            page.goto("about:blank")
             frame = harness.open_tab(page, address, urlencode(place))
             frame.get_by_role("slider").first.focus()
             page.keyboard.press("ArrowRight")
@@ -309,6 +254,7 @@ def test_a_faulty_search_says_what_is_shown(page: Page, address: str) -> None:
     expect(frame.locator("tr[data-layer]").first).to_be_visible()
 
 
+@pytest.mark.reads
 def test_the_answer_is_that_of_the_phase(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
     tile = frame.locator("[data-answer='fits']")

@@ -1,6 +1,7 @@
 """Nothing moves when data arrives: neither what is in sight, nor what was chosen, nor where the keyboard is."""
 
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -9,7 +10,6 @@ import harness
 import numpy as np
 import pytest
 import sample_runs
-from page_views import OF_STEPS
 from playwright.sync_api import FrameLocator, Page, Route, expect
 
 from tb_memplugin.events.run_writer import RunWriter
@@ -44,63 +44,58 @@ WIDE_LETTERS = """body => {
 class Live:
     """A run that is being written: 100 steps, then more."""
 
-    def __init__(self, logdir: pathlib.Path) -> None:
-        self.logdir = logdir
-        self._writer = RunWriter(logdir / "live", producer="recorder", versions={})
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.name = directory.name
+        self._writer = RunWriter(directory, producer="recorder", versions={})
         self._writer.layer_table(sample_runs.table_at(PLAN, 0))
         self._writer.samples(take_samples(SAMPLES, np.flatnonzero(SAMPLES.step < 100).tolist()))
         self._writer.snapshot(sample_runs.snapshot_at(PLAN, 3))
         self._writer.flush()
 
-    def goes_on(self) -> None:
-        """The rest of its steps, within the same peak."""
-        self._writer.samples(
-            take_samples(SAMPLES, np.flatnonzero((SAMPLES.step >= 100) & (SAMPLES.step < 150)).tolist())
-        )
+    def goes_on(self, steps: int = 150) -> None:
+        """To this number of steps; to 150 its peak stays the same."""
+        further = np.flatnonzero((SAMPLES.step >= 100) & (SAMPLES.step < steps))
+        self._writer.samples(take_samples(SAMPLES, further.tolist()))
         self._writer.snapshot(sample_runs.snapshot_at(PLAN, 120))
         self._writer.flush()
 
 
-@pytest.fixture
-def live(tmp_path: pathlib.Path) -> Live:
-    return Live(tmp_path)
+LIVE = ("zoomed", "pointed", "finished")
 
 
-@pytest.fixture
-def live_address(live: Live, page: Page) -> Iterator[str]:
-    with harness.tensorboard(str(live.logdir), ["--reload_interval", "1"]) as address:
+@pytest.fixture(scope="module")
+def live_logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("live")
+
+
+@pytest.fixture(scope="module")
+def lives(live_logdir: pathlib.Path) -> dict[str, Live]:
+    """A run for each test that lets one go on."""
+    return {name: Live(live_logdir / name) for name in LIVE}
+
+
+@pytest.fixture(scope="module")
+def live_address(lives: dict[str, Live], live_logdir: pathlib.Path) -> Iterator[str]:
+    """Address of a TensorBoard on these runs that reads them anew every second."""
+    with harness.tensorboard(str(live_logdir), ["--reload_interval", "1"]) as address:
         yield address
-        page.goto("about:blank")
 
 
 def boxes(frame: FrameLocator) -> Any:
     return frame.locator("body").evaluate(BOXES)
 
 
-@pytest.mark.parametrize("view", OF_STEPS)
-def test_reload_moves_nothing(page: Page, address: str, view: str) -> None:
-    run = {"oom": "died_capacity", "what-if": "requests"}.get(view, "frozen")
-    frame = harness.open_tab(page, address, urlencode({"view": view, "run": run, "layer": "vgg/block5_conv1"}))
-    before = boxes(frame)
-    assert len(before) > 5
-    frame.locator("body").evaluate(
-        """body => {
-            window.__shifts = 0;
-            new PerformanceObserver(list => list.getEntries().forEach(e => { window.__shifts += e.value; }))
-                .observe({ type: "layout-shift" });
-        }"""
-    )
-    with page.expect_response(lambda answer: answer.url.endswith("/tb_memplugin/runs")):
-        page.get_by_role("button", name="Reload").or_(
-            page.locator("[mattooltip*=eload], app-header-reload")
-        ).first.click()
-    harness.idle(frame)
-    assert boxes(frame) == before
-    assert frame.locator("body").evaluate("() => window.__shifts") == 0
+POINTED = ("overview", "frozen", "layer", "step", "fragmentation", "devices", "oom", "what-if")
 
 
-@pytest.mark.parametrize("width", [1440, 1120])
-@pytest.mark.parametrize("view", ["overview", "frozen", "layer", "step", "fragmentation", "devices", "oom", "what-if"])
+@pytest.mark.parametrize(
+    ("view", "width"),
+    [
+        pytest.param(view, width, marks=[pytest.mark.long] * ((at + width // 320) % 2))
+        for at, view in enumerate(POINTED)
+        for width in (1440, 1120)
+    ],
+)
 def test_the_pointer_moves_nothing_in_any_font(page: Page, address: str, view: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 2400})
     run = {"oom": "died_fragmentation", "what-if": "requests"}.get(view, "frozen")
@@ -153,9 +148,12 @@ def test_a_click_moves_no_chart_while_answers_arrive(page: Page, address: str, v
             assert [chart.bounding_box() for chart in charts.all()] == before
 
 
-def test_new_steps_leave_step_zoom_category_and_scrolling_alone(page: Page, live: Live, live_address: str) -> None:
+def test_new_steps_leave_step_zoom_category_and_scrolling_alone(
+    page: Page, lives: dict[str, Live], live_address: str
+) -> None:
+    live = lives["zoomed"]
     page.set_viewport_size({"width": 1440, "height": 700})
-    place = {"run": "live", "step": 50, "zoom": "40-80", "category": "workspace"}
+    place = {"run": live.name, "runs": live.name, "step": 50, "zoom": "40-80", "category": "workspace"}
     frame = harness.open_tab(page, live_address, urlencode(place))
     slider = frame.get_by_role("slider")
     expect(slider).to_have_attribute("aria-valuemax", "40")
@@ -164,28 +162,41 @@ def test_new_steps_leave_step_zoom_category_and_scrolling_alone(page: Page, live
     )
     row = frame.locator("tr[data-figure='workspace']")
     row.focus()
-    before = boxes(frame), page.url
-    with page.expect_response(lambda answer: "overview?" in answer.url, timeout=POLL_MILLISECONDS):
+    before = boxes(frame), harness.place(page)
+    with page.expect_response(re.compile(rf"overview\?run={live.name}\b"), timeout=POLL_MILLISECONDS):
         live.goes_on()
     harness.idle(frame)
-    assert (boxes(frame), page.url) == before
+    assert (boxes(frame), harness.place(page)) == before
     expect(row).to_be_focused()
     expect(row).to_have_attribute("aria-current", "true")
     expect(frame.get_by_test_id("step")).to_have_attribute("data-step", "50")
     expect(slider).to_have_attribute("aria-valuemax", "40")
 
 
-def test_new_steps_wait_while_the_pointer_is_in_the_chart(page: Page, live: Live, live_address: str) -> None:
-    frame = harness.open_tab(page, live_address, urlencode({"run": "live"}))
+def test_new_steps_wait_while_the_pointer_is_in_the_chart(
+    page: Page, lives: dict[str, Live], live_address: str
+) -> None:
+    live = lives["pointed"]
+    frame = harness.open_tab(page, live_address, urlencode({"run": live.name, "runs": live.name}))
     slider = frame.get_by_role("slider")
     box = slider.bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     step = frame.get_by_test_id("step").get_attribute("data-step")
-    with page.expect_response(lambda answer: "overview?" in answer.url, timeout=POLL_MILLISECONDS):
+    with page.expect_response(re.compile(rf"overview\?run={live.name}\b"), timeout=POLL_MILLISECONDS):
         live.goes_on()
-    page.wait_for_timeout(500)
+    harness.settled(frame)
     assert slider.get_attribute("aria-valuemax") == "99"
     assert frame.get_by_test_id("step").get_attribute("data-step") == step
     page.mouse.move(5, 5)
     expect(slider).to_have_attribute("aria-valuemax", "149")
+
+
+def test_live_run_keeps_the_place(page: Page, lives: dict[str, Live], live_address: str) -> None:
+    live = lives["finished"]
+    frame = harness.open_tab(page, live_address, urlencode({"run": live.name, "runs": live.name, "step": 50}))
+    slider = frame.get_by_role("slider")
+    expect(slider).to_have_attribute("aria-valuemax", "99")
+    live.goes_on(PLAN.steps)
+    expect(slider).to_have_attribute("aria-valuemax", "239", timeout=POLL_MILLISECONDS)
+    expect(frame.get_by_test_id("step")).to_have_attribute("data-step", "50")

@@ -44,6 +44,7 @@ def check_step(frame: FrameLocator, snapshot: dict[str, Any]) -> None:
     expect(frame.get_by_test_id("replay")).to_have_text(REPLAY)
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("step", [3, 163])
 def test_held_tensors_and_the_replay_of_the_selected_step(
     page: Page, address: str, inspected: dict[str, Any], step: int
@@ -63,6 +64,9 @@ def test_held_tensors_and_the_replay_of_the_selected_step(
     assert sum(group["bytes"] for group in snapshot["held_tensors"]) == sample_runs.HELD_BYTES
     # AND every row explains itself
     row = frame.locator("[data-testid='held-tensors'] tbody tr").nth(1)
+    # A tooltip goes away when the page scrolls.
+    row.scroll_into_view_if_needed()
+    harness.settled(frame)
     row.hover()
     tip = frame.get_by_role("tooltip")
     expect(tip).to_contain_text("51,200 B")
@@ -89,12 +93,14 @@ def test_the_pointer_leaves_the_details_of_the_selected_step(page: Page, address
     assert len(held_cells(frame)) == 3
 
 
+@pytest.mark.reads
 def test_a_step_without_them_has_no_details(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "roomy"}))
     expect(frame.locator(".owners")).to_be_visible()
     assert frame.locator(".traced-details").count() == 0
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("width", [1440, 1120, 950])
 def test_names_of_strangers_are_text_and_stay_in_the_panel(page: Page, address: str, width: int, exact: bool) -> None:
@@ -113,6 +119,7 @@ def test_names_of_strangers_are_text_and_stay_in_the_panel(page: Page, address: 
     assert frame.locator(".panel").evaluate("panel => panel.scrollWidth <= panel.clientWidth")
 
 
+@pytest.mark.reads
 def test_a_report_has_them_too(open_report: Open, inspected: dict[str, Any]) -> None:
     for snapshot in inspected["frozen"]["snapshots"][-2:]:
         frame: Any = open_report({"run": "frozen", "step": snapshot["step"]})

@@ -13,6 +13,7 @@ with atheris.instrument_imports(include=["tb_memplugin"]):
     from tb_memplugin.events import codec
     from tb_memplugin.events.metadata import STREAMS, Tag
     from tb_memplugin.reader.decoding import decode_tag
+    from tb_memplugin.reader.limits import Room
     from tb_memplugin.reader.source import StoredFrame, TagContent
 
 
@@ -32,7 +33,7 @@ def one_input(data: bytes) -> None:
     stream = STREAMS[data[6] % len(STREAMS)] if len(data) > 6 else STREAMS[0]
     tag = Tag("20260101T000000Z-00000000", stream, 0)
     frames = (StoredFrame(0, data), StoredFrame(1, sealed(data)))
-    decoded = decode_tag(tag, TagContent("run", str(tag), frames), 256 << 20)
+    decoded = decode_tag(tag, TagContent("run", str(tag), frames), Room(256 << 20, 1 << 20))
     assert len(decoded.pieces) + len(decoded.damage) + (decoded.newer is not None) >= 1
 
 

@@ -107,7 +107,7 @@ def told(run: Any, dump: Any) -> dict[str, Any]:
             and np.array_equal(oom.map.bytes, dump.bytes)
             and np.array_equal(oom.map.state, dump.state)
         ),
-        "fixes": [[remedy.kind, remedy.bytes, remedy.enough, remedy.sentence] for remedy in oom.fixes],
+        "fixes": [[fix.kind, fix.enough, fix.sentence] for fix in oom.fixes],
         "not_available": oom.not_available,
         "would_fit": {size: would_fit(oom.map, size * MIB).fits for size in (1, 16, 32, 33, 64, 512)},
         "maps": [

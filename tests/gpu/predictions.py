@@ -26,8 +26,9 @@ from report import of_sizes  # noqa: E402
 from train import Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
-from tb_memplugin.analysis.what_if import RunPredictor  # noqa: E402
-from tb_memplugin.prediction.conditions import Conditions  # noqa: E402
+from tb_memplugin.prediction.conditions import RECORDED  # noqa: E402
+from tb_memplugin.prediction.predictor import Predictor  # noqa: E402
+from tb_memplugin.prediction.program import recorded_program  # noqa: E402
 
 SIZES = (16, 32, 64, 128)
 ON_GPU = {"device": "GPU:0", "capacity_mib": 8192}
@@ -83,7 +84,8 @@ def recorded_sizes(trainings: Trainings) -> str:
         for training in (Training(model, (size,), **common) for model in models for size in SIZES):
             (run,) = tb_memplugin.load(trainings.run(training, records=True)[1]).values()
             peaks = run.samples.devices["GPU:0"].peak_bytes[2:]
-            simulated = RunPredictor(run, "GPU:0").predict(Conditions()).peak_bytes
+            # Without the run's evidence, which answers recorded conditions as measured.
+            simulated = Predictor(recorded_program(run.requests, "GPU:0")).predict(RECORDED).peak_bytes
             shares.append(math.nan if simulated is None else abs(simulated / float(np.median(peaks)) - 1) * 100)
         known = [share for share in shares if not math.isnan(share)]
         figures = (np.median(known), np.percentile(known, 90), max(known))

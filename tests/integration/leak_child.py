@@ -110,10 +110,22 @@ def changing_shapes(directory: str) -> None:
 
 
 def dataset_cache(directory: str) -> None:
-    """The cache of a dataset without an end. Prefetched batches hide its growth in shorter runs."""
+    """The cache of a dataset without an end, read by a loop that is held up now and then, as on a busy machine.
+
+    Without autotuning, TensorFlow adds no prefetching: the cache is then as many batches ahead as the step asks for,
+    however long the steps take.
+    """
     rows = tf.data.Dataset.range(10**9).map(lambda at: tf.zeros((64, 256)) + tf.cast(at, tf.float32))
-    batches = iter(rows.cache().batch(2))
-    loop(directory, lambda step: next(batches), 600)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    batches = iter(rows.cache().batch(2).with_options(options))
+
+    def read(step: int) -> None:
+        next(batches)
+        if step >= 60 and step % 10 == 0:
+            time.sleep(0.05)
+
+    loop(directory, read, 120)
 
 
 def fit(directory: str) -> None:

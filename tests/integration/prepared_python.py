@@ -1,7 +1,8 @@
 """Child processes that start with TensorFlow and Keras imported.
 
 One process imports both, which takes seconds, and forks for each child before TensorFlow has made a device or a thread.
-A child has memory, devices, environment, arguments and output of its own, as one that imports for itself.
+A child has memory, devices, environment, arguments and output of its own, as one that imports for itself. Children that
+differ in what TensorFlow reads at its import are forked from different processes.
 """
 
 import atexit
@@ -21,10 +22,22 @@ READ_LATE = {
     "CUDA_VISIBLE_DEVICES",
     "PYTEST_CURRENT_TEST",
     "PYTHONPATH",
+    "TB_MEMPLUGIN_MEMORY_MAP",
+    "TF_BFC_MEMORY_DUMP",
+    "TF_CONFIG",
     "TF_CPU_ALLOCATOR_USE_BFC",
     "TF_CPU_BFC_MEM_LIMIT_IN_MB",
 }
-"""Variables that TensorFlow reads when it makes its first device, or that mean nothing to it."""
+"""Variables that TensorFlow reads when it makes its first device or later, or that mean nothing to it."""
+
+
+def bare_environment(**more: str) -> dict[str, str]:
+    """This process's environment without what steers TensorFlow, Keras or this package, as a stranger's has it."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("TF_", "TB_", "KERAS_"))}
+    return {**kept, **more}
+
+
+Variables = frozenset[tuple[str, str]]
 _STARTING = threading.Lock()
 
 SERVER = """
@@ -87,17 +100,11 @@ def run_python(
 ) -> "subprocess.CompletedProcess[str]":
     """What `subprocess.run` gives for Python with these arguments: ``-c CODE …`` or ``FILE …``.
 
-    Environments that differ in what TensorFlow reads at its import get a process that imports it for itself.
-
     Raises:
         subprocess.TimeoutExpired: The child ran longer than `timeout` seconds, and was killed.
     """
-    changed = {key for key, _ in set(environment.items()) ^ set(_environment().items())}
+    read_early = frozenset((key, value) for key, value in environment.items() if key not in READ_LATE)
     command = [sys.executable, *arguments]
-    if not changed <= READ_LATE:
-        return subprocess.run(
-            command, env=dict(environment), capture_output=True, text=True, timeout=timeout, check=False
-        )
     with contextlib.ExitStack() as stack:
         out, err = (stack.enter_context(tempfile.NamedTemporaryFile("r", errors="replace")) for _ in range(2))
         order = {
@@ -110,7 +117,7 @@ def run_python(
         order["path"] += [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
         connection = stack.enter_context(socket.socket(socket.AF_UNIX))
         with _STARTING:
-            address = _address()
+            address = _address(read_early)
         connection.connect(address)
         connection.sendall(json.dumps(order).encode() + b"\n")
         answers = connection.makefile()
@@ -134,20 +141,14 @@ def _program(arguments: list[str]) -> dict[str, object]:
 
 
 @functools.cache
-def _environment() -> dict[str, str]:
-    """The environment of the process that forks."""
-    return {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-
-
-@functools.cache
-def _address() -> bytes:
-    """The address at which the process that forks takes orders, once it has started. It ends with this one."""
+def _address(environment: Variables) -> bytes:
+    """The address at which a process with this environment takes orders, once it has started. It ends with this one."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind("")  # the kernel chooses a name
     listener.listen()
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER, str(listener.fileno())],
-        env={**_environment(), "OPENBLAS_NUM_THREADS": "1"},  # NumPy makes threads when it is imported
+        env={**dict(environment), "OPENBLAS_NUM_THREADS": "1"},  # NumPy makes threads when it is imported
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -6,10 +6,16 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 L = keras.layers
 CLASSES = 10
 MAX_WIDTH = 192
+
+
+def drawn_precision(seed: int) -> str:
+    """The dtype policy to set before the model of this seed is made."""
+    return random.Random(f"precision {seed}").choice(["float32", "float32", "mixed_float16", "mixed_bfloat16"])
 
 
 class RandomModel:
@@ -22,6 +28,7 @@ class RandomModel:
         model: Not compiled; about a third of its layers with weights is frozen.
         optimizer: Adam, AdamW, RMSprop, or SGD with momentum.
         batch: Examples of a step.
+        feed: How `fit_arguments` feeds it: ``arrays``, ``slices`` or ``generator``.
     """
 
     def __init__(self, seed: int) -> None:
@@ -46,6 +53,18 @@ class RandomModel:
             ]
         )()
         self._freeze()
+        self.feed = random.Random(f"feed {seed}").choice(["arrays", "slices", "generator"])
+
+    def fit_arguments(self, examples: int, batch: int) -> dict[str, Any]:
+        """Arguments of ``model.fit`` for an epoch of so many examples."""
+        x, y = self.data(examples)
+        if self.feed == "arrays":
+            return {"x": x, "y": y, "batch_size": batch}
+        slices = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(batch)
+        if self.feed == "slices":
+            return {"x": slices.prefetch(tf.data.AUTOTUNE)}
+        batches = ((x[start : start + batch], y[start : start + batch]) for start in range(0, len(x), batch))
+        return {"x": batches, "steps_per_epoch": len(x) // batch}
 
     def data(self, count: int) -> tuple[Any, Any]:
         """Examples and their labels."""

@@ -48,51 +48,66 @@ answer({})
 """
 )
 
-FITS = (
+# While one request waits for memory in vain, the trials find the pool of its dump. Those that fail wait beside it.
+TRIALS = (
     START
     + """
-told = []
-def trials(sizes_that_may_fail, sizes):
-    done = [[size, not fails(size)] for size in sizes]
-    results = {}
-    threads = [threading.Thread(target=lambda size=size: results.update({size: not fails(size)}))
-               for size in sizes_that_may_fail]
-    [thread.start() for thread in threads]; [thread.join() for thread in threads]
-    return done + [[size, results[size]] for size in sizes_that_may_fail]
+import glob
+from tb_memplugin.importers.allocator.memory_dump import read_dump
+limit = int(sys.argv[2]) << 20
+def started(size, results):
+    thread = threading.Thread(target=lambda: results.update({size: not fails(size)}))
+    thread.start()
+    return thread
+def dumped():
+    started(1 << 33, {})
+    while not (paths := sorted(glob.glob(sys.argv[1] + "/dump_*"))): time.sleep(0.01)
+    in_use()  # waits for the allocator's lock, under which it writes the dump
+    return paths[0], read_dump(open(paths[0], "rb").read(), 0.0)
+def trials(sizes_that_pass, sizes_that_fail):
+    results = {size: not fails(size) for size in sizes_that_pass}
+    threads = [started(size, results) for size in sizes_that_fail]
+    [thread.join() for thread in threads]
+    return [list(one) for one in results.items()]
 held = [take(MIB) for _ in range(5)] + [take(10) for _ in range(20)]
 del held[-1:-20:-2]
-assert fails(1 << 33)
-# GIVEN a pool below its limit: what it may still grow by, to the byte
-pool = int(sys.argv[2]) << 20
-import glob
-def dumps(): return sorted(glob.glob(sys.argv[1] + "/dump_*"))
-first = dumps()[-1]
-from tb_memplugin.importers.allocator.memory_dump import read_dump
-left = (int(sys.argv[2]) << 20) - read_dump(open(first, "rb").read(), 0.0).pool_bytes
-told.append([first, trials([left + 1, left + 4096], [left])])
-# GIVEN a full pool with holes: the largest hole, to the byte
-while (int(sys.argv[2]) << 20) - in_use() > 2 * MIB: held.append(take(MIB))
-for place in (1, 2, 26, 30, 31, 32): held[place] = None
-assert fails(1 << 33)
-second = dumps()[-1]
-taken = read_dump(open(second, "rb").read(), 0.0)
-largest = int(taken.bytes[taken.state == 0].max())
-told.append([second, trials([largest + 1, largest + 256, 2 * largest],
-                            [largest, largest - 255, largest // 2, largest // 2 + 256, 300, 1])])
-answer({"told": told})
 """
 )
+
+# A pool below its limit: what it may still grow by, to the byte.
+GROWING = (
+    TRIALS
+    + """
+path, taken = dumped()
+left = limit - taken.pool_bytes
+answer({"told": [path, trials([left], [left + 1, left + 4096])]})
+"""
+)
+
+# A full pool with holes: the largest hole, to the byte.
+FULL = (
+    TRIALS
+    + """
+while limit - in_use() > 2 * MIB: held.append(take(MIB))
+for place in (1, 2, 26, 30, 31, 32): held[place] = None
+path, taken = dumped()
+largest = int(taken.bytes[taken.state == 0].max())
+answer({"told": [path, trials([largest, largest - 255, largest // 2, largest // 2 + 256, 300, 1],
+                              [largest + 1, largest + 256, 2 * largest])]})
+"""
+)
+CHILDREN = {"map": MAP, "growing": GROWING, "full": FULL}
 
 
 @pytest.fixture(scope="module")
 def children(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Both children's answers and directories; they wait side by side."""
+    """The children's answers and directories; they wait side by side."""
     limit = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMIT_MIB), "CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"}
-    directories = {name: tmp_path_factory.mktemp(name) for name in ("map", "fits")}
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    directories = {name: tmp_path_factory.mktemp(name) for name in CHILDREN}
+    with concurrent.futures.ThreadPoolExecutor(len(CHILDREN)) as pool:
         answers = {
             name: pool.submit(run_child, code, str(directories[name]), str(LIMIT_MIB), environment=limit)
-            for name, code in (("map", MAP), ("fits", FITS))
+            for name, code in CHILDREN.items()
         }
         return {name: (answer.result(), directories[name]) for name, answer in answers.items()}
 
@@ -121,10 +136,10 @@ def test_the_map_has_the_chunks_and_holes_of_the_allocators_own_dump(children: d
     assert memory_map.complete and memory_map.not_available == ()
 
 
-def test_requests_succeed_and_fail_as_predicted(children: dict) -> None:
-    answer, _ = children["fits"]
-    for path, trials in answer["told"]:
-        memory_map = read_dump(pathlib.Path(path).read_bytes(), 0.0, LIMIT_MIB * MIB)
-        predicted = [[size, would_fit(memory_map, size).fits] for size, _ in trials]
-        assert predicted == trials
-        assert {fits for _, fits in trials} == {True, False}
+@pytest.mark.parametrize("name", ["growing", "full"])
+def test_requests_succeed_and_fail_as_predicted(children: dict, name: str) -> None:
+    path, trials = children[name][0]["told"]
+    memory_map = read_dump(pathlib.Path(path).read_bytes(), 0.0, LIMIT_MIB * MIB)
+    predicted = [[size, would_fit(memory_map, size).fits] for size, _ in trials]
+    assert predicted == trials
+    assert {fits for _, fits in trials} == {True, False}

@@ -3,10 +3,10 @@
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import textwrap
 from typing import Any
+
+from prepared_python import run_python
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PREAMBLE = """
@@ -33,8 +33,8 @@ assert len(wrapped) == 14, wrapped
 def run(body: str) -> Any:
     """What the last line of a child process prints, as JSON."""
     code = PREAMBLE + textwrap.dedent(body)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "TF_CPU_ALLOCATOR_USE_BFC": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2", "TF_CPU_ALLOCATOR_USE_BFC": "1"}
+    done = run_python(["-c", code], environment=environment, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.strip().splitlines()[-1])
 

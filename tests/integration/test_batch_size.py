@@ -27,10 +27,17 @@ answer({})
 """
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla", "eager", "mixed"])
+@pytest.mark.parametrize(
+    "mode", ["graph", "xla", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "mixed"))]
+)
 def test_the_layer_table_knows_the_bytes_of_results_for_the_batch(tmp_path: pathlib.Path, mode: str) -> None:
     run_child(CODE, str(tmp_path / "run"), mode, environment={"CUDA_VISIBLE_DEVICES": ""})
     run = tb_memplugin.load(tmp_path)["run"]
+    if mode == "mixed":  # half precision again changes nothing, and full precision does not follow from it
+        same, full = (tb_memplugin.what_if(run, precision=one).prediction for one in ("mixed_float16", "float32"))
+        assert same.peak_bytes == tb_memplugin.what_if(run).prediction.peak_bytes is not None
+        assert full.peak_bytes is None
+    assert {snapshot.batch_size for snapshot in run.snapshots} == {64}
     size = {"float32": 4, "float16": 2}
     layers = [layer for layer in run.layer_tables[-1].layers if layer.type == "Dense"]
     assert len(layers) == 4

@@ -151,6 +151,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="locks of directories")
 def test_directories_of_a_killed_process_are_removed_by_the_next_session(tmp_path: pathlib.Path) -> None:
     temporary = tmp_path / "temporary"

@@ -13,6 +13,7 @@ import tb_memplugin
 from tb_memplugin.allocator.fit import would_fit
 from tb_memplugin.allocator.growth import rules_of
 from tb_memplugin.model import GRADIENTS, IN_USE, UNKNOWN_STATE
+from tb_memplugin.model.former import former_name
 from tb_memplugin.prediction.history import History
 from tb_memplugin.prediction.sized_steps import as_recorded, start_map
 
@@ -46,6 +47,7 @@ def weights(run: dict, trainable: bool) -> int:
     return sum(layer["weight_bytes"] for layer in run["layers"] if layer["trainable"] == trainable)
 
 
+@pytest.mark.long
 def test_weights_equal_the_architectures_in_each_stage(logdir: pathlib.Path) -> None:
     stages = [inspect(logdir, "--step", "2"), inspect(logdir, "--step", "6"), inspect(logdir)]
     for run, unfrozen in zip(stages, ([], BLOCK_5, BLOCKS_2_TO_5), strict=True):
@@ -54,13 +56,19 @@ def test_weights_equal_the_architectures_in_each_stage(logdir: pathlib.Path) -> 
     assert (stages[0]["steps"], stages[0]["first_step"], stages[0]["last_step"]) == (12, 0, 11)
 
 
+def in_use(snapshot: dict) -> list[dict]:
+    """The ledger's rows without those of optimizers that were replaced, whose slots TensorFlow keeps."""
+    return [row for row in snapshot["ledger"] if former_name(row["layer"]) is None]
+
+
+@pytest.mark.long
 def test_slots_belong_to_trainable_layers_only_and_weigh_twice_their_weights(logdir: pathlib.Path) -> None:
     run = inspect(logdir)
     trained = [HEAD, HEAD + sum(BLOCK_5), HEAD + sum(BLOCKS_2_TO_5)]
     for snapshot in run["snapshots"]:
         if snapshot["phase"] != "train":
             continue
-        slots = [row for row in snapshot["ledger"] if row["category"] == "optimizer_state" and row["layer"]]
+        slots = [row for row in in_use(snapshot) if row["category"] == "optimizer_state" and row["layer"]]
         assert {row["trainable"] for row in slots} == {True}
         assert sum(row["bytes"] for row in slots) == 2 * trained[snapshot["step"] // STEPS]
         assert sum(row["bytes"] for row in snapshot["ledger"]) == snapshot["in_use_bytes"]
@@ -68,9 +76,10 @@ def test_slots_belong_to_trainable_layers_only_and_weigh_twice_their_weights(log
     assert "validation" in {one["phase"] for one in run["snapshots"]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("conditions", "unfrozen"),
-    [({}, BLOCKS_2_TO_5), ({"freeze": "block[234]"}, BLOCK_5), ({"unfreeze": "block1"}, BACKBONE)],
+    [({}, BLOCKS_2_TO_5), ({"freeze": "*/block[23]_*,*/block4_*"}, BLOCK_5), ({"unfreeze": "*/block1_*"}, BACKBONE)],
 )
 def test_predicted_weights_and_slots_are_those_of_the_architecture(
     logdir: pathlib.Path, conditions: dict[str, str], unfrozen: list[int]
@@ -85,10 +94,11 @@ def test_predicted_weights_and_slots_are_those_of_the_architecture(
     assert sum(slots) == 2 * of_weights[True]
 
 
+@pytest.mark.long
 def test_the_last_stage_saves_more_for_the_backward_pass_than_any_other_category_holds(logdir: pathlib.Path) -> None:
     *_, last = [one for one in inspect(logdir)["snapshots"] if one["phase"] == "train"]
     sums: dict[str, int] = {}
-    for row in last["ledger"]:
+    for row in in_use(last):
         sums[row["category"]] = sums.get(row["category"], 0) + row["bytes"]
     # What training the blocks 2 to 5 needs at least: the inputs of their convolutions after the first, float32.
     saved = sum(row["bytes"] for row in last["saved_for_backward"])
@@ -99,12 +109,14 @@ def test_the_last_stage_saves_more_for_the_backward_pass_than_any_other_category
     assert saved > max(size for category, size in sums.items() if category != "activations")
 
 
+@pytest.mark.long
 def test_almost_every_byte_has_an_owner(logdir: pathlib.Path) -> None:
     for snapshot in inspect(logdir)["snapshots"]:
         nobodys = sum(row["bytes"] for row in snapshot["ledger"] if row["category"] == "unattributed")
         assert nobodys <= 0.001 * snapshot["in_use_bytes"], (snapshot["phase"], snapshot["step"])
 
 
+@pytest.mark.long
 def test_the_map_of_every_traced_step_is_whole_and_answers_what_fits(logdir: pathlib.Path) -> None:
     run = tb_memplugin.load(logdir)["frozen"]
     assert {(memory_map.phase, memory_map.step) for memory_map in run.maps} == {
@@ -128,14 +140,24 @@ def test_the_map_of_every_traced_step_is_whole_and_answers_what_fits(logdir: pat
         )
 
 
+@pytest.mark.long
 def test_the_capacity_is_the_stated_one(logdir: pathlib.Path) -> None:
     assert inspect(logdir)["devices"]["CPU:0"]["capacity_bytes"] == 640 << 20
 
 
-def test_tensorboard_shows_it_and_the_address_comes_last(logdir: pathlib.Path) -> None:
-    command = [sys.executable, str(ROOT / "demo/serve.py"), str(logdir), "--check", "--port", "0"]
+@pytest.fixture(scope="module")
+def leaking(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The demo's leak: each of 60 steps keeps 16 x 16 x 16 x 128 floats."""
+    directory = tmp_path_factory.mktemp("leak")
+    command = [sys.executable, str(ROOT / "demo/leak.py"), "--logdir", str(directory), "--steps", "60"]
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    return directory
+
+
+def test_tensorboard_shows_it_and_the_address_comes_last(leaking: pathlib.Path) -> None:
+    command = [sys.executable, str(ROOT / "demo/serve.py"), str(leaking), "--check", "--port", "0"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, env=dict(os.environ))
-    assert "frozen" in done.stdout
+    assert "leak" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("http://localhost:")
     assert done.stdout.splitlines()[-1].endswith("/#tb_memplugin")
 
@@ -150,11 +172,8 @@ def test_make_demo_trains_the_run_last_that_the_tab_opens_on() -> None:
     assert re.findall(r"^RUNS = \(.*\"(\w+)\"\)$", source, re.MULTILINE) == ["frozen"]
 
 
-def test_the_leak_is_found_and_what_keeps_it_is_named(tmp_path: pathlib.Path) -> None:
-    # WHEN each of 60 steps keeps 16 x 16 x 16 x 128 floats
-    command = [sys.executable, str(ROOT / "demo/leak.py"), "--logdir", str(tmp_path), "--steps", "60"]
-    subprocess.run(command, check=True, capture_output=True, timeout=240)
-    run = inspect(tmp_path, run="leak")
+def test_the_leak_is_found_and_what_keeps_it_is_named(leaking: pathlib.Path) -> None:
+    run = inspect(leaking, run="leak")
     # THEN traced steps hold one more of them for each step before
     snapshots = run["snapshots"]
     assert [one["step"] for one in snapshots] == [9, 19, 29, 39, 49, 59]
@@ -184,6 +203,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict
     return logdir / "out_of_memory", oom
 
 
+@pytest.mark.long
 def test_running_out_of_memory_leaves_who_held_it(failed: tuple[pathlib.Path, dict]) -> None:
     _, oom = failed
     assert oom["step"] == 12
@@ -198,6 +218,7 @@ def test_running_out_of_memory_leaves_who_held_it(failed: tuple[pathlib.Path, di
     assert held["activations"] >= 256 * 256 * 4 * 96 * 4
 
 
+@pytest.mark.long
 def test_a_training_simulated_from_its_first_step_on_has_the_measured_peaks(
     failed: tuple[pathlib.Path, dict],
 ) -> None:
@@ -247,11 +268,12 @@ def trains(batch: int, capacity: int, accumulated: int = 1) -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.long
 def test_the_advice_after_running_out_of_memory_works(failed: tuple[pathlib.Path, dict]) -> None:
     _, oom = failed
     fixes = {fix["kind"]: fix for fix in oom["fixes"]}
     assert {"batch", "accumulation", "limit"} <= set(fixes), oom["fixes"]
-    assert all(fix["simulated"] and fix["enough"] for fix in oom["fixes"] if fix["kind"] != "precision")
+    assert all(fix["enough"] for fix in oom["fixes"] if fix["kind"] != "precision")
     capacity = oom["capacity_bytes"]
     # WHEN the advice is followed in a real training, THEN it passes
     batch = fixes["batch"]["batch_size"]
@@ -263,6 +285,7 @@ def test_the_advice_after_running_out_of_memory_works(failed: tuple[pathlib.Path
     assert 36 <= batch < 64
 
 
+@pytest.mark.long
 def test_what_if_agrees_with_the_failure(failed: tuple[pathlib.Path, dict]) -> None:
     run_directory, oom = failed
     (run,) = tb_memplugin.load(run_directory).values()

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import time
 
 from child import run_child
 from reading_cases import make_samples
@@ -11,7 +10,7 @@ import tb_memplugin
 from tb_memplugin.events.run_writer import RunWriter
 
 FORKED = """
-import glob, multiprocessing, os, signal, threading, time
+import glob, multiprocessing, os, signal, threading
 import keras, numpy as np, tensorflow as tf, tb_memplugin
 from tb_memplugin.recorder.base import background
 original_call = keras.layers.Layer.__call__
@@ -21,7 +20,8 @@ def run_files():
     return {path: os.path.getsize(path) for path in glob.glob(sys.argv[1] + "*/**/*tfevents*", recursive=True)}
 told = []
 def look(read_end, write_end, how):
-    signal.alarm(60)
+    signal.alarm(200)
+    background.WAIT_SECONDS = background.WORK_SECONDS = 3600.0  # a child that waits for the thread never ends
     # In the child: what does it see, and can it go on using what it inherited?
     if how != "process": os.close(read_end)
     recorder.end_step()
@@ -37,23 +37,24 @@ def look(read_end, write_end, how):
         "threads": [thread.name for thread in threading.enumerate()],
     }).encode())
 def fork(how):
+    background.wait()
+    background._thread.due.clear()  # so that only a child could write meanwhile
     before, window = run_files(), recorder._recording._tracer._window
     directories = [os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])] + ([window._directory.path] if window else [])
     read_end, write_end = os.pipe()
-    began = time.monotonic()
     if how == "process":
         child = multiprocessing.get_context("fork").Process(target=look, args=(read_end, write_end, how))
         child.start(); child.join()
+        status = child.exitcode
     else:
         pid = os.fork()
         if not pid:
             try: look(read_end, write_end, how)
             except BaseException: os._exit(1)
             sys.exit(0)
-        os.waitpid(pid, 0)
-    seconds = time.monotonic() - began
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.close(write_end)
-    told.append({"how": how, "child": json.loads(os.read(read_end, 1 << 16)), "seconds": seconds,
+    told.append({"how": how, "child": json.loads(os.read(read_end, 1 << 16)), "status": status,
                  "untouched": run_files() == before, "kept": all(map(os.path.isdir, directories)),
                  "directories": len(directories)})
 class Fork(keras.callbacks.Callback):
@@ -61,8 +62,6 @@ class Fork(keras.callbacks.Callback):
         if batch == 1: fork("process")
 recorder = tb_memplugin.MemoryRecorder(sys.argv[1] + "_own", trace_steps=[1]); recorder.start()
 callback = tb_memplugin.MemoryCallback(sys.argv[1], overhead=0)
-background.wait()
-background._thread.due.clear()  # so that only a child could write meanwhile
 for step in range(4):
     with recorder.step(step):
         tf.zeros(1000)
@@ -82,7 +81,7 @@ def test_nothing_of_the_recorder_runs_in_a_forked_child(tmp_path: pathlib.Path) 
         child = each["child"]
         assert not child["wrapped"] and not child["guarded"] and child["dump"] is None
         assert child["files"] == [] and child["threads"] == ["MainThread"]
-        assert each["seconds"] < 15, told
+        assert each["status"] == 0, told
         # AND the parent's files and directories are as before.
         assert each["untouched"] and each["kept"]
     # AND the parent's runs are complete.
@@ -108,5 +107,4 @@ def test_a_child_that_exits_writes_nothing_that_its_parent_has_not_flushed(tmp_p
     writer.close()
     assert tb_memplugin.load(tmp_path)["run"].samples.step.tolist() == [0]
     # AND the child's copy of the descriptor does not keep the file locked.
-    began = time.monotonic()
-    assert RunWriter(tmp_path / "run").directory.endswith("/memory") and time.monotonic() - began < 5
+    assert RunWriter(tmp_path / "run").directory.endswith("/memory")

@@ -2,9 +2,11 @@
 what a persistent tape keeps is saved for the backward pass.
 """
 
+import functools
 import json
 import os
 import pathlib
+import tempfile
 from typing import Any
 
 import pytest
@@ -18,9 +20,12 @@ SAVED = 4 * 8 * RESULT
 """Bytes that four layers of a batch eight times as large save."""
 
 
-def run(scenario: str, directory: pathlib.Path) -> Any:
+@functools.cache
+def trained(scenario: str) -> Any:
+    """What the child process prints of a scenario."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = run_python([str(CHILD), scenario, str(directory)], environment=environment, timeout=240)
+    with tempfile.TemporaryDirectory() as directory:
+        done = run_python([str(CHILD), scenario, directory], environment=environment, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -29,14 +34,12 @@ def run(scenario: str, directory: pathlib.Path) -> Any:
     ("scenario", "holder"),
     [
         ("results_in_a_list", "list `history` in module __main__"),
-        ("results_of_a_function", "list in attribute `outputs` of Evaluator"),
+        pytest.param("results_of_a_function", "list in attribute `outputs` of Evaluator", marks=pytest.mark.long),
         ("fit_on_tensors", "list in attribute `kept` of Keeper"),
     ],
 )
-def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(
-    scenario: str, holder: str, tmp_path: pathlib.Path
-) -> None:
-    answer = run(scenario, tmp_path)
+def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(scenario: str, holder: str) -> None:
+    answer = trained(scenario)
     for snapshot in answer["snapshots"]:
         kept = [group for group in snapshot["groups"] if group["shape"] == [256, 512]]
         # A kept tensor of each step before, and perhaps the traced one's.
@@ -49,35 +52,45 @@ def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(
     assert answer["notes"] == []
 
 
-def test_data_tensors_of_fit_and_of_its_validation_are_inputs(tmp_path: pathlib.Path) -> None:
-    answer = run("fit_on_tensors", tmp_path)
+def test_data_tensors_of_fit_and_of_its_validation_are_inputs() -> None:
+    answer = trained("fit_on_tensors")
     data = 4 * 60 * 32 * 512 * 4
     for snapshot in answer["snapshots"]:
         assert snapshot["categories"]["inputs"] >= data
         assert [1920, 512] not in [group["shape"] for group in snapshot["groups"]]
 
 
-@pytest.mark.parametrize(("scenario", "data"), [("batch_of_a_loop", 61 * RESULT), ("batch_of_tensors", 4 * RESULT)])
-def test_batches_of_a_loop_are_inputs(scenario: str, data: int, tmp_path: pathlib.Path) -> None:
-    answer = run(scenario, tmp_path)
+@pytest.mark.parametrize(
+    ("scenario", "data"),
+    [("batch_of_a_loop", 61 * RESULT), pytest.param("batch_of_tensors", 4 * RESULT, marks=pytest.mark.long)],
+)
+def test_batches_of_a_loop_are_inputs(scenario: str, data: int) -> None:
+    answer = trained(scenario)
     last = answer["snapshots"][-1]
     assert last["categories"]["inputs"] >= data
     assert last["categories"].get("held_tensors", 0) < RESULT
     assert answer["findings"] == []
 
 
-def test_a_captured_constant_is_other_state(tmp_path: pathlib.Path) -> None:
-    last = run("captured_constant", tmp_path)["snapshots"][-1]
+def test_a_captured_constant_is_other_state() -> None:
+    last = trained("captured_constant")["snapshots"][-1]
     assert last["categories"]["other_state"] >= 4 * RESULT
     assert last["categories"]["inputs"] >= RESULT
     assert last["categories"].get("held_tensors", 0) < RESULT
 
 
 @pytest.mark.parametrize(
-    "scenario", ["tape_graph", "persistent_graph", "persistent_inside", "persistent_eager", "persistent_eager_inside"]
+    "scenario",
+    [
+        *("persistent_graph", "persistent_eager"),
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("tape_graph", "persistent_inside", "persistent_eager_inside")
+        ),
+    ],
 )
-def test_what_a_persistent_tape_keeps_is_saved_for_the_backward_pass(scenario: str, tmp_path: pathlib.Path) -> None:
-    for snapshot in run(scenario, tmp_path)["snapshots"]:
+def test_what_a_persistent_tape_keeps_is_saved_for_the_backward_pass(scenario: str) -> None:
+    for snapshot in trained(scenario)["snapshots"]:
         assert snapshot["saved"] == SAVED
         # An eager tape that persists keeps all up to the peak. The backward pass of a graph frees them one by one: how
         # many are left at the peak depends on when the executor runs the ops that free and allocate.

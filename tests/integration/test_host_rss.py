@@ -85,6 +85,7 @@ def test_a_growing_cache_is_found_in_the_buffers_of_tf_data(tmp_path: pathlib.Pa
     assert finding.startswith("CPU:0: ") and "the dataset is cached in memory" in finding
 
 
+@pytest.mark.long
 def test_a_healthy_run_gives_no_finding(tmp_path: pathlib.Path) -> None:
     run = train("healthy", tmp_path, 1200)
     check_rows(run)

@@ -3,11 +3,11 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 from typing import Any
 
 import pytest
+from prepared_python import run_python
 
 CHILD = pathlib.Path(__file__).with_name("leak_child.py")
 LEAKS = ("changing_shapes", "python_scalars", "held_tensors", "dataset_cache", "kept_models", "rebuilt_models")
@@ -16,13 +16,10 @@ HEALTHY = ("fit", "custom_loop", "evaluate_in_between", "varying_shapes", "fille
 
 def trained(directory: pathlib.Path, names: tuple[str, ...]) -> dict[str, Any]:
     """What the runs of the named trainings say, all of one process."""
-    done = subprocess.run(
-        [sys.executable, str(CHILD), str(directory), *names],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
+    done = run_python(
+        [str(CHILD), str(directory), *names],
+        environment={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TF_CPP_MIN_LOG_LEVEL": "2"},
         timeout=280,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     told: dict[str, Any] = {}
@@ -96,6 +93,7 @@ def test_the_counters_count_what_was_done(leaking: dict[str, Any]) -> None:
     assert leaking["dataset_cache"]["counters"]["dataset_caches"] == 1 and "dataset_caches" not in counted
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_training_gives_no_finding(healthy: dict[str, Any], name: str) -> None:
@@ -104,6 +102,7 @@ def test_a_healthy_training_gives_no_finding(healthy: dict[str, Any], name: str)
     assert told["growing"] == "No growth over 2,000 steps (under 1.0 MiB)", told
 
 
+@pytest.mark.long
 def test_a_filled_cache_was_seen_while_it_grew(healthy: dict[str, Any]) -> None:
     # GIVEN a cache of 6.3 MiB, filled in a tenth of the steps
     told = healthy["filled_cache"]

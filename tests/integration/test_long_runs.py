@@ -2,6 +2,7 @@
 
 import pathlib
 
+import pytest
 from child import run_child
 
 import tb_memplugin
@@ -37,6 +38,7 @@ answer({"objects": after[0] - before[0], "bytes": after[1] - before[1]})
 """
 
 
+@pytest.mark.long
 def test_nothing_of_the_recorder_grows_with_the_steps(tmp_path: pathlib.Path) -> None:
     told = run_child(STEPS + GROWTH, str(tmp_path / "run"))
     # One object in a hundred steps would be 200, and one integer a step 640,000 bytes.

@@ -24,7 +24,7 @@ said = []
 def in_use(): return tf.config.experimental.get_memory_info("CPU:0")["current"]
 def best(action, times=40):
     def timed():
-        began = time.perf_counter(); action(); return time.perf_counter() - began
+        began = time.thread_time(); action(); return time.thread_time() - began
     return min(timed() for _ in range(times))
 """
 
@@ -128,6 +128,20 @@ answer({"said": said, "waiting": waiting})
 """
 )
 
+HANDLES = (
+    START
+    + """
+from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
+maps = MemoryMaps(["CPU:0"], said.append)
+before = in_use()
+sizes = [resource_handle_bytes(maps, "CPU:0") for _ in range(3)]
+probed = in_use() - before
+variables = [tf.Variable(tf.zeros([1000], tf.uint8)) for _ in range(50)]
+dump = read_dump(maps.read("CPU:0"), 0.0)
+answer({"said": said, "sizes": sizes, "probed": probed, "requested": dump.requested_bytes.tolist()})
+"""
+)
+
 OFF = (
     START
     + """
@@ -183,6 +197,15 @@ def test_the_map_is_tensorflows_own_dump_of_a_failed_allocation(tmp_path: pathli
         for column in ("address", "bytes", "state", "requested_bytes", "region_address", "region_bytes"):
             assert np.array_equal(getattr(found, column), getattr(truth, column)), (name, column)
         assert (found.in_use_bytes, found.pool_bytes) == (truth.in_use_bytes, truth.pool_bytes)
+
+
+def test_the_size_of_variables_handles_is_measured_as_often_as_asked_and_leaves_nothing() -> None:
+    told = run_child(HANDLES, environment=NO_GPU)
+    assert told["said"] == []
+    (size,) = set(told["sizes"])  # each recorder of a process measures it
+    assert told["probed"] == 0
+    assert told["requested"].count(1000) >= 50
+    assert told["requested"].count(size) >= 50  # a handle for each variable
 
 
 @pytest.fixture(scope="module")

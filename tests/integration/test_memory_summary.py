@@ -14,9 +14,14 @@ model = keras.Model(inputs, trained(frozen(inputs)), name="net")
 model.compile("adam", "mse")
 model.fit(np.zeros((8, 1024), "float32"), np.zeros((8, 2048), "float32"), batch_size=8, verbose=0)
 kept = [tf.ones((256, 1024)) for _ in range(3)]
-text = tb_memplugin.memory_summary(model)
+summary = tb_memplugin.memory_summary(model)
+empty = keras.Sequential([keras.layers.Dense(3)])  # without weights
+found = tb_memplugin.memory_summary()
 in_use = tf.config.experimental.get_memory_info("CPU:0")["current"]
-answer({"text": text, "in_use": in_use, "weights": 4 * model.count_params()})
+answer({"text": str(summary), "found": str(found), "html": summary._repr_html_(), "repr": repr(summary),
+        "step": summary.step, "in_use": in_use, "weights": 4 * model.count_params(),
+        "sums": [sum(one.bytes for one in device.categories) for device in summary.devices],
+        "allocated": [device.allocated_bytes for device in summary.devices]})
 """
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 ROW = re.compile(r"(\w[\w ]*?) {2,}([\d.]+) (B|KiB|MiB)(?: +(\d+))?")
@@ -40,3 +45,11 @@ def test_rows_are_kerass_counts_and_sum_to_what_is_allocated(tmp_path: pathlib.P
     # AND the layer with weights and slots is listed first
     listed = re.findall(r"^  (net/\w+) +([\d.]+ \w+) +([\d.]+ \w+)$", told["text"], re.MULTILINE)
     assert listed == [("net/trained", "4.0 MiB", "8.0 MiB"), ("net/frozen", "2.0 MiB", "0 B")]
+    # AND the figures behind the text are exact
+    assert told["sums"] == told["allocated"] == [told["in_use"]]
+    # AND the step is that of the training: one batch, number 0
+    assert told["step"] == 0 and told["text"].startswith("Memory of model net, after training step 0\n")
+    # AND the model is found without being passed
+    assert told["found"] == told["text"]
+    assert re.fullmatch(r"<MemorySummary CPU:0: [\d.]+ MiB allocated>", told["repr"])
+    assert "<td" in told["html"] and "frozen weights" in told["html"]

@@ -72,6 +72,7 @@ def test_it_installs_the_package_by_its_name_and_has_a_text_for_each_step() -> N
     assert all(not cell.outputs and cell.execution_count is None for cell in cells if cell.cell_type == "code")
 
 
+@pytest.mark.long
 def test_the_magic_starts_a_tensorboard_that_shows_the_run(executed: tuple[Any, pathlib.Path, int]) -> None:
     notebook, _, port = executed
     assert "<iframe" in output(notebook, "tab")
@@ -86,6 +87,7 @@ def test_the_magic_starts_a_tensorboard_that_shows_the_run(executed: tuple[Any, 
     assert names == ["colab"]
 
 
+@pytest.mark.long
 def test_it_recorded_what_unfreezing_changed(executed: tuple[Any, pathlib.Path, int]) -> None:
     _, folder, _ = executed
     run = tb_memplugin.load(folder / "runs")["colab"]
@@ -98,6 +100,7 @@ def test_it_recorded_what_unfreezing_changed(executed: tuple[Any, pathlib.Path, 
     assert {one.step // 40 for one in run.snapshots} == {0, 1}
 
 
+@pytest.mark.long
 def test_the_figures_that_it_prints_sum_to_the_bytes_in_use(executed: tuple[Any, pathlib.Path, int]) -> None:
     printed = re.findall(r"^(.+?) +([0-9.]+) MiB$", output(executed[0], "python"), re.MULTILINE)
     *parts, (last, total) = [(name, float(size)) for name, size in printed]

@@ -1,8 +1,6 @@
 """One run in several places: copied, linked, named by ``--logdir_spec``; through the server and without it the same."""
 
-import base64
 import dataclasses
-import gzip
 import json
 import pathlib
 import shutil
@@ -12,12 +10,9 @@ from urllib.parse import urlencode
 
 import pytest
 from reading_cases import DEVICE, equal, write_small_run
-from test_report import read_report
 from test_tensorboard_process import Server, start, wait_for
 
 import tb_memplugin
-from tb_memplugin.analysis.describe import describe_run
-from tb_memplugin.cli import main
 
 NAMES = ("copied", "linked", "original")
 PLACE = {"device": DEVICE}
@@ -106,30 +101,12 @@ def test_a_copy_and_a_link_show_what_the_run_shows(server: Server) -> None:
         assert answers(server, name, "original") == expected
 
 
-def test_load_inspect_and_report_say_what_the_routes_say(
-    server: Server, logdir: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # load and inspect
+def test_a_copy_and_a_link_load_as_the_run_does(logdir: pathlib.Path) -> None:
     runs = tb_memplugin.load(logdir)
     assert sorted(runs) == sorted(NAMES)
-    assert main(["inspect", str(logdir), "--format", "json"]) == 0
-    inspected = json.loads(capsys.readouterr().out)["runs"]
     for name in NAMES:
-        assert equal(dataclasses.replace(runs[name], name="original"), runs["original"])
-        assert inspected[name] == json.loads(json.dumps(describe_run(runs[name])))
-        described = inspected[name]
-        assert server.json(f"layers?run={name}")["layers"] == described["layers"]
-        assert server.json(f"oom?run={name}")["ooms"] == described["oom"]
-        for snapshot in described["snapshots"]:
-            query = urlencode({"run": name, **PLACE, "step": snapshot["step"]})
-            assert server.json(f"snapshot?{query}") == {"run": name, **snapshot}
-    # report
-    file = tmp_path / "report.html"
-    assert main(["report", str(logdir), "-o", str(file), *(f"--run={name}" for name in NAMES)]) == 0
-    for answer in read_report(file)["answers"]:
-        if answer["route"] != "runs":
-            status, _, body = server.get(f"{answer['route']}?{urlencode(answer['parameters'])}")
-            assert status == answer["status"] and gzip.decompress(base64.b64decode(answer["data"])) == body
+        workers = {worker: dataclasses.replace(run, name="original") for worker, run in runs[name].by_worker.items()}
+        assert equal(dataclasses.replace(runs[name], name="original", by_worker=workers), runs["original"])
 
 
 def test_a_run_named_by_logdir_spec_is_the_same(logdir: pathlib.Path, server: Server, tmp_path: pathlib.Path) -> None:

@@ -67,7 +67,7 @@ answer({"found": found, "recorded": recorded, "methods": [one.method for one in 
 )
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla", "mixed"])
+@pytest.mark.parametrize("mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("xla", "mixed"))])
 def test_a_training_after_a_probe_is_the_one_without_it(tmp_path: pathlib.Path, mode: str) -> None:
     # GIVEN trainings whose optimizer is built after the first probe and before the second one
     without = run_child(TRAINING, mode, "none", str(tmp_path), environment={"CUDA_VISIBLE_DEVICES": ""})
@@ -111,6 +111,7 @@ else:
 )
 
 
+@pytest.mark.long
 def test_a_compiled_step_is_predicted_from_two_small_batch_sizes() -> None:
     # GIVEN a probe of a compiled model, and trainings with two and four times its larger batch
     environment = {"CUDA_VISIBLE_DEVICES": "", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "2048"}
@@ -226,20 +227,19 @@ LARGEST = (
     MODEL
     + """
 import tb_memplugin.recorder.probing.largest as largest
-model = network(width=48, blocks=2)
+model = network(width=48)
 def told(one):
     return {"batch_size": one.batch_size, "verified": one.verified, "peak": one.peak_bytes,
         "predicted": one.predicted.prediction.peak_bytes, "sentences": one.sentences,
         "restored": not model.optimizer.built and model.train_function is None}
 def search(*arguments):
     return told(tb_memplugin.largest_batch_size(model, (x, y), *arguments, batch_sizes=(8, 16)))
-found = {"own": search()}
 runs, record = [], largest.record
-def recorded_once(*arguments):  # all searches predict from the same steps
+def recorded_once(*arguments):  # all searches predict from the steps that the first one records
     runs.append(runs[0] if runs else record(*arguments))
     return runs[-1]
 largest.record = recorded_once
-found |= {"smaller": search("200MiB"), "larger": search("4GiB"), "none": search("2MiB")}
+found = {"own": search(), "smaller": search("200MiB"), "larger": search("4GiB"), "none": search("2MiB")}
 train, failures = largest.train, 0
 def failing(*arguments):
     global failures
@@ -282,3 +282,25 @@ def test_the_largest_batch_size_is_predicted_and_verified() -> None:
     assert sum("Memory ran out" in sentence for sentence in found["refused"]["sentences"]) == 3
     # AND everything is as before
     assert all(found[name]["restored"] for name in ("own", "smaller", "larger", "none", "second", "refused"))
+
+
+UNSEEDED = """
+import random, keras, numpy as np, tensorflow as tf, tb_memplugin
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dropout(0.5), keras.layers.Dense(4)])
+model.compile("adam", "mse", jit_compile=False)
+x, y = np.ones((32, 8), "float32"), np.ones((32, 4), "float32")
+run = tb_memplugin.probe(model, (x, y), batch_sizes=(4, 8))
+best = tb_memplugin.largest_batch_size(model, (x, y), "4MiB", batch_sizes=(4, 8))
+first = float(tf.random.uniform(()))
+tf.random.set_seed(3)
+seeded = float(tf.random.uniform(()))
+tb_memplugin.probe(model, (x, y), batch_sizes=(4,))
+tf.random.set_seed(3)
+answer({"sizes": sorted({one.batch_size for one in run.requests}), "best": best.batch_size,
+    "same": seeded == float(tf.random.uniform(()))})
+"""
+
+
+def test_a_process_that_set_no_seed() -> None:
+    found = run_child(UNSEEDED, environment={"CUDA_VISIBLE_DEVICES": ""})
+    assert found["sizes"] == [4, 8] and found["best"] > 8 and found["same"]

@@ -145,7 +145,7 @@ def test_models_count_with_their_weights_and_slots() -> None:
     for model in kept:
         models.note(model)
         models.note(model)
-    assert models.due
+    assert models.due_in() <= 0
     figures = models.figures()
     assert figures.built == 2 and figures.gone == {} and figures.slots_without_model == {}
     count, size = figures.alive["CPU:0"]
@@ -153,7 +153,7 @@ def test_models_count_with_their_weights_and_slots() -> None:
     assert count == 2 and 4 * WEIGHTS < size <= 4 * WEIGHTS + 16
     del kept[:], model
     gc.collect()
-    assert models.due
+    assert models.due_in() <= 0
     figures = models.figures()
     assert figures.built == 2 and figures.alive == {} and figures.gone == {}
 
@@ -195,7 +195,7 @@ def test_the_optimizer_of_a_custom_loop_belongs_to_the_model_that_it_updates() -
         [np.zeros(weight.shape, "float32") for weight in model.trainable_variables], model.trainable_variables
     )
     models.applied(optimizer)
-    assert models.due
+    assert models.due_in() <= 0
     size = models.figures().alive["CPU:0"][1]
     assert 2 * WEIGHTS < size <= 2 * WEIGHTS + 16
 

@@ -164,7 +164,7 @@ def test_wrong_arguments_fail_the_test(tmp_path: pathlib.Path) -> None:
         "'lots'": "the limit is a size such as '512 MiB' or a number of bytes. Received: 'lots'",
         "0": "Received: 0",
         "True": "Received: True",
-        "'1GiB', device='GPU:7'": "'GPU:7'",
+        "'1GiB', device='GPU:7'": "Not recording GPU:7: this process has only CPU:0.",
         "": "limit_device_memory() missing 1 required positional argument: 'limit'",
     }
     tests = (
@@ -190,3 +190,14 @@ def test_unmarked_tests_import_no_tensorflow(tmp_path: pathlib.Path) -> None:
 def test_the_marker_is_described(tmp_path: pathlib.Path) -> None:
     code, output = run_tests(tmp_path, "", "--markers")
     assert code == 0 and "@pytest.mark.limit_device_memory(limit, device=None): fail the test if the peak" in output
+
+
+def test_with_the_switch_marked_tests_run_unbounded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TB_MEMPLUGIN", "0")
+    code, output = run_tests(
+        tmp_path,
+        "import pytest, sys\n@pytest.mark.limit_device_memory('wrong')\ndef test_it():\n"
+        "    assert not [name for name in sys.modules if name.startswith(('tensorflow', 'tb_memplugin.recorder'))]\n",
+        "--strict-markers",
+    )
+    assert code == 0, output

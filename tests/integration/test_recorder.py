@@ -1,11 +1,13 @@
 """Recording real trainings on the CPU's BFC allocator, against Keras's own counts and the allocator's own figures."""
 
+import json
 import pathlib
 
 import pytest
 from child import run_child
 
 import tb_memplugin
+from tb_memplugin.model.former import former_name
 
 MODEL = """
 import logging
@@ -110,8 +112,11 @@ def test_ledgers_close_and_name_the_weights_to_the_byte(fit: tuple) -> None:
             if row.category == "weights":
                 by_layer[row.layer] = by_layer.get(row.layer, 0) + row.bytes
         assert by_layer == {path: size for path, size in truth["by_layer"].items() if size}
-        assert {row.layer for row in snapshot.ledger if row.category == "optimizer_state" and row.layer} == set(
-            truth["slots"]
+        slots = {row.layer for row in snapshot.ledger if row.category == "optimizer_state" and row.layer}
+        former = {layer for layer in slots if former_name(layer)}
+        assert slots - former == set(truth["slots"])
+        assert {former_name(layer) for layer in former} == (
+            {"Adam replaced at step 20"} if snapshot.step >= 20 else set()
         )
 
 
@@ -241,36 +246,122 @@ answer({"warnings": warnings})
     assert str(tmp_path) not in " ".join(run.notes)
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (
-            "tb_memplugin.MemoryCallback(sys.argv[1], devices=['GPU:7'])",
-            "devices must name devices of this process (CPU:0)",
-        ),
-        ("tb_memplugin.MemoryCallback(sys.argv[1], devices=['banana'])", "'banana'"),
-        ("tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[-1])", "trace_steps must be training steps"),
-        ("tb_memplugin.MemoryCallback(__import__('sys').executable)", "it is a file"),
-        (
-            "cb = tb_memplugin.MemoryCallback(sys.argv[1]); a = make_model(); compile_model(a); "
-            "a.fit(x, y, verbose=0, callbacks=[cb]); "
-            "b = make_model(); compile_model(b); b.fit(x, y, verbose=0, callbacks=[cb])",
-            "already records model 'net'",
-        ),
-    ],
-)
-def test_what_cannot_work_is_refused_before_training(tmp_path: pathlib.Path, call: str, sentence: str) -> None:
+REFUSED = {
+    "tb_memplugin.MemoryCallback(sys.argv[1], devices=['banana'])": "'banana'",
+    "tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[-1])": "trace_steps must be training steps",
+    "tb_memplugin.MemoryCallback(__import__('sys').executable)": "it is a file",
+}
+"""Call to a part of the error."""
+
+
+def test_what_cannot_work_is_refused_before_training(tmp_path: pathlib.Path) -> None:
     code = (
         MODEL
-        + f"""
-try:
-    {call}
-    answer({{"error": None}})
-except tb_memplugin.errors.RecordingError as error:
-    answer({{"error": str(error)}})
+        + """
+errors = []
+for call in json.loads(sys.argv[2]):
+    try:
+        exec(call)
+        errors.append("")
+    except tb_memplugin.errors.RecordingError as error:
+        errors.append(str(error))
+answer(errors)
 """
     )
-    assert sentence in run_child(code, str(tmp_path / "run"))["error"]
+    errors = run_child(code, str(tmp_path / "run"), json.dumps(list(REFUSED)))
+    for (call, sentence), error in zip(REFUSED.items(), errors, strict=True):
+        assert sentence in error, call
+
+
+def test_a_device_or_a_limit_that_this_machine_does_not_have_is_said_once_and_training_goes_on(
+    tmp_path: pathlib.Path,
+) -> None:
+    code = (
+        MODEL
+        + """
+model = make_model(); compile_model(model)
+callback = tb_memplugin.MemoryCallback(sys.argv[1], devices=["GPU:0", "CPU:0"])
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+alone = tb_memplugin.MemoryCallback(sys.argv[1] + "_alone", devices=["GPU:0"])
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[alone])
+fits = []
+for size in (300, 600):
+    try: fits.append(bool(tf.zeros(size << 18).shape))
+    except tf.errors.ResourceExhaustedError: fits.append(False)
+answer({"warnings": warnings, "fits": fits})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"), environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "512MB"})
+    runs = tb_memplugin.load(tmp_path)
+    missing = "Not recording GPU:0: this process has only CPU:0."
+    limit = "TF_CPU_BFC_MEM_LIMIT_IN_MB must be a whole number of MiB: TensorFlow takes '512MB' as 512 MiB."
+    assert told["fits"] == [True, False]  # of 300 and 600 MiB: the allocator's limit is the one that is said
+    assert told["warnings"] == [missing, limit, missing]
+    assert runs["run"].notes == (missing, limit)
+    assert set(runs["run"].samples.devices["CPU:0"].capacity_bytes.tolist()) == {512 << 20}
+    assert len(runs["run_alone"].samples) == 10 and runs["run_alone"].samples.devices == {}
+
+
+def test_a_second_model_is_trained_without_being_recorded(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+callback = tb_memplugin.MemoryCallback(sys.argv[1])
+def train(model, callbacks):
+    history = model.fit(x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x, y), callbacks=callbacks)
+    model.predict(x, verbose=0, callbacks=callbacks)
+    return [loss.hex() for loss in history.history["val_loss"]]
+first, second, third = make_model(), make_model(), make_model()
+for model in (first, second, third): compile_model(model)
+train(first, [callback])
+same = train(second, [callback]) == train(third, [])
+train(first, [callback])
+answer({"same": same, "warnings": warnings})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert told["same"]
+    (sentence,) = told["warnings"]
+    assert "this MemoryCallback records model 'net'" in sentence and "create a second callback" in sentence
+    assert run.samples.step[run.samples.phase == 0].tolist() == list(range(40))
+
+
+def test_a_driver_that_fails_costs_its_figures_only(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+from tb_memplugin.recorder.sampling.host import Driver
+def fail(self): raise OSError("the driver was updated; restart the machine")
+Driver.open = fail
+model = make_model(); compile_model(model)
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])
+answer({"warnings": warnings})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    assert len(told["warnings"]) == 1 and "figures of the GPU driver stopped: OSError" in told["warnings"][0]
+    assert len(tb_memplugin.load(tmp_path)["run"].samples) == 10
+
+
+def test_a_recorder_that_cannot_begin_leaves_the_training_alone(tmp_path: pathlib.Path) -> None:
+    code = (
+        MODEL
+        + """
+from tb_memplugin.recorder.oom.post_mortems import OomWatch
+def fail(self, *arguments): raise MemoryError("no memory left")
+OomWatch.__init__ = fail
+model = make_model(); compile_model(model)
+model.fit(x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x, y),
+          callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])
+with tb_memplugin.MemoryRecorder(sys.argv[1] + "_own", model) as recorder:
+    with recorder.step(0): model(x)
+answer({"warnings": warnings})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    assert len(told["warnings"]) == 2
+    assert all("memory recording stopped: MemoryError: no memory left" in sentence for sentence in told["warnings"])
 
 
 def test_a_model_without_layers_is_said_once_and_still_sampled(tmp_path: pathlib.Path) -> None:
@@ -388,7 +479,12 @@ FAULTS = {
 }
 
 
-def test_faults_of_each_part_are_reported_once_and_change_no_loss(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    "parts", [("files", "attribution", "allocator"), pytest.param(tuple(FAULTS), marks=pytest.mark.long)]
+)
+def test_faults_of_each_part_are_reported_once_and_change_no_loss(
+    tmp_path: pathlib.Path, parts: tuple[str, ...]
+) -> None:
     code = (
         MODEL
         + """
@@ -399,6 +495,7 @@ def losses(callbacks):
     history = model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=callbacks).history
     return [loss.hex() for loss in history["loss"]]
 truth = losses([])
+wrapped = keras.layers.Layer.__call__
 result = {}
 for name, fault in json.loads(sys.argv[2]).items():
     saved = {}
@@ -412,19 +509,18 @@ for name, fault in json.loads(sys.argv[2]).items():
     same = losses([callback]) == truth
     callback.close()
     exec(f"{target} = original")
-    result[name] = {"same": same, "warnings": list(warnings)}
+    restored = keras.layers.Layer.__call__ is wrapped
+    result[name] = {"same": same, "restored": restored, "warnings": list(warnings)}
 answer(result)
 """
     )
-    import json
-
-    result = run_child(code, str(tmp_path / "run"), json.dumps(FAULTS))
+    result = run_child(code, str(tmp_path / "run"), json.dumps({part: FAULTS[part] for part in parts}))
     result.pop("stderr")
-    assert set(result) == set(FAULTS)
+    assert set(result) == set(parts)
     maps = [text for text in result["allocator"]["warnings"] if text.startswith("Not reading the memory map of CPU:0")]
     assert len(maps) == 1 and "broken on purpose" in maps[0]
     for name, told in result.items():
-        assert told["same"], name
+        assert told["same"] and told["restored"], name
         # The first reading of the memory map is compared with the allocator's statistics.
         told["warnings"] = [text for text in told["warnings"] if name != "allocator" or "memory map" not in text]
         assert len(told["warnings"]) == 1, (name, told["warnings"])

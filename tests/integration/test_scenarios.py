@@ -11,11 +11,10 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "demo" / "scenarios"))
 
-from run_all import load_scenarios, stored  # noqa: E402
+from run_all import load_scenarios, pages, stored  # noqa: E402
 from scenario import Scenario  # noqa: E402
 from scenario.crashes import PROFILER_CRASHED, crashed_in_profiler  # noqa: E402
 from scenario.declare import judged  # noqa: E402
-from scenario.page import page  # noqa: E402
 from scenario.run import run  # noqa: E402
 
 BEFORE = dict(os.environ)
@@ -29,6 +28,7 @@ def test_loading_the_scenarios_leaves_the_environment_alone() -> None:
 
 
 # Up to nine trainings, each in a process of its own.
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
 def test_the_measured_effect_is_the_expected_one(scenario: Scenario, tmp_path: pathlib.Path) -> None:
@@ -73,9 +73,11 @@ def test_a_crash_of_tensorflows_profiler_is_told_from_others(
     assert crashed_in_profiler(done.stderr) == is_the_profilers
 
 
-def test_the_page_is_what_the_stored_figures_give() -> None:
-    written = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
-    assert written == page(SCENARIOS, stored())
+def test_the_pages_are_what_the_stored_figures_give() -> None:
+    expected = pages(SCENARIOS, stored())
+    assert len(expected) == 1 + len(SCENARIOS)
+    assert {path: path.read_text(encoding="utf-8") for path in expected} == expected
+    assert set((ROOT / "docs" / "advice").glob("*.md")) < expected.keys()
 
 
 def test_the_stored_figures_of_the_cpu_are_the_expected_ones() -> None:

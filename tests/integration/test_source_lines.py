@@ -1,5 +1,6 @@
 """Source lines and shapes of really trained steps: functional model, custom layer and loop; graph, eager and XLA."""
 
+import concurrent.futures
 import math
 import pathlib
 from typing import Any
@@ -48,10 +49,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     without = ["fit-graph-none", "fit-eager-none", "loop-graph-none"]
     # Compiled ones in processes of their own: later profiles of a process contain their modules.
     together = [name for name in (*NAMES, *without) if "xla" not in name]
-    losses: dict[str, list[float]] = {}
-    for names in (together, *([name] for name in NAMES if "xla" in name)):
-        losses |= run_child(CHILD, str(HERE.parent), str(directory), *names, environment=ENVIRONMENT)["losses"]
+    losses = train(directory, together, *([name] for name in NAMES if "xla" in name))
     return tb_memplugin.load(directory), losses
+
+
+def train(directory: pathlib.Path, *children: list[str]) -> dict[str, list[float]]:
+    """The losses of the named trainings; those of each list run in one process, beside the others."""
+
+    def run(names: list[str]) -> dict[str, list[float]]:
+        answer = run_child(CHILD, str(HERE.parent), str(directory), *names, environment=ENVIRONMENT)
+        losses: dict[str, list[float]] = answer["losses"]
+        return losses
+
+    with concurrent.futures.ThreadPoolExecutor(len(children)) as pool:
+        return {name: losses for answer in pool.map(run, children) for name, losses in answer.items()}
 
 
 def owned(timeline: Timeline) -> set[tuple[str | None, str, str | None]]:
@@ -151,7 +162,7 @@ def test_rows_that_live_at_one_moment_do_not_overlap_in_addresses(trained: Any, 
 
 def test_a_post_mortem_names_the_line(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["fail-graph-lines", "fail-eager-lines", "fail-graph-none"]
-    run_child(CHILD, str(HERE.parent), str(tmp_path), *names, environment=ENVIRONMENT)
+    train(tmp_path, *([name] for name in names))  # beside each other: each waits ten seconds for memory
     runs = tb_memplugin.load(tmp_path)
     lines = {name: oom.line for name in names for oom in runs[name].ooms}
     assert lines == {names[0]: LINES["huge"], names[1]: LINES["huge"], names[2]: None}

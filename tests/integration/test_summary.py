@@ -98,7 +98,7 @@ with writer.as_default():
         "ledger": [{"layer": "net/conv", "category": "weights", "trainable": True, "bytes": 768, "rounding_bytes": 4}],
         "saved_for_backward": [{"layer": "net/conv", "bytes": 128}]}, step=3)
     summary.allocator_snapshot({
-        "device": "GPU:0", "in_use_bytes": 2048, "held_for_backward": [{"layer": "net/head", "bytes": 64}]}, step=4)
+        "device": "GPU:0", "in_use_bytes": 2048, "saved_for_backward": [{"layer": "net/head", "bytes": 64}]}, step=4)
 writer.close()
 answer({})
 """
@@ -118,6 +118,35 @@ answer({})
     assert [(row.category, row.bytes) for row in second.ledger] == [("unattributed", 2048)]
 
 
+def test_the_allocators_statistics_are_a_snapshot_of_its_peak(tmp_path: pathlib.Path) -> None:
+    code = (
+        SETUP
+        + """
+big = tf.zeros((1 << 20,)); del big
+kept = tf.zeros((1 << 10,))
+with writer.as_default():
+    info = tf.config.experimental.get_memory_info("CPU:0")
+    summary.allocator_snapshot(info, step=1)
+    summary.allocator_snapshot({"current": 256, "peak": 512}, step=2, device="GPU:1")
+    refused = []
+    for given in ({"current": 256, "peak": "512"}, {"current": 256}, {"device": "GPU:0", "in_use_bytes": 1}):
+        try:
+            summary.allocator_snapshot(given, step=3, device="GPU:1")
+        except tb_memplugin.RecordingError as error:
+            refused.append(str(error))
+writer.close()
+answer({"info": info, "refused": refused})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    first, second = tb_memplugin.load(tmp_path)["run"].snapshots
+    assert (first.step, first.device, first.in_use_bytes) == (1, "CPU:0", told["info"]["peak"])
+    assert told["info"]["peak"] >= (4 << 20) > told["info"]["current"]
+    assert [(row.category, row.bytes) for row in first.ledger] == [("unattributed", told["info"]["peak"])]
+    assert (second.step, second.device, second.in_use_bytes) == (2, "GPU:1", 512)
+    assert len(told["refused"]) == 3 and "'512'" in told["refused"][0] and "GPU:0" in told["refused"][2]
+
+
 def test_wrong_input_is_named_with_what_was_received(tmp_path: pathlib.Path) -> None:
     code = (
         SETUP
@@ -133,6 +162,9 @@ calls = {
     "no step": lambda: summary.layer_activations({"a": 1}),
     "in a function": lambda: tf.function(lambda: summary.layer_activations({"a": 1}, step=0))(),
     "no device": lambda: summary.allocator_snapshot({"in_use_bytes": 1}, step=0),
+    "batch size": lambda: summary.allocator_snapshot(
+        {"device": "GPU:0", "in_use_bytes": 1, "batch_size": 0}, step=0
+    ),
     "unknown field": lambda: summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 1, "pool": 3}, step=0),
     "category": lambda: summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 1,
                                                     "ledger": [{"category": "misc", "bytes": 1}]}, step=0),

@@ -194,7 +194,7 @@ def test_snapshots_and_layers_say_what_inspect_says(server: Server, inspected: d
             {
                 key: value
                 for key, value in snapshot.items()
-                if key not in ("ledger", "saved_for_backward", "held_for_backward", "held_tensors")
+                if key not in ("ledger", "saved_for_backward", "held_tensors")
             }
             for snapshot in described["snapshots"]
         ]

@@ -34,11 +34,21 @@ QUESTIONS = (
 REFUSED = ("overview?run=leak", "layers?run=none", "static/../plugin.py", "runs?step=1")
 
 
+def hear_ctrl_c() -> None:
+    """For a child: tests that a shell runs in the background ignore Ctrl-C, and so would their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def view(logdir: pathlib.Path, folder: pathlib.Path, *options: str) -> Server:
     """Starts the viewer on a free port; its last line is its address."""
     command = [sys.executable, "-m", "tb_memplugin", "view", str(logdir), "--port", "0", *options]
     process = subprocess.Popen(
-        command, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,
     )
     assert process.stdout is not None and process.stderr is not None
     lines = [process.stdout.readline(), process.stdout.readline()]
@@ -168,7 +178,7 @@ print([name for name in sys.modules if name.partition(".")[0] in ("tensorflow", 
 )
 def test_ctrl_c_ends_it_while_requests_are_being_answered(logdir: pathlib.Path, started: list[str]) -> None:
     command = [*started, "view", str(logdir), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c) as process:
         assert process.stdout is not None
         process.stdout.readline()
         server = Server(process, process.stdout.readline().strip())

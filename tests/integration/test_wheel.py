@@ -19,6 +19,7 @@ from release_check import install, newest_wheel, use
 from tb_memplugin.version import __version__
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

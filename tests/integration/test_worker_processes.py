@@ -37,6 +37,7 @@ def devices_of(logdir: pathlib.Path, run: str) -> dict[str, Any]:
     return Handlers(Reader()).comparing.devices(FileSource(logdir), run, "train")
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_says_so(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     # GIVEN two workers in one run; the weights of worker_b are (64 + 1) × 4096 numbers, those of worker_a a quarter
     killed = start(HERE / "workers_child.py", "steady", tmp_path / "run", "worker_b", 0, 4096)

@@ -3,7 +3,6 @@
 import pathlib
 import subprocess
 import sys
-import time
 
 import pytest
 from child import run_child
@@ -11,7 +10,7 @@ from child import run_child
 import tb_memplugin
 
 WRONG = """
-import logging, time
+import logging
 import numpy as np, tensorflow as tf, tb_memplugin
 warnings = []
 handler = logging.Handler(); handler.emit = lambda record: warnings.append(record.getMessage())
@@ -22,9 +21,8 @@ for step in (0, 2**70, 2**60, 2**53, 1, -1, "two", np.zeros(2, int), True, 2.0, 
 for epoch in (2**70, "three", 4):
     recorder.set_epoch(epoch)
     with recorder.step(3): tf.zeros(1000)
-began = time.monotonic()
 recorder.close()
-answer({"seconds": time.monotonic() - began, "warnings": warnings})
+answer({"warnings": warnings})
 """
 
 
@@ -35,7 +33,8 @@ def test_steps_that_cannot_be_stored_are_refused_and_cost_no_other_step(tmp_path
     unknown = -(2**63)
     assert run.samples.epoch.tolist() == [unknown] * 5 + [4, unknown]
     assert [snapshot.step for snapshot in run.snapshots] == [1, 2**53 - 1]
-    assert run.damage == () and told["seconds"] < 5
+    assert run.damage == ()
+    # None of them is that something was not written in time.
     assert len(told["warnings"]) == 2
     assert "steps must be integers from 0 to 2**53 - 1" in told["warnings"][0] and str(2**70) in told["warnings"][0]
     assert "epochs must be integers from 0 to 2**53 - 1" in told["warnings"][1]
@@ -53,29 +52,30 @@ def test_trace_steps_and_summaries_refuse_them_with_an_error(tmp_path: pathlib.P
 
 
 BUSY = """
-import sys, time, os
+import os, sys, threading
 os.environ.update(TF_CPU_ALLOCATOR_USE_BFC="1", TF_CPP_MIN_LOG_LEVEL="3")
 import tensorflow as tf, tb_memplugin
+from tb_memplugin.recorder import lifetime
 from tb_memplugin.recorder.base import background
 kept = []
 for number in range(3):
     kept.append(tb_memplugin.MemoryRecorder(sys.argv[1] + str(number), overhead=0))
     with kept[-1].step(number): tf.zeros(1000)
 for recorder in kept: recorder.flush()
-background._thread.submit(lambda: time.sleep(60))
+wait, background.WAIT_SECONDS = lifetime.wait, 0.5
+def noted():
+    result = wait()
+    print("waited", result, flush=True)
+    return result
+lifetime.wait = noted
+background._thread.submit(threading.Event().wait)  # for ever
 print("ends", flush=True)
 """
 
 
-def test_the_end_of_a_process_waits_five_seconds_for_all_recorders_together(tmp_path: pathlib.Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", BUSY, str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == "ends\n"
-        began = time.monotonic()
-        error = process.stderr.read()
-        assert process.wait(60) == 0
-    assert 4.5 < time.monotonic() - began < 12  # five seconds, and what TensorFlow takes to end
-    assert error.count("could not be written in time") == 3
+def test_the_end_of_a_process_waits_once_for_all_recorders_together_and_not_for_ever(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, "-c", BUSY, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    assert done.stdout.splitlines() == ["ends", "waited False"]
+    assert done.stderr.count("could not be written in time") == 3
     assert [run.samples.step.tolist() for run in tb_memplugin.load(tmp_path).values()] == [[0], [1], [2]]

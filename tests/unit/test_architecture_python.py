@@ -3,12 +3,27 @@
 import ast
 
 import pytest
-from import_graph import DOCUMENT, MODULES, cycle, drawn, imported, imports, page_rooms, python_rooms, reduced, room_of
+from import_graph import (
+    DOCUMENT,
+    MODULES,
+    ROOT,
+    cycle,
+    drawn,
+    imported,
+    imports,
+    page_rooms,
+    python_rooms,
+    reduced,
+    room_of,
+)
 
 ROOMS: dict[str, set[str]] = {
     # The base: plain data. No TensorBoard, no TensorFlow, no files.
     "version": set(),
     "errors": set(),
+    "switch": set(),
+    "cpu_allocator": {"switch"},
+    "progress": set(),
     "model": set(),
     # BFC's rules and simulator know nothing of layers.
     "allocator": {"model"},
@@ -23,8 +38,8 @@ ROOMS: dict[str, set[str]] = {
     "events": {"errors", "model", "version"},
     # Recording: the only rooms that import TensorFlow.
     "recorder.base": {"errors", "model"},
-    "recorder.sampling": {"errors", "model"},
-    "recorder.native": {"importers.allocator", "model", "recorder.sampling"},
+    "recorder.sampling": {"cpu_allocator", "errors", "model", "recorder.base"},
+    "recorder.native": {"importers.allocator", "model", "recorder.base", "recorder.sampling"},
     "recorder.observe": {"attribution", "model", "recorder.base"},
     "recorder.oom": {
         "allocator",
@@ -32,7 +47,6 @@ ROOMS: dict[str, set[str]] = {
         "importers.allocator",
         "importers.profile",
         "model",
-        "prediction",
         "recorder.base",
         "recorder.native",
         "recorder.observe",
@@ -62,9 +76,12 @@ ROOMS: dict[str, set[str]] = {
         "recorder.oom",
         "recorder.sampling",
         "recorder.tracing",
+        "switch",
         "version",
     },
-    "summary": {"errors", "events", "model", "recorder"},
+    # Wraps what trains, and gives it the recorder.
+    "recorder.automatic": {"model", "recorder", "recorder.observe"},
+    "summary": {"errors", "events", "model", "recorder", "switch"},
     # Reading: the reader knows no analysis, the analysis knows no files.
     "reader": {"errors", "events", "model"},
     "analysis": {"errors", "model", "prediction"},
@@ -74,7 +91,7 @@ ROOMS: dict[str, set[str]] = {
     # The server behind another document than TensorBoard's.
     "commands.view": {"errors", "events", "plugin_loader", "reader"},
     # A file in place of the server: its routes, asked for the directory's own files.
-    "commands.report": {"errors", "events", "model", "reader", "server", "version"},
+    "commands.report": {"errors", "events", "model", "progress", "reader", "server", "version"},
     "commands": {
         "analysis",
         "attribution",
@@ -85,6 +102,8 @@ ROOMS: dict[str, set[str]] = {
         "model",
         "reader",
     },
+    # Runs a program that is recorded, and prints its runs.
+    "commands.run": {"commands", "recorder.automatic", "switch"},
     # Records, loads what it recorded and predicts from it, so it comes after these.
     "recorder.probing": {
         "analysis",
@@ -92,22 +111,50 @@ ROOMS: dict[str, set[str]] = {
         "errors",
         "model",
         "prediction",
+        "progress",
         "recorder",
         "recorder.base",
         "recorder.native",
         "recorder.oom",
         "recorder.sampling",
     },
-    "cli": {"analysis", "commands", "commands.report", "commands.view", "errors", "model", "version"},
-    "__main__": {"cli"},
-    "pytest_plugin": {"errors", "recorder"},
-    "": {"analysis", "commands", "errors", "model", "recorder", "recorder.probing", "summary", "version"},
+    # Records, and compares the run with what Keras counts.
+    "recorder.doctor": {"commands", "model", "recorder", "recorder.native", "recorder.sampling", "switch"},
+    "commands.doctor": {"model", "recorder.doctor"},
+    "cli": {
+        "analysis",
+        "commands",
+        "commands.doctor",
+        "commands.report",
+        "commands.run",
+        "commands.view",
+        "errors",
+        "model",
+        "version",
+    },
+    "__main__": {"cli", "commands.run"},
+    "pytest_plugin": {"cpu_allocator", "errors", "recorder", "switch"},
+    "notebook": {"commands", "recorder.automatic", "switch"},
+    "": {
+        "analysis",
+        "commands",
+        "cpu_allocator",
+        "errors",
+        "model",
+        "notebook",
+        "recorder",
+        "recorder.probing",
+        "summary",
+        "switch",
+        "version",
+    },
 }
 """Room (a package, or a module of the top) -> the rooms that it may import, each of them above it in this list."""
 
 FOREIGN: dict[str, set[str]] = {
     "tensorflow": {"recorder.*", "summary"},
     "keras": {"recorder.*"},
+    "pandas": {"commands.recorded_run"},
     "pynvml": {"recorder.sampling.host"},
     "tensorboard": {
         "commands.view.server",
@@ -190,9 +237,9 @@ def test_folders_of_the_page_do_not_import_each_other() -> None:
 
 def test_the_drawn_graphs_are_those_of_the_code() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert drawn(text) == text, "run python tests/import_graph.py and commit docs/architecture.md"
+    assert drawn(text) == text, "run python tests/import_graph.py and commit docs/development/architecture.md"
     for room in python_rooms():
-        assert f"**`{room or 'tb_memplugin'}`**" in text, f"docs/architecture.md says nothing of {room}"
+        assert f"**`{room or 'tb_memplugin'}`**" in text, f"docs/development/architecture.md says nothing of {room}"
 
 
 def test_the_entry_point_imports_nothing_that_can_fail() -> None:
@@ -222,3 +269,41 @@ def test_the_summary_api_imports_tensorflow_lazily() -> None:
     tree = ast.parse(MODULES["summary"].read_text(encoding="utf-8"))
     at_top = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert not any("tensorflow" in line for line in at_top)
+
+
+WHOLE_ROOMS = {
+    "test_architecture_python": "the imports of all rooms, and where tests lie",
+    "test_public_names": "the package's public names and what importing them costs",
+    "test_workflows": "the forge's workflows",
+    "analysis/test_evaluators": "answers, findings and texts of a run with a trainer and an evaluator",
+    "analysis/test_inference_runs": "answers, findings and texts of a run without training steps",
+    "attribution/test_gpu_recordings": "the room's result on steps recorded on a GPU",
+    "attribution/test_ledger_on_accelerators": "the ledger without op executions, through four modules",
+    "commands/test_inspected_runs": "the whole output of a command on stored runs",
+    "demo/test_scenario_page": "a page of demo/, which is no part of the package",
+    "events/test_records": "every kind of record, to frames and back",
+    "prediction/test_fits": "the one rule of fitting that three modules ask",
+    "prediction/test_real_trainings": "the whole room against recorded trainings",
+    "reader/test_damage": "damaged files, through the whole reader",
+    "reader/test_large_runs": "the reader's limits of memory, through the whole reader",
+    "reader/test_live_files": "directories that change, through the whole reader",
+    "reader/test_refused_names": "impossible steps and names in every kind of record",
+    "server/test_cached_answers": "caches of several handlers",
+    "server/test_workers": "responses of all handlers on a run of several workers",
+}
+"""Test files under tests/unit that are not about one module, and what they are about."""
+
+
+def test_every_unit_test_lies_where_its_module_does() -> None:
+    tests = ROOT / "tests" / "unit"
+    places = {path.relative_to(tests).with_suffix("").as_posix() for path in tests.rglob("test_*.py")}
+    modules = {name.replace(".", "/") for name in MODULES}
+    strays = {place for place in places - WHOLE_ROOMS.keys() if place.replace("test_", "", 1) not in modules}
+    assert not strays, "name each test_<module>.py, in the folder of its module, or say in WHOLE_ROOMS what it tests"
+    assert WHOLE_ROOMS.keys() <= places
+
+
+def test_unit_tests_of_one_name_are_told_apart_by_their_packages() -> None:
+    tests = ROOT / "tests" / "unit"
+    folders = {path.parent for path in tests.rglob("test_*.py")}
+    assert not [folder for folder in folders if not (folder / "__init__.py").exists()], "add an empty __init__.py"

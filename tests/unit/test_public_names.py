@@ -16,6 +16,7 @@ def test_the_public_names_are_exactly_these() -> None:
         "MemoryRecorder",
         "NewerFormatError",
         "NotFoundError",
+        "RecordedRun",
         "RecordingError",
         "RequestError",
         "Run",

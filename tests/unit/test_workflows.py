@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import subprocess
 
 import pytest
 
@@ -34,7 +35,29 @@ def test_the_wheel_is_installed_on_every_supported_python() -> None:
 def test_the_workflows_run_targets_that_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     used = set(re.findall(r"make ([a-z-]+)", text("ci.yml") + text("release.yml")))
-    assert {"check", "fresh", "test", "dist"} == used <= targets
+    assert {"check", "fresh", "test-all", "dist"} == used <= targets
+
+
+def test_every_promise_is_in_all_the_tests_and_the_quick_ones_leave_out_what_is_marked() -> None:
+    commands = {
+        target: subprocess.run(
+            ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        for target in ("test", "test-all")
+    }
+    quick, whole = ([line for line in commands[name].splitlines() if "-m pytest" in line] for name in commands)
+    assert quick and all('-m "not long"' in line for line in quick)
+    assert whole and not any("not long" in line for line in whole)
+    for suite in ("tests/unit", "tests/integration", "tests/hostile", "tests/browser"):
+        assert any(suite in line for line in quick) and any(suite in line for line in whole)
+    for part in ("test_scenarios.py", "test_demo.py", "tests/accuracy/measure.py --small", "tests/benchmarks/"):
+        assert part in commands["test-all"], part
+    assert all("npm test" in text for text in commands.values())
+
+
+def test_continuous_integration_runs_the_checks_and_every_test() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert re.findall(r"^make (\S+)$", script, re.MULTILINE) == ["check", "fresh", "test-all"]
 
 
 def test_a_release_publishes_what_was_tested_without_a_password() -> None:

@@ -1,86 +1,85 @@
-"""Writes docs/scenarios.md from measured figures. Every measured number on the page comes from them."""
+"""Writes docs/advice.md and the pages of docs/advice from measured figures. Every measured number comes from them."""
 
-import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from scenario.declare import Advice, Comparison, Expected, Figures, Scenario, Verdict, judged
 from tb_memplugin.model import CATEGORIES
 from tb_memplugin.model.units import format_bytes
 
-LOGDIR = pathlib.Path("runs/scenarios")
 WORDS = {"true": "True", "true only if": "True only if", "not true": "Not true"}
+LEAST_CHANGE = 0.02
+"""Categories whose bytes change by less than this share of the larger peak are left out."""
 HEAD = """# Advice on memory, measured
 
-Each section takes advice that is often given on TensorFlow's memory, and compares trainings with and without it. The
-figures are the allocator's bytes at the peak of a traced step, by category, as the recorder stored them. *Expected*
-is arithmetic from the model alone: parameters, shapes and dtypes. Tests repeat every training and hold its figures
-against that arithmetic.
+Common advice on TensorFlow's memory, each tested by training with and without it. Values are bytes at the peak of a
+traced step, as the recorder stored them, on the CPU if nothing else is said. Follow a link for all values, the reason
+and the code.
 
-`make scenarios` runs all scenarios and writes this page from their recordings. Each also runs alone, and each is a
-file to copy from: `demo/scenarios`. On a CPU they use the allocator class that GPUs use (BFC)."""
+Each training is a script in `demo/scenarios`, ready to copy. `make scenarios` runs them and writes these pages."""
+
+Results = Mapping[str, Any]
+"""What `run.measured` returned, by device (``CPU`` or a GPU's name)."""
 
 
-def page(scenarios: Sequence[Scenario], results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page.
+def overview(scenarios: Sequence[Scenario], results: Mapping[str, Results]) -> str:
+    """The page of all advice.
 
     Args:
         scenarios: In order.
-        results: By device (``CPU`` or a GPU's name), then by scenario: what `run.measured` returned.
+        results: By device, then by scenario.
     """
-    lines = [HEAD, *_overview(scenarios, results)]
+    lines = [HEAD, "", f"| advice | {' | '.join(map(_short, results))} | measured |"]
+    lines.append("|---" * (len(results) + 2) + "|")
     for scenario in scenarios:
-        of_scenario = {device: found[scenario.name] for device, found in results.items() if scenario.name in found}
-        lines += ["", *section(scenario, of_scenario)]
+        for advice in scenario.advice:
+            verdicts = {device: _verdict(scenario, advice, found, device) for device, found in results.items()}
+            if any(verdicts.values()):
+                cells = " | ".join(_words(verdicts[device]) for device in results)
+                made = next(device for device, verdict in verdicts.items() if verdict)
+                changes = _changes(scenario, advice, results[made], made)
+                lines.append(f"| [{advice.words[0]}](advice/{scenario.name}.md) | {cells} | {changes} |")
     return "\n".join(lines) + "\n"
 
 
-def section(scenario: Scenario, results: Mapping[str, Any], logdir: pathlib.Path = LOGDIR) -> list[str]:
-    """The lines of one scenario; `results` by device."""
-    file = f"demo/scenarios/{scenario.name}.py"
-    lines = [f"## {scenario.number}. {scenario.title}", "", scenario.description.split("\n\n")[0].strip(), ""]
-    lines += ["```sh", f"python {file} --logdir {logdir}", f"tb-memplugin view {logdir}", "```"]
-    for result in results.values():
-        lines += [
-            "",
-            f"Measured on {_device(result)} with TensorFlow {result['tensorflow']}, Keras {result['keras']}, "
-            f"{result['date']}.",
-        ]
-        seen: set[tuple[str, str]] = set()
-        for advice in scenario.advice:
-            lines += ["", *_advice(scenario, advice, result, seen)]
-    return lines
+def topic(scenario: Scenario, results: Results) -> str:
+    """The page of one scenario.
+
+    Args:
+        scenario: The scenario.
+        results: Its results by device.
+    """
+    measured = "; ".join(
+        f"{_device(result['device'])} with TensorFlow {result['tensorflow']}, Keras {result['keras']}, {result['date']}"
+        for result in results.values()
+    )
+    lines = [
+        f"# {scenario.title}",
+        "",
+        scenario.description.split("\n\n")[0].strip(),
+        "",
+        f"Run `python demo/scenarios/{scenario.name}.py`, then `tb-memplugin view runs/scenarios` to compare the runs.",
+        f"Measured on {measured}.",
+    ]
+    seen: set[tuple[str, str]] = set()
+    for advice in scenario.advice:
+        lines += ["", *_advice(scenario, advice, results, seen)]
+    return "\n".join(lines) + "\n"
 
 
-def _overview(scenarios: Iterable[Scenario], results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    for device, found in results.items():
-        yield ""
-        yield f"| advice | verdict on {_device({'device': device})} | measured |"
-        yield "|---|---|---|"
-        for scenario in scenarios:
-            if scenario.name not in found:
-                continue
-            figures = found[scenario.name]["runs"]
-            for advice in scenario.advice:
-                verdict = judged(advice, figures, device)
-                if verdict is None:
-                    continue
-                changes = "; ".join(_change(one, figures) for one in advice.made_on(device))
-                words = f"[{advice.words[0]}](#{_anchor(scenario)})"
-                yield f"| {words} | {WORDS[verdict]}{_condition(advice, verdict)} | {changes} |"
+def _verdict(scenario: Scenario, advice: Advice, found: Mapping[str, Any], device: str) -> Verdict | None:
+    return judged(advice, found[scenario.name]["runs"], device) if scenario.name in found else None
 
 
-def _anchor(scenario: Scenario) -> str:
-    text = f"{scenario.number}. {scenario.title}".lower().replace(" ", "-")
-    return "".join(letter for letter in text if letter.isalnum() or letter in "-_")
+def _words(verdict: Verdict | None) -> str:
+    """A verdict for the table, whose link leads to the condition."""
+    return "not run" if verdict is None else "true in part" if verdict == "true only if" else verdict
 
 
-def _condition(advice: Advice, verdict: Verdict) -> str:
-    """For "true only if", the condition: up to the end of the first sentence."""
-    if advice.verdict != "true only if" or verdict != advice.verdict:
-        return ""
-    return " " + advice.because.split(". ")[0].rstrip(".")
+def _changes(scenario: Scenario, advice: Advice, found: Mapping[str, Any], device: str) -> str:
+    figures = found[scenario.name]["runs"]
+    changes = "; ".join(_change(one, figures) for one in advice.made_on(device))
+    return changes if device == "CPU" else f"{changes} ({_short(device)})"
 
 
 def _change(one: Comparison, figures: Mapping[str, Figures]) -> str:
@@ -89,59 +88,80 @@ def _change(one: Comparison, figures: Mapping[str, Figures]) -> str:
     return f"{title}{one.figure.replace('_', ' ')} {size(before)} → {size(after)}"
 
 
-def _advice(scenario: Scenario, advice: Advice, result: Mapping[str, Any], seen: set[tuple[str, str]]) -> Iterator[str]:
-    """`seen`: pairs of runs whose categories stand in a table already."""
-    figures = result["runs"]
-    yield from (f"> {words}" if at == 0 else f">\n> {words}" for at, words in enumerate(advice.words))
-    verdict, comparisons = judged(advice, figures, result["device"]), advice.made_on(result["device"])
-    yield ""
-    if verdict is None:
-        gpus = max(scenario.runs[run].gpus for one in comparisons for run in (one.before, one.after))
-        yield f"Not run here: needs {gpus} GPU{'s' if gpus > 1 else ''}." if gpus else "Not run here."
-        return
-    if verdict == advice.verdict:
-        yield f"**{WORDS[verdict]}{'** ' if verdict == 'true only if' else '.** '}{advice.because}"
-    else:  # the reasons were written for another device
-        words = f"{WORDS[verdict].removesuffix(' only if')}{' in part' if verdict == 'true only if' else ''}"
-        yield f"**{words}** here. {'' if result['device'] == 'CPU' else advice.on_gpu}".rstrip()
+def _advice(scenario: Scenario, advice: Advice, results: Results, seen: set[tuple[str, str]]) -> Iterator[str]:
+    """`seen`: pairs of runs whose categories are in a table already."""
+    yield f"## {advice.words[0]}"
+    for words in advice.words[1:]:
+        yield ""
+        yield f"Also: {words}"
+    for result in results.values():
+        yield from _judgement(scenario, advice, result, alone=len(results) == 1)
+    comparisons = [one for one in advice.comparisons if any(_made(one, advice, result) for result in results.values())]
     for one in comparisons:
-        expected = [item for item in one.expected if not item.cpu_only or result["device"] == "CPU"]
+        made = [result for result in results.values() if _made(one, advice, result)]
         every = (one.before, one.after) not in seen
         seen.add((one.before, one.after))
-        yield from _table(scenario, one, expected, figures, every)
+        yield from _table(one, made, every)
 
 
-def _table(
-    scenario: Scenario, one: Comparison, expectations: Sequence[Expected], figures: Mapping[str, Figures], every: bool
-) -> Iterator[str]:
-    """`every`: whether all categories are shown, not only those that the comparison is about."""
-    before, after = figures[one.before], figures[one.after]
-    expected = {item.figure: item for item in expectations}
-    shown = dict.fromkeys([one.figure, *(["peak"] if "peak" in before.keys() & after.keys() else [])])
-    if every and "peak" in before.keys() & after.keys():
-        least = 0.005 * max(before.get("peak", 0), after.get("peak", 0))
-        shown |= dict.fromkeys(name for name in CATEGORIES if max(before.get(name, 0), after.get(name, 0)) >= least)
+def _made(one: Comparison, advice: Advice, result: Mapping[str, Any]) -> bool:
+    return one in advice.made_on(result["device"]) and {one.before, one.after} <= result["runs"].keys()
+
+
+def _judgement(scenario: Scenario, advice: Advice, result: Mapping[str, Any], alone: bool) -> Iterator[str]:
+    """The verdict on one device and its reason; nothing if a GPU agrees with the CPU."""
+    verdict = judged(advice, result["runs"], result["device"])
+    place = "" if alone else f" on {_device(result['device'])}"
+    if verdict is None:
+        comparisons = advice.made_on(result["device"])
+        gpus = max(scenario.runs[run].gpus for one in comparisons for run in (one.before, one.after))
+        yield ""
+        yield f"Not run{place}: needs {gpus} GPU{'s' if gpus > 1 else ''}." if gpus else f"Not run{place}."
+    elif verdict == advice.verdict:
+        if result["device"] == "CPU" or alone:
+            yield ""
+            yield f"**{WORDS[verdict]}{'** ' if verdict == 'true only if' else '.** '}{advice.because}"
+    else:  # the reasons were written for another device
+        words = f"{WORDS[verdict].removesuffix(' only if')}{' in part' if verdict == 'true only if' else ''}"
+        yield ""
+        yield f"**{words}**{place}. {'' if result['device'] == 'CPU' else advice.on_gpu}".rstrip()
+
+
+def _table(one: Comparison, made: Sequence[Mapping[str, Any]], every: bool) -> Iterator[str]:
+    """`every`: whether changed categories are shown, not only the figures that the comparison is about."""
+    pairs = [(result["runs"][one.before], result["runs"][one.after]) for result in made]
+    expected = {item.figure: item for item in one.expected}
+    shown = dict.fromkeys([one.figure])
+    if all("peak" in before.keys() & after.keys() for before, after in pairs):
+        shown["peak"] = None
+        if every:
+            shown |= dict.fromkeys(name for name in CATEGORIES if any(_changed(name, *pair) for pair in pairs))
     shown |= dict.fromkeys([*expected, *one.show])
     yield ""
     if one.title:
         yield f"{one.title}:"
         yield ""
-    yield f"| at the peak | `{one.before}` | `{one.after}` | change | expected |"
-    yield "|---|---:|---:|---:|---|"
+    heads = [f"{_short(result['device'])}: `{name}`" for result in made for name in (one.before, one.after)]
+    yield f"| at the peak | {' | '.join(heads)} | expected |"
+    yield f"|---|{'---:|' * len(heads)}---|"
     for name in shown:
-        first, last = before[name], after[name]
-        item = expected.get(name)
-        text, size = "", _format(name)
-        if item is not None:
-            sides = " → ".join(size(value) for value in (item.before, item.after))
-            about = f" (± {100 * item.within:.0f} %)" if item.within >= 0.005 else ""
-            text = f"{sides}{about}: {item.formula}"
-        yield f"| {_label(name)} | {size(first)} | {size(last)} | {_signed(last - first, size)} | {text} |"
-    if not every or "peak" not in before.keys() & after.keys():
-        return
-    choices = {"view": "compare", "run": f"{scenario.name}/{one.before}", "other": f"{scenario.name}/{one.after}"}
-    yield ""
-    yield f"In the tab: <http://localhost:6007/#{urlencode(choices, safe='/')}>"
+        size = _format(name)
+        cells = [size(side[name]) if name in side else "–" for pair in pairs for side in pair]
+        yield f"| {_label(name)} | {' | '.join(cells)} | {_expected(expected.get(name), size, len(made) > 1)} |"
+
+
+def _changed(name: str, before: Figures, after: Figures) -> bool:
+    least = LEAST_CHANGE * max(before["peak"], after["peak"])
+    return abs(after.get(name, 0) - before.get(name, 0)) >= least
+
+
+def _expected(item: Expected | None, size: Callable[[int | None], str], several: bool) -> str:
+    """What arithmetic says; the measured values of a comparison equal it within the stated share."""
+    if item is None:
+        return ""
+    sides = " → ".join(size(value) for value in (item.before, item.after))
+    about = f" (± {100 * item.within:.0f} %)" if item.within >= 0.005 else ""
+    return f"{sides}{about}: {item.formula}{', on the CPU' if several and item.cpu_only else ''}"
 
 
 def _label(name: str) -> str:
@@ -153,9 +173,9 @@ def _format(name: str) -> Callable[[int | None], str]:
     return str if name.endswith(("_steps", "_count")) else format_bytes
 
 
-def _signed(change: int, size: Callable[[int | None], str]) -> str:
-    return f"+{size(change)}" if change > 0 else size(change).replace("-", "−") if change else "0"
+def _device(device: str) -> str:
+    return "the CPU" if device == "CPU" else device
 
 
-def _device(result: Mapping[str, Any]) -> str:
-    return "the CPU" if result["device"] == "CPU" else f"one {result['device']}"
+def _short(device: str) -> str:
+    return device.removeprefix("NVIDIA ")

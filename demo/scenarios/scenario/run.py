@@ -15,7 +15,7 @@ from typing import Any
 import tb_memplugin
 from scenario.declare import Scenario, Variant
 from scenario.measure import at_peak
-from scenario.page import section
+from scenario.page import topic
 
 LOGDIR = pathlib.Path("runs/scenarios")
 FACTS = "facts.json"
@@ -40,7 +40,7 @@ def main(scenario: Scenario) -> None:
         _train(scenario, arguments.run, arguments.logdir)
         return
     result = run(scenario, arguments.logdir)
-    print("\n".join(section(scenario, {"here": result}, arguments.logdir)))
+    print(topic(scenario, {"here": result}))
 
 
 def run(scenario: Scenario, logdir: pathlib.Path) -> dict[str, Any]:

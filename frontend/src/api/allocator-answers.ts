@@ -3,7 +3,7 @@
 import type { MemoryMap, Bin, ChunkOwner, MapRef, MapSummary, BlockingChunks, Region } from "../model/memory-map";
 import { PARTS, type DeviceMemory, type Segment } from "../model/device-memory";
 import { CATEGORIES } from "../model/categories";
-import { VERDICTS, type Oom, type Fix } from "../model/oom";
+import { VERDICTS, type Fix, type Fixes, type Oom } from "../model/oom";
 import { PHASES } from "../model/run";
 import { ledgerRow } from "./answers";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
@@ -75,18 +75,24 @@ const oomsAnswer = object<{ ooms: Oom[] }>({
       shape: maybe(text),
       chunks: maybe(number),
       ledger: list(ledgerRow),
-      fixes: list(object<Fix>({ kind: text, sentence: text, bytes: maybe(number), enough: maybe(flag), simulated: flag })),
       not_available: list(text),
     }),
   ),
 });
 export const parseOoms = (json: unknown): Oom[] => oomsAnswer(json, "oom").ooms;
 
+const fixesAnswer = object<Fixes>({
+  fixes: list(object<Fix>({ kind: text, sentence: text, enough: maybe(flag) })),
+  note: maybe(text),
+});
+export const parseFixes = (json: unknown): Fixes => fixesAnswer(json, "fixes");
+
 const deviceMemoryAnswer = object<DeviceMemory>({
   run: text,
   device: text,
   step: number,
   phase,
+  at_failure: flag,
   in_use_bytes: number,
   pool_bytes: maybe(number),
   capacity_bytes: maybe(number),

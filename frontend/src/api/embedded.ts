@@ -1,6 +1,6 @@
 /** A saved report: the document contains the server's answers, compressed. Nothing is fetched. */
 
-import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "./allocator-answers";
+import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { parseAnswers } from "./answer-answers";
 import { parseDevices } from "./devices-answer";
@@ -162,6 +162,7 @@ export function embeddedSource(content: string): Source {
     maps: async (run, device) => parseMaps(await json(answers.exact("maps", { run, device }))),
     map: async (run, place) => parseMap(await answers.exact("map", { run, ...place })),
     ooms: async (run) => parseOoms(await json(answers.exact("oom", { run }))),
+    fixes: async (run, oom) => parseFixes(await json(answers.exact("fixes", { run, oom }))),
     deviceMemory: async (run, device, step) => parseDeviceMemory(await json(answers.at("device_memory", { run, device }, step))),
     whatIf: async (run, device) => parseWhatIf(await json(answers.exact("what_if", { run, device }))),
     hostRuns: () => Promise.resolve([]),

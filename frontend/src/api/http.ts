@@ -1,6 +1,6 @@
 /** The plugin's routes. Every address is relative to the document's base, so that prefixes and nested frames work. */
 
-import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "./allocator-answers";
+import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { parseAnswers } from "./answer-answers";
 import { list, text } from "./check";
 import { changedConditions } from "../model/conditions";
@@ -77,6 +77,7 @@ export const httpSource: Source = {
   maps: async (run, device, signal) => parseMaps(await json("./maps", { run, device }, signal)),
   map: async (run, place, signal) => parseMap(await binary("./map", { run, ...place }, signal)),
   ooms: async (run, signal) => parseOoms(await json("./oom", { run }, signal)),
+  fixes: async (run, oom, signal) => parseFixes(await json("./fixes", { run, oom }, signal)),
   deviceMemory: async (run, device, step, signal) => parseDeviceMemory(await json("./device_memory", { run, device, step }, signal)),
   whatIf: async (run, device, conditions, signal) =>
     parseWhatIf(await json("./what_if", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal)),

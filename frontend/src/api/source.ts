@@ -9,7 +9,7 @@ import type { DeviceMemory } from "../model/device-memory";
 import type { Devices } from "../model/devices";
 import type { LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
-import type { Oom } from "../model/oom";
+import type { Fixes, Oom } from "../model/oom";
 import type { Overview } from "../model/overview";
 import type { PoolSteps } from "../model/pool";
 import type { Phase, RunsAnswer } from "../model/run";
@@ -60,6 +60,8 @@ export interface Source {
   maps(run: string, device: string, signal: AbortSignal): Promise<MapRef[]>;
   map(run: string, place: Place, signal: AbortSignal): Promise<MemoryMap>;
   ooms(run: string, signal: AbortSignal): Promise<Oom[]>;
+  /** `oom`: index of the failure in `ooms`. */
+  fixes(run: string, oom: number, signal: AbortSignal): Promise<Fixes>;
   deviceMemory(run: string, device: string, step: number | null, signal: AbortSignal): Promise<DeviceMemory>;
   whatIf(run: string, device: string, conditions: Conditions, signal: AbortSignal): Promise<WhatIf>;
   /** TensorBoard's own list of runs, in the order that gives them their colours. */

@@ -27,20 +27,15 @@ const refFields: { [K in keyof TimelineRef]: Check<TimelineRef[K]> } = {
 const timelinesAnswer = object<{ timelines: TimelineRef[] }>({ timelines: list(object<TimelineRef>(refFields)) });
 export const parseTimelines = (json: unknown): TimelineRef[] => timelinesAnswer(json, "timelines").timelines;
 
-type Head = TimelineRef &
-  Pick<Timeline, "run" | "owners" | "ops" | "bands" | "compiled" | "time_ns" | "event"> & {
-    /** Null in timelines of earlier versions. */
-    shapes: TensorShape[] | null;
-    lines: string[] | null;
-  };
+type Head = TimelineRef & Pick<Timeline, "run" | "owners" | "ops" | "shapes" | "lines" | "bands" | "compiled" | "time_ns" | "event">;
 
 const head = object<Head>({
   ...refFields,
   run: text,
   owners: list(object<ChunkOwner>({ layer: maybe(text), category: oneOf(CATEGORIES), trainable: maybe(flag) })),
   ops: list(text),
-  shapes: maybe(list(object<TensorShape>({ shape: list(number), dtype: text }))),
-  lines: maybe(list(text)),
+  shapes: list(object<TensorShape>({ shape: list(number), dtype: text })),
+  lines: list(text),
   bands: list(object<Band>({ name: oneOf(BAND_NAMES), start: number, end: number })),
   compiled: list(object<CompiledSpan>({ start: number, end: number })),
   time_ns: list(number),
@@ -51,5 +46,5 @@ const COLUMNS = ["start", "end", "bytes", "rounding_bytes", "count", "owner", "o
 
 export function parseTimeline(buffer: ArrayBuffer): Timeline {
   const { answer } = readColumns(buffer, "timeline", head, COLUMNS);
-  return splitRounding({ ...answer, shapes: answer.shapes ?? [], lines: answer.lines ?? [] });
+  return splitRounding(answer);
 }

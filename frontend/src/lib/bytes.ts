@@ -31,17 +31,25 @@ export function unitOf(bytes: number): Unit {
   return UNITS[index] as Unit;
 }
 
-/** Only the figure, for columns whose header or last cell names the unit. */
+/** The first figure of six digits. */
+const LONG = 100_000;
+
+/** Whether a figure has six digits or more in a unit, though not in a larger one. */
+const isLong = (bytes: number, index: number): boolean =>
+  index < UNITS.length - 1 && figureText(Math.abs(bytes) / sizeOf(index), index, true).value >= LONG;
+
+/** Only the figure, for columns whose header or last cell names the unit; one that would be long in it has its own: "64.0 GiB". */
 export function formatFigure(bytes: number, unit: Unit): string {
   const index = UNITS.indexOf(unit);
+  if (isLong(bytes, index)) return formatBytes(bytes);
   const { text } = figureText(Math.abs(bytes) / sizeOf(index), index, true);
   if (bytes >= 0) return text;
   return text.startsWith("<") ? `>-${text.slice(1)}` : `-${text}`;
 }
 
-/** "14.2 GiB"; with `unit`, every figure of a column in that unit. */
+/** "14.2 GiB"; with `unit`, in that unit unless the figure would be long. */
 export function formatBytes(bytes: number, unit: Unit | null = null): string {
-  if (unit !== null) return `${formatFigure(bytes, unit)} ${unit}`;
+  if (unit !== null && !isLong(bytes, UNITS.indexOf(unit))) return `${formatFigure(bytes, unit)} ${unit}`;
   const chosen = unitOf(bytes);
   const index = UNITS.indexOf(chosen);
   const { text } = figureText(Math.abs(bytes) / sizeOf(index), index, false);
@@ -70,3 +78,6 @@ export function formatExact(bytes: number): string {
 export function formatCount(count: number): string {
   return String(Math.round(count)).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 }
+
+/** "0x7f3a5c000100" */
+export const addressText = (address: number): string => `0x${address.toString(16)}`;

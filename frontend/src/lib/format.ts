@@ -1,5 +1,8 @@
 /** Shares and times as text. */
 
+/** The share of a whole, 0 to 1; null if one of them is unknown or the whole is nothing. */
+export const shareOf = (part: number | null, whole: number | null): number | null => (whole && part !== null ? part / whole : null);
+
 /** "43 %", "0.4 %", "<0.1 %". */
 export function formatShare(share: number): string {
   const percent = share * 100;
@@ -9,6 +12,13 @@ export function formatShare(share: number): string {
 
 /** A sentence whose figures stay on one line with their units. */
 export const unbroken = (sentence: string): string => sentence.replace(/(\d) (?=%|[KMGTP]iB\b|B\b)/g, "$1\u00a0");
+
+/** The parts of a sentence in order: plain text, and code from between two backticks. A backtick without a partner is text. */
+export const codeSpans = (sentence: string): { text: string; code: boolean }[] =>
+  sentence
+    .split(/`([^`]+)`/)
+    .map((text, index) => ({ text, code: index % 2 === 1 }))
+    .filter(({ text }) => text !== "");
 
 /** Seconds since a start: "0 s", "1.5 s", "12 s", "3 m 20 s", "2 h 05 m", "3 d 4 h". */
 export function formatDuration(seconds: number): string {

@@ -1,5 +1,7 @@
 /** Recorded activation bytes of layers over steps, and the largest layers of them. */
 
+import { maximum } from "../lib/search";
+
 export interface Activations {
   run: string;
   rows: number;
@@ -20,13 +22,11 @@ export interface LayerSeries {
   max_bytes: number;
 }
 
-const highest = (column: Float64Array): number => column.reduce((most, value) => (value > most ? value : most), 0);
-
 /** The `limit` layers with the highest recorded bytes, then one series for all others. In order of size. */
 export function topLayers(activations: Activations, limit: number): LayerSeries[] {
   const all = activations.layers.map((layer, index): LayerSeries => {
     const bytes = activations.bytes[index] ?? new Float64Array(activations.rows).fill(NaN);
-    return { layer, count: 1, bytes, max_bytes: highest(bytes) };
+    return { layer, count: 1, bytes, max_bytes: maximum(bytes) };
   });
   all.sort((a, b) => b.max_bytes - a.max_bytes);
   if (all.length <= limit + 1) return all;
@@ -37,7 +37,7 @@ export function topLayers(activations: Activations, limit: number): LayerSeries[
       if (!Number.isNaN(value)) sum[row] = (Number.isNaN(sum[row]) ? 0 : (sum[row] as number)) + value;
     });
   }
-  return [...all.slice(0, limit), { layer: null, count: rest.length, bytes: sum, max_bytes: highest(sum) }];
+  return [...all.slice(0, limit), { layer: null, count: rest.length, bytes: sum, max_bytes: maximum(sum) }];
 }
 
 /** Sum over the layers at a row; null if none was recorded there. */

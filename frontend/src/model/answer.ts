@@ -10,7 +10,7 @@ export type AnswerName = (typeof ANSWER_NAMES)[number];
 export const ANSWER_STATUSES = ["ok", "warning", "failed", "unknown"] as const;
 export type AnswerStatus = (typeof ANSWER_STATUSES)[number];
 export const ANSWER_SOURCES = ["measured", "inferred", "unknown"] as const;
-export type AnswerSource = (typeof ANSWER_SOURCES)[number];
+type AnswerSource = (typeof ANSWER_SOURCES)[number];
 export const EVIDENCE_VIEWS = ["overview", "fragmentation", "oom", "compare"] as const;
 
 /** The place of the page that shows an answer; null where a part does not apply. */

@@ -43,7 +43,7 @@ const LABELS: Record<Category, string> = {
 const MEANINGS: Record<Category, string> = {
   weights: "layer variables: elements × dtype size",
   optimizer_state: "optimizer slots of trainable weights, such as Adam's two moments",
-  other_state: "metrics, seeds, accumulators, constants, and slots of an earlier optimizer",
+  other_state: "metrics, seeds, constants",
   held_tensors: "tensors that Python code keeps alive",
   inputs: "the step's batch and prefetched batches",
   activations: "forward results saved for the backward pass",

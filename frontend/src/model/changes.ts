@@ -33,6 +33,9 @@ function grouped(changes: readonly LayerChange[]): LayerChange[][] {
   return groups;
 }
 
+/** The layer table at the start: of neighbouring ones the last, since the first step builds the optimizer. */
+export const initialTable = ({ changes }: Pick<Overview, "changes">): LayerChange | null => grouped(changes)[0]?.at(-1) ?? null;
+
 /** The effect of every change except the first, which is the start of the recording. */
 export function effects(overview: Overview): ChangeEffect[] {
   const groups = grouped(overview.changes);

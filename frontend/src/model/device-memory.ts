@@ -28,6 +28,8 @@ export interface DeviceMemory {
   device: string;
   step: number;
   phase: Phase;
+  /** Whether the step ran out of memory, and this is at its failed allocation. */
+  at_failure: boolean;
   in_use_bytes: number;
   pool_bytes: number | null;
   capacity_bytes: number | null;

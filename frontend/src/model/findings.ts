@@ -60,7 +60,7 @@ function atPeak(overview: Overview, row: number, step: number, peak: number): Fi
   const largest = known.map(({ group, bytes, share }) => `${groupLabel(group)} ${formatBytes(bytes)} (${formatShare(share ?? 0)})`);
   const source = provenance(overview, row);
   const how =
-    source.kind === "traced"
+    source.kind === "traced" || source.kind === "failure"
       ? ""
       : source.kind === "inferred"
         ? `, inferred from the trace of step ${source.snapshot.step}`
@@ -78,7 +78,8 @@ function atPeak(overview: Overview, row: number, step: number, peak: number): Fi
 
 function frozenCost(overview: Overview, row: number, step: number, peak: number): Finding[] {
   const frozen = breakdown(overview, row).find(({ group }) => group.category === "weights" && group.trainable === false);
-  if (!frozen?.bytes) return [];
+  const table = overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
+  if (!frozen?.bytes || table?.frozen_layers === 0) return [];
   return [
     {
       kind: "frozen",

@@ -5,6 +5,7 @@
 
 import { formatBytes, formatCount } from "../lib/bytes";
 import { stateOf, type MemoryMap } from "./memory-map";
+import { isGpu } from "./run";
 
 const ROUNDING = 256;
 const BINS = 21;
@@ -66,7 +67,7 @@ function unreservedBytes({ capacity_bytes: capacity, pool_bytes: pool }: FitMap)
 }
 
 /** A GPU's allocator releases unused regions before an allocation fails; the CPU's never does. */
-const releasesRegions = ({ device }: FitMap): boolean => (device.split("/").at(-1) ?? "").startsWith("GPU");
+const releasesRegions = ({ device }: FitMap): boolean => isGpu(device);
 
 /** Largest free chunk that may exist among chunks whose state is unknown. */
 function unseenFree({ pool_bytes: pool, in_use_bytes: used, capacity_bytes: capacity }: FitMap, sizes: readonly number[]): number {

@@ -46,15 +46,23 @@ function ofWeights(layer: LayerRow): string {
   return `${formatCount(parameters)} parameters × ${times(bytes, parameters)} B = ${formatExact(bytes)}`;
 }
 
-function ofOutput(layer: LayerRow, bytes: number): string {
+function ofOutput(layer: LayerRow, bytes: number, batch: number | null): string {
   const one = exampleBytes(layer);
   if (one === null || one === 0) return "as traced; output size unknown";
-  const sizes = (layer.output_shape ?? []).slice(1).join(" × ");
-  return `${approximately(bytes, one)} ${times(bytes, one)} × the output of one example, ${sizes} × ${layer.output_dtype ?? ""} = ${formatExact(one)}`;
+  const sizes = [...(batch === null ? [] : [batch]), ...(layer.output_shape ?? []).slice(1)].join(" × ");
+  const whole = one * (batch ?? 1);
+  const of = batch === null ? "the output of one example" : `the output of a batch of ${formatCount(batch)}`;
+  return `${approximately(bytes, whole)} ${times(bytes, whole)} × ${of}, ${sizes} × ${layer.output_dtype ?? ""} = ${formatExact(whole)}`;
+}
+
+/** The step whose bytes a formula explains. */
+export interface FormulaStep {
+  optimizer: string | null;
+  batch_size: number | null;
 }
 
 /** The formula of a category's bytes in a layer; "as traced" where none is known. */
-export function formula(category: Category, layer: LayerRow | null, optimizer: string | null, bytes: number): string {
+export function formula(category: Category, layer: LayerRow | null, bytes: number, { optimizer, batch_size }: FormulaStep): string {
   if (category === "rounding") return ROUNDING_MEANING;
   if (layer === null) return "as traced; the layer is not in the layer table";
   const trainable = layer.trainable_weight_bytes;
@@ -70,7 +78,7 @@ export function formula(category: Category, layer: LayerRow | null, optimizer: s
         : `${approximately(bytes, trainable)} ${times(bytes, trainable)} × the trainable weights, ${formatExact(trainable)}`;
     case "activations":
     case "activation_gradients":
-      return ofOutput(layer, bytes);
+      return ofOutput(layer, bytes, batch_size);
     default:
       return "as traced";
   }

@@ -146,7 +146,7 @@ function costSentence(parts: readonly SidePart[], side: "frozen" | "trainable", 
 
 /** Additional memory for training the frozen weights too, extrapolated from the trainable ones. */
 function unfreezingSentence(change: LayerChange): string | null {
-  const { frozen_weight_bytes: frozen, trainable_weight_bytes: trained, optimizer_bytes: slots } = change;
+  const { unfreezing_weight_bytes: frozen, trainable_weight_bytes: trained, optimizer_bytes: slots } = change;
   if (frozen === 0) return null;
   const gradients = `up to ${formatBytes(frozen)} of weight gradients`;
   const rest = "and the activations saved for the longer backward pass";
@@ -163,7 +163,8 @@ export function costSentences(overview: Overview, parts: readonly SidePart[], ro
   const step = overview.step[row] ?? 0;
   const table = overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
   return [
-    costSentence(parts, "frozen", row, step),
+    // Statistics of trainable layers are not trained either, but no layer is frozen because of them.
+    table?.frozen_layers === 0 ? null : costSentence(parts, "frozen", row, step),
     costSentence(parts, "trainable", row, step),
     training ? table && unfreezingSentence(table) : NOT_TRAINED,
   ].filter((sentence) => sentence !== null && sentence !== undefined);

@@ -17,7 +17,7 @@ export type HostPart = (typeof HOST_PARTS)[number];
 
 /** Allocated memory, resident or not: it lies in the parts and overlaps. */
 export const HOST_ALLOCATED = ["c_heap_bytes", "c_heap_free_bytes", "tf_data_bytes"] as const;
-export type HostAllocated = (typeof HOST_ALLOCATED)[number];
+type HostAllocated = (typeof HOST_ALLOCATED)[number];
 
 export type HostMemory = Record<"step" | "wall_time" | "host_resident_bytes" | HostPart | HostAllocated, Float64Array> & {
   run: string;

@@ -1,6 +1,6 @@
 /** The memory map: the allocator's chunks at one instant, in address order. */
 
-import { formatBytes, formatExact } from "../lib/bytes";
+import { addressText, formatBytes, formatExact } from "../lib/bytes";
 import { lowerBound } from "../lib/search";
 import { groupLabel, type Group } from "./categories";
 import { NOT_TIED } from "./names";
@@ -118,7 +118,7 @@ interface ChunkFacts {
 /** Title and facts of a chunk. */
 export function chunkFacts(map: MemoryMap, chunk: number): ChunkFacts {
   const size = map.bytes[chunk] ?? 0;
-  const place = `at 0x${(map.address[chunk] ?? 0).toString(16)}`;
+  const place = `at ${addressText(map.address[chunk] ?? 0)}`;
   const bytes = `${formatBytes(size)} (${formatExact(size)})`;
   const state = stateOf(map, chunk);
   if (state === "free") return { title: "free", facts: [bytes, place] };

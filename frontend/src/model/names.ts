@@ -3,7 +3,8 @@
 /** Stands for a layer's name where memory has none. */
 export const NOT_TIED = "not tied to a layer";
 
-const tail = (path: string, parts: number): string => path.split("/").slice(-parts).join("/");
+/** The last parts of a path. */
+export const tail = (path: string, parts: number): string => path.split("/").slice(-parts).join("/");
 
 /** The last part of a path. */
 export const shortName = (path: string): string => tail(path, 1) || path;

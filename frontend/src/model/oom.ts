@@ -1,6 +1,6 @@
 /** Post-mortems of steps that ran out of memory. */
 
-import { formatBytes, formatDelta } from "../lib/bytes";
+import { formatBytes } from "../lib/bytes";
 import type { Phase } from "./run";
 import type { LedgerRow } from "./snapshot";
 
@@ -10,24 +10,22 @@ export type Verdict = (typeof VERDICTS)[number];
 export interface Fix {
   kind: string;
   sentence: string;
-  /** Bytes that it frees or adds, null if that is not one number. */
-  bytes: number | null;
-  /** Null if unknown, as for every fix that was not simulated. */
+  /** Whether the training passes with it in a simulation; null for an estimate. */
   enough: boolean | null;
-  simulated: boolean;
+}
+
+/** The possible fixes of a failure, which take seconds to simulate. */
+export interface Fixes {
+  fixes: Fix[];
+  /** Why there are none, or what their simulation shows differently; null without. */
+  note: string | null;
 }
 
 /** How a fix is known, in one word. */
-export function fixWord({ enough, simulated }: Fix): "passes" | "fails" | "estimate" {
-  if (!simulated || enough === null) return "estimate";
+export function fixWord({ enough }: Fix): "passes" | "fails" | "estimate" {
+  if (enough === null) return "estimate";
   return enough ? "passes" : "fails";
 }
-
-/** Fixes that add memory; the others free some. */
-const ADDING: readonly string[] = ["limit", "one_piece"];
-
-/** "+635 MiB" for memory that a fix adds, "−120 MiB" for memory that it frees; "" if that is not one number. */
-export const fixFigure = ({ kind, bytes }: Fix): string => (bytes === null ? "" : formatDelta(ADDING.includes(kind) ? bytes : -bytes));
 
 export interface Oom {
   status: string;
@@ -49,7 +47,6 @@ export interface Oom {
   /** Number of chunks in its memory map, null without one. */
   chunks: number | null;
   ledger: LedgerRow[];
-  fixes: Fix[];
   not_available: string[];
 }
 

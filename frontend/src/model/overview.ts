@@ -10,7 +10,14 @@ export type Mode = "graph" | "eager" | "xla";
 export interface SnapshotRef {
   step: number;
   phase: Phase;
-  mode: Mode;
+  /** Null at a failure. */
+  mode: Mode | null;
+  /** Examples in the step's batch; null if unknown. */
+  batch_size: number | null;
+  /** Whether the step ran out of memory, and its breakdown is that at the failed allocation. */
+  at_failure: boolean;
+  /** The first step that it describes: its own, or an earlier one at which the layer table changed. */
+  first_step: number;
 }
 
 export interface LayerChange {
@@ -18,6 +25,10 @@ export interface LayerChange {
   reason: string;
   frozen_weight_bytes: number;
   trainable_weight_bytes: number;
+  /** Weights of trainable layers that are never trained, such as the moving statistics of batch normalizations. */
+  statistics_bytes: number;
+  /** Weights of frozen layers that unfreezing would train. */
+  unfreezing_weight_bytes: number;
   optimizer_bytes: number;
   /** Of these, bytes not tied to a layer. */
   other_optimizer_bytes: number;
@@ -122,27 +133,42 @@ export function breakdown(overview: Overview, row: number): Part[] {
 }
 
 /** Where the breakdown of a row comes from. */
-export type Provenance = { kind: "traced"; snapshot: SnapshotRef } | { kind: "inferred"; snapshot: SnapshotRef } | { kind: "layer table" };
+export type Provenance = { kind: "traced" | "failure" | "inferred"; snapshot: SnapshotRef } | { kind: "layer table" };
 
 export function provenance(overview: Overview, row: number): Provenance {
   const index = at(overview.snapshot, row);
   const snapshot = index === null ? undefined : overview.snapshots[index];
   if (!snapshot) return { kind: "layer table" };
-  return { kind: overview.traced[row] === 1 ? "traced" : "inferred", snapshot };
+  if (overview.traced[row] !== 1) return { kind: "inferred", snapshot };
+  return { kind: snapshot.at_failure ? "failure" : "traced", snapshot };
 }
 
 export function provenanceSentence(source: Provenance): string {
   switch (source.kind) {
     case "traced":
       return `Measured: this step was traced (${modeLabel(source.snapshot.mode)}).`;
+    case "failure":
+      return "Memory at the failed allocation, from its memory map.";
     case "inferred":
-      return `Peak measured; breakdown inferred from the trace of step ${source.snapshot.step}.`;
+      return `Peak measured; breakdown inferred from the trace of step ${source.snapshot.step}, long-lived categories also from the bytes in use at step end.`;
     case "layer table":
       return "Peak measured; no step traced yet, so only weights and optimizer state are known (layer table).";
   }
 }
 
-export const modeLabel = (mode: Mode): string => (mode === "xla" ? "XLA" : mode);
+export const modeLabel = (mode: Mode | null): string => (mode === "xla" ? "XLA" : (mode ?? "unknown mode"));
+
+/** The last failure of a step. */
+export const failureOf = (overview: Overview, step: number): Failure | null =>
+  overview.failures.filter((failure) => failure.step === step).at(-1) ?? null;
+
+/** When a snapshot's breakdown was measured: "at the peak of step 412". */
+export const instantOf = ({ step, at_failure }: Pick<SnapshotRef, "step" | "at_failure">): string =>
+  at_failure ? `at the failed allocation of step ${step}` : `at the peak of step ${step}`;
+
+/** The source of a figure of a snapshot, for tooltips. */
+export const measuredAt = (of: Pick<SnapshotRef, "step" | "at_failure">): string =>
+  `${of.at_failure ? "measured" : "traced"} ${instantOf(of)}`;
 
 /** "step 412: peak 14.2 GiB; activations 6.1 GiB; …", largest first: text for screen readers. */
 export function rowSentence(overview: Overview, row: number): string {

@@ -6,8 +6,8 @@ import { nearestIndex } from "../lib/search";
 import { at } from "./overview";
 import type { Phase } from "./run";
 
-/** How the pool of a step is known: not at all, from the step's trace at its peak, or measured at the step's end. */
-export const POOL_SOURCES = ["unknown", "traced", "measured"] as const;
+/** How the pool of a step is known: not at all, from the step's trace at its peak, measured at the step's end, or at its failed allocation. */
+export const POOL_SOURCES = ["unknown", "traced", "measured", "failed"] as const;
 export type PoolSource = (typeof POOL_SOURCES)[number];
 
 /** A change of the pool between two steps at which it is known. */
@@ -47,7 +47,7 @@ export interface PoolSteps {
   rounding_bytes: Float64Array;
 }
 
-type Instant = "step end" | "peak";
+type Instant = "step end" | "peak" | "failed allocation";
 
 /** The pool at one step, every figure at the same instant except for rounding; null where it is unknown. */
 export interface PoolFacts {
@@ -81,11 +81,12 @@ export function usualInstant({ pool_source, sources }: PoolSteps): Instant {
 function instantAt(pool: PoolSteps, row: number): Instant {
   const source = sourceAt(pool, row);
   if (source === "unknown") return usualInstant(pool);
+  if (source === "failed") return "failed allocation";
   return source === "measured" ? "step end" : "peak";
 }
 
 const allocatedAt = (pool: PoolSteps, row: number): number | null =>
-  at(instantAt(pool, row) === "peak" ? pool.peak_bytes : pool.in_use_bytes, row);
+  at(instantAt(pool, row) === "step end" ? pool.in_use_bytes : pool.peak_bytes, row);
 
 const minus = (from: number | null, ...others: readonly (number | null)[]): number | null =>
   others.reduce<number | null>((rest, other) => (rest === null || other === null ? null : rest - other), from);
@@ -137,13 +138,14 @@ export function unchangedPool(pool: PoolSteps): Float64Array {
   return unchanged.map((bytes, row) => Math.min(bytes, at(pool.capacity_bytes, row) ?? Infinity));
 }
 
-export const instantText = (instant: Instant): string => (instant === "peak" ? "at the peak" : "at step end");
+export const instantText = (instant: Instant): string => (instant === "step end" ? "at step end" : `at the ${instant}`);
 
-const ofStep = ({ instant, step }: PoolFacts): string => `${instant === "peak" ? "peak" : "end"} of step ${step ?? "?"}`;
+const ofStep = ({ instant, step }: PoolFacts): string => `${instant === "step end" ? "end" : instant} of step ${step ?? "?"}`;
 
 /** How the figures of a step are known. */
 export function poolProvenance({ source, free_largest: largest }: PoolFacts): string {
   if (source === "measured") return "Measured at step end.";
+  if (source === "failed") return `Measured at the failed allocation of this step.${largest === null ? " Fragmentation unknown." : ""}`;
   if (source === "unknown") return "Fragmentation unknown: the pool was not measured at this step.";
   return `Traced: measured at the peak of this step.${largest === null ? " Fragmentation unknown." : ""}`;
 }
@@ -151,7 +153,12 @@ export function poolProvenance({ source, free_largest: largest }: PoolFacts): st
 /** How one figure of a step is known. */
 export function figureSource(name: keyof PoolFacts, facts: PoolFacts): string {
   const step = `step ${facts.step ?? "?"}`;
-  if (name === "rounding_bytes") return facts[name] === null ? `unknown: ${step} was not traced` : `the trace, at the peak of ${step}`;
+  if (name === "rounding_bytes")
+    return facts[name] === null
+      ? `unknown: ${step} was not traced`
+      : facts.instant === "failed allocation"
+        ? `the owners at the failed allocation of ${step}`
+        : `traced at the peak of ${step}`;
   if (name === "capacity_bytes") return `the allocator's own figure, ${step}`;
   if (name === "allocated_bytes" || facts.source !== "unknown") return `the allocator's own figure, at the ${ofStep(facts)}`;
   return `unknown: the allocator's pool was not measured at ${step}`;

@@ -1,5 +1,7 @@
 /** A run's entry in the list of runs. Field names are those of the HTTP API. */
 
+import { formatBytes } from "../lib/bytes";
+import { plural } from "../lib/format";
 import { shortName } from "./names";
 
 export const PHASES = ["train", "validation", "predict"] as const;
@@ -40,11 +42,26 @@ export interface RunsAnswer {
   runs: RunInfo[];
 }
 
-const isCpu = ({ device }: Pick<DeviceInfo, "device">): boolean => shortName(device).toUpperCase().startsWith("CPU");
+/** Its name, what was recorded, the measured peaks, and what is wrong: for its tooltip. */
+export function runFacts(run: RunInfo): string[] {
+  const facts = [run.run, plural(run.steps, "step")];
+  if (run.sessions > 1) facts.push(plural(run.sessions, "session"));
+  for (const { device, peak_bytes } of run.devices) if (peak_bytes !== null) facts.push(`${device} peak ${formatBytes(peak_bytes)}`);
+  if (run.activation_layers > 0) facts.push(`activations of ${plural(run.activation_layers, "layer")}`);
+  return [...facts, ...run.damage, ...run.notes];
+}
+
+/** Why nothing of a device was recorded; empty if something was. */
+export const whyNoDevice = ({ devices, notes }: Pick<RunInfo, "devices" | "notes">): string[] =>
+  devices.length > 0 ? [] : notes.filter((note) => note.includes("Not recording "));
+
+const kindOf = (device: string): string => shortName(device).split(":")[0]?.toUpperCase() ?? "";
+const isCpu = (device: string): boolean => kindOf(device) === "CPU";
+export const isGpu = (device: string): boolean => kindOf(device) === "GPU";
 
 /** The accelerators, or all devices if there are none: the memory of a CPU is not compared with theirs. */
 export function ofOneKind<Device extends Pick<DeviceInfo, "device">>(devices: readonly Device[]): readonly Device[] {
-  const accelerators = devices.filter((device) => !isCpu(device));
+  const accelerators = devices.filter(({ device }) => !isCpu(device));
   return accelerators.length > 0 ? accelerators : devices;
 }
 
@@ -56,7 +73,7 @@ export function preferredDevice(run: RunInfo): string | null {
 /** What the preferred device of a run of several is called. */
 export function preferredLabel(run: RunInfo): string {
   const device = preferredDevice(run) ?? "";
-  const kind = ofOneKind(run.devices).length < run.devices.length ? ` ${shortName(device).split(":")[0] ?? ""}` : "";
+  const kind = ofOneKind(run.devices).length < run.devices.length ? ` ${kindOf(device)}` : "";
   return `most loaded${kind}: ${device}`;
 }
 

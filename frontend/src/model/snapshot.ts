@@ -1,4 +1,4 @@
-/** The record of one traced step. */
+/** The breakdown of one step: traced, or at its failure. */
 
 import { PERSISTENT, type Category } from "./categories";
 import type { Mode } from "./overview";
@@ -8,7 +8,12 @@ export interface SnapshotSummary {
   step: number;
   phase: Phase;
   device: string;
-  mode: Mode;
+  /** Null at a failure. */
+  mode: Mode | null;
+  /** Examples in the step's batch; null if unknown. */
+  batch_size: number | null;
+  /** Whether the step ran out of memory, and this is its breakdown at the failed allocation. */
+  at_failure: boolean;
   wall_time: number;
   in_use_bytes: number;
   pool_bytes: number | null;

@@ -66,7 +66,7 @@ export function addressPlaces(timeline: Timeline): AddressPlaces | null {
   const most = spans.reduce((sum, { from, to }) => sum + to - from, 0) * LONGEST_GAP;
   const place = new Float64Array(rows).fill(NaN);
   const cuts: number[] = [];
-  let [end, shown, next] = [0, 0, 0];
+  let [end, shown, next] = [spans[0]?.from ?? 0, 0, 0];
   for (const { from, to } of spans) {
     const gap = Math.min(from - end, most);
     if (from - end > most) cuts.push(shown + gap / 2);

@@ -1,5 +1,6 @@
 /** The timeline of one traced step: its live allocations at every moment. */
 
+import { maximum } from "../lib/search";
 import type { ChunkOwner } from "./memory-map";
 import { CATEGORIES, groupKey, type Group } from "./categories";
 import { at, type Mode } from "./overview";
@@ -70,7 +71,7 @@ export interface Timeline extends TimelineRef {
   tensor: Float64Array;
   /** Rounding of the row's tensor; NaN where unknown. */
   rounding_bytes: Float64Array;
-  /** Offset in bytes from the pool's lowest known address; NaN where unknown. */
+  /** As in memory maps; NaN where unknown. */
   address: Float64Array;
   /** Indices into `shapes` and `lines`; NaN where unknown. */
   shape: Float64Array;
@@ -137,14 +138,12 @@ export function groupSeries(timeline: Timeline): Series[] {
   });
 }
 
-const highest = (column: Float64Array): number => column.reduce((most, value) => Math.max(most, value), 0);
-
 /** Bytes by layer: the `limit` layers with the highest maximum, then the other layers together, then what is not tied to a layer. */
 export function layerSeries(timeline: Timeline, limit: number): Series[] {
   const sums = sumsBy(timeline, ({ layer }) => (layer === null ? "no_layer" : `layer:${layer}`));
   const none = sums.get("no_layer");
   sums.delete("no_layer");
-  const ordered = [...sums].sort((a, b) => highest(b[1]) - highest(a[1]));
+  const ordered = [...sums].sort((a, b) => maximum(b[1]) - maximum(a[1]));
   const others = new Float64Array(timeline.moments);
   for (const [, column] of ordered.slice(limit)) column.forEach((bytes, moment) => (others[moment] = (others[moment] ?? 0) + bytes));
   const named = ordered.slice(0, limit).map(([key, bytes]): Series => ({ key, group: null, layer: key.slice("layer:".length), bytes }));
@@ -158,12 +157,6 @@ export function layerSeries(timeline: Timeline, limit: number): Series[] {
 /** Bytes of one layer at every moment. */
 export function bytesOfLayer(timeline: Timeline, layer: string): Float64Array | null {
   return sumsBy(timeline, (owner) => (owner.layer === layer ? "layer" : "others")).get("layer") ?? null;
-}
-
-/** All rows, largest first. */
-export function rowsBySize(timeline: Timeline): Uint32Array {
-  const rows = Uint32Array.from({ length: timeline.rows }, (_, row) => row);
-  return rows.sort((a, b) => (timeline.bytes[b] ?? 0) - (timeline.bytes[a] ?? 0) || (timeline.start[a] ?? 0) - (timeline.start[b] ?? 0));
 }
 
 export const isLive = (timeline: Timeline, row: number, moment: number): boolean =>

@@ -5,8 +5,8 @@ import type { Table } from "../lib/table";
 import { groupDeltas, type GroupDelta } from "./compare";
 import type { LedgerRow } from "./snapshot";
 
-export const METHODS = ["replay", "two_sizes", "estimate", "unknown"] as const;
-export type Method = (typeof METHODS)[number];
+export const METHODS = ["recorded", "replay", "two_sizes", "estimate", "unknown"] as const;
+type Method = (typeof METHODS)[number];
 
 export type PlainRow = Omit<LedgerRow, "rounding_bytes">;
 
@@ -47,13 +47,20 @@ export interface WhatIf {
 
 /** How a prediction is known, in few words. */
 export const METHOD_WORDS: Record<Method, string> = {
+  recorded: "measured in this run",
   replay: "all sizes are exact",
   two_sizes: "some sizes follow from two recorded batch sizes",
   estimate: "some sizes are known as a range only",
   unknown: "no prediction",
 };
 
-export const METHOD_NAMES: Record<Method, string> = { replay: "replay", two_sizes: "two sizes", estimate: "estimate", unknown: "unknown" };
+export const METHOD_NAMES: Record<Method, string> = {
+  recorded: "recorded",
+  replay: "replay",
+  two_sizes: "two sizes",
+  estimate: "estimate",
+  unknown: "unknown",
+};
 
 export type Verdict = "fits" | "fails" | "unknown";
 

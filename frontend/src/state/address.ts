@@ -6,21 +6,22 @@ import { AS_RECORDED, CONDITIONS, changedConditions, type ConditionName, type Co
 import { DEVICE_SORTS, type DeviceSort } from "../model/devices";
 import { GROUPINGS, SORT_KEYS, type Grouping, type SortKey } from "../model/layer-figures";
 import { PHASES, type Phase } from "../model/run";
-
-export const VIEWS = [
-  "overview",
-  "layers",
-  "frozen",
-  "step",
-  "fragmentation",
-  "devices",
-  "oom",
-  "what-if",
-  "compare",
-  "activations",
-  "layer",
-] as const;
-export type ViewName = (typeof VIEWS)[number];
+import {
+  flag,
+  nameOrNone,
+  namesOrNone,
+  oneOf,
+  oneOrNamedNone,
+  oneOrNone,
+  sizeOrNone,
+  spanOrNone,
+  spans,
+  text,
+  whole,
+  wholeOrNone,
+  type Codec,
+} from "./codec";
+import { VIEW_NAMES, type ViewName } from "./views";
 
 export const AXES = ["step", "relative", "wall"] as const;
 type AxisName = (typeof AXES)[number];
@@ -30,7 +31,7 @@ export const STACKS = ["tensor", "category", "layer"] as const;
 export type StackName = (typeof STACKS)[number];
 /** Tensors: what colors them, and whether they are stacked or lie at their addresses. */
 export const TENSOR_COLOURINGS = ["category", "layer"] as const;
-export type TensorColouring = (typeof TENSOR_COLOURINGS)[number];
+type TensorColouring = (typeof TENSOR_COLOURINGS)[number];
 export const PLACEMENTS = ["stacked", "by address"] as const;
 export type Placement = (typeof PLACEMENTS)[number];
 export const TIMELINE_AXES = ["time", "event index"] as const;
@@ -93,146 +94,64 @@ export interface Choices {
   conditions: Conditions;
 }
 
-export const DEFAULTS: Choices = {
-  view: "overview",
-  runs: null,
-  primary: null,
-  device: null,
-  phase: null,
-  axis: "step",
-  step: null,
-  zoom: null,
-  filter: "",
-  layer: null,
-  category: null,
-  stack: "tensor",
-  tensorColouring: "category",
-  placement: "stacked",
-  tensor: null,
-  timelineAxis: "time",
-  moment: null,
-  span: null,
-  session: null,
-  oom: 0,
-  other: null,
-  otherStep: null,
-  exact: false,
-  all: false,
-  search: "",
-  grouping: "none",
-  sort: "persistent_saved",
-  deviceSort: "device",
-  colouring: "category",
-  mapZooms: [],
-  fitMib: null,
-  conditions: AS_RECORDED,
+/** Each choice in the address, in the order in which they stand there. */
+const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
+  view: oneOf("view", VIEW_NAMES, "overview"),
+  primary: nameOrNone("run"),
+  runs: namesOrNone("with", "none"),
+  device: nameOrNone("device"),
+  phase: oneOrNone("phase", PHASES),
+  axis: oneOf("x", AXES, "step"),
+  step: wholeOrNone("step"),
+  zoom: spanOrNone("zoom"),
+  filter: text("filter"),
+  layer: nameOrNone("layer"),
+  category: oneOrNone("category", CATEGORIES),
+  stack: oneOf("stack", STACKS, "tensor"),
+  tensorColouring: oneOf("tensor_colour", TENSOR_COLOURINGS, "category"),
+  placement: oneOf("place", PLACEMENTS, "stacked"),
+  tensor: wholeOrNone("tensor"),
+  timelineAxis: oneOf("timeline", TIMELINE_AXES, "time"),
+  moment: wholeOrNone("moment"),
+  span: spanOrNone("span"),
+  session: nameOrNone("session"),
+  oom: whole("oom"),
+  other: nameOrNone("other"),
+  otherStep: wholeOrNone("other_step"),
+  search: text("search"),
+  grouping: oneOf("group", GROUPINGS, "none"),
+  sort: oneOrNamedNone("sort", SORT_KEYS, "persistent_saved", MODEL_ORDER),
+  deviceSort: oneOf("devices", DEVICE_SORTS, "device"),
+  colouring: oneOf("colour", COLOURINGS, "category"),
+  mapZooms: spans("map"),
+  fitMib: sizeOrNone("fit"),
+  conditions: {
+    initial: AS_RECORDED,
+    print: (conditions, out) => changedConditions(conditions).forEach(([name, value]) => out.set(name, value)),
+    parse: (given) => Object.fromEntries(CONDITIONS.map((name) => [name, given.get(name) ?? ""])) as Record<ConditionName, string>,
+  },
+  exact: flag("exact"),
+  all: flag("all"),
 };
+
+const NAMES = Object.keys(CODECS) as (keyof Choices)[];
+
+/** The choices of which each is what `of` makes of its name. */
+const choicesOf = (of: (name: keyof Choices) => unknown): Choices => Object.fromEntries(NAMES.map((name) => [name, of(name)])) as never;
+
+export const DEFAULTS: Choices = choicesOf((name) => CODECS[name].initial);
 
 export function encode(choices: Choices): string {
   const out = new URLSearchParams();
-  if (choices.view !== DEFAULTS.view) out.set("view", choices.view);
-  if (choices.primary !== null) out.set("run", choices.primary);
-  if (choices.runs !== null) {
-    for (const run of choices.runs) out.append("with", run);
-    if (choices.runs.length === 0) out.set("none", "1");
-  }
-  if (choices.device !== null) out.set("device", choices.device);
-  if (choices.phase !== null) out.set("phase", choices.phase);
-  if (choices.axis !== DEFAULTS.axis) out.set("x", choices.axis);
-  if (choices.step !== null) out.set("step", String(choices.step));
-  if (choices.zoom !== null) out.set("zoom", `${choices.zoom[0]}-${choices.zoom[1]}`);
-  if (choices.filter !== "") out.set("filter", choices.filter);
-  if (choices.layer !== null) out.set("layer", choices.layer);
-  if (choices.category !== null) out.set("category", choices.category);
-  if (choices.stack !== DEFAULTS.stack) out.set("stack", choices.stack);
-  if (choices.tensorColouring !== DEFAULTS.tensorColouring) out.set("tensor_colour", choices.tensorColouring);
-  if (choices.placement !== DEFAULTS.placement) out.set("place", choices.placement);
-  if (choices.tensor !== null) out.set("tensor", String(choices.tensor));
-  if (choices.timelineAxis !== DEFAULTS.timelineAxis) out.set("timeline", choices.timelineAxis);
-  if (choices.moment !== null) out.set("moment", String(choices.moment));
-  if (choices.span !== null) out.set("span", `${choices.span[0]}-${choices.span[1]}`);
-  if (choices.session !== null) out.set("session", choices.session);
-  if (choices.oom !== 0) out.set("oom", String(choices.oom));
-  if (choices.other !== null) out.set("other", choices.other);
-  if (choices.otherStep !== null) out.set("other_step", String(choices.otherStep));
-  encodeLayers(choices, out);
-  if (choices.deviceSort !== DEFAULTS.deviceSort) out.set("devices", choices.deviceSort);
-  encodeMap(choices, out);
-  for (const [name, value] of changedConditions(choices.conditions)) out.set(name, value);
-  if (choices.exact) out.set("exact", "1");
-  if (choices.all) out.set("all", "1");
+  const print = <Name extends keyof Choices>(name: Name): void => CODECS[name].print(choices[name], out);
+  NAMES.forEach(print);
   return out.toString();
 }
 
-function encodeLayers({ search, grouping, sort }: Choices, out: URLSearchParams): void {
-  if (search !== "") out.set("search", search);
-  if (grouping !== DEFAULTS.grouping) out.set("group", grouping);
-  if (sort !== DEFAULTS.sort) out.set("sort", sort ?? MODEL_ORDER);
-}
-
-function encodeMap({ colouring, mapZooms, fitMib }: Choices, out: URLSearchParams): void {
-  if (colouring !== DEFAULTS.colouring) out.set("colour", colouring);
-  for (const [from, to] of mapZooms) out.append("map", `${from}-${to}`);
-  if (fitMib !== null) out.set("fit", String(fitMib));
-}
-
-const among = <T extends string>(allowed: readonly T[], value: string | null): T | null => allowed.find((item) => item === value) ?? null;
-
-const whole = (text: string | null): number | null => (text !== null && /^\d{1,15}$/.test(text) ? Number(text) : null);
-
-function span(text: string | null): [number, number] | null {
-  const found = /^(\d{1,15})-(\d{1,15})$/.exec(text ?? "");
-  if (!found) return null;
-  const [first, last] = [Number(found[1]), Number(found[2])];
-  return first <= last ? [first, last] : null;
-}
-
-/** A size above 0, such as "12.5". */
-function size(text: string | null): number | null {
-  const found = Number(text ?? "");
-  return /^\d/.test(text ?? "") && Number.isFinite(found) && found > 0 ? found : null;
-}
-
-export function decode(text: string): Choices {
-  const given = new URLSearchParams(text);
-  const chosen = given.getAll("with");
-  return {
-    view: among(VIEWS, given.get("view")) ?? DEFAULTS.view,
-    runs: given.has("none") ? [] : chosen.length > 0 ? chosen : null,
-    primary: given.get("run"),
-    device: given.get("device"),
-    phase: among(PHASES, given.get("phase")),
-    axis: among(AXES, given.get("x")) ?? DEFAULTS.axis,
-    step: whole(given.get("step")),
-    zoom: span(given.get("zoom")),
-    filter: given.get("filter") ?? "",
-    layer: given.get("layer"),
-    category: among(CATEGORIES, given.get("category")),
-    stack: among(STACKS, given.get("stack")) ?? DEFAULTS.stack,
-    tensorColouring: among(TENSOR_COLOURINGS, given.get("tensor_colour")) ?? DEFAULTS.tensorColouring,
-    placement: among(PLACEMENTS, given.get("place")) ?? DEFAULTS.placement,
-    tensor: whole(given.get("tensor")),
-    timelineAxis: among(TIMELINE_AXES, given.get("timeline")) ?? DEFAULTS.timelineAxis,
-    moment: whole(given.get("moment")),
-    span: span(given.get("span")),
-    session: given.get("session"),
-    oom: whole(given.get("oom")) ?? 0,
-    other: given.get("other"),
-    otherStep: whole(given.get("other_step")),
-    exact: given.has("exact"),
-    all: given.has("all"),
-    search: given.get("search") ?? "",
-    grouping: among(GROUPINGS, given.get("group")) ?? DEFAULTS.grouping,
-    sort: given.get("sort") === MODEL_ORDER ? null : (among(SORT_KEYS, given.get("sort")) ?? DEFAULTS.sort),
-    deviceSort: among(DEVICE_SORTS, given.get("devices")) ?? DEFAULTS.deviceSort,
-    colouring: among(COLOURINGS, given.get("colour")) ?? DEFAULTS.colouring,
-    mapZooms: given.getAll("map").flatMap((text) => {
-      const found = span(text);
-      return found && found[1] > found[0] ? [found] : [];
-    }),
-    fitMib: size(given.get("fit")),
-    conditions: Object.fromEntries(CONDITIONS.map((name) => [name, given.get(name) ?? ""])) as Record<ConditionName, string>,
-  };
+/** Unreadable parts give their defaults. */
+export function decode(address: string): Choices {
+  const given = new URLSearchParams(address);
+  return choicesOf((name) => CODECS[name].parse(given));
 }
 
 const OF_A_STEP = ["primary", "device", "phase", "step", "session"] as const;

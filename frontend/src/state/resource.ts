@@ -1,8 +1,14 @@
-/** Answers by key, each with the version of the run that it was fetched for. Old values stay until new ones arrive. */
+/**
+ * Answers to one kind of question, each with the version of the run that it was fetched for. An old answer stays until the new one
+ * arrives. Answers that are not in use may be dropped: what a view or an effect reads, and what `keep` names, is in use. So whoever calls
+ * `want` also reads the answer or names it in `keep`; otherwise it may be gone by the time it is read.
+ */
 
 import { signal, type Signal } from "@preact/signals";
 
 import { busy } from "../lib/activity";
+import { footprint } from "../lib/footprint";
+import type { Kept, Shelf } from "./shelf";
 
 export interface Loaded<T> {
   value: T | null;
@@ -12,52 +18,83 @@ export interface Loaded<T> {
 
 export const NOTHING: Loaded<never> = { value: null, error: null, loading: false };
 
-interface Entry<T> {
+/** What is shown of a zoom: its own answer if that has rows, and the answer for the whole until it has arrived. */
+export function nearer<T extends { rows: number }>(whole: Loaded<T>, near: Loaded<T>): Loaded<T> {
+  if (near.value && near.value.rows > 0) return near;
+  return { value: whole.value, error: near.error ?? whole.error, loading: whole.loading || near.loading };
+}
+
+interface Question<Args extends unknown[], T> {
+  /** What tells it apart from other questions of its kind. */
+  key: (...args: Args) => unknown;
+  /** Changes when there may be another answer. */
+  version: (...args: Args) => string;
+  load: (abort: AbortSignal, ...args: Args) => Promise<T>;
+}
+
+interface Entry<T> extends Kept {
   state: Signal<Loaded<T>>;
   version: string;
   load: (signal: AbortSignal) => Promise<T>;
   abort: AbortController | null;
   /** Arrived while values were held back. */
   held: T | null;
+  /** Whether a view, an effect or something derived that one of them reads is subscribed to the state. */
+  watched: boolean;
 }
 
-export class Resource<T> {
+/** Of an entry without its answer. */
+const ENTRY_BYTES = 1024;
+
+export class Resource<Args extends unknown[], T> {
   private readonly entries = new Map<string, Entry<T>>();
+  private pinned: ReadonlySet<string> = new Set();
   private holding = false;
 
-  constructor(private readonly fetchQueue: <R>(work: () => Promise<R>) => Promise<R>) {}
+  constructor(
+    private readonly question: Question<Args, T>,
+    private readonly shelf: Shelf,
+    private readonly fetchQueue: <R>(work: () => Promise<R>) => Promise<R>,
+  ) {}
 
-  /** The state of a key; reading it in a component or an effect subscribes to it. */
-  read(key: string): Loaded<T> {
-    return this.entry(key).state.value;
+  /** The state of an answer; reading it in a component or an effect subscribes to it. */
+  read(...args: Args): Loaded<T> {
+    return this.entry(this.keyOf(args)).state.value;
+  }
+
+  /** Equal texts for questions whose answer is the same, so that it need not be fetched again. */
+  identity(...args: Args): string {
+    return JSON.stringify([this.keyOf(args), this.question.version(...args)]);
   }
 
   /** Fetches unless this version is there or on its way. */
-  want(key: string, version: string, load: (signal: AbortSignal) => Promise<T>): void {
-    const entry = this.entry(key);
-    entry.load = load;
+  want(...args: Args): void {
+    const entry = this.entry(this.keyOf(args));
+    const version = this.question.version(...args);
+    this.shelf.use(entry);
+    entry.load = (abort) => this.question.load(abort, ...args);
     if (entry.version === version) return;
     entry.version = version;
     void this.fetch(entry);
   }
 
+  /** Fetches the answers that failed and are in use; forgets the others, so that they are fetched when they are wanted again. */
   retryFailed(): void {
-    for (const entry of this.entries.values()) if (entry.state.peek().error !== null) void this.fetch(entry);
-  }
-
-  /** Forgets all but the given keys. */
-  keep(keys: ReadonlySet<string>): void {
-    for (const [key, entry] of this.entries) {
-      if (keys.has(key)) continue;
-      entry.abort?.abort();
-      this.entries.delete(key);
+    for (const entry of [...this.entries.values()]) {
+      if (entry.state.peek().error === null) continue;
+      if (entry.inUse()) void this.fetch(entry);
+      else {
+        this.shelf.remove(entry);
+        entry.drop();
+      }
     }
   }
 
-  /** Stops fetching all but the given key: nobody waits for the other answers any more. */
-  only(key: string): void {
-    for (const [other, entry] of this.entries) {
-      if (other === key || !entry.state.peek().loading) continue;
+  /** Names all questions whose answers are in use though nothing reads them, and stops fetching the others: nobody waits for them. */
+  keep(questions: readonly Args[]): void {
+    this.pinned = new Set(questions.map((args) => this.keyOf(args)));
+    for (const [key, entry] of this.entries) {
+      if (this.pinned.has(key) || !entry.state.peek().loading) continue;
       entry.abort?.abort();
       entry.version = "";
       entry.state.value = { ...entry.state.peek(), loading: false };
@@ -72,21 +109,44 @@ export class Resource<T> {
       if (entry.held === null) continue;
       entry.state.value = { value: entry.held, error: null, loading: false };
       entry.held = null;
+      this.weigh(entry);
     }
+  }
+
+  private keyOf(args: Args): string {
+    return JSON.stringify(this.question.key(...args));
   }
 
   private entry(key: string): Entry<T> {
     const known = this.entries.get(key);
     if (known) return known;
     const made: Entry<T> = {
-      state: signal<Loaded<T>>({ value: null, error: null, loading: false }),
+      state: signal<Loaded<T>>(NOTHING, {
+        watched: () => (made.watched = true),
+        unwatched: () => {
+          made.watched = false;
+          this.shelf.use(made);
+        },
+      }),
       version: "",
       load: () => Promise.reject(new Error("Nothing to load.")),
       abort: null,
       held: null,
+      watched: false,
+      inUse: () => made.watched || this.pinned.has(key) || made.state.peek().loading,
+      drop: () => {
+        this.entries.delete(key);
+        // What is derived from it notices, and reads the entry that takes its place.
+        made.state.value = { ...NOTHING };
+      },
     };
     this.entries.set(key, made);
+    this.shelf.put(made, ENTRY_BYTES);
     return made;
+  }
+
+  private weigh(entry: Entry<T>): void {
+    this.shelf.put(entry, ENTRY_BYTES + footprint([entry.state.peek().value, entry.held]));
   }
 
   private async fetch(entry: Entry<T>): Promise<void> {
@@ -101,6 +161,8 @@ export class Resource<T> {
         entry.held = value;
         entry.state.value = { ...entry.state.peek(), loading: false };
       } else entry.state.value = { value, error: null, loading: false };
+      this.weigh(entry);
+      this.shelf.trim();
     } catch (fault) {
       if (abort.signal.aborted) return;
       const error = fault instanceof Error ? fault.message : String(fault);

@@ -1,4 +1,4 @@
-/** The shown runs, device and phase, derived from the list of runs and the user's choices. */
+/** The shown runs, device, phase and view, derived from the list of runs and the user's choices. */
 
 import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 
@@ -6,6 +6,7 @@ import type { RunInfo, RunsAnswer } from "../model/run";
 import type { Choices } from "./address";
 import type { Loaded } from "./resource";
 import { colourIndex, matcher, otherRun, primaryRun, selectedRuns, shownDevice, shownPhase } from "./selection";
+import { VIEWS, shownView, type Need, type ViewName } from "./views";
 
 interface RunsState {
   answer: ReadonlySignal<Loaded<RunsAnswer>>;
@@ -23,10 +24,18 @@ export function createShown({ answer, hostRuns }: RunsState, choices: ChoicesSig
   effect(() => {
     if (sticky.value === null && primary.value) sticky.value = primary.value.run;
   });
+  const view = computed((): ViewName | null => {
+    const { view: chosen, layer } = choices.value;
+    return primary.value && shownView(chosen, layer, primary.value);
+  });
   return {
     runs,
     selected,
     primary,
+    /** The view that the shown run has; null without a run, and where the run has nothing to show. */
+    view,
+    /** Whether that view needs something fetched. */
+    needs: (need: Need): boolean => view.value !== null && VIEWS[view.value].needs.includes(need),
     other: computed(() => otherRun(runs.value, selected.value, primary.value, choices.value)),
     device: computed(() => shownDevice(primary.value, choices.value)),
     phase: computed(() => shownPhase(primary.value, choices.value)),

@@ -6,7 +6,6 @@ import type { Overview } from "../model/overview";
 import { selectStep, type StepSelection } from "../model/step-selection";
 import { chosenTimeline, type TimelineRef } from "../model/timeline";
 import { sameStep, type Choices } from "./address";
-import type { Records } from "./fetched";
 import type { Loaded } from "./resource";
 import type { ChoicesSignal, Shown } from "./shown";
 
@@ -15,7 +14,9 @@ interface Overviews {
   overview: ReadonlySignal<Loaded<Overview>>;
 }
 
-export function createStep({ whole, overview }: Overviews, records: Records, shown: Shown, choices: ChoicesSignal) {
+type TimelineList = ReadonlySignal<Loaded<TimelineRef[]>>;
+
+export function createStep({ whole, overview }: Overviews, timelineList: TimelineList, shown: Shown, choices: ChoicesSignal) {
   /** Null until the overview of the whole run has arrived, and without steps. */
   const shownStep = computed((): StepSelection | null => {
     const all = whole.value.value;
@@ -23,10 +24,9 @@ export function createStep({ whole, overview }: Overviews, records: Records, sho
   });
   /** The timeline of the selected step, otherwise of the traced step of its breakdown, otherwise the nearest one. */
   const shownTimeline = computed((): TimelineRef | null => {
-    const [run, device, selected] = [shown.primary.value, shown.device.value, shownStep.value];
-    if (!run || device === null || !selected) return null;
-    const list = records.timelinesIn(run, device).value ?? [];
-    const ofPhase = list.filter(({ phase }) => phase === shown.phase.value);
+    const selected = shownStep.value;
+    if (!selected) return null;
+    const ofPhase = (timelineList.value.value ?? []).filter(({ phase }) => phase === shown.phase.value);
     return chosenTimeline(ofPhase, (selected.snapshot ?? selected).step);
   });
   /** The overview of the zoom, once that of the whole run has arrived as well, which decides on the selected step. */

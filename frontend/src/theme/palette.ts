@@ -1,7 +1,7 @@
 /**
  * Colours of what is shown, the same in every view. Persistent memory: blues and violets, held tensors magenta. Transient memory: oranges
  * and reds. Rounding is dotted, unattributed hatched.
- * palette.test.ts checks them as colour-blind readers see them, and against the background.
+ * tests/theme/palette.test.ts checks them as colour-blind readers see them, and against the background.
  */
 
 import type { Category } from "../model/categories";

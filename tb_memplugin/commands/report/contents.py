@@ -1,13 +1,17 @@
 """Contents of a report: the selected runs and their responses."""
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from tb_memplugin.commands.report.answers import Answer, ChosenRuns, Collected, Question
 from tb_memplugin.commands.report.parts import PARTS, ReportRun
 from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.model.suggestions import unknown_name
+from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import format_bytes
+from tb_memplugin.progress import Progress
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
@@ -57,8 +61,9 @@ def collect(
     absent: list[str] = []
     if not names:
         absent.extend(_left_out([name for name in catalog if name not in chosen]))
-    for part in PARTS:
-        for run in runs:
+    with Progress("report", len(PARTS) * len(runs)) as progress:
+        for part, run in itertools.product(PARTS, runs):
+            progress.part(clean(run.name))
             absent.extend(part(collected, run))
     absent.extend(_dropped(collected, max_data_bytes))
     return Contents(tuple(run.name for run in runs), tuple(collected.answers), tuple(collected.refusals), tuple(absent))
@@ -72,7 +77,7 @@ def _chosen(catalog: Iterable[RunTags], logdir: str, names: list[str]) -> list[s
         )
     for name in names:
         if name not in known:
-            raise NotFoundError(f"no run {name!r}; available: {', '.join(known)}")
+            raise NotFoundError(unknown_name("no run", name, known))
     if len(names) > MAX_RUNS:
         raise RequestError(f"a report contains at most {MAX_RUNS} runs. Received: {len(names)} runs")
     # Identifiers of sessions sort by start time.

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from tb_memplugin.commands.report.answers import Collected, Question
 from tb_memplugin.model import MemoryMap, Snapshot, Timeline
+from tb_memplugin.reader.streams import BASIC, MAPS, TIMELINES
 
 POINTS = 5000
 """Points of step series: all steps of runs with up to twice as many, since zooming cannot request more."""
@@ -175,25 +176,24 @@ def _activations(collected: Collected, run: ReportRun) -> Iterable[str]:
 def _failures(collected: Collected, run: ReportRun) -> Iterable[str]:
     ooms = collected.reader.run(collected.source, run.name).run.ooms
     for at, oom in enumerate(ooms):
-        if oom.map is None:
-            continue
-        if at >= len(ooms) - MAX_OOMS:
-            collected.take("map", run=run.name, oom=at)
-        else:
-            question = Question("map", {"run": run.name, "oom": str(at)})
-            collected.refuse(question, f"it contains the maps of the last {MAX_OOMS} failed allocations")
+        for route in ("fixes", "map") if oom.map is not None else ("fixes",):
+            if at >= len(ooms) - MAX_OOMS:
+                collected.take(route, run=run.name, oom=at)
+            else:
+                question = Question(route, {"run": run.name, "oom": str(at)})
+                collected.refuse(question, f"it contains the fixes and maps of the last {MAX_OOMS} failed allocations")
     return ()
 
 
 def _maps(collected: Collected, run: ReportRun) -> Iterable[str]:
-    maps = collected.reader.run(collected.source, run.name, maps=True).run.maps
+    maps = collected.reader.run(collected.source, run.name, {*BASIC, MAPS}).run.maps
     for device in run.devices:
         of_device = [one for one in maps if one.device == device and one.step is not None and one.phase is not None]
         yield from _each_kept(collected, run, device, of_device, ("map", "memory maps", MAX_MAPS))
 
 
 def _timelines(collected: Collected, run: ReportRun) -> Iterable[str]:
-    timelines = collected.reader.run(collected.source, run.name, timelines=True).run.timelines
+    timelines = collected.reader.run(collected.source, run.name, {*BASIC, TIMELINES}).run.timelines
     for device in run.devices:
         collected.take("timelines", run=run.name, device=device)
         of_device = [one for one in timelines if one.device == device]

@@ -1,10 +1,19 @@
 """One allocator dump in a log, read line by line."""
 
 import re
+from collections.abc import Sequence
 
-from tb_memplugin.allocator.rules import ROUNDING
+from tb_memplugin.allocator.rules import rounded_bytes
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.allocator.chunk_list import ListedChunk, ListedRegion, columns_of, make_map, region_of
+from tb_memplugin.importers.allocator.chunk_list import (
+    ListedChunk,
+    ListedRegion,
+    Regions,
+    columns_of,
+    make_map,
+    region_of,
+    split_regions,
+)
 from tb_memplugin.importers.allocator.log_numbers import log_integer
 from tb_memplugin.model import MemoryMap
 
@@ -31,14 +40,16 @@ class LogDump:
     """Collects the lines of one failed allocation.
 
     Attributes:
-        name: The allocator's name.
+        name: The allocator's name; empty in logs of TensorFlow 1.0 and 1.1.
         rounded_bytes, op: The request's rounded size and op, None if unknown.
+        printed: The request as printed for readers, see `printed_bytes`; None if unknown.
         mixed: Whether another allocator's lines may be among these.
         ended: Whether the dump's last part has been read.
     """
 
     def __init__(self, name: str, rounded_bytes: int | None, op: str | None) -> None:
         self.name, self.rounded_bytes, self.op = name, rounded_bytes, op
+        self.printed: tuple[int, int] | None = None
         self.mixed = self.ended = False
         self._bins: dict[int, tuple[int, int]] = {}
         self._regions: list[tuple[int | None, list[tuple[ListedChunk, bool]]]] = []
@@ -51,11 +62,22 @@ class LogDump:
         """Whether any line of the dump itself was read."""
         return bool(self._bins or self._regions)
 
-    def fits(self, requested: int | None, allocator: str | None) -> bool:
-        """Whether this failure may be that of a request, which an error message describes."""
-        if allocator is not None and allocator != self.name:
+    @property
+    def has_size(self) -> bool:
+        """Whether the log gives the size of the request."""
+        return self.rounded_bytes is not None or self.printed is not None
+
+    def fits(self, sizes: Sequence[int], allocator: str | None) -> bool:
+        """Whether this failure may be that of a request of one of the sizes, all that its message allows."""
+        if allocator is not None and self.name not in ("", allocator):
             return False
-        return requested is None or self.rounded_bytes in (None, max(1, -(-requested // ROUNDING)) * ROUNDING)
+        return not sizes or any(self._may_have(size) for size in sizes)
+
+    def _may_have(self, requested: int) -> bool:
+        if self.rounded_bytes is not None:
+            return self.rounded_bytes == rounded_bytes(requested)
+        about, uncertain = self.printed or (requested, 0)
+        return abs(requested - about) <= uncertain
 
     def take(self, line: str) -> None:
         """Read one line; skip it if it is not part of a dump."""
@@ -109,8 +131,8 @@ class LogDump:
         if not any(chunks for _, chunks in self._regions):
             return None, ["The chunks are unknown: the log lists none for this failure."]
         notes: list[str] = []
-        regions = [self._region(size, chunks, notes) for size, chunks in self._regions if chunks]
-        listed = sum(len(region.chunks) for region in regions)
+        regions = self._found_regions(notes)
+        listed = len(regions.chunks.bytes)
         total = sum(chunks for chunks, _ in self._bins.values())
         if self._bins and total != listed:
             missing = f"{total - listed} of {total}" if total > listed else "Some"
@@ -123,14 +145,14 @@ class LogDump:
         complete = not notes and bool(self._bins)
         pool = self._pool_bytes()
         if complete and pool is None:
-            pool = sum(region.bytes for region in regions)
-        in_use = sum(chunk.bytes for region in regions for chunk in region.chunks if chunk.in_use)
+            pool = int(regions.bytes.sum())
+        in_use = int(regions.chunks.bytes[regions.chunks.in_use].sum())
         capacity, note = self._capacity(pool)
         if note:
             notes.append(note)
         try:
             memory_map = make_map(
-                columns_of(regions),
+                regions,
                 device=device,
                 wall_time=wall_time,
                 in_use_bytes=in_use if complete else _exact(self._stats.get("InUse")),
@@ -142,6 +164,16 @@ class LogDump:
         except FormatError as error:
             return None, [f"The chunks are unknown: {error}."]
         return memory_map, notes
+
+    def _found_regions(self, notes: list[str]) -> Regions:
+        """The regions that the log names; otherwise, as in TensorFlow 1.x before 1.15, those that the chunks form.
+
+        Such a log lists the chunks in use of a region before the free ones.
+        """
+        if any(size is not None for size, _ in self._regions):
+            return columns_of([self._region(size, chunks, notes) for size, chunks in self._regions if chunks])
+        chunks = sorted((chunk for _, chunks in self._regions for chunk, _ in chunks), key=lambda chunk: chunk.address)
+        return split_regions(columns_of([region_of(chunks)]).chunks)
 
     def _region(self, size: int | None, chunks: list[tuple[ListedChunk, bool]], notes: list[str]) -> ListedRegion:
         """One region; its address follows from its size and its last chunk."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.log_dump import LogDump
-from tb_memplugin.importers.allocator.log_numbers import log_integer
+from tb_memplugin.importers.allocator.log_numbers import PRINTED_SIZE, log_integer, printed_bytes
 from tb_memplugin.importers.profile.xplane import device_name
 from tb_memplugin.model import MemoryMap
 
@@ -51,21 +51,23 @@ _PREFIX = re.compile(
     r"|[IWEF] \S+:\d+\] ?)"
 )
 _FAILED = re.compile(
-    r"Allocator \((?P<name>[^()]{0,200})\) ran out of memory trying to allocate (?P<size>[\d.]+ ?[KMGTP]?i?B)"
+    rf"Allocator \((?P<name>[^()]{{0,200}})\) ran out of memory trying to allocate (?P<size>{PRINTED_SIZE})"
     r"(?:\s*\(rounded to (?P<rounded>\d+)\))?(?:\s*requested by op (?P<op>\S*))?"
 )
 _TOLERATED = "The caller indicates that this is not a failure"
 _DUMP = re.compile(r"BFCAllocator dump for (?P<name>\S+)")
+_BIN = re.compile(r"Bin \(\d+\):\s*Total Chunks")
+_ENDED = re.compile(rf"\bRan out of memory trying to allocate (?P<size>{PRINTED_SIZE})\.  See logs for memory state")
+"""TensorFlow 1.0 and 1.1 write the dump first, without the allocator's name, and then this line."""
 _TENSOR = re.compile(
-    r"OOM when allocating tensor with shape ?(?P<shape>\[[\d,]*\])(?: and type (?P<type>\w+))?"
+    r"OOM when allocating tensor (?:with|of) shape ?(?P<shape>\[[\d,]*\])(?: and type (?P<type>\w+))?"
     r"(?: on (?P<device>\S+))?(?: by allocator (?P<allocator>\S+))?"
 )
-_NODE = re.compile(r"\[\[(?:\{\{)?node (?P<node>[^\s}\]]+)")
+_NODE = re.compile(r"\[\[(?:(?:\{\{)?node |Node: )(?P<node>[^\s}\]]+)")
+_NODE_DEVICE = re.compile(r'[\[ ]_device="[^"\s]*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4})"')
 _XLA_BYTES = re.compile(
-    r"[Oo]ut of memory (?:while )?trying to allocate (?:(?P<bytes>\d+) bytes|(?P<size>\d+(?:\.(?P<digits>\d+))?) ?"
-    r"(?P<unit>[KMGTP]i)?B\b)"
+    rf"[Oo]ut of memory (?:while )?trying to allocate (?:(?P<bytes>\d+) bytes|(?P<size>{PRINTED_SIZE})\b)"
 )
-_UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +104,7 @@ def read_message(message: str) -> Request | None:
             return None
         return Request(op=op) if size is None else _compiled(size, op)
     return Request(
-        requested_bytes=_tensor_bytes(tensor["shape"], tensor["type"]),
+        requested_bytes=_tensor_bytes(tensor["shape"], DTYPE_BYTES.get((tensor["type"] or "").removesuffix("_ref"))),
         op=op,
         shape=f"{tensor['shape']} {tensor['type']}" if tensor["type"] else tensor["shape"],
         device=tensor["device"].rsplit("device:", 1)[-1] if tensor["device"] else None,
@@ -114,9 +116,8 @@ def _compiled(size: "re.Match[str]", op: str | None) -> Request:
     """The request in an XLA message: exact bytes, or in newer versions a rounded size such as ``145.20MiB``."""
     if size["bytes"]:
         return Request(requested_bytes=log_integer(size["bytes"]), op=op, compiled=True)
-    unit = 1 << (10 * _UNITS.index(size["unit"] or ""))
-    uncertain = round(unit / 10 ** len(size["digits"] or "") / 2) if unit > 1 else 0
-    return Request(requested_bytes=round(float(size["size"]) * unit), op=op, uncertain_bytes=uncertain, compiled=True)
+    requested, uncertain = printed_bytes(size["size"])
+    return Request(requested_bytes=requested, op=op, uncertain_bytes=uncertain, compiled=True)
 
 
 def _other_name(message: str) -> str | None:
@@ -128,11 +129,10 @@ def _other_name(message: str) -> str | None:
     return eager[1] if eager else None
 
 
-def _tensor_bytes(shape: str, dtype: str | None) -> int | None:
-    element = DTYPE_BYTES.get((dtype or "").removesuffix("_ref"))
-    if element is None:
+def _tensor_bytes(shape: str, element_bytes: int | None) -> int | None:
+    if element_bytes is None:
         return None
-    size = element
+    size = element_bytes
     for dimension in shape.strip("[]").split(","):
         size *= log_integer(dimension) if dimension else 1
         if size > MAX_REQUEST_BYTES:
@@ -205,9 +205,16 @@ class _LogReader:
             if _TOLERATED in line:
                 self.tolerated += 1
                 return
-            self._begin(thread, failed["name"], failed["rounded"], failed["op"])
+            self._begin(thread, failed["name"], failed["rounded"], failed["op"]).printed = printed_bytes(failed["size"])
             return
         dump = self._open.get(thread)
+        if _BIN.search(line) is not None and (dump is None or dump.ended):
+            dump = self._begin(thread, "", None, None)
+        ended = _ENDED.search(line)
+        if ended is not None:
+            dump = dump if dump is not None and dump.name == "" else self._begin(thread, "", None, None)
+            dump.printed, dump.ended = printed_bytes(ended["size"]), True
+            return
         named = _DUMP.search(line)
         if named is not None and (dump is None or dump.has_chunks or dump.name != named["name"]):
             dump = self._begin(thread, named["name"], None, None)
@@ -219,7 +226,8 @@ class _LogReader:
         node = _NODE.search(line)
         if node is not None and self._messages and self._messages[-1][0].op is None:
             request, its_dump = self._messages[-1]
-            self._messages[-1] = (dataclasses.replace(request, op=node["node"]), its_dump)
+            device = request.device or _node_device(line)
+            self._messages[-1] = (dataclasses.replace(request, op=node["node"], device=device), its_dump)
 
     def _begin(self, thread: str | None, name: str, rounded: str | None, op: str | None) -> LogDump:
         before = self._open.get(thread)
@@ -236,7 +244,7 @@ class _LogReader:
         request = read_message(line)
         if request is None or any(self._same(request, known) for known, _ in self._messages):
             return
-        fitting = [dump for dump in self._dumps if dump.fits(request.requested_bytes, request.allocator)]
+        fitting = [dump for dump in self._dumps if dump.fits(_possible_sizes(request), request.allocator)]
         assigned = {id(dump) for _, dump in self._messages}
         dump = next((dump for dump in reversed(fitting) if id(dump) not in assigned), None)
         self._messages.append((request, dump))
@@ -244,9 +252,8 @@ class _LogReader:
     @staticmethod
     def _same(request: Request, known: Request) -> bool:
         """Whether a message repeats another: TensorFlow logs one several times, at last with the node's name."""
-        return (request.shape, request.device) == (known.shape, known.device) and (
-            request.op is None or known.op is None or request.op == known.op
-        )
+        pairs = (request.device, known.device), (request.op, known.op)
+        return request.shape == known.shape and all(one == other or None in (one, other) for one, other in pairs)
 
     def finish(self, wall_time: float) -> list[LoggedFailure]:
         """The collected failures."""
@@ -257,10 +264,8 @@ class _LogReader:
             device = (request.device if request else None) or device_name(dump.name)
             memory_map, notes = dump.map(device, wall_time)
             if request is None or request.requested_bytes is None:
-                if dump.rounded_bytes is not None:
-                    notes.append("The exact size of the request is unknown: the log rounds it up to 256 bytes.")
-                request = request or Request(allocator=dump.name)
-                request = dataclasses.replace(request, requested_bytes=dump.rounded_bytes)
+                request, sizes = _sized(request or Request(allocator=dump.name), dump)
+                notes.extend(sizes)
             request = dataclasses.replace(request, op=request.op or dump.op)
             failures.append(LoggedFailure(memory_map, request, dump.rounded_bytes, device, tuple(notes)))
         for request, its_dump in self._messages:
@@ -269,3 +274,36 @@ class _LogReader:
                 note = "The chunks are unknown: the log lacks the dump of this failure."
                 failures.append(LoggedFailure(None, request, None, device, (note,)))
         return failures
+
+
+def _sized(request: Request, dump: LogDump) -> tuple[Request, list[str]]:
+    """A request whose message lacks the size, with the size that the allocator logged; and notes.
+
+    The size is exact if only one size of an element makes a tensor of the message's shape that large.
+    """
+    exact = [size for size in _possible_sizes(request) if dump.fits([size], None)] if dump.has_size else []
+    if len(exact) == 1:
+        return dataclasses.replace(request, requested_bytes=exact[0]), []
+    if dump.rounded_bytes is not None:
+        note = "The exact size of the request is unknown: the log rounds it up to 256 bytes."
+        return dataclasses.replace(request, requested_bytes=dump.rounded_bytes), [note]
+    if dump.printed is None:
+        return request, []
+    about, uncertain = dump.printed
+    return dataclasses.replace(request, requested_bytes=about, uncertain_bytes=uncertain), []
+
+
+def _possible_sizes(request: Request) -> list[int]:
+    """Bytes that the tensor of a message may have; none if the message lacks its shape."""
+    if request.requested_bytes is not None:
+        return [request.requested_bytes]
+    if request.shape is None or " " in request.shape:
+        return []
+    sizes = (_tensor_bytes(request.shape, element) for element in sorted(set(DTYPE_BYTES.values())))
+    return [size for size in sizes if size is not None]
+
+
+def _node_device(line: str) -> str | None:
+    """The device that a line of TensorFlow 1.x names for its node: ``GPU:0``."""
+    device = _NODE_DEVICE.search(line)
+    return f"{device['kind'].upper()}:{device['number']}" if device else None

@@ -42,6 +42,7 @@ class Background:
         self._write = weakref.WeakMethod(write)
         self.interval = interval
         self._reference = weakref.ref(self)
+        hash(self._reference)  # now: Python refuses to hash a reference to an object that is gone
         self.submit(self._ticking(True))
 
     def submit(self, job: Job) -> None:

@@ -7,17 +7,24 @@ class Clock:
     """Wall time of one session. When the system's clock is set back, it goes on from the last time at the same pace.
 
     Without this, hours of a training could lie before its start. One thread owns it.
+
+    Attributes:
+        behind: Seconds by which the system's clock is behind this one.
     """
 
     def __init__(self) -> None:
         self._last = 0.0
-        self._behind = 0.0
+        self.behind = 0.0
 
     def now(self) -> float:
         """Seconds since the epoch, never less than before."""
-        now = time.time() + self._behind
+        now = time.time() + self.behind
         if now < self._last:
-            self._behind += self._last - now
+            self.behind += self._last - now
             now = self._last
         self._last = now
         return now
+
+    def told(self, wall_time: float) -> None:
+        """Note a time of this clock that was told without `now`."""
+        self._last = max(self._last, wall_time)

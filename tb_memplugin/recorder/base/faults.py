@@ -2,8 +2,9 @@
 
 import logging
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Set
+
+from tb_memplugin.recorder.base.due import changes
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -15,6 +16,26 @@ _PATH = re.compile(r"(?<![\w/.])(?:[A-Za-z]:)?[\\/][^\s'\":;,]*[\\/][^\s'\":;,]*
 def without_paths(sentence: str) -> str:
     """`sentence` with absolute paths replaced: run directories are shared and must name no person or machine."""
     return _PATH.sub("<path>", sentence)
+
+
+class _Part:
+    """See `Faults.part`. It has no state of a block, so any thread may use it at any time."""
+
+    __slots__ = ("_faults", "_part", "_stopped")
+
+    def __init__(self, faults: "Faults", part: str, stopped: Set[str]) -> None:
+        self._faults = faults
+        self._part = part
+        self._stopped = stopped
+
+    def __enter__(self) -> bool:
+        return self._part not in self._stopped
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._faults.stop(self._part, f"{type(error).__name__}: {error}")
+        return True
 
 
 class Faults:
@@ -29,24 +50,26 @@ class Faults:
     def __init__(self, report: Callable[[str], None] | None = None) -> None:
         self._report = report
         self._stopped: set[str] = set()
+        self._parts: dict[str, _Part] = {}
 
-    def run(self, part: str, action: Callable[..., Any], *arguments: Any) -> Any:
-        """Return `action(*arguments)`, or None if `part` has failed, now or before.
+    def part(self, part: str) -> "_Part":
+        """A block that runs a part, unless it has stopped, and stops it at its first exception:
+
+        ```python
+        with faults.part("memory samples") as runs:
+            if runs:
+                take_sample()
+        ```
 
         Args:
-            part: Noun phrase for the user that completes "… stopped", such as "memory samples".
-            action: The function to call.
-            arguments: Its arguments.
+            part: Noun phrase for the user that completes "… stopped".
         """
-        if part in self._stopped:
-            return None
-        try:
-            return action(*arguments)
-        except Exception as error:
-            self.stop(part, f"{type(error).__name__}: {error}")
-            return None
+        found = self._parts.get(part)
+        if found is None:
+            found = self._parts[part] = _Part(self, part, self._stopped)
+        return found
 
-    def clean_up(self, part: str, action: Callable[[], Any]) -> None:
+    def clean_up(self, part: str, action: Callable[[], None]) -> None:
         """Call `action`, also if `part` has stopped: what a part has opened is closed in any case."""
         try:
             action()
@@ -58,6 +81,7 @@ class Faults:
         if part in self._stopped:
             return
         self._stopped.add(part)
+        changes.note()
         sentence = f"{part} stopped: {' '.join(reason.split())[:500]}"
         self.warn(sentence + "; training is not affected")
 

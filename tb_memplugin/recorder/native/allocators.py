@@ -7,7 +7,7 @@ from collections.abc import Collection
 from tb_memplugin.recorder.native.builds import BFC_TYPES
 from tb_memplugin.recorder.native.framework import Framework
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
-from tb_memplugin.recorder.sampling.devices import cpu_uses_bfc
+from tb_memplugin.recorder.sampling.devices import asks_for_bfc
 
 PINNED = "gpu_host_bfc"
 """TensorFlow's name of the allocator of host memory that is pinned for transfers to GPUs; it belongs to no device."""
@@ -26,7 +26,7 @@ def find_allocator(framework: Framework, device: str, memory: MappedMemory) -> i
     """
     kind, _, number = device.partition(":")
     if kind == "CPU":
-        if not cpu_uses_bfc():
+        if not asks_for_bfc():
             raise UnreadableError("the plain CPU allocator has none (TF_CPU_ALLOCATOR_USE_BFC is not set)")
         allocator = framework.cpu_allocator()
     elif device == PINNED:

@@ -1,8 +1,8 @@
-"""TensorFlow builds with a readable memory map, and the symbols that reading needs.
+"""TensorFlow builds with a readable memory map, and the symbols that the recorder calls.
 
 All symbols are in ``libtensorflow_framework.so.2``. Their names, as ``nm -D --defined-only`` prints them, are the same
-in every version below: the allocator is in namespace ``tsl``, everything else in ``tensorflow``. No function takes or
-returns a ``std::string``.
+in every version below, but for `LOG_LEVEL`: the allocator is in namespace ``tsl``, everything else in ``tensorflow``.
+No function takes or returns a ``std::string``.
 """
 
 TESTED_VERSIONS = (
@@ -58,3 +58,14 @@ GPU_HOST_ALLOCATOR = "_ZN10tensorflow15GPUProcessState19GetGpuHostAllocatorERKNS
 BFC_TYPES = ("N3tsl12BFCAllocatorE", "N10tensorflow15GPUBFCAllocatorE")
 """``typeid(allocator).name()`` of ``tsl::BFCAllocator`` and its subclass, for which it is the only base, so that both
 have the same address. MklCPUAllocator is not among them: it has a BFC allocator as a member."""
+
+LOG_LEVEL = {
+    "2.21.0": (
+        "_ZN4absl12lts_2025081411MinLogLevelEv",
+        "_ZN4absl12lts_2025081414SetMinLogLevelENS0_18LogSeverityAtLeastE",
+    )
+}
+"""By version: ``absl::LogSeverityAtLeast absl::MinLogLevel()`` and ``void absl::SetMinLogLevel(LogSeverityAtLeast)``.
+
+The type is an enumeration of `int`. Before 2.21 TensorFlow's own logging read its lowest level once, for good.
+"""

@@ -1,4 +1,4 @@
-"""Calls the functions of TensorFlow's C++ library that reading a memory map needs."""
+"""Calls functions of TensorFlow's C++ library, above all those that reading a memory map needs."""
 
 import ctypes
 import os
@@ -10,6 +10,8 @@ from tb_memplugin.importers.allocator.memory_dump import MAX_DUMP_BYTES
 from tb_memplugin.recorder.native import builds
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
 
+SWITCH = "TB_MEMPLUGIN_MEMORY_MAP"
+"""Environment variable: ``0`` turns all calls of this library off."""
 OBJECT_BYTES = 4096
 """Space for a MemoryDump. The library does not export its size, which is below 128 bytes in all tested versions."""
 
@@ -112,19 +114,34 @@ class Framework:
 
 
 def open_framework(version: str, memory: MappedMemory) -> Framework:
+    """The functions of the library of the TensorFlow that this process has loaded.
+
+    Raises:
+        UnreadableError: `open_library` raises it, or the library lacks a symbol.
+    """
+    return Framework(open_library(version, memory))
+
+
+def open_library(version: str, memory: MappedMemory) -> ctypes.CDLL:
     """The library of the TensorFlow that this process has loaded.
 
     Raises:
-        UnreadableError: The system, machine or version is untested, or the library or a symbol of it is missing.
+        UnreadableError: The system, machine or version is untested, or the library is missing.
     """
     check_build(version)
     paths = memory.paths_of(builds.LIBRARY)
     if len(paths) != 1:
         raise UnreadableError(f"this process has loaded {len(paths)} files named {builds.LIBRARY}")
     try:
-        return Framework(ctypes.CDLL(paths[0], mode=os.RTLD_NOLOAD | os.RTLD_LAZY))
+        return ctypes.CDLL(paths[0], mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError as error:
         raise UnreadableError(f"{builds.LIBRARY} cannot be opened: {error}") from None
+
+
+def check_switch() -> None:
+    """Raise `UnreadableError` if the user switched calls of the library off."""
+    if os.environ.get(SWITCH, "").strip() == "0":
+        raise UnreadableError(f"{SWITCH}=0 is set")
 
 
 def check_build(version: str) -> None:

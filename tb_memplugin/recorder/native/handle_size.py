@@ -23,12 +23,14 @@ def resource_handle_bytes(maps: MemoryMaps, device: str) -> int | None:
         device: ``CPU:0``, where the handles of all devices' variables are.
     """
     import tensorflow as tf
+    from tensorflow.python.eager import context
 
     before = _sizes(maps, device)
     with tf.init_scope(), tf.device("CPU:0"):
         handles = [
-            tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=f"tb_memplugin_handle_{number}")
-            for number in range(_PROBES)
+            # As variables' handles: TensorFlow makes handles of any other name once for a process, and keeps them.
+            tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=context.anonymous_name())
+            for _ in range(_PROBES)
         ]
         after = _sizes(maps, device)
         del handles

@@ -6,13 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tb_memplugin.importers.allocator.memory_dump import summarize_dump
+from tb_memplugin.model import is_gpu
 from tb_memplugin.recorder.native.allocators import PINNED, find_allocator
-from tb_memplugin.recorder.native.framework import Framework, open_framework
+from tb_memplugin.recorder.native.framework import Framework, check_switch, open_framework
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
 from tb_memplugin.recorder.sampling import devices as allocator_figures
 
-SWITCH = "TB_MEMPLUGIN_MEMORY_MAP"
-"""Environment variable: ``0`` turns reading off."""
 ATTEMPTS = 5
 """Most comparisons with the allocator's statistics in one read."""
 MAX_DISAGREEMENTS = 20
@@ -23,8 +22,8 @@ _FALLBACK = "Chunk sizes are rounded requests instead."
 class MemoryMaps:
     """Reads the memory maps of the recorded devices if that is safe.
 
-    Reading calls functions of TensorFlow's library that are not a public API; docs/memory_map.md lists the checks that
-    come first. Any thread may read, but not a signal handler: a read takes the allocator's lock.
+    Reading calls functions of TensorFlow's library that are not a public API; docs/development/memory_map.md
+    lists the checks that come first. Any thread may read, but not a signal handler: a read takes the allocator's lock.
 
     Args:
         devices: Names of this process's devices with existing allocators, such as ``GPU:0`` and ``CPU:0``, and
@@ -48,8 +47,7 @@ class MemoryMaps:
     def _open(self, devices: Sequence[str]) -> None:
         if not devices:
             return
-        if os.environ.get(SWITCH, "").strip() == "0":
-            raise UnreadableError(f"{SWITCH}=0 is set")
+        check_switch()
         import tensorflow as tf
 
         tf.config.list_logical_devices()  # creates the devices, and with them their allocators
@@ -94,7 +92,7 @@ class MemoryMaps:
             data = framework.memory_map(allocator)
             after, _ = allocator_figures.memory_info(device)
             summary = summarize_dump(data)
-            if device.startswith("GPU") and summary.device != device:
+            if is_gpu(device) and summary.device != device:
                 raise UnreadableError(f"TensorFlow returned the map of {summary.device} instead")
             if not summary.chunks and not before and not after:
                 return None

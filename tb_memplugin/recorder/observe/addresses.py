@@ -3,6 +3,8 @@
 import ctypes
 from typing import Any
 
+from tb_memplugin.model import is_cpu
+
 
 def tensor_size(tensor: Any) -> int:
     """Requested bytes of a tensor: elements × size of the dtype; 0 for an unknown shape."""
@@ -41,4 +43,4 @@ def tensor_address(tensor: Any) -> int | None:
 def short_device(name: str) -> str:
     """``GPU:0`` for ``/job:localhost/replica:0/task:0/device:GPU:0``. All CPUs share the allocator of ``CPU:0``."""
     short = name.rsplit("device:", 1)[-1]
-    return short if short and not short.startswith("CPU") else "CPU:0"
+    return short if short and not is_cpu(short) else "CPU:0"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tb_memplugin.attribution.eager import KEEPING_BACKWARD
 from tb_memplugin.model.trace import LAYER_PREFIX, LINE_MARK
+from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.call_notes import CallKind, Span, call_notes
 
 logger = logging.getLogger("tb_memplugin")
@@ -76,6 +77,7 @@ def leave(call: OpenCall) -> None:
             call.trace.__exit__(None, None, None)
             return
         call_notes.traced_calls += 1
+        changes.note()
         stack = call_notes.stack
         stack.pop()
         layer = None

@@ -14,7 +14,8 @@ from tb_memplugin.model.trace import AllocationTrace, Earlier, KnownChunk, Trace
 
 
 class ChunkHistory:
-    """Remembers chunks of one device. Call its methods for each window in order, from one thread at a time.
+    """Remembers chunks of one device. Call its methods for each window in order, from one thread at a time, except
+    `ownable`, which any thread may call.
 
     Args:
         handle_bytes: Requested bytes of a variable's resource handle, None if handles are elsewhere.
@@ -32,6 +33,11 @@ class ChunkHistory:
                 continue
             self._known.setdefault(address, KnownChunk(allocated, requested, "inputs"))
             self._input_sizes.add(requested)
+
+    def ownable(self, memory_map: MemoryMap) -> set[int]:
+        """Addresses of the chunks in use that a variable or a tensor may own: all but variables' resource handles."""
+        chunks = _chunks_in_use(memory_map)
+        return {address for address, _, requested in chunks if requested != self._handle_bytes}
 
     def add_to(self, facts: TraceFacts, trace: AllocationTrace) -> TraceFacts:
         """The facts of a window with the known chunks from before it."""

@@ -4,6 +4,8 @@ import logging
 import weakref
 from typing import Any, NamedTuple
 
+from tb_memplugin.recorder.base.due import changes
+
 logger = logging.getLogger("tb_memplugin")
 
 MAX_DATASETS = 64
@@ -62,6 +64,7 @@ class DatasetCaches:
                     size = None if size is None or elements is None else size * elements
                     self._caches[id(dataset)] = weakref.ref(dataset), size
                     self.changed = True
+                    changes.note()
                 continue  # a cache below this one is full when this one is
             if any(part in type(dataset).__name__ for part in _OTHER_LENGTH):
                 elements = None

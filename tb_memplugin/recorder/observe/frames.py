@@ -16,12 +16,15 @@ _KEEPS_A_COPY = sys.version_info < (3, 13)
 calls ``locals()`` gets the same dict."""
 
 
-def running_functions() -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Frames of this thread's running functions with their variables, innermost first.
+def running_functions(thread: int | None = None) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """Frames of a thread's running functions with their variables, innermost first.
 
     Leaves out the recorder's own functions and those that could notice that their variables were read.
+
+    Args:
+        thread: Identifier of the thread; this thread by default.
     """
-    frame: Any = sys._getframe(1)
+    frame: Any = sys._getframe(1) if thread is None else sys._current_frames().get(thread)
     for _ in range(MAX_FRAMES):
         if frame is None:
             return

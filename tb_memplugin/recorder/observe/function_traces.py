@@ -6,6 +6,7 @@ Functions are told apart by their Python code, so that a `tf.function` that is m
 import logging
 from typing import Any
 
+from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.changed_arguments import changed_argument, shape_text
 
 logger = logging.getLogger("tb_memplugin")
@@ -83,6 +84,7 @@ class FunctionTraces:
                 known = self._function(function)
                 if known is not None and known.add_signature((*_signature(args), *_signature(kwargs))):
                     self.changed = True
+                    changes.note()
         except Exception:
             logger.debug("a trace could not be counted", exc_info=True)
 
@@ -97,6 +99,7 @@ class FunctionTraces:
             known.retraced = changed_argument(*types) if len(types) == 2 else None
         known.traces += after - before if before else 1
         self.changed = True
+        changes.note()
 
     def _function(self, function: Any) -> TracedFunction | None:
         python = getattr(function, "_python_function", None)

@@ -12,6 +12,8 @@ _SAME_BYTES = frozenset(
 )
 _COMBINES_GRADIENTS = _SAME_BYTES | {"Cast", "Transpose", "AddN", "AddV2"}
 _ONES = frozenset({"Const", "Fill", "OnesLike"})
+_ZEROS = frozenset({"Const", "Fill", "ZerosLike"})
+"""Make the values that sums of gradients start from, as in a loop's backward pass: they hold no forward result."""
 
 
 class GradientOps(NamedTuple):
@@ -56,7 +58,7 @@ def gradient_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, call: Cal
 
 
 def early_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, gradients: GradientOps) -> set[int]:
-    """Backward ops that depend on no gradient; empty if that is unknown.
+    """Backward ops that depend on no gradient, except those that make zeros; empty if that is unknown.
 
     A tape first makes the gradient of its target with respect to itself, which is 1; every other gradient depends on
     it. If a variable's gradient does not, the tape started from an `output_gradients` argument, and nothing is known.
@@ -71,7 +73,11 @@ def early_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, gradients: G
     backward = (number for number in gradients.layer if layers.pass_name[number] == "backward")
     if not all(number in dependent or _is_index(graph, number) for number in backward):
         return set()
-    return {number for number, name in enumerate(layers.pass_name) if name == "backward" and number not in dependent}
+    return {
+        number
+        for number, name in enumerate(layers.pass_name)
+        if name == "backward" and number not in dependent and graph.types[number] not in _ZEROS
+    }
 
 
 def _is_index(graph: GraphOps, number: int) -> bool:

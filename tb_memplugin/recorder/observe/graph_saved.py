@@ -34,6 +34,27 @@ def saved_for_backward(graph: GraphOps, layers: OpLayers, early: Set[int], call:
     return saved
 
 
+def unread_outputs(graph: GraphOps, layers: OpLayers, saved: Set[int]) -> dict[int, tuple[int, ...]]:
+    """Op number to the indices of its outputs that no op of the backward pass reads, of saved ops with several outputs.
+
+    A loss for each example, for one: its op computes the gradient of the logits as well, and only that is read.
+    """
+    several = {number for number in saved if len(graph.ops[number].outputs) > 1}
+    read = {
+        (source, index)
+        for number, sources in enumerate(graph.inputs)
+        if layers.pass_name[number] == "backward"
+        for source, index in sources
+        if source in several
+    }
+    unread = {
+        number: tuple(index for index in range(len(graph.ops[number].outputs)) if (number, index) not in read)
+        for number in several
+        if any(op == number for op, _ in read)
+    }
+    return {number: outputs for number, outputs in unread.items() if outputs}
+
+
 def outputs_saved_for_backward(graph: GraphOps, layers: OpLayers, number: int) -> frozenset[int]:
     """Indices of the outputs of a call op that the backward pass reads."""
     is_call = graph.types[number] in ("PartitionedCall", "StatefulPartitionedCall")
@@ -67,3 +88,11 @@ def forward_inputs(graph: GraphOps, layers: OpLayers, number: int) -> tuple[int,
     if layers.pass_name[number] != "backward":
         return ()
     return tuple(at for at, (source, _) in enumerate(graph.inputs[number]) if layers.pass_name[source] != "backward")
+
+
+def gradient_inputs(graph: GraphOps, layers: OpLayers, number: int) -> tuple[str, ...]:
+    """Names of the backward ops whose results a backward op reads."""
+    if layers.pass_name[number] != "backward":
+        return ()
+    sources = sorted({source for source, _ in graph.inputs[number]})
+    return tuple(graph.ops[source].name for source in sources if layers.pass_name[source] == "backward")

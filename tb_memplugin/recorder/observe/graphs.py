@@ -13,8 +13,10 @@ from tb_memplugin.recorder.observe.graph_ops import CALLS, Call, GraphOps, Owner
 from tb_memplugin.recorder.observe.graph_saved import (
     buffer_reusers,
     forward_inputs,
+    gradient_inputs,
     outputs_saved_for_backward,
     saved_for_backward,
+    unread_outputs,
 )
 from tb_memplugin.recorder.observe.source_lines import SourceLines
 
@@ -157,16 +159,19 @@ class _Graph:
         """Op name to fact."""
         line = [None] * len(self.graph) if lines is None else lines.of_graph(self.graph, self._layers, self._notes)
         reusers = buffer_reusers(self.graph, self._layers)
+        unread = unread_outputs(self.graph, self._layers, self._saved)
         return {
             op.name: OpFact(
                 layer=self._layers.layer[number],
                 pass_name=self._layers.pass_name[number],
                 saved_for_backward=number in self._saved,
+                unread_outputs=unread.get(number, ()),
                 gradient_of=self._gradients.layer.get(number),
                 is_gradient=number in self._gradients.layer,
                 assigns=self.graph.assigned_variable(number, self._variables),
                 passes_to=tuple(reusers.get(number, ())),
                 forward_inputs=forward_inputs(self.graph, self._layers, number),
+                gradient_inputs=gradient_inputs(self.graph, self._layers, number),
                 early=number in self._early,
                 output_shapes=() if self._layers.pass_name[number] == "update" else self.graph.output_shapes(number),
                 output_dtypes=() if self._layers.pass_name[number] == "update" else self.graph.output_dtypes(number),

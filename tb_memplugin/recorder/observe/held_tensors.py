@@ -1,11 +1,11 @@
 """Tensors that Python holds beside the known variables: input data, constants and held tensors; variables of no model.
 
-Python's new objects are searched at every window, all of them at most once: if more bytes are in use than variables and
-the known tensors explain.
+Python's new objects are searched at every window. All of them are searched if some may be unknown and the memory map
+has a chunk without a known owner.
 """
 
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import Any, Literal
 
 from tb_memplugin.model.trace import TensorFact
@@ -14,12 +14,11 @@ from tb_memplugin.recorder.observe.holder_search import Device, Entry, HolderSea
 from tb_memplugin.recorder.observe.inputs import input_notes
 from tb_memplugin.recorder.observe.python_objects import PythonObjects
 
-SEARCH_SHARE = 0.004
-"""Share of the bytes in use that may be unexplained before all of Python's objects are searched."""
-
 TensorCategory = Literal["inputs", "other_state", "held_tensors"]
 _RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
 DeviceFacts = tuple[tuple[Device, TensorFact], ...]
+ReadChunks = Callable[[], Mapping[Device, Set[int] | None]]
+"""Reads the addresses of the chunks in use that a variable or a tensor may own; None where the map cannot be read."""
 
 
 class HeldTensors:
@@ -29,7 +28,7 @@ class HeldTensors:
         self._objects = PythonObjects()
         self._holders = HolderSearch()
         self._known_variables: Container[int] = ()  # ids
-        self._windows = 0
+        self._windows = self._misses = 0
         self._in_use: Mapping[Device, int] = {}
         self._at_start: list[Entry] = []
         self._variables_at_start: DeviceFacts = ()
@@ -45,33 +44,49 @@ class HeldTensors:
     def find(
         self,
         in_use: Mapping[Device, int],
-        variables: Mapping[Device, int],
         variable_addresses: Iterable[int | None],
         graphs: Iterable[Any] = (),
         known_variables: Container[int] = (),
+        read_chunks: ReadChunks | None = None,
     ) -> DeviceFacts:
         """Tensors, and variables of no model, that Python holds as a window opens, with their devices.
 
         Args:
             in_use: Bytes in use by device.
-            variables: Bytes of the known variables by device.
-            variable_addresses: Their addresses.
+            variable_addresses: Addresses of the known variables.
             graphs: Traced function graphs.
             known_variables: Ids of the known variables.
+            read_chunks: Reads the chunks in use; without it, all objects are searched if some may be unknown.
         """
         self._windows += 1
         self._known_variables = known_variables
         self._in_use = in_use
         self._objects.add(input_notes.tensors())
+        addresses = set(variable_addresses)
         self._objects.search_new()
-        if self._must_search(in_use, variables):
-            self._objects.search_all_once()
+        self._read_facts(addresses, graphs)
+        if not self._objects.complete and self._has_unowned(addresses, read_chunks):
+            self._objects.search_all()
+            self._read_facts(addresses, graphs)
+        self._misses = self._objects.misses
+        return (*((device, fact) for device, fact, _ in self._at_start), *self._variables_at_start)
+
+    def _read_facts(self, variable_addresses: Set[int | None], graphs: Iterable[Any]) -> None:
+        """Read the facts about the known tensors, and variables of no model, at the window's start."""
         captures = self._objects.captures
         captures.read([*graphs, *captures.graphs()])
-        addresses = set(variable_addresses)
-        self._at_start = list(self._entries(addresses))
-        self._variables_at_start = tuple(self._variable_facts(addresses))
-        return (*((device, fact) for device, fact, _ in self._at_start), *self._variables_at_start)
+        self._at_start = list(self._entries(variable_addresses))
+        self._variables_at_start = tuple(self._variable_facts(variable_addresses))
+
+    def _has_unowned(self, variable_addresses: Set[int | None], read_chunks: ReadChunks | None) -> bool:
+        """Whether a chunk has no known owner, or the chunks are unknown.
+
+        Variables of no model do not count: their model may be among the objects that were not found.
+        """
+        if read_chunks is None:
+            return True
+        owned = variable_addresses | {fact.address for _, fact, _ in self._at_start}
+        return any(addresses is None or not addresses <= owned for addresses in read_chunks().values())
 
     def finish(
         self, variable_addresses: Iterable[int | None], graphs: Iterable[Any] = ()
@@ -83,6 +98,8 @@ class HeldTensors:
             graphs: As for `find`.
         """
         self._objects.search_new()
+        if self._objects.misses != self._misses:
+            self._objects.search_all()
         self._objects.add(input_notes.tensors())
         self._objects.captures.read(graphs)
         before = {id(known) for _, _, known in self._at_start}
@@ -92,21 +109,18 @@ class HeldTensors:
         self._holders.search([*at_start, *new], self._in_use, self._windows)
         return (*map(_with_holder, at_start), *self._variables_at_start), tuple(map(_with_holder, new))
 
+    def handles(self) -> list[Any]:
+        """Resource handles that searches found."""
+        return self._objects.handles()
+
+    def find_models(self) -> list[Any]:
+        """Search all of Python's objects for models."""
+        self._objects.search_all()
+        return self.models()
+
     def models(self) -> list[Any]:
         """Models that searches found."""
         return self._objects.models()
-
-    def _must_search(self, in_use: Mapping[Device, int], variables: Mapping[Device, int]) -> bool:
-        """Whether more bytes are in use than known variables and remembered tensors explain.
-
-        Variables of no model do not count: their model may be among the objects that were not searched.
-        """
-        left = {device: size - variables.get(device, 0) for device, size in in_use.items()}
-        for tensor, _ in self._objects.tensors():
-            device = short_device(tensor.device)
-            if device in left:
-                left[device] -= tensor_size(tensor)
-        return any(left[device] > SEARCH_SHARE * size for device, size in in_use.items())
 
     def _variables_of_no_model(self) -> list[Any]:
         return [variable for variable in self._objects.variables() if id(variable) not in self._known_variables]
@@ -119,7 +133,7 @@ class HeldTensors:
                 fact = TensorFact("other_state", tensor_size(variable), address, shape, variable.dtype.name)
                 yield short_device(variable.device), fact
 
-    def _entries(self, excluded: set[int | None], known_ids: Container[int] = ()) -> Iterator[Entry]:
+    def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> Iterator[Entry]:
         """One fact for each address; of several tensors there, the one with the most certain category.
 
         Args:

@@ -17,23 +17,27 @@ from typing import Any
 
 from tb_memplugin.recorder.observe.frames import running_functions
 from tb_memplugin.recorder.observe.holder_names import Node, closure, describe_holder, describe_variable
+from tb_memplugin.recorder.observe.keras_packages import PREFIXES
 
 SEARCH_SECONDS = 0.05
-"""Time that one search may take of the training's thread."""
+"""Processor time that one search may take of the training's thread, whatever else the machine does meanwhile."""
 MAX_DEPTH = 8
 """Most references from a module or a function to a tensor; an attribute may count as two."""
 REFERENCES_BETWEEN_CLOCKS = 1024
 _LEAVES = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType)
 _LIBRARIES = frozenset({"tensorflow", "numpy", "google", "ml_dtypes", "jax", "h5py", "tb_memplugin"})
 """Packages with objects that are not searched."""
-_OF_KERAS = ("keras.src.callbacks", "keras.src.models", "keras.src.layers", "keras.src.utils.tracking")
+_OF_KERAS = (
+    *("keras.src.callbacks", "keras.src.models", "keras.src.layers", "keras.src.utils.tracking"),
+    *("tf_keras.src.callbacks", "tf_keras.src.engine", "tf_keras.src.models", "tf_keras.src.layers"),
+)
 """Modules of Keras with objects that may hold the program's tensors."""
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 def find_holders(
-    tensors: Sequence[Any], seconds: float = SEARCH_SECONDS, clock: Callable[[], float] = time.perf_counter
+    tensors: Sequence[Any], seconds: float = SEARCH_SECONDS, clock: Callable[[], float] = time.thread_time
 ) -> dict[int, str]:
     """Id of a tensor to a description of its holder, such as "list `history` in module __main__".
 
@@ -105,7 +109,7 @@ def _file(name: str) -> str:
 def _is_searched(name: str) -> bool:
     """Whether objects of the classes of a module may refer to tensors of the program."""
     package = _package(name)
-    return package not in _LIBRARIES and (package != "keras" or name.startswith(_OF_KERAS))
+    return package not in _LIBRARIES and (f"{package}." not in PREFIXES or name.startswith(_OF_KERAS))
 
 
 def _package(name: str) -> str:

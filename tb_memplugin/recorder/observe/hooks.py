@@ -1,14 +1,20 @@
 """Installs the wrappers while at least one observer needs them."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.observe.call_notes import call_notes
 from tb_memplugin.recorder.observe.data_pipelines import data_pipelines
 from tb_memplugin.recorder.observe.inputs import input_notes, places
-from tb_memplugin.recorder.observe.layer_calls import layer_call, optimizer_apply, tape_gradient
+from tb_memplugin.recorder.observe.keras_packages import packages
+from tb_memplugin.recorder.observe.layer_calls import (
+    layer_call,
+    optimizer_apply,
+    optimizer_apply_gradients,
+    tape_gradient,
+)
 
 
 class Hooks:
@@ -52,14 +58,14 @@ class Hooks:
         call_notes.abandon()
 
     def _install(self) -> None:
-        import keras
         import tensorflow as tf
 
-        self._wrap(keras.layers.Layer, "__call__", layer_call)
-        for optimizer in {keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer}:
-            owner = next(kind for kind in optimizer.__mro__ if "apply" in vars(kind))
-            if not any(owner is kind for kind, *_ in self._originals):
-                self._wrap(owner, "apply", optimizer_apply)
+        for keras in packages():
+            self._wrap(keras.layers.Layer, "__call__", layer_call)
+            for optimizer, name, wrapper in _optimizers(keras):
+                owner = next(kind for kind in optimizer.__mro__ if name in vars(kind))
+                if not any(owner is kind for kind, *_ in self._originals):
+                    self._wrap(owner, name, wrapper)
         self._wrap(tf.GradientTape, "gradient", tape_gradient)
         for owner, name, wrapper in places():
             self._wrap(owner, name, wrapper)
@@ -78,6 +84,16 @@ class Hooks:
             if vars(owner).get(name) is replacement:
                 setattr(owner, name, original)
         self._originals.clear()
+
+
+def _optimizers(keras: Any) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
+    """(class, name of the method that updates variables, its wrapper) of a package's optimizers."""
+    if hasattr(keras.optimizers.Optimizer, "apply"):
+        yield keras.optimizers.Optimizer, "apply", optimizer_apply
+        yield keras.optimizers.LossScaleOptimizer, "apply", optimizer_apply
+        return
+    yield keras.optimizers.Optimizer, "apply_gradients", optimizer_apply_gradients
+    yield keras.optimizers.legacy.Optimizer, "apply_gradients", optimizer_apply_gradients
 
 
 hooks = Hooks()

@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tb_memplugin.recorder.observe import keras_packages
+from tb_memplugin.recorder.observe.batches import batch_notes
 from tb_memplugin.recorder.observe.call_notes import call_notes
 from tb_memplugin.recorder.observe.data_pipelines import makes_iterator
 from tb_memplugin.recorder.observe.frames import module_of, running_functions
@@ -130,7 +132,7 @@ def note_running_fit() -> None:
     """
     try:
         for frame, variables in running_functions():
-            if frame.f_code.co_name in TRAINER_METHODS and module_of(frame).startswith("keras."):
+            if frame.f_code.co_name in TRAINER_METHODS and module_of(frame).startswith(keras_packages.PREFIXES):
                 input_notes.data([variables.get(name) for name in _DATA_ARGUMENTS])
     except Exception:
         logger.debug("the data of a running training could not be noted", exc_info=True)
@@ -138,7 +140,6 @@ def note_running_fit() -> None:
 
 def places() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
     """(class, name of the method, wrapper) of each method to wrap that this TensorFlow has."""
-    import keras
     from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
@@ -148,15 +149,16 @@ def places() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
         (getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None), "__init__", makes_iterator),
         (getattr(optional_ops, "_OptionalImpl", None), "get_value", _returns_data),
         (getattr(polymorphic_function, "Function", None), "_call", _function_call),
-        (keras.Model, "__init__", _makes_model),
+        *((model, "__init__", _makes_model) for model in keras_packages.models()),
     )
     for owner, name, wrapper in methods:
         if owner is not None and name in vars(owner):
             yield owner, name, wrapper
-    for name in TRAINER_METHODS:
-        owner = next((kind for kind in keras.Model.__mro__ if name in vars(kind)), None)
-        if owner is not None:
-            yield owner, name, _takes_data
+    for model in keras_packages.models():
+        for name in TRAINER_METHODS:
+            owner = next((kind for kind in model.__mro__ if name in vars(kind)), None)
+            if owner is not None:
+                yield owner, name, _takes_data
 
 
 def _returns_data(original: Any) -> Any:
@@ -213,6 +215,10 @@ def _function_call(original: Any) -> Any:
         calls_before, traces_before = call_notes.traced_calls, traces_of(self)
         try:
             result = original(self, *args, **kwargs)
+        except BaseException:
+            if outermost:
+                batch_notes.call_failed([args, kwargs])
+            raise
         finally:
             input_notes.end(outermost)
         if input_notes.active:
@@ -223,6 +229,7 @@ def _function_call(original: Any) -> Any:
         if call_notes.traced_calls != calls_before:
             input_notes.function(self)
         if outermost and input_notes.calls_layers(self):
+            batch_notes.given([args, kwargs])
             input_notes.arguments([args, kwargs])
             input_notes.results(result)
         return result

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tb_memplugin.recorder.observe.addresses import tensor_address
+from tb_memplugin.recorder.observe.batches import batch_notes
 from tb_memplugin.recorder.observe.call_notes import call_notes
 from tb_memplugin.recorder.observe.call_spans import enter, leave
 from tb_memplugin.recorder.observe.inputs import input_notes
@@ -26,9 +27,14 @@ def layer_call(original: Any) -> Any:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         opened, outermost = enter("layer", self), input_notes.begin()
         if outermost:
+            batch_notes.given([args, kwargs])
             input_notes.arguments([args, kwargs])
         try:
             result = original(self, *args, **kwargs)
+        except BaseException:
+            if outermost:
+                batch_notes.call_failed([args, kwargs])
+            raise
         finally:
             input_notes.end(outermost)
             if opened is not None:
@@ -64,6 +70,28 @@ def optimizer_apply(original: Any) -> Any:
         return result
 
     return apply
+
+
+def optimizer_apply_gradients(original: Any) -> Any:
+    """Wrap ``Optimizer.apply_gradients`` of Keras 2."""
+
+    @functools.wraps(original)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        opened = enter("update", None)
+        if opened is not None:
+            call_notes.optimizers.add(self)
+            grads_and_vars = _listed(grads_and_vars)
+            _note_gradients([variable for _, variable in grads_and_vars], [gradient for gradient, _ in grads_and_vars])
+        try:
+            result = original(self, grads_and_vars, *args, **kwargs)
+        finally:
+            if opened is not None:
+                leave(opened)
+        if call_notes.active:
+            program_counters.models.applied(self)
+        return result
+
+    return apply_gradients
 
 
 def tape_gradient(original: Any) -> Any:

@@ -1,13 +1,15 @@
 """Builds the layer table of a Keras model and detects when it changes."""
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
 
 from tb_memplugin.model import Layer, LayerTable
-from tb_memplugin.recorder.observe.layers import own_variables, variable_bytes, walk
-from tb_memplugin.recorder.observe.optimizer import slots
+from tb_memplugin.recorder.observe.keras_packages import dtype_name
+from tb_memplugin.recorder.observe.layers import own_variables, variable_bytes, variables_of, walk
+from tb_memplugin.recorder.observe.optimizer import all_variables, slots
 
 Outputs: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
 """Shape (−1 for an unknown dimension) and dtype of each output of a layer's first call."""
@@ -24,14 +26,15 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
     """
     nodes = walk(model)
     owned = own_variables(nodes)
-    owner_of = {id(variable): path for path, variables in owned.items() for variable in variables}
-    by_layer, other_optimizer, other_state = _optimizer_bytes(optimizer, owner_of)
-    trainable_ids = {id(variable) for variable in model.trainable_variables}
+    by_layer, other_optimizer = _optimizer_bytes(optimizer, owned)
+    trainable_ids = {id(variable) for variable in variables_of(model, "trainable_variables")}
     layers = tuple(
         _layer(node.path, node.layer, owned[node.path], trainable_ids, by_layer.get(node.path, 0)) for node in nodes
     )
-    weights = set(owner_of)
-    other_state += sum(variable_bytes(variable) for variable in model.variables if id(variable) not in weights)
+    weights = {id(variable) for variables in owned.values() for variable in variables}
+    other_state = sum(
+        variable_bytes(variable) for variable in variables_of(model, "variables") if id(variable) not in weights
+    )
     other_state += sum(variable_bytes(variable) for variable in _metric_variables(model))
     return LayerTable(
         step=step,
@@ -68,10 +71,10 @@ def signature(model: Any, optimizer: Any) -> Hashable:
     """A value that changes whenever the layer table does; cheap enough to compute every few seconds."""
     return (
         id(model),
-        tuple(id(variable) for variable in model.weights),
-        frozenset(id(variable) for variable in model.trainable_variables),
+        tuple(id(variable) for variable in variables_of(model, "weights")),
+        frozenset(id(variable) for variable in variables_of(model, "trainable_variables")),
         id(optimizer),
-        0 if optimizer is None else len(optimizer.variables),
+        0 if optimizer is None else len(all_variables(optimizer)),
     )
 
 
@@ -117,24 +120,23 @@ def _list(paths: list[str]) -> str:
     )
 
 
-def _optimizer_bytes(optimizer: Any, owner_of: Mapping[int, str]) -> tuple[dict[str, int], int, int]:
-    """(slot bytes by layer path, bytes of the optimizer's other variables, bytes of its gradient accumulators)."""
+def _optimizer_bytes(optimizer: Any, owned: Mapping[str, list[Any]]) -> tuple[dict[str, int], int]:
+    """(slot bytes by layer path, bytes of the optimizer's other variables)."""
+    owner_of = {id(variable): path for path, variables in owned.items() for variable in variables}
     by_layer: dict[str, int] = {}
-    other = accumulators = 0
-    for slot in slots(optimizer) if optimizer is not None else ():
+    other = 0
+    for slot in slots(optimizer, itertools.chain(*owned.values())) if optimizer is not None else ():
         size = variable_bytes(slot.variable)
         path = owner_of.get(id(slot.of))
-        if slot.accumulates_gradients:
-            accumulators += size
-        elif path is None:
+        if path is None:
             other += size
         else:
             by_layer[path] = by_layer.get(path, 0) + size
-    return by_layer, other, accumulators
+    return by_layer, other
 
 
 def _metric_variables(model: Any) -> list[Any]:
-    known = {id(variable) for variable in model.variables}
+    known = {id(variable) for variable in variables_of(model, "variables")}
     variables = []
     for metric in getattr(model, "metrics", ()):
         for variable in metric.variables:
@@ -144,16 +146,16 @@ def _metric_variables(model: Any) -> list[Any]:
     return variables
 
 
-def _layer(path: str, layer: Any, weights: list[Any], trainable_ids: set[int], optimizer_bytes: int) -> Layer:
-    trainable = [weight for weight in weights if id(weight) in trainable_ids]
+def _layer(path: str, layer: Any, own: list[Any], trainable_ids: set[int], optimizer_bytes: int) -> Layer:
+    trainable = [weight for weight in own if id(weight) in trainable_ids]
     outputs = _outputs(layer)
     shape, dtype = outputs[0] if outputs else (None, None)
     return Layer(
         path=path,
         type=type(layer).__name__,
-        trainable=bool(trainable) if weights else bool(layer.trainable),
-        parameters=sum(_elements(tuple(weight.shape)) for weight in weights),
-        weight_bytes=sum(variable_bytes(weight) for weight in weights),
+        trainable=bool(trainable) if own else bool(getattr(layer, "trainable", True)),
+        parameters=sum(_elements(tuple(weight.shape)) for weight in own),
+        weight_bytes=sum(variable_bytes(weight) for weight in own),
         trainable_weight_bytes=sum(variable_bytes(weight) for weight in trainable),
         optimizer_bytes=optimizer_bytes,
         output_shape=shape,
@@ -169,7 +171,7 @@ def _outputs(layer: Any) -> Outputs:
     if not nodes:
         return ()
     return tuple(
-        (tuple(-1 if size is None else int(size) for size in output.shape), str(output.dtype))
+        (tuple(-1 if size is None else int(size) for size in output.shape), dtype_name(output.dtype))
         for output in keras.tree.flatten(nodes[0].outputs)
     )
 

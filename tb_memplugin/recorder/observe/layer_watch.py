@@ -8,6 +8,7 @@ from typing import Any
 from tb_memplugin.model import LayerTable
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.observe import step_functions
+from tb_memplugin.recorder.observe.former_variables import FormerOptimizer, former_variables
 from tb_memplugin.recorder.observe.layer_table import (
     Outputs,
     build_layer_table,
@@ -15,8 +16,10 @@ from tb_memplugin.recorder.observe.layer_table import (
     signature,
     with_output_bytes,
 )
+from tb_memplugin.recorder.observe.layers import children, is_layer, is_module, variables_of
 from tb_memplugin.recorder.observe.observer import ModelObserver
 from tb_memplugin.recorder.observe.program_counters import program_counters
+from tb_memplugin.recorder.observe.variables import Variables
 
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"
@@ -47,6 +50,7 @@ class LayerWatch:
         # Weak references: a recorder that is not closed must not keep a model that is not used any more.
         self._model: Callable[[], Any] = _nothing
         self._optimizer: Callable[[], Any] = _nothing
+        self._last_optimizer: FormerOptimizer | None = None
         self._table: LayerTable | None = None
         self._table_before: LayerTable | None = None
         self._outputs: dict[str, Outputs] = {}
@@ -57,15 +61,19 @@ class LayerWatch:
     def install(self) -> None:
         """Start observing layer calls."""
         self._observing = True
-        self._faults.run(OBSERVING, self.observer.install)
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                self.observer.install()
 
     def remove(self) -> None:
         """Stop observing; `install` starts it again."""
         model = self._model()
         if self._observing and model is not None:
-            self._faults.run(OBSERVING, step_functions.note, model)
+            with self._faults.part(OBSERVING) as runs:
+                if runs:
+                    step_functions.note(model)
         self._observing = False
-        self._faults.run(OBSERVING, self.observer.remove)
+        self._faults.clean_up(OBSERVING, self.observer.remove)
 
     def abandon(self) -> None:
         """Stop observing in a forked child."""
@@ -80,20 +88,25 @@ class LayerWatch:
             optimizer: Its optimizer; referenced weakly.
             gone: Called in a finalizer, on any thread, when the model does not exist any more.
         """
-        if not hasattr(model, "_flatten_layers"):
+        if not is_layer(model) and not is_module(model):
             self._faults.stop(
-                TABLE, f"layers are known only for a Keras 3 model. Received: model of type {type(model).__name__}"
+                TABLE,
+                "layers are known only for a Keras model or a tf.Module. Received: model of type "
+                f"{type(model).__name__}",
             )
             return
         self._model = weakref.ref(model, lambda _: gone())
-        program_counters.models.note(model)
+        if is_layer(model):
+            program_counters.models.note(model)
         self._optimizer = _nothing if optimizer is None else weakref.ref(optimizer)
-        if not model._flatten_layers(include_self=False, recursive=False):
+        if not children(model) and not (is_module(model) and variables_of(model, "weights")):
             self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
 
     def find_unseen_functions(self, model: Any) -> None:
         """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
-        self._faults.run(OBSERVING, self._find_unseen, model)
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                self._find_unseen(model)
 
     def _find_unseen(self, model: Any) -> None:
         if step_functions.any_noted(model) or not self.observer.has_seen(model):
@@ -101,7 +114,9 @@ class LayerWatch:
 
     def see_function(self, model: Any, name: str) -> None:
         """Note a step function that is about to be called, or a new one in its place if it was made unseen."""
-        self._faults.run(OBSERVING, self._see, model, name)
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                self._see(model, name)
 
     def _see(self, model: Any, name: str) -> None:
         step_functions.remake_unseen(model, name)
@@ -121,7 +136,10 @@ class LayerWatch:
         """The layer table, if it changed since the last call."""
         if self._model() is None:
             return None
-        table: LayerTable | None = self._faults.run(TABLE, self._changed_table, step)
+        table: LayerTable | None = None
+        with self._faults.part(TABLE) as runs:
+            if runs:
+                table = self._changed_table(step)
         return table
 
     def completed_table(self) -> LayerTable | None:
@@ -141,6 +159,9 @@ class LayerWatch:
         if now == self._signature:
             return None
         self._signature = now
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                self._note_owners(optimizer, step)
         if self._table is not None and self._table.step < step:
             self._table_before = self._table
         # A second table of one step replaces the first one, so its reason describes the whole change: the first run of
@@ -149,8 +170,22 @@ class LayerWatch:
         with self._lock:
             self._outputs = outputs_by_layer(model)
             table = self._complete(table)
-        self._faults.run(OBSERVING, self.observer.watch, model, optimizer)
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                self.observer.watch(model, optimizer)
         return table
+
+    def _note_owners(self, optimizer: Any, step: int) -> None:
+        """Note the owners of the variables, and the step at which an optimizer takes over from another one.
+
+        Variables may stay in memory when both are gone.
+        """
+        now = None if optimizer is None else former_variables.optimizer(optimizer)
+        # Notes the owner of each variable, which names it when it stays in memory.
+        Variables([(self._model(), optimizer)], [], addresses=False)
+        if self._last_optimizer is not None and self._last_optimizer is not now:
+            self._last_optimizer.replaced_at = step
+        self._last_optimizer = now
 
     def _complete(self, table: LayerTable) -> LayerTable:
         self._table_batch_size = self.batch_size

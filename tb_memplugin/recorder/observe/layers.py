@@ -1,4 +1,4 @@
-"""The model's tree of layers, read from Keras."""
+"""The model's tree of layers, read from Keras, or of modules, read from `tf.Module`."""
 
 import dataclasses
 import math
@@ -8,10 +8,13 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class LayerNode:
-    """A layer and its path in the model's tree, such as ``sequential/vgg16/block1_conv2``."""
+    """A layer and its path in the model's tree, such as ``sequential/vgg16/block1_conv2``.
+
+    The path of a module consists of attributes: ``mlp/layers/0``.
+    """
 
     path: str
-    layer: Any  # keras.Layer
+    layer: Any  # keras.Layer or tf.Module
 
 
 def walk(model: Any) -> list[LayerNode]:
@@ -27,12 +30,32 @@ def _walk(layer: Any, path: str, visited: set[int]) -> Iterator[LayerNode]:
     visited.add(id(layer))
     yield LayerNode(path, layer)
     names: dict[str, int] = {}
-    for child in layer._flatten_layers(include_self=False, recursive=False):
+    for child_name, child in children(layer):
         if id(child) in visited or type(child).__name__ == "InputLayer":
             continue
-        names[child.name] = names.get(child.name, 0) + 1
-        name = child.name if names[child.name] == 1 else f"{child.name}#{names[child.name]}"
+        names[child_name] = names.get(child_name, 0) + 1
+        name = child_name if names[child_name] == 1 else f"{child_name}#{names[child_name]}"
         yield from _walk(child, f"{path}/{name}", visited)
+
+
+def is_layer(item: Any) -> bool:
+    """Whether an object is a layer or model of Keras."""
+    return hasattr(item, "_flatten_layers")
+
+
+def is_module(item: Any) -> bool:
+    """Whether an object is a `tf.Module` that is no layer of Keras."""
+    import tensorflow as tf
+
+    return isinstance(item, tf.Module) and not is_layer(item)
+
+
+def children(layer: Any) -> list[tuple[str, Any]]:
+    """(name, layer) of the layers directly inside a layer; a module's are named by attribute and position."""
+    if is_layer(layer):
+        return [(child.name, child) for child in layer._flatten_layers(include_self=False, recursive=False)]
+    found = layer._flatten(recursive=False, predicate=lambda item: is_layer(item) or is_module(item), with_path=True)
+    return [("/".join(map(str, path)), child) for path, child in found]
 
 
 def own_variables(nodes: list[LayerNode]) -> Mapping[str, list[Any]]:
@@ -40,10 +63,25 @@ def own_variables(nodes: list[LayerNode]) -> Mapping[str, list[Any]]:
     owned: dict[str, list[Any]] = {}
     claimed: set[int] = set()
     for node in reversed(nodes):
-        mine = [weight for weight in node.layer.weights if id(weight) not in claimed]
+        mine = [weight for weight in variables_of(node.layer, "weights") if id(weight) not in claimed]
         claimed.update(id(weight) for weight in mine)
         owned[node.path] = mine
     return owned
+
+
+def variables_of(layer: Any, name: str) -> list[Any]:
+    """The variables in an attribute of a layer or model; none of a model of Keras 2 that is not built yet.
+
+    The weights of a module are its variables and those of the layers inside it.
+    """
+    if is_module(layer):
+        own = layer.trainable_variables if name.startswith("trainable") else layer.variables
+        inner = [variable for _, child in children(layer) for variable in variables_of(child, name)]
+        return list({id(variable): variable for variable in (*own, *inner)}.values())
+    try:
+        return list(getattr(layer, name))
+    except ValueError:
+        return []
 
 
 def variable_bytes(variable: Any) -> int:

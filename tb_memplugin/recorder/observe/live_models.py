@@ -5,13 +5,16 @@ resource handle of each variable is referenced weakly, beside the model.
 """
 
 import logging
+import math
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.addresses import short_device, tensor_size
+from tb_memplugin.recorder.observe.layers import variables_of
 from tb_memplugin.recorder.observe.optimizer import slots
 from tb_memplugin.recorder.observe.variables import replicas, tf_variable
 
@@ -69,6 +72,7 @@ class LiveModels:
         if model not in self._known:
             self._known[model] = entry = _Model(model, self._gone)
             self._noted.append(entry)
+            changes.note()
 
     def used(self, model: Any) -> None:
         """Look at a model after it was trained: it may be gone before `figures` looks. Does not raise."""
@@ -84,15 +88,13 @@ class LiveModels:
         if optimizer not in self._optimizers:
             self._optimizers.add(optimizer)
             self._applied.append(weakref.ref(optimizer))
+            changes.note()
 
-    @property
-    def due(self) -> bool:
-        """Whether `figures` may have changed."""
-        return (
-            bool(self._noted or self._applied)
-            or self._changed
-            or (bool(self._models) and time.monotonic() >= self._next_check)
-        )
+    def due_in(self) -> float:
+        """Seconds until `figures` may have changed, unless a change is noted before."""
+        if self._noted or self._applied or self._changed:
+            return 0.0
+        return self._next_check - time.monotonic() if self._models else math.inf
 
     def figures(self) -> ModelFigures:
         """Look at new models, and at others that may have changed."""
@@ -113,6 +115,7 @@ class LiveModels:
 
     def _gone(self, _: Any) -> None:
         self._changed = True
+        changes.note()
 
     def _read(self, entry: _Model, model: Any) -> None:
         """Read a model's variables, once its weights and its optimizer's slots exist."""
@@ -126,7 +129,7 @@ class LiveModels:
             entry.counted = True
             self._built += 1
         optimizer = getattr(model, "optimizer", None)
-        entry.variables.update(_variables(model.variables, False))
+        entry.variables.update(_variables(variables_of(model, "variables"), False))
         if optimizer is not None:
             if not getattr(optimizer, "built", True):
                 return

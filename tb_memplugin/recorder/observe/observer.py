@@ -1,12 +1,14 @@
 """`ModelObserver`: observes the program for one recorder, now and from window to window."""
 
 import collections
+import dataclasses
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import Any
 
 from tb_memplugin.model import MemoryMap
-from tb_memplugin.model.trace import AllocationTrace, GraphFacts, TraceFacts
+from tb_memplugin.model.trace import AllocationTrace, BatchFacts, GraphFacts, TraceFacts
+from tb_memplugin.recorder.observe.batches import batch_notes
 from tb_memplugin.recorder.observe.call_notes import call_notes
 from tb_memplugin.recorder.observe.chunk_history import ChunkHistory
 from tb_memplugin.recorder.observe.graphs import graph_facts
@@ -32,6 +34,7 @@ class ModelObserver:
         self._lines = SourceLines() if source_lines else None
         self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
         self._window: Window | None = None
+        self._batch: BatchFacts | None = None  # of the window that has ended
         self._held = HeldTensors()
         self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # the key that they depend on, and the facts
         self._history: dict[str, ChunkHistory] = collections.defaultdict(ChunkHistory)  # by device
@@ -77,13 +80,29 @@ class ModelObserver:
             if span.layer is not None
         )
 
-    def begin_window(self) -> None:
-        """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls."""
+    def begin_window(self, read_maps: Callable[[], Mapping[str, MemoryMap | None]] | None = None) -> None:
+        """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls.
+
+        Args:
+            read_maps: Reads the devices' memory maps, None for a device without one.
+        """
+
+        def read_chunks() -> Mapping[str, Set[int] | None]:
+            maps = {} if read_maps is None else read_maps()
+            return {device: None if one is None else self._history[device].ownable(one) for device, one in maps.items()}
+
         self._held.watch()
-        window = Window(self._models(), list(call_notes.optimizers), self._held, list(call_notes.graphs))
+        window = Window(
+            self._models(),
+            list(call_notes.optimizers),
+            self._held,
+            list(call_notes.graphs),
+            None if read_maps is None else read_chunks,
+        )
         call_notes.eager_gradients = []
         call_notes.eager_paths, call_notes.eager_lines = window.paths, self._lines
-        self._window = window
+        self._window, self._batch = window, None
+        batch_notes.begin(model for model, _ in self._models())
 
     def end_window(self, device: str) -> TraceFacts:
         """Facts about `device` after the profiler window has closed. Call it for each device."""
@@ -91,12 +110,14 @@ class ModelObserver:
         window, gradients = self._window, call_notes.eager_gradients or ()
         if window is None:
             raise RuntimeError("end_window() was called before begin_window()")
+        if self._batch is None:
+            self._batch = batch_notes.end()
         window.finish(list(call_notes.graphs))
         spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
         key = (window.signature(), spans)
         if self._graphs is None or self._graphs[0] != key:
             self._graphs = key, graph_facts(window.paths, window.owner_of, self._lines)
-        return window.facts(device, self._graphs[1], gradients)
+        return dataclasses.replace(window.facts(device, self._graphs[1], gradients), batch=self._batch)
 
     def close_window(self) -> None:
         """Let go of the window's variables, which it keeps alive, after `end_window` for each device."""

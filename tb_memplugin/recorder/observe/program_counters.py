@@ -31,10 +31,9 @@ class ProgramCounters:
         self.functions = FunctionTraces()
         self.datasets = DatasetCaches()
 
-    @property
-    def due(self) -> bool:
-        """Whether a value may have changed. Takes less than a microsecond."""
-        return self.functions.changed or self.datasets.changed or self.models.due
+    def due_in(self) -> float:
+        """Seconds until a value may have changed, unless a change is noted before."""
+        return 0.0 if self.functions.changed or self.datasets.changed else self.models.due_in()
 
     def values(self) -> list[CounterValue]:
         """All values now. Takes as long as the models that are new have variables: about a microsecond for each."""

@@ -1,7 +1,7 @@
 """Finds eager tensors, variables, models and input pipelines among Python's objects, and remembers them weakly.
 
-Only Python's garbage collector knows them all, and listing all objects takes 0.1 to 0.2 s on the training's thread. So
-all objects are searched once at most; later ones are found while they are young, or just before they grow old.
+Only Python's garbage collector knows them all, and listing all objects takes 0.1 to 0.3 s on the training's thread. So
+objects are found while they are young, or just before they grow old; `misses` counts when one may have been missed.
 """
 
 import weakref
@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from tb_memplugin.recorder.observe import keras_packages
 from tb_memplugin.recorder.observe.captures import Captures
 from tb_memplugin.recorder.observe.heap import objects_of
+from tb_memplugin.recorder.observe.layers import children, is_module
 from tb_memplugin.recorder.observe.promotions import YOUNG, Promotions
 
 
@@ -40,9 +42,10 @@ class PythonObjects:
 
     def __init__(self) -> None:
         self.captures = Captures()
-        self._promotions = Promotions(_kinds)
-        self._searched_all = False
+        self._promotions = Promotions(_kinds, _next_tensor_number)
+        self._misses_found = 0
         self._tensors: dict[int, KnownTensor] = {}  # by id, as all below; to weak references
+        self._handles: dict[int, Any] = {}
         self._variables: dict[int, Any] = {}
         self._models: dict[int, Any] = {}
         self._datasets: dict[int, Any] = {}
@@ -58,18 +61,29 @@ class PythonObjects:
     def search_new(self) -> None:
         """Find the young objects and those that grew old since `watch` or the last call."""
         kinds = _kinds()
-        self._remember(chain(self._promotions.take(), *(objects_of(kinds, generation) for generation in YOUNG)))
+        young = [objects_of(kinds, generation) for generation in YOUNG]
+        # Taken last: a collection on another thread may have moved some before their generation was listed.
+        self._remember(chain(*young, self._promotions.take()))
 
-    def search_all_once(self) -> None:
-        """Search all objects, unless that was done before."""
-        if not self._searched_all:
-            self._searched_all = True
-            self._remember(objects_of(_kinds()))
+    @property
+    def misses(self) -> int:
+        """A number that grows whenever an object may have grown old unfound."""
+        return self._promotions.misses
+
+    @property
+    def complete(self) -> bool:
+        """Whether every object is known. If not, `search_all` finds what is missing."""
+        return self._misses_found == self._promotions.misses > 0
+
+    def search_all(self) -> None:
+        """Search all objects."""
+        self._misses_found = self._promotions.misses
+        self._remember(objects_of(_kinds()))
 
     def _remember(self, objects: Iterable[Any]) -> None:
-        import keras
         import tensorflow as tf
 
+        models = keras_packages.models()
         tensors: list[Any] = []
         graphs: list[Any] = []
         for item in objects:
@@ -81,23 +95,23 @@ class PythonObjects:
             elif isinstance(item, tf.Variable):
                 if hasattr(item, "handle") and tf.executing_eagerly():
                     self._variables[id(item)] = weakref.ref(item)
-            elif isinstance(item, keras.Model):
+            elif isinstance(item, models) or is_module(item):
                 self._models[id(item)] = weakref.ref(item)
-            else:
+            elif isinstance(item, tf.__internal__.FuncGraph):
                 graphs.append(item)
         self.add(tensors)
         self.captures.read(graphs)
 
     def add(self, tensors: Iterable[Any]) -> None:
-        """Remember tensors, except those without plain bytes."""
+        """Remember tensors, except those without plain bytes, and resource handles."""
         import tensorflow as tf
 
         for tensor in tensors:
-            key = id(tensor)
-            if (key not in self._tensors or self._tensors[key].reference() is not tensor) and tensor.dtype not in (
-                tf.resource,
-                tf.variant,
-                tf.string,
+            key, dtype = id(tensor), tensor.dtype
+            if dtype == tf.resource:
+                self._handles[key] = weakref.ref(tensor)
+            elif dtype not in (tf.variant, tf.string) and (
+                key not in self._tensors or self._tensors[key].reference() is not tensor
             ):
                 self._tensors[key] = KnownTensor(tensor)
 
@@ -109,6 +123,10 @@ class PythonObjects:
                 del self._tensors[key]
             else:
                 yield tensor, known
+
+    def handles(self) -> list[Any]:
+        """Remembered resource handles that are alive."""
+        return _alive(self._handles)
 
     def variables(self) -> list[Any]:
         """Remembered variables that are alive."""
@@ -125,17 +143,25 @@ class PythonObjects:
         return {id(tensor) for dataset in _alive(self._datasets) for tensor in dataset._tensors}
 
 
+def _next_tensor_number() -> int:
+    """The number that TensorFlow would give the next tensor; it then gives the one after it."""
+    from tensorflow.python.framework import ops
+
+    return int(ops.uid())
+
+
 def _kinds() -> set[type]:
     """The classes whose objects are remembered."""
-    import keras
     import tensorflow as tf
 
-    bases = (tf.__internal__.FuncGraph, tf.data.Dataset, tf.Variable, keras.Model)
+    bases = (tf.__internal__.FuncGraph, tf.data.Dataset, tf.Variable, tf.Module, *keras_packages.models())
     return {tf.__internal__.EagerTensor}.union(*map(_subclasses, bases))
 
 
 def _parts(model: Any) -> list[Any]:
     """The layers of a model, and the functional model inside a sequential one, which has the same layers."""
+    if is_module(model):
+        return [child for _, child in children(model)]
     inner = getattr(model, "_functional", None)
     return [*model._flatten_layers(include_self=False), *([] if inner is None else [inner])]
 

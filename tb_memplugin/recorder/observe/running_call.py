@@ -8,6 +8,7 @@ from typing import Any
 
 from tb_memplugin.recorder.observe.frames import keep_with, module_of
 from tb_memplugin.recorder.observe.inputs import TRAINER_METHODS
+from tb_memplugin.recorder.observe.keras_packages import PREFIXES
 
 
 class RunningCall:
@@ -55,7 +56,7 @@ class _Mark:
 
 def _trainer_method(frame: Any) -> Any:
     while frame is not None:
-        if frame.f_code.co_name in TRAINER_METHODS and module_of(frame).startswith("keras."):
+        if frame.f_code.co_name in TRAINER_METHODS and module_of(frame).startswith(PREFIXES):
             return frame
         frame = frame.f_back
     return None

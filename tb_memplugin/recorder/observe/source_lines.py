@@ -10,6 +10,7 @@ from typing import Any
 from tb_memplugin.recorder.observe.call_notes import GraphNotes
 from tb_memplugin.recorder.observe.graph_layers import GRADIENT_SCOPE, OpLayers
 from tb_memplugin.recorder.observe.graph_ops import GraphOps
+from tb_memplugin.recorder.observe.keras_packages import packages
 from tb_memplugin.recorder.observe.source_files import SourceFiles
 
 logger = logging.getLogger("tb_memplugin")
@@ -94,11 +95,10 @@ class SourceLines:
 
 def _libraries() -> list[str]:
     """Directories of TensorFlow, Keras and this package."""
-    import keras
     import tensorflow as tf
 
     own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [own, *(os.path.dirname(module.__file__) for module in (keras, tf) if module.__file__)]
+    return [own, *(os.path.dirname(module.__file__) for module in (*packages(), tf) if module.__file__)]
 
 
 def _calls(graph: GraphOps, layers: OpLayers, notes: GraphNotes) -> dict[int, int]:

@@ -5,7 +5,8 @@ from typing import Any
 
 from tb_memplugin.model.trace import VariableFact, VariableRole
 from tb_memplugin.recorder.observe.addresses import short_device, tensor_size, variable_address
-from tb_memplugin.recorder.observe.layers import LayerNode, own_variables, walk
+from tb_memplugin.recorder.observe.former_variables import former_variables
+from tb_memplugin.recorder.observe.layers import LayerNode, own_variables, variables_of, walk
 from tb_memplugin.recorder.observe.optimizer import slots
 
 MAX_MODELS = 64
@@ -13,7 +14,7 @@ MAX_MODELS = 64
 
 
 class _Entry:
-    """A variable, its owner, and its address at construction of the registry."""
+    """A variable, its owner, and its address at construction of the registry; `optimizer` is None unless a slot."""
 
     def __init__(self, name: str, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
         self.name, self.variable, self.role, self.layer, self.trainable = name, variable, role, layer, trainable
@@ -21,6 +22,8 @@ class _Entry:
         self.shape = tuple(variable.shape.as_list()) if variable.shape.is_fully_defined() else ()
         self.dtype = variable.dtype.name if variable.shape.is_fully_defined() else ""
         self.start: int | None = None
+        self.model: Any = None
+        self.optimizer: Any = None
 
 
 class Variables:
@@ -29,6 +32,7 @@ class Variables:
     Args:
         models: Models with their optimizers.
         optimizers: Optimizers of other models.
+        addresses: Whether to read the variables' addresses.
 
     Attributes:
         paths: id of a layer to its path, for all models.
@@ -36,7 +40,7 @@ class Variables:
         eager: Whether a model runs eagerly.
     """
 
-    def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any]) -> None:
+    def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any], addresses: bool = True) -> None:
         self.paths: dict[int, str] = {}
         self.trainable: dict[str, bool] = {}
         self.eager = False
@@ -51,9 +55,10 @@ class Variables:
             if id(model) not in self.paths:
                 self._add_model(nodes, model, optimizer)
         for optimizer in optimizers:
-            self._add_optimizer(optimizer)
+            self._add_optimizer(optimizer, None)
         for entry in self._entries:
-            entry.start = variable_address(entry.variable)
+            entry.start = variable_address(entry.variable) if addresses else None
+            former_variables.note(entry.variable.handle, entry.role, entry.layer, entry.model, entry.optimizer)
 
     def _add_model(self, nodes: list[LayerNode], model: Any, optimizer: Any) -> None:
         nodes = self._with_unique_paths(nodes)
@@ -62,12 +67,12 @@ class Variables:
         self._add_weights(nodes, model)
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         if optimizer is not None:
-            self._add_optimizer(optimizer)
+            self._add_optimizer(optimizer, model)
         for node in reversed(nodes):
-            for variable in node.layer.variables:
-                self._add(variable, "other_state", None if node.layer is model else node.path, None)
-        for variable in (*getattr(model, "metrics_variables", ()), *getattr(model, "variables", ())):
-            self._add(variable, "other_state", None, None)
+            for variable in variables_of(node.layer, "variables"):
+                self._add(variable, "other_state", None if node.layer is model else node.path, None, model)
+        for variable in (*getattr(model, "metrics_variables", ()), *variables_of(model, "variables")):
+            self._add(variable, "other_state", None, None, model)
         self.eager = self.eager or bool(getattr(model, "run_eagerly", False))
 
     def _with_unique_paths(self, nodes: list[LayerNode]) -> list[LayerNode]:
@@ -79,32 +84,46 @@ class Variables:
         return [LayerNode(f"{name}#{len(paths)}{node.path[len(name) :]}", node.layer) for node in nodes]
 
     def _add_weights(self, nodes: list[LayerNode], model: Any) -> None:
-        trainable = {id(weight) for weight in model.trainable_weights}
+        trainable = {id(weight) for weight in variables_of(model, "trainable_weights")}
         layer_of: dict[int, str] = {}
-        for path, weights in own_variables(nodes).items():
-            for weight in weights:
+        for path, own_weights in own_variables(nodes).items():
+            for weight in own_weights:
                 layer_of[id(tf_variable(weight))] = path
-                self._add(weight, "weights", path, id(weight) in trainable)
+                self._add(weight, "weights", path, id(weight) in trainable, model)
         for node in nodes:
-            own = [weight for weight in node.layer.weights if layer_of.get(id(tf_variable(weight))) == node.path]
-            flag = any(id(weight) in trainable for weight in own) if own else bool(node.layer.trainable)
+            own = [
+                weight
+                for weight in variables_of(node.layer, "weights")
+                if layer_of.get(id(tf_variable(weight))) == node.path
+            ]
+            flag = (
+                any(id(weight) in trainable for weight in own) if own else bool(getattr(node.layer, "trainable", True))
+            )
             self.trainable.setdefault(node.path, flag)
 
-    def _add_optimizer(self, optimizer: Any) -> None:
-        for slot in slots(optimizer):
+    def _add_optimizer(self, optimizer: Any, model: Any) -> None:
+        for slot in slots(optimizer, [entry.variable for entry in self._entries]):
             owner = None if slot.of is None else self._by_id.get(id(tf_variable(slot.of)))
             layer, trainable = (owner.layer, owner.trainable) if owner else (None, None)
-            self._add(
-                slot.variable, "other_state" if slot.accumulates_gradients else "optimizer_state", layer, trainable
-            )
+            of = owner.model if model is None and owner is not None else model
+            self._add(slot.variable, "optimizer_state", layer, trainable, of, optimizer)
 
-    def _add(self, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
+    def _add(
+        self,
+        variable: Any,
+        role: VariableRole,
+        layer: str | None,
+        trainable: bool | None,
+        model: Any,
+        optimizer: Any = None,
+    ) -> None:
         value = tf_variable(variable)
         for part in replicas(value):
             if id(part) in self._by_id:
                 continue
             name = f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{id(part)}"
             entry = _Entry(name, part, role, layer, trainable)
+            entry.model, entry.optimizer = model, optimizer
             self._entries.append(entry)
             self._by_id[id(part)] = entry
             self._by_handle[id(part.handle)] = entry
@@ -123,13 +142,6 @@ class Variables:
     def ids(self) -> Set[int]:
         """Ids of the variables; not a view, which would keep the variables alive."""
         return frozenset(self._by_id)
-
-    def bytes_by_device(self) -> dict[str, int]:
-        """Requested bytes by device."""
-        sizes: dict[str, int] = {}
-        for entry in self._entries:
-            sizes[entry.device] = sizes.get(entry.device, 0) + entry.size
-        return sizes
 
     def start_addresses(self) -> Iterator[int | None]:
         """Addresses at construction."""

@@ -5,7 +5,8 @@ from typing import Any
 
 from tb_memplugin.model.trace import GraphFacts, TraceFacts
 from tb_memplugin.recorder.observe.addresses import short_device
-from tb_memplugin.recorder.observe.held_tensors import DeviceFacts, HeldTensors
+from tb_memplugin.recorder.observe.former_variables import former_handles, former_variables
+from tb_memplugin.recorder.observe.held_tensors import DeviceFacts, HeldTensors, ReadChunks
 from tb_memplugin.recorder.observe.variables import Variables
 
 
@@ -17,6 +18,7 @@ class Window:
         optimizers: Optimizers of other models.
         held: Tensors known from earlier windows; without it, all of Python's objects are searched.
         graphs: Traced function graphs; tensors that they captured are constants.
+        read_chunks: Reads the chunks in use, which show whether a tensor is unknown.
     """
 
     def __init__(
@@ -25,13 +27,15 @@ class Window:
         optimizers: list[Any],
         held: HeldTensors | None = None,
         graphs: Iterable[Any] = (),
+        read_chunks: ReadChunks | None = None,
     ) -> None:
         self._variables = variables = Variables(models, optimizers)
         self._start_in_use = _bytes_in_use()
         self._held = HeldTensors() if held is None else held
         self._tensors = self._held.find(
-            self._start_in_use, variables.bytes_by_device(), variables.start_addresses(), graphs, variables.ids()
+            self._start_in_use, variables.start_addresses(), graphs, variables.ids(), read_chunks
         )
+        self._former = former_variables.facts(former_handles(self._held.handles()))
         self._tensors_at_end: DeviceFacts = ()
         self._finished = False
 
@@ -73,7 +77,7 @@ class Window:
             mode="eager" if self._variables.eager or not graphs else "graph",
             trainable=self._variables.trainable,
             graphs=graphs,
-            variables=self._variables.facts(device),
+            variables=(*self._variables.facts(device), *(fact for fact in self._former if fact.device == device)),
             tensors=tuple(fact for tensor_device, fact in self._tensors if tensor_device == device),
             tensors_at_end=tuple(fact for tensor_device, fact in self._tensors_at_end if tensor_device == device),
             start_in_use=self._start_in_use.get(device),

@@ -1,32 +1,28 @@
 """`OomWatch`: writes a post-mortem when a step runs out of memory. Costs nothing while no allocation fails."""
 
-import collections
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from tb_memplugin.attribution.memory_map import before_backward_pass
+from tb_memplugin.attribution.memory_map import before_backward_pass, unmoved
 from tb_memplugin.attribution.oom_event import OomEvent
 from tb_memplugin.attribution.post_mortem import post_mortem
 from tb_memplugin.attribution.step_chunks import StepChunks
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import Layer, MemoryMap, Oom, Phase, StepRequests
-from tb_memplugin.model.trace import TraceFacts
+from tb_memplugin.model import Layer, MemoryMap, Oom, Phase
+from tb_memplugin.model.trace import BatchFacts, TraceFacts
+from tb_memplugin.recorder.base.due import changes
+from tb_memplugin.recorder.observe.batches import batch_notes, running_batch
 from tb_memplugin.recorder.observe.graphs import output_bytes
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.dump_files import DumpFile, dump_files
 from tb_memplugin.recorder.oom.failure_maps import FailureMaps
 from tb_memplugin.recorder.oom.failures import layer_in, layer_of, line_of, memory_request, pass_of
 from tb_memplugin.recorder.oom.recent_steps import RecentSteps
-from tb_memplugin.recorder.oom.simulated_fixes import with_simulated_fixes
 from tb_memplugin.recorder.oom.stalled_maps import StalledMaps
-from tb_memplugin.recorder.oom.step_peaks import StepPeaks
 from tb_memplugin.recorder.sampling.devices import Device
-
-MAX_REQUESTS = 24
-"""Most steps whose requests are kept to simulate fixes."""
 
 
 class OwnedMap(NamedTuple):
@@ -43,8 +39,8 @@ Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], Owned
 class OomWatch:
     """Makes the post-mortems of one recorder.
 
-    The training's thread calls `install`, `concerns`, `on_error`, `sampled` and `step_ended`; the background thread
-    calls `remember`, `remember_requests`, `simulated`, `tick` and `remove`.
+    The training's thread calls `install`, `concerns`, `on_error` and `step_ended`; the background thread calls
+    `remember`, `tick` and `remove`.
 
     Args:
         devices: The recorded devices.
@@ -64,13 +60,11 @@ class OomWatch:
         self._recent = RecentSteps()
         self._watch = watch
         self._write = write
-        self._requests: collections.deque[StepRequests] = collections.deque(maxlen=MAX_REQUESTS)
-        self._peaks = StepPeaks()
-        self._unsolved: tuple[Oom, int | None] | None = None
         self._pending: Oom | None = None
         self._idle_since = time.time()  # when the last step ended
         self._failures = 0
         self._installs = 0
+        self._thread = threading.get_ident()  # the training's
         self._installing = threading.Lock()
         self._lock = threading.Lock()
         # A weak reference: the exception's frames hold the tensors of the failed step.
@@ -79,6 +73,7 @@ class OomWatch:
     def install(self) -> None:
         """Make TensorFlow write a dump whenever an allocation fails."""
         dump_files.acquire()
+        self._thread = threading.get_ident()
         with self._installing:
             self._installs += 1
 
@@ -94,31 +89,42 @@ class OomWatch:
         """Keep the chunks of a traced step, for the owners of chunks at a later failure."""
         self._recent.add(device, chunks, facts)
 
-    def remember_requests(self, requests: StepRequests) -> None:
-        """Keep the requests of a traced step, to simulate fixes of a later failure."""
-        self._requests.append(requests)
-
     # --- a failure that TensorFlow may tolerate -----------------------------------------------------------------------
 
-    def tick(self, step: int | None, phase: Phase | None) -> None:
-        """Write a preliminary post-mortem if TensorFlow waits for memory now: the process may be killed."""
+    def tick(self, step: int | None, phase: Phase | None, began: float = 0.0) -> None:
+        """Write a preliminary post-mortem if TensorFlow waits for memory now: the process may be killed.
+
+        Args:
+            step, phase: The running step.
+            began: When it began, if `step_ended` was not called for the one before it; seconds since the epoch.
+        """
         with self._lock:
-            dump_files.remove_before(self._idle_since)  # of tolerated failures
+            since = max(self._idle_since, began)
+            dump_files.remove_before(since)  # of tolerated failures
             if step is None or self._pending is not None:
                 return
-            dumps = self._maps.dumps(self._idle_since)
+            dumps = self._maps.dumps(since)
             if not dumps:
                 return
             device = self._maps.device_of(dumps[-1]) or ""
             memory_map = self._maps.read(dumps[-1], device)
             if memory_map is not None:
                 event = OomEvent(self._next_identifier(), "failing", device, dumps[-1].wall_time, step, phase)
-                self._pending, _ = self._of_untraced_step(event, memory_map, self._recent.facts(device))
+                given = running_batch(self._thread)
+                self._pending = self._of_untraced_step(
+                    event, memory_map, unmoved(self._recent.facts(device), memory_map), given
+                )
                 self._write(self._pending, False)
+                changes.note()
 
-    def sampled(self, step: int, phase: Phase, peaks: Mapping[str, int]) -> None:
-        """Keep the peaks of a step by device, to check simulations against."""
-        self._peaks.add(step, phase, peaks)
+    @property
+    def waits(self) -> bool:
+        """Whether a preliminary post-mortem waits for the end of its step."""
+        return self._pending is not None
+
+    def steps_ended(self, wall_time: float) -> None:
+        """Handle the end of steps in which no post-mortem waited; seconds since the epoch."""
+        self._idle_since = max(self._idle_since, wall_time)
 
     def step_ended(self) -> None:
         """Handle the end of a step without an error: any failed allocation in it was tolerated."""
@@ -185,19 +191,12 @@ class OomWatch:
             notes=tuple(notes),
         )
         if owned is not None:
-            oom, batch = self._of_traced_step(event, owned)
+            oom = self._of_traced_step(event, owned)
         else:
-            oom, batch = self._of_untraced_step(event, memory_map, facts)
+            oom = self._of_untraced_step(event, memory_map, facts, batch_notes.failed)
+        batch_notes.failed = None
         self._write(oom, True)
-        self._unsolved = oom, batch
         return True
-
-    def simulated(self) -> Oom | None:
-        """The last post-mortem with fixes that were simulated, once; None if there is none. Takes seconds."""
-        unsolved, self._unsolved = self._unsolved, None
-        if unsolved is None:
-            return None
-        return with_simulated_fixes(*unsolved, self._requests, self._peaks, self._layers())
 
     def _line(self, request: Request, error: BaseException, facts: TraceFacts) -> str | None:
         """The user's line that made a failed request. In eager mode, the op ran on the exception's traceback."""
@@ -220,14 +219,14 @@ class OomWatch:
             notes.append(f"Addresses of variables are unknown: reading them raised {type(error).__name__}.")
             return self._recent.facts(device), {}
 
-    def _of_traced_step(self, event: OomEvent, owned: OwnedMap) -> tuple[Oom, int | None]:
-        batch = owned.batch_size or self._watch.batch_size
-        return post_mortem(event, owned.map, self._layers(), batch), batch
+    def _of_traced_step(self, event: OomEvent, owned: OwnedMap) -> Oom:
+        return post_mortem(event, owned.map, owned.batch_size or self._watch.batch_size)
 
     def _of_untraced_step(
-        self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts
-    ) -> tuple[Oom, int | None]:
-        return self._recent.post_mortem(event, memory_map, facts, self._layers(), self._watch.batch_size)
+        self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts, given: BatchFacts | None = None
+    ) -> Oom:
+        size = None if given is None else given.size
+        return self._recent.post_mortem(event, memory_map, facts, self._layers(), self._watch.batch_size, size)
 
     def _layers(self) -> tuple[Layer, ...]:
         table = self._watch.table

@@ -57,8 +57,9 @@ class RecentSteps:
         facts: TraceFacts,
         layers: Sequence[Layer],
         traced_batch: int | None,
-    ) -> tuple[Oom, int | None]:
-        """The post-mortem of an untraced step, and its batch size: owners by comparison with the recent steps.
+        given_batch: int | None = None,
+    ) -> Oom:
+        """The post-mortem of an untraced step: owners by comparison with the recent steps.
 
         Args:
             event: The failed allocation.
@@ -66,13 +67,14 @@ class RecentSteps:
             facts: Facts about the program now.
             layers: The model's layers.
             traced_batch: Batch size of the traced steps, if known.
+            given_batch: Batch size of the failed step, if it was recorded.
         """
         steps = self._comparable(event, facts)
         layer = next((layer for layer in layers if layer.path == event.layer), None)
         request = (event.phase, event.op, event.requested_bytes)
         if memory_map is None:
-            batch = observed_batch(steps, *request, event.shape, layer, traced_batch, 1.0)
-            return post_mortem(event, None, layers, batch), batch
+            batch = given_batch or observed_batch(steps, *request, event.shape, layer, traced_batch, 1.0)
+            return post_mortem(event, None, batch)
         matching = OwnerMatching(memory_map)
         matching.variables(facts.variables)
         # In graph mode, Python holds no results of the step's ops: a tensor that it holds has no other owner.
@@ -80,12 +82,12 @@ class RecentSteps:
             matching.same_place(steps, *request)
         matching.tensors(facts.tensors)
         matching.same_place(steps, *request)
-        batch = batch_of(event.shape, layer)
+        batch = given_batch or batch_of(event.shape, layer)
         scale = batch / traced_batch if batch and traced_batch else matching.batch_scale(steps, *request, traced_batch)
         matching.same_size(steps, *request, scale)
-        batch = observed_batch(steps, *request, event.shape, layer, traced_batch, scale)
+        batch = given_batch or observed_batch(steps, *request, event.shape, layer, traced_batch, scale)
         matching.results(layers, batch, event.phase)
-        return post_mortem(event, matching.result(), layers, batch), batch
+        return post_mortem(event, matching.result(), batch)
 
     def _comparable(self, event: OomEvent, facts: TraceFacts) -> list[StepChunks]:
         """Recent steps of the device, those of the event's phase first; without gradients for a forward op."""

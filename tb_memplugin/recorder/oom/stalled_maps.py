@@ -8,6 +8,7 @@ import collections
 import time
 from collections.abc import Sequence
 
+from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.sampling import devices as allocator
 
@@ -40,6 +41,7 @@ class StalledMaps:
 
     def poll(self) -> None:
         """Read the maps of a step that has been open for a while, if nothing changed since the last poll."""
+        changes.note()  # now: what is read must be cleared as the step ends
         levels, kept = self._levels, self._kept  # of this step: `clear` replaces them
         for device in self._devices:
             level = allocator.memory_info(device)[0]

@@ -48,11 +48,21 @@ class Examples:
         return tf.nest.pack_sequence_as(self._structure, [leaf[:size] for leaf in self._leaves])
 
     def batches(self, size: int) -> Any:
-        """An endless dataset of batches of a size; examples repeat if there are too few."""
+        """An endless dataset of batches of a size; examples repeat if there are too few.
+
+        One op makes a batch. To join single examples, tf.data allocates each of them, which hides what a batch needs.
+        """
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         examples = tf.nest.pack_sequence_as(self._structure, self._leaves)
-        return tf.data.Dataset.from_tensor_slices(examples).repeat().batch(size).with_options(options)
+        count = _size(self._leaves)
+
+        def taken(all_examples: Any) -> Any:
+            # The default leaves the batch dimension open, as it is in a dataset's own batches.
+            rows = tf.range(tf.compat.v1.placeholder_with_default(size, [])) % count
+            return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), all_examples)
+
+        return tf.data.Dataset.from_tensors((examples,)).repeat().map(taken).with_options(options)
 
 
 def _batches_of(dataset: Any) -> Iterator[Any]:

@@ -6,11 +6,15 @@ from typing import Any
 
 import keras
 
-from tb_memplugin.analysis.what_if import RunPredictor, WhatIf
+from tb_memplugin.analysis.what_if import RunPredictor
+from tb_memplugin.analysis.what_if_answer import WhatIf
 from tb_memplugin.analysis.what_if_questions import checked_conditions
 from tb_memplugin.errors import RecordingError
+from tb_memplugin.model.markup import html_text
+from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.probing.examples import Examples
 from tb_memplugin.recorder.probing.probe import (
     OutOfMemoryError,
@@ -30,9 +34,9 @@ VERIFIED_STEPS = 2
 """Steps of a verification: the first one makes the optimizer's slots, the second one is a typical one."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class BatchSizeAnswer:
-    """The largest batch size of a model on a device.
+    """The largest batch size of a model on a device; `print` shows it with its sentences.
 
     Attributes:
         batch_size: The largest batch size that is predicted to fit and was not refuted; None if there is none, or it
@@ -49,6 +53,17 @@ class BatchSizeAnswer:
     peak_bytes: int | None
     sentences: tuple[str, ...]
 
+    def __str__(self) -> str:
+        size = "unknown or none" if self.batch_size is None else f"{self.batch_size:,}"
+        return "\n".join([f"largest batch size: {size}", *(f"  {clean(sentence)}" for sentence in self.sentences)])
+
+    def __repr__(self) -> str:
+        peak = format_bytes(self.peak_bytes)
+        return f"<{type(self).__name__} batch_size={self.batch_size}, verified={self.verified}, measured peak {peak}>"
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
 
 def largest_batch_size(
     model: Any, data: Any, capacity: int | str | None = None, batch_sizes: Sequence[int] = (4, 8)
@@ -56,7 +71,7 @@ def largest_batch_size(
     """Predict the largest batch size that fits, and train two steps with it to verify that.
 
     ```python
-    print(tb_memplugin.largest_batch_size(model, dataset).batch_size)
+    print(tb_memplugin.largest_batch_size(model, dataset))
     ```
 
     Everything is restored as `probe` does. If memory runs out in the verification, or the measured peak exceeds the
@@ -82,20 +97,29 @@ def largest_batch_size(
     limit = wanted or device.capacity_bytes
     if limit is None:
         raise RecordingError(f"The capacity of {device.name} is unknown. Pass capacity, for example '24GiB'.")
-    with restored(model):
-        run = record(model, examples, sizes, device, None)
-    predictor = RunPredictor(run, device.name)
-    return _Search(model, examples, device, predictor, limit).answer()
+    with Progress("largest_batch_size") as progress:
+        with restored(model):
+            run = record(model, examples, sizes, device, None, progress)
+        progress.part("prediction")
+        predictor = RunPredictor(run, device.name)
+        return _Search(model, examples, device, predictor, limit, progress).answer()
 
 
 class _Search:
     """The search for the largest batch size within a capacity."""
 
     def __init__(
-        self, model: Any, examples: Examples, device: allocator.Device, predictor: RunPredictor, capacity: int
+        self,
+        model: Any,
+        examples: Examples,
+        device: allocator.Device,
+        predictor: RunPredictor,
+        capacity: int,
+        progress: Progress,
     ) -> None:
         self._model, self._examples, self._device = model, examples, device
         self._predictor, self._capacity = predictor, capacity
+        self._progress = progress
         self._sentences: list[str] = []
         self._smallest_refuted: int | None = None
 
@@ -117,6 +141,7 @@ class _Search:
             if own is not None and self._capacity > own and (prediction.prediction.high_bytes or own) >= own:
                 self._sentences.append(f"Not verified: {self._device.name} has only {format_bytes(own)}.")
                 return BatchSizeAnswer(size, prediction, None, None, tuple(self._sentences))
+            self._progress.part(f"verification of batch size {size:,}")
             peak = self._measure(size)
             if peak is not None and peak <= self._capacity:
                 self._sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")

@@ -9,9 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tb_memplugin.commands.loading import load
+from tb_memplugin.commands.loading import Runs
+from tb_memplugin.commands.recorded_run import RecordedRun
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.model import Run
+from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.base.private_directory import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.callback import MemoryCallback
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
@@ -31,12 +32,12 @@ class OutOfMemoryError(Exception):
 
 def probe(
     model: Any, data: Any, batch_sizes: Sequence[int] = (4, 8), log_dir: str | os.PathLike[str] | None = None
-) -> Run:
+) -> RecordedRun:
     """Record a few training steps with small batches, to predict what others need.
 
     ```python
     run = tb_memplugin.probe(model, dataset)
-    print(tb_memplugin.what_if(run, batch_size=256).prediction)
+    print(tb_memplugin.what_if(run, batch_size=256))
     ```
 
     Each batch size takes four steps of `model.fit`: one that compiles and three traced ones. The model, its optimizer
@@ -60,8 +61,8 @@ def probe(
     sizes = checked_sizes(batch_sizes)
     (device, *_) = checked_devices(model)
     examples = Examples(data, max(sizes))
-    with restored(model):
-        return record(model, examples, sizes, device, log_dir)
+    with restored(model), Progress("probe", len(sizes)) as progress:
+        return record(model, examples, sizes, device, log_dir, progress)
 
 
 def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
@@ -116,30 +117,38 @@ def restored(model: Any) -> Iterator[None]:
 
 
 def record(
-    model: Any, examples: Examples, sizes: Sequence[int], device: Device, log_dir: str | os.PathLike[str] | None
-) -> Run:
+    model: Any,
+    examples: Examples,
+    sizes: Sequence[int],
+    device: Device,
+    log_dir: str | os.PathLike[str] | None,
+    progress: Progress,
+) -> RecordedRun:
     """Record steps of each batch size. Changes the model.
 
     Raises:
         RecordingError: Nothing could be recorded, or memory ran out.
     """
     if log_dir is not None:
-        return _record(model, examples, sizes, device, os.fspath(log_dir))
+        return _record(model, examples, sizes, device, os.fspath(log_dir), progress)
     remove_abandoned()
     directory = PrivateDirectory("probe")
     try:
-        return _record(model, examples, sizes, device, directory.path)
+        return _record(model, examples, sizes, device, directory.path, progress)
     finally:
         directory.remove()
 
 
-def _record(model: Any, examples: Examples, sizes: Sequence[int], device: Device, directory: str) -> Run:
+def _record(
+    model: Any, examples: Examples, sizes: Sequence[int], device: Device, directory: str, progress: Progress
+) -> RecordedRun:
     each = 1 + TRACED_STEPS
     start = int(model.optimizer.iterations)
     traced = [start + number * each + step for number in range(len(sizes)) for step in range(1, each)]
     callback = MemoryCallback(directory, trace_steps=traced, devices=[device.name])
     try:
         for size in sizes:
+            progress.part(f"steps with batch size {size:,}")
             try:
                 train(model, examples, size, each, callback)
             except OutOfMemoryError as error:
@@ -149,7 +158,7 @@ def _record(model: Any, examples: Examples, sizes: Sequence[int], device: Device
                 ) from error
     finally:
         callback.close()
-    run = load(directory)["."]
+    run = Runs(directory)["."]
     if not any(not one.first for one in run.requests):
         raise RecordingError(" ".join(["The probe's steps could not be recorded.", *run.notes]))
     return run

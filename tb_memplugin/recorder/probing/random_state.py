@@ -42,10 +42,17 @@ def _of_tensorflow() -> list[Restore]:
     from tensorflow.python.ops import stateful_random_ops
 
     eager, generator = context.context(), stateful_random_ops.global_generator
-    seeds = eager._rng.getstate()
+    seeds = getattr(eager, "_rng", None)  # exists only once a seed was set
+    state = None if seeds is None else seeds.getstate()
+    seed = eager._seed
 
     def restore() -> None:
-        eager._rng.setstate(seeds)
+        eager._seed = seed
+        if seeds is None:
+            vars(eager).pop("_rng", None)
+        else:
+            eager._rng = seeds
+            seeds.setstate(state)
         stateful_random_ops.global_generator = generator
 
     return [restore]

@@ -4,12 +4,19 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
+from tb_memplugin.cpu_allocator import VARIABLE
 from tb_memplugin.errors import RecordingError
+from tb_memplugin.model import is_cpu, is_gpu
 from tb_memplugin.model.notes import NOT_RECORDING
 
+Statistics: TypeAlias = tuple[Any, Callable[[Any, str], Mapping[str, int]], Callable[[Any, str], None]]
+"""TensorFlow's context, and its functions of a context and a device that read and reset an allocator's statistics."""
+
+_CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+_CPU_DEFAULT_MIB = 1 << 16
 _NAME = re.compile(r"(?:/device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
 
 
@@ -38,29 +45,32 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
         names: Device names, None for all GPUs, or the CPU if there is no GPU.
 
     Raises:
-        RecordingError: A name is not a device of this process.
+        RecordingError: A name is not the name of a CPU or GPU.
     """
     import tensorflow as tf
 
     logical = [
         _short(device.name) for device in tf.config.list_logical_devices() if device.device_type in ("CPU", "GPU")
     ]
+    missing: list[str] = []
     if names is None:
-        chosen = [name for name in logical if name.startswith("GPU")] or ["CPU:0"]
+        chosen = [name for name in logical if is_gpu(name)] or ["CPU:0"]
     else:
-        chosen = [_checked(name, logical) for name in names]
+        chosen = [_checked(name) for name in names]
+        missing = [name for name in chosen if name not in logical]
+        chosen = [name for name in chosen if name in logical]
     chosen, shared = _one_cpu(chosen)
-    details = _local_details() if any(name.startswith("GPU") for name in chosen) else {}
+    details = _local_details() if any(map(is_gpu, chosen)) else {}
     devices: list[Device] = []
-    sentences = [shared] if shared else []
+    sentences = [f"{NOT_RECORDING} {name}: this process has only {', '.join(logical)}." for name in missing]
+    sentences += [shared] if shared else []
     for name in chosen:
-        if name.startswith("CPU") and not cpu_uses_bfc():
-            sentences.append(
-                f"{NOT_RECORDING} {name}: TensorFlow's plain CPU allocator keeps no statistics. Set "
-                "TF_CPU_ALLOCATOR_USE_BFC=1 (and TF_CPU_BFC_MEM_LIMIT_IN_MB) before importing TensorFlow."
-            )
-        elif name.startswith("CPU"):
-            devices.append(Device(name, _cpu_capacity(), None, grows=True))
+        if is_cpu(name) and not cpu_uses_bfc():
+            sentences.append(f"{NOT_RECORDING} {name}: {_why_plain()}")
+        elif is_cpu(name):
+            limit, ignored = _cpu_capacity()
+            devices.append(Device(name, limit, None, grows=True))
+            sentences += [ignored] if ignored else []
         else:
             if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
                 sentences.append(
@@ -77,7 +87,7 @@ def _one_cpu(names: list[str]) -> tuple[list[str], str | None]:
 
     They share one allocator: each would repeat the bytes of all, and a sum over devices would count them again.
     """
-    cpus = list(dict.fromkeys(name for name in names if name.startswith("CPU")))
+    cpus = list(dict.fromkeys(name for name in names if is_cpu(name)))
     if len(cpus) < 2:
         return names, None
     others = ", ".join(cpus[1:])
@@ -85,9 +95,44 @@ def _one_cpu(names: list[str]) -> tuple[list[str], str | None]:
     return [name for name in names if name not in cpus[1:]], sentence
 
 
+def asks_for_bfc() -> bool:
+    """Whether TensorFlow would make a BFC allocator for ``CPU:0`` now."""
+    return os.environ.get(VARIABLE, "").lower() in ("1", "true")
+
+
+@functools.cache  # the allocator stays as long as the process
 def cpu_uses_bfc() -> bool:
-    """Whether ``CPU:0`` uses the BFC allocator. TensorFlow reads the environment variable at import."""
-    return os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() in ("1", "true")
+    """Whether ``CPU:0`` has the BFC allocator.
+
+    A plain one has no statistics, and TensorFlow raises, or with oneDNN statistics that stay 0.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    if not asks_for_bfc():
+        return False
+    with tf.init_scope(), tf.device("CPU:0"):
+        # Of an array, since TensorFlow keeps the tensors that it makes of Python's numbers.
+        kept = tf.raw_ops.Empty(shape=np.asarray([1], np.int32), dtype=tf.float32)
+    try:
+        in_use, _ = memory_info("CPU:0")
+    except ValueError:
+        return False
+    finally:
+        del kept
+    return in_use > 0
+
+
+def _why_plain() -> str:
+    if asks_for_bfc():
+        return (
+            "TensorFlow had made its plain CPU allocator, which keeps no statistics, before tb_memplugin was imported. "
+            "Put `import tb_memplugin` above the first line that makes a model, a tensor or a variable."
+        )
+    return (
+        "TensorFlow's plain CPU allocator keeps no statistics. Set TF_CPU_ALLOCATOR_USE_BFC=1 (and "
+        "TF_CPU_BFC_MEM_LIMIT_IN_MB) before importing TensorFlow."
+    )
 
 
 def memory_info(device: str) -> tuple[int, int]:
@@ -96,6 +141,20 @@ def memory_info(device: str) -> tuple[int, int]:
 
     info = tf.config.experimental.get_memory_info(device)
     return info["current"], info["peak"]
+
+
+def statistics() -> Statistics | None:
+    """The context and the functions under `memory_info` and `reset_peak`; None if this TensorFlow has no such ones."""
+    try:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.eager.context import context
+
+        # Without a context they would crash the process.
+        handle = context()._context_handle
+        found = None if handle is None else (handle, pywrap_tfe.TFE_GetMemoryInfo, pywrap_tfe.TFE_ResetMemoryStats)
+    except (ImportError, AttributeError):
+        return None
+    return found
 
 
 def reset_peak(device: str) -> None:
@@ -109,19 +168,26 @@ def _short(name: str) -> str:
     return name.rsplit("device:", 1)[-1]
 
 
-def _checked(name: Any, logical: list[str]) -> str:
+def _checked(name: Any) -> str:
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
-    short = f"{match[1].upper()}:{int(match[2])}" if match else None
-    if short is None or short not in logical:
-        raise RecordingError(
-            f"devices must name devices of this process ({', '.join(logical)}). Received: devices=[…, {name!r}, …]"
-        )
-    return short
+    if match is None:
+        raise RecordingError(f"devices are named such as 'GPU:0' or 'CPU:0'. Received: devices=[…, {name!r}, …]")
+    return f"{match[1].upper()}:{int(match[2])}"
 
 
-def _cpu_capacity() -> int:
-    # TensorFlow's own default: 64 GiB.
-    return int(os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB") or 1 << 16) << 20
+def _cpu_capacity() -> tuple[int, str | None]:
+    """The limit of the CPU's BFC allocator in bytes, and a sentence if the variable that sets it is no number.
+
+    TensorFlow uses the digits before the first other character then, so ``2GB`` is 2 MiB.
+    """
+    text = os.environ.get(_CPU_LIMIT)
+    if text is None:
+        return _CPU_DEFAULT_MIB << 20, None
+    digits = re.match(r"\s*\+?(\d*)", text, re.ASCII)
+    limit = int(digits[1] or 0) if digits else 0
+    if re.fullmatch(r"\s*\+?\d+\s*", text, re.ASCII):
+        return limit << 20, None
+    return limit << 20, f"{_CPU_LIMIT} must be a whole number of MiB: TensorFlow takes {text!r:.40} as {limit} MiB."
 
 
 def _gpu_grows() -> bool | None:

@@ -82,7 +82,7 @@ class DriverFigures:
 class Driver:
     """Queries NVIDIA's management library (NVML), if it is installed and works.
 
-    Create it and read once on the training's thread, before the background thread does all later calls.
+    Open it and read once on the training's thread, before the background thread does all later calls.
 
     Args:
         pci_bus_ids: Device name (``GPU:0``) to the GPU's PCI bus id as TensorFlow reports it: TensorFlow and the driver
@@ -97,10 +97,9 @@ class Driver:
         self._pci_bus_ids = pci_bus_ids
         self._handles: dict[str, Any] = {}
         self._library: Any = None
-        self.open()
 
     def open(self) -> None:
-        """Open the library again after `close`. Takes milliseconds."""
+        """Open the library, also again after `close`. Takes milliseconds."""
         if self._pci_bus_ids and self._library is None:
             self._open(self._pci_bus_ids)
 

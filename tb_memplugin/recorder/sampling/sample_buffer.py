@@ -1,9 +1,11 @@
 """Collects samples on the training's thread at minimal cost: it appends integers to an array."""
 
 import array
+import collections
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +33,8 @@ class SampleBuffer:
         self._width = _COMMON_FIGURES + len(self.devices) * len(_DEVICE_FIGURES)
         self._values, self._times = array.array("q"), array.array("d")  # row after row, without an object for each
         self._taken = self._dropped = 0
+        self._short: collections.deque[tuple[float, ...]] = collections.deque()
+        self._rest: tuple[int, ...] = ()  # what short rows leave out
         self._lock = threading.Lock()
 
     def append(self, wall_time: float, row: tuple[int, ...]) -> int:
@@ -42,12 +46,38 @@ class SampleBuffer:
                 `DeviceSamples`; `MISSING` for a figure that is unknown, or not known yet.
         """
         with self._lock:
-            if len(self._times) >= MAX_ROWS:
-                self._dropped += 1
-                return DROPPED
-            self._values.extend(array.array("q", row))  # raises before anything is added
-            self._times.append(wall_time)
-            return self._taken + len(self._times) - 1
+            self._complete()
+            return self._append(wall_time, row)
+
+    def like(self, row: tuple[int, ...]) -> Callable[[tuple[float, ...]], None]:
+        """A function that adds a short row, which has the other figures of the given one; valid until the next call.
+
+        It takes no lock and builds no row. A short row is wall time, step, host_resident_bytes, and the bytes in use
+        and the peak of each device. It must not be called while another thread calls `append`.
+        """
+        with self._lock:
+            self._complete()
+            self._rest = row
+        return self._short.append
+
+    def _complete(self) -> None:
+        """Append the short rows."""
+        rest, figures = self._rest, len(_DEVICE_FIGURES)
+        while self._short:
+            wall_time, step, resident, *sizes = self._short.popleft()
+            row = [step, rest[1], rest[2], resident]
+            for at in range(len(self.devices)):
+                start = _COMMON_FIGURES + at * figures
+                row += (*sizes[2 * at : 2 * at + 2], *rest[start + 2 : start + figures])
+            self._append(wall_time, row)
+
+    def _append(self, wall_time: float, row: Sequence[Any]) -> int:
+        if len(self._times) >= MAX_ROWS:
+            self._dropped += 1
+            return DROPPED
+        self._values.extend(array.array("q", row))  # raises before anything is added
+        self._times.append(wall_time)
+        return self._taken + len(self._times) - 1
 
     def measure(self, number: int, device: str, pool_bytes: int, largest_free_bytes: int) -> bool:
         """Fill in the pool and its largest free chunk at step end.
@@ -81,6 +111,7 @@ class SampleBuffer:
     def take(self) -> Samples | None:
         """Remove and return all rows as columns, None if there are none."""
         with self._lock:
+            self._complete()
             values, self._values = self._values, array.array("q")
             times, self._times = self._times, array.array("d")
             self._taken += len(times)

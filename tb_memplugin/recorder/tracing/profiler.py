@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tb_memplugin.recorder.base.private_directory import PrivateDirectory
+from tb_memplugin.recorder.native.quiet_log import quiet_log
 
 
 class ProfilerBusyError(Exception):
@@ -33,13 +34,14 @@ class ProfilerWindow:
         self._originals: list[tuple[Any, Callable[..., None], Callable[..., None]]] = []
         self._directory = PrivateDirectory("profile", in_memory=True)
         try:
-            tf.profiler.experimental.start(self._directory.path)
+            with quiet_log.warnings_only():
+                tf.profiler.experimental.start(self._directory.path)
             self._open = True
             self._wrap_start()
         except BaseException as error:
             self._restore_start()
             if self._open:
-                tf.profiler.experimental.stop(save=False)
+                _drop()
             self._directory.remove()
             if isinstance(error, tf.errors.AlreadyExistsError):
                 raise ProfilerBusyError(str(error)) from None
@@ -59,7 +61,8 @@ class ProfilerWindow:
                     raise ProfilerBusyError("the program started the profiler itself")
                 self._open = False
                 self._restore_start()
-                tf.profiler.experimental.stop()
+                with quiet_log.warnings_only():
+                    tf.profiler.experimental.stop()
             files = glob.glob(os.path.join(self._directory.path, "**", "*.xplane.pb"), recursive=True)
             if not files:
                 raise RuntimeError("the profiler wrote no profile")
@@ -94,12 +97,18 @@ class ProfilerWindow:
         return start
 
     def _give_way(self) -> None:
-        import tensorflow as tf
-
         with self._lock:
             if not self._open:
                 return
             self._open, self.gave_way = False, True
             self._restore_start()
-            tf.profiler.experimental.stop(save=False)
+            _drop()
             self._directory.remove()
+
+
+def _drop() -> None:
+    """Stop the profiler without a profile."""
+    import tensorflow as tf
+
+    with quiet_log.warnings_only():
+        tf.profiler.experimental.stop(save=False)

@@ -1,8 +1,11 @@
 """`TraceSchedule`: selects the steps to trace. Pure, so that it can be tested without a profiler."""
 
 import dataclasses
+import math
 from collections.abc import Collection
 from typing import Literal, TypeAlias
+
+from tb_memplugin.recorder.base.due import Due
 
 Wish: TypeAlias = Literal["learn", "trace"]
 """``learn``: trace the step for the chunks that it leaves behind, such as the optimizer's slots; ``trace``: for its
@@ -10,6 +13,9 @@ ledger."""
 
 PEAK_GROWTH = 1.01
 """A peak above the last traced one by this factor requests a new trace."""
+EARLY_SECONDS = (0.25, 0.5, 1.0, 2.0)
+"""Times after its first trace at which the first phase of a run is traced again at any cost, so that a short training
+has five breakdowns as well."""
 FIRST_ESTIMATE_SECONDS = 0.05
 """Assumed cost of a trace before the first measurement."""
 
@@ -22,12 +28,31 @@ class _PhaseState:
     highest_peak_bytes: int = 0
 
 
+class _EarlyTraces:
+    """The early traces of the phase that is traced first."""
+
+    def __init__(self) -> None:
+        self._phase: str | None = None
+        self._times: list[float] = []  # that are left, since the recorder's start
+
+    def next(self, phase: str) -> float:
+        """When the next one is due in a phase; infinite for never."""
+        return self._times[0] if phase == self._phase and self._times else math.inf
+
+    def traced(self, phase: str, elapsed_seconds: float) -> None:
+        if self._phase is None:
+            self._phase, self._times = phase, [elapsed_seconds + seconds for seconds in EARLY_SECONDS]
+        elif elapsed_seconds >= self.next(phase):
+            del self._times[0]
+
+
 class TraceSchedule:
     """Decides at the start of each step whether to trace it.
 
     After a change (of the layer table, or a new compilation), a phase's first step compiles, autotunes and makes
-    long-lived chunks; it is traced to learn these. The second one is always traced. Further traces must fit into the
-    budget of `overhead` × run time; those after a new highest peak come before those that only spread over the run.
+    long-lived chunks; it is traced to learn these. The second one is always traced, and in the phase that is traced
+    first also the steps at `EARLY_SECONDS`. Further traces must fit into the budget of `overhead` × run time, to which
+    all traces so far count; those after a new highest peak come before those that only spread over the run.
 
     The training's thread calls all methods except `cost`, which any thread may call.
 
@@ -42,9 +67,9 @@ class TraceSchedule:
         self._trace_steps = None if trace_steps is None else frozenset(trace_steps)
         self._learns = learns
         self._phases: dict[str, _PhaseState] = {}
-        self._spent_seconds = 0.0
+        self._spent_seconds = self._elapsed_seconds = 0.0
         self._last_cost_seconds = FIRST_ESTIMATE_SECONDS
-        self._last_traced_at = 0.0
+        self._early = _EarlyTraces()
 
     def changed(self) -> None:
         """Handle a change of the layer table: earlier traces no longer hold."""
@@ -66,7 +91,26 @@ class TraceSchedule:
             return "trace" if step in self._trace_steps else self._learning(phase)
         if self._overhead <= 0:
             return None
+        self._elapsed_seconds = elapsed_seconds
         return "trace" if self._due(phase, elapsed_seconds) else self._learning(phase)
+
+    def due(self, phase: str, step: int, elapsed_seconds: float) -> Due:
+        """Until when `wants` gives None for the steps of a phase after an untraced one; arguments as for `wants`."""
+        if self._trace_steps is not None:
+            if phase != "train" or not self._trace_steps:
+                return Due()
+            if self._learning(phase):
+                return Due(seconds=0.0)
+            return Due(step=min((one for one in self._trace_steps if one > step), default=math.inf))
+        if self._overhead <= 0:
+            return Due()
+        state = self._phases.setdefault(phase, _PhaseState())
+        if not state.traced_since_change:
+            return Due(seconds=0.0)
+        highest = state.traced_peak_bytes * PEAK_GROWTH
+        grown = state.highest_peak_bytes > highest
+        at = min(self._early.next(phase), self._affordable_at(reserve=0 if grown else 1))
+        return Due(seconds=at - elapsed_seconds, peak_bytes=math.inf if grown else highest)
 
     def _learning(self, phase: str) -> Wish | None:
         state = self._phases.setdefault(phase, _PhaseState())
@@ -76,6 +120,8 @@ class TraceSchedule:
         state = self._phases.setdefault(phase, _PhaseState())
         if not state.traced_since_change:
             return state.steps_since_change >= 1
+        if elapsed_seconds >= self._early.next(phase):
+            return True
         if state.highest_peak_bytes > state.traced_peak_bytes * PEAK_GROWTH:
             return self.affordable(elapsed_seconds)
         # A trace that only spreads over the run leaves room for one after a new peak.
@@ -86,14 +132,15 @@ class TraceSchedule:
         self.compiled(phase)
         self.cost(cost_seconds)
 
-    def step_done(self, phase: str, peak_bytes: int) -> None:
-        """Handle the end of a step that was not traced."""
+    def step_done(self, phase: str, peak_bytes: int, steps: int = 1) -> None:
+        """Handle the end of a step, or of several, that was not traced."""
         state = self._phases.setdefault(phase, _PhaseState())
-        state.steps_since_change += 1
+        state.steps_since_change += steps
         state.highest_peak_bytes = max(state.highest_peak_bytes, peak_bytes)
 
     def traced(self, phase: str, peak_bytes: int, cost_seconds: float) -> None:
         """Handle the end of a traced step; `cost_seconds` is the training time that the trace cost."""
+        self._early.traced(phase, self._elapsed_seconds)
         state = self._phases.setdefault(phase, _PhaseState())
         state.steps_since_change += 1
         state.traced_since_change = True
@@ -109,5 +156,8 @@ class TraceSchedule:
 
     def affordable(self, elapsed_seconds: float, reserve: int = 0) -> bool:
         """Whether one trace, and `reserve` more, fit into the budget."""
+        return elapsed_seconds >= self._affordable_at(reserve)
+
+    def _affordable_at(self, reserve: int) -> float:
         after = self._spent_seconds + self._last_cost_seconds * (1 + reserve)
-        return after <= self._overhead * elapsed_seconds
+        return after / self._overhead if self._overhead else math.inf

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from tb_memplugin.allocator.fit import would_fit
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
-from tb_memplugin.attribution.batch import Traced, batch_size
+from tb_memplugin.attribution.batch import batch_size
 from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.attribution.ledger import attribute, peak_event
 from tb_memplugin.attribution.memory_map import Ages, ages_after, owned_map
@@ -19,10 +19,11 @@ from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.importers.profile.xplane import read_traces
 from tb_memplugin.model import MemoryMap, Phase, Snapshot, StepRequests, Timeline
-from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+from tb_memplugin.model.trace import AllocationTrace, BatchFacts, TraceFacts
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.observe.batches import batch_notes
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device
@@ -127,14 +128,20 @@ class StepAnalysis:
         for device in self._capacities:
             maps = [self._parse(dumps.get(device), device, time.time()) for dumps in (before, after)]
             if maps[0] is not None and maps[1] is not None:
-                self._faults.run(OBSERVING, self._watch.observer.first_batches, device, maps[0], maps[1])
+                with self._faults.part(OBSERVING) as runs:
+                    if runs:
+                        self._watch.observer.first_batches(device, maps[0], maps[1])
 
     def analyze(self, traced: TracedStep) -> TraceResult:
         """Snapshots, memory maps and timelines of every recorded device. Takes tens of milliseconds; never raises."""
         result = TraceResult()
-        self._faults.run(TRACING, self._analyze, traced, result)
+        with self._faults.part(TRACING) as runs:
+            if runs:
+                self._analyze(traced, result)
         if self._settings.keep_profile and not traced.only_learn:
-            self._faults.run(PROFILES, self._keep_profile, traced)
+            with self._faults.part(PROFILES) as runs:
+                if runs:
+                    self._keep_profile(traced)
         return result
 
     def _analyze(self, traced: TracedStep, result: TraceResult) -> None:
@@ -143,12 +150,15 @@ class StepAnalysis:
             if trace.device in traced.facts:
                 start, end = self._parse_both(traced, trace.device)
                 analyzed.append(self._analyze_device(traced, between_maps(trace, start, end), result))
-        steps = [Traced(one.trace, one.chunks, one.classifier.plans) for one in analyzed]
-        batch = None if self._watch.table is None else batch_size(steps, self._watch.table)
+        given = next((facts.batch for facts in traced.facts.values()), BatchFacts())
+        batch = batch_size(given, [one.chunks for one in analyzed])
         if traced.phase == "train":
             self._watch.batch_size = batch or self._watch.batch_size
+        result.snapshots[:] = [dataclasses.replace(one, batch_size=batch) for one in result.snapshots]
         for one in analyzed:
-            self._faults.run(REQUESTS, self._add_requests, traced, one, batch, result)
+            with self._faults.part(REQUESTS) as runs:
+                if runs:
+                    self._add_requests(traced, one, batch, result)
 
     def _parse_both(self, traced: TracedStep, device: str) -> tuple[MemoryMap | None, MemoryMap | None]:
         """A device's memory maps at the step's start and end."""
@@ -164,10 +174,14 @@ class StepAnalysis:
         facts = traced.facts[trace.device]
         if trace.start_map is None and self._maps.available(trace.device):
             facts = dataclasses.replace(facts, notes=(*facts.notes, _MISSED_EVENTS))
-        facts = self._faults.run(OBSERVING, observer.recall, facts, trace) or facts
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                facts = observer.recall(facts, trace)
         classifier = Classifier(trace, facts)
         if not trace.missed:
-            self._faults.run(OBSERVING, observer.remember, trace, classifier.input_sizes, facts.arguments)
+            with self._faults.part(OBSERVING) as runs:
+                if runs:
+                    observer.remember(trace, classifier.input_sizes, facts.arguments)
         chunks = None if trace.missed else step_chunks(trace, classifier, traced.step, traced.phase)
         if traced.only_learn:
             return _Analyzed(trace, facts, classifier, chunks)
@@ -185,9 +199,14 @@ class StepAnalysis:
         result.snapshots.append(snapshot)
         if chunks is not None:
             self._oom.remember(trace.device, chunks, facts)
-            self._faults.run(MAPS, self._add_map, trace, classifier, chunks, replay, result)
+            with self._faults.part(MAPS) as runs:
+                if runs:
+                    self._add_map(trace, classifier, chunks, replay, result)
         if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
-            kept = self._faults.run(TIMELINES, timeline, trace, facts, classifier, snapshot)
+            kept = None
+            with self._faults.part(TIMELINES) as runs:
+                if runs:
+                    kept = timeline(trace, facts, classifier, snapshot)
             if kept is not None:
                 result.timelines.append(kept)
         return _Analyzed(trace, facts, classifier, chunks)
@@ -258,8 +277,7 @@ class StepAnalysis:
         facts = self._watch.observer.recall(_facts_at_failure(traced, device, now), trace)
         classifier = Classifier(trace, facts)
         chunks = step_chunks(trace, classifier, traced.step, traced.phase)
-        table = self._watch.table
-        batch = None if table is None else batch_size([Traced(trace, chunks, classifier.plans)], table)
+        batch = batch_size(batch_notes.failed or facts.batch, [chunks])
         owned = owned_at(chunks, classifier, event)
         return OwnedMap(owned_map(at_failure, owned, event, self._ages.get(device, {})), batch)
 

@@ -1,5 +1,6 @@
 """`StepEnds`: measures the pool and its largest free chunk at step end, as the overhead budget allows."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,11 +13,14 @@ SHARE = 0.2
 MAX_WAITING = 16
 """Most maps that wait to be measured, for example while the background thread cannot write its files."""
 
+LOOK_SECONDS = 0.1
+"""Time after which to look again whether they wait."""
+
 
 class StepEnds:
     """Selects the steps after which a map is read, and adds the figures to their samples.
 
-    The training's thread calls `due` and `read`, the background thread the other methods.
+    The training's thread calls `due_in` and `read`, the background thread the other methods.
 
     Args:
         devices: Names of the recorded devices.
@@ -44,12 +48,15 @@ class StepEnds:
         # Each is counted by one thread only.
         self._read = self._measured = 0
 
-    def due(self) -> bool:
-        """Whether all maps so far cost at most their share of the run time, and few of them wait to be measured."""
-        elapsed = time.perf_counter() - self._began
-        if self._read - self._measured >= MAX_WAITING:
-            return False
-        return bool(self._devices) and self._share > 0 and self._spent_seconds <= self._share * elapsed
+    def due_in(self) -> float:
+        """Seconds until all maps so far cost at most their share of the run time, and few of them wait to be measured.
+
+        Infinite if there are none to read.
+        """
+        if not self._devices or self._share <= 0:
+            return math.inf
+        seconds = self._began + self._spent_seconds / self._share - time.perf_counter()
+        return max(seconds, LOOK_SECONDS) if self._read - self._measured >= MAX_WAITING else seconds
 
     def read(self) -> Mapping[str, bytes | None]:
         """The current memory maps by device."""

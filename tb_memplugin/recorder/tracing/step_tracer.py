@@ -2,12 +2,14 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import MemoryMap, Phase
+from tb_memplugin.model import MemoryMap, Phase, is_cpu
 from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base import background
+from tb_memplugin.recorder.base.due import Due
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
@@ -16,12 +18,16 @@ from tb_memplugin.recorder.observe.inputs import note_running_fit
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.recorder.sampling.ordinary_steps import Passed
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
 from tb_memplugin.recorder.tracing.schedule import TraceSchedule
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, Dumps, StepAnalysis, TracedStep, TraceResult
 
 MAX_WAITING = 2
 """Most profiles that wait for analysis. While so many wait, no step is traced; explicitly requested steps wait."""
+
+RECENT_SHARE = 0.2
+"""Weight of the last step in the mean time of untraced steps."""
 
 
 class StepTracer:
@@ -69,8 +75,11 @@ class StepTracer:
         self._room = threading.Semaphore(MAX_WAITING)
         self._traces_before = 0
         for device in self._devices:
-            if device.startswith("CPU") and maps.available(device) and settings.traces:
-                size = self._faults.run(OBSERVING, resource_handle_bytes, maps, device)
+            if is_cpu(device) and maps.available(device) and settings.traces:
+                size = None
+                with self._faults.part(OBSERVING) as runs:
+                    if runs:
+                        size = resource_handle_bytes(maps, device)
                 self._watch.observer.know_handles(device, size)
 
     # --- the first batches of a phase ---------------------------------------------------------------------------------
@@ -82,7 +91,9 @@ class StepTracer:
         """
         if not self._settings.traces:
             return
-        self._faults.run(OBSERVING, note_running_fit)
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                note_running_fit()
         if phase not in self._phases_with_data or self.schedule.affordable(time.perf_counter() - self._began):
             self._phases_with_data.add(phase)
             self._before_data = self._read_maps_at_cost()
@@ -99,6 +110,11 @@ class StepTracer:
     def read_maps(self) -> Dumps:
         """The current memory maps."""
         return {device: self._maps.read(device) for device in self._devices}
+
+    def _parsed_maps(self) -> Mapping[str, MemoryMap | None]:
+        return {
+            device: None if dump is None else read_dump(dump, time.time()) for device, dump in self.read_maps().items()
+        }
 
     def _read_maps_at_cost(self) -> Dumps:
         """The current memory maps; their cost counts as overhead."""
@@ -119,6 +135,19 @@ class StepTracer:
         """Whether a function was traced since the step began."""
         return self._watch.observer.traces != self._traces_before
 
+    def due(self, step: int, phase: Phase) -> Due:
+        """Until when no later step of the phase is traced, after `begin` of an untraced one."""
+        if not self._devices or self._faults.stopped(TRACING):
+            return Due()
+        return self.schedule.due(phase, step, time.perf_counter() - self._began)
+
+    def passed(self, phase: Phase, passed: Passed) -> None:
+        """Handle the end of steps that were not traced, compiled nothing and began no window."""
+        mean = passed.seconds / passed.steps
+        before = self._untraced_seconds.get(phase, mean)
+        self._untraced_seconds[phase] = mean + (1 - RECENT_SHARE) ** passed.steps * (before - mean)
+        self.schedule.step_done(phase, passed.peak_bytes, passed.steps)
+
     def begin(self, step: int, phase: Phase) -> None:
         """Open a window if the schedule selects this step."""
         self._traces_before = self._watch.observer.traces
@@ -133,14 +162,18 @@ class StepTracer:
                 self._faults.warn(f"step {step} was not traced: earlier profiles took too long")
             return
         self._only_learn = wish == "learn"
-        self._faults.run(TRACING, self._open)
+        with self._faults.part(TRACING) as runs:
+            if runs:
+                self._open()
         if self._window is None:
             self._room.release()
 
     def _open(self) -> None:
         began = time.perf_counter()
         try:
-            self._faults.run(OBSERVING, self._watch.observer.begin_window)
+            with self._faults.part(OBSERVING) as runs:
+                if runs:
+                    self._watch.observer.begin_window(self._parsed_maps)
             self._window = ProfilerWindow()
             # Read just after the profiler starts and just before it stops, so that no event between them is missed.
             self._start = self.read_maps()
@@ -157,7 +190,9 @@ class StepTracer:
     def _leave_to_user(self) -> None:
         """Give up a window. Not a fault: the user profiles this step. Later steps are traced again."""
         for device in self._devices[:1]:
-            self._faults.run(OBSERVING, self._watch.observer.end_window, device)
+            with self._faults.part(OBSERVING) as runs:
+                if runs:
+                    self._watch.observer.end_window(device)
         self._watch.observer.close_window()
         self._faults.stop(
             "step tracing while another profiler runs",
@@ -183,10 +218,11 @@ class StepTracer:
         began = time.perf_counter()
         start, end = self._start, self.read_maps()
         profile = self._close(window)
-        facts = {
-            device: self._faults.run(OBSERVING, self._watch.observer.end_window, device) or TraceFacts()
-            for device in self._devices
-        }
+        facts = dict.fromkeys(self._devices, TraceFacts())
+        for device in self._devices:
+            with self._faults.part(OBSERVING) as runs:
+                if runs:
+                    facts[device] = self._watch.observer.end_window(device)
         self._watch.observer.close_window()
         cost = self._opening_seconds + time.perf_counter() - began
         if self._only_learn:
@@ -200,7 +236,7 @@ class StepTracer:
         return TracedStep(step, phase, wall_time, profile, facts, start, end, self._only_learn, self.compiled)
 
     def _close(self, window: ProfilerWindow) -> bytes | None:
-        # Without Faults.run: an open window must be closed even if the background thread stopped tracing meanwhile.
+        # Not a part: an open window must be closed even if the background thread stopped tracing meanwhile.
         try:
             return window.stop()
         except ProfilerBusyError:  # it gave way just now
@@ -215,7 +251,7 @@ class StepTracer:
             self.schedule.compiled(phase)  # its duration says nothing about later steps
             return
         before = self._untraced_seconds.get(phase, seconds)
-        self._untraced_seconds[phase] = before + 0.2 * (seconds - before)
+        self._untraced_seconds[phase] = before + RECENT_SHARE * (seconds - before)
         self.schedule.step_done(phase, peak_bytes)
 
     # --- analysis -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from reading_cases import DEVICE, MIB, make_oom, make_samples, make_snapshot, make_table
-from test_growth import make_run
 
 from tb_memplugin import load
 from tb_memplugin.analysis.answer import QUESTIONS, Answer, Evidence
@@ -16,8 +15,9 @@ from tb_memplugin.analysis.answers import answers, describe_answers
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.commands.import_files import import_files
-from tb_memplugin.model import MISSING, Phase, Run
+from tb_memplugin.model import FREE, MISSING, Phase, Run
 from tb_memplugin.reader.columns import join_samples
+from unit.analysis.test_growth import make_run
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
 STEPS = np.arange(240)
@@ -246,8 +246,11 @@ def test_a_recorded_failure_by_capacity_agrees_with_its_post_mortem() -> None:
     (failure,) = run.ooms
     found = by_name(run)
     assert failure.verdict == "capacity"
-    assert found["fits"].sentence == "OOM at step 12: 96.0 MiB requested, largest free chunk 40.0 MiB"
-    assert found["fragmented"].sentence == "75.5 MiB free, largest chunk 40.0 MiB"
+    assert failure.map is not None
+    free = failure.map.bytes[failure.map.state == FREE]
+    largest = f"{free.max() / MIB:.1f} MiB"
+    assert found["fits"].sentence == f"OOM at step 12: 96.0 MiB requested, largest free chunk {largest}"
+    assert found["fragmented"].sentence == f"{free.sum() / MIB:.1f} MiB free, largest chunk {largest}"
     assert found["fits"].figures["free_bytes"] == found["fragmented"].figures["free_bytes"] == failure.free_bytes
 
 

@@ -22,18 +22,28 @@ from tb_memplugin.reader.columns import empty_samples, join_samples
 
 
 def test_totals_split_weights_by_what_training_changes() -> None:
-    assert layer_totals(make_table(0, unfrozen=False)) == LayerTotals(4_000_000, 2_000, 4_012, 12, 1, 1)
-    assert layer_totals(make_table(0, unfrozen=True)) == LayerTotals(0, 4_002_000, 8_004_012, 12, 0, 2)
+    assert layer_totals(make_table(0, unfrozen=False)) == LayerTotals(4_000_000, 2_000, 0, 4_000_000, 4_012, 12, 1, 1)
+    assert layer_totals(make_table(0, unfrozen=True)) == LayerTotals(0, 4_002_000, 0, 0, 8_004_012, 12, 0, 2)
 
 
-def test_a_layer_with_some_frozen_weights_counts_them_as_frozen() -> None:
-    # GIVEN a batch normalisation: half of its weights are never trained
+def test_statistics_of_a_trainable_layer_are_not_frozen() -> None:
+    # GIVEN a batch normalization: half of its weights are never trained
     layer = dataclasses.replace(make_layer("bn", True, 100), trainable_weight_bytes=200)
     totals = layer_totals(
         dataclasses.replace(make_table(0, unfrozen=False), layers=(layer, make_layer("pool", True, 0)))
     )
-    assert (totals.frozen_weight_bytes, totals.trainable_weight_bytes) == (200, 200)
+    assert (totals.frozen_weight_bytes, totals.trainable_weight_bytes, totals.statistics_bytes) == (0, 200, 200)
     assert (totals.frozen_layers, totals.trainable_layers) == (0, 1)
+    assert totals.unfreezing_weight_bytes == 0
+
+
+def test_unfreezing_trains_no_statistics() -> None:
+    # GIVEN a frozen batch normalization of 64 channels, of whose 256 weights Keras trains 128 when it is unfrozen
+    layer = dataclasses.replace(
+        make_layer("bn", False, 256), type="BatchNormalization", output_shape=(-1, 8, 8, 64), trainable_weight_bytes=0
+    )
+    totals = layer_totals(dataclasses.replace(make_table(0, unfrozen=False), layers=(layer,)))
+    assert (totals.frozen_weight_bytes, totals.unfreezing_weight_bytes) == (4 * 256, 4 * 128)
 
 
 def test_sums_of_a_hostile_table_are_limited() -> None:

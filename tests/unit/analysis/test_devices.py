@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import MIB, START, make_samples, make_snapshot
+from reading_cases import MIB, START, empty_activations, make_samples, make_snapshot
 
 from tb_memplugin.analysis.devices import MAX_POINTS, describe_devices
 from tb_memplugin.analysis.facts import device_order, most_loaded, natural_order
 from tb_memplugin.model import MISSING, Run, Samples, Snapshot
-from tb_memplugin.reader.columns import empty_activations, empty_samples
+from tb_memplugin.reader.columns import empty_samples
 
 GIB = 1024 * MIB
 

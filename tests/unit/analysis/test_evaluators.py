@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 from reading_cases import MIB, START, make_samples
-from test_growth import make_run
 
 from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.describe import describe_run
@@ -13,10 +12,10 @@ from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import device_phase, main_phase
 from tb_memplugin.analysis.findings import findings
 from tb_memplugin.commands.inspect_table import format_run
-from tb_memplugin.model import HostMemory, Phase, Run, Samples
+from tb_memplugin.model import HostMemory, HostSamples, Phase, Run, Samples
 from tb_memplugin.reader.columns import join_samples
-from tb_memplugin.reader.host_columns import empty_host
 from tb_memplugin.reader.worker_samples import samples_of_workers
+from unit.analysis.test_growth import make_run
 
 STEPS = np.arange(240)
 LEAK = 300 * MIB + STEPS * MIB
@@ -32,7 +31,7 @@ def run_of(samples: Samples, worker: str = "") -> Run:
     return make_run(
         samples,
         workers=(worker,),
-        host={worker: HostMemory(samples, empty_host())},
+        host={worker: HostMemory(samples, HostSamples.none())},
         session_starts=(START,),
     )
 

@@ -7,16 +7,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from reading_cases import MIB, make_samples, make_snapshot
-from test_growth import FLAT, STEPS, make_run, run_of
 
 from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.growth import find_growth, growth_bound
 from tb_memplugin.analysis.host_memory import host_growths, host_summaries
 from tb_memplugin.analysis.trend import find_trend
-from tb_memplugin.model import MISSING, Counters, HeldTensorGroup, HostMemory, LedgerRow, Run, Snapshot
-from tb_memplugin.reader.host_columns import empty_host
+from tb_memplugin.model import MISSING, Counters, HeldTensorGroup, HostMemory, HostSamples, LedgerRow, Run, Snapshot
 from tb_memplugin.reader.merge import merge
+from unit.analysis.test_growth import FLAT, STEPS, make_run, run_of
 
 Row = tuple[int, Any, str | None, int, int, str | None]
 LEAK = FLAT + STEPS * MIB // 10
@@ -135,7 +134,7 @@ def test_a_known_holder_is_the_cause() -> None:
 def host_run(host: npt.NDArray[np.int64], device: npt.NDArray[np.int64] = FLAT, **parts: Any) -> Run:
     samples = make_samples(range(len(device)), [900 * MIB] * len(device), in_use=device.tolist())
     samples = dataclasses.replace(samples, host_resident_bytes=host)
-    return make_run(samples, host={"": HostMemory(samples, empty_host())}, **parts)
+    return make_run(samples, host={"": HostMemory(samples, HostSamples.none())}, **parts)
 
 
 def host_cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
@@ -198,7 +197,7 @@ def test_steps_without_a_known_rss_do_not_count_as_rises() -> None:
 def test_the_host_memory_of_each_worker_is_judged_with_its_own_counters() -> None:
     samples = dataclasses.replace(make_samples(range(2000), [900 * MIB] * 2000), host_resident_bytes=LUMPS)
     traces = counters(every_tenth("traces", MISSING, name="train_step", detail=WHY), worker="b")
-    host = {worker: HostMemory(samples, empty_host()) for worker in ("a", "b")}
+    host = {worker: HostMemory(samples, HostSamples.none()) for worker in ("a", "b")}
     first, second = host_growths(make_run(samples, workers=("a", "b"), host=host, counters=(traces,)))
     assert first.worker == "a" and first.cause is None
     assert second.worker == "b" and second.cause is not None and second.cause.kind == "retracing"

@@ -6,14 +6,12 @@ import re
 import numpy as np
 import numpy.typing as npt
 import pytest
-from reading_cases import MIB, make_samples
+from reading_cases import MIB, empty_activations, make_samples
 
 from tb_memplugin.analysis.host_memory import host_findings, host_growths, host_summaries
 from tb_memplugin.analysis.host_parts import PART_NAMES
 from tb_memplugin.analysis.host_steps import host_steps
 from tb_memplugin.model import HOST_BYTES, HOST_PARTS, MISSING, HostMemory, HostSamples, Run, Samples
-from tb_memplugin.reader.columns import empty_activations
-from tb_memplugin.reader.host_columns import empty_host
 
 STEPS = 2000
 
@@ -109,7 +107,7 @@ def test_a_jump_is_named_and_its_part_is_not_what_grows() -> None:
 
 def test_without_measured_parts_growth_is_found_and_no_part_named() -> None:
     samples = samples_with(growing(MIB // 4))
-    (sentence,) = host_findings(run_of({"": HostMemory(samples, empty_host())}))
+    (sentence,) = host_findings(run_of({"": HostMemory(samples, HostSamples.none())}))
     assert "largest growth" not in sentence
 
 
@@ -126,20 +124,20 @@ def test_without_measured_parts_growth_is_found_and_no_part_named() -> None:
     ids=["flat", "noise", "warm-up", "late", "bound", "unknown"],
 )
 def test_a_healthy_run_gives_no_finding(resident: npt.NDArray[np.int64]) -> None:
-    assert host_findings(run_of({"": HostMemory(samples_with(resident), empty_host())})) == []
+    assert host_findings(run_of({"": HostMemory(samples_with(resident), HostSamples.none())})) == []
 
 
 def test_no_growth_is_said_with_its_bound_and_short_runs_are_unknown() -> None:
-    healthy = host_summaries(run_of({"": HostMemory(samples_with(growing(0)), empty_host())}))[""]
+    healthy = host_summaries(run_of({"": HostMemory(samples_with(growing(0)), HostSamples.none())}))[""]
     assert healthy.sentence() == "Host RSS: no growth of 6.0 MiB or more in 2,000 steps."
-    short = host_summaries(run_of({"": HostMemory(samples_with(growing(MIB)[:20]), empty_host())}))[""]
+    short = host_summaries(run_of({"": HostMemory(samples_with(growing(MIB)[:20]), HostSamples.none())}))[""]
     assert short.steps == 0 and short.sentence().startswith("Unknown")
-    assert host_summaries(run_of({"": HostMemory(samples_with(np.full(9, MISSING)), empty_host())})) == {}
+    assert host_summaries(run_of({"": HostMemory(samples_with(np.full(9, MISSING)), HostSamples.none())})) == {}
 
 
 def test_each_worker_has_a_finding_of_its_own() -> None:
-    leaking = HostMemory(samples_with(growing(MIB)), empty_host())
-    healthy = HostMemory(samples_with(growing(0)), empty_host())
+    leaking = HostMemory(samples_with(growing(MIB)), HostSamples.none())
+    healthy = HostMemory(samples_with(growing(0)), HostSamples.none())
     (sentence,) = host_findings(run_of({"worker_0": healthy, "worker_1": leaking}))
     assert sentence.startswith("worker_1: host RSS grows by 100 MiB every 100 steps")
 

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, make_samples, make_snapshot, make_table
-from test_growth import make_run
 
 from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.budget import Budget, check_run
@@ -18,6 +17,7 @@ from tb_memplugin.commands.inspect_table import format_run
 from tb_memplugin.model import Phase, Run
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.reader.columns import join_samples
+from unit.analysis.test_growth import make_run
 
 STEPS = np.arange(240)
 GROWN = STEPS * (MIB // 4)

@@ -2,18 +2,20 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_cases import DEVICE, MIB, make_samples, make_table
+from reading_cases import DEVICE, MIB, empty_activations, make_samples, make_table
 from reading_cases import make_snapshot as make_any_snapshot
 
 from tb_memplugin.analysis.composition import NO_SNAPSHOT
 from tb_memplugin.analysis.overview import Overview, overview
 from tb_memplugin.model import MISSING, LayerTable, Run, Samples, Snapshot
-from tb_memplugin.reader.columns import empty_activations, empty_samples, join_samples
+from tb_memplugin.reader.columns import empty_samples, join_samples
 
 make_snapshot = functools.partial(make_any_snapshot, rounding=0)
 STACK = [
@@ -38,6 +40,11 @@ def make_run(
     return Run("r", ("s",), ("",), tables, samples or empty_samples(), empty_activations(), snapshots, (), ())
 
 
+def ending_at_peak(steps: Sequence[int], peaks: Sequence[int], **parts: Any) -> Samples:
+    """Samples of steps at whose end as much is in use as at their peak."""
+    return make_samples(steps, peaks, **{"in_use": peaks, **parts})
+
+
 def view(run: Run, limit: int = 10_000) -> Overview:
     return overview(run, DEVICE, "train", None, None, limit)
 
@@ -49,14 +56,14 @@ def row(shown: Overview, at: int) -> dict[str, int]:
 
 
 def test_groups_are_in_stack_order() -> None:
-    shown = view(make_run(make_samples([0], [100]), snapshots=(make_snapshot(0),)))
+    shown = view(make_run(ending_at_peak([0], [100]), snapshots=(make_snapshot(0),)))
     assert list(shown.groups) == STACK
 
 
 def test_a_traced_step_shows_its_ledger() -> None:
     # GIVEN a step whose measured peak is the ledger's sum
     taken = make_snapshot(5, activations=1000, frozen=300, trainable=20, unattributed=4)
-    shown = view(make_run(make_samples([5], [1324]), snapshots=(taken,)))
+    shown = view(make_run(ending_at_peak([5], [1324]), snapshots=(taken,)))
     # THEN the composition is the ledger
     assert row(shown, 0) == {"frozen": 300, "weights": 20, "activations": 1000, "unattributed": 4}
     assert shown.traced.tolist() == [True]
@@ -64,7 +71,7 @@ def test_a_traced_step_shows_its_ledger() -> None:
 
 def test_rounding_is_a_part_of_the_stack() -> None:
     taken = make_any_snapshot(5, activations=1000, frozen=300, trainable=20, unattributed=0, rounding=90)
-    shown = view(make_run(make_samples([5, 6], [1320, 1300]), snapshots=(taken,)))
+    shown = view(make_run(ending_at_peak([5, 6], [1320, 1300]), snapshots=(taken,)))
     assert row(shown, 0) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 90}
     # A lower peak cuts it before what was requested.
     assert row(shown, 1) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 70}
@@ -75,7 +82,7 @@ def test_between_traced_steps_the_last_snapshot_is_used_and_the_remainder_is_una
     early = make_snapshot(2, activations=1000, frozen=300, trainable=20, unattributed=0)
     late = make_snapshot(4, activations=2000, frozen=300, trainable=20, unattributed=0)
     # WHEN peaks are higher than the snapshots'
-    shown = view(make_run(make_samples([1, 2, 3, 4, 5], [1330, 1320, 1400, 2320, 2321]), snapshots=(early, late)))
+    shown = view(make_run(ending_at_peak([1, 2, 3, 4, 5], [1330, 1320, 1400, 2320, 2321]), snapshots=(early, late)))
     # THEN before the first one the first is held, later the last one, and the surplus is unattributed
     assert [row(shown, at).get("activations") for at in range(5)] == [1000, 1000, 1000, 2000, 2000]
     assert [row(shown, at).get("unattributed", 0) for at in range(5)] == [10, 0, 80, 0, 1]
@@ -85,7 +92,7 @@ def test_between_traced_steps_the_last_snapshot_is_used_and_the_remainder_is_una
 
 def test_a_lower_peak_cuts_the_stack_from_the_top() -> None:
     taken = make_snapshot(0, activations=1000, frozen=300, trainable=20, unattributed=4)
-    shown = view(make_run(make_samples([0, 1, 2, 3], [1324, 1322, 800, 310]), snapshots=(taken,)))
+    shown = view(make_run(ending_at_peak([0, 1, 2, 3], [1324, 1322, 800, 310]), snapshots=(taken,)))
     assert row(shown, 1) == {"frozen": 300, "weights": 20, "activations": 1000, "unattributed": 2}
     assert row(shown, 2) == {"frozen": 300, "weights": 20, "activations": 480}
     assert row(shown, 3) == {"frozen": 300, "weights": 10}
@@ -95,7 +102,7 @@ def test_weights_and_optimizer_follow_the_layer_table_of_the_row() -> None:
     # GIVEN a snapshot taken while the backbone was frozen, and an unfreezing at step 10
     taken = make_snapshot(5, activations=1000, frozen=4_000_000, trainable=2_000, unattributed=0)
     tables = (make_table(0, unfrozen=False), make_table(10, unfrozen=True))
-    shown = view(make_run(make_samples([5, 10], [4_003_000, 20_000_000]), tables, (taken,)))
+    shown = view(make_run(ending_at_peak([5, 10], [4_003_000, 20_000_000]), tables, (taken,)))
     # THEN the later row has the weights and the optimizer state of its own table
     assert row(shown, 0) == {"frozen": 4_000_000, "weights": 2_000, "activations": 1000}
     later = row(shown, 1)
@@ -110,14 +117,14 @@ def test_after_a_change_the_next_snapshot_holds_if_the_change_is_all_that_lies_b
     late = make_snapshot(12, activations=7000, frozen=0, trainable=4_002_000, unattributed=0)
     tables = (make_table(0, unfrozen=False), make_table(10, unfrozen=True), make_table(20, unfrozen=False))
     steps = [5, 9, 10, 12, 15, 20]
-    shown = view(make_run(make_samples(steps, [40_000_000] * 6), tables, (early, late)))
+    shown = view(make_run(ending_at_peak(steps, [40_000_000] * 6), tables, (early, late)))
     # THEN step 10 is composed as 12 is; nothing is known of what 20 is like beyond 12
     assert shown.snapshot.tolist() == [0, 0, 1, 1, 1, 1]
     assert [row(shown, at)["activations"] for at in range(6)] == [1000, 1000, 7000, 7000, 7000, 7000]
 
 
 def test_without_snapshots_weights_and_optimizer_come_from_the_layer_table() -> None:
-    shown = view(make_run(make_samples([0], [5_000_000]), (make_table(0, unfrozen=False),)))
+    shown = view(make_run(ending_at_peak([0], [5_000_000]), (make_table(0, unfrozen=False),)))
     assert row(shown, 0) == {
         "frozen": 4_000_000,
         "weights": 2_000,
@@ -177,7 +184,7 @@ def test_reduction_keeps_traced_steps_and_the_peak() -> None:
     peaks = np.full(10_000, 200 * MIB)
     peaks[[17, 5_003]] = [300 * MIB, 900 * MIB]
     taken = tuple(make_snapshot(step) for step in (3, 4_444, 9_998))
-    shown = view(make_run(make_samples(range(10_000), peaks.tolist()), snapshots=taken), limit=200)
+    shown = view(make_run(ending_at_peak(range(10_000), peaks.tolist()), snapshots=taken), limit=200)
     assert len(shown.step) <= 210 and shown.total_rows == 10_000
     assert {0, 3, 17, 4_444, 5_003, 9_998, 9_999} <= set(shown.step.tolist())
     assert shown.step[shown.traced].tolist() == [3, 4_444, 9_998]
@@ -201,7 +208,7 @@ def runs(draw: st.DrawFn) -> Run:
     if unflagged and snapshots:
         ledger = tuple(dataclasses.replace(entry, trainable=None) for entry in snapshots[0].ledger)
         snapshots[0] = dataclasses.replace(snapshots[0], ledger=ledger)
-    return make_run(make_samples(steps, peaks), tuple(sorted(tables, key=lambda table: table.step)), tuple(snapshots))
+    return make_run(ending_at_peak(steps, peaks), tuple(sorted(tables, key=lambda table: table.step)), tuple(snapshots))
 
 
 @given(runs(), st.integers(10, 40))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_cases import DEVICE, MIB, START, make_samples, make_snapshot
+from reading_cases import DEVICE, MIB, START, empty_activations, make_samples, make_snapshot
 
 from tb_memplugin.analysis.overview import overview
 from tb_memplugin.analysis.pool_growth import MAX_SENTENCES
@@ -15,7 +15,6 @@ from tb_memplugin.analysis.pool_spans import pool_history
 from tb_memplugin.analysis.pool_steps import MEASURED, POOL_SOURCES, PoolSteps, pool_steps
 from tb_memplugin.commands.inspect_pool import pool_lines
 from tb_memplugin.model import MISSING, Run, Snapshot
-from tb_memplugin.reader.columns import empty_activations
 
 
 def traced(step: int, pool: int | None, in_use: int = 8, largest: int = 2, rounding: int | None = 77) -> Snapshot:

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 from reading_cases import MIB, START, make_samples
-from test_growth import make_run
 
 from tb_memplugin.analysis.answers import answers, describe_answers
 from tb_memplugin.analysis.describe import describe_run
@@ -14,10 +13,10 @@ from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.host_memory import host_growths, host_summaries
 from tb_memplugin.analysis.sessions import MAX_SESSIONS, session_spans
 from tb_memplugin.commands.inspect_table import format_run
-from tb_memplugin.model import HostMemory, Run, Samples
+from tb_memplugin.model import HostMemory, HostSamples, Run, Samples
 from tb_memplugin.reader.columns import join_samples
-from tb_memplugin.reader.host_columns import empty_host
 from tb_memplugin.reader.worker_samples import samples_of_workers
+from unit.analysis.test_growth import make_run
 
 LATER = START + 10_000
 
@@ -34,7 +33,7 @@ def session(first_step: int, steps: int, start: float, rate: int = MIB) -> Sampl
 def restarted(*sessions: Samples, worker: str = "") -> Run:
     samples, _ = join_samples(sessions)
     starts = tuple(float(one.wall_time[0]) - 1 for one in sessions)
-    host = {worker: HostMemory(samples, empty_host())}
+    host = {worker: HostMemory(samples, HostSamples.none())}
     return make_run(samples, sessions=("s", "t"), workers=(worker,), session_starts=starts, host=host)
 
 
@@ -52,7 +51,7 @@ def test_host_rss_that_grows_again_after_a_restart_is_found() -> None:
     device = run.samples.devices["CPU:0"]
     flat = dataclasses.replace(device, in_use_bytes=device.in_use_bytes * 0 + 300 * MIB)
     samples = dataclasses.replace(run.samples, devices={"CPU:0": flat})
-    run = dataclasses.replace(run, samples=samples, host={"": HostMemory(samples, empty_host())})
+    run = dataclasses.replace(run, samples=samples, host={"": HostMemory(samples, HostSamples.none())})
     (growth,) = host_growths(run)
     assert growth.trend.since_step > 200 and growth.trend.bytes_per_step == pytest.approx(MIB, rel=0.02)
     assert host_summaries(run)[""].sentence() == growth.sentence() == findings({"": run})[0]

@@ -1,108 +1,59 @@
-"""Batch sizes, from the shapes of tensors."""
-
-import math
+"""The number of examples where the recorder knows only the other dimensions of a batch."""
 
 import numpy as np
 import pytest
-from reading_cases import make_layer
 
-from tb_memplugin.attribution.batch import Traced, batch_size
+from tb_memplugin.attribution.batch import batch_size, component_sizes
 from tb_memplugin.attribution.step_chunks import StepChunks
-from tb_memplugin.model import Category, ChunkOwner, Layer, LayerTable
-from tb_memplugin.model.trace import AllocationTrace, Intervals
+from tb_memplugin.model import Category, ChunkOwner
+from tb_memplugin.model.trace import BatchFacts
 
-Row = tuple[str, str, str | None, Category]
-"""(op, shape, layer, category) of a result."""
-
-
-def square(path: str, width: int = 64) -> Layer:
-    made = make_layer(path, True, width * width + width)
-    return Layer(**{**vars(made), "output_shape": (-1, width)})
+OPEN = BatchFacts(None, (((-1, 64), "float32"), ((-1,), "int64")))
+Row = tuple[int, int, int, Category]
+"""(requested bytes, birth, death, category) of a chunk of a step of 100 events."""
 
 
-TABLE = LayerTable(0, 0.0, "", (square("net/a"), square("net/b")), "Adam", 0, 0)
-
-
-def traced(rows: list[Row], owners: bool = True) -> Traced:
-    strings = ["output", *dict.fromkeys(text for op, shape, _, _ in rows for text in (op, shape))]
+def chunks(*rows: Row) -> StepChunks:
+    size, birth, death = (np.asarray(column, np.int64) for column in list(zip(*rows, strict=True))[:3])
     count = len(rows)
-    zeros, empty = np.zeros(count, np.int64), np.zeros(0, np.int64)
-    none = Intervals(empty, empty, empty, empty)
-    trace = AllocationTrace(
-        device="CPU:0",
-        allocator="bfc",
-        time_ps=np.arange(count),
-        kind=np.ones(count, np.int64),
-        address=np.arange(count) * 4096,
-        allocated=zeros + 256,
-        requested=zeros + 256,
-        op=np.asarray([strings.index(op) for op, _, _, _ in rows]),
-        region=zeros,
-        shape=np.asarray([strings.index(shape) for _, shape, _, _ in rows]),
-        dtype=zeros,
-        in_use=zeros,
-        available=zeros,
-        fragmentation=np.full(count, math.nan),
-        thread=zeros,
-        strings=tuple(strings),
-        ops=none,
-        calls=none,
-        layers=none,
-        threads=("t",),
-        start_in_use=0,
-        missed=0,
-    )
-    known = tuple(ChunkOwner(layer, category, None) for _, _, layer, category in rows)
-    seen = StepChunks(
+    return StepChunks(
         step=0,
         phase="train",
-        address=trace.address,
-        allocated=trace.allocated,
-        requested=trace.requested,
-        birth=np.arange(count),
-        death=zeros + count,
+        address=np.arange(count) * 65_536,
+        allocated=size,
+        requested=size,
+        birth=birth,
+        death=death,
         owner=np.arange(count),
-        owners=known,
-        events=count,
+        owners=tuple(ChunkOwner(None, category, None) for *_, category in rows),
+        events=100,
         ops={},
     )
-    return Traced(trace, seen if owners else None)
 
 
-FORWARD: list[Row] = [
-    ("net/a/Relu", "[64,64]", "net/a", "activations"),
-    ("net/b/Relu", "[64,64]", "net/b", "activations"),
-]
-BACKWARD: list[Row] = [
-    (f"gradient_tape/net/{name}/MatMul", "[64,64]", f"net/{name}", "weight_gradients") for name in "ab"
-]
+def batch(examples: int, birth: int, death: int, category: Category = "inputs") -> list[Row]:
+    return [(256 * examples, birth, death, category), (8 * examples, birth, death, category)]
 
 
-def test_batch_size_equal_to_the_layer_width_follows_from_saved_activations() -> None:
-    assert batch_size([traced([*FORWARD, *BACKWARD])], TABLE) == 64
-    # Without owners, such a tensor may be a gradient.
-    assert batch_size([traced([*FORWARD, *BACKWARD], owners=False)], TABLE) is None
+def test_a_recorded_size_needs_nothing_else() -> None:
+    assert batch_size(BatchFacts(16, OPEN.components), []) == 16
+    assert batch_size(BatchFacts(16), [chunks(*batch(32, 3, 7))]) == 16
 
 
-def test_smaller_batch_is_found_among_gradients_in_the_layers_shape() -> None:
-    held = [(op, "[8,64]", layer, category) for op, _, layer, category in FORWARD]
-    assert batch_size([traced([*held, *BACKWARD * 3])], TABLE) == 8
-    assert batch_size([traced([*held, *BACKWARD * 3], owners=False)], TABLE) == 8
+@pytest.mark.parametrize(("birth", "death"), [(3, 100), (-1, 40), (3, 40)])
+def test_the_step_allocates_or_frees_the_batch_and_keeps_the_data_set(birth: int, death: int) -> None:
+    step = chunks(*batch(4096, -1, 100), *batch(16, birth, death), *batch(1, 5, 6))
+    assert batch_size(OPEN, [None, step]) == 16
 
 
-def test_cast_kernel_is_not_an_output() -> None:
-    casts: list[Row] = [(f"net/{name}/Cast/Cast", "[64,64]", f"net/{name}", "activations") for name in "ab"]
-    held = [(op, "[8,64]", layer, category) for op, _, layer, category in FORWARD]
-    assert batch_size([traced([*casts, *casts, *held])], TABLE) == 8
+def test_every_tensor_of_the_batch_must_have_that_many_examples() -> None:
+    step = chunks((256 * 24, 3, 7, "inputs"), (8 * 25, 3, 7, "inputs"))
+    assert batch_size(OPEN, [step]) is None
+    assert batch_size(OPEN, [chunks(*batch(16, 3, 7, "workspace"))]) is None
+    assert batch_size(BatchFacts(None, (((-1, -1), "float32"),)), [chunks(*batch(16, 3, 7))]) is None
+    assert batch_size(BatchFacts(), [chunks(*batch(16, 3, 7))]) is None
 
 
-@pytest.mark.parametrize(
-    ("shapes", "batch"), [(["[64,64]", "[64]"], 64), (["[64,64]", "[32]"], None), (["[64,64]", "[]"], 64)]
-)
-def test_batch_size_of_a_compiled_step_follows_from_its_inputs(shapes: list[str], batch: int | None) -> None:
-    rows: list[Row] = [("GatherV2", shape, None, "inputs") for shape in shapes]
-    assert batch_size([traced(rows)], TABLE) == batch
-
-
-def test_batch_size_is_unknown_without_tensors() -> None:
-    assert batch_size([], TABLE) is None and batch_size([traced([("x", "[]", None, "workspace")])], TABLE) is None
+def test_bytes_of_a_batch() -> None:
+    given = BatchFacts(None, (*OPEN.components, ((16, 3), "uint8"), ((5, 3), "uint8"), ((-1, -1), "int32")))
+    assert component_sizes(given, 16) == {16 * 256, 16 * 8, 16 * 3}

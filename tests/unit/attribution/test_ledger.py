@@ -10,11 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from map_cases import memory_map
-from trace_cases import ACTIONS, FACTS, Recorder, any_step, graph, ledger_of, one_step, rows
+from trace_cases import (
+    ACTIONS,
+    BACKWARD,
+    FACTS,
+    FORWARD_A,
+    GRADIENT,
+    Recorder,
+    any_step,
+    graph,
+    ledger_of,
+    one_step,
+    rows,
+)
 
 from tb_memplugin.attribution.lifetimes import chunks
 from tb_memplugin.model.rounding import split_rounding
 from tb_memplugin.model.trace import AllocationTrace, Intervals, OpFact, TensorFact, TraceFacts, VariableFact
+from unit.attribution.test_tensor_shapes import FLOAT, with_shapes
 
 
 def test_categories_follow_from_role_and_lifetime() -> None:
@@ -36,6 +49,45 @@ def test_forward_result_that_is_not_saved_is_workspace() -> None:
     step.run("b", [(0x9000, 8192)], [(0x9000, 8192)])
     step.run("da", [(0x20000, 256)])
     assert rows(ledger_of(step.trace(), FACTS))["m/b", "workspace"] == 8192
+
+
+def test_an_output_that_no_backward_op_reads_is_not_saved_with_the_others_of_its_op() -> None:
+    # GIVEN a loss: a value for each example, and the gradient of the logits, which alone the backward pass reads
+    loss = OpFact(
+        None, "forward", saved_for_backward=True, unread_outputs=(0,), output_shapes=((-1,), (-1, 8)), passes_to=()
+    )
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(a=FORWARD_A, da=BACKWARD, dw=GRADIENT, loss=loss))
+    step = Recorder()
+    step.run("a", [(0x1000, 4096)])
+    step.run("loss", [(0x9000, 512), (0xA000, 4096)])
+    step.run("da", [(0x20000, 16384)])
+    step.run("dw", [(0x30000, 1000)], [(0xA000, 4096), (0x1000, 4096), (0x9000, 512)])
+    trace = step.trace()
+    known = with_shapes(trace, {1: ("[128]", FLOAT), 2: ("[128,8]", FLOAT)})
+    saved = {row.layer: row.bytes for row in ledger_of(known, facts).saved_for_backward}
+    assert saved == {None: 4096, "m/a": 4096}
+    # THEN an output of unknown shape may be the one that is read
+    assert sum(row.bytes for row in ledger_of(trace, facts).saved_for_backward) == 2 * 4096 + 512
+
+
+def test_backward_op_that_depends_on_no_gradient_is_saved_if_it_ran_in_the_forward_pass() -> None:
+    early = OpFact("m/a", "backward", early=True)
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(a=FORWARD_A, da=BACKWARD, dw=GRADIENT, early=early))
+
+    def found(in_forward_pass: bool) -> tuple[dict[tuple[str | None, str], int], int]:
+        step = Recorder()
+        order = ["early", "a"] if in_forward_pass else ["a", "da", "early"]
+        sizes = {"early": (0x9000, 8192), "a": (0x1000, 4096), "da": (0x20000, 16384)}
+        for name in [*order, *({"a", "da"} - {*order})]:
+            step.run(name, [sizes[name]])
+        step.run("dw", [], [sizes[name] for name in sizes])
+        snapshot = ledger_of(step.trace(), facts)
+        return rows(snapshot), sum(row.bytes for row in snapshot.saved_for_backward)
+
+    ledger, saved = found(in_forward_pass=True)
+    assert (ledger["m/a", "activations"], saved) == (4096 + 8192, 4096 + 8192)
+    ledger, saved = found(in_forward_pass=False)
+    assert (ledger["m/a", "activations"], ledger["m/a", "workspace"], saved) == (4096, 8192, 4096)
 
 
 def test_scratch_space_belongs_to_the_running_op_whatever_its_name() -> None:

@@ -1,9 +1,9 @@
-"""Verdict, ledger and fixes of failures made by hand."""
+"""Verdict and ledger of failures made by hand."""
 
 import dataclasses
 
 import numpy as np
-from reading_cases import DEVICE, MIB, START, make_layer, make_map
+from reading_cases import DEVICE, MIB, START, make_map
 
 from tb_memplugin.attribution.oom_event import OomEvent
 from tb_memplugin.attribution.post_mortem import post_mortem
@@ -11,11 +11,6 @@ from tb_memplugin.model import IN_USE, ChunkOwner
 
 DEATH = OomEvent("1", "failed", DEVICE, START, 5, "train", 9 * MIB, shape="[16,32] float")
 MAP = make_map(5, capacity=16 * MIB)
-LAYERS = (
-    make_layer("model/backbone", False, 100),
-    make_layer("model/first", True, 100),
-    make_layer("model/head", True, 100),
-)
 
 
 def test_memory_at_failure_sums_to_the_bytes_in_use() -> None:
@@ -30,25 +25,9 @@ def test_memory_at_failure_sums_to_the_bytes_in_use() -> None:
     assert oom.verdict == "capacity" and (oom.free_bytes, oom.largest_free_bytes) == (8 * MIB, 6 * MIB)
 
 
-def test_estimated_fixes_do_not_say_that_they_are_enough() -> None:
-    oom = post_mortem(DEATH, MAP, LAYERS, batch_size=16)
-    fixes = {remedy.kind: remedy for remedy in oom.fixes}
-    assert fixes["limit"].bytes == MIB
-    # 4 MiB of activations and the request of 9 MiB are for 16 examples: two fewer free the missing MiB.
-    assert fixes["batch"].sentence.startswith("A batch of 14 instead of 16. An example takes 832 KiB")
-    assert fixes["batch"].bytes == 2 * 13 * MIB // 16
-    assert "model/head" in fixes["freezing"].sentence and fixes["freezing"].bytes == 4 * MIB
-    assert {(fix.enough, fix.simulated) for fix in oom.fixes} == {(None, False)}
-
-
-def test_without_batch_size_or_layers_there_are_no_fixes_for_them() -> None:
-    assert [remedy.kind for remedy in post_mortem(DEATH, MAP).fixes] == ["limit"]
-
-
-def test_fragmentation_has_the_fix_in_one_piece() -> None:
+def test_fragmentation_is_free_memory_in_pieces() -> None:
     oom = post_mortem(dataclasses.replace(DEATH, requested_bytes=8 * MIB), MAP)
     assert oom.verdict == "fragmentation"
-    assert [(remedy.kind, remedy.bytes, remedy.enough) for remedy in oom.fixes] == [("one_piece", 2 * MIB, None)]
 
 
 def test_unknown_request_has_a_verdict_only_if_every_request_has_the_same() -> None:
@@ -57,7 +36,7 @@ def test_unknown_request_has_a_verdict_only_if_every_request_has_the_same() -> N
     one_block = dataclasses.replace(MAP, state=np.asarray([IN_USE, IN_USE, IN_USE, IN_USE, 0]), in_use_bytes=10 * MIB)
     oom = post_mortem(unknown, one_block)
     assert oom.verdict == "capacity" and "a single chunk" in oom.reason
-    assert oom.fixes == () and any("size of the request" in text for text in oom.not_available)
+    assert any("size of the request" in text for text in oom.not_available)
 
 
 def test_bytes_that_no_chunk_explains_are_unattributed() -> None:
@@ -75,9 +54,9 @@ def test_failure_without_chunks_keeps_its_notes() -> None:
     assert oom.not_available == ("The chunks are unknown: …",)
 
 
-def test_compiled_modules_request_has_no_batch_fix_and_a_note() -> None:
-    oom = post_mortem(dataclasses.replace(DEATH, compiled=True), MAP, LAYERS, batch_size=16)
-    assert oom.verdict == "capacity" and "batch" not in {remedy.kind for remedy in oom.fixes}
+def test_compiled_modules_request_has_a_note() -> None:
+    oom = post_mortem(dataclasses.replace(DEATH, compiled=True), MAP, batch_size=16)
+    assert oom.verdict == "capacity" and oom.batch_size == 16
     assert any("all its layers in one piece" in sentence for sentence in oom.not_available)
 
 
@@ -86,15 +65,5 @@ def test_rounded_request_has_a_verdict_only_if_its_whole_range_has_the_same() ->
     rough = dataclasses.replace(DEATH, requested_bytes=9 * MIB, uncertain_bytes=MIB // 2)
     oom = post_mortem(rough, MAP)
     assert oom.verdict == "capacity" and any("by at most 512 KiB" in sentence for sentence in oom.not_available)
-    assert oom.fixes[0].bytes == MIB + MIB // 2  # enough for the largest possible request
     close = post_mortem(dataclasses.replace(rough, requested_bytes=8 * MIB), MAP)
     assert close.verdict is None and close.reason.startswith("The verdict is unknown")
-
-
-def test_a_gradient_in_a_square_layer_does_not_grow_with_the_batch() -> None:
-    square = dataclasses.replace(make_layer("model/head", True, 32 * 32 + 32), output_shape=(-1, 32))
-    for op, examples_grow in (("model/head/Relu", True), ("gradient_tape/model/head/MatMul/MatMul_1", False)):
-        death = dataclasses.replace(DEATH, op=op, layer="model/head", shape="[32,32] float")
-        batch = next(one for one in post_mortem(death, MAP, (square,), batch_size=32).fixes if one.kind == "batch")
-        each = (4 * MIB + (9 * MIB if examples_grow else 0)) // 32
-        assert f"An example takes {each // 1024} KiB" in batch.sentence

@@ -124,10 +124,10 @@ def test_rows_of_a_timeline_have_address_shape_and_line() -> None:
     ]
     assert rows == [
         (-1, None, None),  # unknown bytes
-        (0, TensorShape((16, 64), "float32"), "train.py:42"),
-        (0x8000, None, None),
-        (0x1F000, None, None),
-        (0x2F000, None, None),
+        (0x1000, TensorShape((16, 64), "float32"), "train.py:42"),
+        (0x9000, None, None),
+        (0x20000, None, None),
+        (0x30000, None, None),
     ]
 
 
@@ -140,7 +140,7 @@ def test_a_step_of_10000_tensors_keeps_a_row_for_each() -> None:
     made = taken(step.trace(), FACTS)
     assert len(made) == 10_000 and (made.count == 1).all() and len(made.time_ns) == 20_001
     assert not any("merged" in sentence or "moments" in sentence for sentence in made.not_available)
-    assert sorted(set(made.address.tolist())) == [0x1000 * place for place in range(10_000)]
+    assert sorted(set(made.address.tolist())) == [0x1000 * (place + 1) for place in range(10_000)]
 
 
 def test_a_tensor_of_no_elements_and_no_dtype() -> None:

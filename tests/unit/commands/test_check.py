@@ -41,7 +41,7 @@ def test_within_and_violated(logdir: pathlib.Path, capsys: pytest.CaptureFixture
             "2 within budget",
         ],
     )
-    assert check(capsys, logdir / "pr", "--max-peak", "1000 MB") == (
+    assert check(capsys, logdir / "pr", "--max-peak", "1000 MiB") == (
         1,
         [
             "within budget: small, GPU:0: peak 100 MiB at step 1 (train), allowed 1000 MiB",
@@ -120,7 +120,7 @@ def test_a_run_that_ran_out_of_memory_is_violated(tmp_path: pathlib.Path, capsys
 def test_json_holds_every_check(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = check(capsys, logdir / "pr", "--max-peak", "1000MiB", "--format", "json", "--run", "large")
     assert code == 1 and json.loads(lines[0]) == {
-        "format": 2,
+        "format": 1,
         "status": "violated",
         "checks": [
             {

@@ -39,6 +39,18 @@ def test_a_dump_and_a_log_become_runs_that_inspect_shows(
     assert "verdict: fragmentation" in capsys.readouterr().out
 
 
+def test_an_early_log_without_its_message_gives_a_verdict_and_the_size_within_a_range(tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("\n".join(make_log("1.4")))
+    assert main(["import", str(log), "--logdir", str(tmp_path / "runs")]) == 0
+    (oom,) = tb_memplugin.load(str(tmp_path / "runs"))["job"].ooms
+    assert (oom.requested_bytes, oom.free_bytes, oom.verdict) == (round(5.9 * 1024), 7 << 10, "fragmentation")
+    assert oom.not_available == (
+        "The exact size of the request is unknown: TensorFlow's message rounds it, by at most 51 B.",
+        "No fix could be simulated: no whole step was traced before.",
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [

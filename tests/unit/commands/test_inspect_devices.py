@@ -4,12 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import MIB, make_samples
+from reading_cases import MIB, empty_activations, make_samples
 
 from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.commands.inspect_devices import device_lines
 from tb_memplugin.model import Run
-from tb_memplugin.reader.columns import empty_activations
 
 
 def lines_of(*peaks: tuple[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Verdicts and the page of the scenarios, from figures made by hand."""
+"""Verdicts and the pages of the scenarios, from figures made by hand."""
 
 import dataclasses
 import pathlib
@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "demo" / "s
 
 from scenario import FALLS, HALVES, RISES, STAYS, Advice, Comparison, Expected, Scenario, Variant
 from scenario.declare import judged
-from scenario.page import page
+from scenario.page import overview, topic
 
 MIB = 1 << 20
 
@@ -53,13 +53,16 @@ def test_a_comparison_can_be_of_one_kind_of_device() -> None:
     one = scenario("true", comparisons)
     one.advice[0] = dataclasses.replace(one.advice[0], on_gpu="Everything grows there.")
     figures = {"a": 8 * MIB, "b": 4 * MIB}
-    results = {device: {one.name: result(device, **figures)} for device in ("CPU", "NVIDIA H200")}
-    verdicts = [judged(one.advice[0], found[one.name]["runs"], device) for device, found in results.items()]
-    assert verdicts == ["true", "not true"]
-    on_cpu, on_gpu = page([one], results).split("Measured on ")[1:]
-    assert "**True.** it is large." in on_cpu and "Backwards" not in on_cpu
-    assert "**Not true** here. Everything grows there.\n" in on_gpu
-    assert "| peak | 4.0 MiB | 8.0 MiB | +4.0 MiB |  |" in on_gpu and "−4.0 MiB" not in on_gpu
+    results = {device: result(device, **figures) for device in ("CPU", "NVIDIA H200")}
+    assert [judged(one.advice[0], found["runs"], device) for device, found in results.items()] == ["true", "not true"]
+    text = topic(one, results)
+    assert "**True.** it is large. Otherwise not.\n" in text
+    assert "**Not true** on NVIDIA H200. Everything grows there.\n" in text
+    on_cpu, on_gpu = text.split("Backwards:\n")
+    assert "| at the peak | CPU: `a` | CPU: `b` | expected |" in on_cpu
+    assert "| peak | 8.0 MiB | 4.0 MiB |  |" in on_cpu
+    assert "| at the peak | H200: `b` | H200: `a` | expected |" in on_gpu
+    assert "| peak | 4.0 MiB | 8.0 MiB |  |" in on_gpu
 
 
 def test_a_deviation_from_the_arithmetic_is_named() -> None:
@@ -76,29 +79,39 @@ def test_the_page_says_what_was_measured_on_which_device() -> None:
         Expected("activations", 7 * MIB, None, "batch × results", 0.05, cpu_only=True),
     ]
     one = scenario("true only if", [Comparison("a", "b", "Large", expected=expected), Comparison("a", "a", "Small")])
+    results = {"CPU": result("CPU", a=8 * MIB, b=4 * MIB), "NVIDIA H200": result("NVIDIA H200", a=8 * MIB, b=8 * MIB)}
+    text = topic(one, results)
+    assert text.startswith("# Some advice\n\nFirst.\n\nRun `python demo/scenarios/some_advice.py`")
+    assert (
+        "Measured on the CPU with TensorFlow 2.21.0, Keras 3.15.1, 2026-01-01; "
+        "NVIDIA H200 with TensorFlow 2.21.0, Keras 3.15.1, 2026-01-01.\n"
+    ) in text
+    assert "**True only if** it is large. Otherwise not.\n" in text
+    assert "| peak | 8.0 MiB | 4.0 MiB | 8.0 MiB | 8.0 MiB |  |" in text
+    # The reason was written for the CPU, and so was the arithmetic of its kernels.
+    assert "**Not true** on NVIDIA H200.\n" in text
+    activations = "7.0 MiB → – (± 5 %): batch × results, on the CPU"
+    assert f"| activations | 7.0 MiB | 3.0 MiB | 7.0 MiB | 7.0 MiB | {activations} |" in text
+    assert "localhost" not in text
+
+
+def test_the_overview_has_the_verdict_on_each_device() -> None:
+    one = scenario("true only if", [Comparison("a", "b", "Large"), Comparison("a", "a", "Small")])
     results = {
-        "CPU": {one.name: result("CPU", a=8 * MIB, b=4 * MIB)},
-        "NVIDIA H200": {one.name: result("NVIDIA H200", a=8 * MIB, b=8 * MIB)},
+        device: {one.name: result(device, a=8 * MIB, b=b)} for device, b in (("CPU", 4 * MIB), ("NVIDIA H200", 8 * MIB))
     }
-    text = page([one], results)
-    on_cpu, on_gpu = text.split("Measured on ")[1:]
-    assert on_cpu.startswith("the CPU with TensorFlow 2.21.0, Keras 3.15.1, 2026-01-01.")
-    assert "**True only if** it is large. Otherwise not." in on_cpu
-    assert "| peak | 8.0 MiB | 4.0 MiB | −4.0 MiB |  |" in on_cpu
-    assert "| activations | 7.0 MiB | 3.0 MiB | −4.0 MiB | 7.0 MiB → – (± 5 %): batch × results |" in on_cpu
-    assert "#view=compare&run=some_advice/a&other=some_advice/b" in on_cpu
-    # The reasons were written for the CPU, and so was the arithmetic of its kernels.
-    assert on_gpu.startswith("one NVIDIA H200 with")
-    assert "**Not true** here." in on_gpu and "it is large" not in on_gpu
-    assert "| activations | 7.0 MiB | 7.0 MiB | 0 |  |" in on_gpu
-    overview = text.split("## 3. Some advice")[0]
-    assert "| [“Do it.”](#3-some-advice) | True only if it is large | Large: peak 8.0 MiB → 4.0 MiB; " in overview
-    assert "| [“Do it.”](#3-some-advice) | Not true | " in overview
-    assert "\n\n| advice | verdict on one NVIDIA H200 | measured |" in overview
+    text = overview([one], results)
+    assert "\n| advice | CPU | H200 | measured |\n" in text
+    changes = "Large: peak 8.0 MiB → 4.0 MiB; Small: peak 8.0 MiB → 8.0 MiB"
+    assert f"| [“Do it.”](advice/some_advice.md) | true in part | not true | {changes} |" in text
+    # What ran on a GPU alone is shown with its name.
+    results["CPU"] = {}
+    text = overview([one], results)
+    assert "| not run | not true | Large: peak 8.0 MiB → 8.0 MiB; Small: peak 8.0 MiB → 8.0 MiB (H200) |" in text
 
 
 def test_a_comparison_that_needs_more_gpus_says_so() -> None:
     one = scenario("true", [Comparison("a", "c")])
-    text = page([one], {"CPU": {one.name: result("CPU", a=MIB)}})
-    assert "Not run here: needs 2 GPUs." in text
-    assert "| [“Do it.”]" not in text
+    found = result("CPU", a=MIB)
+    assert "Not run: needs 2 GPUs." in topic(one, {"CPU": found})
+    assert "| [“Do it.”]" not in overview([one], {"CPU": {one.name: found}})

@@ -222,7 +222,7 @@ def test_long_strings_are_shortened_rather_than_refused() -> None:
     assert len(text) == MAX_STRING_CHARACTERS and text.endswith("…")
 
 
-def test_both_ways_of_inflating_refuse_the_same_bodies() -> None:
+def test_bodies_that_are_not_as_stated_are_refused() -> None:
     # GIVEN bodies under right checksums: whole, cut inside, without a zlib header, with bytes behind
     frame = codec.encode(SMALL)
     header, packed = frame[:40], frame[40:]
@@ -230,11 +230,9 @@ def test_both_ways_of_inflating_refuse_the_same_bodies() -> None:
     for name, body in bodies.items():
         rest = header[12:] + body
         data = header[:8] + struct.pack("<I", zlib.crc32(header[4:8] + rest)) + rest
-        outcomes = []
-        for read in (codec.decode, lambda frame: codec.inflate(frame, 1 << 20)):
-            try:
-                read(data)
-                outcomes.append("read")
-            except FormatError:
-                outcomes.append("refused")
-        assert outcomes == (["read"] * 2 if name in ("whole", "longer") else ["refused"] * 2), name
+        try:
+            codec.decode(data)
+            outcome = "read"
+        except FormatError:
+            outcome = "refused"
+        assert outcome == ("read" if name in ("whole", "longer") else "refused"), name

@@ -39,13 +39,6 @@ def test_rows_survive_the_round_trip() -> None:
     assert read.other_bytes().tolist() == [500, 950]
 
 
-def test_older_runs_without_pinned_memory_stay_readable() -> None:
-    frame = host_frame(make_host(), 0)
-    table = {name: column for name, column in frame.tables["host"].items() if name != "pinned_pool_bytes"}
-    read = read_host(codec.decode(codec.encode(dataclasses.replace(frame, tables={"host": table}))))
-    assert read.pinned_pool_bytes.tolist() == [MISSING, MISSING] and read.other_bytes().tolist() == [500, 990]
-
-
 @pytest.mark.parametrize(
     "changed",
     [

@@ -18,6 +18,7 @@ from tb_memplugin.events import codec, memory_map_records, oom_records
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.metadata import STREAMS
 from tb_memplugin.model import MemoryMap, Oom, Session, SessionInfo
+from tb_memplugin.reader import streams
 from tb_memplugin.reader.sessions import make_session
 
 MAP, OOM = make_map(3), make_oom(59)
@@ -51,7 +52,6 @@ def test_everything_is_read_back_as_it_was_written() -> None:
         (spoiled(FRAMES["maps"], "chunks", "bytes", np.asarray([-1, 1, 2, 3, 4])), "byte counts are"),
         (spoiled(FRAMES["maps"], "owners", "category", ["weights", "nonsense"]), "category"),
         (spoiled(FRAMES["oom"], "ledger", "bytes", np.asarray([1, 2, 3, 4, 5])), "does not sum"),
-        (spoiled(FRAMES["oom"], "remedies", "kind", ["prayer", "limit"][: len(OOM.fixes)]), "kind"),
     ],
 )
 def test_inconsistent_frames_are_refused(frame: Frame, reason: str) -> None:
@@ -81,7 +81,7 @@ def test_any_spoiled_column_gives_a_value_or_a_format_error(name: str, data: st.
 def test_tolerated_failures_are_dropped_and_the_last_record_is_used() -> None:
     def session(*statuses: str) -> Session:
         ooms = [dataclasses.replace(OOM, status=status) for status in statuses]  # type: ignore[arg-type]
-        return make_session("s", [SessionInfo("s", START, "recorder", {}, ())], [], [], [], [], ooms=ooms)[0]
+        return make_session("s", {streams.META: [SessionInfo("s", START, "recorder", {}, ())], streams.OOM: ooms})[0]
 
     assert session("failing", "tolerated").ooms == ()
     assert [oom.status for oom in session("failing", "failed").ooms] == ["failed"]

@@ -200,6 +200,16 @@ def test_a_session_says_that_it_ended_only_if_it_did(tmp_path: pathlib.Path) -> 
         assert by_worker["w"].ended is ended
 
 
+def test_a_traced_step_without_breakdown_is_noted_while_it_is_analyzed(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path / "run")
+    writer.analyzing(3)
+    notes = tb_memplugin.load(tmp_path)["run"].notes
+    writer.analyzing(None)
+    assert notes == ("Traced step 3 is still being analyzed, unless its process was killed.",)
+    assert tb_memplugin.load(tmp_path)["run"].notes == ()
+    writer.close()
+
+
 def test_a_closed_session_does_not_end_in_a_directory_that_another_one_uses(tmp_path: pathlib.Path) -> None:
     first = RunWriter(tmp_path / "run")
     first.samples(samples([0], [100]))

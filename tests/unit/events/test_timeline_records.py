@@ -60,7 +60,7 @@ def test_everything_is_read_back_as_it_was_written() -> None:
         ("owners", "category", ["weights", "nonsense", "weights", "weights"], "category"),
         ("bands", "name", ["forward", "sideways", "update", "update"], "band"),
         ("bands", "end", np.asarray([9, 9, 9, 9]), "end"),
-        ("planned", "end", np.asarray([1]), "ends before it starts"),
+        ("compiled", "end", np.asarray([1]), "ends before it starts"),
     ],
 )
 def test_inconsistent_frames_are_refused(table: str, column: str, value: Any, reason: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tb_memplugin.model import UNKNOWN_POWER, ChunkOwner, StepRequests
+from tb_memplugin.model import SCRATCH_POWER, UNKNOWN_POWER, ChunkOwner, StepRequests
 from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.cases import make_case
 from tb_memplugin.prediction.changes import Change, change_of
@@ -64,6 +64,17 @@ def test_the_chunk_of_a_compiled_module_pairs_wherever_its_inputs_come() -> None
     sizes = sizes_for(small, 16, [small, large])
     assert sizes.least.tolist() == sizes.most.tolist() == [400, 256, 424, 34_000]
     assert sizes.measured and sizes.uncertain_bytes == 0
+
+
+def test_scratch_space_is_typically_in_proportion_to_the_batch_within_a_range() -> None:
+    small = step([("conv", 10_000, SCRATCH_POWER), ("other", 600, U)], 4)
+    sizes = sizes_for(small, 16, [small])
+    assert (sizes.least[1], sizes.typical[1], sizes.most[1]) == (20_000, 40_000, 60_000)
+    assert (sizes.least[2], sizes.typical[2], sizes.most[2]) == (600, 1_500, 2_400)
+    assert (sizes.scratch_bytes, sizes.uncertain_bytes, sizes.between_bytes) == (10_000, 600, 1_800)
+    # A slope between two sizes would be that of two algorithms.
+    two = sizes_for(small, 16, [step([("conv", 10_000, SCRATCH_POWER)], 8)])
+    assert two.typical[1] == 40_000 and not two.measured
 
 
 def test_unnamed_chunks_of_another_number_do_not_pair() -> None:

@@ -24,11 +24,11 @@ WORKSPACE = ChunkOwner("net/a", "workspace", True)
 CONDITIONS = [
     Conditions(),
     Conditions(batch_size=16),
-    Conditions(freeze="conv2"),
-    Conditions(unfreeze="conv1"),
+    Conditions(freeze="*conv2"),
+    Conditions(unfreeze="*conv1"),
     Conditions(optimizer="momentum", batch_size=7),
     Conditions(precision="mixed_float16"),
-    Conditions(precision="mixed_bfloat16", freeze="conv2", batch_size=3),
+    Conditions(precision="mixed_bfloat16", freeze="*conv2", batch_size=3),
     Conditions(accumulate=True),
 ]
 
@@ -60,9 +60,9 @@ def test_weights_are_trainable_or_frozen_as_they_would_be() -> None:
     total, trained = sum(bytes_of.values()), bytes_of["net/conv2"] + bytes_of["net/head"]
     for conditions, expected in [
         (Conditions(), trained),
-        (Conditions(freeze="conv2"), bytes_of["net/head"]),
-        (Conditions(unfreeze="conv1"), total),
-        (Conditions(unfreeze="conv1", freeze="head"), total - bytes_of["net/head"]),
+        (Conditions(freeze="*conv2"), bytes_of["net/head"]),
+        (Conditions(unfreeze="*conv1"), total),
+        (Conditions(unfreeze="*conv1", freeze="*head"), total - bytes_of["net/head"]),
     ]:
         found = sums(of.predict(conditions).ledger)
         assert (found["weights", True], found["weights", False]) == (expected, total - expected)
@@ -71,7 +71,7 @@ def test_weights_are_trainable_or_frozen_as_they_would_be() -> None:
 
 def test_results_that_an_unfreezing_saves_are_activations() -> None:
     of = Predictor(recorded_program(STEPS, DEVICE), TABLE.layers)
-    frozen, trained = (of.predict(one).ledger for one in (Conditions(), Conditions(unfreeze="conv1")))
+    frozen, trained = (of.predict(one).ledger for one in (Conditions(), Conditions(unfreeze="*conv1")))
     output = LAYERS[0][3] * 4  # for a batch of 4
     assert ("workspace", output) in [(row.category, row.bytes) for row in frozen if row.layer == "net/conv1"]
     assert ("activations", output) in [(row.category, row.bytes) for row in trained if row.layer == "net/conv1"]
@@ -130,10 +130,10 @@ def test_a_variable_counts_once_while_its_value_is_replaced() -> None:
 def test_statistics_of_an_unfrozen_batch_normalization_are_never_trained() -> None:
     # GIVEN a frozen batch normalization of 64 channels: scale, offset, mean and variance
     layer = Layer("net/bn", "BatchNormalization", False, 256, 1024, 0, 0, (-1, 8, 8, 64), "float32", None)
-    change = change_of(Conditions(unfreeze=".", optimizer="adam"), [layer])
+    change = change_of(Conditions(unfreeze="*", optimizer="adam"), [layer])
     # THEN two of the four have slots and become trainable
     assert [size for _, size in change.extra] == [512, 512]
     frozen = ChunkOwner("net/bn", "weights", False)
     assert change.owners(frozen, 1024) == [(dataclasses.replace(frozen, trainable=True), 512), (frozen, 512)]
     without = dataclasses.replace(layer, parameters=128, weight_bytes=512)  # neither scale nor offset
-    assert change_of(Conditions(unfreeze=".", optimizer="adam"), [without]).extra == ()
+    assert change_of(Conditions(unfreeze="*", optimizer="adam"), [without]).extra == ()

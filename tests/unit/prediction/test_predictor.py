@@ -9,6 +9,7 @@ from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_tr
 
 from tb_memplugin.model import UNKNOWN_POWER, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.evidence import Evidence, Peaks
 from tb_memplugin.prediction.history import History
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.program import recorded_program
@@ -99,6 +100,18 @@ def test_the_recorded_conditions_are_predicted_as_they_were() -> None:
     assert prediction.peak_bytes == pytest.approx(TRACED[3].snapshot.in_use_bytes, rel=0.01)
 
 
+def test_the_range_is_at_least_as_wide_as_the_recorded_steps_differ() -> None:
+    # GIVEN steps whose convolutions overlap now and then
+    peak = real_peak(BATCH)
+    evidence = Evidence(CAPACITY, {BATCH: Peaks(round(0.8 * peak), peak, round(1.4 * peak))})
+    # WHEN
+    before, after = (of.predict(Conditions(batch_size=32)) for of in (predictor(), predictor().bounded_by(evidence)))
+    # THEN a real training whose convolutions overlap is in the range
+    assert after.peak_bytes == before.peak_bytes
+    assert before.high_bytes < 1.39 * real_peak(32) <= after.high_bytes
+    assert before.low_bytes > 0.81 * real_peak(32) >= after.low_bytes
+
+
 @pytest.mark.parametrize("share", [0.92, 1.08])
 def test_the_range_reaches_as_far_as_the_simulation_of_the_recorded_training_misses_its_peak(share: float) -> None:
     exact, missed = (predictor(measured=measured) for measured in (None, round(real_peak(BATCH) * share)))
@@ -119,6 +132,14 @@ def test_a_training_fits_or_fails_as_it_really_does(mib: int) -> None:
         if prediction.fits is not None:
             assert prediction.fits == real_passes(batch, mib * MIB), (batch, prediction)
         assert (prediction.fails_at is not None) == (prediction.fits is False)
+
+
+@pytest.mark.parametrize("mib", [1000, 1030, 1060])
+def test_the_next_larger_batch_size_does_not_pass(mib: int) -> None:
+    of, capacity = predictor(), mib * MIB
+    largest = of.largest_batch_size(capacity)
+    assert largest is not None and largest > 100
+    assert of.passes(largest, capacity) and not of.passes(largest + 1, capacity)
 
 
 @pytest.mark.parametrize("mib", [40, 64, 100, 200])
@@ -143,9 +164,9 @@ def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> N
 
     trained = {path: parameters for path, trainable, parameters, _ in LAYERS if trainable}
     assert state(Conditions()) == 8 * sum(trained.values())
-    assert state(Conditions(freeze="conv2")) == 8 * trained["net/head"]
+    assert state(Conditions(freeze="*conv2")) == 8 * trained["net/head"]
     assert state(Conditions(optimizer="sgd")) == 0
-    before, after = (predictor().predict(one) for one in (Conditions(), Conditions(freeze="conv2")))
+    before, after = (predictor().predict(one) for one in (Conditions(), Conditions(freeze="*conv2")))
     assert after.method == "estimate"
     assert after.assumptions == (
         "Optimizer state and weight gradients of 1 layer are removed. Layers before the first trained one may save no "
@@ -153,11 +174,11 @@ def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> N
     )
     assert before.peak_bytes - after.peak_bytes >= 8 * trained["net/conv2"]
     assert state(Conditions(optimizer="momentum")) == 4 * sum(trained.values())
-    assert state(Conditions(unfreeze="conv1")) == 8 * (sum(trained.values()) + LAYERS[0][2])
-    thawed = predictor().predict(Conditions(unfreeze="conv1"))
+    assert state(Conditions(unfreeze="*conv1")) == 8 * (sum(trained.values()) + LAYERS[0][2])
+    thawed = predictor().predict(Conditions(unfreeze="*conv1"))
     assert thawed.low_bytes < before.peak_bytes + 3 * 4 * LAYERS[0][2] <= thawed.high_bytes
     assert "Weights of 1 layer become trainable, with 2 slots for each." in thawed.assumptions[0]
-    momentum = predictor().predict(Conditions(optimizer="momentum", freeze="."))
+    momentum = predictor().predict(Conditions(optimizer="momentum", freeze="*"))
     assert momentum.assumptions[0].startswith("Optimizer state and weight gradients of 2 layers are removed.")
     assert momentum.assumptions[1].startswith("momentum keeps 1 slot for each trainable weight.")
     nothing = predictor().predict(Conditions(freeze="nothing like it"))

@@ -12,10 +12,10 @@ from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import HOST_COLUMNS, MISSING, Counters, HostSamples
 from tb_memplugin.reader import reading
 from tb_memplugin.reader import run_reader as reader_module
-from tb_memplugin.reader.cache import ByteCache
-from tb_memplugin.reader.device_columns import compact, samples_bytes, take_rows
+from tb_memplugin.reader.columns import join_samples, samples_bytes, take_rows
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.reader.streams import BASIC, MAPS, TIMELINES
 
 
 def test_samples_are_joined_once_for_all_loads_of_a_run(
@@ -26,11 +26,11 @@ def test_samples_are_joined_once_for_all_loads_of_a_run(
     monkeypatch.setattr(reader_module, "LARGE_BYTES", 0)
     source, reader = FileSource(tmp_path), Reader()
     first = reader.run(source, "exp").run
-    with_maps = reader.run(source, "exp", maps=True, timelines=True).run
+    with_maps = reader.run(source, "exp", {*BASIC, MAPS, TIMELINES}).run
     # THEN a load with more streams has the same samples, not copies, and nothing is lost
     assert with_maps.samples.step is first.samples.step
-    assert with_maps.samples.devices is first.samples.devices
-    usual = Reader().run(FileSource(tmp_path), "exp", maps=True, timelines=True).run
+    assert with_maps.samples.devices[DEVICE].peak_bytes is first.samples.devices[DEVICE].peak_bytes
+    usual = Reader().run(FileSource(tmp_path), "exp", {*BASIC, MAPS, TIMELINES}).run
     assert equal(with_maps, dataclasses.replace(usual))
 
 
@@ -75,26 +75,18 @@ def test_activations_whose_bytes_exceed_the_limit_are_told_in_the_list_of_runs(
     assert 0 < len(rows) < 2000 and rows.damage and set(rows.damage) == set(damage)
 
 
-def test_compact_samples_hold_the_same_values_in_fewer_bytes() -> None:
-    samples = make_samples(range(20_000), np.arange(20_000) % 3 * 256)
-    small = compact(samples)
-    assert equal(samples, small)
+def test_columns_of_one_value_take_no_memory_however_they_are_joined_and_taken() -> None:
+    # GIVEN frames in which only the step, the time, host memory, the bytes in use and the peak differ from row to row
+    parts = [make_samples(range(first, first + 100), np.arange(100) % 3 * 256) for first in range(0, 20_000, 100)]
+    joined, _ = join_samples(parts)
     keep = np.arange(20_000) % 2 == 0
-    taken = take_rows(small, keep)
-    assert taken.devices[DEVICE].peak_bytes.tolist() == samples.devices[DEVICE].peak_bytes[keep].tolist()
-    assert (taken.devices[DEVICE].driver_used_bytes == MISSING).all()
-    assert samples_bytes(take_rows(small, np.arange(20_000))) < 20_000 * 13 * 8 / 2
-
-
-def test_room_in_a_cache_costs_what_was_not_used_for_longest() -> None:
-    cache: ByteCache[str] = ByteCache(100)
-    for key in "abc":
-        cache.put(key, 0, key, 30)
-    cache.get("a", 0)
-    cache.make_room(60)
-    assert (cache.get("a", 0), cache.get("b", 0), cache.get("c", 0)) == ("a", None, None)
-    cache.make_room(1000)
-    assert cache.size == 0
+    taken = take_rows(joined, keep)
+    for samples in (joined, taken):
+        figures = samples.devices[DEVICE]
+        varying = [column for column in dataclasses.astuple(figures) if (column != column[0]).any()]
+        assert samples_bytes(samples) < (3 + len(varying)) * 8 * len(samples) + 3000
+        assert (figures.driver_used_bytes == MISSING).all() and len(figures.driver_used_bytes) == len(samples)
+    assert taken.devices[DEVICE].peak_bytes.tolist() == joined.devices[DEVICE].peak_bytes[keep].tolist()
 
 
 def test_epochs_without_end_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

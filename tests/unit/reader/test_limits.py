@@ -17,6 +17,7 @@ from tb_memplugin.reader import run_reader as reader_module
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import TagContent
+from tb_memplugin.reader.streams import ACTIVATIONS, BASIC
 
 
 def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
@@ -96,7 +97,7 @@ def test_a_lack_of_memory_is_damage_of_the_run(tmp_path: pathlib.Path, monkeypat
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(codec, "decode", no_memory)
+        patched.setattr(codec, "decode_columns", no_memory)
         damage = read_run(tmp_path).damage
     assert damage and all("not enough memory to read it" in sentence for sentence in damage)
     monkeypatch.setattr(reader_module, "session_from_pieces", no_memory)
@@ -137,7 +138,7 @@ def test_activations_over_the_limit_are_counted_without_decoding_them(
     source, reader = FileSource(tmp_path), Reader()
     monkeypatch.setattr(reading, "MAX_ACTIVATION_VALUES", 3_000)
     _, surveyed = reader.survey_activations(source, reader.catalog(source)["exp"])
-    loaded = reader.run(source, "exp", activations=True).run
+    loaded = reader.run(source, "exp", {*BASIC, ACTIVATIONS}).run
     assert len(loaded.activations) == 1500
     told = " ".join(surveyed)
     assert "3 tags are not shown" in told and "1 frames are not shown" in told

@@ -11,6 +11,7 @@ from tb_memplugin.model import Run
 from tb_memplugin.reader import tfrecord
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.reader.streams import ACTIVATIONS, BASIC
 
 
 def write(directory: pathlib.Path, first: int, last: int, peak: int, start: float, table: bool = True) -> pathlib.Path:
@@ -39,7 +40,7 @@ def damage(path: pathlib.Path, stream: str, nth: int) -> None:
 
 
 def read(directory: pathlib.Path) -> Run:
-    return Reader().run(FileSource(directory), "exp", activations=True).run
+    return Reader().run(FileSource(directory), "exp", {*BASIC, ACTIVATIONS}).run
 
 
 @pytest.mark.parametrize("table", [True, False], ids=["with a layer table", "without"])

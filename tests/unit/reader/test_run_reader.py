@@ -30,6 +30,7 @@ from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.sessions import MAX_SENTENCES
 from tb_memplugin.reader.source import Listing, TagContent
+from tb_memplugin.reader.streams import ACTIVATIONS, BASIC
 
 
 class CountingSource(FileSource):
@@ -50,7 +51,7 @@ class CountingSource(FileSource):
 
 
 def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
-    return Reader().run(FileSource(logdir), name, activations=True).run
+    return Reader().run(FileSource(logdir), name, {*BASIC, ACTIVATIONS}).run
 
 
 def samples_frame(sequence: int, steps: Sequence[int], peaks: Sequence[int]) -> bytes:
@@ -123,7 +124,7 @@ def test_activations_are_read_only_on_request(tmp_path: pathlib.Path) -> None:
     assert len(reader.run(source, "exp").run.activations) == 0
     assert not any(tag.startswith("activations") for tag in source.tags)
     assert reader.survey_activations(source, reader.catalog(source)["exp"]) == (2, ())
-    assert len(reader.run(source, "exp", activations=True).run.activations) == 3
+    assert len(reader.run(source, "exp", {*BASIC, ACTIVATIONS}).run.activations) == 3
     assert len(reader.activation_rows(source, "exp")) == 3
 
 
@@ -137,7 +138,7 @@ def test_rows_of_activations_are_those_of_the_run(tmp_path: pathlib.Path) -> Non
         writer.close()
     source, reader = FileSource(tmp_path), Reader()
     for name in ("resumed", "single"):
-        whole = reader.run(source, name, activations=True).run.activations
+        whole = reader.run(source, name, {*BASIC, ACTIVATIONS}).run.activations
         rows = reader.activation_rows(source, name)
         # THEN any rows of it are those of the joined table
         assert equal(rows.take(np.arange(len(rows))), whole)
@@ -170,7 +171,9 @@ def test_a_small_cache_changes_nothing_but_time(tmp_path: pathlib.Path) -> None:
     source, small, large = FileSource(tmp_path), Reader(cache_bytes=1), Reader()
     for _ in range(2):
         for name in "abc":
-            assert equal(small.run(source, name, activations=True).run, large.run(source, name, activations=True).run)
+            assert equal(
+                small.run(source, name, {*BASIC, ACTIVATIONS}).run, large.run(source, name, {*BASIC, ACTIVATIONS}).run
+            )
 
 
 def test_the_error_on_an_unknown_run_lists_the_runs(tmp_path: pathlib.Path) -> None:
@@ -237,7 +240,7 @@ def test_a_newer_format_is_skipped_with_one_warning(tmp_path: pathlib.Path, capl
     source, reader = FileSource(tmp_path), Reader(cache_bytes=1)
     for _ in range(3):
         run = reader.run(source, "exp").run
-        reader.run(source, "exp", activations=True)
+        reader.run(source, "exp", {*BASIC, ACTIVATIONS})
     # THEN what is known is shown, and one warning names run and tag
     assert run.samples.step.tolist() == [0]
     warnings = [record.getMessage() for record in caplog.records]

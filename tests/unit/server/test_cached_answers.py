@@ -49,10 +49,11 @@ def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(
 
 
 def test_the_answers_used_last_are_kept(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN room for two responses
-    monkeypatch.setattr(answer_handlers, "CACHE_BYTES", 2 * answer_handlers._RESPONSE_BYTES)
+    # GIVEN room for two responses, and for nothing else
     write_small_run(tmp_path / "run")
-    answering, source = Handlers(Reader()).answering, FileSource(tmp_path)
+    reader = Reader(cache_bytes=2 * answer_handlers._RESPONSE_BYTES)
+    monkeypatch.setattr(reader, "load", Reader().load)
+    answering, source = Handlers(reader).answering, FileSource(tmp_path)
     train, validation, predict = PHASES
     first, second = (answering.answers(source, "run", DEVICE, phase) for phase in (train, validation))
     # WHEN the first is used again before a third comes

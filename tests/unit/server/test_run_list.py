@@ -1,8 +1,8 @@
 """The list of runs: one run that takes long delays no other by more than the patience."""
 
+import concurrent.futures
 import pathlib
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.server import run_list
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.run_list import RunList
 
@@ -20,51 +21,84 @@ def catalog(**versions: str) -> dict[str, RunTags]:
     return {name: RunTags(name, version, (), ()) for name, version in versions.items()}
 
 
-def test_a_slow_run_is_named_and_the_others_are_there_at_once() -> None:
+@pytest.mark.parametrize("patience_seconds", [None, 5.0])
+def test_a_run_that_cannot_be_described_hides_no_other(patience_seconds: float | None) -> None:
+    def describe(source: Any, tags: RunTags) -> dict[str, Any]:
+        if tags.name == "bad":
+            raise OverflowError("a fault of this run")
+        return {"run": tags.name, "steps": 7, "damage": []}
+
+    source: Any = None
+    listed = RunList(describe, patience_seconds).facts(source, catalog(a="1", bad="1", z="1"))
+    assert [run["steps"] for run in listed] == [7, 0, 7]
+    assert listed[1]["damage"] == ["run bad could not be read: OverflowError"] and listed[1]["version"] == "1"
+
+
+class Patience:
+    """In place of `concurrent.futures.wait`: waits for all but the `held` last futures however long that takes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.held = 0
+        self.timeouts: list[float | None] = []
+        monkeypatch.setattr(run_list, "wait", self._wait)
+
+    def _wait(self, pending: Any, timeout: float | None, return_when: str) -> Any:
+        self.timeouts.append(timeout)
+        return concurrent.futures.wait(pending, None if len(pending) > self.held else 0, return_when)
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> Patience:
+    return Patience(monkeypatch)
+
+
+def test_a_slow_run_is_named_and_the_others_are_there_at_once(patience: Patience) -> None:
     # GIVEN a run that takes long among others
     release, described = threading.Event(), []
 
     def describe(source: Any, tags: RunTags) -> dict[str, Any]:
         described.append(tags.name)
         if tags.name == "slow":
-            assert release.wait(30)
+            release.wait()
         return {"run": tags.name, "steps": 7}
 
     runs = RunList(describe, patience_seconds=0.2)
     source: Any = None
-    began = time.monotonic()
+    patience.held = 1
     first = runs.facts(source, catalog(a="1", slow="1", z="1"))
     # THEN the others are there, and it is said that this one is being read
-    assert time.monotonic() - began < 10
     assert [run["steps"] for run in first] == [7, 0, 7]
     assert first[1]["damage"] == ["run slow is still being read"]
+    # The first one is waited for, then each of the others for the patience.
+    first_wait, *others = patience.timeouts
+    assert first_wait is None and all(timeout is not None and timeout <= 0.2 for timeout in others)
     # WHEN it has been read, it is there; nothing was read twice
     release.set()
-    deadline = time.monotonic() + 30
-    while runs.facts(source, catalog(a="1", slow="1", z="1"))[1]["steps"] != 7:
-        assert time.monotonic() < deadline
+    patience.held = 0
+    assert runs.facts(source, catalog(a="1", slow="1", z="1"))[1]["steps"] == 7
     assert sorted(described) == ["a", "slow", "z"]
 
 
-def test_a_run_that_changes_keeps_its_figures_until_it_has_been_read_again() -> None:
+def test_a_run_that_changes_keeps_its_figures_until_it_has_been_read_again(patience: Patience) -> None:
     release = threading.Event()
     release.set()
 
     def describe(source: Any, tags: RunTags) -> dict[str, Any]:
         if tags.name == "slow":
-            assert release.wait(30)
+            release.wait()
         return {"run": tags.name, "version": tags.version}
 
     runs = RunList(describe, patience_seconds=0.1)
     source: Any = None
     runs.facts(source, catalog(a="1", slow="1"))
     release.clear()
+    patience.held = 1
     assert [run["version"] for run in runs.facts(source, catalog(a="2", slow="2"))] == ["2", "1"]
     release.set()
 
 
 def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_forgot_it(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, patience: Patience
 ) -> None:
     # GIVEN two runs that the list knows, and a reader whose cache keeps only the newest of anything
     writers = {}
@@ -81,19 +115,20 @@ def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_f
     original = Reader.load
 
     def load(self: Reader, source: Any, tags: RunTags, *args: Any, **kwargs: Any) -> Any:
-        assert tags.name != "a" or release.wait(30)
+        if tags.name == "a":
+            release.wait()
         return original(self, source, tags, *args, **kwargs)
 
     monkeypatch.setattr(Reader, "load", load)
     writers["a"].samples(make_samples(range(5, 7), [100] * 2))
     writers["a"].close()
     # THEN every poll has the figures known before: never none, and never "still being read"
+    patience.held = 1
     for _ in range(3):
         assert handlers.runs(source)["runs"] == known
     release.set()
-    deadline = time.monotonic() + 30
-    while handlers.runs(source)["runs"][0]["steps"] != 7:
-        assert time.monotonic() < deadline
+    patience.held = 0
+    assert handlers.runs(source)["runs"][0]["steps"] == 7
 
 
 def test_without_patience_every_run_is_waited_for_and_errors_pass() -> None:

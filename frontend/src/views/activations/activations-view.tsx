@@ -7,7 +7,7 @@ import type { BandFill } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { stackLayout } from "../../charts/stack-layout";
 import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
-import { formatDuration, plural } from "../../lib/format";
+import { formatDuration, plural, shareOf } from "../../lib/format";
 import { topLayers, totalAt, type Activations, type LayerSeries } from "../../model/activations";
 import { at } from "../../model/overview";
 import { distinctNames } from "../../model/names";
@@ -80,7 +80,7 @@ function Figures({ activations, series, fills, row, focus, onFocus, unit }: Pane
               label={names[index]}
               hint={`${nameOf(one)}: recorded activation bytes`}
               bytes={bytes}
-              share={total && bytes !== null ? bytes / total : null}
+              share={shareOf(bytes, total)}
               fill={fills[index] ?? { colour: "", pattern: "plain" }}
               focused={focus === key}
               onFocus={(focused) => onFocus(focused ? key : null)}

@@ -1,11 +1,10 @@
 /** The answers to the four questions on the selected run, each a button that shows its evidence. */
 
-import { useLayoutEffect } from "preact/hooks";
-
 import { unbroken } from "../../lib/format";
 import { ANSWER_NAMES, STATUS_WORDS, answerTip, type Answer, type AnswerName, type AnswerStatus } from "../../model/answer";
 import type { RunInfo } from "../../model/run";
 import { useStore } from "../shared/context";
+import { useFetched } from "../shared/fetched";
 import { choicesFor } from "./evidence";
 
 /** Told apart by shape as well as by colour: a tick, an exclamation mark, a cross, a question mark. */
@@ -59,10 +58,7 @@ const Blank = ({ name, why }: { name: AnswerName; why: string | null }) => (
 
 export function Answers({ run }: { run: RunInfo }) {
   const store = useStore();
-  const device = store.device.value;
-  const phase = store.phase.value;
-  useLayoutEffect(() => store.wantAnswersIn(run, device, phase), [run, device, phase]);
-  const { value, error, loading } = store.answersIn(run, device, phase);
+  const { value, error, loading } = useFetched(store.fetched.answers, [run, store.device.value, store.phase.value]);
   return (
     <section class="answers" aria-label="Answers" data-testid="answers" aria-busy={loading}>
       {value === null

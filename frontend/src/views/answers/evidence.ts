@@ -3,10 +3,11 @@
 import type { Evidence } from "../../model/answer";
 import type { RunInfo } from "../../model/run";
 import type { Choices } from "../../state/address";
+import { supports } from "../../state/views";
 
 /** Choices without a part that the evidence does not name stay; the whole range is shown unless it names steps. */
 export function choicesFor({ view, step, phase, other_step, category, layer, zoom, oom }: Evidence, run: RunInfo): Partial<Choices> {
-  if (view === "oom") return { view, oom: oom ?? 0, mapZooms: [] };
+  if (supports(view, "failure")) return { view, oom: oom ?? 0, mapZooms: [] };
   const [first, last] = zoom ?? [];
   return {
     view,

@@ -1,19 +1,10 @@
 /** The list of runs: a box plots a run, a click on its name selects it for the breakdown. */
 
-import { formatBytes } from "../../lib/bytes";
 import { plural } from "../../lib/format";
-import type { RunInfo } from "../../model/run";
-import { showRun, toggleRun } from "../../state/store";
+import { runFacts, type RunInfo } from "../../model/run";
+import { showRun, toggleRun } from "../../state/runs";
 import { runColour } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
-
-function describe(run: RunInfo): string {
-  const parts = [plural(run.steps, "step")];
-  if (run.sessions > 1) parts.push(plural(run.sessions, "session"));
-  for (const { device, peak_bytes } of run.devices) if (peak_bytes !== null) parts.push(`${device} peak ${formatBytes(peak_bytes)}`);
-  if (run.activation_layers > 0) parts.push(`activations of ${plural(run.activation_layers, "layer")}`);
-  return [run.run, ...parts, ...run.damage, ...run.notes].join("\n");
-}
 
 function RunRow({ run }: { run: RunInfo }) {
   const store = useStore();
@@ -21,7 +12,7 @@ function RunRow({ run }: { run: RunInfo }) {
   const primary = store.primary.value?.run === run.run;
   const colour = runColour(store.colours.value.get(run.run) ?? 0, schemeOf(store));
   return (
-    <li class={primary ? "run primary" : "run"} title={describe(run)}>
+    <li class={primary ? "run primary" : "run"} title={runFacts(run).join("\n")}>
       <input
         type="checkbox"
         checked={checked}

@@ -3,14 +3,8 @@
 import { useRef } from "preact/hooks";
 
 import { peakWord, stepNote, tracedNeighbours, tracedSteps, type StepSelection } from "../../model/step-selection";
-import type { ViewName } from "../../state/address";
+import { VIEWS, supports } from "../../state/views";
 import { useStore } from "../shared/context";
-
-/** Views that show a step. */
-const OF_A_STEP: readonly ViewName[] = ["overview", "layers", "layer", "frozen", "step", "fragmentation", "devices", "compare"];
-
-/** Views whose breakdown is not that of the selected step say themselves where it comes from. */
-const OWN_STEPS: readonly ViewName[] = ["devices"];
 
 /** Traced steps in the field's list. */
 const LISTED = 500;
@@ -64,11 +58,11 @@ export function StepSelector() {
   const { view } = store.choices.value;
   const selection = store.shownStep.value;
   const whole = store.whole.value.value;
-  if (!OF_A_STEP.includes(view)) return null;
+  if (!supports(view, "step")) return null;
   const traced = whole ? tracedSteps(whole) : [];
   const { before, after } = tracedNeighbours(traced, selection?.step ?? -1);
-  const timeline = view === "step" ? (store.shownTimeline.value?.step ?? null) : null;
-  const note = selection && !OWN_STEPS.includes(view) ? stepNote(selection, timeline) : "";
+  const timeline = supports(view, "moment") ? (store.shownTimeline.value?.step ?? null) : null;
+  const note = selection && !VIEWS[view].ownSteps ? stepNote(selection, timeline) : "";
   const isDefault = selection === null || selection.step === selection.defaultStep;
   const back = `Back to step ${selection?.defaultStep ?? ""}, the ${traced.length > 0 ? "traced step with the " : ""}highest peak (Escape)`;
   return (
@@ -81,7 +75,7 @@ export function StepSelector() {
         data-step={selection?.step ?? ""}
         data-breakdown={timeline ?? selection?.snapshot?.step ?? ""}
       >
-        <span class="segments-label">{view === "compare" ? "step of A" : "step"}</span>
+        <span class="segments-label">{supports(view, "pair") ? "step of A" : "step"}</span>
         <Arrow to={before} label="Previous traced step">
           ◂
         </Arrow>

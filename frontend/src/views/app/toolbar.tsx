@@ -1,55 +1,27 @@
 /** Tabs, device, phase, attempt and x-axis. */
 
 import { preferredLabel, type RunInfo } from "../../model/run";
-import { AXES, VIEWS, type ViewName } from "../../state/address";
+import { AXES } from "../../state/address";
 import type { Store } from "../../state/store";
+import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views";
 import { useStore } from "../shared/context";
 import { Segments } from "../shared/segments";
 import { StepSelector } from "./step-selector";
 
-type Tabbed = Exclude<ViewName, "layer">;
-
-const TABS: Record<Tabbed, string> = {
-  overview: "Overview",
-  layers: "Layers",
-  frozen: "Frozen vs trainable",
-  step: "Step",
-  fragmentation: "Fragmentation",
-  devices: "Devices",
-  oom: "Out of memory",
-  "what-if": "What if",
-  compare: "Compare",
-  activations: "Recorded activations",
-};
-
-/** Views that have a tab; a layer's own page belongs to the tab of the layers. */
-const TABBED = VIEWS.filter((name): name is Tabbed => name !== "layer");
-
-const OVER_STEPS: readonly ViewName[] = ["overview", "frozen", "fragmentation", "activations", "compare", "layer"];
-const OF_A_PHASE: readonly ViewName[] = ["overview", "layers", "frozen", "step", "fragmentation", "devices", "compare"];
-/** Views that can show one attempt alone. */
-const OF_AN_ATTEMPT: readonly ViewName[] = OF_A_PHASE.filter((name) => name !== "devices");
-
-/** The tabs; devices only where the run has one, recorded activations only where a run has some. */
-export function tabsOf(store: Store): Tabbed[] {
-  const offered: Partial<Record<Tabbed, boolean>> = {
-    devices: store.primary.value?.devices.length !== 0,
-    activations: store.selected.value.some((run) => run.activation_layers > 0),
-  };
-  return TABBED.filter((name) => (offered[name] ?? true) || store.choices.value.view === name);
-}
+/** The views that have a tab now. */
+export const tabsOf = (store: Store): ViewName[] => offeredViews(store.choices.value.view, store.primary.value, store.selected.value);
 
 export function Tabs() {
   const store = useStore();
   const { view } = store.choices.value;
-  const shown = view === "layer" ? "layers" : view;
+  const shown = VIEWS[view].parent ?? view;
   const failures = store.primary.value?.ooms ?? 0;
   return (
     <div class="tabs" role="group" aria-label="Views">
       {tabsOf(store).map((name) => (
         <button key={name} type="button" class="tab" aria-pressed={shown === name} onClick={() => store.choose({ view: name })}>
-          {TABS[name]}
-          {name === "oom" && failures > 0 && <span class="badge">{failures}</span>}
+          {VIEWS[name].title}
+          {supports(name, "failure") && failures > 0 && <span class="badge">{failures}</span>}
         </button>
       ))}
     </div>
@@ -61,7 +33,7 @@ function Attempts() {
   const store = useStore();
   const attempts = store.attempts.value;
   const { session, view } = store.choices.value;
-  if (attempts.length < 2 || !OF_AN_ATTEMPT.includes(view)) return null;
+  if (attempts.length < 2 || !supports(view, "attempt")) return null;
   return (
     <label class="select">
       <span>attempt</span>
@@ -111,12 +83,12 @@ export function Toolbar() {
   return (
     <div class="toolbar">
       {run.devices.length > 0 && <DeviceField run={run} />}
-      {run.phases.length > 1 && OF_A_PHASE.includes(view) && (
+      {run.phases.length > 1 && supports(view, "phase") && (
         <Segments label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
       )}
       <Attempts />
       <StepSelector />
-      {OVER_STEPS.includes(view) && (
+      {supports(view, "axis") && (
         <Segments label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />
       )}
     </div>

@@ -28,6 +28,7 @@ const chooseRun = (letter: "A" | "B", run: string): Partial<Choices> =>
 function sourceText({ overview, row }: ComparedSide): string {
   const source = provenance(overview, row);
   if (source.kind === "layer table") return "";
+  if (source.kind === "failure") return ", at the failed allocation";
   return source.kind === "traced" ? ", traced" : `, breakdown from step ${source.snapshot.step}`;
 }
 

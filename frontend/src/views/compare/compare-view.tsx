@@ -1,6 +1,6 @@
 /** Compares A and B: two runs, or two steps of one run. */
 
-import { useLayoutEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 
 import { unbroken } from "../../lib/format";
 import type { Table } from "../../lib/table";
@@ -19,6 +19,7 @@ import { Categories } from "./compare-categories";
 import { CompareTable } from "./compare-table";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
+import { useFetched } from "../shared/fetched";
 import { useFocus } from "../shared/focus";
 import { useStepsChart } from "../shared/steps-chart";
 
@@ -28,12 +29,9 @@ function useLayers({ run, overview, row }: ComparedSide): readonly LayerFigures[
   const source = provenance(overview, row);
   const ref = source.kind === "layer table" ? null : source.snapshot;
   const step = ref?.step ?? at(overview.step, row) ?? 0;
-  useLayoutEffect(() => {
-    if (ref) store.wantSnapshotIn(run, overview.device, ref);
-    store.wantLayersIn(run, step);
-  }, [run, overview.device, ref?.step, ref?.phase, step]);
-  const table = store.layersIn(run, step);
-  const snapshot = ref ? store.snapshotIn(run, overview.device, ref) : null;
+  const table = useFetched(store.fetched.layers, [run, step]);
+  const ofRef = useFetched(store.fetched.snapshots, ref && [run, overview.device, ref]);
+  const snapshot = ref && ofRef;
   const ready = (table.value ?? table.error) !== null && (snapshot === null || (snapshot.value ?? snapshot.error) !== null);
   const ledger = snapshot?.value?.ledger ?? null;
   return useMemo(() => (ready ? layerFigures(table.value, ledger) : null), [ready, table.value, ledger]);

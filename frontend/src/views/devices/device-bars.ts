@@ -4,7 +4,7 @@ import { byteRange } from "../../charts/axis";
 import { groupKey, type Group } from "../../model/categories";
 import { stackedParts, type DeviceRow } from "../../model/devices";
 
-export interface BarSegment {
+interface BarSegment {
   key: string;
   group: Group;
   bytes: number;
@@ -13,7 +13,7 @@ export interface BarSegment {
   to: number;
 }
 
-export interface DeviceBar {
+interface DeviceBar {
   segments: BarSegment[];
   /** Places on the scale, 0 to 1; of a capacity that is off the scale null. */
   peak: number;

@@ -1,6 +1,6 @@
 /** The device's memory as one bar, from the driver's total to the categories. */
 
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 
 import { formatBytes } from "../../lib/bytes";
 import { formatShare, unbroken } from "../../lib/format";
@@ -13,8 +13,10 @@ import {
   type DeviceMemory,
   type Segment,
 } from "../../model/device-memory";
+import { instantOf } from "../../model/overview";
 import { fillOf, INKS, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
+import { useFetched } from "../shared/fetched";
 import { Swatch } from "../shared/figures";
 import { tipOf } from "../shared/tips";
 
@@ -94,10 +96,7 @@ function Driver({ memory }: { memory: DeviceMemory }) {
 export function DeviceMemoryBar({ device, step }: { device: string; step: number | null }) {
   const store = useStore();
   const run = store.primary.value;
-  useLayoutEffect(() => {
-    if (run) store.wantDeviceMemoryIn(run, device, step);
-  }, [run, device, step]);
-  const loaded = run ? store.deviceMemoryIn(run, device, step).value : null;
+  const { value: loaded } = useFetched(store.fetched.deviceMemories, run && [run, device, step]);
   // The step before stays, under its own number, until the next one is there: what stands below keeps its place.
   const kept = useRef<{ of: string; memory: DeviceMemory } | null>(null);
   const of = JSON.stringify([run?.run, device]);
@@ -106,7 +105,7 @@ export function DeviceMemoryBar({ device, step }: { device: string; step: number
   return (
     <section class="device-memory" aria-label="Device memory">
       <h2>
-        Memory of {device} {memory && <span class="small">at the peak of step {memory.step}</span>}
+        Memory of {device} {memory && <span class="small">{instantOf(memory)}</span>}
       </h2>
       {memory && (
         <>

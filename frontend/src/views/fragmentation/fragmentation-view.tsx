@@ -1,11 +1,11 @@
 /** The allocator's pool over the steps: allocated bytes, free chunks, fragmentation, and how it grew. */
 
-import { useLayoutEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../../charts/plot";
 import { unbroken } from "../../lib/format";
 import type { Table } from "../../lib/table";
-import { modeLabel } from "../../model/overview";
+import { failureOf, modeLabel } from "../../model/overview";
 import {
   instantText,
   poolFacts,
@@ -37,8 +37,7 @@ import { useStepsChart } from "../shared/steps-chart";
 function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummary }) {
   const store = useStore();
   const { device, step, phase } = snapshot;
-  useLayoutEffect(() => store.wantMapsIn(run, device), [run, device]);
-  const { value, error } = store.mapsIn(run, device);
+  const { value, error } = store.mapList.value;
   if (error !== null) return <Fault sentence={error} retry={() => void store.reload()} />;
   if (value === null) return null;
   if (value.some((map) => map.step === step && map.phase === phase)) return <MapView run={run} place={{ device, step, phase }} />;
@@ -86,7 +85,7 @@ const hasSource = (pool: PoolSteps, source: PoolSource): boolean => pool.pool_so
 function SizesLegend({ pool }: { pool: PoolSteps }) {
   const scheme = schemeOf(useStore());
   const instant = usualInstant(pool);
-  const known = hasSource(pool, "measured") || hasSource(pool, "traced");
+  const known = hasSource(pool, "measured") || hasSource(pool, "traced") || hasSource(pool, "failed");
   return (
     <p class="legend">
       <LegendItem kind="line colour" colour={seriesColour("allocated_bytes", scheme)}>
@@ -197,6 +196,7 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
   const shown = shared.cursor === null ? fixed : { pool, row: shared.cursor };
   const traced = ofPhase.find(({ step }) => step === selection?.snapshot?.step);
   const snapshot = ofPhase.find(({ step }) => step === shown.pool.step[shown.row]);
+  const failure = traced?.at_failure ? selection && failureOf(selection.overview, traced.step) : undefined;
   // Of the selected step, not of each that the pointer passes: below it are more charts.
   const finding = poolFinding(poolFacts(fixed.pool, fixed.row));
   return (
@@ -223,9 +223,9 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
             </ul>
           )}
         </div>
-        <PoolPanel {...shown} mode={snapshot ? modeLabel(snapshot.mode) : null} />
+        <PoolPanel {...shown} mode={snapshot && !snapshot.at_failure ? modeLabel(snapshot.mode) : null} />
       </div>
-      {traced && <SnapshotMap run={run} snapshot={traced} />}
+      {traced && (failure ? <MapView run={run} place={{ oom: failure.oom }} /> : <SnapshotMap run={run} snapshot={traced} />)}
     </>
   );
 }

@@ -3,14 +3,15 @@
 import { useMemo } from "preact/hooks";
 
 import { unitOf, type Unit } from "../../lib/bytes";
-import { unbroken } from "../../lib/format";
+import { shareOf, unbroken } from "../../lib/format";
 import { nearestIndex } from "../../lib/search";
+import { maximum } from "../../lib/search";
 import { HOST_ALLOCATED, hostFacts, hostSentence, listedParts, shownParts, type HostFacts, type HostMemory } from "../../model/host-memory";
 import type { RunInfo } from "../../model/run";
 import { WORDS, type WordName } from "../../model/words";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
-import { Figure, FigureTable } from "../shared/figures";
+import { Figure, FigureTable, UnitButton } from "../shared/figures";
 import { LegendItem } from "../shared/legend";
 import { useStepsChart } from "../shared/steps-chart";
 import { hostFill, hostSpec } from "./host-spec";
@@ -37,7 +38,6 @@ function Figures({ facts, unit }: { facts: HostFacts; unit: Unit }) {
   const scheme = schemeOf(useStore());
   const when = facts.measured_step === null ? "not measured up to this step" : `after step ${facts.measured_step}`;
   const common = (name: WordName) => ({ name, unit, label: WORDS[name].label, hint: WORDS[name].meaning });
-  const share = (bytes: number | null): number | null => (bytes !== null && facts.measured_bytes ? bytes / facts.measured_bytes : null);
   return (
     <FigureTable testid="host-memory">
       <tbody>
@@ -46,7 +46,7 @@ function Figures({ facts, unit }: { facts: HostFacts; unit: Unit }) {
             key={name}
             {...common(name)}
             bytes={facts.parts[name]}
-            share={share(facts.parts[name])}
+            share={shareOf(facts.parts[name], facts.measured_bytes)}
             fill={hostFill(name, scheme)}
             source={`${WORDS[name].source}, ${when}`}
           />
@@ -82,7 +82,7 @@ function Picture({ run, host }: { run: RunInfo; host: HostMemory }) {
   const shared = useStepsChart(host.step, spec.x);
   const row = nearestIndex(host.step, store.shownStep.value?.step ?? 0);
   const facts = hostFacts(host, row);
-  const unit = unitOf(host.host_resident_bytes.reduce((most, bytes) => (bytes > most ? bytes : most), 0));
+  const unit = unitOf(maximum(host.host_resident_bytes));
   return (
     <>
       <Chart
@@ -95,7 +95,10 @@ function Picture({ run, host }: { run: RunInfo; host: HostMemory }) {
       <Legend host={host} />
       <p class="small" data-testid="host-step">
         Step {facts.step ?? "?"}
-        {facts.measured_step === null ? ": parts not measured up to this step." : `, parts measured after step ${facts.measured_step}.`}
+        {facts.measured_step === null
+          ? ": parts not measured up to this step."
+          : `, parts measured after step ${facts.measured_step}.`}{" "}
+        <UnitButton unit={unit} />
       </p>
       <Figures facts={facts} unit={unit} />
       <p class="small">

@@ -1,7 +1,8 @@
 /** The figures of the pool at one step. */
 
 import { unitOf, type Unit } from "../../lib/bytes";
-import { formatShare } from "../../lib/format";
+import { formatShare, shareOf } from "../../lib/format";
+import { maximum } from "../../lib/search";
 import { figureSource, fragmentationText, instantText, poolFacts, poolProvenance, type PoolFacts, type PoolSteps } from "../../model/pool";
 import { WORDS } from "../../model/words";
 import { schemeOf, useStore } from "../shared/context";
@@ -36,7 +37,6 @@ const TOTALS = ["pool_bytes", "free_bytes", "capacity_bytes"] as const satisfies
 
 function Sizes({ facts, unit }: { facts: PoolFacts; unit: Unit }) {
   const scheme = schemeOf(useStore());
-  const shareOf = (bytes: number | null): number | null => (facts.capacity_bytes && bytes !== null ? bytes / facts.capacity_bytes : null);
   const common = (name: PoolSeries) => ({
     name,
     unit,
@@ -48,12 +48,18 @@ function Sizes({ facts, unit }: { facts: PoolFacts; unit: Unit }) {
     <>
       <tbody>
         {[...PARTS].reverse().map((name) => (
-          <Figure key={name} {...common(name)} bytes={facts[name]} share={shareOf(facts[name])} fill={seriesFill(name, scheme)} />
+          <Figure
+            key={name}
+            {...common(name)}
+            bytes={facts[name]}
+            share={shareOf(facts[name], facts.capacity_bytes)}
+            fill={seriesFill(name, scheme)}
+          />
         ))}
       </tbody>
       <tbody class="totals">
         {TOTALS.map((name) => (
-          <Figure key={name} {...common(name)} bytes={facts[name]} share={shareOf(facts[name])} />
+          <Figure key={name} {...common(name)} bytes={facts[name]} share={shareOf(facts[name], facts.capacity_bytes)} />
         ))}
         {/* Shown even if unknown, so that the panel keeps its height while the pointer moves. */}
         <Figure {...common("rounding_bytes")} label="rounding at the peak" bytes={facts.rounding_bytes} share={null} />
@@ -62,11 +68,9 @@ function Sizes({ facts, unit }: { facts: PoolFacts; unit: Unit }) {
   );
 }
 
-const most = (column: Float64Array): number => column.reduce((found, value) => (value > found ? value : found), 0);
-
 export function PoolPanel({ pool, row, mode }: { pool: PoolSteps; row: number; mode: string | null }) {
   const facts = poolFacts(pool, row);
-  const unit: Unit = unitOf(Math.max(most(pool.pool_bytes), most(pool.peak_bytes)));
+  const unit: Unit = unitOf(Math.max(maximum(pool.pool_bytes), maximum(pool.peak_bytes)));
   return (
     <aside class="panel" aria-label="Figures of one step">
       <header class="panel-head">

@@ -126,7 +126,7 @@ export function ratiosSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, sp
   const painters = RATIOS.flatMap((name) => {
     const column = columnOf(facts, name);
     const style = { colour: seriesColour(name, scheme), width: 1.75, dash: [] };
-    const lines = (["traced", "measured"] as const).map((source) =>
+    const lines = (["traced", "measured", "failed"] as const).map((source) =>
       stepPainter(
         edges,
         where(column, (row) => facts[row]?.source === source && !single.has(row)),

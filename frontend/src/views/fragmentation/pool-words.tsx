@@ -3,7 +3,7 @@
 import { formatBytes } from "../../lib/bytes";
 import { unbroken } from "../../lib/format";
 import { poolGrows, type PoolSteps } from "../../model/pool";
-import type { RunInfo } from "../../model/run";
+import { isGpu, type RunInfo } from "../../model/run";
 import type { SnapshotSummary } from "../../model/snapshot";
 import { lastKnown } from "../shared/frame";
 import { NoticeList, Nothing } from "../shared/states";
@@ -76,7 +76,7 @@ export function PoolGrowth({ pool }: { pool: PoolSteps }) {
 /** The effect of memory growth, and whether this pool grows. */
 export function AboutGrowth({ pool }: { pool: PoolSteps }) {
   const grows = poolGrows(pool);
-  const gpu = pool.device.includes("GPU");
+  const gpu = isGpu(pool.device);
   const capacity = lastKnown(pool.capacity_bytes);
   const limit = capacity === null ? "its limit" : `its limit of ${formatBytes(capacity)}`;
   const own = {

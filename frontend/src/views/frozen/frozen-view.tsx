@@ -3,9 +3,9 @@
 import { useMemo } from "preact/hooks";
 
 import { formatBytes, type Unit } from "../../lib/bytes";
-import { plural, unbroken } from "../../lib/format";
+import { plural, shareOf, unbroken } from "../../lib/format";
 import { categoryLabel, categoryMeaning } from "../../model/categories";
-import { comparison, effectSentence, effects, isFreezing } from "../../model/changes";
+import { comparison, effectSentence, effects, initialTable, isFreezing } from "../../model/changes";
 import { SIDES, costSentences, splitBySide, type Side, type SidePart } from "../../model/frozen";
 import type { LedgerTotals } from "../../model/ledger-totals";
 import { at, type Overview } from "../../model/overview";
@@ -62,7 +62,7 @@ function Parts({ parts, row, unit, peak, focus, hover, source }: PartsProps) {
               label={HEADINGS[side]}
               hint={MEANINGS[side]}
               bytes={total}
-              share={peak ? total / peak : null}
+              share={shareOf(total, peak)}
               focused={focus.hovered === side}
               onFocus={(focused) => hover(focused ? side : null)}
             />
@@ -77,7 +77,7 @@ function Parts({ parts, row, unit, peak, focus, hover, source }: PartsProps) {
                   label={categoryLabel(part.category)}
                   hint={categoryMeaning(part.category)}
                   bytes={bytes}
-                  share={peak && bytes !== null ? bytes / peak : null}
+                  share={shareOf(bytes, peak)}
                   fill={sideFill(part, scheme)}
                   focused={focus.hovered === key}
                   {...ofCategory(key, part.category)}
@@ -111,8 +111,7 @@ function Changes({ overview }: { overview: Overview }) {
   const store = useStore();
   const whole = store.whole.value.value ?? overview;
   const all = useMemo(() => effects(whole), [whole]);
-  // Layer tables of the first two steps count as one: the first step builds the optimizer.
-  const first = whole.changes.filter(({ step }) => step <= (whole.changes[0]?.step ?? 0) + 1).at(-1);
+  const first = initialTable(whole);
   if (!first) return <p class="legend">Frozen and trainable layers are unknown: no layer table was recorded.</p>;
   return (
     <ul class="findings" aria-label="Changes of trainable layers" data-testid="changes">

@@ -33,25 +33,50 @@ export function layerSteps(totals: LedgerTotals): LayerSteps {
 
 export const totalOf = ({ parts }: LayerSteps, row: number): number => parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
 
-export interface Look {
+/** What the layer uses at a step, the top of the stack first. */
+export const usedAt = ({ parts }: LayerSteps, row: number): { category: Category; bytes: number }[] =>
+  [...parts]
+    .reverse()
+    .map(({ category, bytes }) => ({ category, bytes: bytes[row] ?? 0 }))
+    .filter(({ bytes }) => bytes > 0);
+
+interface Look {
   choices: Choices;
   scheme: Scheme;
   focus: Focus;
+  /** The first step that each traced step describes. */
+  firstSteps: readonly number[];
   /** First and last step of the run, null if unknown. */
   span: readonly [number, number] | null;
 }
 
-export function layerSpec({ step, wall_time, parts }: LayerSteps, { choices, scheme, focus, span }: Look): PlotSpec {
+/**
+ * Where the traced steps' areas begin and end. As in the overview, each covers the steps from the first one that it describes; the first
+ * also covers those before it.
+ */
+export const layerEdges = (
+  edges: Float64Array,
+  x: Float64Array,
+  step: Float64Array,
+  firstSteps: readonly number[],
+  range: Range,
+): Float64Array =>
+  edges.map((edge, index) => {
+    if (index === 0) return Math.min(edge, range[0]);
+    if (index === edges.length - 1) return Math.max(edge, range[1]);
+    const [before, own] = [step[index - 1] as number, step[index] as number];
+    const [from, to] = [x[index - 1] as number, x[index] as number];
+    return own > before ? to - ((to - from) * (own - (firstSteps[index] ?? own))) / (own - before) : to;
+  });
+
+export function layerSpec({ step, wall_time, parts }: LayerSteps, { choices, scheme, focus, firstSteps, span }: Look): PlotSpec {
   const x = xValues(choices.axis, step, wall_time, wall_time[0] ?? 0);
   const stack = stackLayout(
     x,
     parts.map(({ bytes }) => bytes),
   );
   const range: Range = rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
-  // As in the overview, a traced step covers the steps up to the next one; the first also covers those before it.
-  const edges = stack.edges.map((edge, index, all) =>
-    index === 0 ? Math.min(edge, range[0]) : index === all.length - 1 ? Math.max(edge, range[1]) : (x[index] ?? edge),
-  );
+  const edges = layerEdges(stack.edges, x, step, firstSteps, range);
   const layout = { ...stack, edges };
   const fills = parts.map(({ category }) => ({ ...fillOf(category, null, scheme), muted: isMuted(focus, [category], category) }));
   const full = [...x].map((place) => [place, place] as const);

@@ -1,6 +1,6 @@
 /** A layer's own page: its bytes over traced steps, its shapes, and the formula of each figure. */
 
-import { useLayoutEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../../charts/plot";
 import { formatBytes, formatCount, formatExact, unitOf } from "../../lib/bytes";
@@ -8,30 +8,32 @@ import { formatShare } from "../../lib/format";
 import { nearestIndex } from "../../lib/search";
 import type { Table } from "../../lib/table";
 import { categoryLabel, type Category } from "../../model/categories";
-import { formula } from "../../model/formula";
+import { formula, type FormulaStep } from "../../model/formula";
 import { outputFacts, shapeText } from "../../model/layer-figures";
 import { trainingOf, type LayerRow } from "../../model/layers";
 import type { LedgerTotals } from "../../model/ledger-totals";
 import { shortName } from "../../model/names";
-import { at } from "../../model/overview";
+import { at, measuredAt, type SnapshotRef } from "../../model/overview";
 import { fillOf } from "../../theme/palette";
 import { CategoryRows } from "../shared/category-rows";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
+import { useFetched } from "../shared/fetched";
 import { Figure, FigureTable, UnitButton, useExact } from "../shared/figures";
 import { useFocus, type Focus } from "../shared/focus";
-import { layerSpec, layerSteps, totalOf, type LayerSteps } from "./layer-spec";
+import { layerSpec, layerSteps, totalOf, usedAt, type LayerSteps } from "./layer-spec";
 import { Nothing } from "../shared/states";
 import { useStepsChart } from "../shared/steps-chart";
 import { tipOf } from "../shared/tips";
 
+const NO_SNAPSHOTS: readonly SnapshotRef[] = [];
+
 /** A traced step, and the layer as it was then. */
-interface Moment {
+interface Moment extends FormulaStep {
   steps: LayerSteps;
   row: number;
   table: LayerRow | null;
-  optimizer: string | null;
 }
 
 interface TableProps {
@@ -44,39 +46,37 @@ interface TableProps {
 }
 
 /** The formula of each figure at the selected step: the list does not change its length under the pointer. */
-function Formulas({ steps, row, table, optimizer }: Moment) {
+function Formulas({ steps, row, table, optimizer, batch_size }: Moment) {
   return (
     <section>
       <h3>
         Formulas <span class="small">step {at(steps.step, row) ?? "?"}</span>
       </h3>
       <dl class="facts" data-testid="formulas">
-        {[...steps.parts]
-          .reverse()
-          .map(({ category, bytes }) => ({ category, bytes: bytes[row] ?? 0 }))
-          .filter(({ bytes }) => bytes > 0)
-          .map(({ category, bytes }) => (
-            <div key={category}>
-              <dt>
-                {categoryLabel(category)} {formatBytes(bytes)}
-              </dt>
-              <dd>{formula(category, table, optimizer, bytes)}</dd>
-            </div>
-          ))}
+        {usedAt(steps, row).map(({ category, bytes }) => (
+          <div key={category}>
+            <dt>
+              {categoryLabel(category)} {formatBytes(bytes)}
+            </dt>
+            <dd>{formula(category, table, bytes, { optimizer, batch_size })}</dd>
+          </div>
+        ))}
       </dl>
     </section>
   );
 }
 
 function Figures({ shown, fixed, focus, hover }: TableProps) {
-  const { steps, row, table, optimizer } = shown;
+  const { steps, row, table, optimizer, batch_size } = shown;
   const total = totalOf(steps, row);
   const whole = at(steps.in_use_bytes, row);
   const unit = unitOf(total);
   const figures = new Map(steps.parts.map(({ category, bytes }) => [category, bytes[row] ?? null]));
-  const traced = `traced at the peak of step ${at(steps.step, row) ?? "?"}`;
+  const step = at(steps.step, row);
+  const failed = useStore().whole.value.value?.snapshots.some((one) => one.at_failure && one.step === step) ?? false;
+  const traced = measuredAt({ step: step ?? 0, at_failure: failed });
   const source = (category: Category, bytes: number): string =>
-    bytes === 0 ? traced : `${formula(category, table, optimizer, bytes)}\n${traced}`;
+    bytes === 0 ? traced : `${formula(category, table, bytes, { optimizer, batch_size })}\n${traced}`;
   return (
     <aside class="panel" aria-label="Figures of the layer at one step">
       <header class="panel-head">
@@ -84,7 +84,10 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
           Step {at(steps.step, row) ?? "?"}
           <UnitButton unit={unit} />
         </h2>
-        <p class="small one-line">traced at the peak{whole && total > 0 && ` · ${formatShare(total / whole)} of it`}</p>
+        <p class="small one-line">
+          {failed ? "measured at the failed allocation" : "traced at the peak"}
+          {whole && total > 0 && ` · ${formatShare(total / whole)} of it`}
+        </p>
       </header>
       <FigureTable testid="layer-figures">
         <tbody>
@@ -144,20 +147,23 @@ function useSpec(steps: LayerSteps, focus: Focus): PlotSpec {
   const store = useStore();
   const scheme = schemeOf(store);
   const choices = store.choices.value;
+  const snapshots = store.whole.value.value?.snapshots ?? NO_SNAPSHOTS;
   const [from, to] = [store.primary.value?.first_step ?? null, store.primary.value?.last_step ?? null];
   return useMemo(() => {
     const span = from === null || to === null ? null : ([from, to] as const);
-    return layerSpec(steps, { choices, scheme, focus, span });
-  }, [steps, choices.axis, choices.zoom, scheme, focus, from, to]);
+    const firstSteps = snapshots.map(({ first_step }) => first_step);
+    return layerSpec(steps, { choices, scheme, focus, firstSteps, span });
+  }, [steps, choices.axis, choices.zoom, scheme, focus, snapshots, from, to]);
 }
 
 function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
   const store = useStore();
   const step = at(steps.step, row) ?? store.choices.value.step ?? 0;
-  useLayoutEffect(() => store.wantLayers(step), [step]);
-  const tables = store.layersAt(step).value;
+  const run = store.primary.value;
+  const { value: tables } = useFetched(store.fetched.layers, run && [run, step]);
   const table = tables?.layers.find(({ path }) => path === layer) ?? null;
-  return { steps, row, table, optimizer: tables?.optimizer ?? null };
+  const snapshot = store.whole.value.value?.snapshots.find((one) => one.step === step);
+  return { steps, row, table, optimizer: tables?.optimizer ?? null, batch_size: snapshot?.batch_size ?? null };
 }
 
 export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: string }) {

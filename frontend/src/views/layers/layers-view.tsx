@@ -1,6 +1,6 @@
 /** Bytes of all layers at one step: a treemap and a table. */
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 
 import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
 import type { Table } from "../../lib/table";
@@ -10,12 +10,13 @@ import { formula } from "../../model/formula";
 import { GROUPINGS, groupLayers, groupOf, layerFigures, shapeText, type LayerFigures, type LayerGroup } from "../../model/layer-figures";
 import type { LayersAnswer } from "../../model/layers";
 import { NOT_TIED, shortName } from "../../model/names";
-import { at, provenance, type Overview } from "../../model/overview";
+import { at, instantOf, measuredAt, provenance, type Overview, type SnapshotRef } from "../../model/overview";
 import type { Phase } from "../../model/run";
 import { persistentSavedWords } from "../../model/snapshot";
 import { matcher } from "../../state/selection";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
+import { useFetched } from "../shared/fetched";
 import { UnitButton } from "../shared/figures";
 import { LayerTable, type Explain } from "./layer-table";
 import { Search } from "../shared/search";
@@ -29,31 +30,30 @@ function useFigures(overview: Overview, row: number) {
   const source = provenance(overview, row);
   const ref = source.kind === "layer table" ? null : source.snapshot;
   const step = ref?.step ?? at(overview.step, row) ?? 0;
-  useEffect(() => {
-    if (ref) store.wantSnapshot(ref);
-    store.wantLayers(step);
-  }, [ref, step]);
-  const table = store.layersAt(step);
-  const snapshot = ref ? store.snapshotOf(ref) : null;
+  const run = store.primary.value;
+  const table = useFetched(store.fetched.layers, run && [run, step]);
+  const ofRef = useFetched(store.fetched.snapshots, store.stepOf(ref));
+  const snapshot = ref && ofRef;
   const value = snapshot?.value ?? null;
   const ready = table.error !== null || (table.value !== null && (snapshot === null || snapshot.value !== null || snapshot.error !== null));
   const layers = useMemo(() => layerFigures(table.value, value?.ledger ?? null, value?.saved_for_backward), [table.value, value]);
   return { layers, ref, step, ready, error: snapshot?.error ?? table.error, table: table.value };
 }
 
-function Source({ step, traced }: { step: number; traced: boolean }) {
-  if (!traced) return <p class="small">Only weights and optimizer state are known.</p>;
+function Source({ of }: { of: SnapshotRef | null }) {
+  if (of === null) return <p class="small">Only weights and optimizer state are known.</p>;
   return (
-    <p class="small" data-testid="layers-step" data-step={step}>
-      At the peak of step {step}.
+    <p class="small" data-testid="layers-step" data-step={of.step}>
+      A{instantOf(of).slice(1)}.
     </p>
   );
 }
 
 /** The formula of a figure, from the layer table's shapes, dtypes and optimizer, and the figure's source. */
-function explainer(table: LayersAnswer | null, traced: boolean, step: number, phase: Phase): Explain {
+function explainer(table: LayersAnswer | null, of: SnapshotRef | null, phase: Phase): Explain {
   const rows = new Map((table?.layers ?? []).map((layer) => [layer.path, layer]));
-  const source = traced ? `traced at the peak of step ${step}` : "from the layer table (Keras)";
+  const made = { optimizer: table?.optimizer ?? null, batch_size: of?.batch_size ?? null };
+  const source = of ? measuredAt(of) : "from the layer table (Keras)";
   const totals = {
     total: "total of all categories",
     persistent_saved: persistentSavedWords(phase).meaning,
@@ -62,7 +62,7 @@ function explainer(table: LayersAnswer | null, traced: boolean, step: number, ph
   const madeOf = (of: LayerFigures | LayerGroup, category: Category): string => {
     if ("title" in of) return plural(of.layers.length, "row summed", "rows summed");
     if (of.path === null || of.bytes[category] === 0) return "";
-    return formula(category, rows.get(of.path) ?? null, table?.optimizer ?? null, of.bytes[category]);
+    return formula(category, rows.get(of.path) ?? null, of.bytes[category], made);
   };
   return (of, figure) => {
     if (figure === "total" || figure === "persistent_saved" || figure === "others") return `${totals[figure]}\n${source}`;
@@ -112,7 +112,7 @@ export function LayersView({ overview }: { overview: Overview }) {
   const { search, grouping, sort } = store.choices.value;
   const selected = store.shownStep.value ?? { overview, row: 0 };
   const { layers, ref, step, ready, error, table } = useFigures(selected.overview, selected.row);
-  const explain = useMemo(() => explainer(table, ref !== null, step, overview.phase), [table, ref !== null, step, overview.phase]);
+  const explain = useMemo(() => explainer(table, ref, overview.phase), [table, ref, overview.phase]);
   const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
   const match = useMemo(() => matcher(search), [search]);
   const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? NOT_TIED} ${layer.type ?? ""}`)), [layers, match]);
@@ -138,7 +138,7 @@ export function LayersView({ overview }: { overview: Overview }) {
     <div class="layers-view">
       {fault}
       <LayersBar said={match.fault ?? `${formatBytes(totals.total)} of ${formatBytes(total)}`} unit={unit} />
-      <Source step={step} traced={ref !== null} />
+      <Source of={ref} />
       <Treemap groups={groups} total={total} />
       <LayerTable
         groups={groups}

@@ -62,7 +62,7 @@ export function blocksOf(groups: readonly LayerGroup[], total: number): Block[] 
   return blocks.filter(({ bytes }) => bytes > 0);
 }
 
-export interface PlacedBlock extends Rectangle {
+interface PlacedBlock extends Rectangle {
   block: Block;
   /** Height of the line with the title; 0 where there is no room for it. */
   head: number;

@@ -6,7 +6,7 @@ import { unitOf, type Unit } from "../../lib/bytes";
 import { formatWallTime, unbroken } from "../../lib/format";
 import type { Category } from "../../model/categories";
 import { NOT_TIED, distinctNames } from "../../model/names";
-import { type Fix, fixFigure, fixWord, type Oom } from "../../model/oom";
+import { type Fixes, fixWord, type Oom } from "../../model/oom";
 import { owners } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
 import { INKS } from "../../theme/palette";
@@ -152,31 +152,27 @@ export function Breakdown({ oom }: { oom: Oom }) {
   );
 }
 
-/** The attributes of a fix that names bytes: they are explained on hover and focus. */
-function figureOf({ kind, bytes, sentence, simulated }: Fix) {
-  if (bytes === null) return {};
-  const source = simulated ? "simulated with the recorded steps" : "estimated from the chunks at the failure";
-  return { "data-figure": `fix:${kind}`, "data-bytes": bytes, "data-tip": tipOf(bytes, sentence, source), tabIndex: 0 };
-}
-
-export function Fixes({ oom }: { oom: Oom }) {
-  if (oom.fixes.length === 0) return <p class="small">No fix is known.</p>;
+export function FixList({ found: { fixes, note } }: { found: Fixes }) {
   return (
     <>
-      <p class="small">
-        {oom.fixes.some((fix) => fix.simulated)
-          ? "Each simulated fix ran through whole training steps, with this allocator's rules."
-          : "Estimates from the bytes at the failure. Later requests of the step can still fail."}
-      </p>
-      <ul class="fixes" data-testid="fixes">
-        {oom.fixes.map((fix) => (
-          <li key={fix.kind} {...figureOf(fix)}>
-            <span class={fixWord(fix)}>{fixWord(fix)}</span>
-            <span>{unbroken(fix.sentence)}</span>
-            <span class="figure">{fixFigure(fix)}</span>
-          </li>
-        ))}
-      </ul>
+      {fixes.length > 0 && (
+        <>
+          <p class="small">Each simulated fix ran through whole training steps, with this allocator's rules.</p>
+          <ul class="fixes" data-testid="fixes">
+            {fixes.map((fix) => (
+              <li key={fix.kind}>
+                <span class={fixWord(fix)}>{fixWord(fix)}</span>
+                <span>{unbroken(fix.sentence)}</span>
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      {note !== null && (
+        <p class="small" data-testid="fixes-note">
+          {unbroken(note)}
+        </p>
+      )}
     </>
   );
 }

@@ -1,16 +1,15 @@
 /** Post-mortems of failed allocations: request, verdict, possible fixes, memory by category and layer. */
 
-import { useLayoutEffect } from "preact/hooks";
-
 import { unbroken } from "../../lib/format";
 import { verdictSentence, whenSentence, type Oom } from "../../model/oom";
 import type { RunInfo } from "../../model/run";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
+import { useFetched } from "../shared/fetched";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { OomDrawing } from "./oom-drawing";
-import { Breakdown, Facts, Fixes, Request } from "./oom-figures";
+import { Breakdown, Facts, FixList, Request } from "./oom-figures";
 
 function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number }) {
   const scheme = schemeOf(useStore());
@@ -33,7 +32,7 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
           <p class="small">{unbroken(oom.reason)}</p>
           <Request oom={oom} />
           <h3>Possible fixes</h3>
-          <Fixes oom={oom} />
+          <PossibleFixes run={run} index={index} />
           <Breakdown oom={oom} />
           <NoticeList sentences={oom.not_available} />
         </div>
@@ -41,6 +40,19 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
       </div>
       {oom.chunks !== null && <MapView run={run} place={{ oom: index }} />}
     </div>
+  );
+}
+
+/** The fixes, once they are simulated: everything else is shown at once. */
+function PossibleFixes({ run, index }: { run: RunInfo; index: number }) {
+  const store = useStore();
+  const { value, error } = useFetched(store.fetched.fixes, [run, index]);
+  if (value !== null) return <FixList found={value} />;
+  if (error !== null) return <Fault sentence={error} retry={() => void store.reload()} />;
+  return (
+    <p class="small" role="status">
+      Simulating training steps…
+    </p>
   );
 }
 
@@ -63,11 +75,8 @@ function NoFailure({ run }: { run: RunInfo }) {
 
 export function OomView({ run }: { run: RunInfo }) {
   const store = useStore();
-  useLayoutEffect(() => {
-    if (run.ooms > 0) store.wantOomsIn(run);
-  }, [run]);
   if (run.ooms === 0) return <NoFailure run={run} />;
-  const { value, error } = store.oomsIn(run);
+  const { value, error } = store.ooms.value;
   if (value === null) return error === null ? <Skeleton /> : <Fault sentence={error} retry={() => void store.reload()} />;
   const index = Math.min(store.choices.value.oom, value.length - 1);
   const oom = value[index];

@@ -4,9 +4,12 @@ import { useMemo, useRef, useState } from "preact/hooks";
 
 import { bandAt } from "../../charts/stack-layout";
 import { formatBytes } from "../../lib/bytes";
+import { unbroken } from "../../lib/format";
 import { groupKey, groupLabel } from "../../model/categories";
+import { findings, growthFindings, type Finding } from "../../model/findings";
 import type { Overview } from "../../model/overview";
 import { at, rowOfStep } from "../../model/overview";
+import { trains } from "../../model/run";
 import { WORDS } from "../../model/words";
 import { fillOf, runColour, runDash } from "../../theme/palette";
 import { Chart } from "../shared/chart";
@@ -14,12 +17,37 @@ import { schemeOf, useStore } from "../shared/context";
 import { startOf } from "../shared/frame";
 import { overviewFile, useExport } from "../shared/export";
 import { useFocus } from "../shared/focus";
-import { Findings } from "./findings";
 import { Figure, FigureTable } from "../shared/figures";
 import { StackLegend } from "../shared/legend";
 import { overviewPicture, type OtherRun } from "./overview-spec";
 import { useOverviewChart } from "../shared/steps-chart";
 import { StepPanel, panelUnit } from "../shared/step-panel";
+
+const goal = ({ step }: Finding): string => (step === null ? "Show the view" : `Show step ${step}`);
+
+/** Findings below the chart; each links to the view and the step that show it. */
+function Findings({ overview }: { overview: Overview }) {
+  const store = useStore();
+  const whole = store.whole.value.value ?? overview;
+  const run = store.primary.value;
+  const [failed, training] = [run !== null && run.ooms > 0, run === null || trains(run)];
+  const atPeak = useMemo(() => findings(whole, failed, training), [whole, failed, training]);
+  const growing = useMemo(() => (run ? growthFindings(run, overview.device) : []), [run, overview.device]);
+  const all = [...growing, ...atPeak];
+  if (all.length === 0) return null;
+  const show = ({ step, view, zoom }: Finding): void => store.choose({ view, step, ...(zoom === null ? {} : { zoom }) });
+  return (
+    <ul class="findings" aria-label="Findings" data-testid="findings">
+      {all.map((finding) => (
+        <li key={finding.sentence} class={finding.kind}>
+          <button type="button" title={goal(finding)} onClick={() => show(finding)}>
+            {unbroken(finding.sentence)}
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
 
 type NamedRun = OtherRun & { name: string };
 

@@ -1,6 +1,7 @@
 /** Rows of a table of figures, one for each category, the top of the stack first. */
 
 import type { Unit } from "../../lib/bytes";
+import { shareOf } from "../../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "./context";
@@ -34,7 +35,7 @@ export function CategoryRows({ bytes, total, unit, source, hovered, hover }: Cat
             hint={categoryMeaning(category)}
             source={source(category, own ?? 0)}
             bytes={own}
-            share={total ? (own ?? 0) / total : null}
+            share={shareOf(own ?? 0, total)}
             unit={unit}
             fill={fillOf(category, null, scheme)}
             focused={hovered === category}

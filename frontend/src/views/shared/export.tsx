@@ -9,6 +9,7 @@ import { fileName, toCsv, toJson, type Table } from "../../lib/table";
 import { wellFormed } from "../../lib/xml";
 import { groupKey } from "../../model/categories";
 import { at, type Overview } from "../../model/overview";
+import { VIEWS } from "../../state/views";
 import { inkOf, useStore } from "./context";
 
 interface Exported {
@@ -80,7 +81,7 @@ export function Downloads() {
   const what = shown.value;
   if (!what || run === undefined) return <span class="downloads" />;
   const { view, layer } = store.choices.value;
-  const title = ["memory", run, view, ...(view === "layer" && layer !== null ? [layer] : [])].join(" ");
+  const title = ["memory", run, view, ...(VIEWS[view].parent !== undefined && layer !== null ? [layer] : [])].join(" ");
   const give = (blob: Blob | null, ending: string): void => {
     if (blob) save(blob, fileName(title, ending));
   };

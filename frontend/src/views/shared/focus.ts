@@ -11,8 +11,6 @@ export interface Focus {
   category: Category | null;
 }
 
-export const NO_FOCUS: Focus = { hovered: null, category: null };
-
 /** Whether a part is drawn paler because another one is highlighted; `keys` are all keys of the part. */
 export const isMuted = ({ hovered, category }: Focus, keys: readonly string[], own: Category | null): boolean =>
   hovered !== null ? !keys.includes(hovered) : category !== null && category !== own;

@@ -5,19 +5,20 @@ import { useEffect } from "preact/hooks";
 import { later } from "../../lib/activity";
 import type { Unit } from "../../lib/bytes";
 import { distinctNames } from "../../model/names";
-import { modeLabel, provenance, type Overview, type SnapshotRef } from "../../model/overview";
+import { measuredAt, modeLabel, provenance, type Overview, type SnapshotRef } from "../../model/overview";
 import { persistentSaved, persistentSavedWords, rankedLayers, type Snapshot } from "../../model/snapshot";
 import { NOTHING } from "../../state/resource";
 import { useStore } from "./context";
+import { useFetched } from "./fetched";
 import { Figure, FigureTable } from "./figures";
 
 const SHOWN = 6;
 
 /** A layer's name that links to its page. */
-function LayerLink({ layer, step, name }: { layer: string; step: number; name: string }) {
+function LayerLink({ layer, name }: { layer: string; name: string }) {
   const store = useStore();
   return (
-    <button type="button" class="leads" onClick={() => store.choose({ view: "layer", layer, step })}>
+    <button type="button" class="leads" onClick={() => store.choose({ view: "layer", layer })}>
       {name}
     </button>
   );
@@ -42,18 +43,17 @@ interface LargestLayersProps {
 export function LargestLayers({ overview, row, selected, unit }: LargestLayersProps) {
   const store = useStore();
   const [ref, ranking] = [snapshotOf(overview, row), snapshotOf(selected.overview, selected.row)];
+  const { snapshots } = store.fetched;
+  const { value: ranked } = useFetched(snapshots, store.stepOf(ranking));
+  const shown = store.stepOf(ref);
   useEffect(() => {
-    if (ranking !== null) store.wantSnapshot(ranking);
-  }, [ranking]);
-  useEffect(() => {
-    if (ref === null) return undefined;
+    if (shown === null) return undefined;
     // Wait: the pointer passes over many steps.
-    return later(100, () => store.wantSnapshot(ref));
+    return later(100, () => snapshots.want(...shown));
   }, [ref]);
   // Steps before the first traced one keep the same height.
   if (overview.snapshots.length === 0) return null;
-  const { value, error } = ref === null ? NOTHING : store.snapshotOf(ref);
-  const ranked = ranking === null ? null : store.snapshotOf(ranking).value;
+  const { value, error } = shown === null ? NOTHING : snapshots.read(...shown);
   const largest = ranked ? rankedLayers(sizesOf(ranked), SHOWN) : [];
   const sizes = value && sizesOf(value);
   const names = distinctNames(largest);
@@ -63,13 +63,15 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
       <h3>
         Largest layers
         {ref !== null && (
-          <button type="button" class="more" onClick={() => store.choose({ view: "layers", step: ref.step })}>
+          <button type="button" class="more" onClick={() => store.choose({ view: "layers" })}>
             Show all layers
           </button>
         )}
       </h3>
       <p class="small one-line" title={words.meaning}>
-        {ref === null ? "no step traced yet" : `${words.label}, step ${ref.step}, ${modeLabel(ref.mode)}`}
+        {ref === null
+          ? "no step traced yet"
+          : `${words.label}, step ${ref.step}, ${ref.at_failure ? "at the failed allocation" : modeLabel(ref.mode)}`}
       </p>
       <FigureTable>
         <tbody>
@@ -85,9 +87,9 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
               <Figure
                 key={layer}
                 name={`layer:${layer}`}
-                label={<LayerLink layer={layer} step={ref.step} name={names[index] ?? ""} />}
+                label={<LayerLink layer={layer} name={names[index] ?? ""} />}
                 hint={`${layer}: ${words.meaning}`}
-                source={`traced at the peak of step ${ref.step}`}
+                source={measuredAt(ref)}
                 bytes={sizes === null ? null : (sizes.get(layer) ?? 0)}
                 unit={unit}
               />

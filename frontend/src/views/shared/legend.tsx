@@ -27,7 +27,7 @@ export function StackLegend({ overview, validation = true, ended = false }: Stac
     <p class="legend">
       <LegendItem kind="line">measured peak</LegendItem>
       {ended && <LegendItem kind="ended">in use at step end</LegendItem>}
-      {snapshots.length > 0 && <LegendItem kind="full">traced step: measured breakdown</LegendItem>}
+      {snapshots.length > 0 && <LegendItem kind="full">measured breakdown: traced or failed step</LegendItem>}
       <LegendItem kind="light">between: inferred breakdown</LegendItem>
       {capacity_bytes.some((value) => !Number.isNaN(value)) && <LegendItem kind="capacity">capacity</LegendItem>}
       {validation && validations.length > 0 && <LegendItem kind="diamond">validation peak</LegendItem>}

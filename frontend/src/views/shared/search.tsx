@@ -3,10 +3,8 @@
 import { useEffect, useRef } from "preact/hooks";
 
 import type { Store } from "../../state/store";
+import { supports } from "../../state/views";
 import { useStore } from "./context";
-
-/** Views that have a search field once their data has arrived. */
-const SEARCHED: readonly string[] = ["layers", "step"];
 
 /** A shortcut pressed while its view was loading: the view, and the focused element. */
 let pending: { view: string; from: Element | null } | null = null;
@@ -22,7 +20,7 @@ function enter(search: HTMLInputElement | null): void {
 export function goToSearch(store: Store): void {
   const { view } = store.choices.peek();
   const own = ownSearch();
-  const loading = own === null && SEARCHED.includes(view) && document.querySelector("main .skeleton") !== null;
+  const loading = own === null && supports(view, "search") && document.querySelector("main .skeleton") !== null;
   pending = loading ? { view, from: document.activeElement } : null;
   if (!loading) enter(own ?? document.querySelector<HTMLInputElement>(".runs input[type='search']"));
 }

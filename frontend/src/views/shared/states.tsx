@@ -3,8 +3,8 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { plural } from "../../lib/format";
-import type { RunInfo } from "../../model/run";
+import { codeSpans, plural } from "../../lib/format";
+import { whyNoDevice, type RunInfo } from "../../model/run";
 import { useStore } from "./context";
 
 const CALLBACK = `import tb_memplugin
@@ -112,10 +112,17 @@ export function NoticeList({ sentences, testid }: { sentences: readonly string[]
   return (
     <ul class="notices" data-testid={testid}>
       {sentences.map((sentence) => (
-        <li key={sentence}>{sentence}</li>
+        <li key={sentence}>
+          <Sentence of={sentence} />
+        </li>
       ))}
     </ul>
   );
+}
+
+/** A sentence with its code spans, the parts between backticks, set as code; everything stays text. */
+function Sentence({ of }: { of: string }) {
+  return <>{codeSpans(of).map((part, index) => (part.code ? <code key={index}>{part.text}</code> : part.text))}</>;
 }
 
 function Folded({ sentences, about }: { sentences: readonly string[]; about: string }) {
@@ -127,22 +134,41 @@ function Folded({ sentences, about }: { sentences: readonly string[]; about: str
       </summary>
       <ul>
         {sentences.map((sentence) => (
-          <li key={sentence}>{sentence}</li>
+          <li key={sentence}>
+            <Sentence of={sentence} />
+          </li>
         ))}
       </ul>
     </details>
   );
 }
 
+/** Why nothing of a device was recorded; null if something was. */
+export function WhyNoDevice({ run }: { run: RunInfo }) {
+  const reasons = whyNoDevice(run);
+  if (reasons.length === 0) return null;
+  return (
+    <ul class="notices" role="status" data-testid="no-device">
+      {reasons.map((reason) => (
+        <li key={reason} class="damage">
+          <Sentence of={reason} />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 /** Notes on data that could not be read or was not recorded, folded. */
 export function Notices({ run }: { run: RunInfo }) {
   const { absent } = useStore();
-  if (run.damage.length + run.notes.length + absent.length === 0) return null;
+  const reasons = whyNoDevice(run);
+  const notes = run.notes.filter((note) => !reasons.includes(note));
+  if (run.damage.length + notes.length + absent.length === 0) return null;
   return (
     <div class="folds" data-testid="notices">
       <Folded sentences={absent} about="data not in this report" />
       <Folded sentences={run.damage} about="unreadable data" />
-      <Folded sentences={run.notes} about="data not recorded" />
+      <Folded sentences={notes} about="data not recorded" />
     </div>
   );
 }

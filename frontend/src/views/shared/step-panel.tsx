@@ -3,9 +3,10 @@
 import type { ComponentChildren } from "preact";
 
 import { unitOf, type Unit } from "../../lib/bytes";
-import { formatDuration, formatWallTime } from "../../lib/format";
+import { formatDuration, formatWallTime, shareOf } from "../../lib/format";
+import { maximum } from "../../lib/search";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
-import { at, breakdown, provenance, provenanceSentence, type Overview } from "../../model/overview";
+import { at, breakdown, failureOf, provenance, provenanceSentence, type Overview } from "../../model/overview";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { startOf } from "./frame";
@@ -56,6 +57,7 @@ export const sourceOf = (overview: Overview, row: number): string =>
 /** The toolbar says which traced step the breakdown of the selected one comes from. */
 const PROVENANCE = {
   traced: "Measured: this step was traced.",
+  failure: "Measured at the failed allocation.",
   inferred: "Peak measured; breakdown inferred.",
   "layer table": "Peak measured; weights and optimizer state from the layer table.",
 } as const;
@@ -63,12 +65,21 @@ const PROVENANCE = {
 export function Provenance({ overview, row }: { overview: Overview; row: number }) {
   const store = useStore();
   const source = provenance(overview, row);
-  const traced = source.kind === "layer table" ? null : source.snapshot.step;
+  const traced = source.kind === "layer table" || source.kind === "failure" ? null : source.snapshot.step;
   return (
     <p class={`provenance ${source.kind.replace(" ", "-")}`} data-testid="provenance" data-kind={source.kind}>
       <span class="said" title={provenanceSentence(source)}>
         {PROVENANCE[source.kind]}
       </span>
+      {source.kind === "failure" && (
+        <button
+          type="button"
+          class="timeline-link"
+          onClick={() => store.choose({ view: "oom", oom: failureOf(overview, source.snapshot.step)?.oom ?? 0, mapZooms: [] })}
+        >
+          Open post-mortem
+        </button>
+      )}
       {traced !== null && (
         <button
           type="button"
@@ -118,7 +129,7 @@ const MORE = ["host_resident_bytes", "driver_process_bytes", "driver_used_bytes"
 function useFailedStep(): number | null | undefined {
   const store = useStore();
   const run = store.primary.value;
-  const answers = run && store.answersIn(run, store.device.value, store.phase.value).value;
+  const answers = run && store.fetched.answers.read(run, store.device.value, store.phase.value).value;
   const failed = answers?.find(({ name, status }) => name === "fits" && status === "failed");
   return failed ? (failed.evidence.step ?? undefined) : null;
 }
@@ -137,12 +148,11 @@ export function Totals({ overview, row, unit }: { overview: Overview; row: numbe
   const peak = at(overview.peak_bytes, row);
   const capacity = at(overview.capacity_bytes, row);
   const common = { unit, when: `step ${at(overview.step, row) ?? "?"}` };
-  const share = capacity && peak !== null ? peak / capacity : null;
   const headroom = peak === null || capacity === null ? null : capacity - peak;
   const ended = { ...common, when: `when ${common.when} ended` };
   return (
     <tbody class="totals">
-      <WordFigure {...common} strong word="peak_bytes" bytes={peak} share={share} />
+      <WordFigure {...common} strong word="peak_bytes" bytes={peak} share={shareOf(peak, capacity)} />
       <WordFigure {...ended} word="in_use_bytes" label="in use at step end" bytes={at(overview.in_use_bytes, row)} />
       <WordFigure {...common} word="capacity_bytes" bytes={capacity} />
       <Headroom step={at(overview.step, row)} bytes={headroom} unit={unit} />
@@ -155,7 +165,7 @@ export function Totals({ overview, row, unit }: { overview: Overview; row: numbe
 
 /** One unit for the whole panel: that of the highest figure of the run, so that it does not change from step to step. */
 export function panelUnit(overview: Overview): Unit {
-  return unitOf(overview.peak_bytes.reduce((most, value) => (value > most ? value : most), 0));
+  return unitOf(maximum(overview.peak_bytes));
 }
 
 export function StepPanel(props: PanelProps) {

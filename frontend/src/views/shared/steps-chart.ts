@@ -34,7 +34,7 @@ export function useStepsChart(steps: Float64Array, x: Float64Array) {
       if (zoom) store.choose({ zoom });
     },
     onReset: (): void => store.choose({ zoom: null }),
-    onHover: store.hold,
+    onHover: store.fetched.hold,
   };
 }
 

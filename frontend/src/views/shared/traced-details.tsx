@@ -1,13 +1,12 @@
 /** Held tensors and replay result of the selected step; the step under the pointer does not change them. */
 
-import { useEffect } from "preact/hooks";
-
 import { formatCount, unitOf } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
 import { provenance, type Overview } from "../../model/overview";
 import type { HeldTensorGroup } from "../../model/snapshot";
 import { heldTensors, replayText, sizesText } from "../../model/traced-details";
 import { useStore } from "./context";
+import { useFetched } from "./fetched";
 import { FigureTable, useExact, useFigureText } from "./figures";
 import { tipOf } from "./tips";
 
@@ -78,10 +77,7 @@ export function TracedDetails({ overview, row }: { overview: Overview; row: numb
   const store = useStore();
   const source = provenance(overview, row);
   const ref = source.kind === "layer table" ? null : source.snapshot;
-  useEffect(() => {
-    if (ref !== null) store.wantSnapshot(ref);
-  }, [ref]);
-  const snapshot = ref && store.snapshotOf(ref).value;
+  const { value: snapshot } = useFetched(store.fetched.snapshots, store.stepOf(ref));
   if (!snapshot) return null;
   const { held_tensors: held, replay } = snapshot;
   if (held.length === 0 && replay === null) return null;

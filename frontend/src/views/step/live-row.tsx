@@ -5,15 +5,13 @@ import { categoryLabel } from "../../model/categories";
 import { NOT_TIED } from "../../model/names";
 import { groupOfOwner, lineOfRow, ownerOfRow, shapeOfRow, type Timeline } from "../../model/timeline";
 import { rowFacts, sinceText, untilText, whatText } from "../../model/timeline-text";
+import { tail } from "../../model/names";
 import { sizesText } from "../../model/traced-details";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, rowClasses, useFigureText } from "../shared/figures";
 import { useCategoryRow } from "../shared/focus";
 import { tipOf } from "../shared/tips";
-
-/** The last two parts of an operation's name. */
-const tail = (name: string): string => name.split("/").slice(-2).join("/");
 
 function Size({ bytes, unit }: { bytes: number; unit: Unit }) {
   const text = useFigureText(unit);
@@ -90,7 +88,7 @@ export function LiveRow({ timeline, row, name, unit, selected, select }: LiveRow
       <CategoryCell timeline={timeline} row={row} />
       <td class="shape">
         <button type="button" class="operation" aria-pressed={selected} onClick={select}>
-          {tail(whatText(timeline, row))}
+          {tail(whatText(timeline, row), 2)}
         </button>
       </td>
       <td class="shape">{shape && sizesText(shape.shape)}</td>

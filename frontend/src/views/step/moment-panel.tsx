@@ -1,7 +1,7 @@
 /** The figures of one moment of a step. */
 
 import { formatCount, unitOf } from "../../lib/bytes";
-import { formatMilliseconds, plural } from "../../lib/format";
+import { formatMilliseconds, plural, shareOf } from "../../lib/format";
 import { categoryMeaning } from "../../model/categories";
 import { modeLabel } from "../../model/overview";
 import { bandOf, isCompiled, type Timeline } from "../../model/timeline";
@@ -87,7 +87,7 @@ function Breakdown({ timeline, look, moment, pointed, focus, hover }: MomentPane
           hint={group ? categoryMeaning(group.category) : (layer ?? "")}
           source={sourceAtMoment(timeline, moment)}
           bytes={bytes[moment] ?? 0}
-          share={total ? (bytes[moment] ?? 0) / total : null}
+          share={shareOf(bytes[moment] ?? 0, total)}
           unit={unitOf(timeline.in_use_bytes)}
           fill={look.fills[index] ?? { colour: "", pattern: "plain" }}
           focused={(pointed ?? focus.hovered) === key}

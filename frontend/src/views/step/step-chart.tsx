@@ -85,7 +85,7 @@ export function StepChart(props: StepChartProps) {
         onPin={(row) => store.chooseWithUndo({ moment: row, ...(pointed.tensor === null ? {} : { tensor: pointed.tensor }) })}
         onZoom={(from, to) => zoom.show([from, to])}
         onReset={zoom.reset}
-        onHover={store.hold}
+        onHover={store.fetched.hold}
       />
       {pointed.tensor !== null && <PointerTip timeline={timeline} tensor={pointed.tensor} pointer={pointer} />}
     </div>

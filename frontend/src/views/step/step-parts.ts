@@ -10,7 +10,7 @@ import { INKS, LAYERS_TOLD_APART, fillOf, layerColour, type Scheme } from "../..
 import { isMuted, type Focus } from "../shared/focus";
 
 /** Parts of the figures, of the stack, and of the colors of tensors. */
-export type Parting = Exclude<StackName, "tensor">;
+type Parting = Exclude<StackName, "tensor">;
 
 export const partingOf = ({ stack, tensorColouring }: Pick<Choices, "stack" | "tensorColouring">): Parting =>
   stack === "tensor" ? tensorColouring : stack;

@@ -57,7 +57,7 @@ export interface StepPicture extends StepLook {
   spec: PlotSpec;
 }
 
-export type StepChoices = Pick<Choices, "timelineAxis" | "layer" | "stack">;
+type StepChoices = Pick<Choices, "timelineAxis" | "layer" | "stack">;
 
 const edgesOf = (timeline: Timeline, axis: TimelineAxis): Float64Array =>
   axis === "time" ? timeEdges(timeline.time_ns, timeline.duration_ns) : orderEdges(timeline.moments);
@@ -73,7 +73,7 @@ function highestIn({ edges, total }: TimelineLayout, range: Range): number {
 }
 
 /** Tensors with an outline, by their rows: the selected one, and the one under the pointer. */
-export interface Outlined {
+interface Outlined {
   selected: readonly number[];
   pointed: readonly number[];
 }

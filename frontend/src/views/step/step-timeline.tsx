@@ -14,13 +14,13 @@ import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { useFocus, type Focus } from "../shared/focus";
 import { LegendItem } from "../shared/legend";
+import { TensorBar } from "./step-bars";
 import { LiveList } from "./live-list";
 import { MomentPanel } from "./moment-panel";
 import { NOWHERE, StepChart, type Pointed } from "./step-chart";
 import { StepDrawing } from "./step-drawing";
 import { partingOf, stepParts } from "./step-parts";
 import { stepLook, stepSpec, type StepLook } from "./step-spec";
-import { TensorBar } from "./tensor-bar";
 import { tensorBlocks } from "./tensor-blocks";
 import { TensorPanel, type TensorWhy } from "./tensor-panel";
 

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 
-import { formatExact } from "../../lib/bytes";
+import { addressText, formatExact } from "../../lib/bytes";
 import { categoryMeaning, groupLabel } from "../../model/categories";
 import { NOT_TIED } from "../../model/names";
 import { groupOfOwner, ownerOfRow, type Timeline } from "../../model/timeline";
@@ -90,7 +90,7 @@ export function TensorPanel({ timeline, tensor, why }: TensorPanelProps) {
   const store = useStore();
   const row = tensor?.rows[0] ?? 0;
   const { tensor: selected } = store.choices.value;
-  const address = !tensor || tensor.address === null ? "unknown" : `pool + ${sizeText(tensor.address)}`;
+  const address = !tensor || tensor.address === null ? "unknown" : addressText(tensor.address);
   const zoomTo = (): void => {
     const [start, end] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0];
     const margin = Math.max(Math.round((end - start) / 10), 1);
@@ -119,9 +119,7 @@ export function TensorPanel({ timeline, tensor, why }: TensorPanelProps) {
           </Fact>
           <ShapeFacts tensor={tensor} />
           <Fact name="lifetime">{lifetimeText(timeline, row)}</Fact>
-          <Fact name="address" title={tensor.address === null ? undefined : `${address}: offset from the pool's lowest known address`}>
-            {address}
-          </Fact>
+          <Fact name="address">{address}</Fact>
           <Fact name="live at peak">{atPeakText(timeline, row)}</Fact>
         </dl>
       )}

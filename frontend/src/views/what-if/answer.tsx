@@ -26,8 +26,7 @@ import { useFocus } from "../shared/focus";
 import { NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { CategoryPanel } from "./category-panel";
-import { PeakBarsDrawing } from "./bars-drawing";
-import { PeakBars } from "./peak-bars";
+import { PeakBars, PeakBarsDrawing } from "./bars-drawing";
 import { PeakCurve } from "./peak-curve";
 
 /** Size of the saved bars in pixels. */

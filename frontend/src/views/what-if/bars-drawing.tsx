@@ -8,6 +8,7 @@ import type { GroupDelta } from "../../model/compare";
 import { rangeText, type WhatIf } from "../../model/what-if";
 import { INKS, fillOf, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/focus";
+import { useSize } from "../shared/size";
 import { Patterns, svgFill } from "../shared/svg";
 import { tipOf } from "../shared/tips";
 import { barsLayout, type StackedBar } from "./bars-layout";
@@ -15,7 +16,7 @@ import { barsLayout, type StackedBar } from "./bars-layout";
 const [LEFT, RIGHT, TOP, BOTTOM] = [76, 12, 22, 44];
 const [WIDEST, CAP] = [150, 9];
 
-export interface PeakBarsProps {
+interface PeakBarsProps {
   answer: WhatIf;
   deltas: readonly GroupDelta[];
   focus: Focus;
@@ -128,5 +129,20 @@ export function PeakBarsDrawing({ answer, deltas, focus, scheme, width, height }
       <ErrorBar answer={answer} x={middle(bars.length - 1)} y={y} ink={ink} />
       {answer.capacity_bytes !== null && <Capacity bytes={answer.capacity_bytes} inside={capacityInside} {...{ width, y, ink }} />}
     </svg>
+  );
+}
+
+/** The drawing at the size of its place. */
+export function PeakBars(props: PeakBarsProps) {
+  const { host, width, height } = useSize();
+  return (
+    <section aria-label="Peak by category">
+      <h3>
+        Peak by category <span class="small">the line is the predicted range</span>
+      </h3>
+      <div class="peak-bars" ref={host} data-testid="peak-bars">
+        {width > 0 && <PeakBarsDrawing {...props} width={Math.floor(width)} height={Math.floor(height)} />}
+      </div>
+    </section>
   );
 }

@@ -22,7 +22,7 @@ export interface StackedBar {
   segments: Segment[];
 }
 
-export interface BarsLayout {
+interface BarsLayout {
   bars: StackedBar[];
   /** Upper end of the axis in bytes. */
   top: number;

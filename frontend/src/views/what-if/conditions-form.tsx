@@ -8,6 +8,7 @@ import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
 
 const PAUSE_MS = 700;
+const GLOBS = "the layers whose whole path matches one of the globs, separated by commas; * matches any characters, also /";
 
 const set = (store: Store, name: ConditionName, value: string): void => {
   const { conditions } = store.choices.peek();
@@ -96,8 +97,8 @@ export function ConditionsForm({ recorded }: { recorded: number | null }) {
         {...(recorded !== null && { placeholder: `${recorded}, as recorded` })}
       />
       <Field name="capacity" label="capacity" hint="The allocator's limit, such as 24GiB" placeholder="such as 24GiB" />
-      <Field name="freeze" label="freeze layers" hint="Regular expression: layers whose path matches are frozen" placeholder="regex" />
-      <Field name="unfreeze" label="unfreeze layers" hint="Regular expression: layers whose path matches are trained" placeholder="regex" />
+      <Field name="freeze" label="freeze layers" hint={`Freeze ${GLOBS}`} placeholder="such as */block1_*" />
+      <Field name="unfreeze" label="unfreeze layers" hint={`Train ${GLOBS}`} placeholder="such as */block1_*" />
       <Choice name="optimizer" label="optimizer" options={OPTIMIZERS} />
       <Choice name="precision" label="precision" options={PRECISIONS} />
       {store.recordedOnly ? (

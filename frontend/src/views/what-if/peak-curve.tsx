@@ -80,7 +80,7 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
         onMark={({ step }: ChartMark) => choose(step)}
         onZoom={onZoom}
         onReset={onReset}
-        onHover={store.hold}
+        onHover={store.fetched.hold}
       />
       <p class="curve-point" data-testid="curve-point">
         {point ? pointText(answer, point) : ""}

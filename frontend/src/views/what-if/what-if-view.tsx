@@ -1,8 +1,7 @@
 /** What a run would need under other conditions: controls, the answer, and the prediction beside the measurement. */
 
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 
-import { AS_RECORDED } from "../../model/conditions";
 import { trains, type RunInfo } from "../../model/run";
 import { verdictSentence, type WhatIf } from "../../model/what-if";
 import { useStore } from "../shared/context";
@@ -24,9 +23,7 @@ function NoRequests({ run, device, answer }: { run: RunInfo; device: string; ans
 
 export function WhatIfView({ run, device }: { run: RunInfo; device: string }) {
   const store = useStore();
-  const conditions = store.recordedOnly ? AS_RECORDED : store.choices.value.conditions;
-  useLayoutEffect(() => store.wantWhatIfIn(run, device, conditions), [run, device, conditions]);
-  const { value, error } = store.whatIfIn(run, device, conditions);
+  const { value, error } = store.whatIf.value;
   // While the next answer is computed, the last one stays, so that nothing moves.
   const latest = useRef<WhatIf | null>(null);
   if (value !== null) latest.current = value;

@@ -1,12 +1,13 @@
 /** The memory map of a traced step or a failed allocation, and whether the next allocation would fit. */
 
-import { useLayoutEffect, useMemo, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 
 import { formatBytes, formatCount } from "../../../lib/bytes";
 import { plural } from "../../../lib/format";
 import { COLOURINGS, chunkFacts, regionStarts, type MemoryMap, type Colouring, type Place } from "../../../model/memory-map";
 import type { RunInfo } from "../../../model/run";
 import { schemeOf, useStore } from "../context";
+import { useFetched } from "../fetched";
 import { Swatch } from "../figures";
 import { Bins, Blocking, WouldFit } from "./answers";
 import { mapColours } from "./colours";
@@ -104,8 +105,7 @@ function MapBody({ place, map }: { place: Place; map: MemoryMap }) {
 export function MapView({ run, place }: { run: RunInfo; place: Place }) {
   const store = useStore();
   const at = JSON.stringify(place);
-  useLayoutEffect(() => store.wantMapIn(run, place), [run, at]);
-  const { value, error } = store.mapIn(run, place);
+  const { value, error } = useFetched(store.fetched.maps, [run, place]);
   if (value) return <MapBody key={`${run.run}${at}`} place={place} map={value} />;
   return error === null ? <Skeleton /> : <Fault sentence={error} retry={() => void store.reload()} />;
 }

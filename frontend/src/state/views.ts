@@ -1,0 +1,126 @@
+/** The views: what each is called, what can be selected in it, what is fetched for it, and when it is shown. */
+
+import type { RunInfo } from "../model/run";
+
+/** What can be selected in some views; a run, a device, a layer and a category in all of them. */
+export type Selection =
+  | "phase"
+  /** One attempt of several that recorded the same steps. */
+  | "attempt"
+  | "step"
+  /** The x-axis of charts over steps. */
+  | "axis"
+  /** A moment, its zoom and a tensor in the timeline of a step. */
+  | "moment"
+  /** A run and a step to compare with. */
+  | "pair"
+  /** Which of the run's failures. */
+  | "failure"
+  /** A search field of its own. */
+  | "search";
+
+/** What the store fetches for a view; views fetch themselves what depends on more than the user's choices. */
+export type Need =
+  /** Of the shown run. */
+  | "overview"
+  /** Of all checked runs. */
+  | "overviews"
+  /** Of the run compared with. */
+  | "other overview"
+  /** Pool and host memory over steps. */
+  | "pool"
+  | "snapshots"
+  | "timelines"
+  | "maps"
+  | "devices"
+  | "failures"
+  /** Totals of the ledgers, of all layers together. */
+  | "totals"
+  /** Totals of the ledgers, of the selected layer. */
+  | "totals of the layer"
+  | "activations"
+  | "what if";
+
+interface Facts<Name> {
+  /** Label of its tab; a view without one belongs to the tab of its parent. */
+  title?: string;
+  /** The view that Escape leaves it for, and that is shown in its place while no layer is selected. */
+  parent?: Name;
+  selects: readonly Selection[];
+  needs: readonly Need[];
+  /** Whether it shows what a run recorded beside the allocator's data; every other view needs a run with a device. */
+  withoutDevice?: boolean;
+  /** What to show of a run without a device: the first of these that it recorded. */
+  instead?: readonly Name[];
+  /** Whether the run recorded what the view shows of a run without a device. */
+  recorded?: (run: RunInfo) => boolean;
+  /** Whether it says itself of which steps its breakdown is. */
+  ownSteps?: boolean;
+  /** Whether its tab is there though the view is not shown; by default always. */
+  offered?: (primary: RunInfo | null, selected: readonly RunInfo[]) => boolean;
+}
+
+const hasActivations = (run: RunInfo): boolean => run.activation_layers > 0;
+
+/** In the order of the tabs. */
+const TABLE = {
+  overview: {
+    title: "Overview",
+    selects: ["phase", "attempt", "step", "axis"],
+    needs: ["overview", "overviews"],
+    instead: ["oom", "activations"],
+  },
+  layers: { title: "Layers", selects: ["phase", "attempt", "step", "search"], needs: ["overview"] },
+  frozen: { title: "Frozen vs trainable", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "totals"] },
+  step: {
+    title: "Step",
+    selects: ["phase", "attempt", "step", "moment", "search"],
+    needs: ["overview", "snapshots", "timelines"],
+  },
+  fragmentation: {
+    title: "Fragmentation",
+    selects: ["phase", "attempt", "step", "axis"],
+    needs: ["overview", "pool", "snapshots", "maps"],
+  },
+  devices: {
+    title: "Devices",
+    selects: ["phase", "step"],
+    needs: ["overview", "devices"],
+    ownSteps: true,
+    offered: (primary) => primary?.devices.length !== 0,
+  },
+  oom: { title: "Out of memory", selects: ["failure"], needs: ["failures"], withoutDevice: true, recorded: (run) => run.ooms > 0 },
+  "what-if": { title: "What if", selects: [], needs: ["what if"] },
+  compare: { title: "Compare", selects: ["phase", "attempt", "step", "axis", "pair"], needs: ["overview", "other overview"] },
+  activations: {
+    title: "Recorded activations",
+    selects: ["axis"],
+    needs: ["activations"],
+    withoutDevice: true,
+    recorded: hasActivations,
+    offered: (_, selected) => selected.some(hasActivations),
+  },
+  layer: { parent: "layers", selects: ["step", "axis"], needs: ["overview", "totals of the layer"] },
+} as const satisfies Record<string, Facts<string>>;
+
+export type ViewName = keyof typeof TABLE;
+
+export const VIEWS: Readonly<Record<ViewName, Facts<ViewName>>> = TABLE;
+export const VIEW_NAMES = Object.keys(TABLE) as readonly ViewName[];
+
+export const supports = (view: ViewName, selection: Selection): boolean => VIEWS[view].selects.includes(selection);
+
+/** The views that have a tab: those of which the shown runs recorded something, and always the view that is shown. */
+export function offeredViews(view: ViewName, primary: RunInfo | null, selected: readonly RunInfo[]): ViewName[] {
+  return VIEW_NAMES.filter((name) => {
+    const { title, offered } = VIEWS[name];
+    return title !== undefined && (name === view || offered === undefined || offered(primary, selected));
+  });
+}
+
+/** The view that is shown of a run when `view` is chosen; null if the run has nothing to show in it. */
+export function shownView(view: ViewName, layer: string | null, run: RunInfo): ViewName | null {
+  const { parent, withoutDevice = false, instead = [] } = VIEWS[view];
+  if (run.devices.length === 0 && !withoutDevice) return instead.find((name) => VIEWS[name].recorded?.(run)) ?? null;
+  return parent !== undefined && layer === null ? parent : view;
+}

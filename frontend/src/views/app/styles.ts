@@ -1,0 +1,47 @@
+/** The styles of the page, those of the shared parts before those of the views, which may differ from them. */
+
+import base from "../../theme/base.css?inline";
+import chart from "../shared/chart.css?inline";
+import figures from "../shared/figures.css?inline";
+import panel from "../shared/panel.css?inline";
+import states from "../shared/states.css?inline";
+import segments from "../shared/segments.css?inline";
+import tables from "../shared/tables.css?inline";
+import tips from "../shared/tips.css?inline";
+import downloads from "../shared/export.css?inline";
+import tracedDetails from "../shared/traced-details.css?inline";
+import memoryMap from "../shared/memory-map/memory-map.css?inline";
+import app from "./app.css?inline";
+import layers from "../layers/layers.css?inline";
+import fragmentation from "../fragmentation/fragmentation.css?inline";
+import oom from "../oom/oom.css?inline";
+import compare from "../compare/compare.css?inline";
+import layer from "../layer/layer.css?inline";
+import answers from "../answers/answers.css?inline";
+import step from "../step/step.css?inline";
+import whatIf from "../what-if/what-if.css?inline";
+import devices from "../devices/devices.css?inline";
+
+export const STYLES = [
+  base,
+  chart,
+  figures,
+  panel,
+  states,
+  segments,
+  tables,
+  tips,
+  downloads,
+  tracedDetails,
+  memoryMap,
+  app,
+  layers,
+  fragmentation,
+  oom,
+  compare,
+  layer,
+  answers,
+  step,
+  whatIf,
+  devices,
+].join("");

@@ -1,0 +1,171 @@
+/** The shown view, once its data has arrived: what draws each view of the table in state/views.ts. */
+
+import type { ComponentChildren, FunctionComponent } from "preact";
+
+import type { Overview } from "../../model/overview";
+import type { RunInfo } from "../../model/run";
+import type { Loaded } from "../../state/resource";
+import type { ViewName } from "../../state/views";
+import { ActivationsView } from "../activations/activations-view";
+import { CompareView } from "../compare/compare-view";
+import { DevicesView } from "../devices/devices-view";
+import { FragmentationView } from "../fragmentation/fragmentation-view";
+import { FrozenView } from "../frozen/frozen-view";
+import { LayerView } from "../layer/layer-view";
+import { LayersView } from "../layers/layers-view";
+import { OomView } from "../oom/oom-view";
+import { OverviewView } from "../overview/overview-view";
+import { useStore } from "../shared/context";
+import { Fault, Nothing, Skeleton } from "../shared/states";
+import { StepView } from "../step/step-view";
+import { WhatIfView } from "../what-if/what-if-view";
+
+/** A view once its data has arrived; before that a skeleton or the error. */
+function Await<T>({ loaded, children }: { loaded: Loaded<T>; children: (value: T) => ComponentChildren }) {
+  const store = useStore();
+  const retry = (): void => void store.reload();
+  if (loaded.value === null) return loaded.error === null ? <Skeleton /> : <Fault sentence={loaded.error} retry={retry} />;
+  return (
+    <>
+      {loaded.error !== null && <Fault sentence={`Not up to date: ${loaded.error}`} retry={retry} />}
+      {children(loaded.value)}
+    </>
+  );
+}
+
+type OfRun = FunctionComponent<{ run: RunInfo }>;
+
+const RecordedActivations: OfRun = ({ run }) => {
+  const store = useStore();
+  if (run.activation_layers === 0) {
+    return (
+      <Nothing title={`${run.run} has no recorded activations`}>
+        <p>
+          Record them with <code>tb_memplugin.summary.layer_activations</code>, or click another run.
+        </p>
+      </Nothing>
+    );
+  }
+  return (
+    <Await loaded={store.activations.value}>{(activations) => <ActivationsView key={activations.run} activations={activations} />}</Await>
+  );
+};
+
+const Compared: OfRun = ({ run }) => {
+  const store = useStore();
+  const other = store.other.value;
+  if (other && !store.comparable.value)
+    return (
+      <Nothing title="Nothing to compare">
+        <p>
+          {other.run} has no {store.phase.value} step. Choose another phase above, or another run in the list.
+        </p>
+      </Nothing>
+    );
+  return (
+    <Await loaded={store.shownOverview.value}>
+      {(a) => (
+        <Await loaded={store.otherOverview.value}>
+          {(b) =>
+            other && a.rows > 0 && b.rows > 0 ? (
+              <CompareView a={a} b={b} run={run} other={other} />
+            ) : (
+              <Nothing title="Nothing to compare">
+                <p>A or B has no {a.phase} step on this device. Choose another phase or device above.</p>
+              </Nothing>
+            )
+          }
+        </Await>
+      )}
+    </Await>
+  );
+};
+
+const Fragmentation: OfRun = () => {
+  const store = useStore();
+  return (
+    <Await loaded={store.pool.value}>
+      {(pool) => (
+        <Await loaded={store.snapshotList.value}>
+          {(list) => <Await loaded={store.whole.value}>{() => <FragmentationView pool={pool} list={list} />}</Await>}
+        </Await>
+      )}
+    </Await>
+  );
+};
+
+const AllDevices: OfRun = ({ run }) => (
+  <Await loaded={useStore().devices.value}>{(devices) => <DevicesView key={run.run} devices={devices} />}</Await>
+);
+
+interface OverStepsProps {
+  overview: Overview;
+  /** Changes with the run, the device and the phase: the view starts anew. */
+  at: string;
+}
+
+/** A view of the overview: of a device's steps of one phase. */
+const overSteps = (Drawn: FunctionComponent<OverStepsProps>): OfRun =>
+  function OverSteps() {
+    const store = useStore();
+    return (
+      <Await loaded={store.shownOverview.value}>
+        {(overview) => {
+          if (overview.rows === 0)
+            return (
+              <Nothing title={`No ${overview.phase} step of ${overview.run} was recorded on ${overview.device}`}>
+                <p>Choose another phase or device above.</p>
+              </Nothing>
+            );
+          return <Drawn overview={overview} at={`${overview.run}/${overview.device}/${overview.phase}`} />;
+        }}
+      </Await>
+    );
+  };
+
+const VIEW_OF: Readonly<Record<ViewName, OfRun>> = {
+  overview: overSteps(({ overview, at }) => <OverviewView key={at} overview={overview} />),
+  layers: overSteps(({ overview, at }) => <LayersView key={at} overview={overview} />),
+  frozen: overSteps(({ overview, at }) => (
+    <Await loaded={useStore().ledgerTotals.value}>{(totals) => <FrozenView key={at} overview={overview} totals={totals} />}</Await>
+  )),
+  step: ({ run }) => <StepView run={run} />,
+  fragmentation: Fragmentation,
+  devices: AllDevices,
+  oom: ({ run }) => <OomView key={run.run} run={run} />,
+  "what-if": ({ run }) => {
+    const device = useStore().device.value ?? "";
+    return <WhatIfView key={`${run.run}/${device}`} run={run} device={device} />;
+  },
+  compare: Compared,
+  activations: RecordedActivations,
+  layer: overSteps(({ at }) => {
+    const store = useStore();
+    const layer = store.choices.value.layer ?? "";
+    return (
+      <Await loaded={store.ledgerTotals.value}>{(totals) => <LayerView key={`${at}/${layer}`} totals={totals} layer={layer} />}</Await>
+    );
+  }),
+};
+
+export function View() {
+  const store = useStore();
+  const run = store.primary.value;
+  const view = store.view.value;
+  if (!run)
+    return (
+      <Nothing title="No run is shown">
+        <p>{store.choices.value.filter === "" ? "Check a run in the list to plot it." : "Check a run in the list, or clear the filter."}</p>
+      </Nothing>
+    );
+  if (view === null)
+    return (
+      <Nothing title={`${run.run} has no allocator data`}>
+        <p>
+          This view needs data from <code>tb_memplugin.MemoryCallback</code> or <code>tb_memplugin.MemoryRecorder</code>.
+        </p>
+      </Nothing>
+    );
+  const Shown = VIEW_OF[view];
+  return <Shown run={run} />;
+}

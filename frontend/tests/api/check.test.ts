@@ -1,0 +1,168 @@
+import { describe, expect, it } from "vitest";
+
+import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "../../src/api/allocator-answers";
+import { parseRuns, parseSnapshots } from "../../src/api/answers";
+import { WrongAnswer, flag, list, maybe, number, object, oneOf, text } from "../../src/api/check";
+import { decodeColumns, readColumns } from "../../src/api/columns";
+
+/** An answer in the wire's binary form, written by hand: length, head, zero bytes up to a multiple of 8, columns. */
+function binary(head: object, columns: readonly (readonly number[])[], rows: number): ArrayBuffer {
+  const json = new TextEncoder().encode(JSON.stringify(head));
+  const start = 8 * Math.ceil((4 + json.length) / 8);
+  const bytes = new Uint8Array(start + 8 * rows * columns.length);
+  new DataView(bytes.buffer).setUint32(0, json.length, true);
+  bytes.set(json, 4);
+  columns.flat().forEach((value, index) => new DataView(bytes.buffer).setFloat64(start + 8 * index, value, true));
+  return bytes.buffer;
+}
+
+describe("checks", () => {
+  it("let good values through unchanged", () => {
+    const check = object<{ name: string; sizes: number[]; kind: "a" | "b"; maybe: boolean | null }>({
+      name: text,
+      sizes: list(number),
+      kind: oneOf(["a", "b"]),
+      maybe: maybe(flag),
+    });
+    expect(check({ name: "", sizes: [0, -1.5], kind: "b", maybe: false, extra: 1 }, "x")).toEqual({
+      name: "",
+      sizes: [0, -1.5],
+      kind: "b",
+      maybe: false,
+    });
+    expect(check({ name: "n", sizes: [], kind: "a" }, "x").maybe).toBeNull();
+  });
+
+  it.each<[() => unknown, string]>([
+    [() => text(3, "runs[0].run"), "runs[0].run should be a string, got 3"],
+    [() => number("3", "n"), 'n should be a number, got "3"'],
+    [() => number(Infinity, "n"), "n should be a number, got null"],
+    [() => flag(0, "f"), "f should be true or false, got 0"],
+    [() => list(number)({}, "l"), "l should be a list, got {}"],
+    [() => list(number)([1, null], "l"), "l[1] should be a number, got null"],
+    [() => oneOf(["a", "b"])("c", "o"), 'o should be one of a, b, got "c"'],
+    [() => object({ a: text })([], "x"), "x.a should be a string, got undefined"],
+    [() => object({ a: text })(null, "x"), "x should be an object, got null"],
+    [() => text({ long: "y".repeat(100) }, "t"), `t should be a string, got {"long":"${"y".repeat(51)}…`],
+  ])("refuse others and name the place", (run, message) => {
+    expect(run).toThrow(WrongAnswer);
+    expect(run).toThrow(`The server's answer is invalid: ${message}`);
+  });
+});
+
+describe("binary answers", () => {
+  const head = { rows: 2, columns: ["step", "group/0", "group/1"], run: "r" };
+  const answer = binary(
+    head,
+    [
+      [3, 4],
+      [10, NaN],
+      [0.5, 7],
+    ],
+    2,
+  );
+
+  it("are read in any alignment of the head", () => {
+    for (const run of ["", "a", "ab", "abc", "abcdefg", "ü"]) {
+      const read = decodeColumns(
+        binary(
+          { ...head, run },
+          [
+            [3, 4],
+            [10, NaN],
+            [0.5, 7],
+          ],
+          2,
+        ),
+      );
+      expect([...read.column("step"), ...read.column("group/1")]).toEqual([3, 4, 0.5, 7]);
+    }
+  });
+
+  it("give checked fields, named and numbered columns", () => {
+    const { answer: fields, numbered } = readColumns(answer, "x", object<{ run: string }>({ run: text }), ["step", "missing"]);
+    expect([fields.run, fields.rows, [...fields.step], [...fields.missing]]).toEqual(["r", 2, [3, 4], [NaN, NaN]]);
+    expect(numbered("group", ["a", "b"]).map((column) => [...column])).toEqual([
+      [10, NaN],
+      [0.5, 7],
+    ]);
+  });
+
+  it("are refused where something is missing", () => {
+    expect(() => decodeColumns(new ArrayBuffer(3))).toThrow("it is too short");
+    expect(() => decodeColumns(answer.slice(0, 20))).toThrow("its header is truncated");
+    expect(() => decodeColumns(answer.slice(0, answer.byteLength - 1))).toThrow("its columns are truncated");
+    expect(() => readColumns(answer, "x", object<{ run: number }>({ run: number }), [])).toThrow("x.run should be a number");
+  });
+});
+
+describe("the names on the wire", () => {
+  const map = {
+    step: null,
+    phase: null,
+    device: "GPU:0",
+    wall_time: 1,
+    chunks: 1,
+    in_use_bytes: null,
+    pool_bytes: 512,
+    capacity_bytes: null,
+    complete: true,
+    not_available: [],
+  };
+  const oom = {
+    status: "failed",
+    device: "GPU:0",
+    wall_time: 1,
+    verdict: "capacity",
+    reason: "",
+    ledger: [],
+    not_available: [],
+  };
+
+  it("of memory maps", () => {
+    const summary = { free_bytes: 0, largest_free_bytes: 0, owned_bytes: 0, owner_unknown_bytes: 512, unknown_bytes: 0, bins: [] };
+    const head = { ...map, rows: 1, columns: ["bytes"], run: "r", states: ["free"], sources: [], owners: [], regions: [] };
+    const blocking = [{ owner: -1, chunks: 1, bytes: 2, joined_bytes: 3 }];
+    const read = parseMap(binary({ ...head, summary: { ...summary, blocking_chunks: blocking } }, [[512]], 1));
+    expect([read.summary.blocking_chunks, read.summary.owner_unknown_bytes, [...read.bytes]]).toEqual([blocking, 512, [512]]);
+    expect(() => parseMap(binary({ ...head, summary: { ...summary, pins: blocking } }, [[512]], 1))).toThrow("map.summary.blocking_chunks");
+    expect(parseMaps({ maps: [map] })).toEqual([map]);
+  });
+
+  it("of post-mortems, where most figures may be missing", () => {
+    expect(parseOoms({ ooms: [oom] })).toMatchObject([{ status: "failed", step: null, free_bytes: null }]);
+    expect(() => parseOoms({ ooms: [{ ...oom, verdict: "bad luck" }] })).toThrow("oom.ooms[0].verdict");
+  });
+
+  it("of fixes, or of the reason why there are none", () => {
+    const fixes = [{ kind: "limit", sentence: "More memory.", enough: true }];
+    expect(parseFixes({ fixes, note: null })).toEqual({ fixes, note: null });
+    expect(parseFixes({ fixes: [], note: "Unknown." })).toEqual({ fixes: [], note: "Unknown." });
+    expect(() => parseFixes({ note: null })).toThrow("fixes.fixes should be a list");
+  });
+
+  it("of the device's memory", () => {
+    const memory = { run: "r", device: "d", step: 1, phase: "train", at_failure: false, in_use_bytes: 1, notes: [] };
+    const segments = [{ part: "device_free", bytes: 1 }];
+    expect(parseDeviceMemory({ ...memory, segments }).segments).toEqual([
+      { part: "device_free", category: null, trainable: null, bytes: 1 },
+    ]);
+    expect(() => parseDeviceMemory({ ...memory, segments: [{ part: "card_free", bytes: 1 }] })).toThrow("device_memory.segments[0].part");
+  });
+
+  it("of phases and modes", () => {
+    const snapshot = {
+      step: 1,
+      phase: "predict",
+      device: "d",
+      mode: "xla",
+      at_failure: false,
+      wall_time: 0,
+      in_use_bytes: 1,
+      not_available: [],
+    };
+    expect(parseSnapshots({ snapshots: [snapshot] })).toMatchObject([{ phase: "predict", mode: "xla", pool_bytes: null }]);
+    expect(() => parseSnapshots({ snapshots: [{ ...snapshot, phase: "build" }] })).toThrow("train, validation, predict");
+    expect(() => parseRuns({ plugin_version: "1", runs: {} })).toThrow("runs.runs should be a list");
+  });
+});

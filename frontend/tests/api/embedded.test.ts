@@ -1,0 +1,180 @@
+import { gzipSync } from "node:zlib";
+
+import { describe, expect, it } from "vitest";
+
+import { AS_RECORDED } from "../../src/model/conditions";
+import { embeddedSource } from "../../src/api/embedded";
+
+type Given = Record<string, string>;
+
+const never = new AbortController().signal;
+
+const answer = (route: string, parameters: Given, body: unknown, status = 200) => ({
+  route,
+  parameters,
+  status,
+  data: gzipSync(typeof body === "string" ? body : JSON.stringify(body)).toString("base64"),
+});
+
+const table = (step: number) => ({
+  run: "a",
+  step,
+  reason: "",
+  optimizer: null,
+  other_optimizer_bytes: 0,
+  other_state_bytes: 0,
+  layers: [],
+});
+
+const reportOf = (answers: unknown[], refusals: unknown[] = []): string =>
+  JSON.stringify({ format: 1, absent: ["no maps"], answers, refusals });
+
+describe("a saved report", () => {
+  it("answers with what lies in it", async () => {
+    const source = embeddedSource(reportOf([answer("runs", {}, { plugin_version: "1", runs: [] })]));
+    expect(await source.runs(never)).toEqual({ plugin_version: "1", runs: [] });
+    expect(await source.hostRuns(never)).toEqual([]);
+    expect(source.absent).toEqual(["no maps"]);
+  });
+
+  it("takes for a step the layer table that holds at it, as the server does", async () => {
+    const steps = [20, 0, 7].map((step) => answer("layers", { run: "a", step: String(step) }, table(step)));
+    const source = embeddedSource(reportOf([...steps, answer("layers", { run: "a" }, table(20))]));
+    const found = await Promise.all([0, 6, 7, 19, 20, 999].map((step) => source.layers("a", step, never)));
+    expect(found.map(({ step }) => step)).toEqual([0, 0, 7, 7, 20, 20]);
+    expect((await source.layers("a", null, never)).step).toBe(20);
+    const later = embeddedSource(reportOf([answer("layers", { run: "a", step: "5" }, table(5))]));
+    expect((await later.layers("a", 1, never)).step).toBe(5);
+  });
+
+  it("gives the four answers of a device, and those of a run without one", async () => {
+    const evidence = { view: "oom", step: 12, phase: "train", other_step: null, category: null, layer: null, zoom: null, oom: 0 };
+    const fits = { name: "fits", question: "Fits?", sentence: "OOM at step 12", status: "failed", source: "measured", evidence };
+    const unknown = { ...fits, status: "unknown", source: "unknown", figures: {} };
+    const source = embeddedSource(
+      reportOf([
+        answer("answers", { run: "a", device: "CPU:0", phase: "train" }, { answers: [{ ...fits, figures: { requested_bytes: 96 } }] }),
+        answer("answers", { run: "b", phase: "train" }, { answers: [unknown] }),
+        answer("answers", { run: "c", phase: "train" }, { answers: [{ ...unknown, figures: { peak_bytes: "7" } }] }),
+      ]),
+    );
+    expect(await source.answers("a", "CPU:0", "train", never)).toEqual([{ ...fits, figures: { requested_bytes: 96 } }]);
+    expect(await source.answers("b", null, "train", never)).toEqual([unknown]);
+    await expect(source.answers("c", null, "train", never)).rejects.toThrow("answers.answers[0].figures.peak_bytes should be a number");
+    await expect(source.answers("a", "CPU:0", "validation", never)).rejects.toThrow("Not in this report");
+  });
+
+  it("answers what-if questions for the recorded conditions only", async () => {
+    const recorded = {
+      run: "a",
+      device: "CPU:0",
+      batch_size: 4,
+      capacity_bytes: null,
+      peak_bytes: null,
+      low_bytes: null,
+      high_bytes: null,
+      fits: null,
+      fails_at: null,
+      largest_batch_size: null,
+      method: "unknown",
+      reproduced: { addresses: 0, of: 0 },
+      assumptions: ["Unknown."],
+      recorded: { batch_sizes: [], steps: [], peak_bytes: null },
+      ledger: [],
+      curve: [],
+      measured: null,
+    };
+    const source = embeddedSource(reportOf([answer("what_if", { run: "a", device: "CPU:0" }, recorded)]));
+    expect(source.recordedOnly).toBe(true);
+    expect(await source.whatIf("a", "CPU:0", { ...AS_RECORDED, batch_size: "64" }, never)).toEqual(recorded);
+    await expect(source.whatIf("b", "CPU:0", AS_RECORDED, never)).rejects.toThrow("Not in this report");
+  });
+
+  it("says why something is not in it", async () => {
+    const refusal = { route: "layers", parameters: { run: "a", step: "7" }, why: "Not in this report, because of its size." };
+    const source = embeddedSource(
+      reportOf(
+        [answer("layers", { run: "a", step: "0" }, table(0)), answer("layers", { run: "b" }, "run b has no layer table", 404)],
+        [refusal],
+      ),
+    );
+    expect((await source.layers("a", 6, never)).step).toBe(0);
+    await expect(source.layers("a", 8, never)).rejects.toThrow("because of its size");
+    await expect(source.layers("b", 3, never)).rejects.toThrow("run b has no layer table");
+    await expect(source.map("a", { oom: 0 }, never)).rejects.toThrow("Not in this report");
+  });
+
+  it("keeps answers of different devices, sessions and failures apart", async () => {
+    const memory = (device: string, step: number) => ({
+      run: "a",
+      device,
+      step,
+      phase: "train",
+      at_failure: false,
+      in_use_bytes: step,
+      segments: [],
+      notes: [],
+    });
+    const answers = [
+      answer("device_memory", { run: "a", device: "GPU:0" }, memory("GPU:0", 9)),
+      answer("device_memory", { run: "a", device: "GPU:0", step: "4" }, memory("GPU:0", 4)),
+      answer("device_memory", { run: "a", device: "GPU:1", step: "6" }, memory("GPU:1", 6)),
+    ];
+    const source = embeddedSource(reportOf(answers));
+    const shown = await Promise.all([4, 5, 3].map((step) => source.deviceMemory("a", "GPU:0", step, never)));
+    expect(shown.map(({ step }) => step)).toEqual([4, 4, 4]);
+    expect((await source.deviceMemory("a", "GPU:0", null, never)).step).toBe(9);
+    expect((await source.deviceMemory("a", "GPU:1", 99, never)).step).toBe(6);
+    await expect(source.deviceMemory("b", "GPU:0", 4, never)).rejects.toThrow("Not in this report");
+  });
+
+  it("adds up one layer from its snapshots, of the asked device and phase only", async () => {
+    const snapshot = (device: string, phase: string, step: number, bytes: number) =>
+      answer(
+        "snapshot",
+        { run: "a", device, phase, step: String(step) },
+        {
+          ...{
+            run: "a",
+            step,
+            phase,
+            device,
+            mode: "graph",
+            at_failure: false,
+            wall_time: step,
+            in_use_bytes: 100 * step,
+            not_available: [],
+          },
+          ...{ saved_for_backward: [], held_tensors: [], replay: null },
+          ledger: [
+            { layer: "net/a", category: "weights", trainable: true, bytes },
+            { layer: "net/b", category: "weights", trainable: true, bytes: 1000 },
+            { layer: "net/a", category: "activations", trainable: true, bytes: 1 },
+          ],
+        },
+      );
+    const source = embeddedSource(
+      reportOf([
+        snapshot("GPU:0", "train", 8, 50),
+        snapshot("GPU:0", "train", 3, 20),
+        snapshot("GPU:1", "train", 4, 7),
+        snapshot("GPU:0", "predict", 5, 9),
+      ]),
+    );
+    const totals = await source.ledgerTotals({ run: "a", device: "GPU:0", phase: "train", layer: "net/a", session: null }, never);
+    expect([[...totals.step], [...totals.in_use_bytes]]).toEqual([
+      [3, 8],
+      [300, 800],
+    ]);
+    expect(totals.groups.map(({ category }) => category)).toEqual(["weights", "activations"]);
+    expect(totals.bytes.map((bytes) => [...bytes])).toEqual([
+      [20, 50],
+      [1, 1],
+    ]);
+  });
+
+  it("refuses what is no report", () => {
+    expect(() => embeddedSource("{}")).toThrow();
+    expect(() => embeddedSource(JSON.stringify({ format: 2, absent: [], answers: [], refusals: [] }))).toThrow("format 2");
+  });
+});

@@ -1,0 +1,63 @@
+import { describe, expect, it } from "vitest";
+
+import { CATEGORIES, type Category } from "../../src/model/categories";
+import { groupDeltas, layerDeltas, matchCounts } from "../../src/model/compare";
+import type { LayerFigures } from "../../src/model/layer-figures";
+
+const nothing = Object.fromEntries(CATEGORIES.map((category) => [category, 0])) as Record<Category, number>;
+
+const layer = (path: string | null, bytes: Partial<Record<Category, number>>, parameters = 10): LayerFigures => ({
+  path,
+  type: path === null ? null : "Conv2D",
+  trainable: true,
+  parameters,
+  output_shape: [-1, 8, 8, 4],
+  output_dtype: "float32",
+  output_bytes: null,
+  training: "trainable",
+  persistent_saved_bytes: 0,
+  bytes: { ...nothing, ...bytes },
+  total: Object.values(bytes).reduce((sum, size) => sum + size, 0),
+});
+
+describe("two steps", () => {
+  it("differ by category, in the order of the stack, what one lacks being 0", () => {
+    const part = (category: Category, trainable: boolean | null, bytes: number | null) => ({
+      group: { category, trainable },
+      bytes,
+      share: null,
+    });
+    expect(
+      groupDeltas(
+        [part("activations", null, 10), part("weights", true, 5)],
+        [part("weights", false, 7), part("activations", null, 4), part("inputs", null, null)],
+      ).map(({ group, from, to, delta }) => [group.category, group.trainable, from, to, delta]),
+    ).toEqual([
+      ["weights", false, 0, 7, 7],
+      ["weights", true, 5, 0, -5],
+      ["inputs", null, 0, 0, 0],
+      ["activations", null, 10, 4, -6],
+    ]);
+  });
+
+  it("match their layers by path, then by type and shape; the rest is said", () => {
+    const deltas = layerDeltas(
+      [layer("a", { weights: 10 }), layer("old", { weights: 4 }, 99), layer("gone", { weights: 1 }, 1), layer(null, { inputs: 3 })],
+      [
+        layer("a", { weights: 10, activations: 50 }),
+        layer("renamed", { weights: 6 }, 99),
+        layer("new", { weights: 2 }, 2),
+        layer(null, { inputs: 3 }),
+      ],
+    );
+    expect(deltas.map(({ from, to, match, delta }) => [from?.path, to?.path, match, delta])).toEqual([
+      ["a", "a", "path", 50],
+      ["old", "renamed", "type and shape", 2],
+      [undefined, "new", "only in B", 2],
+      ["gone", undefined, "only in A", -1],
+      [null, null, "path", 0],
+    ]);
+    expect(deltas[0]?.main).toEqual({ category: "activations", delta: 50 });
+    expect(matchCounts(deltas)).toEqual({ path: 1, "type and shape": 1, "only in A": 1, "only in B": 1 });
+  });
+});

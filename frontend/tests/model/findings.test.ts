@@ -1,0 +1,67 @@
+import { describe, expect, it } from "vitest";
+
+import { findings, growthFindings } from "../../src/model/findings";
+import type { RunInfo } from "../../src/model/run";
+import { MIB, column, unknown, OVERVIEW } from "./overview-cases";
+
+describe("findings", () => {
+  it("name the largest known categories of the peak and the cost of frozen weights", () => {
+    const atTraced = { ...OVERVIEW, peak_bytes: column(NaN, 64 * MIB, 0, 0) };
+    expect(findings(atTraced, false).map(({ sentence }) => sentence)).toEqual([
+      "The peak of 64.0 MiB at step 20 consists mainly of activations 40.0 MiB (63 %) and weights, frozen 16.0 MiB (25 %).",
+      "Frozen weights take 16.0 MiB (25 % of the peak at step 20); they need no gradients and no optimizer state.",
+    ]);
+    expect(findings({ ...OVERVIEW, peak_bytes: unknown }, false)).toEqual([]);
+  });
+
+  it("name no largest categories if more than those is unattributed, or if the run ran out of memory", () => {
+    const frozen = "Frozen weights take 20.0 MiB (25 % of the peak at step 30); they need no gradients and no optimizer state.";
+    expect(findings(OVERVIEW, false).map(({ sentence }) => sentence)).toEqual([frozen]);
+    const attributed = { ...OVERVIEW, bytes: [column(0, 0, 20, 0), column(0, 0, 30, 0), column(0, 0, 30, 0)] };
+    expect(findings(attributed, false).map(({ kind }) => kind)).toEqual(["peak", "frozen"]);
+    expect(findings(attributed, true).map(({ kind }) => kind)).toEqual(["frozen"]);
+    // Without training steps, other weights need no gradients either.
+    expect(findings(attributed, false, false).map(({ kind }) => kind)).toEqual(["peak"]);
+  });
+
+  const RUN: RunInfo = {
+    run: "r",
+    version: "1",
+    sessions: 1,
+    workers: [],
+    steps: 1,
+    first_step: 0,
+    last_step: 0,
+    started: null,
+    phases: ["train"],
+    devices: ["GPU:0", "GPU:1"].map((device) => ({ device, capacity_bytes: null, peak_bytes: null, peak_step: null, snapshots: 0 })),
+    most_loaded: null,
+    activation_layers: 0,
+    ooms: 2,
+    findings: ["GPU:0: grows by 1 MiB since step 40, to 9 MiB at step 90.", "GPU:1: grows since step 3.", "all devices grow at step 7."],
+    notes: [],
+    damage: [],
+  };
+
+  it("of the server are those of the shown device, with the steps that they name", () => {
+    expect(growthFindings(RUN, "GPU:0").map(({ kind, step, zoom }) => [kind, step, zoom])).toEqual([
+      ["growth", 90, [40, 90]],
+      ["growth", 7, null],
+    ]);
+    expect(growthFindings({ ...RUN, findings: [] }, "GPU:0")).toEqual([]);
+    expect(growthFindings(RUN, "GPU:1").map(({ sentence }) => sentence)).toEqual([
+      "GPU:1: grows since step 3.",
+      "all devices grow at step 7.",
+    ]);
+  });
+
+  it("on host memory are those of the device's worker, and lead to its chart", () => {
+    const sentence = (worker: string): string => `${worker}ost RSS grows by 1 MiB every 100 steps since step 40, to 9 MiB at step 90.`;
+    const run = { ...RUN, findings: [sentence("worker_0: h"), sentence("worker_1: h")] };
+    expect(growthFindings(run, "worker_1/GPU:0")).toEqual([
+      { kind: "growth", step: 90, view: "fragmentation", zoom: [40, 90], sentence: sentence("worker_1: h") },
+    ]);
+    expect(growthFindings({ ...RUN, findings: [sentence("H")] }, "GPU:0").map(({ view }) => view)).toEqual(["fragmentation"]);
+    expect(growthFindings(RUN, "GPU:0").map(({ view }) => view)).toEqual(["overview", "overview"]);
+  });
+});

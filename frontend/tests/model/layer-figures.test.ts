@@ -1,0 +1,185 @@
+import { describe, expect, it } from "vitest";
+
+import { countText, groupLayers, groupOf, layerFigures, outputFacts, shapeText, type LayerFigures } from "../../src/model/layer-figures";
+import type { LayersAnswer } from "../../src/model/layers";
+import type { LedgerRow } from "../../src/model/snapshot";
+
+const layer = (
+  path: string,
+  type: string,
+  trainable: boolean,
+  weight_bytes: number,
+  output_bytes: number | null = null,
+): LayersAnswer["layers"][0] => ({
+  path,
+  type,
+  trainable,
+  parameters: weight_bytes / 4,
+  weight_bytes,
+  trainable_weight_bytes: trainable ? weight_bytes : 0,
+  optimizer_bytes: trainable ? 2 * weight_bytes : 0,
+  output_shape: [-1, 8, -1],
+  output_dtype: "float32",
+  output_bytes,
+});
+
+const row = (path: string | null, category: LedgerRow["category"], bytes: number): LedgerRow => ({
+  layer: path,
+  category,
+  trainable: null,
+  bytes,
+  rounding_bytes: 0,
+});
+
+const table: LayersAnswer = {
+  run: "r",
+  step: 0,
+  reason: "recording began",
+  optimizer: "Adam",
+  other_optimizer_bytes: 12,
+  other_state_bytes: 0,
+  layers: [
+    layer("net/block1_conv1", "Conv2D", false, 400),
+    layer("net/block1_conv2", "Conv2D", true, 800, 4096),
+    layer("head", "Dense", true, 40, 9000),
+  ],
+};
+
+const ledger = [
+  row("net/block1_conv2", "activations", 5000),
+  row("net/block1_conv1", "weights", 512),
+  row("net/block1_conv2", "weights", 1024),
+  row("gone", "workspace", 256),
+  row(null, "unattributed", 99),
+];
+
+describe("layerFigures", () => {
+  it("sums to the ledger, owners that the table lacks and bytes of no layer included", () => {
+    const figures = layerFigures(table, ledger);
+    expect(figures.map(({ path, total }) => [path, total])).toEqual([
+      ["net/block1_conv1", 512],
+      ["net/block1_conv2", 6024],
+      ["head", 0],
+      ["gone", 256],
+      [null, 99],
+    ]);
+  });
+
+  it("knows weights and optimizer state without a ledger", () => {
+    expect(layerFigures(table, null).map(({ total }) => total)).toEqual([400, 2400, 120, 12]);
+    expect(layerFigures(null, ledger)).toHaveLength(4);
+  });
+
+  it("writes shapes with the batch's name", () => {
+    expect(shapeText(layerFigures(table, null)[0] as Parameters<typeof shapeText>[0])).toBe("(batch, 8, ?) float32");
+  });
+});
+
+describe("outputFacts", () => {
+  const [open, known] = layerFigures(table, ledger) as [LayerFigures, LayerFigures];
+
+  it("state the output's shape and the source", () => {
+    expect(known.output_bytes).toBe(4096);
+    expect(outputFacts(known)).toEqual(["output of one batch, (batch, 8, ?) float32", "from the layer table (Keras)"]);
+  });
+
+  it("say why there are none", () => {
+    const why = (layer: LayerFigures): string | undefined => outputFacts(layer)[0];
+    expect(why(open)).toBe("Output size unknown: a dimension is unknown, (batch, 8, ?) float32.");
+    expect(why({ ...open, output_shape: null })).toBe("Output size unknown: Keras reports no output shape.");
+    const [owner] = layerFigures(null, ledger) as [LayerFigures];
+    expect(owner.output_bytes).toBeNull();
+    expect(outputFacts(owner)).toEqual(["Output size unknown: the layer is not in the layer table."]);
+  });
+});
+
+describe("persistent plus saved", () => {
+  const saved = [
+    { layer: "head", bytes: 700 },
+    { layer: null, bytes: 9999 },
+  ];
+  const figures = layerFigures(table, [...ledger, row("head", "optimizer_state", 80)], saved);
+
+  it("ranks layers, whatever lives at the peak", () => {
+    expect(figures.map(({ path, persistent_saved_bytes }) => [path, persistent_saved_bytes])).toEqual([
+      ["net/block1_conv1", 512],
+      ["net/block1_conv2", 1024],
+      ["head", 780],
+      ["gone", 0],
+      [null, 9999],
+    ]);
+    const sorted = groupLayers(figures, "none", "persistent_saved")[0]?.layers.map(({ path }) => path);
+    expect(sorted).toEqual([null, "net/block1_conv2", "head", "net/block1_conv1", "gone"]);
+  });
+
+  it("is weights and optimizer state without a ledger", () => {
+    expect(layerFigures(table, null).map(({ persistent_saved_bytes }) => persistent_saved_bytes)).toEqual([400, 2400, 120, 12]);
+  });
+});
+
+describe("counts of layers", () => {
+  const pool = { ...layer("net/pool", "MaxPooling2D", false, 0) };
+  const figures = layerFigures({ ...table, layers: [...table.layers, pool] }, ledger);
+
+  it("leave layers without weights out of the trainable and the frozen ones", () => {
+    expect(figures.map(({ training }) => training)).toEqual(["frozen", "trainable", "trainable", "no weights", null, null]);
+    const [frozen, trainable] = groupLayers(figures, "trainable", null);
+    expect(frozen && countText(frozen, "trainable")).toEqual({ text: "1 with weights", more: "2 layers: 1 with weights, 1 without" });
+    expect(trainable && countText(trainable, "trainable")).toEqual({ text: "2 layers", more: "2 layers" });
+    expect(frozen && countText(frozen, "block").text).toBe("2 layers");
+  });
+
+  it("and sums of all rows are those of the ledger", () => {
+    const totals = groupOf("total", figures);
+    expect([totals.total, totals.bytes.weights, totals.parameters]).toEqual([512 + 6024 + 256 + 99, 1536, 310]);
+    expect(countText(totals, "none").text).toBe("5 layers");
+  });
+});
+
+describe("groupLayers", () => {
+  const figures = layerFigures(table, ledger);
+
+  it("keeps the model's order or sorts", () => {
+    expect(groupLayers(figures, "none", null)[0]?.layers.map(({ path }) => path)).toEqual(figures.map(({ path }) => path));
+    expect(groupLayers(figures, "none", "total")[0]?.layers[0]?.path).toBe("net/block1_conv2");
+    expect(groupLayers(figures, "none", "path")[0]?.layers.map(({ path }) => path)).toEqual([
+      "gone",
+      "head",
+      "net/block1_conv1",
+      "net/block1_conv2",
+      null,
+    ]);
+  });
+
+  it("sorts by size of output, those not known last in the model's order", () => {
+    expect(groupLayers(figures, "none", "output_bytes")[0]?.layers.map(({ path }) => path)).toEqual([
+      "head",
+      "net/block1_conv2",
+      "net/block1_conv1",
+      "gone",
+      null,
+    ]);
+  });
+
+  it("puts the group with the largest output first", () => {
+    const groups = groupLayers(figures, "block", "output_bytes");
+    expect(groups.map(({ title }) => title)).toEqual(["head", "net/block1", "gone", "not tied to a layer"]);
+    expect(groups[1]?.layers.map(({ output_bytes }) => output_bytes)).toEqual([4096, null]);
+  });
+
+  it.each(["block", "type", "trainable", "none"] as const)("by %s loses nothing", (grouping) => {
+    const groups = groupLayers(figures, grouping, "total");
+    expect(groups.reduce((sum, { total }) => sum + total, 0)).toBe(512 + 6024 + 256 + 99);
+    for (const group of groups) expect(group.total).toBe(group.layers.reduce((sum, { total }) => sum + total, 0));
+  });
+
+  it("names its groups", () => {
+    expect(groupLayers(figures, "block", null).map(({ title }) => title)).toEqual(["net/block1", "head", "gone", "not tied to a layer"]);
+    expect(groupLayers(figures, "trainable", null).map(({ title }) => title)).toEqual([
+      "frozen",
+      "trainable",
+      "unknown",
+      "not tied to a layer",
+    ]);
+  });
+});

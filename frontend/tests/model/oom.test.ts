@@ -1,0 +1,64 @@
+import { describe, expect, it } from "vitest";
+
+import { fixWord, verdictSentence, whenSentence, type Oom } from "../../src/model/oom";
+
+const MIB = 2 ** 20;
+
+const OOM: Oom = {
+  status: "failed",
+  step: 12,
+  phase: "train",
+  device: "GPU:0",
+  wall_time: 0,
+  requested_bytes: 96 * MIB,
+  free_bytes: 120 * MIB,
+  largest_free_bytes: 40 * MIB,
+  in_use_bytes: 900 * MIB,
+  pool_bytes: 1020 * MIB,
+  capacity_bytes: 1020 * MIB,
+  verdict: "fragmentation",
+  reason: "",
+  op: null,
+  layer: null,
+  shape: null,
+  chunks: null,
+  ledger: [],
+  not_available: [],
+};
+
+describe("the word of a fix", () => {
+  it("is an estimate unless its simulation passed or failed", () => {
+    const word = (enough: boolean | null): string => fixWord({ kind: "batch", sentence: "", enough });
+    expect([word(true), word(false), word(null)]).toEqual(["passes", "fails", "estimate"]);
+  });
+});
+
+describe("the verdict", () => {
+  const sentence = (changed: Partial<Oom>): string => verdictSentence({ ...OOM, ...changed });
+
+  it("states the request and what was free", () => {
+    expect(sentence({})).toBe("Free memory is fragmented: 96.0 MiB requested, 120 MiB free, largest free chunk 40.0 MiB.");
+    expect(sentence({ verdict: "capacity", free_bytes: 75 * MIB })).toBe("Not enough free memory: 96.0 MiB requested, 75.0 MiB free.");
+  });
+
+  it("leaves out figures that are unknown", () => {
+    expect(sentence({ requested_bytes: null })).toBe("Free memory is fragmented: 120 MiB free, largest free chunk 40.0 MiB.");
+    expect(sentence({ largest_free_bytes: null })).toBe("Free memory is fragmented: 96.0 MiB requested, 120 MiB free.");
+    expect(sentence({ verdict: "capacity", requested_bytes: null, free_bytes: null })).toBe("Not enough free memory.");
+    expect(sentence({ verdict: null })).toBe("Verdict unknown: 96.0 MiB requested, 120 MiB free.");
+    expect(sentence({ verdict: "capacity", free_bytes: 0 })).toBe("Not enough free memory: 96.0 MiB requested, 0 B free.");
+  });
+});
+
+describe("the failed step", () => {
+  it.each<[Partial<Oom>, string]>([
+    [{}, "Step 12 (train) ran out of memory on GPU:0"],
+    [{ step: 0, phase: "validation" }, "Step 0 (validation) ran out of memory on GPU:0"],
+    [{ phase: null }, "Step 12 ran out of memory on GPU:0"],
+    [{ step: null }, "An allocation on GPU:0 failed"],
+    [{ status: "failing" }, "Step 12 (train) ended while waiting for memory on GPU:0"],
+    [{ status: "failing", step: null }, "An allocation on GPU:0 was still waiting for memory"],
+  ])("%o", (changed, sentence) => {
+    expect(whenSentence({ ...OOM, ...changed })).toBe(sentence);
+  });
+});

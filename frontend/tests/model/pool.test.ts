@@ -1,0 +1,164 @@
+import { describe, expect, it } from "vitest";
+
+import {
+  figureSource,
+  fragmentationText,
+  poolFacts,
+  poolFinding,
+  poolGrows,
+  poolProvenance,
+  poolSentence,
+  poolRowOf,
+  unchangedPool,
+  type PoolSteps,
+} from "../../src/model/pool";
+
+const column = (...values: number[]): Float64Array => Float64Array.from(values);
+const KIB = 1024;
+
+/** Step 5 measured at its end, step 6 unknown, step 7 traced at its peak, step 8 unknown, step 9 of another session. */
+const POOL: PoolSteps = {
+  run: "r",
+  device: "GPU:0",
+  phase: "train",
+  rows: 5,
+  total_rows: 5,
+  sources: ["unknown", "traced", "measured"],
+  growths: [],
+  sentences: [],
+  step: column(5, 6, 7, 8, 9),
+  wall_time: column(0, 1, 2, 3, 4),
+  session: column(0, 0, 0, 0, 1),
+  in_use_bytes: column(100 * KIB, 110 * KIB, 120 * KIB, 130 * KIB, 140 * KIB),
+  peak_bytes: column(300 * KIB, 310 * KIB, 320 * KIB, 330 * KIB, 340 * KIB),
+  capacity_bytes: column(1024 * KIB, 1024 * KIB, 1024 * KIB, 1024 * KIB, NaN),
+  pool_source: column(2, 0, 1, 0, 2),
+  pool_bytes: column(400 * KIB, NaN, 400 * KIB, NaN, 400 * KIB),
+  largest_free_bytes: column(200 * KIB, NaN, 20 * KIB, NaN, NaN),
+  fragmentation: column(1 / 3, NaN, 0.75, NaN, NaN),
+  rounding_bytes: column(NaN, NaN, 7 * KIB, NaN, NaN),
+};
+
+describe("the pool at a step", () => {
+  it("is measured at the step's end", () => {
+    expect(poolFacts(POOL, 0)).toEqual({
+      step: 5,
+      source: "measured",
+      instant: "step end",
+      allocated_bytes: 100 * KIB,
+      pool_bytes: 400 * KIB,
+      free_bytes: 300 * KIB,
+      free_largest: 200 * KIB,
+      free_other: 100 * KIB,
+      capacity_bytes: 1024 * KIB,
+      unreserved: 624 * KIB,
+      fragmentation: 1 / 3,
+      utilisation: 0.25,
+      rounding_bytes: null,
+    });
+  });
+
+  it("is traced at the step's peak", () => {
+    expect(poolFacts(POOL, 2)).toMatchObject({
+      source: "traced",
+      instant: "peak",
+      allocated_bytes: 320 * KIB,
+      free_bytes: 80 * KIB,
+      free_largest: 20 * KIB,
+      free_other: 60 * KIB,
+      utilisation: 0.8,
+      rounding_bytes: 7 * KIB,
+    });
+  });
+
+  it("is unknown otherwise: allocated bytes stay, at the instant of the measurements", () => {
+    expect(poolFacts(POOL, 1)).toMatchObject({
+      source: "unknown",
+      allocated_bytes: 110 * KIB,
+      pool_bytes: null,
+      free_bytes: null,
+      unreserved: null,
+    });
+    const traced = { ...POOL, pool_source: column(1, 0, 1, 0, 1) };
+    expect(poolFacts(traced, 1)).toMatchObject({ instant: "peak", allocated_bytes: 310 * KIB });
+  });
+
+  it("keeps what is known where the split of the free bytes is not", () => {
+    expect(poolFacts(POOL, 4)).toMatchObject({ free_bytes: 260 * KIB, free_largest: null, free_other: null, unreserved: null });
+  });
+
+  it("never has less than nothing unreserved", () => {
+    expect(poolFacts({ ...POOL, capacity_bytes: column(399 * KIB, 0, 0, 0, 0) }, 0).unreserved).toBe(0);
+  });
+});
+
+describe("the pool over steps", () => {
+  it("is assumed between equal known values of one session", () => {
+    expect([...unchangedPool(POOL)]).toEqual([NaN, 400 * KIB, NaN, NaN, NaN]);
+    expect([...unchangedPool({ ...POOL, session: column(0, 0, 0, 0, 0) })]).toEqual([NaN, 400 * KIB, NaN, 400 * KIB, NaN]);
+    expect([...unchangedPool({ ...POOL, pool_bytes: column(400, NaN, 401, NaN, 401) })].every(Number.isNaN)).toBe(true);
+    // Never above the capacity of its step.
+    expect(unchangedPool({ ...POOL, capacity_bytes: column(1024 * KIB, 300 * KIB, 1024 * KIB, NaN, NaN) })[1]).toBe(300 * KIB);
+  });
+
+  it("is that of the selected step, also outside of a zoom", () => {
+    const zoom = { ...POOL, rows: 2, step: column(6, 7) };
+    expect(poolRowOf([zoom, POOL], 7)).toEqual({ pool: zoom, row: 1 });
+    expect(poolRowOf([zoom, POOL], 9)).toEqual({ pool: POOL, row: 4 });
+    expect(poolRowOf([POOL], 99)).toEqual({ pool: POOL, row: 4 });
+    expect(poolRowOf([{ ...POOL, rows: 0, step: column() }], 7)).toBeNull();
+  });
+
+  it("grows if it changed or is still below its limit", () => {
+    const growth = (pool_bytes: number) => ({ after_step: null, by_step: 5, bytes: pool_bytes, pool_bytes, peak_rise_bytes: null });
+    expect(poolGrows({ ...POOL, growths: [growth(400 * KIB)] })).toBe(true);
+    expect(poolGrows({ ...POOL, growths: [growth(1024 * KIB - 255)] })).toBe(false);
+    expect(poolGrows({ ...POOL, growths: [growth(1024 * KIB - 256)] })).toBe(true);
+    expect(poolGrows({ ...POOL, growths: [growth(1), growth(1024 * KIB)] })).toBe(true);
+    expect(poolGrows(POOL)).toBeNull();
+  });
+});
+
+describe("words on the pool", () => {
+  const [measured, unknown, traced] = [0, 1, 2].map((row) => poolFacts(POOL, row)) as [
+    ReturnType<typeof poolFacts>,
+    ReturnType<typeof poolFacts>,
+    ReturnType<typeof poolFacts>,
+  ];
+
+  it("state source and step of every figure", () => {
+    expect([measured, unknown, traced].map(poolProvenance)).toEqual([
+      "Measured at step end.",
+      "Fragmentation unknown: the pool was not measured at this step.",
+      "Traced: measured at the peak of this step.",
+    ]);
+    expect(figureSource("pool_bytes", measured)).toBe("the allocator's own figure, at the end of step 5");
+    expect(figureSource("pool_bytes", unknown)).toBe("unknown: the allocator's pool was not measured at step 6");
+    expect(figureSource("allocated_bytes", unknown)).toBe("the allocator's own figure, at the end of step 6");
+    expect(figureSource("rounding_bytes", traced)).toBe("traced at the peak of step 7");
+    expect(figureSource("rounding_bytes", measured)).toBe("unknown: step 5 was not traced");
+    expect(figureSource("capacity_bytes", unknown)).toBe("the allocator's own figure, step 6");
+  });
+
+  it("say what the next allocation would meet", () => {
+    expect(poolFinding(traced)).toBe(
+      "At the peak of step 7, 80.0 KiB of the pool are free; the largest free chunk is 20.0 KiB, and the pool can still grow by 624 KiB.",
+    );
+    expect(poolFinding({ ...traced, unreserved: 0 })).toBe(
+      "At the peak of step 7, 80.0 KiB of the pool are free; the largest free chunk is 20.0 KiB, so a tensor above 20.0 KiB (20,480 B) does not fit.",
+    );
+    expect(poolFinding({ ...measured, unreserved: null })).toBe(
+      "At the end of step 5, 300 KiB of the pool are free; the largest free chunk is 200 KiB.",
+    );
+    expect(poolFinding({ ...measured, free_bytes: 0, free_largest: 0 })).toBe("At the end of step 5, the whole pool is allocated.");
+    expect(poolFinding(unknown)).toBeNull();
+  });
+
+  it("read all figures aloud", () => {
+    expect(poolSentence(traced)).toBe(
+      "step 7, traced: allocated at the peak 320 KiB; pool 400 KiB; free: largest chunk 20.0 KiB; free: other chunks 60.0 KiB; unreserved 624 KiB; fragmentation 75 %",
+    );
+    expect(poolSentence(unknown)).toContain("pool unknown; free: largest chunk unknown; free: other chunks unknown; unreserved unknown");
+    expect([measured, unknown, { ...measured, free_bytes: 0, fragmentation: null }].map(fragmentationText)).toEqual(["33 %", "–", "0/0"]);
+  });
+});

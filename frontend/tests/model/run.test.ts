@@ -1,0 +1,37 @@
+import { expect, it } from "vitest";
+
+import { runFacts, whyNoDevice, type RunInfo } from "../../src/model/run";
+import { MIB } from "./overview-cases";
+
+it("the facts of a run are its steps, the peaks that were measured, and what is wrong", () => {
+  const device = (name: string, peak_bytes: number | null) => ({
+    device: name,
+    peak_bytes,
+    capacity_bytes: null,
+    peak_step: null,
+    snapshots: 0,
+  });
+  const run = {
+    run: "a",
+    steps: 20,
+    sessions: 1,
+    devices: [device("GPU:0", 3 * MIB), device("CPU:0", null)],
+    activation_layers: 0,
+    damage: ["steps 3 to 5 are missing"],
+    notes: [],
+  } as unknown as RunInfo;
+  expect(runFacts(run)).toEqual(["a", "20 steps", "GPU:0 peak 3.0 MiB", "steps 3 to 5 are missing"]);
+  expect(runFacts({ ...run, sessions: 2, activation_layers: 1, damage: [], devices: [] })).toEqual([
+    "a",
+    "20 steps",
+    "2 sessions",
+    "activations of 1 layer",
+  ]);
+});
+
+it("why nothing was recorded of a device is said where nothing was", () => {
+  const reason = "Not recording CPU:0: TensorFlow's plain CPU allocator keeps no statistics.";
+  const notes = ["memory samples stopped at step 3", reason];
+  expect(whyNoDevice({ devices: [], notes })).toEqual([reason]);
+  expect(whyNoDevice({ devices: [{} as RunInfo["devices"][number]], notes })).toEqual([]);
+});

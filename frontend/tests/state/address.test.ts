@@ -1,0 +1,180 @@
+import { describe, expect, it } from "vitest";
+
+import { COLOURINGS } from "../../src/model/memory-map";
+import { CATEGORIES } from "../../src/model/categories";
+import { CONDITIONS } from "../../src/model/conditions";
+import { DEVICE_SORTS } from "../../src/model/devices";
+import { GROUPINGS, SORT_KEYS } from "../../src/model/layer-figures";
+import { PHASES } from "../../src/model/run";
+import {
+  AXES,
+  DEFAULTS,
+  PLACEMENTS,
+  STACKS,
+  TENSOR_COLOURINGS,
+  TIMELINE_AXES,
+  changedTo,
+  decode,
+  encode,
+  type Choices,
+} from "../../src/state/address";
+import { VIEW_NAMES } from "../../src/state/views";
+
+/** Numbers from 0 to 1, the same in every run (mulberry32). */
+function numbersOf(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** Any choices: each has a value that its type allows, unusual ones among them. */
+function anyChoices(random: () => number): Choices {
+  const below = (limit: number): number => Math.floor(random() * limit);
+  const one = <T>(values: readonly T[]): T => values[below(values.length)] as T;
+  const orNull = <T>(value: T): T | null => (random() < 0.3 ? null : value);
+  const text = (): string => Array.from({ length: below(9) }, () => one([...'aZ09 &=+%#/?-,.\n"<é✓\u{1f4be}'])).join("");
+  const whole = (): number => one([0, 1, below(1000), below(1e15)]);
+  const span = (): readonly [number, number] => {
+    const first = whole();
+    return [first, Math.min(first + whole(), 1e15 - 1)];
+  };
+  return {
+    view: one(VIEW_NAMES),
+    runs: orNull(Array.from({ length: below(4) }, text)),
+    primary: orNull(text()),
+    device: orNull(text()),
+    phase: orNull(one(PHASES)),
+    axis: one(AXES),
+    step: orNull(whole()),
+    zoom: orNull(span()),
+    filter: text(),
+    layer: orNull(text()),
+    category: orNull(one(CATEGORIES)),
+    stack: one(STACKS),
+    tensorColouring: one(TENSOR_COLOURINGS),
+    placement: one(PLACEMENTS),
+    tensor: orNull(whole()),
+    timelineAxis: one(TIMELINE_AXES),
+    moment: orNull(whole()),
+    span: orNull(span()),
+    session: orNull(text()),
+    oom: whole(),
+    other: orNull(text()),
+    otherStep: orNull(whole()),
+    exact: random() < 0.5,
+    all: random() < 0.5,
+    search: text(),
+    grouping: one(GROUPINGS),
+    sort: orNull(one(SORT_KEYS)),
+    deviceSort: one(DEVICE_SORTS),
+    colouring: one(COLOURINGS),
+    mapZooms: Array.from({ length: below(4) }, span).filter(([from, to]) => from < to),
+    fitMib: orNull(one([12.5, 1e-3, 1 + below(1e6), 1 / 3])),
+    conditions: Object.fromEntries(CONDITIONS.map((name) => [name, text()])) as Choices["conditions"],
+  };
+}
+
+describe("address", () => {
+  const chosen: Choices = {
+    view: "frozen",
+    runs: ["a,b", "c&d=é", "<img src=x>"],
+    primary: "a,b",
+    device: "GPU:0",
+    phase: "validation",
+    axis: "wall",
+    step: 412,
+    zoom: [3, 99],
+    filter: "a|b+",
+    layer: "vgg16/block5_conv1",
+    category: "activation_gradients",
+    stack: "layer",
+    tensorColouring: "layer",
+    placement: "by address",
+    tensor: 512,
+    timelineAxis: "event index",
+    moment: 77,
+    span: [3, 700],
+    session: "20260921T131313Z-0a1b2c3d",
+    oom: 2,
+    other: "c&d=é",
+    otherStep: 17,
+    exact: true,
+    all: true,
+    search: "block[45]&x=1",
+    grouping: "trainable",
+    sort: "weight_gradients",
+    deviceSort: "headroom_bytes",
+    colouring: "age",
+    mapZooms: [
+      [140117155999808, 140117160194048],
+      [140125745934336, 140125745934592],
+    ],
+    fitMib: 12.5,
+    conditions: {
+      batch_size: "64",
+      capacity: "24 GiB",
+      freeze: "block[45]&x=1",
+      unfreeze: "a|b+",
+      optimizer: "sgd",
+      precision: "mixed_float16",
+    },
+  };
+
+  it("comes back as it was", () => {
+    expect(decode(encode(chosen))).toEqual(chosen);
+    expect(decode(encode({ ...DEFAULTS, runs: [] }))).toEqual({ ...DEFAULTS, runs: [] });
+    expect(decode(encode({ ...DEFAULTS, sort: null }))).toEqual({ ...DEFAULTS, sort: null });
+  });
+
+  it("brings back any choices, and each of them alone", () => {
+    const random = numbersOf(20260921);
+    for (let turn = 0; turn < 100; turn += 1) {
+      const any = anyChoices(random);
+      expect(decode(encode(any))).toEqual(any);
+      for (const name of Object.keys(DEFAULTS) as (keyof Choices)[]) {
+        const alone = { ...DEFAULTS, [name]: any[name] };
+        expect(decode(encode(alone)), name).toEqual(alone);
+      }
+    }
+  });
+
+  it("writes an address only in one way", () => {
+    const random = numbersOf(7);
+    for (let turn = 0; turn < 300; turn += 1) {
+      const written = encode(anyChoices(random));
+      expect(encode(decode(written))).toBe(written);
+    }
+  });
+
+  it("holds every choice: none of the example is a default", () => {
+    for (const name of Object.keys(DEFAULTS) as (keyof Choices)[]) {
+      expect(chosen[name], name).not.toEqual(DEFAULTS[name]);
+      expect(encode({ ...DEFAULTS, [name]: chosen[name] }), name).not.toBe("");
+    }
+  });
+
+  it("is empty for the defaults and gives the defaults for nonsense", () => {
+    expect(encode(DEFAULTS)).toBe("");
+    expect(
+      decode(
+        "view=nothing&step=-4&zoom=9-3&x=%%%&phase=lunch&sort=x&group=y&colour=z&map=5-5&map=a-b&fit=-3&moment=1.5&span=4&stack=x&timeline=out",
+      ),
+    ).toEqual(DEFAULTS);
+  });
+});
+
+describe("a moment inside a step", () => {
+  const inside: Choices = { ...DEFAULTS, step: 7, moment: 3, span: [1, 9], layer: "a" };
+
+  it("is let go with its step, and only then", () => {
+    expect(changedTo(inside, { view: "layers" })).toEqual({ ...inside, view: "layers" });
+    expect(changedTo(inside, { step: 7 })).toEqual(inside);
+    expect(changedTo(inside, { step: 8 })).toEqual({ ...inside, step: 8, moment: null, span: null });
+    expect(changedTo(inside, { session: "s" })).toEqual({ ...inside, session: "s", moment: null, span: null });
+    expect(changedTo(inside, { device: "GPU:1", moment: 4 })).toEqual({ ...inside, device: "GPU:1", moment: 4, span: null });
+  });
+});

@@ -1,0 +1,80 @@
+import { describe, expect, it } from "vitest";
+
+import type { RunInfo } from "../../src/model/run";
+import { DEFAULTS, type Choices } from "../../src/state/address";
+import { colourIndex, matcher, primaryRun, selectedRuns, shownDevice, shownPhase } from "../../src/state/selection";
+
+const run = (name: string, started: number, devices: string[] = ["CPU:0"]): RunInfo => ({
+  run: name,
+  version: "1",
+  sessions: 1,
+  workers: [""],
+  steps: 3,
+  first_step: 0,
+  last_step: 2,
+  started,
+  phases: ["train", "validation"],
+  devices: devices.map((device) => ({ device, capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 })),
+  most_loaded: devices.find((device) => device.startsWith("GPU")) ?? devices[0] ?? null,
+  activation_layers: 0,
+  ooms: 0,
+  findings: [],
+  notes: [],
+  damage: [],
+});
+
+describe("selection", () => {
+  const many = Array.from({ length: 20 }, (_, index) => run(`run${index}`, index));
+
+  it("checks the newest few until the user chooses", () => {
+    expect(selectedRuns(many, DEFAULTS).map(({ run: name }) => name)).toEqual(many.slice(13).map(({ run: name }) => name));
+    expect(selectedRuns(many, { ...DEFAULTS, primary: "run2" })).toContain(many[2]);
+    expect(selectedRuns(many, { ...DEFAULTS, runs: [] })).toEqual([]);
+  });
+
+  it("leaves out runs that the filter hides", () => {
+    const names = (changed: Partial<Choices>) => selectedRuns(many, { ...DEFAULTS, ...changed }).map(({ run: name }) => name);
+    expect(names({ filter: "run1[0-3]" })).toEqual(["run10", "run11", "run12", "run13"]);
+    expect(names({ filter: "run1$", runs: ["run1", "run2"] })).toEqual(["run1"]);
+    expect(names({ filter: "run1$", primary: "run2" })).toEqual(["run1"]);
+    expect(names({ filter: "(", runs: ["run1", "run2"] })).toEqual(["run1", "run2"]);
+  });
+
+  it("stacks the chosen run, else the one it stacked before, else the newest with a device", () => {
+    const runs = [run("old", 1), run("new", 2), run("only activations", 3, [])];
+    expect(primaryRun(runs, DEFAULTS, null)?.run).toBe("new");
+    expect(primaryRun(runs, DEFAULTS, "old")?.run).toBe("old");
+    expect(primaryRun(runs, { ...DEFAULTS, primary: "new" }, "old")?.run).toBe("new");
+    expect(primaryRun([], DEFAULTS, "old")).toBeNull();
+  });
+
+  it("prefers accelerators and training", () => {
+    const both = run("both", 1, ["CPU:0", "GPU:0"]);
+    expect(shownDevice(both, DEFAULTS)).toBe("GPU:0");
+    expect(shownDevice(both, { ...DEFAULTS, device: "CPU:0" })).toBe("CPU:0");
+    expect(shownDevice(both, { ...DEFAULTS, device: "TPU:9" })).toBe("GPU:0");
+    expect(shownPhase(both, { ...DEFAULTS, phase: "predict" })).toBe("train");
+    expect(shownPhase(both, { ...DEFAULTS, phase: "validation" })).toBe("validation");
+  });
+
+  it("takes colours by TensorBoard's order of runs", () => {
+    const host = ["z", "a/memory", "b/memory/worker_1", "memory"];
+    expect([...colourIndex(["a", "b", "z", ".", "unknown", "unknown2"], host)]).toEqual([
+      ["a", 1],
+      ["b", 2],
+      ["z", 0],
+      [".", 3],
+      ["unknown", 4],
+      ["unknown2", 5],
+    ]);
+  });
+
+  it("filters by regular expression and says when it is none", () => {
+    expect(matcher("^A").test("abc")).toBe(true);
+    expect(matcher("^A").test("cba")).toBe(false);
+    expect(matcher("(").fault).toContain("regular expression");
+    expect(matcher("(").test("anything")).toBe(true);
+    // The same sentence stands at the search for layers.
+    expect(matcher("(").fault).not.toContain("run");
+  });
+});

@@ -1,0 +1,30 @@
+// @vitest-environment happy-dom
+import { h, render } from "preact";
+import { expect, it } from "vitest";
+
+import { LETTER } from "../../../src/charts/label-lines";
+import { WaterfallDrawing } from "../../../src/views/compare/waterfall";
+import { MIB } from "../../model/overview-cases";
+import { NO_FOCUS } from "../focus-cases";
+
+const side = (name: string) => ({ name, colour: "#123456" });
+
+it.each([300, 420])("labels of a waterfall that is %s pixels wide begin inside it and end before the bars", (width) => {
+  const host = document.createElement("div");
+  const deltas = (["weights", "activations", "workspace"] as const).map((category, index) => ({
+    group: { category, trainable: null },
+    from: index * MIB,
+    to: 3 * MIB,
+    delta: (3 - index) * MIB,
+  }));
+  const props = { deltas, from: side("a run whose name is longer than a third of the width"), to: side("B") };
+  render(h(WaterfallDrawing, { ...props, focus: NO_FOCUS, scheme: "light", width }), host);
+  const labels = [...host.querySelectorAll("text[text-anchor=end]")];
+  expect(labels).toHaveLength(deltas.length + 2);
+  for (const label of labels) {
+    const end = Number(label.getAttribute("x"));
+    expect(end - (label.textContent ?? "").length * LETTER, label.textContent ?? "").toBeGreaterThanOrEqual(0);
+    expect(end).toBeLessThan(Number(label.parentElement?.querySelector("rect")?.getAttribute("x")));
+  }
+  render(null, host);
+});

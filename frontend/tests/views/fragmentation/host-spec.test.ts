@@ -1,0 +1,22 @@
+import { describe, expect, it } from "vitest";
+
+import type { HostMemory } from "../../../src/model/host-memory";
+import { boundaries } from "../../../src/views/fragmentation/host-spec";
+
+describe("the stack of host memory", () => {
+  it("ends at RSS where the parts were measured, and is unknown elsewhere", () => {
+    const host = {
+      rows: 2,
+      host_resident_bytes: Float64Array.of(900, 1000),
+      file_bytes: Float64Array.of(NaN, 300),
+      cpu_pool_bytes: Float64Array.of(NaN, NaN),
+      other_bytes: Float64Array.of(NaN, 700),
+    } as unknown as HostMemory;
+    const tops = boundaries(host, ["file_bytes", "cpu_pool_bytes", "other_bytes"]).map((column) => [...column]);
+    expect(tops).toEqual([
+      [NaN, 300],
+      [NaN, 300],
+      [NaN, 1000],
+    ]);
+  });
+});

@@ -1,0 +1,194 @@
+import { describe, expect, it } from "vitest";
+
+import type { Overview } from "../../../src/model/overview";
+import { DEFAULTS, type Choices } from "../../../src/state/address";
+import {
+  changeMarks,
+  failureMarks,
+  headroom,
+  highest,
+  lastKnown,
+  placesOf,
+  rangeOf,
+  rangeOfSome,
+  startOf,
+  tracedSpans,
+  validationPoints,
+  zoomOf,
+} from "../../../src/views/shared/frame";
+
+const column = (...values: number[]): Float64Array => Float64Array.from(values);
+const choices = (changed: Partial<Choices>): Choices => ({ ...DEFAULTS, ...changed });
+
+/** Steps 10, 20 and 30, at 100, 101 and 111 seconds. */
+const OVERVIEW = {
+  rows: 3,
+  step: column(10, 20, 30),
+  wall_time: column(100, 101, 111),
+  peak_bytes: column(5, NaN, 7),
+  changes: [],
+  epochs: [],
+  sessions: [],
+  validations: [],
+  failures: [],
+} as unknown as Overview;
+
+describe("columns", () => {
+  it("have a highest value between two places", () => {
+    const x = column(0, 1, 2, 3);
+    expect(highest(column(9, 4, NaN, 6), x, [0.5, 2.5])).toBe(4);
+    expect(highest(column(9, 4, NaN, 6), x, [0, 3])).toBe(9);
+    expect(highest(column(9, 4, NaN, 6), x, [2, 2])).toBe(0);
+    expect(highest(column(), column(), [0, 1])).toBe(0);
+  });
+
+  it("have a last known value", () => {
+    expect([lastKnown(column(1, 2, NaN)), lastKnown(column(0, NaN)), lastKnown(column(NaN)), lastKnown(column())]).toEqual([
+      2,
+      0,
+      null,
+      null,
+    ]);
+  });
+});
+
+describe("places on the x-axis", () => {
+  it("are steps or seconds since the start, each row a cell", () => {
+    expect(startOf({ ...OVERVIEW, wall_time: column(NaN, 101) })).toBe(101);
+    expect([...placesOf(OVERVIEW, 100, choices({})).edges]).toEqual([5, 15, 25, 35]);
+    expect([...placesOf(OVERVIEW, 100, choices({ axis: "relative" })).x]).toEqual([0, 1, 11]);
+  });
+
+  it("are zoomed to whole steps, on every axis", () => {
+    expect(placesOf(OVERVIEW, 100, choices({ zoom: [20, 30] })).range).toEqual([19.5, 30.5]);
+    // On an axis of time, step 20 begins between 0 s and 1 s; step 30 is the last one.
+    expect(placesOf(OVERVIEW, 100, choices({ axis: "relative", zoom: [20, 30] })).range).toEqual([0.5, 16]);
+    // A zoom of another run that is beyond this one's steps shows all of it.
+    expect(placesOf(OVERVIEW, 100, choices({ axis: "relative", zoom: [500, 600] })).range).toEqual([-0.5, 16]);
+  });
+
+  it("span something even for one row or none", () => {
+    expect([rangeOf(column(3, 4)), rangeOf(column(3, 3)), rangeOf(column())]).toEqual([
+      [3, 4],
+      [2.5, 3.5],
+      [0, 1],
+    ]);
+  });
+});
+
+describe("validation passes", () => {
+  const passes = [0, 20, 40].map((after_step, index) => ({ after_step, batches: 1, peak_bytes: index === 1 ? 9 : 8 }));
+  const validated = { ...OVERVIEW, validations: passes } as unknown as Overview;
+  const points = (changed: Partial<Choices>) => {
+    const { axis } = choices(changed);
+    return validationPoints(validated, placesOf(validated, 100, choices(changed)), axis);
+  };
+
+  it("are marked where they ran, not at the ends of a zoom", () => {
+    expect(points({ zoom: [10, 30] })).toEqual([{ x: 20, y: 9 }]);
+    expect(points({ zoom: [21, 30] })).toEqual([]);
+    expect(points({ axis: "relative" })).toEqual([{ x: 1, y: 9 }]);
+  });
+
+  /** Passes after steps 39 and 79, the second one traced. */
+  const phase = {
+    ...OVERVIEW,
+    phase: "validation",
+    rows: 2,
+    step: column(39, 79),
+    wall_time: column(120, 160),
+    epochs: [
+      { epoch: 0, first_step: 0, last_step: 39 },
+      { epoch: 1, first_step: 40, last_step: 79 },
+    ],
+  } as unknown as Overview;
+
+  it("have cells below their epochs when they are the phase", () => {
+    const places = placesOf(phase, 120, choices({}));
+    expect([...places.edges]).toEqual([-0.5, 39.5, 79.5]);
+    expect([-3, 5, 39, 40, 79, 99].map((x) => places.rowAt?.(x))).toEqual([0, 0, 0, 1, 1, 1]);
+    expect(tracedSpans(places, column(0, 1))).toEqual([[39.5, 79.5]]);
+    expect(placesOf(OVERVIEW, 100, choices({})).rowAt).toBeUndefined();
+  });
+});
+
+describe("a zoom by pointer", () => {
+  const [steps, seconds] = [column(10, 20, 30), column(0, 1, 11)];
+
+  it("covers whole steps inside the dragged span", () => {
+    expect(zoomOf("step", steps, steps, 11.2, 29.9)).toEqual([12, 29]);
+    expect(zoomOf("step", steps, steps, -4, 12)).toEqual([0, 12]);
+    expect(zoomOf("relative", steps, seconds, 0.5, 20)).toEqual([20, 30]);
+  });
+
+  it("is none for fewer than two steps", () => {
+    expect(zoomOf("step", steps, steps, 11.2, 11.8)).toBeNull();
+    expect(zoomOf("relative", steps, seconds, 2, 12)).toBeNull();
+    expect(zoomOf("relative", steps, seconds, 20, 30)).toBeNull();
+  });
+
+  it("ranges over the run's steps in a chart of only some of them", () => {
+    const some = (changed: Partial<Choices>, span: [number, number] | null) => rangeOfSome(steps, steps, choices(changed), span);
+    expect(some({}, [0, 99])).toEqual([-0.5, 99.5]);
+    expect(some({ zoom: [12, 40] }, [0, 99])).toEqual([11.5, 40.5]);
+    expect(some({}, null)).toBeNull();
+    expect(rangeOfSome(steps, seconds, choices({ axis: "relative", zoom: [10, 20] }), [0, 99])).toEqual([0, 1]);
+    expect(rangeOfSome(steps, seconds, choices({ axis: "relative", zoom: [11, 19] }), [0, 99])).toBeNull();
+  });
+});
+
+describe("marks", () => {
+  const change = {
+    frozen_weight_bytes: 0,
+    trainable_weight_bytes: 0,
+    statistics_bytes: 0,
+    unfreezing_weight_bytes: 0,
+    optimizer_bytes: 0,
+    other_optimizer_bytes: 0,
+    frozen_layers: 0,
+    trainable_layers: 0,
+    became_frozen: [],
+  };
+  const changed = {
+    ...OVERVIEW,
+    changes: [
+      { ...change, step: 10, reason: "recording began", became_trainable: [] },
+      { ...change, step: 20, reason: "conv1 became trainable", became_trainable: ["net/conv1"] },
+    ],
+  } as unknown as Overview;
+
+  it("stand before their step, on every axis", () => {
+    const places = placesOf(changed, 100, choices({}));
+    expect(changeMarks(changed, places, "step")).toMatchObject([{ x: 19.5, step: 20, label: "unfroze conv1" }]);
+    expect(changeMarks(changed, placesOf(changed, 100, choices({ axis: "relative" })), "relative")).toMatchObject([{ x: 0.5 }]);
+    // A zoom's rows do not include the step: on an axis of time its place is unknown.
+    const zoomed = { ...changed, rows: 1, step: column(30), wall_time: column(111), peak_bytes: column(7) };
+    expect(changeMarks(zoomed, placesOf(zoomed, 100, choices({ axis: "relative" })), "relative")).toMatchObject([{ x: NaN }]);
+  });
+
+  it("need room above the plot, and so does the lane of epochs", () => {
+    const [none, marks, lane, both] = [headroom(false, false), headroom(true, false), headroom(false, true), headroom(true, true)];
+    expect(Math.min(marks, lane)).toBeGreaterThan(none);
+    expect(both - none).toBe(marks - none + (lane - none));
+  });
+});
+
+describe("steps that ran out of memory", () => {
+  const failures = [
+    { oom: 1, step: 31, reason: "8 MiB requested." },
+    { oom: 4, step: 99, reason: "" },
+  ];
+  const failed = { ...OVERVIEW, failures } as unknown as Overview;
+  const marks = (changed: Partial<Choices>) => failureMarks(failed, placesOf(failed, 100, choices(changed)), choices(changed).axis);
+
+  it("are marked where they failed, right after the last measured step too", () => {
+    expect(marks({})[0]).toEqual({
+      x: 30.5,
+      step: 31,
+      label: "out of memory",
+      sentence: "Step 31 ran out of memory. 8 MiB requested.",
+      oom: 1,
+    });
+    expect(marks({ axis: "relative" }).map(({ x }) => x)).toEqual([16, NaN]);
+  });
+});

@@ -1,0 +1,144 @@
+"""The answer to a what-if question, as text for the terminal, as HTML for notebooks, and as JSON. Pure."""
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tb_memplugin.model import CATEGORIES, Category, LedgerRow
+from tb_memplugin.model.markup import html_table, html_text
+from tb_memplugin.model.tables import format_table
+from tb_memplugin.model.text import clean
+from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.prediction import Prediction
+
+ASKED = ("batch_size", "capacity_bytes", "freeze", "unfreeze", "optimizer", "precision")
+"""Conditions that can be asked for."""
+FITS = {True: "yes", False: "no", None: "unknown"}
+_LEDGER_HEAD = ("category at the predicted peak", "bytes")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class WhatIf:
+    """What a run would need under some conditions.
+
+    `print` shows what ``tb-memplugin what-if`` shows.
+
+    Attributes:
+        device: The device.
+        conditions: The conditions.
+        prediction: The prediction.
+        largest_batch_size: The largest batch size of which every simulated step passes within the capacity; 0 if none
+            does, None if that is unknown.
+        recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
+        recorded_steps: The recorded steps that the prediction comes from.
+        measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
+    """
+
+    device: str
+    conditions: Conditions
+    prediction: Prediction
+    largest_batch_size: int | None
+    recorded_batch_sizes: tuple[int, ...]
+    recorded_steps: tuple[int, ...]
+    measured_peak_bytes: int | None
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the steps fit into the capacity, as in `prediction`; None if unknown."""
+        return self.prediction.fits
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The predicted peak, as in `prediction`; None if unknown."""
+        return self.prediction.peak_bytes
+
+    def __str__(self) -> str:
+        rows = _ledger_rows(self.prediction)
+        return "\n".join([*_lines(self), *(["", format_table(_LEDGER_HEAD, rows)] if rows else [])])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {clean(self.device)}: {self.prediction!r}>"
+
+    def _repr_html_(self) -> str:
+        rows = _ledger_rows(self.prediction)
+        return html_text("\n".join(_lines(self))) + (html_table(_LEDGER_HEAD, rows) if rows else "")
+
+
+def describe_what_if(answer: WhatIf) -> dict[str, Any]:
+    """The answer as a JSON object."""
+    prediction = answer.prediction
+    failed = prediction.fails_at
+    return {
+        "device": answer.device,
+        "conditions": {name: getattr(answer.conditions, name) for name in ASKED},
+        "batch_size": prediction.batch_size,
+        "capacity_bytes": prediction.capacity_bytes,
+        "peak_bytes": prediction.peak_bytes,
+        "low_bytes": prediction.low_bytes,
+        "high_bytes": prediction.high_bytes,
+        "fits": prediction.fits,
+        "fails_at": None
+        if failed is None
+        else {"op": failed.op, "layer": failed.layer, "requested_bytes": failed.requested_bytes},
+        "largest_batch_size": answer.largest_batch_size,
+        "method": prediction.method,
+        "reproduced": dataclasses.asdict(prediction.reproduced),
+        "assumptions": list(prediction.assumptions),
+        "recorded": {
+            "batch_sizes": list(answer.recorded_batch_sizes),
+            "steps": list(answer.recorded_steps),
+            "peak_bytes": answer.measured_peak_bytes,
+        },
+        "ledger": describe_rows(prediction.ledger),
+    }
+
+
+def describe_rows(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
+    """Rows of a ledger as JSON objects, without their rounding, which a prediction has as rows of its own."""
+    return [
+        {"layer": row.layer, "category": row.category, "trainable": row.trainable, "bytes": row.bytes} for row in rows
+    ]
+
+
+def _lines(answer: WhatIf) -> list[str]:
+    """The answer as lines of text, without the table of its ledger."""
+    prediction = answer.prediction
+    recorded = ", ".join(map(str, answer.recorded_batch_sizes)) or "unknown"
+    lines = [
+        f"{clean(answer.device)}: batch size {_number(prediction.batch_size)}, "
+        f"capacity {format_bytes(prediction.capacity_bytes)}",
+        f"recorded: batch size {recorded}, median peak {format_bytes(answer.measured_peak_bytes)}; replay: "
+        f"{prediction.reproduced.addresses:,} of {prediction.reproduced.of:,} addresses",
+    ]
+    if prediction.peak_bytes is not None:
+        span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)}"
+        lines.append(f"predicted peak: {format_bytes(prediction.peak_bytes)} ({span}), method: {prediction.method}")
+        lines.append(f"fits: {FITS[prediction.fits]}{_failure(answer)}")
+        lines.append(f"largest batch size that passes: {_largest(answer)}")
+    return lines + [f"  {clean(sentence)}" for sentence in prediction.assumptions]
+
+
+def _ledger_rows(prediction: Prediction) -> list[tuple[str, str]]:
+    """Category and size at the predicted peak, from the top of the stack."""
+    sums = collections.Counter[Category]()
+    for row in prediction.ledger:
+        sums[row.category] += row.bytes
+    return [(name.replace("_", " "), format_bytes(sums[name])) for name in reversed(CATEGORIES) if sums[name]]
+
+
+def _failure(answer: WhatIf) -> str:
+    failed = answer.prediction.fails_at
+    if failed is None:
+        return ""
+    where = ", ".join(clean(text) for text in (failed.op, failed.layer and f"layer {failed.layer}") if text)
+    return f"; fails at a request of {format_bytes(failed.requested_bytes)}{f' by {where}' if where else ''}"
+
+
+def _largest(answer: WhatIf) -> str:
+    return "none" if answer.largest_batch_size == 0 else _number(answer.largest_batch_size)
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"

@@ -1,0 +1,79 @@
+"""The extension for IPython and Jupyter: ``%load_ext tb_memplugin`` records every training, ``%memory`` shows it."""
+
+import time
+from typing import Any
+
+from tb_memplugin.commands.loading import load
+from tb_memplugin.commands.recorded_run import RecordedRun
+from tb_memplugin.recorder.automatic.recording import AutomaticRecording
+from tb_memplugin.recorder.automatic.wrapping import Wrapping
+from tb_memplugin.switch import SENTENCE, is_off
+
+LOG_DIR = "runs"
+NOTHING = "Nothing was recorded since %load_ext tb_memplugin."
+
+
+class Notebook:
+    """Records the trainings of one IPython shell, and shows them.
+
+    Args:
+        shell: The shell.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._recording = AutomaticRecording(LOG_DIR, f"notebook-{time.strftime('%Y%m%d-%H%M%S')}")
+        self._wrapping = Wrapping(self._recording)
+
+    def load(self) -> None:
+        """Record every training from now on, and define the magic."""
+        self._shell.register_magic_function(self.memory, magic_kind="line_cell", magic_name="memory")
+        if not is_off():
+            self._wrapping.install()
+
+    def unload(self) -> None:
+        """Record nothing more, and write what was recorded."""
+        self._wrapping.remove()
+        self._recording.close()
+        for magics in self._shell.magics_manager.magics.values():
+            magics.pop("memory", None)
+
+    def memory(self, line: str, cell: str | None = None) -> RecordedRun | None:
+        """``%memory [RUN]`` shows the run that was recorded last, or the one of this name; ``%%memory`` runs the cell
+        before.
+        """
+        if cell is not None:
+            self._recording.latest = None
+            self._shell.run_cell(cell)
+        name = line.strip() or self._recording.latest
+        if is_off():
+            print(f"{SENTENCE}.")
+            return None
+        for note in self._recording.notes():
+            print(note)
+        if name is None:
+            print(NOTHING)
+            return None
+        run = load(LOG_DIR)[name]
+        if hasattr(self._shell, "kernel"):
+            return run  # the notebook shows it
+        print(run)
+        return None
+
+
+_loaded: dict[int, Notebook] = {}
+"""By id of the shell, which lives as long as the process."""
+
+
+def load_extension(shell: Any) -> None:
+    """Begin; again after `unload_extension`."""
+    if id(shell) not in _loaded:
+        _loaded[id(shell)] = Notebook(shell)
+        _loaded[id(shell)].load()
+
+
+def unload_extension(shell: Any) -> None:
+    """End."""
+    notebook = _loaded.pop(id(shell), None)
+    if notebook is not None:
+        notebook.unload()

@@ -1,0 +1,56 @@
+"""The answer about recorded conditions: what was measured. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_memplugin.model import LedgerRow, StepRequests
+from tb_memplugin.prediction.changes import Change
+from tb_memplugin.prediction.evidence import Peaks
+from tb_memplugin.prediction.history import StepPeak
+from tb_memplugin.prediction.peak_ledger import peak_ledger
+from tb_memplugin.prediction.prediction import Prediction
+from tb_memplugin.prediction.reproduction import Reproduced
+from tb_memplugin.prediction.sized_steps import as_recorded
+
+
+def recorded_prediction(
+    steps: Sequence[StepRequests], batch: int, capacity: int | None, peaks: Peaks, reproduced: Reproduced
+) -> Prediction:
+    """The measured peaks of a batch size that ran, with the ledger of its most typical recorded step.
+
+    Args:
+        steps: The recorded steps.
+        batch, capacity: The conditions.
+        peaks: The measured peaks.
+        reproduced: The replays of the recorded steps.
+    """
+    own = [(one, recorded_peak(one)) for one in steps if one.batch_size == batch]
+    ledger: tuple[LedgerRow, ...] = ()
+    if own:
+        typical, peak = min(own, key=lambda pair: abs(pair[1].bytes - peaks.median_bytes))
+        ledger = peak_ledger([(as_recorded(typical), dataclasses.replace(peak, bytes=peaks.median_bytes))], Change())
+    return Prediction(
+        batch_size=batch,
+        capacity_bytes=capacity,
+        peak_bytes=peaks.median_bytes,
+        low_bytes=peaks.low_bytes,
+        high_bytes=peaks.high_bytes,
+        fits=True,
+        fails_at=None,
+        method="recorded",
+        reproduced=reproduced,
+        assumptions=(),
+        ledger=ledger,
+    )
+
+
+def recorded_peak(requests: StepRequests) -> StepPeak:
+    """The peak of a step as it was recorded."""
+    changes = np.zeros(requests.events + 2, np.int64)
+    np.add.at(changes, requests.birth + 1, requests.allocated)
+    np.subtract.at(changes, requests.death + 1, requests.allocated)
+    in_use = np.cumsum(changes)[: requests.events + 1]
+    event = int(np.argmax(in_use)) - 1
+    return StepPeak(int(in_use[event + 1]), 0, event)

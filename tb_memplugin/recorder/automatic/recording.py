@@ -1,0 +1,165 @@
+"""`AutomaticRecording`: the runs of what a program trains, without a change of its code."""
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+logger = logging.getLogger("tb_memplugin")
+
+MAX_RUNS = 16
+"""Most models that are recorded, each into a run of its own."""
+
+
+class Loop:
+    """A training loop of the program's own, as far as its steps can be seen.
+
+    Attributes:
+        recorder: Its `MemoryRecorder`.
+    """
+
+    def __init__(self, recorder: Any, first_step: int) -> None:
+        self.recorder = recorder
+        self._next = first_step
+
+    def step(self) -> AbstractContextManager[None]:
+        """Record the block as the next step."""
+        self._next += 1
+        block: AbstractContextManager[None] = self.recorder.step(self._next - 1)
+        return block
+
+
+class AutomaticRecording:
+    """The runs of a program that does not record itself: a callback for each model, a recorder for each loop.
+
+    `Wrapping` asks for them. Nothing of TensorFlow is imported before the first of them.
+
+    Args:
+        log_dir: Directory of the runs.
+        run: Name of the first model's run; those of further models get ``-2``, ``-3`` and so on.
+        arguments: Arguments of `MemoryCallback` and `MemoryRecorder`, except `log_dir`.
+
+    Attributes:
+        log_dir: As given.
+        names: The runs so far.
+        latest: The run that was last asked for; None if none was.
+        unseen: Calls of ``GradientTape.gradient`` that belong to no recorded step.
+        ready_lists: Calls that the program gave a `CallbackList`, to which nothing is added.
+    """
+
+    def __init__(self, log_dir: str, run: str, arguments: Mapping[str, Any] | None = None) -> None:
+        self.log_dir = log_dir
+        self.names: list[str] = []
+        self.latest: str | None = None
+        self.unseen = self.ready_lists = 0
+        self._run = run
+        self._arguments = dict(arguments or {})
+        self._process = os.getpid()
+        self._callbacks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
+        self._recorders: list[Any] = []
+        self._left_out = 0
+        self._failed = False
+        self._local = threading.local()
+
+    def close(self) -> None:
+        """Write what was recorded, and wait for it. In a forked child, do nothing."""
+        for recorder in self._recorders if os.getpid() == self._process else ():
+            recorder.close()
+
+    def notes(self) -> Iterator[str]:
+        """Sentences on what was not recorded."""
+        from tb_memplugin.model.units import counted
+
+        if self._left_out:
+            yield f"Only the first {MAX_RUNS} models are recorded; the program trained or used more."
+        if self._failed:
+            yield "Something could not be recorded: the log of Python's logger tb_memplugin at level DEBUG says why."
+        if self.ready_lists:
+            yield (
+                f"{counted(self.ready_lists, 'call')} of `fit`, `evaluate` or `predict` with a `CallbackList` of the "
+                "program's own: add tb_memplugin.MemoryCallback to that list."
+            )
+        if self.unseen:
+            yield (
+                f"{counted(self.unseen, 'call')} of GradientTape.gradient not recorded: outside of `fit` and of a "
+                "`tf.function` that also updates the variables. Where such a step begins and ends cannot be seen from "
+                "outside: record it with `with recorder.step(n)` of tb_memplugin.MemoryRecorder."
+            )
+
+    # --- what the wrappers ask --------------------------------------------------------------------------------------
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether this thread is in a call that is recorded, or being looked at."""
+        return bool(getattr(self._local, "depth", 0))
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Mark a call, so that calls below it are left alone."""
+        self._local.depth = getattr(self._local, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            self._local.depth -= 1
+
+    def records(self) -> bool:
+        """Whether to record here: not in a forked child, and not while a recorder of the program's own records."""
+        from tb_memplugin.recorder.lifetime import is_recording
+
+        return os.getpid() == self._process and not is_recording(except_for=self._recorders)
+
+    def failed(self) -> None:
+        """Log the exception that is being handled: something is not recorded, and the program goes on."""
+        self._failed = True
+        logger.debug("a call could not be recorded automatically", exc_info=True)
+
+    def callback_for(self, model: Any) -> Any:
+        """The model's `MemoryCallback`; None if too many models are recorded."""
+        callback = self._callbacks.get(model)
+        if callback is None:
+            from tb_memplugin.recorder.callback import MemoryCallback
+
+            log_dir = self._next_run()
+            if log_dir is None:
+                return None
+            callback = self._callbacks[model] = MemoryCallback(log_dir, **self._arguments)
+            self._recorders.append(callback._recorder)
+        self._note_latest(callback._recorder)
+        return callback
+
+    def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> "Loop | None":
+        """The loop that a model or a function stands for; None if too many are recorded.
+
+        Args:
+            owner: It; referenced weakly.
+            model: What the loop trains, None if unknown.
+            first_step: The number of the first step that will be recorded.
+        """
+        loop = self._loops.get(owner)
+        if loop is None:
+            from tb_memplugin.recorder.session import MemoryRecorder
+
+            log_dir = self._next_run()
+            if log_dir is None:
+                return None
+            recorder = MemoryRecorder(log_dir, model, **self._arguments)
+            self._recorders.append(recorder)
+            recorder.start()
+            loop = self._loops[owner] = Loop(recorder, first_step)
+        self._note_latest(loop.recorder)
+        return loop
+
+    def _note_latest(self, recorder: Any) -> None:
+        self.latest = recorder._settings.log_dir.rpartition("/")[2]
+
+    def _next_run(self) -> str | None:
+        if len(self.names) >= MAX_RUNS:
+            self._left_out += 1
+            return None
+        name = self._run if not self.names else f"{self._run}-{len(self.names) + 1}"
+        self.names.append(name)
+        return f"{self.log_dir.rstrip('/')}/{name}"

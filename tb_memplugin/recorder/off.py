@@ -1,0 +1,79 @@
+"""What stands in for the recorder with ``TB_MEMPLUGIN=0``: the same names, which take anything and do nothing."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import keras
+
+from tb_memplugin.errors import RecordingError
+from tb_memplugin.recorder.device_contents import MemorySummary
+from tb_memplugin.switch import SENTENCE
+
+
+class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """A callback without any hook. Its arguments are not checked."""
+
+    _supports_tf_logs = True  # Keras 2 does not wait for the logs of steps then
+    _chief_worker_only = False
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return False
+
+    _implements_test_batch_hooks = _implements_predict_batch_hooks = _implements_train_batch_hooks
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class MemoryRecorder:
+    """A recorder that records nothing. Its arguments are not checked.
+
+    Attributes:
+        closed: Whether it was closed.
+    """
+
+    closed = False
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """Do nothing."""
+
+    start = begin_step = end_step = flush = set_epoch = watch = _nothing
+
+    def close(self) -> None:
+        """Do nothing more."""
+        self.closed = True
+
+    @contextlib.contextmanager
+    def step(self, *_: Any, **__: Any) -> Iterator[None]:
+        """Run the block."""
+        yield
+
+    def __enter__(self) -> "MemoryRecorder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def memory_summary(*_: Any, **__: Any) -> MemorySummary:
+    """No device, and a note that says why."""
+    return MemorySummary((), None, (), (f"{SENTENCE}.",))
+
+
+def probe(*_: Any, **__: Any) -> NoReturn:
+    """Raise, because there is no result.
+
+    Raises:
+        RecordingError: Always.
+    """
+    raise RecordingError(f"{SENTENCE}. Unset it to measure.")
+
+
+largest_batch_size = probe

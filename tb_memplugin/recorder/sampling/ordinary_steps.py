@@ -1,0 +1,143 @@
+"""`OrdinarySteps`: ends a step and begins the next one while nothing else is due, with as little work as possible.
+
+A training step takes the processor's caches for itself, so whatever the recorder touches afterwards costs about ten
+times as much as in a loop of its own. This path is therefore one function with few calls; all else lies behind its
+comparisons.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tb_memplugin.recorder.base.due import Due, changes
+from tb_memplugin.recorder.sampling.devices import Statistics
+from tb_memplugin.recorder.sampling.host import HostMemory
+
+RESIDENT_SECONDS = 0.05
+"""Shortest time between two reads of host RSS. A read takes longer than all other figures of an ordinary step."""
+
+
+class Passed(NamedTuple):
+    """Steps that ended here: how many, how long they took together, and the highest peak of any device."""
+
+    steps: int
+    seconds: float
+    peak_bytes: int
+
+
+class OrdinarySteps:
+    """The training's thread calls all methods except `forbid`, which any thread may call, as it may read attributes.
+
+    Args:
+        devices: Names of the recorded devices.
+        host: Reads host RSS.
+
+    Attributes:
+        step: Number of the running step.
+        began: Wall time of its beginning, by the recorder's clock.
+        passed: How many steps ended here since `allow`.
+    """
+
+    __slots__ = (
+        *("step", "began", "passed"),
+        *("_seen", "_until", "_last_step", "_most_bytes", "_highest", "_first", "_behind"),
+        *("_handle", "_get", "_reset", "_devices", "_keep", "_host", "_resident", "_next_read"),
+    )
+
+    def __init__(self, devices: Sequence[str], host: HostMemory) -> None:
+        self._devices = tuple(devices)
+        self._host = host
+        self.step, self.began, self.passed = 0, 0.0, 0
+        self._seen: object = None
+        self._until = self._first = self._behind = self._next_read = 0.0
+        self._last_step = self._most_bytes = math.inf
+        self._highest = self._resident = 0
+        self._handle: Any = None
+        self._get: Any = None
+        self._reset: Any = None
+        self._keep: Callable[[tuple[float, ...]], None] = _forget
+
+    def next(self, step: int) -> bool:
+        """End the running step, keep its sample and begin the next one.
+
+        Returns:
+            False if more is due, or if this fails: nothing was done then, and the fault will show on the other path.
+        """
+        if changes.last is not self._seen:
+            return False
+        try:
+            wall_time = time.time() + self._behind
+            if not self.began <= wall_time < self._until or step >= self._last_step:
+                return False
+            if wall_time >= self._next_read:
+                self._resident = self._host.resident_bytes()
+                self._next_read = wall_time + RESIDENT_SECONDS
+            handle, get, reset = self._handle, self._get, self._reset
+            row: tuple[float, ...] = (wall_time, self.step, self._resident)
+            for device in self._devices:
+                figures = get(handle, device)
+                peak = figures["peak"]
+                if peak > self._most_bytes:
+                    return False
+                if peak > self._highest:
+                    self._highest = peak
+                row += figures["current"], peak
+            for device in self._devices:
+                reset(handle, device)
+            self._keep(row)
+        except Exception:
+            return False
+        self.step, self.began = step, wall_time
+        self.passed += 1
+        return True
+
+    def begin(self, step: int, began: float) -> None:
+        """Begin a step on the other path. The next one does not begin here, unless `allow` is called."""
+        self.step, self.began = step, began
+        self._stop()
+
+    def allow(
+        self,
+        seen: object,
+        due: Due,
+        behind: float,
+        resident: tuple[float, int],
+        statistics: Statistics,
+        keep: Callable[[tuple[float, ...]], None],
+    ) -> None:
+        """Let the following steps begin here until more is due.
+
+        Args:
+            seen: `changes.last` from before anybody looked what is due.
+            due: What they found.
+            behind: What the recorder's clock adds to the system's.
+            resident: When host RSS was last read, and what it was.
+            statistics: TensorFlow's functions.
+            keep: Called with a row for each step: wall time, step, host RSS, and the bytes in use and the peak of each
+                device.
+        """
+        self._until, self._last_step, self._most_bytes = self.began + due.seconds, due.step, due.peak_bytes
+        self._behind, self._first = behind, self.began
+        self._resident, self._next_read = resident[1], resident[0] + RESIDENT_SECONDS
+        self._handle, self._get, self._reset = statistics
+        self._keep = keep
+        self._seen = seen
+
+    def forbid(self) -> None:
+        """Begin no further step here."""
+        self._seen = None
+
+    def take(self) -> Passed:
+        """What ended here since `allow`; begins no further step here."""
+        passed = Passed(self.passed, self.began - self._first if self.passed else 0.0, self._highest)
+        self._stop()
+        return passed
+
+    def _stop(self) -> None:
+        self._seen = self._handle = None  # the context is not kept alive for longer than it is used
+        self.passed = self._highest = 0
+
+
+def _forget(row: tuple[float, ...]) -> None:
+    """Keep no row."""

@@ -1,0 +1,42 @@
+"""The limits of the benchmarks: each measured number is printed with its limit and whether it holds."""
+
+import argparse
+import pathlib
+import sys
+
+_TESTS = pathlib.Path(__file__).resolve().parents[1]
+# A benchmark runs as a script, with what it shares with the tests on its path.
+sys.path[:0] = [str(_TESTS.parent), str(_TESTS), str(_TESTS / "integration"), str(_TESTS / "browser")]
+
+_broken: list[str] = []
+
+
+def parser_of(usage: str | None) -> argparse.ArgumentParser:
+    """A benchmark's options, `--smallest` among them: its smallest size, which takes seconds."""
+    parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smallest", action="store_true", help="the smallest size: seconds instead of minutes")
+    return parser
+
+
+def print_limit(what: str, value: float, limit: float, unit: str = "", any_size: bool = False) -> None:
+    """Print a measured number, its limit and whether it holds.
+
+    Args:
+        what: What was measured.
+        value: The number; ratios without a unit.
+        limit: The most it may be.
+        unit: Unit of both.
+        any_size: The limit depends neither on the size nor on the machine: if it does not hold, the benchmark fails.
+    """
+    holds = value <= limit
+    unit = unit and f" {unit}"
+    shown, most = (f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" for number in (value, limit))
+    print(f"{what}: {shown}{unit}, limit {most}{unit}: {'holds' if holds else 'DOES NOT HOLD'}", flush=True)
+    if any_size and not holds:
+        _broken.append(what)
+
+
+def finish() -> None:
+    """End with an error if a limit of any size does not hold."""
+    if _broken:
+        sys.exit(f"limits that do not hold: {', '.join(_broken)}")

@@ -1,0 +1,107 @@
+"""All variables of an optimizer that are as large as a weight are optimizer state of the weight's layer: slots, moving
+averages and accumulated gradients."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import pytest
+from prepared_python import run_python
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+CODE = """
+import json, sys
+import keras, numpy as np
+import tb_memplugin
+
+x = np.random.rand(96, 256).astype("float32")
+layers = [keras.layers.Dense(256, name=name) for name in "ab"]
+model = keras.Sequential([keras.Input((256,)), *layers], name="net")
+model.compile(keras.optimizers.SGD(0.1, use_ema=True, gradient_accumulation_steps=4), "mse")
+buffers = {}
+
+class Buffers(keras.callbacks.Callback):
+    # Address and bytes of the buffers that the optimizer's variables of a layer have when a step begins.
+    def on_train_batch_begin(self, batch, logs=None):
+        buffers[batch] = [
+            (np.from_dlpack(variable.value.read_value()).ctypes.data, variable.path, variable.numpy().nbytes)
+            for variable in model.optimizer.variables if "kernel" in variable.path or "bias" in variable.path
+        ]
+
+recorder = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[3, 8, 10])
+model.fit(x, x, batch_size=8, verbose=0, callbacks=[Buffers(), recorder])
+(run,) = tb_memplugin.load(sys.argv[1]).values()
+print(json.dumps({
+    "buffers": buffers,
+    "trainable": sum(weight.numpy().nbytes for weight in layers[0].weights),
+    "table": {layer.path: layer.optimizer_bytes for layer in run.layer_tables[-1].layers},
+    "ledgers": {snapshot.step: [(row.layer, row.category, row.bytes) for row in snapshot.ledger]
+                for snapshot in run.snapshots}}))
+"""
+
+SEVERAL_STEPS = """
+import json, sys
+import keras, numpy as np, tensorflow as tf
+import tb_memplugin
+
+x = np.random.rand(256, 256).astype("float32")
+data = tf.data.Dataset.from_tensor_slices((x, x)).cache().shuffle(256).batch(8)
+layers = [keras.layers.Dense(256, activation="relu", name=name) for name in "abc"]
+model = keras.Sequential([keras.Input((256,)), *layers], name="net")
+model.compile("rmsprop", "mse", steps_per_execution=4)
+model.fit(data, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[1, 2, 3, 4])])
+(run,) = tb_memplugin.load(sys.argv[1]).values()
+print(json.dumps({
+    "trainable": sum(weight.numpy().nbytes for weight in layers[0].weights),
+    "ledgers": {snapshot.step: [(row.layer, row.category, row.bytes) for row in snapshot.ledger]
+                for snapshot in run.snapshots}}))
+"""
+
+
+def answered(code: str, directory: pathlib.Path) -> Any:
+    """What a program prints, of which a recording goes to the directory."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPU_ALLOCATOR_USE_BFC": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    done = run_python(["-c", code, str(directory)], environment=environment, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return answered(CODE, tmp_path_factory.mktemp("optimizer"))
+
+
+def state(answer: Any, step: int) -> dict[str, int]:
+    """Bytes of optimizer state by layer at a step."""
+    rows = answer["ledgers"][str(step)]
+    return {layer: size for layer, category, size in rows if category == "optimizer_state" and layer is not None}
+
+
+def test_averages_and_accumulated_gradients_are_optimizer_state_of_their_layers(answer: Any) -> None:
+    whole = 2 * answer["trainable"]  # an average and an accumulator
+    assert state(answer, 10) == {"net/a": whole, "net/b": whole}
+    assert answer["table"] == {"net": 0, "net/a": whole, "net/b": whole}
+    assert not any(category == "other_state" and layer for layer, category, _ in answer["ledgers"]["10"])
+
+
+def test_emptied_accumulators_that_share_a_buffer_are_counted_once(answer: Any) -> None:
+    # TensorFlow assigns one constant of zeros to all accumulators of a shape.
+    held = answer["buffers"]["8"]
+    by_address = {address: size for address, _, size in held}
+    assert len(by_address) < len(held) == 8
+    assert sum(state(answer, 8).values()) == sum(by_address.values())
+
+
+def test_slots_that_each_step_of_an_execution_replaces_stay_optimizer_state(tmp_path: pathlib.Path) -> None:
+    answer = answered(SEVERAL_STEPS, tmp_path)
+    assert len(answer["ledgers"]) >= 3
+    for step in answer["ledgers"]:
+        assert state(answer, step) == dict.fromkeys(("net/a", "net/b", "net/c"), answer["trainable"]), step

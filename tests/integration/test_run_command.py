@@ -1,0 +1,158 @@
+"""`tb-memplugin run` records trainings whose code knows nothing of it, and the code behaves as without it."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from child import BFC
+from prepared_python import run_python
+
+from tb_memplugin import load
+
+ROOT = pathlib.Path(__file__).parents[2]
+MODEL = """
+import sys
+import keras, numpy as np, tensorflow as tf
+model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)])
+optimizer = keras.optimizers.Adam()
+x, y = np.zeros((64, 32), "float32"), np.zeros((64, 4), "float32")
+"""
+FIT = (
+    MODEL
+    + """
+model.compile(optimizer, "mse")
+history = model.fit(x, y, batch_size=8, epochs=2, verbose=0, validation_split=0.25)
+print("loss", history.history["loss"], len(model.predict(x, verbose=0)), sys.argv)
+class Stop(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None): raise ValueError("stop")
+if len(sys.argv) > 1: model.fit(x, y, 8, 1, 0, [Stop()])
+"""
+)
+LOOP = (
+    MODEL
+    + """
+def step(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    return loss
+
+weights = tf.Variable(tf.zeros((32, 4)))
+@tf.function
+def by_hand(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((x @ weights - y) ** 2)
+    weights.assign_sub(0.1 * tape.gradient(loss, weights))
+    return loss
+
+@tf.function
+def saliency(x):  # takes gradients and changes nothing
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(model(x))
+    return tape.gradient(loss, x)
+
+kind = sys.argv[1]
+if kind == "function": step = tf.function(step)
+elif kind == "by hand": step = by_hand
+elif kind == "batch":
+    model.compile(optimizer, "mse")
+    step = model.train_on_batch
+for _ in range(6):
+    step(x, y)
+    saliency(tf.constant(x))
+"""
+)
+
+
+def record(folder: pathlib.Path, code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program under the command, in a process with TensorFlow and Keras imported."""
+    (folder / "train.py").write_text(code, encoding="utf-8")
+    command = ["run", "--logdir", str(folder / "runs"), "--run", "it", str(folder / "train.py"), *arguments]
+    environment = {**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT)}
+    return run_python(
+        ["-c", f"from tb_memplugin.commands.run.command import main; main({command[1:]!r})"],
+        environment=environment,
+        timeout=240,
+    )
+
+
+def runs(folder: pathlib.Path) -> list[str]:
+    """Names of the runs that were written."""
+    return sorted(load(folder / "runs")) if (folder / "runs").exists() else []
+
+
+def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -> None:
+    # GIVEN a training that ends with an exception
+    (tmp_path / "train.py").write_text(FIT, encoding="utf-8")
+    environment = {**os.environ, **BFC, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
+    command = [sys.executable, "-m", "tb_memplugin", "run", "--run", "it", "train.py", "fails"]
+    # WHEN it is run by the command, in a process in which TensorFlow is not yet imported
+    recorded, plain = (
+        subprocess.run(one, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False)
+        for one in (command, [sys.executable, "train.py", "fails"])
+    )
+    # THEN exit code, output and traceback are those of the plain program
+    assert (recorded.returncode, plain.returncode) == (1, 1)
+    assert recorded.stdout.split("loss")[0] == plain.stdout.split("loss")[0]
+    assert recorded.stdout.count("\n") == plain.stdout.count("\n")
+    traceback = plain.stderr[plain.stderr.index("Traceback") :]
+    assert traceback in recorded.stderr
+    # AND the run is printed after it, with the line that shows it
+    ending = recorded.stderr.split(traceback)[1]
+    assert "\nit: " in ending and "sequential/dense" in ending
+    assert ending.endswith("\ntensorboard --logdir runs\n")
+    # AND it holds the steps of all phases, and weights that equal Keras's count
+    run = load(tmp_path / "runs")["it"]
+    assert set(run.samples.phase.tolist()) == {0, 1, 2}
+    parameters = 32 * 64 + 64 + 64 * 4 + 4
+    weights = [row.bytes for row in run.snapshots[-1].ledger if row.category == "weights"]
+    assert sum(weights) == 4 * parameters
+
+
+@pytest.mark.parametrize(("kind", "first", "steps"), [("function", 1, 5), ("by hand", 1, 5), ("batch", 0, 6)])
+def test_loops_whose_steps_can_be_seen_are_recorded(kind: str, first: int, steps: int, tmp_path: pathlib.Path) -> None:
+    done = record(tmp_path, LOOP, kind)
+    assert done.returncode == 0, done.stderr
+    run = load(tmp_path / "runs")["it"]
+    assert run.samples.step.tolist() == list(range(first, first + steps))
+    assert run.snapshots and runs(tmp_path) == ["it"]
+    if kind != "by hand":
+        layers = {row.layer for row in run.snapshots[0].ledger if row.category == "activations"}
+        assert "sequential/dense" in layers and run.layer_tables
+
+
+def test_steps_that_cannot_be_seen_are_said_and_not_guessed(tmp_path: pathlib.Path) -> None:
+    done = record(tmp_path, LOOP, "eager")
+    assert done.returncode == 0 and runs(tmp_path) == []
+    assert "6 calls of GradientTape.gradient not recorded" in done.stderr
+    assert "tensorboard --logdir" not in done.stderr
+
+
+def test_a_program_that_records_itself_is_not_recorded_twice(tmp_path: pathlib.Path) -> None:
+    code = MODEL + (
+        "import tb_memplugin\n"
+        "model.compile(optimizer, 'mse')\n"
+        "model.fit(x, y, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])\n"
+        "with tb_memplugin.MemoryRecorder(sys.argv[1] + '2', model=model) as recorder:\n"
+        "    with recorder.step(0): model.train_on_batch(x, y)\n"
+    )
+    done = record(tmp_path, code, str(tmp_path / "runs" / "own"))
+    assert done.returncode == 0, done.stderr
+    assert runs(tmp_path) == ["own", "own2"]
+
+
+def test_keras_2_and_a_second_model(tmp_path: pathlib.Path) -> None:
+    code = MODEL + (
+        "model.compile(optimizer, 'mse'); model.fit(x, y, verbose=0)\n"
+        "import tf_keras\n"
+        "old = tf_keras.Sequential([tf_keras.layers.Dense(4, input_shape=(32,))])\n"
+        "old.compile('sgd', 'mse'); old.fit(x, y, 8, 2, 0)\n"
+    )
+    done = record(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    loaded = load(tmp_path / "runs")
+    assert sorted(loaded) == ["it", "it-2"] and len(loaded["it"].samples.step) == 2
+    assert len(loaded["it-2"].samples.step) == 16 and loaded["it-2"].layer_tables

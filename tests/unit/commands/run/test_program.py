@@ -1,0 +1,118 @@
+"""A program under `tb-memplugin run` prints, fails and ends as under plain Python."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+
+PROGRAMS = {
+    "facts": """
+import os, sys, __main__
+print(sys.argv, __name__, __file__, __spec__, __package__, __cached__, sys.path[0], __main__.__file__, __builtins__)
+print(sorted(name for name in vars(__main__) if name not in ("os", "sys", "__main__")), __annotations__, __doc__)
+print(sys.stdout.errors, sys.stderr.errors, [name for name in ("numpy", "tensorflow") if name in sys.modules])
+import beside; print(beside.value)
+""",
+    "raises": """
+def fail(): raise ValueError("näh")
+try: fail()
+except ValueError as error: raise RuntimeError("more") from error
+""",
+    "context": "try: 1 / 0\nexcept ZeroDivisionError: [][1]\n",
+    "exit code": "import sys; sys.exit(3)",
+    "exit text": "import sys; sys.exit('sorry')",
+    "exit none": "raise SystemExit",
+    "syntax": "x = = 3\n",
+    "interrupt": "raise KeyboardInterrupt",
+    "hook": "import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__, file=sys.stderr)\n1 / 0\n",
+    "broken hook": "import sys\ndef hook(*a): raise KeyError(5)\nsys.excepthook = hook\n1 / 0\n",
+    "own error": "from tb_memplugin.errors import RequestError\nraise RequestError('theirs')",
+    "pipe": "raise BrokenPipeError(32, 'theirs')",
+    "end": """
+import atexit, threading, time
+atexit.register(print, "at exit")
+def late(): time.sleep(0.2); print("thread", __name__)
+threading.Thread(target=late).start()
+print("end")
+""",
+    "fork": "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\nprint(child > 0, flush=True)",
+    "pickle": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))) is A)",
+}
+
+
+def run(folder: pathlib.Path, command: Sequence[str], **environment: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    stdout, stderr = (re.sub("0x[0-9a-f]+", "ADDRESS", text) for text in (done.stdout, done.stderr))
+    return done.returncode, stdout, stderr
+
+
+def compare(folder: pathlib.Path, *program: str) -> tuple[int, str, str]:
+    """Run a program in both ways; what is the same."""
+    plain = run(folder, [sys.executable, *program])
+    recorded = run(folder, [sys.executable, "-m", "tb_memplugin", "run", "--no-summary", *program])
+    assert recorded == plain
+    assert not (folder / "runs").exists()
+    return plain
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_script_behaves_as_under_python(name: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "beside.py").write_text("value = 5", encoding="utf-8")
+    (tmp_path / "program.py").write_text(PROGRAMS[name], encoding="utf-8")
+    compare(tmp_path, "program.py", "--epochs", "3", "--logdir", "theirs", "-m", "--", "x")
+
+
+def test_a_script_elsewhere_and_behind_a_link(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "beside.py").write_text("value = 6", encoding="utf-8")
+    (tmp_path / "code" / "program.py").write_text(PROGRAMS["facts"], encoding="utf-8")
+    (tmp_path / "link.py").symlink_to(tmp_path / "code" / "program.py")
+    assert compare(tmp_path, "code/program.py")[0] == compare(tmp_path, "link.py")[0] == 0
+
+
+def test_modules_and_directories(tmp_path: pathlib.Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    (package / "__main__.py").write_text("import sys; print(sys.argv, __name__, __package__, __spec__)")
+    (package / "fails.py").write_text("def f(): 1 / 0\nf()\n")
+    assert compare(tmp_path, "-m", "package", "-m", "--run", "x")[0] == 0
+    assert "ZeroDivisionError" in compare(tmp_path, "-m", "package.fails")[2]
+    assert compare(tmp_path, "package", "a")[0] == 0
+    code, _, stderr = compare(tmp_path, "-m", "no_such_module")
+    assert code == 1 and "No module named no_such_module" in stderr
+
+
+def test_a_missing_file_is_one_line(tmp_path: pathlib.Path) -> None:
+    code, _, stderr = run(tmp_path, [sys.executable, "-m", "tb_memplugin", "run", "missing.py"])
+    assert (code, stderr) == (2, "tb-memplugin: can't open file 'missing.py': No such file or directory\n")
+
+
+def test_the_end_says_that_nothing_was_recorded_on_stderr_only(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "program.py").write_text("print('out')", encoding="utf-8")
+    code, stdout, stderr = run(tmp_path, [sys.executable, "-m", "tb_memplugin", "run", "program.py"])
+    assert (code, stdout) == (0, "out\n") and stderr.startswith("\nNothing was recorded: ")
+
+
+def test_with_the_switch_nothing_is_added(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import sys; print([name for name in sys.modules if 'automatic' in name or name == 'numpy'], sys.meta_path)"
+    )
+    plain = run(tmp_path, [sys.executable, "program.py"])
+    switched = run(tmp_path, [sys.executable, "-m", "tb_memplugin", "run", "program.py"], TB_MEMPLUGIN="0")
+    assert switched == plain

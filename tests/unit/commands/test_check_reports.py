@@ -1,0 +1,139 @@
+"""Checks as other tools read them, with hostile names."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from reading_cases import MIB, make_samples
+
+from tb_memplugin.analysis.budget import Check
+from tb_memplugin.cli import main
+from tb_memplugin.commands.check_reports import github_annotations, junit_xml, markdown_table
+from tb_memplugin.events.run_writer import RunWriter
+
+DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "ci.md"
+HOSTILE = 'a|b`c``<img src=x>&"%\n::error::x,y:@user\\| \ufffe\x1b]0;'
+CHECKS = [
+    Check("small", "GPU:0", "max_peak", "within", "peak 1 MiB"),
+    Check(HOSTILE, HOSTILE, "max_regression", "violated", f"peak 5% {HOSTILE}"),
+    Check("gone", None, None, "unchecked", "no peak recorded"),
+    Check("fresh", "GPU:0", "max_regression", "new", "the baseline has no such run"),
+]
+
+
+def test_annotations_cannot_be_broken_out_of() -> None:
+    lines = github_annotations(CHECKS, "runs", allow_new=False).split("\n")
+    assert len(lines) == len(CHECKS) + 1 and lines[-1].startswith("1 within budget, 1 violated")
+    levels = [re.fullmatch(r"::(error|notice) title=[^:,\n]*::.*", line) for line in lines[:-1]]
+    assert all(levels)
+    assert {line.split(" ")[0] for line in lines[:-1] if "small" in line} == {"::notice"}
+    assert lines[-2].startswith("::error title=Memory violated%3A a|b")
+    # AND decoded as GitHub does, the message is what was said
+    message = lines[-2].split("::", 2)[2]
+    assert message.replace("%25", "%").startswith('peak 5% a|b`c``<img src=x>&"%�::error::x,y:@user')
+    accepted = github_annotations(CHECKS, "runs", allow_new=True).split("\n")
+    assert next(line for line in accepted if "fresh" in line).startswith("::notice")
+
+
+def test_junit_has_the_results_and_any_name() -> None:
+    root = ElementTree.fromstring(junit_xml(CHECKS, "runs", allow_new=True))
+    suites = {suite.get("name"): suite for suite in root}
+    assert len(suites) == 4
+    found = {}
+    for name, suite in suites.items():
+        (case,) = suite
+        found[name] = [child.tag for child in case], suite.get("failures"), suite.get("errors"), suite.get("skipped")
+    assert found["small"] == (["system-out"], "0", "0", "0")
+    assert found["gone"] == (["error"], "0", "1", "0") and found["fresh"] == (["skipped"], "0", "0", "1")
+    hostile = HOSTILE.replace("\n", "�").replace("\ufffe", "�").replace("\x1b", "�")
+    assert found[hostile] == (["failure"], "1", "0", "0")
+    (case,) = suites[hostile]
+    assert case.get("name") == f"{hostile}, max regression"
+    assert case[0].get("message") == f"violated: peak 5% {hostile}"
+
+
+def cells(line: str) -> list[str]:
+    """A table's row, split as GitHub's Markdown does: a backslash escapes any punctuation after it."""
+    parts = re.findall(r"(?:\\[^\w\s]|[^|])*", line.strip().strip("|"))
+    return [part.strip() for part in parts if part]
+
+
+def test_markdown_cells_stay_cells_and_code() -> None:
+    text = markdown_table(CHECKS, "runs", allow_new=False)
+    rows = text.split("\n")[2:-2]
+    assert len(rows) == len(CHECKS)
+    for row in rows:
+        first, run, _, comparison = cells(row)
+        assert first[0] in "✅❌"
+        for cell in (run, comparison):
+            fence = re.match("`+", cell)
+            assert fence is not None and cell.endswith(fence[0])
+            inside = cell[len(fence[0]) : -len(fence[0])]
+            assert fence[0] not in inside
+    assert cells(rows[0])[0] == "✅ within budget" and "❌ violated" in rows[-1]
+
+
+@pytest.mark.parametrize("name", ["github", "junit", "markdown"])
+def test_the_exit_code_does_not_depend_on_the_format(
+    name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = RunWriter(tmp_path / "run")
+    writer.samples(make_samples([0], [1100 * MIB], device="GPU:0"))
+    writer.close()
+    # 1,100 MiB are 1,153,433,600 bytes: more than 1.1 GB, less than 1.1 GiB
+    assert main(["check", str(tmp_path), "--max-peak", "1.1GiB", "--format", name]) == 0
+    assert "peak 1,153,433,600 B" in capsys.readouterr().out
+    assert main(["check", str(tmp_path), "--max-peak", "1.1GB", "--format", name]) == 1
+    assert "violated" in capsys.readouterr().out
+
+
+def documented_step() -> str:
+    """The script of the workflow in the documentation."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    step = re.search(r"- name: Check the peaks\n +run: \|\n((?: {10}.*\n)+)", text)
+    assert step is not None
+    return textwrap.dedent(step[1])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "peak", "code", "annotations"),
+    [
+        (None, 1000, 0, ["::notice"]),
+        (1000, 1049, 0, ["::notice", "::notice"]),
+        (1000, 1051, 1, ["::notice", "::error"]),
+        (None, 11_000, 1, ["::error"]),
+    ],
+)
+def test_the_documented_workflow_checks_the_peaks(
+    tmp_path: pathlib.Path, baseline: int | None, peak: int, code: int, annotations: list[str]
+) -> None:
+    for name, size in (("main", baseline), ("pr", peak)):
+        if size is not None:
+            writer = RunWriter(tmp_path / "runs" / name / "small")
+            writer.samples(make_samples([0], [size * MIB], device="GPU:0"))
+            writer.close()
+    command = tmp_path / "bin" / "tb-memplugin"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tb_memplugin "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    summary = tmp_path / "summary.md"
+    environment = {**os.environ, "GITHUB_STEP_SUMMARY": str(summary), "PYTHONPATH": str(DOCUMENT.parents[1])}
+    environment["PATH"] = f"{command.parent}:{environment['PATH']}"
+    # As GitHub runs it
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", documented_step()],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (code, "")
+    assert [line.split(" ")[0] for line in done.stdout.splitlines() if line.startswith("::")] == annotations
+    assert summary.read_text(encoding="utf-8").startswith("| | run | device | comparison |")

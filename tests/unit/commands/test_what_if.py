@@ -1,0 +1,73 @@
+"""Answers of `tb_memplugin.what_if` and of `tb-memplugin what-if` where no batch size passes, or none is known to."""
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+import requests_cases
+
+import tb_memplugin
+from tb_memplugin.cli import main
+from tb_memplugin.model import Run
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    directory = tmp_path_factory.mktemp("runs")
+    requests_cases.write_run(directory / "traced")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def run(logdir: pathlib.Path) -> Run:
+    return tb_memplugin.load(logdir)["traced"]
+
+
+def line(text: str) -> str:
+    """The line about the largest batch size."""
+    (found,) = [one for one in text.splitlines() if one.startswith("largest batch size")]
+    return found
+
+
+def test_no_batch_size_passes(logdir: pathlib.Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = tb_memplugin.what_if(run, capacity="2MiB")  # less than the weights
+    assert answer.largest_batch_size == 0 and answer.prediction.fits is False
+    asked = ["what-if", str(logdir), "--run", "traced", "--capacity", "2MiB"]
+    assert main(asked) == 0
+    assert line(capsys.readouterr().out) == "largest batch size that passes: none"
+    assert main([*asked, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["largest_batch_size"] == 0
+
+
+def test_layers_are_chosen_by_globs_separated_or_repeated(
+    logdir: pathlib.Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = tb_memplugin.what_if(run, freeze="net/conv2, */head")
+    assert "of 2 layers are removed" in answer.prediction.assumptions[0]
+    asked = ["what-if", str(logdir), "--run", "traced", "--format", "json"]
+    printed = []
+    for options in (["--freeze", "net/conv2,*/head"], ["--freeze", "net/conv2", "--freeze", "*/head"]):
+        assert main([*asked, *options]) == 0
+        printed.append(json.loads(capsys.readouterr().out))
+    assert printed[0] == printed[1]
+    assert printed[0]["peak_bytes"] == answer.prediction.peak_bytes
+
+
+def test_a_glob_that_matches_no_layer_is_refused(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["what-if", str(logdir), "--run", "traced", "--unfreeze", "conv2"]) == 2
+    assert "no layer with weights has a path like 'conv2'; the nearest is 'net/conv2'" in capsys.readouterr().err
+
+
+def test_the_largest_batch_size_is_unknown(run: Run) -> None:
+    # GIVEN compiled steps of one batch size, which say nothing about others
+    compiled = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, mode="xla") for one in run.requests))
+    answer = tb_memplugin.what_if(compiled)
+    assert answer.prediction.peak_bytes is not None and answer.largest_batch_size is None
+    assert line(str(answer)) == "largest batch size that passes: unknown"
+
+
+def test_the_largest_batch_size_is_known(run: Run) -> None:
+    answer = tb_memplugin.what_if(run)
+    assert answer.largest_batch_size and answer.largest_batch_size > requests_cases.BATCH
+    assert line(str(answer)) == f"largest batch size that passes: {answer.largest_batch_size}"

@@ -1,0 +1,122 @@
+"""A prediction never contradicts what was recorded."""
+
+import dataclasses
+
+import pytest
+from reading_cases import DEVICE, MIB
+from requests_cases import BATCH, CAPACITY, make_table, make_traced
+
+from tb_memplugin.model import Layer
+from tb_memplugin.model.layers import recorded_precision
+from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.evidence import Evidence, Peaks
+from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
+from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.prediction.program import recorded_program
+
+STEPS = tuple(one.requests for one in make_traced().values())
+LAYERS = make_table().layers
+PEAKS = Peaks(20 * MIB, 21 * MIB, 23 * MIB)
+
+
+def predictor(evidence: Evidence = Evidence(), layers: tuple[Layer, ...] = LAYERS) -> Predictor:  # noqa: B008
+    return Predictor(recorded_program(STEPS, DEVICE), layers, evidence=evidence)
+
+
+# --- batch sizes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batch", "capacity", "fits"),
+    [
+        (16, 100, True),
+        (8, 100, True),
+        (16, 101, True),
+        (16, 99, None),
+        (17, 100, None),
+        (24, 100, False),
+        (48, 100, False),
+        (24, 90, False),
+        (24, 101, None),
+        (None, 100, None),
+        (16, None, None),
+    ],
+)
+def test_smaller_batches_fit_and_larger_ones_fail(batch: int | None, capacity: int | None, fits: bool | None) -> None:
+    assert Evidence(100, {16: PEAKS, 4: PEAKS}, {24: 7, 32: 9}).fits(batch, capacity) is fits
+
+
+def test_a_batch_size_that_ran_before_it_failed_failed() -> None:
+    leaking = Evidence(100, {16: PEAKS}, {16: 402})
+    assert leaking.fits(16, 100) is False and leaking.fits(8, 100) is True and leaking.largest(100) == 0
+    assert leaking.sentences(16, 100) == ["Recorded: batch size 16 ran out of memory in step 402, with 100 B."]
+    assert leaking.fits(32, 100) is False
+
+
+def test_recorded_conditions_are_answered_as_recorded() -> None:
+    answer = predictor(Evidence(CAPACITY, {BATCH: PEAKS})).predict(Conditions())
+    assert (answer.low_bytes, answer.peak_bytes, answer.high_bytes) == (20 * MIB, 21 * MIB, 23 * MIB)
+    assert answer.fits is True and answer.method == "recorded" and not answer.assumptions
+    assert sum(row.bytes for row in answer.ledger) == answer.peak_bytes
+    # AND the simulation is asked about everything else
+    for other in (Conditions(batch_size=2 * BATCH), Conditions(capacity_bytes=CAPACITY // 2), Conditions(freeze="c")):
+        assert predictor(Evidence(CAPACITY, {BATCH: PEAKS})).predict(other).method != "recorded"
+
+
+def test_a_batch_size_that_ran_fits_whatever_the_simulation_says() -> None:
+    tight = 24 * MIB
+    simulated = predictor().predict(Conditions(batch_size=BATCH, capacity_bytes=tight))
+    known = predictor(Evidence(tight, {BATCH: PEAKS, 2 * BATCH: PEAKS}))
+    assert simulated.fits is not True and known.predict(Conditions(capacity_bytes=tight)).fits is True
+    smaller = known.predict(Conditions(batch_size=BATCH + 1, capacity_bytes=tight))
+    assert smaller.fits is True and smaller.assumptions[0] == "Recorded: batch size 8 ran within 24.0 MiB."
+    assert known.passes(2 * BATCH, tight) and known.largest_batch_size(tight) == 2 * BATCH
+    assert known.range_at(BATCH) == (20 * MIB, 21 * MIB, 23 * MIB)
+
+
+def test_a_batch_size_that_failed_does_not_fit_whatever_the_simulation_says() -> None:
+    known = predictor(Evidence(CAPACITY, {BATCH: PEAKS}, {12: 5}))
+    free = predictor().largest_batch_size(CAPACITY)
+    assert free is not None and free > 12 and predictor().predict(Conditions(batch_size=12)).fits is True
+    answer = known.predict(Conditions(batch_size=12))
+    assert answer.fits is False
+    assert answer.assumptions[0] == "Recorded: batch size 12 ran out of memory in step 5, with 256 MiB."
+    assert known.largest_batch_size(CAPACITY) == 11 and known.largest_batch_size(
+        2 * CAPACITY
+    ) == predictor().largest_batch_size(2 * CAPACITY)
+
+
+# --- precision ------------------------------------------------------------------------------------------------------
+
+
+def half(dtype: str = "float16") -> tuple[Layer, ...]:
+    """The layers in mixed precision, the last one in float32."""
+    return (*(dataclasses.replace(layer, output_dtype=dtype) for layer in LAYERS[:-1]), LAYERS[-1])
+
+
+def test_the_layers_show_the_recorded_precision() -> None:
+    assert recorded_precision(LAYERS) == "float32"
+    assert recorded_precision(half()) == "mixed_float16" and recorded_precision(half("bfloat16")) == "mixed_bfloat16"
+    weights = [dataclasses.replace(layer, weight_bytes=2 * layer.parameters) for layer in half()]
+    assert recorded_precision(weights[:-1]) == "float16" and recorded_precision(()) is None
+
+
+def test_the_recorded_precision_changes_nothing() -> None:
+    plain = predictor(layers=half()).predict(Conditions(batch_size=8))
+    asked = predictor(layers=half()).predict(Conditions(batch_size=8, precision="mixed_float16"))
+    assert asked == plain and asked.method == "replay"
+    recorded = predictor(Evidence(CAPACITY, {BATCH: PEAKS}), half()).predict(Conditions(precision="mixed_float16"))
+    assert recorded.method == "recorded"
+
+
+def test_full_precision_does_not_follow_from_half_precision() -> None:
+    answer = predictor(layers=half()).predict(Conditions(precision="float32"))
+    assert answer.method == "unknown" and answer.peak_bytes is None and answer.fits is None
+    assert answer.assumptions[0].startswith("Unknown: the run was recorded in mixed_float16.")
+    assert predictor().predict(Conditions(precision="float32")).method == "replay"
+
+
+def test_mixed_precision_is_not_advised_to_a_mixed_run() -> None:
+    failed = FailedTraining(batch_size=32, capacity_bytes=100 * MIB, verdict="capacity", is_gpu=False)
+    kinds = [{fix.kind for fix in simulated_fixes(predictor(layers=one), one, failed)[0]} for one in (LAYERS, half())]
+    assert "precision" in kinds[0] and kinds[1] == kinds[0] - {"precision"}

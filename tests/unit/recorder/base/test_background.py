@@ -1,0 +1,138 @@
+"""The background thread: it outlives every fault of a job, and nobody waits long for it."""
+
+import math
+import threading
+import time
+import types
+
+import pytest
+
+from tb_memplugin.recorder.base import background
+from tb_memplugin.recorder.base.background import Background
+
+HANGS_SECONDS = 120
+"""A wait that takes this long has failed; how quickly it succeeds is not asserted."""
+
+
+class Ticking:
+    """Ticks that raise; `again` is set at the second one."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+        self.again = threading.Event()
+        self.background = Background(self.tick, self.write, 0.01)
+
+    def tick(self) -> None:
+        self.ticks += 1
+        if self.ticks >= 2:
+            self.again.set()
+        raise SystemExit("a tick that exits")
+
+    def write(self) -> None:
+        return
+
+
+@pytest.mark.parametrize("fault", [SystemExit, KeyboardInterrupt, MemoryError, OverflowError])
+def test_a_job_that_raises_anything_leaves_the_thread_to_the_others(fault: type[BaseException]) -> None:
+    def job() -> None:
+        raise fault("on purpose")
+
+    done = threading.Event()
+    background._thread.submit(job)
+    background._thread.submit(done.set)
+    assert done.wait(HANGS_SECONDS)
+
+
+def test_ticks_go_on_after_one_that_raised() -> None:
+    ticking = Ticking()
+    assert ticking.again.wait(HANGS_SECONDS)
+    assert ticking.background.drain()
+
+
+class Looks:
+    """A clock that each look at an unfinished job advances, and a thread that works for the first `worked` seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, worked: float, done_at: float = math.inf) -> None:
+        self.now, self._worked, self._done_at = 0.0, worked, done_at
+        monkeypatch.setattr(background, "time", types.SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(background._thread, "_used_seconds", lambda: min(self.now, self._worked))
+
+    def done(self, seconds: float) -> bool:
+        self.now += seconds
+        return self.now >= self._done_at
+
+
+@pytest.mark.parametrize(("worked", "until"), [(0, 5), (10, 15), (math.inf, 60)])
+def test_a_wait_ends_after_five_seconds_without_work_and_after_a_minute(
+    monkeypatch: pytest.MonkeyPatch, worked: float, until: float
+) -> None:
+    looks = Looks(monkeypatch, worked)
+    assert background.while_it_works(looks.done) is False
+    assert looks.now == until
+
+
+def test_a_wait_ends_with_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, worked=20, done_at=24)
+    assert background.while_it_works(looks.done) is True
+    assert looks.now == 24
+
+
+def test_a_wait_returns_before_a_job_that_does_nothing_and_the_next_one_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released, order = threading.Event(), list[str]()
+
+    def job() -> None:
+        released.wait()
+        order.append("job")
+
+    monkeypatch.setattr(background, "WAIT_SECONDS", 0.1)
+    background._thread.submit(job)
+    assert background.wait() is False
+    order.append("waited")
+    monkeypatch.undo()
+    released.set()
+    assert background.wait()
+    assert order == ["waited", "job"]
+
+
+def test_processor_time_of_the_thread_counts_as_work() -> None:
+    used = []
+
+    def work() -> None:
+        used.append(background._thread._used_seconds())
+        until = time.thread_time() + 5 * background._WORKED_SECONDS
+        while time.thread_time() < until:
+            pass
+        used.append(background._thread._used_seconds())
+
+    background._thread.submit(work)
+    assert background.wait()
+    assert used[1] - used[0] >= background._WORKED_SECONDS
+    # The waiting thread's own processor time does not.
+    assert background._thread._used_seconds() - used[1] < background._WORKED_SECONDS
+
+
+def test_a_recorder_that_is_gone_before_the_thread_notes_its_ticks_disturbs_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # GIVEN a thread that is busy while a recorder begins and fails to
+    busy, go_on = threading.Event(), threading.Event()
+
+    class Recorder:
+        def tick(self) -> None: ...
+
+    def occupy() -> None:
+        busy.set()
+        go_on.wait(60)
+
+    background._thread.submit(occupy)
+    assert busy.wait(60)
+    recorder = Recorder()
+    ticks = Background(recorder.tick, recorder.tick, 60)
+    del ticks
+    # WHEN the thread comes to it
+    go_on.set()
+    assert background.wait()
+    # THEN no job failed
+    assert caplog.records == []

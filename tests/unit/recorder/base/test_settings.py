@@ -1,0 +1,110 @@
+"""Invalid arguments of the recorder are rejected before training starts, with a sentence; the worker's default name."""
+
+import json
+import os
+import pathlib
+
+import pytest
+
+from tb_memplugin.errors import RecordingError
+from tb_memplugin.recorder.base.settings import check
+
+GOOD = {"overhead": 0.005, "trace_steps": None, "devices": None, "keep_profile": False, "worker": ""}
+CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"overhead": -0.1}, "overhead must be"),
+        ({"overhead": 2}, "overhead must be"),
+        ({"overhead": "a lot"}, "overhead must be"),
+        ({"overhead": True}, "overhead must be"),
+        ({"trace_steps": [3, -1]}, "trace_steps must be"),
+        ({"trace_steps": [1.5]}, "trace_steps must be"),
+        ({"trace_steps": 7}, "trace_steps must be"),
+        ({"devices": "GPU:0"}, "devices must be a list"),
+        ({"devices": []}, "devices must be a list"),
+        ({"keep_profile": 1}, "keep_profile must be"),
+        ({"source_lines": "no"}, "source_lines must be"),
+        ({"worker": "../up"}, "worker must be"),
+        ({"worker": "a/b"}, "worker must be"),
+    ],
+)
+def test_an_invalid_argument_is_named_with_the_received_value(
+    tmp_path: pathlib.Path, changed: dict, sentence: str
+) -> None:
+    with pytest.raises(RecordingError, match=sentence) as raised:
+        check(tmp_path / "run", **{**GOOD, **changed})
+    assert repr(next(iter(changed.values()))) in str(raised.value)
+
+
+def test_a_log_dir_that_is_a_file_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordingError, match="it is a file"):
+        check(tmp_path / "file", **GOOD)
+    with pytest.raises(RecordingError, match="cannot be created"):
+        check(tmp_path / "file" / "below", **GOOD)
+
+
+def test_a_log_dir_that_is_not_writable_is_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The superuser may write anywhere, so the operating system's answer is given here.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(RecordingError, match="is not writable"):
+        check(tmp_path, **GOOD)
+
+
+@pytest.mark.parametrize("log_dir", [None, 3, "", b"runs"])
+def test_a_log_dir_that_is_not_a_path_is_refused(log_dir: object) -> None:
+    with pytest.raises(RecordingError, match="log_dir must be a path"):
+        check(log_dir, **GOOD)
+
+
+def test_valid_arguments_are_kept(tmp_path: pathlib.Path) -> None:
+    settings = check(tmp_path / "new" / "run", **{**GOOD, "trace_steps": range(3), "devices": ["GPU:0"]})
+    assert settings.trace_steps == {0, 1, 2}
+    assert settings.devices == ("GPU:0",)
+    assert (tmp_path / "new" / "run").is_dir()
+    assert not settings.remote
+
+
+def test_a_url_is_left_to_tensorflow() -> None:
+    assert check("gs://bucket/run", **GOOD).remote
+
+
+@pytest.mark.parametrize(
+    ("config", "worker"),
+    [
+        (None, ""),
+        ("", ""),
+        ("not json", ""),
+        ("[]", ""),
+        (json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}), "worker_1"),
+        (json.dumps({"cluster": CLUSTER, "task": {"type": "chief", "index": 0}}), "chief_0"),
+        (json.dumps({"cluster": {"worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}), ""),
+        (json.dumps({"cluster": CLUSTER, "task": {"type": "../up", "index": 0}}), ""),
+        (json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": "x"}}), ""),
+        (json.dumps({"cluster": CLUSTER}), ""),
+    ],
+)
+def test_the_default_is_the_task_of_a_cluster(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, config: str | None, worker: str
+) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if config is not None:
+        monkeypatch.setenv("TF_CONFIG", config)
+    assert check(tmp_path, 0.005, None, None, False, None).worker == worker
+    assert check(tmp_path, 0.005, None, None, False, "mine").worker == "mine"
+
+
+def test_beside_other_workers_steps_are_traced_on_request_only(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # TensorFlow's profiler sometimes crashes such a process.
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}))
+    by_default, asked = (check(tmp_path, 0.005, steps, None, False, None) for steps in (None, [3]))
+    assert (by_default.traces, by_default.traced_steps, by_default.trace_steps) == (False, frozenset(), None)
+    assert (asked.traces, asked.traced_steps) == (True, {3})
+    monkeypatch.delenv("TF_CONFIG")
+    alone = check(tmp_path, 0.005, None, None, False, None)
+    assert alone.traces and alone.traced_steps is None

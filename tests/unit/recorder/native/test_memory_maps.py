@@ -1,0 +1,387 @@
+"""When the memory map is not read, and the warnings then, with fakes of TensorFlow's library."""
+
+import ctypes
+import os
+import platform
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from dump_cases import make_dump
+
+from tb_memplugin.recorder.native import allocators, builds, framework, memory_maps
+from tb_memplugin.recorder.native.allocators import PINNED
+from tb_memplugin.recorder.native.framework import Framework, check_build
+from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
+from tb_memplugin.recorder.native.memory_maps import MAX_DISAGREEMENTS, MemoryMaps
+
+IN_USE = 1536
+DEVICE = "GPU:0"
+LIBRARY = "/lib/libtensorflow_framework.so.2"
+
+
+class Library:
+    """A fake `Framework`: returns one dump after another, then always the last one."""
+
+    def __init__(self, *dumps: bytes | Exception) -> None:
+        self.dumps = list(dumps)
+        self.reads = 0
+
+    def memory_map(self, allocator: int) -> bytes:
+        assert allocator == 0x1000
+        self.reads += 1
+        dump = self.dumps.pop(0) if len(self.dumps) > 1 else self.dumps[0]
+        if isinstance(dump, Exception):
+            raise dump
+        return dump
+
+
+@pytest.fixture
+def warnings() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch, warnings: list[str]) -> Callable[..., MemoryMaps]:
+    """Makes `MemoryMaps` over a fake library; `in_use` are the statistics' figures in turn."""
+    monkeypatch.delenv(framework.SWITCH, raising=False)
+    config = types.SimpleNamespace(list_logical_devices=list)
+    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(__version__="2.21.0", config=config))
+    monkeypatch.setattr(memory_maps, "MappedMemory", lambda: None)
+
+    def make(library: Any, in_use: Iterator[int] | int = IN_USE, devices: tuple[str, ...] = (DEVICE,)) -> MemoryMaps:
+        def figures(_: str) -> tuple[int, int]:
+            return (in_use if isinstance(in_use, int) else next(in_use)), 0
+
+        monkeypatch.setattr(memory_maps.allocator_figures, "memory_info", figures)
+        monkeypatch.setattr(memory_maps, "open_framework", lambda *_: library)
+        monkeypatch.setattr(memory_maps, "find_allocator", lambda *_: 0x1000)
+        return MemoryMaps(devices, warnings.append)
+
+    return make
+
+
+def test_a_map_that_agrees_with_the_statistics_is_read_without_comparing_again(make: Any, warnings: list[str]) -> None:
+    figures = iter([IN_USE, IN_USE])
+    maps = make(Library(make_dump()), figures)
+    assert maps.available(DEVICE)
+    assert maps.read(DEVICE) == make_dump()
+    assert maps.read(DEVICE) == make_dump()  # the statistics would have run out
+    assert not warnings
+
+
+def test_repeated_disagreement_turns_it_off_once(make: Any, warnings: list[str]) -> None:
+    library = Library(make_dump())
+    maps = make(library, IN_USE + 256)
+    assert [maps.read(DEVICE) for _ in range(10)] == [None] * 10
+    assert not maps.available(DEVICE) and library.reads == MAX_DISAGREEMENTS
+    assert warnings == [
+        "Not reading the memory map of GPU:0: its chunks in use sum to 1536 bytes, but TensorFlow's statistics say "
+        "1792. Chunk sizes are rounded requests instead."
+    ]
+
+
+def test_other_threads_that_allocate_meanwhile_do_not_turn_it_off(make: Any, warnings: list[str]) -> None:
+    changing = iter([*range(0, 2000, 10), IN_USE, IN_USE])
+    maps = make(Library(make_dump(in_use=1)), changing)
+    read = [maps.read(DEVICE) for _ in range(21)]
+    assert read[:20] == [None] * 20 and read[20] == make_dump(in_use=1) and not warnings
+
+
+def test_an_allocator_without_memory_gives_no_map_and_stays_available(make: Any, warnings: list[str]) -> None:
+    empty = b"\x0a\x09GPU_0_bfc\x2a\x00"
+    maps = make(Library(empty, make_dump()), iter([0, 0, IN_USE, IN_USE]))
+    assert maps.read(DEVICE) is None and maps.available(DEVICE)
+    assert maps.read(DEVICE) == make_dump() and not warnings
+
+
+def test_the_map_of_another_gpu_turns_it_off(make: Any, warnings: list[str]) -> None:
+    maps = make(Library(make_dump(b"GPU_1_bfc")))
+    assert maps.read(DEVICE) is None and not maps.available(DEVICE)
+    assert "returned the map of GPU:1 instead" in warnings[0]
+
+
+def test_the_map_of_pinned_memory_is_compared_with_its_own_statistics(make: Any, warnings: list[str]) -> None:
+    dump = make_dump(b"gpu_host_bfc")
+    maps = make(Library(dump), iter(()), devices=(DEVICE, PINNED))  # get_memory_info knows no such device
+    assert maps.read(PINNED) == dump == maps.read(PINNED) and not warnings
+
+
+@pytest.mark.parametrize(
+    ("dump", "reason"),
+    [
+        (make_dump(b"gpu_host_bfc", in_use=7), "its chunks in use sum to 1536 bytes, but its statistics say 7"),
+        (make_dump(b"GPU_0_bfc"), "TensorFlow returned the map of GPU:0 instead"),
+    ],
+)
+def test_a_wrong_map_of_pinned_memory_leaves_the_devices_maps_alone(
+    make: Any, warnings: list[str], dump: bytes, reason: str
+) -> None:
+    maps = make(Library(dump, make_dump()), devices=(DEVICE, PINNED))
+    assert maps.read(PINNED) is None and not maps.available(PINNED)
+    assert maps.read(DEVICE) == make_dump()
+    assert warnings == [f"Not measuring pinned host memory: {reason}."]
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), UnreadableError("odd"), MemoryError("odd")])
+def test_read_raises_no_fault(make: Any, warnings: list[str], error: Exception) -> None:
+    maps = make(Library(make_dump(), error))
+    assert maps.read(DEVICE) is not None
+    assert maps.read(DEVICE) is None and maps.read(DEVICE) is None
+    assert len(warnings) == 1 and "odd" in warnings[0]
+
+
+def test_read_raises_no_fault_of_a_warning(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = make(Library(ValueError("odd")))
+    monkeypatch.setattr(maps, "_warn", lambda _: 1 / 0)
+    assert maps.read(DEVICE) is None and not maps.available(DEVICE)
+
+
+def test_bytes_that_are_not_a_dump_turn_it_off(make: Any, warnings: list[str]) -> None:
+    assert make(Library(b"\xff\xff")).read(DEVICE) is None
+    assert "do not parse" in warnings[0]
+
+
+def test_the_switch_turns_it_off_for_all_devices_with_one_warning(
+    make: Any, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(framework.SWITCH, "0")
+    library = Library(make_dump())
+    maps = make(library, devices=("GPU:0", "GPU:1"))
+    assert maps.read("GPU:0") is None and maps.read("GPU:1") is None and library.reads == 0
+    assert warnings == [
+        "Not reading the memory map of GPU:0, GPU:1: TB_MEMPLUGIN_MEMORY_MAP=0 is set. "
+        "Chunk sizes are rounded requests instead."
+    ]
+
+
+def test_without_devices_nothing_is_read_or_reported(warnings: list[str]) -> None:
+    maps = MemoryMaps([], warnings.append)
+    assert maps.read("GPU:0") is None and not maps.available("GPU:0") and not warnings
+
+
+def test_a_forked_child_does_not_read(make: Any, monkeypatch: pytest.MonkeyPatch, warnings: list[str]) -> None:
+    library = Library(make_dump())
+    maps = make(library)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert maps.read(DEVICE) is None and not maps.available(DEVICE) and library.reads == 0 and not warnings
+
+
+# --- builds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["2.15.1", "2.22.0", "2.21.0-dev20260101", "2.2", ""])
+def test_an_untested_version_is_refused(version: str) -> None:
+    with pytest.raises(UnreadableError, match="not one of the tested versions 2"):
+        check_build(version)
+
+
+@pytest.mark.parametrize(("system", "machine"), [("darwin", "x86_64"), ("win32", "AMD64"), ("linux", "aarch64")])
+def test_other_systems_and_machines_are_refused(system: str, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with pytest.raises(UnreadableError, match="on Linux x86-64 only"):
+        check_build(builds.TESTED_VERSIONS[-1])
+
+
+def test_a_library_without_a_symbol_is_refused() -> None:
+    with pytest.raises(UnreadableError, match="lacks _ZN3tsl12BFCAllocator15RecordMemoryMapEv"):
+        Framework(ctypes.CDLL("libm.so.6"))
+
+
+def test_a_process_without_the_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framework, "check_build", lambda _: None)
+    with pytest.raises(UnreadableError, match="0 files named libtensorflow_framework"):
+        framework.open_framework("2.21.0", MappedMemory("1000-2000 r--p 0 0:0 1 /lib/libm.so.6\n"))
+
+
+class FakeFramework(Framework):
+    """`Framework` over Python functions with the same calling convention."""
+
+    def __init__(self, vptr: int = 16, moved: int = 0, size: int = 3) -> None:
+        self.vptr, self.moved, self.size = vptr, moved, size
+        self.destroyed: list[int] = []
+        super().__init__(ctypes.CDLL(None))
+
+    def _address(self, symbol: str) -> int:
+        return 0
+
+    def _function(self, symbol: str, result: Any, *arguments: Any, waits: bool = True) -> Any:
+        def record(at: int, allocator: int) -> int:
+            ctypes.c_uint64.from_address(at).value = self.vptr
+            return at + self.moved
+
+        def serialize(at: int, data: int, size: int) -> bool:
+            ctypes.memmove(data, b"map", size)
+            return True
+
+        return {
+            builds.RECORD: record,
+            builds.BYTE_SIZE: lambda at: self.size,
+            builds.SERIALIZE: serialize,
+            builds.DESTROY: self.destroyed.append,
+        }[symbol]
+
+
+def test_a_returned_object_is_serialized_and_destroyed() -> None:
+    library = FakeFramework()
+    assert library.memory_map(0) == b"map" and len(library.destroyed) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"vptr": 24}, {"moved": 8}])
+def test_an_object_of_another_class_or_place_is_not_touched(wrong: dict[str, int]) -> None:
+    library = FakeFramework(**wrong)
+    with pytest.raises(UnreadableError, match="did not return a memory map"):
+        library.memory_map(0)
+    assert not library.destroyed
+
+
+def test_a_map_that_is_too_large_is_destroyed_as_well() -> None:
+    library = FakeFramework(size=1 << 30)
+    with pytest.raises(UnreadableError, match="takes 1073741824 bytes"):
+        library.memory_map(0)
+    assert len(library.destroyed) == 1
+
+
+# --- allocators ------------------------------------------------------------------------------------------------------
+
+
+class Object:
+    """A C++ object laid out by hand, with a vtable, type information and a listing of its mappings."""
+
+    def __init__(self, name: bytes, offset_to_top: int = 0, file: str = LIBRARY) -> None:
+        self.words = (ctypes.c_uint64 * 8)()
+        self.name = ctypes.create_string_buffer(name)
+        self.address = ctypes.addressof(self.words)
+        # object: vptr | vtable: offset to top, type, first function | type: its own vptr, name
+        vptr, type_information = self.address + 24, self.address + 40
+        self.words[:] = [vptr, offset_to_top % 2**64, type_information, 0, 0, 0, ctypes.addressof(self.name), 0]
+        spans = [(self.address, 64), (ctypes.addressof(self.name), len(name) + 1)]
+        self.memory = MappedMemory(
+            "".join(f"{start:x}-{start + size:x} r--p 0 0:0 1 {file}\n" for start, size in sorted(spans))
+        )
+
+
+class Allocators:
+    """A fake `Framework`: one object is the allocator of every device."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self.requests: list[int | str] = []
+
+    def cpu_allocator(self) -> int:
+        self.requests.append("CPU")
+        return self.address
+
+    def gpu_allocator(self, number: int) -> int:
+        self.requests.append(number)
+        return self.address
+
+    def gpu_host_allocator(self) -> int:
+        self.requests.append("pinned")
+        return self.address
+
+
+@pytest.mark.parametrize("name", builds.BFC_TYPES)
+def test_a_bfc_allocator_is_recognized_by_its_vtable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Object(name.encode())
+    fake = Allocators(made.address)
+    monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
+    monkeypatch.setattr(allocators, "cuda_devices", lambda: ["GPU:0", "GPU:1"])
+    monkeypatch.delenv("TF_GPU_ALLOCATOR", raising=False)
+    assert allocators.find_allocator(fake, "CPU:0", made.memory) == made.address  # type: ignore[arg-type]
+    assert allocators.find_allocator(fake, "GPU:1", made.memory) == made.address  # type: ignore[arg-type]
+    assert allocators.find_allocator(fake, PINNED, made.memory) == made.address  # type: ignore[arg-type]
+    assert fake.requests == ["CPU", 1, "pinned"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"N10tensorflow15MklCPUAllocatorE", "tensorflow::MklCPUAllocator"),
+        (b"N15stream_executor27GpuCudaMallocAsyncAllocatorE", "stream_executor::GpuCudaMallocAsyncAllocator"),
+        (b"N3tsl12BFCAllocatorEX", "N3tsl12BFCAllocatorEX"),
+    ],
+)
+def test_an_allocator_of_another_class_is_refused(name: bytes, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Object(name)
+    monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
+    with pytest.raises(UnreadableError, match=f"its allocator is a {shown}, not a BFC allocator"):
+        allocators.find_allocator(Allocators(made.address), "CPU:0", made.memory)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("setting", "device", "message"),
+    [
+        ({}, "CPU:0", "TF_CPU_ALLOCATOR_USE_BFC is not set"),
+        ({"TF_GPU_ALLOCATOR": "cuda_malloc_async"}, "GPU:0", "the driver manages the pool"),
+        ({}, "GPU:2", "not a local CUDA GPU"),
+    ],
+)
+def test_devices_without_a_bfc_allocator_are_refused_before_requesting_any(
+    setting: dict[str, str], device: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TF_CPU_ALLOCATOR_USE_BFC", "TF_GPU_ALLOCATOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in setting.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(allocators, "cuda_devices", lambda: ["GPU:0", "GPU:1"])
+    fake = Allocators(0)
+    with pytest.raises(UnreadableError, match=message):
+        allocators.find_allocator(fake, device, MappedMemory(""))  # type: ignore[arg-type]
+    assert not fake.requests
+
+
+def test_pointers_are_followed_only_where_memory_is_mapped() -> None:
+    made = Object(b"N3tsl12BFCAllocatorE")
+    for address in (0, 8, made.address + 4, made.address + 64, 2**63, 2**64 - 8):
+        with pytest.raises(UnreadableError, match="does not point to readable memory"):
+            allocators.type_name(address, made.memory)
+    for word, value in ((0, 0x10), (2, 0x18), (6, 0x20)):
+        broken = Object(b"N3tsl12BFCAllocatorE")
+        broken.words[word] = value
+        with pytest.raises(UnreadableError, match="does not point to readable memory"):
+            allocators.type_name(broken.address, broken.memory)
+
+
+def test_objects_of_other_libraries_and_parts_of_objects_are_refused() -> None:
+    other = Object(b"N3tsl12BFCAllocatorE", file="/lib/libother.so")
+    with pytest.raises(UnreadableError, match="not an object of TensorFlow's library"):
+        allocators.type_name(other.address, other.memory)
+    part = Object(b"N3tsl12BFCAllocatorE", offset_to_top=-16)
+    with pytest.raises(UnreadableError, match="part of another object"):
+        allocators.type_name(part.address, part.memory)
+
+
+def test_a_name_without_an_end_is_refused() -> None:
+    made = Object(b"N" * 300)
+    with pytest.raises(UnreadableError, match="no name at"):
+        allocators.type_name(made.address, made.memory)
+
+
+def tensorflow_with(gpus: dict[str, dict[str, Any]], logical: int | None = None, cuda: bool = True) -> Any:
+    """A fake of the module: physical GPUs with their details, each split into `logical` devices."""
+    config = types.SimpleNamespace(
+        get_visible_devices=lambda _: list(gpus),
+        get_logical_device_configuration=lambda _: None if logical is None else [None] * logical,
+        experimental=types.SimpleNamespace(get_device_details=lambda gpu: gpus[gpu]),
+    )
+    sysconfig = types.SimpleNamespace(get_build_info=lambda: {"is_cuda_build": cuda})
+    return types.SimpleNamespace(config=config, sysconfig=sysconfig)
+
+
+@pytest.mark.parametrize(
+    ("module", "devices"),
+    [
+        (tensorflow_with({"a": {"compute_capability": (9, 0)}, "b": {"compute_capability": (8, 0)}}), 2),
+        (tensorflow_with({"a": {"compute_capability": (9, 0)}}, logical=3), 3),
+        (tensorflow_with({"a": {"device_name": "METAL"}}), 0),
+        (tensorflow_with({"a": {"compute_capability": (9, 0)}}, cuda=False), 0),
+        (tensorflow_with({}), 0),
+    ],
+)
+def test_only_local_cuda_gpus_are_listed(module: Any, devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", module)
+    assert list(allocators.cuda_devices()) == [f"GPU:{number}" for number in range(devices)]

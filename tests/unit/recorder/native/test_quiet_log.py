@@ -1,0 +1,64 @@
+"""The level of TensorFlow's log is raised while a block runs, and is afterwards what it was."""
+
+import pytest
+
+from tb_memplugin.recorder.native import framework, quiet_log
+from tb_memplugin.recorder.native.quiet_log import QuietLog
+
+INFO, WARNING, ERROR = 0, 1, 2
+
+
+class Log(QuietLog):
+    """With a level of its own in place of TensorFlow's."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self.level = level
+
+    def _level(self) -> int:
+        return self.level
+
+    def _set(self, level: int) -> None:
+        self.level = level
+
+
+@pytest.mark.parametrize(("before", "inside"), [(INFO, WARNING), (WARNING, WARNING), (ERROR, ERROR)])
+def test_a_block_logs_warnings_and_nothing_that_the_user_turned_off(before: int, inside: int) -> None:
+    log = Log(before)
+    with pytest.raises(ValueError), log.warnings_only():
+        assert log.level == inside
+        raise ValueError
+    assert log.level == before
+
+
+def test_blocks_of_two_threads_may_overlap() -> None:
+    log = Log(INFO)
+    first, second = log.warnings_only(), log.warnings_only()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert log.level == WARNING
+    second.__exit__(None, None, None)
+    assert log.level == INFO
+
+
+def test_a_level_that_the_program_sets_meanwhile_stays() -> None:
+    log = Log(INFO)
+    with log.warnings_only():
+        log.level = ERROR
+    assert log.level == ERROR
+
+
+def test_a_forked_child_logs_as_before() -> None:
+    log = Log(INFO)
+    with log.warnings_only():
+        log._abandon()
+        assert log.level == INFO
+        log._blocks = 1  # the block ends in the parent only
+
+
+def test_with_the_switch_no_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(framework.SWITCH, "0")
+    quiet_log._functions.cache_clear()
+    assert quiet_log._functions() is None
+    quiet_log._functions.cache_clear()

@@ -1,0 +1,169 @@
+"""The history of a device's chunks from one traced step to the next."""
+
+import contextlib
+import dataclasses
+import sys
+import types
+
+import pytest
+from dump_cases import field
+from map_cases import memory_map
+from trace_cases import FACTS, Recorder, ledger_of, rows
+
+from tb_memplugin.model import MISSING, MemoryMap
+from tb_memplugin.model.trace import AllocationTrace, KnownChunk, TraceFacts, VariableFact
+from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
+from tb_memplugin.recorder.observe.chunk_history import ChunkHistory
+
+REGION = (0, 1 << 20)
+EMPTY = TraceFacts()
+
+
+def map_of(*chunks: tuple[int, int, int]) -> MemoryMap:
+    """A map of chunks in use (address, bytes, requested bytes)."""
+    return memory_map(chunks, [REGION])
+
+
+def traced(start: MemoryMap) -> AllocationTrace:
+    """A step that begins with the map and makes 256 bytes that stay."""
+    step = Recorder(start.in_use_bytes or 0)
+    step.run("a", [(0x90000, 200)])
+    return dataclasses.replace(step.trace(), start_map=start, end_map=start)
+
+
+def known(history: ChunkHistory, *chunks: tuple[int, int, int]) -> dict[int, KnownChunk]:
+    return dict(history.add_to(EMPTY, traced(map_of(*chunks))).earlier.chunks)
+
+
+def test_chunks_that_a_step_leaves_are_remembered_until_it_frees_them() -> None:
+    history = ChunkHistory()
+    first = Recorder()
+    first.run("a", [(0x1000, 1000), (0x2000, 500)], [(0x2000, 500)])
+    history.remember(first.trace())
+    assert known(history, (0x1000, 1024, 1000)) == {0x1000: KnownChunk(1024, 1000, "other_state")}
+    second = Recorder(1024)
+    second.run("a", [], [(0x1000, 1000)])
+    history.remember(second.trace())
+    assert known(history, (0x1000, 1024, 1000)) == {}
+
+
+@pytest.mark.parametrize("now", [(0x1000, 1024, 900), (0x1000, 2048, 1000), (0x1400, 1024, 1000)])
+def test_a_chunk_that_was_replaced_is_forgotten(now: tuple[int, int, int]) -> None:
+    history = ChunkHistory()
+    step = Recorder()
+    step.run("a", [(0x1000, 1000)])
+    history.remember(step.trace())
+    assert known(history, now) == {}
+    # THEN for good
+    assert known(history, (0x1000, 1024, 1000)) == {}
+
+
+def test_without_a_map_nothing_is_forgotten() -> None:
+    history = ChunkHistory()
+    step = Recorder()
+    step.run("a", [(0x1000, 1000)])
+    history.remember(step.trace())
+    later = Recorder(1024)
+    later.run("a", [(0x5000, 100)])
+    assert set(history.add_to(EMPTY, later.trace()).earlier.chunks) == {0x1000}
+
+
+def test_chunks_of_the_first_batches_are_inputs() -> None:
+    history = ChunkHistory(handle_bytes=64)
+    before = map_of((0, 1024, 1000))
+    after = map_of((0, 1024, 1000), (0x1000, 4096, 4000), (0x3000, 256, 64))
+    history.first_batches(before, after)
+    earlier = history.add_to(EMPTY, traced(after)).earlier
+    assert earlier.chunks == {0x1000: KnownChunk(4096, 4000, "inputs")}  # not the iterator's handle
+    assert earlier.input_sizes == {4000}
+    assert earlier.handle_bytes == 64
+
+
+def test_a_chunk_that_a_step_made_does_not_become_a_batch() -> None:
+    history = ChunkHistory()
+    step = Recorder()
+    step.run("a", [(0x1000, 1000)])
+    history.remember(step.trace())
+    history.first_batches(map_of(), map_of((0x1000, 1024, 1000)))
+    assert known(history, (0x1000, 1024, 1000))[0x1000].category == "other_state"
+
+
+def test_chunks_of_resource_handles_are_state() -> None:
+    start = map_of((0, 256, 64), (0x1000, 256, 64), (0x2000, 512, 300))
+    trace = traced(start)
+    facts = ChunkHistory(handle_bytes=64).add_to(FACTS, trace)
+    assert rows(ledger_of(trace, facts)) == {
+        (None, "other_state"): 2 * 64,
+        (None, "unattributed"): 300,
+        (None, "rounding"): 2 * (256 - 64) + 512 - 300,
+        ("m/a", "activations"): 200,
+        ("m/a", "rounding"): 56,
+    }
+
+
+def variable(name: str, size: int, address: int) -> VariableFact:
+    return VariableFact(name, "weights", f"m/{name}", True, size, "GPU:0", address, address)
+
+
+def addresses(chunks: list[tuple[int, int, int]], *variables: VariableFact) -> list[int | None]:
+    facts = ChunkHistory().add_to(TraceFacts(variables=variables), traced(map_of(*chunks)))
+    return [fact.start_address for fact in facts.variables]
+
+
+def test_a_copy_on_read_variable_is_matched_by_its_size() -> None:
+    chunks = [(0, 1024, 1000), (0x1000, 1024, 900), (0x2000, 5120, 5000)]
+    assert addresses(chunks, variable("embedding", 5000, 0x70000), variable("w", 1000, 0)) == [0x2000, 0]
+    # AND also if another chunk is at the copy's address
+    assert addresses(chunks, variable("embedding", 5000, 0x1000)) == [0x2000]
+
+
+def test_variables_of_one_size_are_not_matched_to_more_chunks_of_it() -> None:
+    chunks = [(0, 1024, 1000), (0x1000, 1024, 1000), (0x2000, 1024, 1000)]
+    lost = [variable("one", 1000, 0x70000), variable("other", 1000, 0x70000)]
+    assert addresses(chunks, *lost) == [0x70000, 0x70000]
+    # BUT if a third variable has one of the chunks, the two others are theirs
+    places = addresses(chunks, *lost, variable("third", 1000, 0x1000))
+    assert sorted(places[:2]) == [0, 0x2000] and places[2] == 0x1000
+
+
+class FakeMaps:
+    """Memory maps of a device on which making resource handles allocates chunks of these sizes."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.sizes, self.reads = sizes, 0
+
+    def read(self, device: str) -> bytes:
+        chunks = [(0, 512, 300), *((4096 * number, 256, size) for number, size in enumerate(self.sizes, 1))]
+        listed = b"".join(
+            field(3, field(1, address) + field(2, size) + field(3, requested) + field(8, 1))
+            for address, size, requested in (chunks if self.reads else chunks[:1])
+        )
+        self.reads += 1
+        return field(1, b"cpu_bfc") + listed + field(5, field(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [([88] * 5, 88), ([88, 88, 300, 88, 88, 88], 88), ([88] * 4, None), ([88] * 6, None), ([], None)],
+)
+def test_a_resource_handle_has_the_size_of_as_many_chunks_as_handles(
+    sizes: list[int], expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    tensorflow = types.SimpleNamespace(
+        init_scope=contextlib.nullcontext,
+        device=lambda name: contextlib.nullcontext(),
+        float32="float32",
+        raw_ops=types.SimpleNamespace(VarHandleOp=lambda **named: made.append(named["shared_name"])),
+    )
+    eager = types.SimpleNamespace(context=types.SimpleNamespace(anonymous_name=lambda: "anonymous"))
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    monkeypatch.setitem(sys.modules, "tensorflow.python.eager", eager)
+    assert resource_handle_bytes(FakeMaps(*sizes), "CPU:0") == expected  # type: ignore[arg-type]
+    assert made == ["anonymous"] * 5  # TensorFlow makes a handle of another name only once
+
+
+def test_free_chunks_are_not_remembered_as_batches() -> None:
+    history = ChunkHistory()
+    history.first_batches(map_of(), memory_map([(0, 1024, MISSING)], [REGION]))
+    assert history.add_to(EMPTY, traced(map_of())).earlier.chunks == {}

@@ -1,0 +1,196 @@
+"""The selection of steps to trace."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from tb_memplugin.model import PHASES
+from tb_memplugin.recorder.base.due import Due
+from tb_memplugin.recorder.tracing.schedule import EARLY_SECONDS, TraceSchedule
+
+STEP_SECONDS = 0.1
+TRACE_SECONDS = 0.02
+EARLY = 1 + len(EARLY_SECONDS)
+
+
+def simulate(
+    schedule: TraceSchedule,
+    steps: int,
+    peak: Callable[[int], int] = lambda step: 100,
+    change_at: int | None = None,
+    step_seconds: float = STEP_SECONDS,
+) -> list[int]:
+    """Steps that were traced in a training of `steps` steps, the first of which compiles."""
+    traced, elapsed = [], 0.0
+    for step in range(steps):
+        if step == change_at:
+            schedule.changed()
+        wanted = schedule.wants("train", step, elapsed)
+        elapsed += step_seconds + (TRACE_SECONDS if wanted else 0)
+        if wanted == "learn":
+            schedule.record_cost("train", TRACE_SECONDS)
+        elif wanted == "trace":
+            traced.append(step)
+            schedule.traced("train", peak(step), TRACE_SECONDS)
+        elif step in (0, change_at):
+            schedule.compiled("train")
+        else:
+            schedule.step_done("train", peak(step))
+    return traced
+
+
+def simulate_ordinary(schedule: TraceSchedule, steps: int, peak: Callable[[int], int] = lambda step: 100) -> list[int]:
+    """The same as `simulate`, of a schedule that is only asked when something is due."""
+    traced, elapsed = [], 0.0
+    due, highest, passed = Due(seconds=-1.0), 0, 0
+    for step in range(steps):
+        if elapsed < due.seconds and step < due.step and highest <= due.peak_bytes:
+            elapsed += STEP_SECONDS
+            highest, passed = max(highest, peak(step)), passed + 1
+            continue
+        if passed:
+            schedule.step_done("train", highest, passed)
+            highest = passed = 0
+        wanted = schedule.wants("train", step, elapsed)
+        now = schedule.due("train", step, elapsed)
+        due = Due(now.seconds + elapsed, now.step, now.peak_bytes)
+        elapsed += STEP_SECONDS + (TRACE_SECONDS if wanted else 0)
+        if wanted == "learn":
+            schedule.record_cost("train", TRACE_SECONDS)
+        elif wanted == "trace":
+            traced.append(step)
+            schedule.traced("train", peak(step), TRACE_SECONDS)
+        elif step == 0:
+            schedule.compiled("train")
+        else:
+            highest, passed = peak(step), 1
+        if wanted:
+            due = Due(seconds=-1.0)
+    return traced
+
+
+@pytest.mark.parametrize(
+    ("overhead", "trace_steps", "peak"),
+    [
+        (0.005, None, lambda step: 100),
+        (0.005, None, lambda step: 200 if step >= 290 else 100),
+        (0.005, None, lambda step: 100 + step),
+        (0.01, None, lambda step: 100 + step % 7),
+        (0.0, None, lambda step: 100),
+        (0.005, [3, 7, 8, 900], lambda step: 100),
+        (0.005, [], lambda step: 100),
+    ],
+)
+def test_the_same_steps_are_traced_if_only_asked_when_due(
+    overhead: float, trace_steps: list[int] | None, peak: Callable[[int], int]
+) -> None:
+    asked = simulate(TraceSchedule(overhead, trace_steps), 2000, peak)
+    assert simulate_ordinary(TraceSchedule(overhead, trace_steps), 2000, peak) == asked
+
+
+def test_the_step_after_the_compiling_one_is_traced() -> None:
+    assert simulate(TraceSchedule(0.005), 20)[0] == 1
+
+
+def test_beside_other_workers_exactly_the_requested_steps_are_traced() -> None:
+    schedule = TraceSchedule(0.005, [3, 7], learns=False)
+    assert [(step, wish) for step in range(10) if (wish := schedule.wants("train", step, 1.0))] == [
+        (3, "trace"),
+        (7, "trace"),
+    ]
+
+
+def test_the_compiling_step_of_training_is_traced_to_learn() -> None:
+    schedule = TraceSchedule(0.005)
+    assert schedule.wants("train", 0, 0.0) == "learn"
+    schedule.record_cost("train", TRACE_SECONDS)
+    assert schedule.wants("train", 1, 0.1) == "trace"
+    assert TraceSchedule(0.0).wants("train", 0, 0.0) is None
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_first_step_of_every_phase_is_traced_to_learn(phase: str) -> None:
+    schedule = TraceSchedule(0.005)
+    schedule.traced("train" if phase != "train" else "predict", 100, TRACE_SECONDS)
+    assert schedule.wants(phase, 0, 0.1) == "learn"
+    schedule.record_cost(phase, TRACE_SECONDS)
+    assert schedule.wants(phase, 1, 0.2) == "trace"
+
+
+def test_with_named_steps_the_first_training_step_is_traced_to_learn() -> None:
+    schedule = TraceSchedule(0.0, [3])
+    assert schedule.wants("validation", 0, 0.0) is None
+    assert schedule.wants("train", 0, 0.0) == "learn"
+    schedule.record_cost("train", TRACE_SECONDS)
+    assert [schedule.wants("train", step, 0.1 * step) for step in (1, 2, 3)] == [None, None, "trace"]
+
+
+def test_a_named_first_step_is_traced_for_its_ledger_and_no_named_steps_trace_nothing() -> None:
+    assert TraceSchedule(0.0, [0]).wants("train", 0, 0.0) == "trace"
+    assert TraceSchedule(0.005, []).wants("train", 0, 0.0) is None
+
+
+def test_overhead_stays_within_budget_over_a_long_run() -> None:
+    # GIVEN a budget of half a percent WHEN 20,000 steps run
+    traced = simulate(TraceSchedule(0.005), 20_000)
+    # THEN traces use at least half of the budget and no more than all of it
+    spent = len(traced) * TRACE_SECONDS
+    share = spent / (20_000 * STEP_SECONDS + spent)
+    assert 0.0025 < share <= 0.005
+    # AND after the early ones they are spread over the run
+    gaps = [later - earlier for earlier, later in itertools.pairwise(traced[EARLY:])]
+    assert max(gaps) <= 3 * min(gaps)
+
+
+def test_short_trainings_have_five_breakdowns_whatever_the_budget() -> None:
+    # GIVEN 300 steps of 20 ms, 6 s in all, and a budget that allows one trace in 4 s
+    traced = simulate(TraceSchedule(0.005), 300, step_seconds=0.02)
+    # THEN five are traced, from a quarter of a second to two seconds after the first one
+    times = [0.02 * (step - traced[0]) for step in traced]
+    assert len(traced) == EARLY == 5
+    assert times == pytest.approx([0, 0.25, 0.5, 1.0, 2.0], abs=0.1)
+    # AND slow steps are traced one after the other, however small the budget
+    assert simulate(TraceSchedule(1e-9), 12, step_seconds=10.0) == [1, 2, 3, 4, 5]
+
+
+def test_only_the_first_phase_has_early_traces() -> None:
+    schedule = TraceSchedule(1e-9)
+    for phase in ("train", "validation"):
+        assert schedule.wants(phase, 0, 0.0) == "learn"
+        schedule.record_cost(phase, TRACE_SECONDS)
+        assert schedule.wants(phase, 1, 1.0) == "trace"
+        schedule.traced(phase, 100, TRACE_SECONDS)
+    assert schedule.wants("train", 2, 5.0) == "trace"
+    assert schedule.wants("validation", 2, 5.0) is None
+
+
+def test_a_change_of_the_layer_table_is_traced_again() -> None:
+    traced = simulate(TraceSchedule(0.005), 60, change_at=40)
+    assert traced[EARLY:] == [41]
+
+
+def test_a_new_highest_peak_is_traced_before_the_next_regular_trace() -> None:
+    # GIVEN a budget that allows one more trace after the early ones at about step 280 and a regular one at step 320
+    plain = simulate(TraceSchedule(0.005), 400)
+    grown = simulate(TraceSchedule(0.005), 400, peak=lambda step: 200 if step >= 290 else 100)
+    # THEN the run whose peak grew is traced earlier
+    assert plain[EARLY] > 310
+    assert grown[: EARLY + 1] == [*plain[:EARLY], 291]
+
+
+def test_no_overhead_traces_nothing() -> None:
+    assert simulate(TraceSchedule(0.0), 1000) == []
+
+
+def test_named_steps_are_traced_and_no_others() -> None:
+    assert simulate(TraceSchedule(0.005, [3, 500]), 1000) == [3, 500]
+    assert simulate(TraceSchedule(0.0, [0]), 10) == [0]
+
+
+def test_phases_have_their_own_first_trace() -> None:
+    schedule = TraceSchedule(0.005)
+    schedule.compiled("train")
+    schedule.traced("train", 100, TRACE_SECONDS)
+    schedule.compiled("validation")
+    assert schedule.wants("validation", 5, 0.5)

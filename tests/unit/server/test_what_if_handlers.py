@@ -1,0 +1,208 @@
+"""The handler of the what-if route on a run with recorded requests, and on one without."""
+
+import dataclasses
+import json
+import pathlib
+import threading
+from typing import Any
+
+import pytest
+import requests_cases
+from reading_cases import DEVICE, MIB, make_oom, write_small_run
+
+import tb_memplugin
+from tb_memplugin.analysis.what_if import RunPredictor
+from tb_memplugin.analysis.what_if_answer import describe_what_if
+from tb_memplugin.cli import main
+from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.reproduction import reproduce
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.server.handlers import Handlers
+from tb_memplugin.server.routes import DATA_ROUTES
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    directory = tmp_path_factory.mktemp("runs")
+    requests_cases.write_run(directory / "traced")
+    write_small_run(directory / "without")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def handlers() -> Handlers:
+    return Handlers(Reader())
+
+
+def ask(handlers: Handlers, logdir: pathlib.Path | FileSource, **values: str) -> dict[str, Any]:
+    """The answer, as JSON."""
+    source = logdir if isinstance(logdir, FileSource) else FileSource(logdir)
+    accepted, answer = DATA_ROUTES["what_if"]
+    assert values.keys() <= set(accepted)
+    found: dict[str, Any] = json.loads(json.dumps(answer(handlers, source, {"run": "traced", **values})))
+    return found
+
+
+def test_the_case_is_consistent() -> None:
+    traced = requests_cases.make_traced().values()
+    assert all(reproduce(one.requests).whole and len(one.requests) > 10 for one in traced)
+    assert all(sum(row.bytes for row in one.snapshot.ledger) == one.snapshot.in_use_bytes for one in traced)
+
+
+def test_the_recorded_conditions(handlers: Handlers, logdir: pathlib.Path) -> None:
+    answer = ask(handlers, logdir)
+    measured = requests_cases.make_traced()[3].snapshot.in_use_bytes
+    assert answer["run"] == "traced" and answer["device"] == DEVICE
+    assert answer["low_bytes"] <= measured <= answer["high_bytes"]
+    assert answer["fits"] is True and answer["method"] == "recorded" and answer["recorded"]["batch_sizes"] == [4]
+    assert answer["measured"]["in_use_bytes"] == max(
+        one.snapshot.in_use_bytes for one in requests_cases.make_traced().values()
+    )
+    assert sum(row["bytes"] for row in answer["measured"]["ledger"]) == answer["measured"]["in_use_bytes"]
+    sizes = [point["batch_size"] for point in answer["curve"]]
+    assert sizes == sorted(set(sizes)) and {4, answer["largest_batch_size"]} <= set(sizes)
+    (own,) = [point for point in answer["curve"] if point["batch_size"] == 4]
+    assert all(own[name] == answer[name] for name in ("peak_bytes", "low_bytes", "high_bytes"))
+    assert all(point["low_bytes"] <= point["peak_bytes"] <= point["high_bytes"] for point in answer["curve"])
+
+
+@pytest.mark.parametrize(
+    ("values", "conditions"),
+    [
+        ({"batch_size": "16"}, Conditions(batch_size=16)),
+        ({"capacity": "24 MiB"}, Conditions(capacity_bytes=24 * MIB)),
+        ({"freeze": "*conv2", "optimizer": "SGD"}, Conditions(freeze="*conv2", optimizer="sgd")),
+        (
+            {"unfreeze": "*conv1", "precision": "mixed_float16"},
+            Conditions(unfreeze="*conv1", precision="mixed_float16"),
+        ),
+        ({"freeze": "", "optimizer": ""}, Conditions()),
+    ],
+)
+def test_the_answer_is_that_of_the_library(
+    handlers: Handlers, logdir: pathlib.Path, values: dict[str, str], conditions: Conditions
+) -> None:
+    answer = ask(handlers, logdir, device=DEVICE, **values)
+    run = tb_memplugin.load(logdir)["traced"]
+    expected = describe_what_if(RunPredictor(run, DEVICE).what_if(conditions))
+    assert {name: answer[name] for name in expected} == json.loads(json.dumps(expected))
+
+
+def test_a_run_that_failed_is_asked_about_the_batch_that_failed(
+    handlers: Handlers, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a run of batch 4 whose last step, with batch 12, ran out of memory, though a simulation of it may pass
+    failed = dataclasses.replace(make_oom(20), batch_size=12, capacity_bytes=requests_cases.CAPACITY)
+    requests_cases.write_run(tmp_path / "traced", oom=failed)
+    answers = {size: ask(handlers, tmp_path, **({"batch_size": size} if size else {})) for size in ("", "12", "4")}
+    # THEN that batch is the default; it does not fit, and the one that ran does
+    assert [(one["batch_size"], one["fits"]) for one in answers.values()] == [(12, False), (12, False), (4, True)]
+    assert answers[""]["assumptions"][0] == "Recorded: batch size 12 ran out of memory in step 20, with 256 MiB."
+    assert answers[""]["conditions"]["batch_size"] is None and answers[""]["largest_batch_size"] == 11
+    # AND the terminal says the same
+    assert main(["what-if", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "CPU:0: batch size 12, capacity 256 MiB" in printed and "fits: no" in printed
+
+
+def test_where_it_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
+    answer = ask(handlers, logdir, capacity="16MiB")
+    assert answer["fits"] is False
+    assert answer["fails_at"]["op"] is not None and answer["fails_at"]["requested_bytes"] > 0
+
+
+def test_no_batch_size_passes_where_the_weights_alone_do_not_fit(handlers: Handlers, logdir: pathlib.Path) -> None:
+    answer = ask(handlers, logdir, capacity="2MiB")
+    assert answer["fits"] is False and answer["largest_batch_size"] == 0
+    # The curve then goes from an eighth to four times the recorded batch size.
+    sizes = [point["batch_size"] for point in answer["curve"]]
+    assert (min(sizes), max(sizes)) == (1, 16)
+
+
+def test_a_run_without_requests(handlers: Handlers, logdir: pathlib.Path) -> None:
+    answer = ask(handlers, logdir, run="without")
+    assert answer["method"] == "unknown" and answer["curve"] == [] and answer["measured"] is None
+    assert answer["fits"] is None and answer["largest_batch_size"] is None
+    assert answer["assumptions"][0].startswith("Unknown: the run has no traced training step with its requests.")
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"batch_size": "0"}, "batch_size"),
+        ({"batch_size": "-4"}, "batch_size"),
+        ({"batch_size": "16777217"}, "batch_size"),
+        ({"batch_size": "٤"}, "batch_size"),
+        ({"capacity": "much"}, "a capacity is a size such as 24GiB"),
+        ({"capacity": ""}, "a capacity is a size such as 24GiB"),
+        ({"capacity": "2PiB"}, "at most 1 PiB"),
+        ({"capacity": "٢GiB"}, "a capacity is a size such as 24GiB"),
+        ({"freeze": "conv2"}, "the nearest is 'net/conv2'"),
+        ({"unfreeze": "*, NET/conv1"}, "unfreeze: no layer with weights has a path like 'NET/conv1'"),
+        ({"freeze": "a" * 1001}, "freeze has at most 1,000 characters"),
+        ({"optimizer": "adan"}, "optimizer is one of sgd, momentum"),
+        ({"precision": "int8"}, "precision is one of float32"),
+        ({"device": ""}, "device"),
+    ],
+)
+def test_bad_conditions(handlers: Handlers, logdir: pathlib.Path, values: dict[str, str], sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence):
+        ask(handlers, logdir, **values)
+
+
+def test_unknown_places(handlers: Handlers, logdir: pathlib.Path) -> None:
+    with pytest.raises(NotFoundError, match="no run"):
+        ask(handlers, logdir, run="other")
+    with pytest.raises(NotFoundError, match="no device 'GPU:7'"):
+        ask(handlers, logdir, device="GPU:7")
+
+
+def test_an_answer_is_computed_once(logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Conditions] = []
+    real = RunPredictor.what_if
+
+    def counted(predictor: RunPredictor, conditions: Conditions) -> Any:
+        asked.append(conditions)
+        return real(predictor, conditions)
+
+    monkeypatch.setattr(RunPredictor, "what_if", counted)
+    handlers, source = Handlers(Reader()), FileSource(logdir)
+    handlers.runs(source)
+    threads = [threading.Thread(target=ask, args=(handlers, source)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ask(handlers, source, batch_size="8")
+    ask(handlers, source)
+    assert asked == [Conditions(), Conditions(batch_size=8)]
+
+
+def test_a_cached_answer_does_not_wait_for_one_that_is_computed(
+    logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers, source = Handlers(Reader()), FileSource(logdir)
+    cached = ask(handlers, source)
+    begun, end = threading.Event(), threading.Event()
+    real = RunPredictor.what_if
+
+    def slow(predictor: RunPredictor, conditions: Conditions) -> Any:
+        begun.set()
+        assert end.wait(60)
+        return real(predictor, conditions)
+
+    monkeypatch.setattr(RunPredictor, "what_if", slow)
+    running = threading.Thread(target=ask, args=(handlers, source), kwargs={"batch_size": "8"})
+    running.start()
+    assert begun.wait(60)
+    found: list[dict[str, Any]] = []
+    asking = threading.Thread(target=lambda: found.append(ask(handlers, source)))
+    asking.start()
+    asking.join(20)  # forever, if it waits for the other one
+    is_answered = found == [cached]
+    end.set()
+    running.join()
+    asking.join()
+    assert is_answered
