@@ -1,0 +1,205 @@
+"""A recorded step in which segments of layers are recomputed in the backward pass. Pure.
+
+A recomputed segment frees what it saves for the backward pass as soon as its forward pass no longer needs it, except its
+output, which the following layers need. Its forward allocations are requested again before its backward pass begins.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tb_memplugin.model import GRADIENTS, Category, Integers, StepRequests
+from tb_memplugin.prediction.lifetimes import LATER_RESULTS, Rows
+from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep, event_order
+
+Segments = tuple[tuple[str, ...], ...]
+"""Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""
+_RESULTS: tuple[Category, ...] = ("activations", "workspace")
+_BACKWARD = "gradient_tape/"
+"""Part of the names of a backward pass's ops."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What consecutive layers request in a step.
+
+    Attributes:
+        forward: Rows of their results and temporaries in the forward pass, in order of birth; none outlives the step.
+        begin, end: Events of the first and the last of these births.
+        back: First event of their backward pass.
+        held: Those of the rows that are alive at the end of the forward pass and when the backward pass begins.
+        output: The row of their output, which the following layers read; None if it has no chunk of its own.
+    """
+
+    forward: Integers
+    begin: int
+    end: int
+    back: int
+    held: Integers
+    output: int | None
+
+
+class Parts:
+    """Finds what layers request in a recorded step.
+
+    Args:
+        requests: The step.
+    """
+
+    def __init__(self, requests: StepRequests) -> None:
+        self.requests = requests
+        owners = requests.owners
+        own = (requests.birth >= 0) & (requests.death < requests.events)
+        backward_op = np.asarray([_BACKWARD in op for op in (*requests.ops, "")], bool)[requests.op]
+        self.activations = own & self._of_category(("activations",)) & ~backward_op
+        self.forward_end = int(requests.birth[self.activations].max(initial=-1))
+        forward = own & self._of_category(_RESULTS) & ~backward_op & (requests.birth <= self.forward_end)
+        backward = (requests.birth > self.forward_end) & (backward_op | self._of_category(GRADIENTS))
+        self._forward = self._by_layer(np.flatnonzero(forward))
+        self._backward = self._by_layer(np.flatnonzero(backward))
+        self._layers = tuple(sorted({owner.layer for owner in owners if owner.layer is not None}))
+
+    def _of_category(self, categories: Iterable[Category]) -> Rows:
+        wanted = set(categories)
+        requests = self.requests
+        return np.asarray([owner.category in wanted for owner in requests.owners], bool)[requests.owner]
+
+    def _by_layer(self, rows: Integers) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for row in rows.tolist():
+            layer = self.requests.owners[int(self.requests.owner[row])].layer
+            if layer is not None:
+                found.setdefault(layer, []).append(row)
+        return found
+
+    def of(self, layers: Sequence[str], output_bytes: int | None) -> Part | None:
+        """What layers, with those inside them, request; None if they save nothing.
+
+        Args:
+            layers: Their paths.
+            output_bytes: Bytes of the output of the last one, None if unknown.
+        """
+        return self.of_rows(*self.rows(layers), output_bytes)
+
+    def rows(self, layers: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Rows of the forward and of the backward pass of layers and of those inside them."""
+        inside = set(layers)
+        known = [path for path in self._layers if path in inside or any(path.startswith(f"{one}/") for one in layers)]
+        forward = [row for path in known for row in self._forward.get(path, ())]
+        return forward, [row for path in known for row in self._backward.get(path, ())]
+
+    def of_rows(self, forward: Sequence[int], backward: Sequence[int], output_bytes: int | None) -> Part | None:
+        """What rows of a forward and of a backward pass are together; None if nothing is saved."""
+        birth, death, requested = self.requests.birth, self.requests.death, self.requests.requested
+        if not forward or not backward:
+            return None
+        rows = np.asarray(forward, np.int64)
+        rows = rows[np.argsort(birth[rows], kind="stable")]
+        begin, end = int(birth[rows[0]]), int(birth[rows[-1]])
+        back = int(birth[np.asarray(backward, np.int64)].min())
+        held = rows[death[rows] > self.forward_end]
+        lasting = rows[death[rows] > end]
+        sized = lasting[requested[lasting] == output_bytes] if output_bytes is not None else lasting[-1:]
+        return Part(rows, begin, end, back, held, int(sized[-1]) if len(sized) else None)
+
+
+def recomputed(step: SizedStep, segments: Segments, output_bytes: Mapping[str, int]) -> SizedStep:
+    """The step with segments recomputed.
+
+    Args:
+        step: The step, with its sizes.
+        segments: The segments.
+        output_bytes: Layer path to the recorded bytes of its output, where they are known.
+    """
+    requests = step.requests
+    parts = Parts(requests)
+    found = [
+        (index, part)
+        for index, layers in enumerate(segments)
+        if (part := parts.of(layers, output_bytes.get(layers[-1]))) is not None and len(part.held)
+    ]
+    if not found:
+        return step
+    order = event_order(requests)
+    birth, death = requests.birth.astype(np.float64), requests.death.astype(np.float64)
+    copies: list[int] = []  # rows that are requested again
+    born: list[float] = []
+    freed: list[float] = []
+    for number, (_, part) in enumerate(found):
+        following = found[number + 1][1] if number + 1 < len(found) else None
+        rows = part.forward
+        # Between the event before the first backward event and that one, in the order of the forward pass.
+        place = part.back - 1 + (requests.birth[rows] - part.begin + 1) / (part.end - part.begin + 3)
+        done = part.back - 0.1
+        needed = requests.death[rows] > part.back
+        ends = np.where(
+            needed,
+            requests.death[rows],
+            np.minimum(part.back - 1 + (requests.death[rows] - part.begin + 1) / (part.end - part.begin + 3), done),
+        )
+        for row, start, end in zip(rows.tolist(), place.tolist(), ends.tolist(), strict=True):
+            if row == part.output and requests.death[row] <= part.back:
+                continue  # no op of the backward pass reads it: it is not computed again
+            copies.append(row)
+            born.append(start)
+            freed.append(end)
+        early = part.held[part.held != (-1 if part.output is None else part.output)]
+        last = len(early) - 1
+        if last >= 0:
+            consumer = requests.birth[early[np.minimum(np.arange(last + 1) + LATER_RESULTS, last)]]
+            consumed = np.where(np.arange(last + 1) + LATER_RESULTS <= last, consumer, part.end) + 0.5
+            death[early] = np.minimum(death[early], consumed)
+        if part.output is not None:
+            until = part.back - 0.05  # its copy takes over
+            if following is not None:  # which is computed again from it
+                until = max(until if requests.death[part.output] > part.back else death[part.output], following.back)
+            elif requests.death[part.output] <= part.back:
+                until = death[part.output]
+            death[part.output] = until
+    rows = np.asarray(copies, np.int64)
+    return _renumbered(step, order, birth, death, rows, np.asarray(born), np.asarray(freed))
+
+
+def _renumbered(
+    step: SizedStep,
+    order: Sequence[int],
+    birth: "np.typing.NDArray[np.float64]",
+    death: "np.typing.NDArray[np.float64]",
+    copies: Integers,
+    born: "np.typing.NDArray[np.float64]",
+    freed: "np.typing.NDArray[np.float64]",
+) -> SizedStep:
+    """The step with events at other places, and with copies of rows."""
+    requests = step.requests
+    count, more = len(requests), len(copies)
+    entries = np.asarray(order, np.int64)
+    rows = np.where(entries < 0, -1 - entries, entries)
+    place = np.where(entries < 0, death[rows], birth[rows])
+    new = np.arange(count, count + more)
+    entries = np.concatenate([entries, new, -1 - new])
+    place = np.concatenate([place, born, freed])
+    # Of events at one place, deallocations come last: a result is freed after the request of its consumer.
+    entries = entries[np.lexsort((entries < 0, place))]
+    events = len(entries)
+    numbers = np.arange(events)
+    births, deaths = np.full(count + more, -1), np.full(count + more, events)
+    births[entries[entries >= 0]] = numbers[entries >= 0]
+    deaths[-1 - entries[entries < 0]] = numbers[entries < 0]
+    with_copies = np.concatenate([np.arange(count), copies])
+    changed = dataclasses.replace(
+        requests,
+        events=events,
+        birth=births,
+        death=deaths,
+        **{
+            name: getattr(requests, name)[with_copies]
+            for name in ("address", "allocated", "requested", "batch_power", "owner", "op")
+        },
+    )
+    return SizedStep(changed, step.sizes[with_copies])
+
+
+def left_out(step: SizedStep) -> Rows:
+    """Which chunks do not exist under the conditions of a simulation."""
+    return step.sizes == LEFT_OUT
