@@ -9,11 +9,12 @@ from tb_memplugin.analysis.facts import device_facts, phases
 from tb_memplugin.analysis.what_if_answer import WhatIf
 from tb_memplugin.analysis.what_if_evidence import last_failed_batch, recorded_evidence, typical_peaks
 from tb_memplugin.errors import RequestError
-from tb_memplugin.model import LayerTable, Phase, Run, StepRequests
+from tb_memplugin.model import Layer, LayerTable, Phase, Run, StepRequests
 from tb_memplugin.prediction.conditions import Conditions, unmatched
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
 from tb_memplugin.prediction.program import first_typical_step, recorded_program
+from tb_memplugin.prediction.sized_steps import SizedStep
 
 CURVE_POINTS = 16
 """Batch sizes of a curve."""
@@ -52,7 +53,7 @@ class RunPredictor:
         # A run that failed is asked about what failed.
         self._default_batch = last_failed_batch(run, device, self._steps)
         table = table_of(run, self._steps)
-        self._layers = () if table is None else table.layers
+        self._layers: tuple[Layer, ...] = () if table is None else table.layers
         self._predictor = Predictor(self._steps, self._layers, self._measured_bytes, _without_training(run), evidence)
 
     def predict(self, conditions: Conditions) -> Prediction:
@@ -61,6 +62,25 @@ class RunPredictor:
 
     def _complete(self, conditions: Conditions) -> Conditions:
         return dataclasses.replace(conditions, batch_size=conditions.batch_size or self._default_batch)
+
+    @property
+    def steps(self) -> tuple[StepRequests, ...]:
+        """The recorded steps that predictions come from."""
+        return self._steps
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The model's layers in these steps."""
+        return self._layers
+
+    def range_at(self, conditions: Conditions) -> tuple[int, int, int] | None:
+        """(low, typical, high) peak under conditions with a batch size, from one simulation; None if unknown."""
+        size = conditions.batch_size or self._predictor.batch_size
+        return None if size is None else self._predictor.range_at(size, conditions)
+
+    def sized_step(self, conditions: Conditions) -> SizedStep:
+        """The latest recorded step under conditions, with the most bytes of its sizes."""
+        return self._predictor.sized_step(conditions)
 
     def largest_batch_size(self, conditions: Conditions) -> int | None:
         """The largest batch size of which every simulated step passes; 0 if none does, None if that is unknown."""

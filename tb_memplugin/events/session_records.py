@@ -54,6 +54,7 @@ def layer_table_frame(table: LayerTable, sequence: int) -> Frame:
         "trainable": fields.optional_column([int(layer.trainable) for layer in layers]),
         "output_dtype": [layer.output_dtype for layer in layers],
         "output_bytes": fields.optional_column([layer.output_bytes for layer in layers]),
+        "unit": fields.optional_column([layer.unit for layer in layers]),
         "output_rank": fields.optional_column(
             [None if layer.output_shape is None else len(layer.output_shape) for layer in layers]
         ),
@@ -99,7 +100,7 @@ def _read_layers(frame: Frame) -> LayerTable:
     paths, types, dtypes = (fields.strings(table, name) for name in ("path", "type", "output_dtype"))
     if len(paths) > fields.MAX_LAYERS or None in paths or None in types:
         raise FormatError(f"layer table of {len(paths)} layers lacks a path or a type, or is over {fields.MAX_LAYERS}")
-    figures = {name: fields.byte_column(table, name) for name in (*_LAYER_COLUMNS, "output_bytes")}
+    figures = {name: fields.byte_column(table, name) for name in (*_LAYER_COLUMNS, "output_bytes", "unit")}
     if any((figures[name] == MISSING).any() for name in _LAYER_COLUMNS):
         raise FormatError("layer table lacks a byte count")
     ranks = fields.integers(table, "output_rank")
@@ -119,6 +120,7 @@ def _read_layers(frame: Frame) -> LayerTable:
                 output_shape=shape,
                 output_dtype=dtypes[row],
                 output_bytes=fields.maybe(figures["output_bytes"][row]),
+                unit=fields.maybe(figures["unit"][row]),
                 **{name: int(figures[name][row]) for name in _LAYER_COLUMNS},
             )
         )

@@ -22,6 +22,9 @@ class Layer:
         output_shape: Shape of its (first) output with -1 for unknown dimensions such as the batch; None if not built.
         output_dtype: Name of the dtype of its output.
         output_bytes: Bytes of its outputs for one batch, None if a dimension is unknown.
+        unit: Number of the layers between two neighboring cut points of the layer graph, in the order of the forward
+            pass: those with one number, or with consecutive ones, can be recomputed together. None if it cannot be
+            recomputed, or only with the layer that it is in.
     """
 
     path: str
@@ -34,6 +37,7 @@ class Layer:
     output_shape: tuple[int, ...] | None
     output_dtype: str | None
     output_bytes: int | None
+    unit: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

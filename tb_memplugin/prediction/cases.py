@@ -113,11 +113,13 @@ def _compiled_anew(case: Case) -> Case:
 def _transient_bytes(most: Sequence[SizedStep], saved: int, change: Change) -> tuple[int, int, int]:
     """Least, typical and most additional bytes at the peak.
 
-    At most, there are gradients of the largest two results that are saved in addition.
+    At most, there are gradients of the largest two results that are saved in addition, and one more result of a
+    recomputed layer.
     """
     least, typical, highest = change.transient_bytes
     largest = max(int(step.sizes[change.saved_rows(step.requests)].max(initial=0)) for step in most)
-    return least, typical + saved, highest + saved + 2 * largest
+    repeated = max(int(step.sizes[change.repeated_rows(step.requests)].max(initial=0)) for step in most)
+    return least, typical + saved, highest + saved + 2 * largest + repeated
 
 
 def _closest(steps: Sequence[StepRequests], batch: int) -> Sequence[StepRequests]:

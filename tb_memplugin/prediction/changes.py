@@ -17,6 +17,7 @@ from tb_memplugin.model.layers import example_bytes, recorded_precision, unfreez
 from tb_memplugin.model.units import counted
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
 from tb_memplugin.prediction.lifetimes import Rows, with_lifetimes
+from tb_memplugin.prediction.recomputation import Segments, recomputed
 from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep
 
 _OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
@@ -39,6 +40,8 @@ class Change:
         saved: Layers that save their results for the backward pass in addition.
         without_slots: Whether the recorded optimizer state of layers goes.
         halved: Whether activations have two bytes instead of four.
+        recompute: Segments of layers that are recomputed.
+        outputs: Layer path to the bytes of its output for one example, for the last layer of each segment.
         is_estimate: Whether the change is not exact.
         sentences: What is assumed.
     """
@@ -52,13 +55,15 @@ class Change:
     saved: frozenset[str] = frozenset()
     without_slots: bool = False
     halved: bool = False
+    recompute: Segments = ()
+    outputs: Mapping[str, int] = dataclasses.field(default_factory=dict)
     is_estimate: bool = False
     sentences: tuple[str, ...] = ()
 
     def most(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, with all that may stay."""
         changed = with_lifetimes(requests, np.zeros(len(requests), bool), self.saved_rows(requests))
-        return SizedStep(changed, self._most_sizes(requests, sizes))
+        return self._recomputed(SizedStep(changed, self._most_sizes(requests, sizes)))
 
     def least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, without all that may go."""
@@ -69,7 +74,7 @@ class Change:
         if self.halved:
             of_passes = _rows(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
             kept = np.where(of_passes & (kept > 0), kept // 2, kept)
-        return SizedStep(requests, kept)
+        return self._recomputed(SizedStep(requests, kept))
 
     def typical(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change as TensorFlow usually runs it, if it frees results earlier or later than before."""
@@ -78,7 +83,7 @@ class Change:
         early = self._unsaved_rows(requests, ("activations", "workspace")) & (requests.birth <= end)
         gone = self._unsaved_rows(requests, _OF_PASSES) & ~early
         changed = with_lifetimes(requests, early, self.saved_rows(requests))
-        return SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes)))
+        return self._recomputed(SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))))
 
     def owners(self, owner: ChunkOwner, size: int) -> list[tuple[ChunkOwner, int]]:
         """The owners after the change of an owner's bytes: some of a layer's weights may stay frozen."""
@@ -103,6 +108,17 @@ class Change:
         """Which chunks are saved for the backward pass in addition."""
         own = (requests.birth >= 0) & (requests.death < requests.events)
         return own & _rows(requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES)
+
+    def repeated_rows(self, requests: StepRequests) -> Rows:
+        """Which chunks are results of recomputed layers."""
+        layers = {path for segment in self.recompute for path in segment}
+        return _rows(requests, lambda owner: owner.layer in layers and owner.category == "activations")
+
+    def _recomputed(self, step: SizedStep) -> SizedStep:
+        if not self.recompute:
+            return step
+        batch = step.requests.batch_size or 0
+        return recomputed(step, self.recompute, {path: size * batch for path, size in self.outputs.items() if batch})
 
     def _most_sizes(self, requests: StepRequests, sizes: Integers) -> Integers:
         gone = _rows(
@@ -151,6 +167,8 @@ def change_of(conditions: Conditions, layers: Sequence[Layer]) -> Change:
         change = _unfreezing(change, conditions.unfreeze, layers, thawed, slots)
     if conditions.accumulate:
         change = _accumulating(change, layers)
+    if conditions.recompute:
+        change = _recomputing(change, conditions.recompute, layers)
     if conditions.precision not in (None, recorded_precision(layers), "float32"):
         change = _half_precision(change, str(conditions.precision), layers)
     return change
@@ -239,6 +257,21 @@ def _accumulating(change: Change, layers: Sequence[Layer]) -> Change:
         change,
         extra=(*change.extra, *added),
         transient_bytes=_plus(change.transient_bytes, (0, total, 2 * total)),
+        sentences=(*change.sentences, sentence),
+    )
+
+
+def _recomputing(change: Change, segments: Segments, layers: Sequence[Layer]) -> Change:
+    last = {segment[-1] for segment in segments}
+    sentence = (
+        f"{counted(len(segments), 'segment')} of layers run again in the backward pass. Operations of that may overlap: "
+        "the range covers one more of their results."
+    )
+    return dataclasses.replace(
+        change,
+        recompute=segments,
+        outputs={one.path: size for one in layers if one.path in last and (size := example_bytes(one)) is not None},
+        is_estimate=True,
         sentences=(*change.sentences, sentence),
     )
 

@@ -39,6 +39,7 @@ class Conditions:
         precision: One of `PRECISIONS`.
         frozen: Paths of layers to freeze, in addition to those that match `freeze`.
         accumulate: Whether the optimizer sums gradients over several batches.
+        recompute: Segments of layers to recompute in the backward pass: the paths of each one's layers.
     """
 
     batch_size: int | None = None
@@ -49,6 +50,7 @@ class Conditions:
     precision: str | None = None
     frozen: tuple[str, ...] = ()
     accumulate: bool = False
+    recompute: tuple[tuple[str, ...], ...] = ()
 
 
 RECORDED = Conditions()

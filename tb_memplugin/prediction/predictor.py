@@ -222,6 +222,10 @@ class Predictor:
             for row, step in enumerate(case.most)
         )
 
+    def sized_step(self, conditions: Conditions) -> SizedStep:
+        """The latest recorded step under conditions, with the most bytes of its sizes."""
+        return self._case(conditions, change_of(conditions, self._layers)).most[-1]
+
     def largest_batch_size(
         self, capacity_bytes: int, conditions: Conditions = RECORDED, below: int = MAX_BATCH_SIZE + 1
     ) -> int | None:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tb_memplugin.model import GRADIENTS, Category, Integers, StepRequests
+from tb_memplugin.model import GRADIENTS, Category, Floats, Integers, StepRequests
 from tb_memplugin.prediction.lifetimes import LATER_RESULTS, Rows
-from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep, event_order
+from tb_memplugin.prediction.sized_steps import SizedStep, event_order
 
 Segments = tuple[tuple[str, ...], ...]
 """Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""
@@ -164,11 +164,11 @@ def recomputed(step: SizedStep, segments: Segments, output_bytes: Mapping[str, i
 def _renumbered(
     step: SizedStep,
     order: Sequence[int],
-    birth: "np.typing.NDArray[np.float64]",
-    death: "np.typing.NDArray[np.float64]",
+    birth: Floats,
+    death: Floats,
     copies: Integers,
-    born: "np.typing.NDArray[np.float64]",
-    freed: "np.typing.NDArray[np.float64]",
+    born: Floats,
+    freed: Floats,
 ) -> SizedStep:
     """The step with events at other places, and with copies of rows."""
     requests = step.requests
@@ -198,8 +198,3 @@ def _renumbered(
         },
     )
     return SizedStep(changed, step.sizes[with_copies])
-
-
-def left_out(step: SizedStep) -> Rows:
-    """Which chunks do not exist under the conditions of a simulation."""
-    return step.sizes == LEFT_OUT

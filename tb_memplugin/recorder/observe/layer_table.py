@@ -10,6 +10,7 @@ from tb_memplugin.model import Layer, LayerTable
 from tb_memplugin.recorder.observe.keras_packages import dtype_name
 from tb_memplugin.recorder.observe.layers import own_variables, variable_bytes, variables_of, walk
 from tb_memplugin.recorder.observe.optimizer import all_variables, slots
+from tb_memplugin.recorder.observe.units import recomputable_units
 
 Outputs: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
 """Shape (−1 for an unknown dimension) and dtype of each output of a layer's first call."""
@@ -28,8 +29,14 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
     owned = own_variables(nodes)
     by_layer, other_optimizer = _optimizer_bytes(optimizer, owned)
     trainable_ids = {id(variable) for variable in variables_of(model, "trainable_variables")}
+    units = recomputable_units(model)
+    root = f"{nodes[0].path}/" if nodes else ""
     layers = tuple(
-        _layer(node.path, node.layer, owned[node.path], trainable_ids, by_layer.get(node.path, 0)) for node in nodes
+        dataclasses.replace(
+            _layer(node.path, node.layer, owned[node.path], trainable_ids, by_layer.get(node.path, 0)),
+            unit=units.get(node.path.removeprefix(root)),
+        )
+        for node in nodes
     )
     weights = {id(variable) for variables in owned.values() for variable in variables}
     other_state = sum(

@@ -1,0 +1,165 @@
+"""A plan that makes a training fit into a budget, as text and as JSON. Pure."""
+
+import dataclasses
+from typing import Any, Literal, TypeAlias
+
+from tb_memplugin.model.markup import html_text
+from tb_memplugin.model.tables import format_table
+from tb_memplugin.model.text import clean
+from tb_memplugin.model.units import counted, format_bytes
+
+Kind: TypeAlias = Literal[
+    "none", "recompute", "accumulate", "recompute_and_accumulate", "batch_size", "optimizer", "precision"
+]
+TimeSource: TypeAlias = Literal["measured", "estimated"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanOption:
+    """One change, simulated.
+
+    Attributes:
+        kind: What changes; ``none`` is the training as recorded.
+        sentence: The change, as a sentence.
+        segments: Names of the layers that are recomputed together, segment after segment, as `remat` takes them.
+        batch_size: Examples in a batch.
+        accumulation: Batches over which the optimizer sums gradients.
+        peak_bytes, low_bytes, high_bytes: Predicted peak and its range.
+        fits: Whether the whole range is within the budget.
+        extra_time: Additional time of a step as a share of the recorded one; None if unknown.
+    """
+
+    kind: Kind
+    sentence: str
+    segments: tuple[tuple[str, ...], ...]
+    batch_size: int | None
+    accumulation: int
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    fits: bool
+    extra_time: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanPoint:
+    """A point of the curve of peak against time: the least additional time of a step within a peak."""
+
+    peak_bytes: int
+    extra_time: float
+    segments: int
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Plan:
+    """A change that makes a training fit into a budget; `print` shows it.
+
+    Attributes:
+        device: The device.
+        budget_bytes: The budget.
+        fits: Whether the plan fits; None if nothing could be simulated.
+        segments: Names of the layers that `remat` recomputes together, segment after segment.
+        batch_size: Examples in a batch; None if unknown.
+        accumulation: Batches over which the optimizer sums gradients; 1 for none.
+        peak_bytes, low_bytes, high_bytes: Predicted peak and its range; None if unknown.
+        recorded_peak_bytes: Peak without the plan.
+        demand_bytes: Bytes that the plan's step has requested at once, at most: no allocator needs less.
+        extra_time: Additional time of a step as a share of the recorded one; None if unknown.
+        time_source: Whether that is the measured time of the recorded forward pass, or estimated from bytes.
+        code: Lines to paste.
+        options: All changes that were simulated, those that cost least first.
+        curve: The least additional time for peaks from the smallest possible to the recorded one.
+        smallest_bytes: The smallest peak that recomputation alone can have; None if unknown.
+        sentences: What is assumed, or why there is no plan.
+    """
+
+    device: str
+    budget_bytes: int
+    fits: bool | None
+    segments: tuple[tuple[str, ...], ...] = ()
+    batch_size: int | None = None
+    accumulation: int = 1
+    peak_bytes: int | None = None
+    low_bytes: int | None = None
+    high_bytes: int | None = None
+    recorded_peak_bytes: int | None = None
+    demand_bytes: int | None = None
+    extra_time: float | None = None
+    time_source: TimeSource = "estimated"
+    code: str = ""
+    options: tuple[PlanOption, ...] = ()
+    curve: tuple[PlanPoint, ...] = ()
+    smallest_bytes: int | None = None
+    sentences: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        tables = [_options_table(self), _curve_table(self)]
+        return "\n\n".join(["\n".join(_lines(self)), *(table for table in tables if table)])
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {clean(self.device)}: {counted(len(self.segments), 'segment')}, batch size "
+            f"{self.batch_size}, peak {format_bytes(self.peak_bytes)} of {format_bytes(self.budget_bytes)}, "
+            f"fits={self.fits}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """The plan as a JSON object."""
+    return {
+        **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
+        "segments": [list(segment) for segment in plan.segments],
+        "options": [dataclasses.asdict(option) for option in plan.options],
+        "curve": [dataclasses.asdict(point) for point in plan.curve],
+        "sentences": list(plan.sentences),
+    }
+
+
+def _lines(plan: Plan) -> list[str]:
+    budget, recorded = format_bytes(plan.budget_bytes), format_bytes(plan.recorded_peak_bytes)
+    lines = [f"{clean(plan.device)}: budget {budget}, recorded peak {recorded}"]
+    if plan.fits:
+        what = next((option.sentence for option in plan.options if option.fits), "")
+        lines.append(f"plan: {what}")
+        span = f"{format_bytes(plan.low_bytes)} to {format_bytes(plan.high_bytes)}"
+        lines.append(f"predicted peak: {format_bytes(plan.peak_bytes)} ({span})")
+    elif plan.fits is False:
+        lines.append("plan: none of the simulated changes fits")
+    if plan.fits and plan.demand_bytes is not None and plan.peak_bytes is not None:
+        rest = max(0, plan.peak_bytes - plan.demand_bytes)
+        lines.append(
+            f"of which requested at once: {format_bytes(plan.demand_bytes)}; rounding and unsplit remainders: "
+            f"{format_bytes(rest)}"
+        )
+    lines += [f"  {clean(sentence)}" for sentence in plan.sentences]
+    if plan.code:
+        lines += ["", *(f"    {line}" for line in plan.code.splitlines())]
+    return lines
+
+
+def _options_table(plan: Plan) -> str:
+    rows = [
+        (
+            option.sentence,
+            f"{format_bytes(option.peak_bytes)} ({format_bytes(option.low_bytes)} to {format_bytes(option.high_bytes)})",
+            "yes" if option.fits else "no",
+            format_time(option.extra_time),
+        )
+        for option in plan.options
+    ]
+    return format_table(("change", "predicted peak", "fits", "time"), rows) if rows else ""
+
+
+def _curve_table(plan: Plan) -> str:
+    rows = [
+        (format_bytes(point.peak_bytes), format_time(point.extra_time), str(point.segments)) for point in plan.curve
+    ]
+    return format_table(("peak with recomputation", "time", "segments"), rows) if rows else ""
+
+
+def format_time(share: float | None) -> str:
+    """Additional time as a percentage."""
+    return "unknown" if share is None else f"+{100 * share:.0f} %"
