@@ -66,6 +66,8 @@ class _Planner:
     def __init__(self, predictor: RunPredictor, run: Run, device: str, budget: int, same: PlanOption) -> None:
         self._predictor, self._device, self._budget, self._same = predictor, device, budget, same
         self._units: Units = units_of(run, predictor.steps[-1], predictor.layers)
+        table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)
+        self._optimizer = "Optimizer" if table is None else str(table.optimizer)
         self._root = f"{predictor.layers[0].path}/" if predictor.layers else ""
 
     def plan(self) -> Plan:
@@ -100,7 +102,7 @@ class _Planner:
             demand_bytes=self._demand(chosen),
             extra_time=chosen.extra_time,
             time_source=self._units.time_source,
-            code=_code(chosen) if chosen.fits else "",
+            code=_code(chosen, self._optimizer) if chosen.fits else "",
             options=tuple(options),
             curve=curve,
             smallest_bytes=smallest,
@@ -112,7 +114,7 @@ class _Planner:
         batch = self._same.batch_size
         found = self._recomputing(Conditions(batch_size=batch))
         if found is not None:
-            yield self._option("recompute", _recompute_sentence(found, self._again(found)), Conditions(batch), found)
+            yield self._described("recompute", _recompute_sentence(found), Conditions(batch), found.range, found)
         if batch is None:
             return
         parts = [count for count in ACCUMULATED if batch % count == 0 and batch // count >= 1]
@@ -133,8 +135,8 @@ class _Planner:
             conditions = Conditions(batch_size=batch // count, accumulate=True)
             found = self._recomputing(conditions)
             if found is not None and (found.range[-1] <= self._budget or count == parts[-1]):
-                sentence = f"{_recompute_sentence(found, self._again(found))}; {_accumulating(count)} {batch // count}"
-                yield self._option("recompute_and_accumulate", sentence, conditions, found, count)
+                sentence = f"{_recompute_sentence(found)}; {_accumulating(count)} {batch // count}"
+                yield self._described("recompute_and_accumulate", sentence, conditions, found.range, found, count)
                 return
 
     def _changing(self, batch: int) -> Iterator[PlanOption]:
@@ -156,12 +158,19 @@ class _Planner:
             if option is not None:
                 yield option
 
-    def _option(
-        self, kind: Kind, sentence: str, conditions: Conditions, found: _Recomputing | None = None, parts: int = 1
-    ) -> PlanOption | None:
-        span = self._predictor.range_at(conditions) if found is None else found.range
-        if span is None:
-            return None
+    def _option(self, kind: Kind, sentence: str, conditions: Conditions, parts: int = 1) -> PlanOption | None:
+        span = self._predictor.range_at(conditions)
+        return None if span is None else self._described(kind, sentence, conditions, span, parts=parts)
+
+    def _described(
+        self,
+        kind: Kind,
+        sentence: str,
+        conditions: Conditions,
+        span: tuple[int, int, int],
+        found: _Recomputing | None = None,
+        parts: int = 1,
+    ) -> PlanOption:
         low, peak, high = span
         segments = () if found is None else found.segments
         return PlanOption(
@@ -185,7 +194,7 @@ class _Planner:
     def _choices(self, step: SizedStep) -> SegmentChoices:
         return SegmentChoices(unit_costs(step, self._units.found, self._units.seconds))
 
-    def _again(self, found: _Recomputing) -> float | None:
+    def _again(self, found: _Recomputing) -> float:
         """Additional time of a step as a share of the recorded one."""
         return found.choice.seconds / self._units.step_seconds
 
@@ -273,7 +282,7 @@ class _Planner:
         )
 
 
-def _recompute_sentence(found: _Recomputing, share: float | None) -> str:
+def _recompute_sentence(found: _Recomputing) -> str:
     layers = sum(len(segment) for segment in found.segments)
     return f"recompute {counted(len(found.segments), 'segment')} with {counted(layers, 'layer')}"
 
@@ -282,13 +291,14 @@ def _accumulating(parts: int) -> str:
     return f"gradient accumulation over {parts} batches of"
 
 
-def _code(option: PlanOption) -> str:
+def _code(option: PlanOption, optimizer: str) -> str:
     """The lines that apply an option."""
     lines = []
     if option.segments:
         lines.append("model = tb_memplugin.remat(model, plan)")
     if option.accumulation > 1:
-        lines.append(f"optimizer.gradient_accumulation_steps = {option.accumulation}  # before the first step")
+        arguments = f"gradient_accumulation_steps={option.accumulation}, ..."
+        lines.append(f"optimizer = keras.optimizers.{optimizer}({arguments})  # the other arguments as before")
     if option.kind == "optimizer":
         lines.append("optimizer = keras.optimizers.SGD()")
     if option.kind == "precision":

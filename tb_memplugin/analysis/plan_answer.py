@@ -124,8 +124,9 @@ def _lines(plan: Plan) -> list[str]:
     if plan.fits:
         what = next((option.sentence for option in plan.options if option.fits), "")
         lines.append(f"plan: {what}")
-        span = f"{format_bytes(plan.low_bytes)} to {format_bytes(plan.high_bytes)}"
-        lines.append(f"predicted peak: {format_bytes(plan.peak_bytes)} ({span})")
+        lines.append(f"predicted peak: {_span(plan.peak_bytes, plan.low_bytes, plan.high_bytes)}")
+        if plan.segments and plan.extra_time is not None:
+            lines.append(f"time of a step: {format_time(plan.extra_time)} ({plan.time_source})")
     elif plan.fits is False:
         lines.append("plan: none of the simulated changes fits")
     if plan.fits and plan.demand_bytes is not None and plan.peak_bytes is not None:
@@ -140,11 +141,15 @@ def _lines(plan: Plan) -> list[str]:
     return lines
 
 
+def _span(peak: int | None, low: int | None, high: int | None) -> str:
+    return f"{format_bytes(peak)} ({format_bytes(low)} to {format_bytes(high)})"
+
+
 def _options_table(plan: Plan) -> str:
     rows = [
         (
             option.sentence,
-            f"{format_bytes(option.peak_bytes)} ({format_bytes(option.low_bytes)} to {format_bytes(option.high_bytes)})",
+            _span(option.peak_bytes, option.low_bytes, option.high_bytes),
             "yes" if option.fits else "no",
             format_time(option.extra_time),
         )

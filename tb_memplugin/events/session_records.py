@@ -54,11 +54,12 @@ def layer_table_frame(table: LayerTable, sequence: int) -> Frame:
         "trainable": fields.optional_column([int(layer.trainable) for layer in layers]),
         "output_dtype": [layer.output_dtype for layer in layers],
         "output_bytes": fields.optional_column([layer.output_bytes for layer in layers]),
-        "unit": fields.optional_column([layer.unit for layer in layers]),
         "output_rank": fields.optional_column(
             [None if layer.output_shape is None else len(layer.output_shape) for layer in layers]
         ),
     }
+    if any(layer.unit is not None for layer in layers):
+        columns["unit"] = fields.optional_column([layer.unit for layer in layers])
     for name in _LAYER_COLUMNS:
         columns[name] = fields.optional_column([getattr(layer, name) for layer in layers])
     dimensions = [size for layer in layers for size in layer.output_shape or ()]
@@ -100,9 +101,11 @@ def _read_layers(frame: Frame) -> LayerTable:
     paths, types, dtypes = (fields.strings(table, name) for name in ("path", "type", "output_dtype"))
     if len(paths) > fields.MAX_LAYERS or None in paths or None in types:
         raise FormatError(f"layer table of {len(paths)} layers lacks a path or a type, or is over {fields.MAX_LAYERS}")
-    figures = {name: fields.byte_column(table, name) for name in (*_LAYER_COLUMNS, "output_bytes", "unit")}
+    figures = {name: fields.byte_column(table, name) for name in (*_LAYER_COLUMNS, "output_bytes")}
     if any((figures[name] == MISSING).any() for name in _LAYER_COLUMNS):
         raise FormatError("layer table lacks a byte count")
+    # Only tables of models with a known layer graph have units.
+    units = fields.byte_column(table, "unit") if "unit" in table else np.full(len(paths), MISSING)
     ranks = fields.integers(table, "output_rank")
     if (ranks[ranks != MISSING] < 0).any() or ranks[ranks != MISSING].sum() != len(dimensions):
         raise FormatError("layer table's output shapes do not fit its dimensions")
@@ -120,7 +123,7 @@ def _read_layers(frame: Frame) -> LayerTable:
                 output_shape=shape,
                 output_dtype=dtypes[row],
                 output_bytes=fields.maybe(figures["output_bytes"][row]),
-                unit=fields.maybe(figures["unit"][row]),
+                unit=fields.maybe(units[row]),
                 **{name: int(figures[name][row]) for name in _LAYER_COLUMNS},
             )
         )

@@ -264,8 +264,8 @@ def _accumulating(change: Change, layers: Sequence[Layer]) -> Change:
 def _recomputing(change: Change, segments: Segments, layers: Sequence[Layer]) -> Change:
     last = {segment[-1] for segment in segments}
     sentence = (
-        f"{counted(len(segments), 'segment')} of layers run again in the backward pass. Operations of that may overlap: "
-        "the range covers one more of their results."
+        f"{counted(len(segments), 'segment')} of layers run again in the backward pass. Their operations may "
+        "overlap: the range covers one more result."
     )
     return dataclasses.replace(
         change,
