@@ -22,10 +22,12 @@ if TYPE_CHECKING:
         MemoryPluginError,
         NewerFormatError,
         NotFoundError,
+        RecomputationError,
         RecordingError,
         RequestError,
     )
     from tb_memplugin.model import Run, Snapshot
+    from tb_memplugin.recomputation.remat import remat
     from tb_memplugin.recorder.callback import MemoryCallback
     from tb_memplugin.recorder.memory_summary import memory_summary
     from tb_memplugin.recorder.probing.largest import BatchSizeAnswer, largest_batch_size
@@ -40,6 +42,7 @@ __all__ = [
     "MemoryRecorder",
     "NewerFormatError",
     "NotFoundError",
+    "RecomputationError",
     "RecordedRun",
     "RecordingError",
     "RequestError",
@@ -51,6 +54,7 @@ __all__ = [
     "load",
     "memory_summary",
     "probe",
+    "remat",
     "summary",
     "what_if",
 ]
@@ -65,6 +69,7 @@ _MODULES = {
     "MemoryRecorder": "recorder.session",
     "NewerFormatError": "errors",
     "NotFoundError": "errors",
+    "RecomputationError": "errors",
     "RecordedRun": "commands.recorded_run",
     "RecordingError": "errors",
     "RequestError": "errors",
@@ -75,6 +80,7 @@ _MODULES = {
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",
     "probe": "recorder.probing.probe",
+    "remat": "recomputation.remat",
     "what_if": "commands.what_if",
 }
 _OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "probe")

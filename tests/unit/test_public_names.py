@@ -16,6 +16,7 @@ def test_the_public_names_are_exactly_these() -> None:
         "MemoryRecorder",
         "NewerFormatError",
         "NotFoundError",
+        "RecomputationError",
         "RecordedRun",
         "RecordingError",
         "RequestError",
@@ -27,6 +28,7 @@ def test_the_public_names_are_exactly_these() -> None:
         "load",
         "memory_summary",
         "probe",
+        "remat",
         "summary",
         "what_if",
     ]
