@@ -1,10 +1,11 @@
 """Finds, by tracing a segment once, which variables it reads and whether a second pass would repeat the first."""
 
-import concurrent.futures
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from keras.src.backend.common import global_state
 
 from tb_memplugin.recomputation.exact_pass import Passed, Run, call_in_context, exact_pass, refuse
 
@@ -31,11 +32,23 @@ def variables_of(run: Run, layers: Sequence[Any], tensors: Sequence[Any], masks:
             if not sub.built:
                 raise refuse(sub.name, "it is not built", "Call the model on a batch first.")
     variables = {id(variable): variable for layer in layers for variable in layer.variables}
-    while True:
+    for _ in range(3):
         unknown = _trace(run, layers, tensors, masks, list(variables.values()))
         if not unknown:
             return list(variables.values())
         variables.update((id(variable), variable) for variable in unknown)
+    raise refuse(layers[0].name, f"each call reads a new variable, {unknown[0].name}", OWN_SEGMENTS)
+
+
+@contextlib.contextmanager
+def _outside_of_calls() -> Iterator[None]:
+    """Hide the call of the model that is under way: a layer's call would change its `training` argument."""
+    under_way = global_state.get_global_attribute("current_call_ctx")
+    global_state.set_global_attribute("current_call_ctx", None)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute("current_call_ctx", under_way)
 
 
 def _trace(
@@ -47,6 +60,7 @@ def _trace(
     present = [mask for mask in masks if mask is not None]
 
     def traced(*arguments: Any) -> None:
+        stateful.clear()
         graph = tf.compat.v1.get_default_graph()
         values = list(zip(variables, arguments[len(tensors) + len(present) :], strict=True))
         given = iter(arguments[len(tensors) :])
@@ -67,10 +81,9 @@ def _trace(
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in (*tensors, *present)]
     specs += [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
-    # A thread of its own: a call of the model that is under way keeps Keras's state, such as `training`, in this one.
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        thread.submit(tf.function(traced, autograph=False).get_concrete_function, *specs).result()
-    (passed,) = passes
+    with tf.init_scope(), _outside_of_calls():
+        tf.function(traced, autograph=False).get_concrete_function(*specs)
+    passed = passes[-1]  # TensorFlow traces again if the first trace has created a variable
     if passed.unknown:
         return passed.unknown
     for name, kind in stateful:

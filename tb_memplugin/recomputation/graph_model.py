@@ -79,17 +79,20 @@ def segmented_steps(model: Any, segments: Segments, prefix: str = "") -> list[Ca
     order = calls(model)
     steps: list[Call | CallSegment] = []
     at = 0
-    for segment in segments:
+    for number, segment in enumerate(segments):
+        later = {path.removeprefix(prefix) for other in segments[number + 1 :] for path in other}
         names = {path.removeprefix(prefix) for path in segment}
         start = next((place for place in range(at, len(order)) if order[place].name in names), None)
         if unknown := sorted(names - {call.name for call in order}):
             raise RecomputationError(f"The model has no layer {prefix}{unknown[0]}. layer_order(model) lists them.")
         if start is None:
             raise RecomputationError(f"Layer {segment[0]} comes before the segment that is listed before it.")
-        end = start
-        while end < len(order) and order[end].name in names:
+        end, missing = start, set(names)
+        # A shared layer may be called again in a later segment.
+        while end < len(order) and order[end].name in names and (missing or order[end].name not in later):
+            missing.discard(order[end].name)
             end += 1
-        if missing := names - {call.name for call in order[start:end]}:
+        if missing:
             between = order[end].name if end < len(order) else "the end"
             raise RecomputationError(
                 f"Layer {prefix}{sorted(missing)[0]} does not follow the other layers of its segment: "
