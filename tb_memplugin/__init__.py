@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from tb_memplugin.model import Run, Snapshot
     from tb_memplugin.recomputation.remat import remat
+    from tb_memplugin.recomputation.segments import cut_points
     from tb_memplugin.recorder.callback import MemoryCallback
     from tb_memplugin.recorder.memory_summary import memory_summary
     from tb_memplugin.recorder.probing.largest import BatchSizeAnswer, largest_batch_size
@@ -50,6 +51,7 @@ __all__ = [
     "Snapshot",
     "WhatIf",
     "__version__",
+    "cut_points",
     "largest_batch_size",
     "load",
     "memory_summary",
@@ -76,6 +78,7 @@ _MODULES = {
     "Run": "model",
     "Snapshot": "model",
     "WhatIf": "analysis.what_if_answer",
+    "cut_points": "recomputation.segments",
     "largest_batch_size": "recorder.probing.largest",
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",

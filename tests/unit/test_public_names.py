@@ -24,6 +24,7 @@ def test_the_public_names_are_exactly_these() -> None:
         "Snapshot",
         "WhatIf",
         "__version__",
+        "cut_points",
         "largest_batch_size",
         "load",
         "memory_summary",
