@@ -23,9 +23,9 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
     """Return a model with the same layers and weights that saves less for the backward pass.
 
     It computes the layers of each segment again in the backward pass, from the weights and random seeds of the first
-    pass: batch-norm statistics are updated once, and dropout masks repeat. Compile and train it like `model`; both share
-    all layers and weights, and each loads weights that the other saved. Keras's own XLA compilation (`jit_compile`) stays
-    off unless it is requested.
+    pass: batch-norm statistics are updated once, and dropout masks repeat. Compile and train it like `model`; both
+    share all layers and weights, and each loads weights that the other saved. Keras's own XLA compilation
+    (`jit_compile`) stays off unless it is requested.
 
     Args:
         model: A built Keras model: sequential, functional, with nested models, or subclassed. In a subclassed model
