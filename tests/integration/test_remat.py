@@ -33,7 +33,7 @@ def trained(name: str, kind: str, mode: str = "graph", steps: int = 20) -> Any:
     ],
 )
 def test_training_is_bit_identical_and_its_peak_is_lower(name: str, share: float) -> None:
-    """Losses, weights, statistics and seeds over 20 steps (the last two: 6); the peak is the allocator's, from the third step on."""
+    """Losses, weights, statistics and seeds of 20 steps; the peak is the allocator's, from the third step on."""
     steps = 6 if name in ("mobilenet_v2", "resnet50") else 20
     plain, recomputed = (trained(name, kind, steps=steps) for kind in ("plain", "remat"))
     assert recomputed["losses"] == plain["losses"]
