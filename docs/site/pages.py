@@ -24,7 +24,15 @@ from tb_memplugin.recorder.device_contents import CategorySum, DeviceContents, L
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAVIGATION = {
     "Start": ("docs/tutorial", "docs/getting_started", "docs/how_do_i", "docs/sample_report", "docs/troubleshooting"),
-    "Use": ("docs/views", "docs/recording", "docs/out_of_memory", "docs/what_if", "docs/command_line", "docs/ci"),
+    "Use": (
+        "docs/views",
+        "docs/recording",
+        "docs/out_of_memory",
+        "docs/what_if",
+        "docs/recomputation",
+        "docs/command_line",
+        "docs/ci",
+    ),
     "Measured": ("docs/advice", "docs/accuracy", "docs/programs", "docs/costs", "docs/limits"),
     "Interfaces": ("docs/api", "docs/reference", "tb_memplugin/server/http_api"),
     "Advice": tuple(f"docs/advice/{path.stem}" for path in sorted((ROOT / "docs" / "advice").glob("*.md"))),
@@ -38,6 +46,7 @@ NAVIGATION = {
 REFERENCE = {
     "Recording": ("MemoryCallback", "MemoryRecorder", "memory_summary", "summary"),
     "Predictions": ("what_if", "probe", "largest_batch_size", "WhatIf", "BatchSizeAnswer"),
+    "Recomputation": ("remat", "cut_points"),
     "Runs": ("load", "RecordedRun", "Run", "Snapshot"),
 }
 """Public names by their heading. The errors have a heading of their own; new names stand last until they are here."""

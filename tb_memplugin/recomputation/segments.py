@@ -43,7 +43,7 @@ class Call:
 
 
 def is_graph(layer: Any) -> bool:
-    """Whether a layer is a model whose layer graph Keras knows: functional or sequential, without a `call` of its own."""
+    """Whether a layer is a model whose layer graph Keras knows: functional or sequential, with Keras's `call`."""
     if isinstance(layer, keras.Sequential):
         return type(layer).call is keras.Sequential.call and layer._functional is not None
     return isinstance(layer, functional_class()) and type(layer).call is functional_class().call
@@ -83,8 +83,8 @@ def _order(model: Any, prefix: str) -> Iterator[str]:
 def cut_points(model: Any) -> tuple[str, ...]:
     """Paths of the layers after which everything that follows depends on a single tensor, in linear order.
 
-    Inputs of the model do not count: they stay in memory for the whole step. Of a subclassed model, whose order of calls
-    is unknown, these are the layers that it keeps in lists; each of them can be recomputed by itself.
+    Inputs of the model do not count: they stay in memory for the whole step. Of a subclassed model, whose order of
+    calls is unknown, these are the layers that it keeps in lists; each of them can be recomputed by itself.
     """
     if is_graph(model):
         return tuple(_cut_points(model, "", set(range(len(model.inputs)))))
@@ -112,8 +112,8 @@ def _cut_points(model: Any, prefix: str, free: set[int]) -> Iterator[str]:
 def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
     """The segments that a sequence of cuts forms: each cut ends one, and layers after the last cut are in none.
 
-    A segment also ends where a nested model with cuts inside begins or ends. In a subclassed model, each cut is the name
-    of a layer that is a segment by itself.
+    A segment also ends where a nested model with cuts inside begins or ends. In a subclassed model, each cut is the
+    name of a layer that is a segment by itself.
 
     Raises:
         RecomputationError: a cut is not a layer of the model, or a layer that is called several times.
