@@ -1,7 +1,8 @@
 """A recorded step in which segments of layers are recomputed in the backward pass. Pure.
 
 A recomputed segment frees what it saves for the backward pass as soon as its forward pass no longer needs it, except
-its output, which the following layers need. Its forward allocations are requested again before its backward pass begins.
+its output, which the following layers need. Its forward allocations are requested again before its backward pass
+begins.
 """
 
 import dataclasses

@@ -36,11 +36,13 @@ ROOMS: dict[str, set[str]] = {
     "prediction": {"allocator", "model"},
     # The stored format.
     "events": {"errors", "model", "version"},
+    # Training with recomputed segments: on Keras and TensorFlow, beside the recorder.
+    "recomputation": {"errors"},
     # Recording: the only rooms that import TensorFlow.
     "recorder.base": {"errors", "model"},
     "recorder.sampling": {"cpu_allocator", "errors", "model", "recorder.base"},
     "recorder.native": {"importers.allocator", "model", "recorder.base", "recorder.sampling"},
-    "recorder.observe": {"attribution", "model", "recorder.base"},
+    "recorder.observe": {"attribution", "errors", "model", "recomputation", "recorder.base"},
     "recorder.oom": {
         "allocator",
         "attribution",
@@ -82,8 +84,6 @@ ROOMS: dict[str, set[str]] = {
     # Wraps what trains, and gives it the recorder.
     "recorder.automatic": {"model", "recorder", "recorder.observe"},
     "summary": {"errors", "events", "model", "recorder", "switch"},
-    # Training with recomputed segments: on Keras and TensorFlow, beside the recorder.
-    "recomputation": {"errors"},
     # Reading: the reader knows no analysis, the analysis knows no files.
     "reader": {"errors", "events", "model"},
     "analysis": {"errors", "model", "prediction"},
