@@ -11,7 +11,7 @@ WORKFLOWS = ROOT / ".github" / "workflows"
 
 pytestmark = pytest.mark.skipif(not WORKFLOWS.exists(), reason="a source distribution has no workflows")
 
-PYTHONS = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "setup.py").read_text(encoding="utf-8"))
+PYTHONS = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FIRST_TENSORFLOW = {"3.10": 16, "3.11": 16, "3.12": 16, "3.13": 20}
 """The first TensorFlow 2.x from 2.16 on that has wheels for each Python."""
 
