@@ -1,7 +1,7 @@
 """Memory that was freed, given back to the operating system.
 
 glibc keeps what a thread freed for that thread, and each request has another one: without this, crafted directories
-take up to twice the memory that ``docs/limits.md`` states (548 MB instead of 257 MB).
+take up to twice the memory that ``docs/development/reading_limits.md`` states (548 MB instead of 257 MB).
 """
 
 import ctypes

@@ -55,6 +55,14 @@ def test_every_promise_is_in_all_the_tests_and_the_quick_ones_leave_out_what_is_
     assert all("npm test" in text for text in commands.values())
 
 
+def test_the_demo_needs_python_only(tmp_path: pathlib.Path) -> None:
+    commands = subprocess.run(
+        ["make", "--dry-run", "demo", f"VENV={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "-m venv" in commands and "pip install" in commands and "demo/serve.py" in commands
+    assert not re.search(r"\bnpm\b|\bnode\b|frontend", commands)
+
+
 def test_continuous_integration_runs_the_checks_and_every_test() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert re.findall(r"^make (\S+)$", script, re.MULTILINE) == ["check", "fresh", "test-all"]
