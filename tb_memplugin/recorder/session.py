@@ -31,7 +31,7 @@ class MemoryRecorder:
     ```
 
     Create it before the training functions are traced, so that it can observe which operations each layer makes.
-    Recording never interrupts training and never changes its result: a part that fails is logged once and stops.
+    A fault while recording never ends training or changes its result: the part that fails is logged once and stops.
 
     A background thread writes the run. The same thread closes a recorder that is dropped without `close`; one that
     still exists when the process ends is closed then.
