@@ -1,6 +1,6 @@
 """The tags of a run in groups that are read together."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tb_memplugin.reader.limits import Entry
 
@@ -21,16 +21,3 @@ def groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
             group = []
     if group:
         yield group
-
-
-def by_event_run(entries: Iterable[Entry]) -> dict[str, list[str]]:
-    """Event run to its tags, as a source reads them."""
-    tags: dict[str, list[str]] = {}
-    for _, event_run, tag, _ in entries:
-        tags.setdefault(event_run, []).append(str(tag))
-    return tags
-
-
-def session_of(entry: Entry) -> tuple[str, str]:
-    """Worker and session."""
-    return entry[0], entry[2].session
