@@ -21,7 +21,7 @@ def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int |
     if memory_map is not None:
         ledger = ledger_of(memory_map)
         verdict, reason = _verdict(memory_map, event)
-    free, largest = _free(memory_map)
+    pool = None if memory_map is None else bfc.pool_at(memory_map)
     return Oom(
         identifier=event.identifier,
         status=event.status,
@@ -30,8 +30,9 @@ def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int |
         device=event.device,
         wall_time=event.wall_time,
         requested_bytes=event.requested_bytes,
-        free_bytes=free,
-        largest_free_bytes=largest,
+        free_bytes=None if pool is None else pool.free_bytes,
+        # Chunks may be missing from an incomplete map.
+        largest_free_bytes=pool.largest_free_bytes if pool and memory_map and memory_map.complete else None,
         in_use_bytes=None if memory_map is None else memory_map.in_use_bytes,
         pool_bytes=None if memory_map is None else memory_map.pool_bytes,
         capacity_bytes=None if memory_map is None else memory_map.capacity_bytes,
@@ -63,17 +64,6 @@ def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, 
     if event.requested_bytes is None:
         notes.append("The size of the request is unknown: TensorFlow did not report it.")
     return tuple(dict.fromkeys(notes))
-
-
-def _free(memory_map: MemoryMap | None) -> tuple[int | None, int | None]:
-    """Free bytes and the largest free chunk; the latter is None if chunks may be missing from the map."""
-    if memory_map is None:
-        return None, None
-    if memory_map.complete:
-        sizes = bfc.free_sizes(memory_map)
-        return int(sizes.sum()), int(sizes.max()) if len(sizes) else 0
-    known = memory_map.pool_bytes is not None and memory_map.in_use_bytes is not None
-    return ((memory_map.pool_bytes or 0) - (memory_map.in_use_bytes or 0) if known else None), None
 
 
 def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from tb_memplugin.model import Oom, SavedRow, Snapshot
+from tb_memplugin.model import Oom, SavedRow, Snapshot, pool_of
 
 
 def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tuple[Snapshot, ...]:
@@ -23,7 +23,7 @@ def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tup
 def _at_failure(oom: Oom) -> Snapshot | None:
     if oom.step is None or oom.phase is None or oom.in_use_bytes is None or not oom.ledger:
         return None
-    free, largest = oom.free_bytes, oom.largest_free_bytes
+    pool = pool_of(oom.pool_bytes, oom.in_use_bytes, oom.largest_free_bytes)
     saved: dict[str | None, int] = {}
     for row in oom.ledger:
         if row.category == "activations":
@@ -36,9 +36,9 @@ def _at_failure(oom: Oom) -> Snapshot | None:
         mode=None,
         in_use_bytes=oom.in_use_bytes,
         pool_bytes=oom.pool_bytes,
-        largest_free_bytes=largest,
+        largest_free_bytes=oom.largest_free_bytes,
         capacity_bytes=oom.capacity_bytes,
-        fragmentation=(free - largest) / free if free and largest is not None and largest <= free else None,
+        fragmentation=None if pool is None else pool.fragmentation,
         rounding_bytes=sum(row.bytes for row in oom.ledger if row.category == "rounding"),
         ledger=oom.ledger,
         saved_for_backward=tuple(
