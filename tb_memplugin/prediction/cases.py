@@ -66,8 +66,8 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
     chosen = steps if not batch else _closest(steps, batch)
     recorded = [*first, *chosen]
     sized = [sizes_for(one, batch, steps) for one in recorded]
-    least = [change.least(one, sizes.least) for one, sizes in zip(recorded, sized, strict=True)]
-    most = [change.most(one, sizes.most) for one, sizes in zip(recorded, sized, strict=True)]
+    least = [change.least(one, sizes.lower) for one, sizes in zip(recorded, sized, strict=True)]
+    most = [change.most(one, sizes.upper) for one, sizes in zip(recorded, sized, strict=True)]
     typical = None
     if not change.halved and (change.frees_otherwise or any(sizes.scratch_bytes for sizes in sized)):
         typical = [change.typical(one, sizes.typical) for one, sizes in zip(recorded, sized, strict=True)]
