@@ -94,12 +94,7 @@ class RecordingSession:
         predecessor.close()
 
     def close(self) -> None:
-        """End an open step, write everything and end the session; waits until everything is written.
-
-        It waits for 5 s at most while the background thread does nothing, and for 60 s while it works.
-
-        Calling it again does nothing.
-        """
+        """End an open step, write everything and end the session; see `MemoryRecorder.close`."""
         if self.closed:
             return
         self.close_without_waiting()
@@ -107,16 +102,17 @@ class RecordingSession:
             self.warn_incomplete()
 
     def warn_incomplete(self) -> None:
+        """Warn that the session ended before everything was written."""
         self.faults.warn("the memory run may be incomplete: its last records could not be written in time")
 
     def close_without_waiting(self) -> None:
+        """End an open step and the session; the background thread writes the rest."""
         if self.recording is not None and self.recording.step_is_open:
             # No `with` block saw an exception, but the interpreter keeps the one that ended the program.
             self.on_error(getattr(sys, "last_value", None))
         self._end()
 
     def _end(self) -> None:
-        """End an open step and the session, without waiting until everything is written."""
         self.end_step()
         self.closed = True
         self._watch.remove()
@@ -252,7 +248,7 @@ class RecordingSession:
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def begin_step(self, step: int, phase: Phase = "train") -> None:
-        """Begin a step and end the open one. Pair it with `end_step` where a `with` block does not fit."""
+        """Begin a step and end the open one."""
         with self.faults.part(RECORDING) as runs:
             if runs:
                 self._begin_step(step, phase)
@@ -267,11 +263,7 @@ class RecordingSession:
             self.recording.begin_step(int(step), phase, self._epoch)
 
     def end_step(self, error: BaseException | None = None) -> None:
-        """End the open step and keep its sample.
-
-        Args:
-            error: Exception that ended the step; if memory ran out, the run gets a post-mortem.
-        """
+        """End the open step and keep its sample; write a post-mortem if the error means that memory ran out."""
         self.on_error(error)
         if self.recording is not None:
             with self.faults.part(RECORDING) as runs:
