@@ -1,10 +1,36 @@
-"""The post-mortem of a failed allocation: verdict and memory at failure. Pure."""
+"""A failed allocation and its post-mortem: verdict and memory at failure. Pure."""
+
+import dataclasses
 
 from tb_memplugin.allocator import fit as bfc
 from tb_memplugin.attribution.memory_map import ledger_of
-from tb_memplugin.attribution.oom_event import OomEvent
-from tb_memplugin.model import LedgerRow, MemoryMap, Oom, Verdict
+from tb_memplugin.model import LedgerRow, MemoryMap, Oom, OomStatus, Phase, Verdict
 from tb_memplugin.model.units import format_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class OomEvent:
+    """A failed allocation; fields as in `Oom`.
+
+    Attributes:
+        uncertain_bytes: By how much the actual request may be larger or smaller than `requested_bytes`.
+        compiled: Whether a compiled module made the request, for all its layers at once.
+    """
+
+    identifier: str
+    status: OomStatus
+    device: str
+    wall_time: float
+    step: int | None = None
+    phase: Phase | None = None
+    requested_bytes: int | None = None
+    op: str | None = None
+    layer: str | None = None
+    shape: str | None = None
+    line: str | None = None
+    uncertain_bytes: int = 0
+    compiled: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int | None = None) -> Oom:

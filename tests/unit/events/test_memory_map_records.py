@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading_cases import DEVICE, START, equal, make_map, make_oom, session_of
 
-from tb_memplugin.attribution.oom_event import OomEvent
-from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import codec, memory_map_records, oom_records
 from tb_memplugin.events.codec import Frame
