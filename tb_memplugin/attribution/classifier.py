@@ -5,9 +5,8 @@ Chunks that compiled modules allocate get the owners of the buffers in the plann
 
 from tb_memplugin.attribution.eager import EagerExecution, EagerSpans
 from tb_memplugin.attribution.graph import GraphExecution, LayerRun
-from tb_memplugin.attribution.new_chunks import NewChunks
+from tb_memplugin.attribution.new_chunks import NewChunks, SavedForBackward
 from tb_memplugin.attribution.older_chunks import OlderChunks
-from tb_memplugin.attribution.saved import SavedForBackward
 from tb_memplugin.attribution.variables import VariableChunks, variable_owner
 from tb_memplugin.attribution.window import Owner, Window
 from tb_memplugin.attribution.xla import BufferAssignments

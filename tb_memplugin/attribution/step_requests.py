@@ -18,7 +18,8 @@ from tb_memplugin.model.tensors import DTYPE_BYTES, dimensions, matches
 from tb_memplugin.model.trace import AllocationTrace, OpFact, TraceFacts
 
 SMALL_BYTES = 1024
-"""Chunks up to this size count as independent of the batch if nothing says otherwise: most are scalars."""
+"""Chunks up to this size count as independent of the batch if nothing says otherwise: most are scalars. At 0,
+`test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes` fails."""
 _FIXED: tuple[Category, ...] = ("weights", "optimizer_state", "other_state", "held_tensors")
 _RECURRENT = "CudnnRNN"
 """Part of the names of cuDNN's recurrent kernels. A part of their scratch space does not depend on the batch; what they

@@ -21,7 +21,8 @@ MAX_CAPACITY_FACTOR = 64
 """Capacities up to this many times the failed one are tried."""
 RESERVE, RESERVE_EACH_DOUBLING = 0.05, 0.035
 """Share that is added to the smallest capacity that passes, and more of it for each doubling between the recorded batch
-size and the failed one: kernels that run in parallel overlap in other ways in larger batches."""
+size and the failed one: kernels that run in parallel overlap in other ways in larger batches. At 0,
+`test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
 MOST_ACCUMULATED = 1024
 """Most batches that gradients are accumulated over."""
 
