@@ -17,7 +17,7 @@ ROADS = {
         ("recorder", "attribution", "model", "events", "reader", "analysis", "server"),
     ),
     "host memory": (
-        r"HostSamples|HostParts|HostMemory|HostState|HostSteps|host_(parts|steps|memory|records|columns)|\bHOST_",
+        r"HostSamples|HostParts|HostMemory|ResidentMemory|Host(State|Steps)|host_(parts|steps|memory|records|columns)|\bHOST_",
         ("recorder", "model", "events", "reader", "analysis", "server"),
     ),
 }
