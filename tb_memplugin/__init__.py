@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     )
     from tb_memplugin.model import Run, Snapshot
     from tb_memplugin.recorder.callback import MemoryCallback
+    from tb_memplugin.recorder.memory_recorder import MemoryRecorder
     from tb_memplugin.recorder.memory_summary import memory_summary
     from tb_memplugin.recorder.probing.largest import BatchSizeAnswer, largest_batch_size
     from tb_memplugin.recorder.probing.probe import probe
-    from tb_memplugin.recorder.session import MemoryRecorder
 
 __all__ = [
     "BatchSizeAnswer",
@@ -62,7 +62,7 @@ _MODULES = {
     "FormatError": "errors",
     "MemoryCallback": "recorder.callback",
     "MemoryPluginError": "errors",
-    "MemoryRecorder": "recorder.session",
+    "MemoryRecorder": "recorder.memory_recorder",
     "NewerFormatError": "errors",
     "NotFoundError": "errors",
     "RecordedRun": "commands.recorded_run",

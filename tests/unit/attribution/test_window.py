@@ -4,7 +4,7 @@ import pytest
 from trace_cases import BACKWARD, FACTS, FORWARD_A, GRADIENT, Recorder, graph, ledger_of, rows
 
 from tb_memplugin.attribution.op_names import OpNames
-from tb_memplugin.attribution.reordered import reordered_ops
+from tb_memplugin.attribution.window import reordered_ops
 from tb_memplugin.model.trace import TraceFacts
 
 READS_DA = dataclasses.replace(BACKWARD, gradient_inputs=("da",))

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from trace_cases import FACTS, Recorder, graph
 
-from tb_memplugin.attribution.batch_power import BatchPowers
 from tb_memplugin.attribution.classifier import Classifier
+from tb_memplugin.attribution.step_requests import BatchPowers
 from tb_memplugin.model import SCRATCH_POWER, UNKNOWN_POWER
 from tb_memplugin.model.trace import BatchFacts, OpFact, TensorFact, VariableFact
 from unit.attribution.test_tensor_shapes import FLOAT, with_shapes

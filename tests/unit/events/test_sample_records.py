@@ -1,7 +1,8 @@
-"""Counters to frames and back, through the writer and the reader."""
+"""Frames of the parts of host memory: what is written is read, and hostile numbers are refused."""
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,73 @@ from reading_cases import START, equal, make_samples
 import tb_memplugin
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import codec
-from tb_memplugin.events.counter_records import MAX_ROWS, counters_frame, join_counters, read_counters, take_counters
 from tb_memplugin.events.fields import MAX_BYTES
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING, Counters
+from tb_memplugin.events.sample_records import (
+    MAX_COUNTER_ROWS,
+    counters_frame,
+    host_frame,
+    join_counters,
+    read_counters,
+    read_host,
+    take_counters,
+)
+from tb_memplugin.model import HOST_COLUMNS, MISSING, Counters, HostSamples
+
+
+def make_host() -> HostSamples:
+    return HostSamples.of(
+        {
+            "step": [3, 900],
+            "phase": [0, 1],
+            "wall_time": [1.5, 2.5],
+            "resident_bytes": [1000, 2000],
+            "file_bytes": [300, 300],
+            "shared_memory_bytes": [0, 10],
+            "pinned_pool_bytes": [MISSING, 40],
+            "cpu_pool_bytes": [MISSING, 500],
+            "python_objects_bytes": [200, 200],
+            "c_heap_bytes": [5000, MISSING],
+            "c_heap_free_bytes": [1, MISSING],
+            "tf_data_bytes": [MISSING, 0],
+        }
+    )
+
+
+def test_rows_survive_the_round_trip() -> None:
+    host = make_host()
+    read = read_host(codec.decode(codec.encode(host_frame(host, 0))))
+    for name in HOST_COLUMNS:
+        assert getattr(read, name).tolist() == getattr(host, name).tolist()
+    assert read.other_bytes().tolist() == [500, 950]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"resident_bytes": np.array([499, 2000])},  # smaller than its parts
+        {"file_bytes": np.array([-1, 300])},
+        {"c_heap_bytes": np.array([2**60, 0])},
+        {"phase": np.array([0, 9])},
+        {"step": np.array([-1, 3])},
+        {"wall_time": np.array([0.0, np.inf])},
+        {"python_objects_bytes": np.array([0.5, 1.0])},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_hostile_numbers_are_refused(changed: dict[str, Any]) -> None:
+    frame = host_frame(make_host(), 0)
+    table = {**frame.tables["host"], **changed}
+    with pytest.raises(FormatError):
+        read_host(dataclasses.replace(frame, tables={"host": table}))
+
+
+def test_a_missing_column_is_refused() -> None:
+    frame = host_frame(make_host(), 0)
+    table = {name: column for name, column in frame.tables["host"].items() if name != "tf_data_bytes"}
+    with pytest.raises(FormatError):
+        read_host(dataclasses.replace(frame, tables={"host": table}))
+
 
 COUNTERS = Counters(
     step=np.asarray([2, 2, 9]),
@@ -53,14 +117,14 @@ def test_any_spoiled_column_gives_counters_or_a_format_error(column: str, value:
 
 
 def test_too_many_rows_are_refused() -> None:
-    many = join_counters([COUNTERS] * (MAX_ROWS // 3 + 1))
+    many = join_counters([COUNTERS] * (MAX_COUNTER_ROWS // 3 + 1))
     assert many is not None
     with pytest.raises(FormatError, match="the limit is 4096"):
         read_counters(counters_frame(many, 0))
 
 
 def test_a_run_has_the_counters_of_each_session(tmp_path: pathlib.Path) -> None:
-    many = join_counters([COUNTERS] * (MAX_ROWS // 3 + 1))
+    many = join_counters([COUNTERS] * (MAX_COUNTER_ROWS // 3 + 1))
     assert many is not None
     for counters, start in ((COUNTERS, START), (many, START + 1000)):
         writer = RunWriter(tmp_path / "run")
