@@ -115,7 +115,8 @@ same = bool((kept[0].predict(x, verbose=0) == before).all())
 loss = fit(kept[0])
 tf.saved_model.save(saved, sys.argv[2], options=tf.saved_model.SaveOptions(experimental_custom_gradients=True))
 answer({"freed": freed, "same": same, "loss": loss, "function": gradient_of(function),
-        "concrete": gradient_of(concrete), "loaded": gradient_of(loaded.call), "saved again": gradient_of(tf.saved_model.load(sys.argv[2]).call)})
+        "concrete": gradient_of(concrete), "loaded": gradient_of(loaded.call),
+        "saved again": gradient_of(tf.saved_model.load(sys.argv[2]).call)})
 """
 
 
