@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tb_memplugin.recorder.memory_summary import memory_summary
     from tb_memplugin.recorder.probing.largest import BatchSizeAnswer, largest_batch_size
     from tb_memplugin.recorder.probing.probe import probe
+    from tb_memplugin.recorder.release import release_unused
 
 __all__ = [
     "BatchSizeAnswer",
@@ -51,6 +52,7 @@ __all__ = [
     "load",
     "memory_summary",
     "probe",
+    "release_unused",
     "summary",
     "what_if",
 ]
@@ -75,6 +77,7 @@ _MODULES = {
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",
     "probe": "recorder.probing.probe",
+    "release_unused": "recorder.release",
     "what_if": "commands.what_if",
 }
 _OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "probe")

@@ -43,7 +43,7 @@ NAVIGATION = {
 """Pages by their caption in the sidebar. Sphinx warns of every page that is missing here."""
 
 REFERENCE = {
-    "Recording": ("MemoryCallback", "MemoryRecorder", "memory_summary", "summary"),
+    "Recording": ("MemoryCallback", "MemoryRecorder", "memory_summary", "release_unused", "summary"),
     "Predictions": ("what_if", "probe", "largest_batch_size", "WhatIf", "BatchSizeAnswer"),
     "Runs": ("load", "RecordedRun", "Run", "Snapshot"),
 }

@@ -51,8 +51,8 @@ def former_finding(run: Run, device: str, worker: str = "") -> str | None:
     return (
         f"{full_device_name(worker, device)}: {format_bytes(total)} ({share}) belong to optimizers and models "
         f"that the program no longer uses: {', '.join(names)}{more}. "
-        "TensorFlow keeps the variables of every function that it traced. Compile the model once, or train in a new "
-        "process, to avoid this."
+        "TensorFlow keeps every function that it traced for an optimizer. `tb_memplugin.release_unused()`, called "
+        "between two trainings, frees them."
     )
 
 

@@ -27,6 +27,7 @@ def test_names_and_sizes_are_said_the_largest_first() -> None:
     (sentence,) = findings({"": run})
     assert "14.0 MiB (14 % of the peak of step 80)" in sentence
     assert f"{RESNET} (10.0 MiB), {ADAM} (4.0 MiB)." in sentence
+    assert "`tb_memplugin.release_unused()`" in sentence
 
 
 def test_a_device_of_a_worker_is_named_in_full() -> None:
