@@ -22,10 +22,13 @@ if TYPE_CHECKING:
         MemoryPluginError,
         NewerFormatError,
         NotFoundError,
+        RecomputationError,
         RecordingError,
         RequestError,
     )
     from tb_memplugin.model import Run, Snapshot
+    from tb_memplugin.recomputation.remat import remat
+    from tb_memplugin.recomputation.segments import cut_points
     from tb_memplugin.recorder.callback import MemoryCallback
     from tb_memplugin.recorder.memory_recorder import MemoryRecorder
     from tb_memplugin.recorder.memory_summary import memory_summary
@@ -41,6 +44,7 @@ __all__ = [
     "MemoryRecorder",
     "NewerFormatError",
     "NotFoundError",
+    "RecomputationError",
     "RecordedRun",
     "RecordingError",
     "RequestError",
@@ -48,11 +52,13 @@ __all__ = [
     "Snapshot",
     "WhatIf",
     "__version__",
+    "cut_points",
     "largest_batch_size",
     "load",
     "memory_summary",
     "probe",
     "release_unused",
+    "remat",
     "summary",
     "what_if",
 ]
@@ -67,17 +73,20 @@ _MODULES = {
     "MemoryRecorder": "recorder.memory_recorder",
     "NewerFormatError": "errors",
     "NotFoundError": "errors",
+    "RecomputationError": "errors",
     "RecordedRun": "commands.recorded_run",
     "RecordingError": "errors",
     "RequestError": "errors",
     "Run": "model",
     "Snapshot": "model",
     "WhatIf": "analysis.what_if_answer",
+    "cut_points": "recomputation.segments",
     "largest_batch_size": "recorder.probing.largest",
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",
     "probe": "recorder.probing.probe",
     "release_unused": "recorder.release",
+    "remat": "recomputation.remat",
     "what_if": "commands.what_if",
 }
 _OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "probe")

@@ -2,6 +2,7 @@
 
 MemoryPluginError
 ├── RecordingError      invalid arguments of a recorder or summary call, raised before training starts
+├── RecomputationError  layers that cannot be recomputed exactly, raised before training starts
 ├── FormatError         damaged or foreign bytes (a frame, a profile, a dump, a log)
 │   └── NewerFormatError    written by a newer version of tb_memplugin
 ├── NotFoundError       a run, device, step or layer that is not in the data, or a directory that does not exist
@@ -17,6 +18,10 @@ class MemoryPluginError(Exception):
 
 class RecordingError(MemoryPluginError, ValueError):
     """Invalid arguments of a recorder or summary call; a `ValueError`, like those of `tf.summary`."""
+
+
+class RecomputationError(MemoryPluginError, ValueError):
+    """Layers of a model cannot be recomputed exactly, or are not the model's; a `ValueError`."""
 
 
 class FormatError(MemoryPluginError):

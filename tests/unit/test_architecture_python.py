@@ -82,6 +82,8 @@ ROOMS: dict[str, set[str]] = {
     # Wraps what trains, and gives it the recorder.
     "recorder.automatic": {"model", "recorder", "recorder.observe"},
     "summary": {"errors", "events", "model", "recorder", "switch"},
+    # Training with recomputed segments: on Keras and TensorFlow, beside the recorder.
+    "recomputation": {"errors"},
     # Reading: the reader knows no analysis, the analysis knows no files.
     "reader": {"errors", "events", "model"},
     "analysis": {"errors", "model", "prediction"},
@@ -142,6 +144,7 @@ ROOMS: dict[str, set[str]] = {
         "errors",
         "model",
         "notebook",
+        "recomputation",
         "recorder",
         "recorder.probing",
         "summary",
@@ -152,8 +155,8 @@ ROOMS: dict[str, set[str]] = {
 """Room (a package, or a module of the top) -> the rooms that it may import, each of them above it in this list."""
 
 FOREIGN: dict[str, set[str]] = {
-    "tensorflow": {"recorder.*", "summary"},
-    "keras": {"recorder.*"},
+    "tensorflow": {"recomputation.*", "recorder.*", "summary"},
+    "keras": {"recomputation.*", "recorder.*"},
     "pandas": {"commands.recorded_run"},
     "pynvml": {"recorder.sampling.host"},
     "tensorboard": {

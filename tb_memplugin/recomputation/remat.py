@@ -1,0 +1,150 @@
+"""A model that recomputes segments of its layers in the backward pass instead of saving their results."""
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from tb_memplugin.errors import RecomputationError
+from tb_memplugin.recomputation.graph_model import SegmentedGraph, nested_models, segmented_steps
+from tb_memplugin.recomputation.layer_calls import RecomputedLayer
+from tb_memplugin.recomputation.segments import Segments, functional, functional_class, is_graph, segments_between
+
+JIT = (
+    "jit_compile=True: XLA removes the recomputation that remat adds. On the CPU, compiled steps needed as much memory "
+    "as without remat (65 of 65 MiB); on GPUs this is not measured. Leave jit_compile out, or measure the peak."
+)
+
+
+def remat(model: Any, plan_or_cuts: Any) -> Any:
+    """Return a model with the same layers and weights that saves less for the backward pass.
+
+    It computes the layers of each segment again in the backward pass, from the weights and random seeds of the first
+    pass: batch-norm statistics are updated once, and dropout masks repeat. Compile and train it like `model`; both
+    share all layers and weights, and each loads weights that the other saved. Keras's own XLA compilation
+    (`jit_compile`) stays off unless it is requested.
+
+    Args:
+        model: A built Keras model: sequential, functional, with nested models, or subclassed. In a subclassed model
+            each segment is a single layer.
+        plan_or_cuts: Names of layers, each of which ends a segment; layers after the last one are not recomputed. Or
+            an object with `segments`, a tuple of tuples of layer names.
+
+    Raises:
+        RecomputationError: a layer is not in the model, or it cannot be recomputed exactly.
+    """
+    if not isinstance(model, keras.Model):
+        raise RecomputationError(f"The model is a {type(model).__name__}. Pass a model of Keras 3.")
+    segments = segments_of(model, plan_or_cuts)
+    if is_graph(model):
+        prefixes = {path.rpartition("/")[0] for segment in segments for path in segment}
+        graphs = nested_models(model)
+        for prefix in sorted(prefixes):
+            if prefix and f"{prefix}/" not in graphs:
+                raise RecomputationError(
+                    f"{prefix} is not a functional or sequential model in {model.name}, so its layers cannot be "
+                    f"segments. Name {prefix} itself to recompute it as a whole."
+                )
+        return _graph(model, segments, "")
+    return _subclassed(model, segments)
+
+
+def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
+    """The segments of a plan, or those that a sequence of cuts forms."""
+    planned = getattr(plan_or_cuts, "segments", None)
+    if planned is None:
+        return segments_between(model, plan_or_cuts)
+    return tuple(tuple(segment) for segment in planned if segment)
+
+
+def _graph(model: Any, segments: Segments, prefix: str) -> Any:
+    """A functional model that runs the segments below a prefix."""
+    own = tuple(segment for segment in segments if segment[0].rpartition("/")[0] == prefix.rstrip("/"))
+    steps = segmented_steps(model, own, prefix)
+    nested = {}
+    for path, graph in nested_models(model, prefix).items():
+        direct = path.removeprefix(prefix).count("/") == 1
+        if direct and any(layer.startswith(path) for segment in segments for layer in segment):
+            nested[id(graph)] = _graph(graph, segments, path)
+    source = functional(model)
+    base = functional_class() if isinstance(model, keras.Sequential) else type(model)
+    new = _new(base, (SegmentedGraph,), {"segmented_steps": steps, "nested": nested})
+    functional_class().__init__(new, source.input, source.output, name=model.name)
+    _copy_state(model, new)
+    return new
+
+
+def _subclassed(model: Any, segments: Segments) -> Any:
+    """A copy of a subclassed model that calls some of its layers so that they are recomputed."""
+    if not model.built:
+        raise RecomputationError(f"Model {model.name} is not built. Call it on a batch first.")
+    layers: dict[str, list[Any]] = {}
+    for layer in model._flatten_layers(include_self=False):
+        layers.setdefault(layer.name, []).append(layer)
+    chosen = []
+    for segment in segments:
+        if len(segment) > 1:
+            raise RecomputationError(
+                f"Layers {segment[0]} and {segment[1]} are one segment, but {model.name} is a subclassed model: its "
+                f"`call` may use what lies between them. Make each layer a segment by itself."
+            )
+        named = layers.get(segment[0], [])
+        if len(named) != 1:
+            raise RecomputationError(
+                f"{len(named)} layers of {model.name} have the name {segment[0]}. Give each layer a name of its own."
+                if named
+                else f"{model.name} has no layer {segment[0]}. Its layers: {', '.join(layers)}."
+            )
+        chosen.append(RecomputedLayer(named[0]))
+    base = type(model)
+
+    @functools.wraps(base.call)
+    def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            for layer in chosen:
+                stack.enter_context(layer.active())
+            return base.call(self, *arguments, **keywords)
+
+    new = _new(base, (), {"call": call})
+    keras.Model.__init__(new, name=model.name, dtype=model.dtype_policy)
+    _copy_state(model, new)
+    new.built = True
+    return new
+
+
+def _new(base: Any, mixins: Sequence[type], attributes: dict[str, Any]) -> Any:
+    """An uninitialized instance of a subclass that Keras saves as the class that it extends."""
+    names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "compile": _compile(base)}
+    kind: Any = type(base.__name__, (*mixins, base), {**attributes, **names})
+    return kind.__new__(kind)
+
+
+def _copy_state(model: Any, new: Any) -> None:
+    """Give the new model what the user has added to the old one, but nothing that `compile` has set."""
+    compiled = keras.Sequential(name="compiled")
+    compiled.compile("sgd", "mse")
+    for name, value in vars(model).items():
+        if name not in vars(new) and name not in vars(compiled):
+            setattr(new, name, value)
+    for kind in ("_trainable_variables", "_non_trainable_variables"):
+        known = {id(variable) for variable in getattr(new, kind)}
+        getattr(new, kind).extend(variable for variable in getattr(model, kind) if id(variable) not in known)
+    new._dtype_policy = model.dtype_policy
+    new._trainable = model._trainable
+
+
+def _compile(base: Any) -> Any:
+    """`compile` of a class, without XLA unless it is requested."""
+
+    @functools.wraps(base.compile)
+    def compile(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if keywords.get("jit_compile") is True:
+            warnings.warn(JIT, stacklevel=2)
+        elif "jit_compile" not in keywords:
+            keywords["jit_compile"] = False
+        return base.compile(self, *arguments, **keywords)
+
+    return compile

@@ -1,0 +1,176 @@
+"""Cut points of a model's layer graph, and the segments of layers between them.
+
+Layers are named by their path: `conv1`, or `backbone/conv1` inside a nested model. The linear order is the one in which
+Keras runs the graph.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from tb_memplugin.errors import RecomputationError
+
+Segments = tuple[tuple[str, ...], ...]
+"""Segments in linear order, each with the paths of all its layers. A segment lies inside one (nested) model."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer or operation in a layer graph."""
+
+    node: Any
+    """Keras's node."""
+
+    @property
+    def name(self) -> str:
+        return str(self.node.operation.name)
+
+    @property
+    def operation(self) -> Any:
+        return self.node.operation
+
+    def reads(self) -> set[int]:
+        """Identities of the symbolic tensors that the call takes."""
+        return {id(tensor) for tensor in self.node.input_tensors}
+
+    def makes(self) -> set[int]:
+        """Identities of the symbolic tensors that the call returns."""
+        return {id(tensor) for tensor in self.node.outputs}
+
+
+def is_graph(layer: Any) -> bool:
+    """Whether a layer is a model whose layer graph Keras knows: functional or sequential, with Keras's `call`."""
+    if isinstance(layer, keras.Sequential):
+        return type(layer).call is keras.Sequential.call and layer._functional is not None
+    return isinstance(layer, functional_class()) and type(layer).call is functional_class().call
+
+
+@functools.cache
+def functional_class() -> Any:
+    """The class of functional models, which Keras does not export."""
+    tensor = keras.Input((1,), name="tensor")
+    return type(keras.Model(tensor, tensor, name="model"))
+
+
+def functional(model: Any) -> Any:
+    """The functional model with the layers and nodes of a sequential one; a functional model itself."""
+    return model._functional if isinstance(model, keras.Sequential) else model
+
+
+def calls(model: Any) -> list[Call]:
+    """The calls of a layer graph in the order in which Keras runs them, without its inputs."""
+    by_depth = functional(model)._nodes_by_depth
+    nodes = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+    return [Call(node) for node in nodes if node.operation and not node.is_input]
+
+
+def layer_order(model: Any) -> tuple[str, ...]:
+    """Paths of all layers in linear order, the layers of a nested model before the nested model itself."""
+    return tuple(_order(model, ""))
+
+
+def _order(model: Any, prefix: str) -> Iterator[str]:
+    for call in calls(model):
+        if is_graph(call.operation):
+            yield from _order(call.operation, f"{prefix}{call.name}/")
+        yield prefix + call.name
+
+
+def cut_points(model: Any) -> tuple[str, ...]:
+    """Paths of the layers after which everything that follows depends on a single tensor, in linear order.
+
+    Inputs of the model do not count: they stay in memory for the whole step. Of a subclassed model, whose order of
+    calls is unknown, these are the layers that it keeps in lists; each of them can be recomputed by itself.
+    """
+    if is_graph(model):
+        return tuple(_cut_points(model, "", set(range(len(model.inputs)))))
+    return tuple(layer.name for layer in listed_layers(model))
+
+
+def _cut_points(model: Any, prefix: str, free: set[int]) -> Iterator[str]:
+    """`free` are the positions of the model's inputs that do not count."""
+    steps = calls(model)
+    times = Counter(call.name for call in steps)
+    uncounted = {id(tensor) for at, tensor in enumerate(model.inputs) if at in free}
+    last_use = {tensor: at for at, call in enumerate(steps) for tensor in call.reads() - uncounted}
+    alive = {id(tensor) for tensor in model.inputs}
+    for at, call in enumerate(steps):
+        alive = {tensor for tensor in alive if last_use.get(tensor, -1) > at}
+        if not alive and times[call.name] == 1 and is_graph(call.operation):
+            inner = {position for position, tensor in enumerate(call.node.input_tensors) if id(tensor) in uncounted}
+            yield from _cut_points(call.operation, f"{prefix}{call.name}/", inner)
+        makes = {tensor for tensor in call.makes() if last_use.get(tensor, -1) > at}
+        if not alive and len(makes) == 1 and times[call.name] == 1:
+            yield prefix + call.name
+        alive |= makes
+
+
+def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
+    """The segments that a sequence of cuts forms: each cut ends one, and layers after the last cut are in none.
+
+    A segment also ends where a nested model with cuts inside begins or ends. In a subclassed model, each cut is the
+    name of a layer that is a segment by itself.
+
+    Raises:
+        RecomputationError: a cut is not a layer of the model, or a layer that is called several times.
+    """
+    if isinstance(cuts, str):
+        raise RecomputationError(f"The cuts are one text: {cuts!r}. Pass a sequence of layer names: [{cuts!r}].")
+    if not is_graph(model):
+        return tuple((name,) for name in cuts)
+    opened = {path.rpartition("/")[0] for path in cuts}
+    opened |= {prefix for path in opened for prefix in _prefixes(path)}
+    flat = list(_flat(model, "", opened))
+    times = Counter(path for path, _ in flat)
+    for cut in cuts:
+        if times[cut] != 1:
+            raise RecomputationError(
+                f"Layer {cut} is called {times[cut]} times, so it marks no single place. Cut after another layer."
+                if times[cut]
+                else f"The model has no layer {cut}. cut_points(model) lists where it can be cut."
+            )
+    if not cuts:
+        return ()
+    last = max(at for at, (path, _) in enumerate(flat) if path in set(cuts))
+    segments: list[tuple[str, ...]] = []
+    current: list[str] = []
+    for path, whole in flat[: last + 1]:
+        if not whole or (current and current[-1].rpartition("/")[0] != path.rpartition("/")[0]):
+            segments.append(tuple(current))
+            current = []
+        if whole:
+            current.append(path)
+        if path in cuts:
+            segments.append(tuple(current))
+            current = []
+    return tuple(tuple(dict.fromkeys(segment)) for segment in segments if segment)
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+
+
+def _flat(model: Any, prefix: str, opened: set[str]) -> Iterator[tuple[str, bool]]:
+    """Paths in linear order, and whether the layer is one unit: a nested model with cuts inside is not."""
+    for call in calls(model):
+        path = prefix + call.name
+        if path in opened and is_graph(call.operation):
+            yield from _flat(call.operation, f"{path}/", opened)
+            yield path, False
+        else:
+            yield path, True
+
+
+def listed_layers(model: Any) -> list[Any]:
+    """Layers that a subclassed model keeps in lists or tuples of at least two, in order."""
+    found: dict[int, Any] = {}
+    for value in vars(model).values():
+        if isinstance(value, list | tuple) and len(value) > 1 and value is not getattr(model, "_layers", None):
+            found.update({id(layer): layer for layer in value if isinstance(layer, keras.layers.Layer)})
+    return list(found.values())

@@ -1,0 +1,71 @@
+"""Cut points of layer graphs, and the segments that cuts form."""
+
+import keras
+import pytest
+
+from tb_memplugin.errors import RecomputationError
+from tb_memplugin.recomputation.segments import cut_points, layer_order, segments_between
+
+L = keras.layers
+
+
+def nested() -> keras.Model:
+    """A residual block, a nested model of three layers, a head."""
+    inputs = keras.Input((8, 8, 3))
+    first = L.Conv2D(4, 3, padding="same", name="first")(inputs)
+    tensor = L.Add(name="add")([first, L.Conv2D(4, 3, padding="same", name="second")(first)])
+    inner = keras.Sequential([keras.Input((8, 8, 4)), L.Conv2D(4, 3, name="a"), L.ReLU(name="b"), L.Dense(3, name="c")])
+    inner.name = "inner"
+    tensor = L.GlobalAveragePooling2D(name="pool")(inner(tensor))
+    return keras.Model(inputs, L.Dense(2, name="out")(tensor))
+
+
+def test_a_cut_point_is_passed_by_one_tensor() -> None:
+    # After `second`, the addition needs two tensors; after `out`, nothing follows.
+    assert cut_points(nested()) == ("first", "add", "inner/a", "inner/b", "inner", "pool")
+    assert layer_order(nested()) == ("first", "second", "add", "inner/a", "inner/b", "inner/c", "inner", "pool", "out")
+
+
+def test_a_segment_ends_at_each_cut_and_where_a_nested_model_begins_or_ends() -> None:
+    expected = (("first", "second", "add"), ("inner/a", "inner/b"), ("inner/c",), ("pool",))
+    assert segments_between(nested(), ["add", "inner/b", "pool"]) == expected
+    # Without a cut inside, a nested model is one layer; what follows the last cut is in no segment.
+    assert segments_between(nested(), ["add", "inner"]) == (("first", "second", "add"), ("inner",))
+    assert segments_between(nested(), []) == ()
+
+
+def test_tensors_that_go_round_a_nested_model_leave_no_cut_inside() -> None:
+    inputs = keras.Input((4,))
+    tensor = L.Dense(4, name="before")(inputs)
+    inner = keras.Sequential([keras.Input((4,)), L.Dense(4, name="a"), L.Dense(4, name="b")], name="inner")
+    total = L.Add(name="add")([tensor, inner(tensor)])
+    assert cut_points(keras.Model(inputs, L.Dense(1)(total))) == ("before", "add")
+
+
+def test_inputs_of_the_model_do_not_count() -> None:
+    inputs, mask = keras.Input((4,)), keras.Input((4,))
+    tensor = L.Multiply(name="masked")([L.Dense(4, name="dense")(inputs), mask])
+    tensor = L.Multiply(name="again")([L.Dense(4, name="next")(tensor), mask])
+    assert cut_points(keras.Model([inputs, mask], tensor)) == ("dense", "masked", "next")
+
+
+def test_a_layer_that_is_called_twice_marks_no_place() -> None:
+    shared = L.Dense(4, name="shared")
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, L.Dense(1, name="out")(shared(L.ReLU(name="relu")(shared(inputs)))))
+    assert cut_points(model) == ("relu",)
+    with pytest.raises(RecomputationError, match="shared is called 2 times"):
+        segments_between(model, ["shared"])
+
+
+def test_wrong_cuts_are_refused() -> None:
+    with pytest.raises(RecomputationError, match="no layer nowhere"):
+        segments_between(nested(), ["nowhere"])
+    with pytest.raises(RecomputationError, match="Pass a sequence"):
+        segments_between(nested(), "add")
+
+
+def test_keras_own_models_have_the_cut_points_of_their_blocks() -> None:
+    cuts = cut_points(keras.applications.MobileNetV2(weights=None, input_shape=(32, 32, 3), alpha=0.35))
+    assert {f"block_{at}_add" for at in (2, 4, 5, 7, 8, 9, 11, 12, 14, 15)} <= set(cuts)
+    assert "block_2_expand" not in cuts
