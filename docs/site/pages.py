@@ -24,7 +24,14 @@ from tb_memplugin.recorder.device_contents import CategorySum, DeviceContents, L
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAVIGATION = {
     "Start": ("docs/tutorial", "docs/getting_started", "docs/how_do_i", "docs/sample_report", "docs/troubleshooting"),
-    "Use": ("docs/views", "docs/recording", "docs/out_of_memory", "docs/what_if", "docs/recomputation", "docs/platform"),
+    "Use": (
+        "docs/views",
+        "docs/recording",
+        "docs/out_of_memory",
+        "docs/what_if",
+        "docs/recomputation",
+        "docs/platform",
+    ),
     "Measured": ("docs/advice", "docs/accuracy", "docs/programs", "docs/limits"),
     "Interfaces": ("docs/command_line", "docs/ci", "docs/api", "docs/reference", "tb_memplugin/server/http_api"),
     "Advice": tuple(f"docs/advice/{path.stem}" for path in sorted((ROOT / "docs" / "advice").glob("*.md"))),
