@@ -36,8 +36,8 @@ const holds = ({ step, rows }: Overview, wanted: number): boolean =>
 
 /** The row of the last failed step, or of the step nearest to it; -1 without one: what failed is looked at first. */
 function failedRow(overview: Overview): number {
-  const steps = overview.failures.map(({ step }) => step);
-  return steps.length > 0 && overview.rows > 0 ? rowOfStep(overview, Math.max(...steps)) : -1;
+  const last = overview.failures.at(-1);
+  return last && overview.rows > 0 ? rowOfStep(overview, last.step) : -1;
 }
 
 /** The step to show without a choice: the failed one, else the default row's. */

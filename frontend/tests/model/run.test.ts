@@ -35,7 +35,10 @@ it("runs are sorted by what is wrong, by name, or by the peak of the device that
     ({ run: name, rank, most_loaded: "GPU:0", devices: [device("CPU:0", 99), device("GPU:0", gpu)] }) as unknown as RunInfo;
   const runs = [run("a", 2, 5), run("b", 0, null), run("c", 1, 7)];
   expect(runs.map(peakOf)).toEqual([5, null, 7]);
-  const names = (sort: Parameters<typeof sortedRuns>[1]): string => sortedRuns(runs, sort).map((one) => one.run).join("");
+  const names = (sort: Parameters<typeof sortedRuns>[1]): string =>
+    sortedRuns(runs, sort)
+      .map((one) => one.run)
+      .join("");
   expect([names("status"), names("name"), names("peak")]).toEqual(["bca", "abc", "cab"]);
 });
 
