@@ -74,8 +74,12 @@ def findings(by_worker: Mapping[str, Run]) -> list[str]:
 
 def device_findings(worker: str, run: Run) -> list[str]:
     """The findings on the devices of one worker."""
-    growing = [
+    return growth_findings(worker, run) + former_findings(run, worker)
+
+
+def growth_findings(worker: str, run: Run) -> list[str]:
+    """The findings on device memory of one worker that grows over the steps."""
+    return [
         dataclasses.replace(growth, device=full_device_name(worker, growth.device)).sentence()
         for growth in find_growth(run)
     ]
-    return growing + former_findings(run, worker)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tb_memplugin.model import Fix, Layer, Verdict
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.model.units import format_bytes
-from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.conditions import Conditions, globs_of
 from tb_memplugin.prediction.evidence import NOTHING, Evidence
 from tb_memplugin.prediction.largest import SMALLER
 from tb_memplugin.prediction.prediction import Prediction
@@ -156,7 +156,7 @@ class _Finder:
             passing += 1
         which = f"the first {passing} trainable layers (up to {trained[passing - 1]})" if passing > 1 else trained[0]
         sentence = f"Freeze {which}. {self._simulated(self._frozen(trained[:passing]))}"
-        return Fix("freezing", sentence, enough=True)
+        return Fix("freezing", sentence, enough=True, freeze=globs_of(trained[:passing]))
 
     @staticmethod
     def _frozen(paths: Sequence[str]) -> Conditions:
