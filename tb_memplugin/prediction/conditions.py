@@ -71,7 +71,7 @@ def matching(layers: Sequence[Layer], globs: str) -> list[Layer]:
 
 
 def globs_of(paths: Sequence[str]) -> str | None:
-    """Globs that match exactly these paths, separated by commas; None if they are too long, or if a path has a comma."""
+    """Globs that match exactly these paths, separated by commas; None if too long, or if a path has a comma."""
     globs = ",".join(glob.escape(path) for path in paths)
     return None if len(globs) > MAX_GLOB_CHARACTERS or any("," in path for path in paths) else globs
 
