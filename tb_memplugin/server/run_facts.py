@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.analysis import facts
-from tb_memplugin.analysis.findings import growth_findings
-from tb_memplugin.analysis.former import former_findings
+from tb_memplugin.analysis.findings import former_findings, growth_findings
 from tb_memplugin.analysis.host_memory import host_findings
 from tb_memplugin.analysis.status import RunStatus, run_status, worst
 from tb_memplugin.model import PHASES, Integers, full_device_name
