@@ -24,6 +24,8 @@ const RUN: RunInfo = {
   first_step: 0,
   last_step: 99,
   started: 1,
+  status: "ok",
+  rank: 0,
   phases: ["train"],
   devices: [device("GPU:0", 1), device("GPU:1", 2)],
   most_loaded: "GPU:1",
