@@ -199,7 +199,7 @@ PICTURES = {
 }
 
 
-@pytest.mark.reads
+# Not `reads`: after about thirty downloads Chromium refuses a document those that no click started itself.
 @pytest.mark.parametrize("view", PICTURES)
 def test_every_view_can_be_saved(page: Page, address: str, view: str) -> None:
     run = {"oom": "died_capacity", "activations": "activations_only", "what-if": "requests"}.get(view, "frozen")
