@@ -72,8 +72,8 @@ dist: $(VENV)/.test ## build the source distribution and the wheel into dist/ an
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
 
-release-check: dist ## build, install the wheel into a fresh environment and use it; PYTHON=python3.13 for another Python
-	$(PYTHON) tests/release_check.py dist
+release-check: dist ## build, install the wheel into fresh environments, use it and run the quick start; PYTHON="python3.10 python3.13" for others
+	$(BIN)/python tests/release_check.py --quick-start dist $(PYTHON)
 
 fresh: build ## fail if the committed page is not what its sources give
 	@git diff --exit-code --stat -- tb_memplugin/static && test -z "$$(git status --porcelain -- tb_memplugin/static)" \
@@ -119,18 +119,18 @@ clean: ## remove environments and builds
 	rm -rf $(VENV) frontend/node_modules build dist *.egg-info
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV) || { $(SUDO) apt-get update && $(SUDO) apt-get install -y python3-venv && $(PYTHON) -m venv --clear $(VENV); }
+	$(firstword $(PYTHON)) -m venv $(VENV) || { $(SUDO) apt-get update && $(SUDO) apt-get install -y python3-venv && $(firstword $(PYTHON)) -m venv --clear $(VENV); }
 
-$(VENV)/.record: setup.py $(BIN)/python
+$(VENV)/.record: pyproject.toml setup.py $(BIN)/python
 	$(PIP) -e ".[record]" $(CUDA)
 	touch $@
 
 # In one go; `make demo` alone needs less, the benchmarks more.
-$(VENV)/.test: setup.py $(BIN)/python
+$(VENV)/.test: pyproject.toml setup.py $(BIN)/python
 	$(PIP) -e ".[record,test]" $(CUDA)
 	touch $(VENV)/.record $@
 
-$(VENV)/.bench: setup.py $(VENV)/.test
+$(VENV)/.bench: pyproject.toml setup.py $(VENV)/.test
 	$(PIP) -e ".[record,test,bench]"
 	touch $@
 

@@ -19,5 +19,5 @@ export default defineConfig({
   },
   define: { "process.env.NODE_ENV": '"production"' },
   // One module graph for all files of a worker: no module keeps what one file leaves to the next.
-  test: { environment: "node", isolate: false, include: ["tests/**/*.test.ts"] },
+  test: { environment: "node", isolate: false, include: ["tests/**/*.test.ts"], setupFiles: ["tests/setup.ts"] },
 });

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from tb_memplugin.recomputation.remat import remat
     from tb_memplugin.recomputation.segments import cut_points
     from tb_memplugin.recorder.callback import MemoryCallback
+    from tb_memplugin.recorder.memory_recorder import MemoryRecorder
     from tb_memplugin.recorder.memory_summary import memory_summary
     from tb_memplugin.recorder.probing.largest import BatchSizeAnswer, largest_batch_size
     from tb_memplugin.recorder.probing.probe import probe
-    from tb_memplugin.recorder.session import MemoryRecorder
+    from tb_memplugin.recorder.release import release_unused
 
 __all__ = [
     "BatchSizeAnswer",
@@ -56,6 +57,7 @@ __all__ = [
     "load",
     "memory_summary",
     "probe",
+    "release_unused",
     "remat",
     "summary",
     "what_if",
@@ -68,7 +70,7 @@ _MODULES = {
     "FormatError": "errors",
     "MemoryCallback": "recorder.callback",
     "MemoryPluginError": "errors",
-    "MemoryRecorder": "recorder.session",
+    "MemoryRecorder": "recorder.memory_recorder",
     "NewerFormatError": "errors",
     "NotFoundError": "errors",
     "RecomputationError": "errors",
@@ -83,6 +85,7 @@ _MODULES = {
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",
     "probe": "recorder.probing.probe",
+    "release_unused": "recorder.release",
     "remat": "recomputation.remat",
     "what_if": "commands.what_if",
 }

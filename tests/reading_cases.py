@@ -10,13 +10,13 @@ import numpy as np
 from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.attribution.oom_event import OomEvent
-from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
 from tb_memplugin.events.metadata import Tag, frame_summary
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import (
     FREE,
     IN_USE,
+    MAX_STEP,
     MISSING,
     PHASES,
     Band,
@@ -34,10 +34,14 @@ from tb_memplugin.model import (
     Replay,
     Samples,
     SavedRow,
+    Session,
     Snapshot,
     TensorShape,
     Timeline,
 )
+from tb_memplugin.reader.decoding import Piece
+from tb_memplugin.reader.sessions import join_with_peaks, session_from_pieces
+from tb_memplugin.reader.streams import PEAK, SAMPLES, Stream
 
 DEVICE = "CPU:0"
 BASE_ADDRESS = 0x7F00_0000_0040
@@ -312,3 +316,13 @@ def equal(left: Any, right: Any) -> bool:
     if isinstance(left, tuple):
         return isinstance(right, tuple) and len(left) == len(right) and all(map(equal, left, right))
     return bool(left == right)
+
+
+def session_of(identifier: str, contents: Mapping[Stream, Sequence[Any]]) -> tuple[Session, list[str]]:
+    """The session with these contents by stream, in order and without gaps, and what the reader says of it."""
+    pieces = {
+        stream: [Piece(sequence, 0, MAX_STEP, value, 0) for sequence, value in enumerate(values)]
+        for stream, values in contents.items()
+    }
+    samples = join_with_peaks(contents.get(SAMPLES, ()), contents.get(PEAK, ()))
+    return session_from_pieces(identifier, pieces, samples)

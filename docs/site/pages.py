@@ -30,21 +30,27 @@ NAVIGATION = {
         "docs/out_of_memory",
         "docs/what_if",
         "docs/recomputation",
-        "docs/command_line",
-        "docs/ci",
+        "docs/platform",
     ),
-    "Measured": ("docs/advice", "docs/accuracy", "docs/programs", "docs/costs", "docs/limits"),
-    "Interfaces": ("docs/api", "docs/reference", "tb_memplugin/server/http_api"),
+    "Measured": ("docs/advice", "docs/accuracy", "docs/programs", "docs/limits"),
+    "Interfaces": ("docs/command_line", "docs/ci", "docs/api", "docs/reference", "tb_memplugin/server/http_api"),
     "Advice": tuple(f"docs/advice/{path.stem}" for path in sorted((ROOT / "docs" / "advice").glob("*.md"))),
     "Development": (
-        *("CONTRIBUTING", "docs/development/architecture", "docs/development/memory_map", "docs/development/gpu"),
+        *(
+            "CONTRIBUTING",
+            "docs/development/architecture",
+            "docs/development/memory_map",
+            "docs/development/recorder",
+            "docs/development/reading_limits",
+            "docs/development/gpu",
+        ),
         "CHANGELOG",
     ),
 }
 """Pages by their caption in the sidebar. Sphinx warns of every page that is missing here."""
 
 REFERENCE = {
-    "Recording": ("MemoryCallback", "MemoryRecorder", "memory_summary", "summary"),
+    "Recording": ("MemoryCallback", "MemoryRecorder", "memory_summary", "release_unused", "summary"),
     "Predictions": ("what_if", "probe", "largest_batch_size", "WhatIf", "BatchSizeAnswer"),
     "Recomputation": ("remat", "cut_points"),
     "Runs": ("load", "RecordedRun", "Run", "Snapshot"),

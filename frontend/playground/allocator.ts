@@ -163,6 +163,8 @@ export function deviceMemoryOf(plan: Plan, step: number): DeviceMemory {
   };
 }
 
+const FIX = { batch_size: null, capacity_bytes: null, freeze: null };
+
 export function oomsOf(plan: Plan): Oom[] {
   return (plan.failures ?? []).map((verdict, index): Oom => {
     const step = 43 + index;
@@ -185,6 +187,8 @@ export function oomsOf(plan: Plan): Oom[] {
       reason: "The figures behind the verdict stand here.",
       op: `${plan.layers[0] ?? ""}/Relu`,
       layer: plan.layers[0] ?? null,
+      line: "train.py:42",
+      batch_size: 32,
       shape: "[32,64,64,64] float",
       chunks: plan.mapless ? null : 5,
       ledger: ledgerAt(plan, step),
@@ -198,8 +202,8 @@ export const fixesOf = (plan: Plan, oom: number): Fixes & { run: string; oom: nu
   run: plan.run,
   oom,
   fixes: [
-    { kind: "batch", sentence: "Batch size 16 instead of 32. Simulated: whole steps pass.", enough: true },
-    { kind: "precision", sentence: "Mixed precision (mixed_float16), as an estimate.", enough: null },
+    { ...FIX, kind: "batch", sentence: "Batch size 16 instead of 32. Simulated: whole steps pass.", enough: true, batch_size: 16 },
+    { ...FIX, kind: "precision", sentence: "Mixed precision (mixed_float16), as an estimate.", enough: null },
   ],
   note: null,
 });

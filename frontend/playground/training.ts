@@ -361,10 +361,10 @@ export function infoOf(plan: Plan): RunInfo {
     started: wallTime(0),
     phases: ["train"],
     devices,
-    // All have one capacity.
     most_loaded: [...devices].sort((a, b) => b.peak_bytes - a.peak_bytes)[0]?.device ?? null,
     activation_layers: plan.recorded ?? 0,
     ooms: (plan.failures ?? []).length,
+    ...({ status: "ok", rank: 0 } as const),
     findings: plan.findings ?? [],
     notes: plan.notes ?? [],
     damage: plan.damage ?? [],

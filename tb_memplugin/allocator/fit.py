@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator.rules import ROUNDING, bin_bytes, chunk_after_split, rounded_bytes
-from tb_memplugin.model import FREE, IN_USE, UNKNOWN_STATE, MemoryMap, Verdict, is_gpu
+from tb_memplugin.model import FREE, IN_USE, UNKNOWN_STATE, MemoryMap, Pool, Verdict, is_gpu
 from tb_memplugin.model.units import format_bytes
 
 
@@ -39,6 +39,13 @@ def free_sizes(memory_map: MemoryMap) -> npt.NDArray[np.int64]:
     """Bytes of the known free chunks, in address order."""
     sizes: npt.NDArray[np.int64] = memory_map.bytes[memory_map.state == FREE]
     return sizes
+
+
+def pool_at(memory_map: MemoryMap) -> Pool | None:
+    """The pool at the instant of the map, with the largest free chunk that the map shows; None if unknown."""
+    if memory_map.pool_bytes is None or memory_map.in_use_bytes is None:
+        return None
+    return Pool(memory_map.pool_bytes, memory_map.in_use_bytes, int(free_sizes(memory_map).max(initial=0)))
 
 
 def free_regions_bytes(memory_map: MemoryMap) -> int:
@@ -141,12 +148,11 @@ def gives_regions_back(memory_map: MemoryMap) -> bool:
 
 def _unknown_free(memory_map: MemoryMap) -> int:
     """Most bytes that may be free in one piece, counting those missing from the map."""
-    if memory_map.pool_bytes is None or memory_map.in_use_bytes is None:
+    pool = pool_at(memory_map)
+    if pool is None:
         return memory_map.capacity_bytes if memory_map.capacity_bytes is not None else 1 << 62
-    free = memory_map.pool_bytes - memory_map.in_use_bytes
-    known = free_sizes(memory_map)
     # Unknown free memory may be adjacent to the largest known chunk.
-    return max(0, free - int(known.sum())) + (int(known.max()) if len(known) else 0)
+    return max(0, pool.free_bytes - int(free_sizes(memory_map).sum())) + (pool.largest_free_bytes or 0)
 
 
 # --- verdict ----------------------------------------------------------------------------------------------------------
@@ -158,17 +164,16 @@ def verdict(memory_map: MemoryMap, requested: int) -> tuple[Verdict | None, str]
     ``fragmentation``: enough memory was free, but in pieces. ``capacity``: less was free than requested. A region
     within the limit that the device refused does not count as free.
     """
-    if memory_map.pool_bytes is None or memory_map.in_use_bytes is None:
+    pool = pool_at(memory_map)
+    if pool is None:
         return None, "The verdict is unknown: the pool's size or the bytes in use are missing."
     rounded = rounded_bytes(requested)
-    pool_free = memory_map.pool_bytes - memory_map.in_use_bytes
     unreserved = unreserved_bytes(memory_map)
     refused = unreserved is not None and unreserved >= rounded
-    usable = pool_free + (unreserved or 0 if not refused else 0)
-    sizes = free_sizes(memory_map)
+    usable = pool.free_bytes + (unreserved or 0 if not refused else 0)
     figures = (
-        f"{format_bytes(requested)} requested; {format_bytes(pool_free)} free in the pool, the largest chunk "
-        f"{format_bytes(int(sizes.max()) if len(sizes) else 0)}"
+        f"{format_bytes(requested)} requested; {format_bytes(pool.free_bytes)} free in the pool, the largest chunk "
+        f"{format_bytes(pool.largest_free_bytes or 0)}"
     )
     if unreserved and not refused:
         figures += f"; {format_bytes(unreserved)} unreserved"

@@ -7,10 +7,8 @@ import numpy as np
 from tb_memplugin.analysis.answer import Answer, AnswerStatus, Evidence, known
 from tb_memplugin.analysis.facts import capacity_of, fitting_peak
 from tb_memplugin.analysis.pool_figures import measured_rows
-from tb_memplugin.analysis.pool_growth import knows_pool
-from tb_memplugin.analysis.pool_steps import largest_free
 from tb_memplugin.analysis.step_rows import step_rows
-from tb_memplugin.model import MISSING, Oom, Phase, Run
+from tb_memplugin.model import Oom, Phase, Pool, Run
 from tb_memplugin.model.units import format_bytes
 
 LITTLE_HEADROOM = 0.05
@@ -59,14 +57,14 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     if state is None:
         evidence = Evidence("fragmentation", phase=phase)
         return Answer("fragmented", device, "No memory map recorded", "unknown", "unknown", evidence, {})
-    status = _judgement(state.free_bytes, state.largest_free_bytes, state.pool_bytes, state.capacity_bytes)
+    status = _judgement(state.pool.free_bytes, state.largest_free_bytes, state.pool.pool_bytes, state.capacity_bytes)
     figures = known(
-        free_bytes=state.free_bytes,
+        free_bytes=state.pool.free_bytes,
         largest_free_bytes=state.largest_free_bytes,
-        pool_bytes=state.pool_bytes,
+        pool_bytes=state.pool.pool_bytes,
         capacity_bytes=state.capacity_bytes,
     )
-    sentence = _free(state.free_bytes, state.largest_free_bytes) + (" at step end" if state.at_step_end else "")
+    sentence = _free(state.pool.free_bytes, state.largest_free_bytes) + (" at step end" if state.at_step_end else "")
     evidence = Evidence("fragmentation", step=state.step, phase=phase)
     return Answer("fragmented", device, sentence, status, "measured", evidence, figures)
 
@@ -123,32 +121,33 @@ def _at_failure(index: int, oom: Oom) -> Evidence:
     return Evidence("oom", step=oom.step, phase=oom.phase, oom=index)
 
 
-class _Pool(NamedTuple):
+class _PoolAt(NamedTuple):
     step: int
-    free_bytes: int
+    pool: Pool
     largest_free_bytes: int
-    pool_bytes: int
     capacity_bytes: int | None
     at_step_end: bool
 
 
-def _pool_at_peak(run: Run, device: str, phase: Phase) -> _Pool | None:
+def _pool_at_peak(run: Run, device: str, phase: Phase) -> _PoolAt | None:
     """The pool at the highest traced peak, or else at the end of the measured step with the highest peak."""
     traced = [one for one in run.snapshots if one.device == device and one.phase == phase]
-    described = [one for one in traced if knows_pool(one) and largest_free(one) != MISSING]
+    described = [
+        _PoolAt(one.step, pool, pool.largest_free_bytes, one.capacity_bytes, False)
+        for one in traced
+        if (pool := one.pool) is not None and pool.largest_free_bytes is not None
+    ]
     if described:
-        peak = max(described, key=lambda one: (one.in_use_bytes, -one.step))
-        pool = peak.pool_bytes or 0
-        return _Pool(peak.step, pool - peak.in_use_bytes, largest_free(peak), pool, peak.capacity_bytes, False)
+        return max(described, key=lambda one: (one.pool.in_use_bytes, -one.step))
     rows = step_rows(run, device, phase)
     figures = rows.devices[device]
     measured = np.flatnonzero(measured_rows(figures))
     if not len(measured):
         return None
     row = int(measured[np.argmax(figures.peak_bytes[measured])])
-    pool, largest = int(figures.pool_bytes[row]), int(figures.largest_free_bytes[row])
-    free = pool - int(figures.in_use_bytes[row])
-    return _Pool(int(rows.step[row]), free, largest, pool, capacity_of(run, device), True)
+    largest = int(figures.largest_free_bytes[row])
+    pool = Pool(int(figures.pool_bytes[row]), int(figures.in_use_bytes[row]), largest)
+    return _PoolAt(int(rows.step[row]), pool, largest, capacity_of(run, device), True)
 
 
 def _of(size: int, whole: int) -> str:

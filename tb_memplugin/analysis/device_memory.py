@@ -118,11 +118,13 @@ def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[Segment]:
     if snapshot.pool_bytes is None:
         notes.append("The free part of the pool is unknown: the pool's size was not recorded.")
         return segments
-    free = max(0, snapshot.pool_bytes - snapshot.in_use_bytes)
-    largest = snapshot.largest_free_bytes
-    if largest is None or largest > free:
-        return [*segments, Segment("pool_free", None, None, free)]
-    return [*segments, Segment("free_largest", None, None, largest), Segment("free_other", None, None, free - largest)]
+    pool = snapshot.pool
+    if pool is None:
+        return segments
+    largest, other = pool.largest_free_bytes, pool.other_free_bytes
+    if largest is None or other is None:
+        return [*segments, Segment("pool_free", None, None, pool.free_bytes)]
+    return [*segments, Segment("free_largest", None, None, largest), Segment("free_other", None, None, other)]
 
 
 def _outside_pool(pool: int, process: int | None, used: int, total: int, notes: list[str]) -> list[Segment]:

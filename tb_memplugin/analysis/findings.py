@@ -1,12 +1,65 @@
 """The findings on a run: sentences on memory that grows, and on memory of what is no longer used. Pure."""
 
+import collections
 import dataclasses
 from collections.abc import Mapping
 
-from tb_memplugin.analysis.former import former_findings
+from tb_memplugin.analysis.facts import device_names
 from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.host_memory import host_findings
-from tb_memplugin.model import Run, full_device_name
+from tb_memplugin.model import Run, Snapshot, full_device_name
+from tb_memplugin.model.former import former_name
+from tb_memplugin.model.units import format_bytes
+
+LEAST_SHARE = 0.01
+"""Least share of the bytes in use for a finding."""
+MAX_NAMES = 3
+"""Most names in a finding, the largest ones."""
+
+
+def former_bytes(snapshot: Snapshot) -> dict[str, int]:
+    """Name of a former optimizer or model to its requested bytes in a breakdown, the largest first."""
+    sums: collections.Counter[str] = collections.Counter()
+    for row in snapshot.ledger:
+        name = former_name(row.layer)
+        if name is not None and row.category != "rounding":
+            sums[name] += row.bytes
+    return dict(sums.most_common())
+
+
+def former_finding(run: Run, device: str, worker: str = "") -> str | None:
+    """The finding on a device's last breakdown, of training if there is one; None if these bytes are few.
+
+    Args:
+        run: The run of one worker.
+        device: The device.
+        worker: The worker's name.
+    """
+    snapshot = max(
+        (one for one in run.snapshots if one.device == device),
+        key=lambda one: (one.phase == "train", one.step, one.wall_time),
+        default=None,
+    )
+    sizes = {} if snapshot is None else former_bytes(snapshot)
+    total = sum(sizes.values())
+    if snapshot is None or not total or total < LEAST_SHARE * snapshot.in_use_bytes:
+        return None
+    names = [f"{name} ({format_bytes(size)})" for name, size in list(sizes.items())[:MAX_NAMES]]
+    more = f" and {len(sizes) - MAX_NAMES} more" if len(sizes) > MAX_NAMES else ""
+    phase = "" if snapshot.phase == "train" else f"{snapshot.phase} "
+    share = f"{100 * total / snapshot.in_use_bytes:.0f} % of the peak of {phase}step {snapshot.step}"
+    return (
+        f"{full_device_name(worker, device)}: {format_bytes(total)} ({share}) belong to optimizers and models "
+        f"that the program no longer uses: {', '.join(names)}{more}. "
+        "TensorFlow keeps every function that it traced for an optimizer. `tb_memplugin.release_unused()`, called "
+        "between two trainings, frees them."
+    )
+
+
+def former_findings(run: Run, worker: str = "") -> list[str]:
+    """The findings on all devices of one worker's run."""
+    found = (former_finding(run, device, worker) for device in device_names(run))
+    return [sentence for sentence in found if sentence is not None]
 
 
 def findings(by_worker: Mapping[str, Run]) -> list[str]:
@@ -21,8 +74,12 @@ def findings(by_worker: Mapping[str, Run]) -> list[str]:
 
 def device_findings(worker: str, run: Run) -> list[str]:
     """The findings on the devices of one worker."""
-    growing = [
+    return growth_findings(worker, run) + former_findings(run, worker)
+
+
+def growth_findings(worker: str, run: Run) -> list[str]:
+    """The findings on device memory of one worker that grows over the steps."""
+    return [
         dataclasses.replace(growth, device=full_device_name(worker, growth.device)).sentence()
         for growth in find_growth(run)
     ]
-    return growing + former_findings(run, worker)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.pool_figures import measured_rows
-from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Run, Snapshot
+from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Run
 from tb_memplugin.model.units import format_bytes
 
 MAX_SENTENCES = 30
@@ -61,11 +61,6 @@ class PoolPoints(NamedTuple):
     pool_bytes: Integers
     highest_bytes: Integers
     """The highest peak of the session so far."""
-
-
-def knows_pool(snapshot: Snapshot) -> bool:
-    """Whether the snapshot's pool is known and not smaller than its allocated bytes."""
-    return snapshot.pool_bytes is not None and snapshot.pool_bytes >= snapshot.in_use_bytes
 
 
 def pool_points(run: Run, device: str) -> list[PoolPoints]:
@@ -146,7 +141,7 @@ def _moments(run: Run, device: str) -> _Moments:
         snapshot
         for snapshot in run.snapshots
         if snapshot.device == device
-        and knows_pool(snapshot)
+        and snapshot.pool is not None
         and (snapshot.step, PHASES.index(snapshot.phase)) not in measured_steps
     ]
     peaks = figures.peak_bytes[rows] if figures is not None else pool

@@ -10,14 +10,13 @@ from tb_memplugin.analysis.pool_figures import fragmentation, measured_rows
 from tb_memplugin.analysis.pool_growth import (
     MAX_GROWTHS,
     PoolGrowth,
-    knows_pool,
     pool_growths,
     pool_points,
     pool_sentences,
     sessions_of,
     shortened,
 )
-from tb_memplugin.model import MISSING, Floats, Integers, Run, Snapshot
+from tb_memplugin.model import MISSING, Floats, Integers, Run
 
 PoolSource: TypeAlias = Literal["unknown", "traced", "measured", "failed"]
 POOL_SOURCES: tuple[PoolSource, ...] = get_args(PoolSource)
@@ -75,11 +74,12 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
         snapshot = view.snapshots[int(view.snapshot[row])]
         peak[row] = snapshot.in_use_bytes
         rounding[row] = MISSING if snapshot.rounding_bytes is None else snapshot.rounding_bytes
-        if (measured[row] and not snapshot.at_failure) or not knows_pool(snapshot):
+        at_peak = snapshot.pool
+        if (measured[row] and not snapshot.at_failure) or at_peak is None:
             continue
         source[row] = FAILED if snapshot.at_failure else TRACED
-        pool[row] = snapshot.pool_bytes
-        largest[row] = largest_free(snapshot)
+        pool[row] = at_peak.pool_bytes
+        largest[row] = MISSING if at_peak.largest_free_bytes is None else at_peak.largest_free_bytes
         ratio[row] = np.nan if snapshot.fragmentation is None else snapshot.fragmentation
     growths: list[PoolGrowth] = []
     sentences: list[str] = []
@@ -99,9 +99,3 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
         growths=tuple(growths[-MAX_GROWTHS:]),
         sentences=tuple(shortened(sentences)),
     )
-
-
-def largest_free(snapshot: Snapshot) -> int:
-    """The snapshot's largest free chunk; `MISSING` if unknown or larger than its free bytes."""
-    largest, free = snapshot.largest_free_bytes, (snapshot.pool_bytes or 0) - snapshot.in_use_bytes
-    return largest if largest is not None and largest <= free else MISSING

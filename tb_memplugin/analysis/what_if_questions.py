@@ -4,11 +4,10 @@ from tb_memplugin.analysis.what_if import devices_of
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import parse_bytes
-from tb_memplugin.prediction.conditions import PRECISIONS, SLOTS, Conditions
+from tb_memplugin.prediction.conditions import MAX_GLOB_CHARACTERS, PRECISIONS, SLOTS, Conditions
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE
 
 MAX_CAPACITY_BYTES = 1 << 50
-MAX_GLOB_CHARACTERS = 1_000
 
 
 def checked_conditions(

@@ -5,19 +5,52 @@ The rows sum to the allocator's figure exactly: bytes without an owner are a row
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tb_memplugin.allocator.fit import free_sizes
+from tb_memplugin.allocator.fit import pool_at
 from tb_memplugin.allocator.replay import TraceReplay
 from tb_memplugin.attribution.classifier import Classifier
-from tb_memplugin.attribution.held_groups import held_tensor_groups
 from tb_memplugin.attribution.lifetimes import Chunks
 from tb_memplugin.attribution.window import Owner
-from tb_memplugin.model import LedgerRow, MemoryMap, Mode, Phase, Replay, SavedRow, Snapshot
+from tb_memplugin.model import HeldTensorGroup, LedgerRow, Mode, Phase, Replay, SavedRow, Snapshot
 from tb_memplugin.model.rounding import rounding_total, split_rounding
-from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+from tb_memplugin.model.trace import AllocationTrace, TensorFact, TraceFacts
+
+
+def held_tensor_groups(facts: TraceFacts, classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, ...]:
+    """Groups of the held tensors that the ledger counts at an event, the largest first.
+
+    Args:
+        facts: The recorder's facts about the program.
+        classifier: The classifier of the trace with these facts.
+        peak: Number of the event, -1 for the start of the window.
+    """
+    chunks = classifier.chunks
+    before: set[int] = set()
+    since: set[int] = set()
+    for chunk in chunks.live(peak).tolist():
+        if any(owner.category == "held_tensors" for owner, _, _ in classifier.owners(chunk, peak)):
+            (before if chunks.birth[chunk] < 0 else since).add(int(chunks.address[chunk]))
+    return group_tensors(
+        [
+            *(tensor for tensor in facts.tensors if tensor.address in before),
+            *(tensor for tensor in facts.tensors_at_end if tensor.address in since),
+        ]
+    )
+
+
+def group_tensors(tensors: Iterable[TensorFact]) -> tuple[HeldTensorGroup, ...]:
+    """Groups of tensors with the same shape, dtype and holder, the largest first."""
+    groups: dict[tuple[tuple[int, ...], str, str | None], list[int]] = {}
+    for tensor in tensors:
+        groups.setdefault((tensor.shape, tensor.dtype, tensor.held_by), []).append(tensor.requested_bytes)
+    rows = (
+        HeldTensorGroup(shape, dtype, len(sizes), sum(sizes), held_by)
+        for (shape, dtype, held_by), sizes in groups.items()
+    )
+    return tuple(sorted(rows, key=lambda group: (-group.bytes, group.shape, group.dtype, group.held_by or "")))
 
 
 def attribute(
@@ -58,7 +91,8 @@ def attribute(
     mode = _mode(trace, facts, _compiled_share(chunks, classifier, peak), notes)
     if replay is not None:
         notes.extend(_replay_notes(replay.check))
-    pool, largest, fragmentation = _pool(None if replay is None else replay.map)
+    pool = None if replay is None else pool_at(replay.map)
+    fragmentation = None if pool is None else pool.fragmentation
     return Snapshot(
         step=step,
         phase=phase,
@@ -66,8 +100,8 @@ def attribute(
         wall_time=wall_time,
         mode=mode,
         in_use_bytes=in_use,
-        pool_bytes=pool,
-        largest_free_bytes=largest,
+        pool_bytes=None if pool is None else pool.pool_bytes,
+        largest_free_bytes=None if pool is None else pool.largest_free_bytes,
         capacity_bytes=_capacity(trace) if capacity_bytes is None else capacity_bytes,
         fragmentation=_fragmentation(trace, peak) if fragmentation is None else fragmentation,
         rounding_bytes=rounding_total(ledger),
@@ -91,15 +125,6 @@ def _replay_notes(check: Replay) -> Iterator[str]:
             f"The replay reproduces {check.addresses} of {check.of_addresses} addresses: this TensorFlow's allocator "
             "may follow other rules."
         )
-
-
-def _pool(memory_map: MemoryMap | None) -> tuple[int | None, int | None, float | None]:
-    """(pool, largest free chunk, fragmentation) of a memory map; each None without one."""
-    if memory_map is None:
-        return None, None, None
-    sizes = free_sizes(memory_map)
-    largest, free = (int(sizes.max()), int(sizes.sum())) if len(sizes) else (0, 0)
-    return memory_map.pool_bytes, largest, (free - largest) / free if free else 0.0
 
 
 def _closed(amounts: dict[Owner, tuple[int, int | None]], in_use: int, notes: list[str]) -> tuple[LedgerRow, ...]:

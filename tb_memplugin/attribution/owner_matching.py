@@ -28,7 +28,8 @@ from tb_memplugin.model.trace import TensorFact, VariableFact
 _WITH_THE_BATCH = ("activations", "activation_gradients", "workspace", "inputs")
 """Categories of chunks whose sizes grow with the batch."""
 MAX_EXTRA_SHARE = 0.25
-"""Share of the chunks of a size that a traced step need not have had; these stay without an owner."""
+"""Share of the chunks of a size that a traced step need not have had; these stay without an owner. At 0,
+`test_few_extra_chunks_of_a_size_stay_without_owner` fails."""
 
 
 class OwnerMatching:

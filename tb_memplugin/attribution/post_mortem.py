@@ -1,10 +1,36 @@
-"""The post-mortem of a failed allocation: verdict and memory at failure. Pure."""
+"""A failed allocation and its post-mortem: verdict and memory at failure. Pure."""
+
+import dataclasses
 
 from tb_memplugin.allocator import fit as bfc
 from tb_memplugin.attribution.memory_map import ledger_of
-from tb_memplugin.attribution.oom_event import OomEvent
-from tb_memplugin.model import LedgerRow, MemoryMap, Oom, Verdict
+from tb_memplugin.model import LedgerRow, MemoryMap, Oom, OomStatus, Phase, Verdict
 from tb_memplugin.model.units import format_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class OomEvent:
+    """A failed allocation; fields as in `Oom`.
+
+    Attributes:
+        uncertain_bytes: By how much the actual request may be larger or smaller than `requested_bytes`.
+        compiled: Whether a compiled module made the request, for all its layers at once.
+    """
+
+    identifier: str
+    status: OomStatus
+    device: str
+    wall_time: float
+    step: int | None = None
+    phase: Phase | None = None
+    requested_bytes: int | None = None
+    op: str | None = None
+    layer: str | None = None
+    shape: str | None = None
+    line: str | None = None
+    uncertain_bytes: int = 0
+    compiled: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int | None = None) -> Oom:
@@ -21,7 +47,7 @@ def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int |
     if memory_map is not None:
         ledger = ledger_of(memory_map)
         verdict, reason = _verdict(memory_map, event)
-    free, largest = _free(memory_map)
+    pool = None if memory_map is None else bfc.pool_at(memory_map)
     return Oom(
         identifier=event.identifier,
         status=event.status,
@@ -30,8 +56,9 @@ def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int |
         device=event.device,
         wall_time=event.wall_time,
         requested_bytes=event.requested_bytes,
-        free_bytes=free,
-        largest_free_bytes=largest,
+        free_bytes=None if pool is None else pool.free_bytes,
+        # Chunks may be missing from an incomplete map.
+        largest_free_bytes=pool.largest_free_bytes if pool and memory_map and memory_map.complete else None,
         in_use_bytes=None if memory_map is None else memory_map.in_use_bytes,
         pool_bytes=None if memory_map is None else memory_map.pool_bytes,
         capacity_bytes=None if memory_map is None else memory_map.capacity_bytes,
@@ -63,17 +90,6 @@ def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, 
     if event.requested_bytes is None:
         notes.append("The size of the request is unknown: TensorFlow did not report it.")
     return tuple(dict.fromkeys(notes))
-
-
-def _free(memory_map: MemoryMap | None) -> tuple[int | None, int | None]:
-    """Free bytes and the largest free chunk; the latter is None if chunks may be missing from the map."""
-    if memory_map is None:
-        return None, None
-    if memory_map.complete:
-        sizes = bfc.free_sizes(memory_map)
-        return int(sizes.sum()), int(sizes.max()) if len(sizes) else 0
-    known = memory_map.pool_bytes is not None and memory_map.in_use_bytes is not None
-    return ((memory_map.pool_bytes or 0) - (memory_map.in_use_bytes or 0) if known else None), None
 
 
 def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, str]:

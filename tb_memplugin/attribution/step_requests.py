@@ -1,13 +1,166 @@
-"""Makes `StepRequests` of a traced step. Pure."""
+"""The requests of a step for replays, and how their sizes follow from the batch size. Pure.
+
+The traced function's shapes show this: Keras leaves the batch dimension open, so an output whose open dimensions hold
+the batch grows with it, and an output without open dimensions does not. Where the function was traced for one batch
+size only, the leading dimension must do, unless the size is also that of a weight.
+"""
+
+import math
 
 import numpy as np
 
 from tb_memplugin.allocator.replay import added_regions
-from tb_memplugin.attribution.batch_power import BatchPowers
+from tb_memplugin.attribution.batch import component_sizes
 from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.attribution.step_chunks import StepChunks, owned_at
-from tb_memplugin.model import UNKNOWN_POWER, Integers, Mode, StepRequests
-from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+from tb_memplugin.model import SCRATCH_POWER, UNKNOWN_POWER, Category, Integers, Mode, StepRequests, is_gpu
+from tb_memplugin.model.tensors import DTYPE_BYTES, dimensions, matches
+from tb_memplugin.model.trace import AllocationTrace, OpFact, TraceFacts
+
+SMALL_BYTES = 1024
+"""Chunks up to this size count as independent of the batch if nothing says otherwise: most are scalars. At 0,
+`test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes` fails."""
+_FIXED: tuple[Category, ...] = ("weights", "optimizer_state", "other_state", "held_tensors")
+_RECURRENT = "CudnnRNN"
+"""Part of the names of cuDNN's recurrent kernels. A part of their scratch space does not depend on the batch; what they
+save for the backward pass, a vector of bytes, is in proportion to it but for some hundred bytes."""
+_WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
+
+
+class BatchPowers:
+    """Tells of each chunk of a trace how its size follows from the batch size.
+
+    Args:
+        trace, facts: The trace and the facts about its program.
+        classifier: Their classifier.
+        batch: Examples in the step's batch.
+    """
+
+    def __init__(self, trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, batch: int) -> None:
+        self._trace, self._classifier, self._batch = trace, classifier, batch
+        self._weights = {variable.requested_bytes for variable in facts.variables if variable.role == "weights"}
+        self._held = {one.address: one.shape for one in facts.tensors if one.category == "inputs"}
+        self._of_batch = self._batch_bytes(facts)
+        self._is_open = any(
+            fact.pass_name == "forward" and any(shape is not None and -1 in shape for shape in fact.output_shapes)
+            for graph in facts.graphs
+            for fact in graph.ops.values()
+        )
+
+    def of(self, chunk: int, category: Category) -> int:
+        """The power of the batch size that a chunk's size is proportional to, `SCRATCH_POWER` or `UNKNOWN_POWER`."""
+        birth, requested = int(self._classifier.chunks.birth[chunk]), int(self._classifier.chunks.requested[chunk])
+        if category == "inputs":
+            return self._of_input(chunk, birth, requested)
+        if birth < 0 or category in _FIXED or (category == "weight_gradients" and requested in self._weights):
+            return 0
+        power = self._of_new(chunk, category, birth, requested)
+        # An embedding's gradient has a row for each word of the batch; others are as large as their weights.
+        return max(power, 0) if category == "weight_gradients" else power
+
+    def _of_new(self, chunk: int, category: Category, birth: int, requested: int) -> int:
+        """Of a chunk that the step allocated."""
+        if self._classifier.plan(chunk) is not None:
+            return UNKNOWN_POWER
+        fact = self._classifier.op_fact(chunk)
+        if fact is not None and fact.pass_name == "update":
+            return 0
+        trace = self._trace
+        sizes = dimensions(trace.text(int(trace.shape[birth]))) or ()
+        has_shape = bool(sizes) and min(sizes) >= 0
+        is_output = trace.text(int(trace.region[birth])) == "output"
+        power = None
+        if has_shape and self._is_open and fact is not None and fact.output_shapes:
+            power = self._by_symbolic(fact, sizes, is_output, requested)
+        if power is None:
+            power = self._by_bytes(chunk, requested)
+        if power is not None:
+            return power
+        # On a GPU, a vector that is no output is scratch space.
+        is_recurrent = _RECURRENT in (trace.text(int(trace.op[birth])) or "")
+        is_vector = has_shape and len(sizes) == 1 and is_gpu(trace.device)
+        if not has_shape or (is_vector and (is_recurrent or not is_output)):
+            if requested <= SMALL_BYTES or requested in self._weights:
+                return 0
+            return SCRATCH_POWER if is_vector and is_output == is_recurrent else UNKNOWN_POWER
+        return self._by_leading(sizes, requested, category, is_output)
+
+    def _of_input(self, chunk: int, birth: int, requested: int) -> int:
+        """A batch grows, the data set that it is taken from does not."""
+        address = int(self._classifier.chunks.address[chunk])
+        sizes = self._held.get(address) if birth < 0 else dimensions(self._trace.text(int(self._trace.shape[birth])))
+        if sizes:
+            return int(sizes[0] == self._batch)
+        if requested in self._of_batch:
+            return 1
+        return 0 if self._of_batch or requested <= SMALL_BYTES else UNKNOWN_POWER
+
+    def _batch_bytes(self, facts: TraceFacts) -> frozenset[int]:
+        """Bytes of the tensors of a batch: of the recorded shapes, and of those that the input pipeline made."""
+        sizes = set(component_sizes(facts.batch, self._batch))
+        chunks = self._classifier.chunks
+        for birth, requested in zip(chunks.birth.tolist(), chunks.requested.tolist(), strict=True):
+            if birth >= 0 and requested in self._classifier.input_sizes:
+                shape = dimensions(self._trace.text(int(self._trace.shape[birth])))
+                if shape and shape[0] == self._batch:
+                    sizes.add(requested)
+        return frozenset(sizes)
+
+    def _by_symbolic(self, fact: OpFact, sizes: tuple[int, ...], is_output: bool, requested: int) -> int | None:
+        """By the shapes of the op's outputs when it was traced; None if they do not tell."""
+        matching = [shape for shape in fact.output_shapes if shape is not None and matches(shape, sizes)]
+        if any(-1 not in shape for shape in matching):
+            return 0
+        if matching:
+            opened = [size for size, known in zip(sizes, matching[0], strict=True) if known == -1]
+            if opened[:2] == [self._batch, self._batch] and len(sizes) == 2:
+                return 2
+            if math.prod(opened) % self._batch == 0:
+                return 1
+            return 0 if requested <= SMALL_BYTES else UNKNOWN_POWER
+        known = [shape for shape in fact.output_shapes if shape]
+        grows = bool(known) and all(shape is not None and -1 in shape for shape in fact.output_shapes)
+        # An output that the graph does not know, such as a kernel's own one, or one in another layout.
+        return 1 if is_output and grows and math.prod(sizes) % self._batch == 0 else None
+
+    def _by_bytes(self, chunk: int, requested: int) -> int | None:
+        """By the output that takes exactly the requested bytes; None without one, or if several outputs disagree.
+
+        Kernels that MLIR generated, which most elementwise ops on a GPU are, request bytes without a shape. Others join
+        dimensions, such as those of an image that is padded.
+        """
+        fact = self._classifier.requester(chunk)
+        if fact is None or not self._is_open:
+            return None
+        powers = {
+            self._power_of(shape, dtype, requested)
+            for shape, dtype in zip(fact.output_shapes, fact.output_dtypes, strict=False)
+            if shape is not None
+        } - {None}
+        return powers.pop() if len(powers) == 1 else None
+
+    def _power_of(self, shape: tuple[int, ...], dtype: str, requested: int) -> int | None:
+        """The power of the batch size in an output of exactly these bytes; None if it takes others or is ambiguous."""
+        opened = shape.count(-1)
+        each = DTYPE_BYTES.get(dtype, 0) * math.prod(size for size in shape if size != -1)
+        if not each or requested % each:
+            return None
+        if not opened:
+            return 0 if requested == each else None
+        if opened == 1 and requested == each * self._batch:
+            return 1
+        return 2 if len(shape) == opened == 2 and requested == each * self._batch**2 else None
+
+    def _by_leading(self, sizes: tuple[int, ...], requested: int, category: Category, is_output: bool) -> int:
+        """By the leading dimension."""
+        if len(sizes) > 1 and sizes[0] == self._batch:
+            return 1
+        if sizes[0] % self._batch or (len(sizes) == 1 and not is_output):
+            return 0 if sizes[0] % self._batch or requested <= SMALL_BYTES else UNKNOWN_POWER
+        if category in _WITH_THE_BATCH and requested not in self._weights and not self._is_open:
+            return 1
+        return 0 if requested <= SMALL_BYTES or requested in self._weights else UNKNOWN_POWER
+
 
 MAX_EVENTS = 200_000
 """Most events of a step whose requests are kept."""

@@ -11,8 +11,7 @@ import numpy as np
 from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.attribution.ledger import attribute
 from tb_memplugin.attribution.names_only import facts_from_names
-from tb_memplugin.attribution.oom_event import OomEvent
-from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
 from tb_memplugin.attribution.timeline import timeline
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.events.run_writer import RunWriter

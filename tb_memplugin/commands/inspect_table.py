@@ -10,7 +10,6 @@ from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
 from tb_memplugin.analysis.host_memory import host_summaries_of
 from tb_memplugin.analysis.ledger_totals import group_sums
-from tb_memplugin.analysis.pool_growth import knows_pool
 from tb_memplugin.analysis.pool_spans import pool_history
 from tb_memplugin.commands.inspect_answers import answer_lines
 from tb_memplugin.commands.inspect_devices import device_lines
@@ -165,14 +164,14 @@ def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
 
 def _pool_text(snapshot: Snapshot) -> list[str]:
     """The pool at the peak: free bytes, fragmentation and rounding."""
-    pool, largest, rounding = snapshot.pool_bytes, snapshot.largest_free_bytes, snapshot.rounding_bytes
+    pool, rounding = snapshot.pool, snapshot.rounding_bytes
     lines = []
-    if pool and knows_pool(snapshot):
-        free = pool - snapshot.in_use_bytes
-        share = f"{100 * snapshot.in_use_bytes / pool:.0f} %"
-        lines.append(f"  pool {format_bytes(pool)}, {share} in use, {format_bytes(free)} free")
-        if largest is not None and free:
-            lines[-1] += f": largest chunk {format_bytes(largest)}, other chunks {format_bytes(free - largest)}"
+    if pool is not None and pool.pool_bytes:
+        free, largest, other = pool.free_bytes, pool.largest_free_bytes, pool.other_free_bytes
+        share = f"{100 * pool.in_use_bytes / pool.pool_bytes:.0f} %"
+        lines.append(f"  pool {format_bytes(pool.pool_bytes)}, {share} in use, {format_bytes(free)} free")
+        if largest is not None and other is not None and free:
+            lines[-1] += f": largest chunk {format_bytes(largest)}, other chunks {format_bytes(other)}"
         lines.append(f"  fragmentation {_fragmentation(snapshot.fragmentation, free)}")
     if rounding is not None:
         lines.append(f"  rounding {format_bytes(rounding)} (allocated − requested)")

@@ -6,7 +6,7 @@ from typing import Any
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.ledger_records import owner_columns, read_owners
+from tb_memplugin.events.snapshot_records import owner_columns, read_owners
 from tb_memplugin.model import OWNER_SOURCES, UNKNOWN_STATE, Integers, MemoryMap
 
 MAX_CHUNKS = 500_000

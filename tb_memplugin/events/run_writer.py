@@ -11,10 +11,7 @@ import numpy as np
 from tensorboard.compat.proto import event_pb2, summary_pb2
 
 from tb_memplugin.events import (
-    activation_records,
     codec,
-    counter_records,
-    host_records,
     live_files,
     memory_map_records,
     oom_records,
@@ -25,9 +22,8 @@ from tb_memplugin.events import (
     timeline_records,
 )
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.metadata import DIRECTORY_NAME, frame_summary, scalar_summary
+from tb_memplugin.events.metadata import DIRECTORY_NAME, TagRotation, frame_summary, new_session_id, scalar_summary
 from tb_memplugin.events.record_file import LocalRecordFile, RecordFile
-from tb_memplugin.events.tags import TagRotation, new_session_id
 from tb_memplugin.model import (
     Counters,
     HostSamples,
@@ -136,7 +132,7 @@ class RunWriter:
 
     def host(self, host: HostSamples) -> None:
         """Write parts of host memory: as many rows as are due between two flushes."""
-        self._write("host", int(host.step.max()), host_records.host_frame, host)
+        self._write("host", int(host.step.max()), sample_records.host_frame, host)
 
     def activations(self, activations: LayerActivations) -> None:
         """Write activation bytes in order, in frames of bounded size."""
@@ -149,7 +145,7 @@ class RunWriter:
                 wall_time=activations.wall_time[part],
                 bytes=activations.bytes[part],
             )
-            self._write("activations", int(piece.step.max()), activation_records.activations_frame, piece)
+            self._write("activations", int(piece.step.max()), sample_records.activations_frame, piece)
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Write one snapshot."""
@@ -169,9 +165,9 @@ class RunWriter:
 
     def counters(self, counters: Counters) -> None:
         """Write rows of counters in order, in frames of bounded size."""
-        for start in range(0, len(counters), counter_records.MAX_ROWS):
-            part = counter_records.take_counters(counters, slice(start, start + counter_records.MAX_ROWS))
-            self._write("counters", int(part.step.max()), counter_records.counters_frame, part)
+        for start in range(0, len(counters), sample_records.MAX_COUNTER_ROWS):
+            part = sample_records.take_counters(counters, slice(start, start + sample_records.MAX_COUNTER_ROWS))
+            self._write("counters", int(part.step.max()), sample_records.counters_frame, part)
 
     def oom(self, oom: Oom) -> None:
         """Write one failed allocation; it replaces an earlier one with the same identifier."""

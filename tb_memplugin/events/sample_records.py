@@ -1,15 +1,151 @@
-"""Frames of samples and of peaks."""
+"""Frames of rows over steps: samples, parts of host memory, counters of the program, and activation bytes by layer."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Samples
+from tb_memplugin.model import (
+    COUNTER_KINDS,
+    HOST_BYTES,
+    HOST_COLUMNS,
+    MISSING,
+    PHASES,
+    Counters,
+    DeviceSamples,
+    HostSamples,
+    LayerActivations,
+    Samples,
+)
+
+
+def activations_frame(activations: LayerActivations, sequence: int) -> Frame:
+    """Frame of activation bytes by layer over steps."""
+    if activations.bytes.shape != (len(activations), len(activations.layers)):
+        raise FormatError(
+            f"activation bytes of shape {activations.bytes.shape} do not fit "
+            f"{len(activations)} steps × {len(activations.layers)} layers"
+        )
+    tables = {
+        "steps": {"step": activations.step, "wall_time": activations.wall_time},
+        "layers": {"layer": activations.layers},
+        "bytes": {"bytes": np.ascontiguousarray(activations.bytes.T).reshape(-1)},
+    }
+    return fields.make_frame("activations", sequence, activations.step, {}, tables)
+
+
+def read_activations(frame: Frame) -> LayerActivations:
+    """Read the activation bytes of a frame of stream ``activations``."""
+    steps = fields.table_of(frame, "steps")
+    layers = fields.strings(fields.table_of(frame, "layers"), "layer")
+    values = fields.byte_column(fields.table_of(frame, "bytes"), "bytes")
+    step = fields.steps_of(steps)
+    if len(layers) > fields.MAX_LAYERS or None in layers or len(set(layers)) != len(layers):
+        raise FormatError(
+            f"activations need unique layer paths, at most {fields.MAX_LAYERS}. Received: {len(layers)} columns"
+        )
+    if len(values) != len(step) * len(layers):
+        raise FormatError(f"{len(values)} activation values do not fit {len(step)} steps × {len(layers)} layers")
+    return LayerActivations(
+        step=step,
+        wall_time=fields.floats(steps, "wall_time"),
+        layers=tuple(path for path in layers if path is not None),
+        bytes=values.reshape(len(layers), len(step)).T,
+    )
+
+
+MAX_COUNTER_ROWS = 4096
+"""Most rows of a frame."""
+
+
+def counters_frame(counters: Counters, sequence: int) -> Frame:
+    """Frame of one or more rows."""
+    table: dict[str, Any] = {
+        "step": counters.step,
+        "kind": counters.kind,
+        "name": counters.name,
+        "count": counters.count,
+        "bytes": counters.bytes,
+        "detail": counters.detail,
+    }
+    return fields.make_frame("counters", sequence, counters.step, {}, {"counters": table})
+
+
+def read_counters(frame: Frame) -> Counters:
+    """Read the rows of a frame of stream ``counters``; rows of kinds that are unknown here are left out."""
+    table = fields.table_of(frame, "counters")
+    step, count = fields.steps_of(table), fields.integers(table, "count")
+    if len(step) > MAX_COUNTER_ROWS:
+        raise FormatError(f"frame of counters has {len(step)} rows; the limit is {MAX_COUNTER_ROWS}")
+    fields.check_range("count", count, 0, fields.MAX_BYTES)
+    kinds, names, details = (fields.strings(table, name) for name in ("kind", "name", "detail"))
+    sizes = fields.byte_column(table, "bytes")
+    known = np.asarray([kind in COUNTER_KINDS for kind in kinds], np.bool_)
+    every = Counters(step, kinds, names, count, sizes, details)  # type: ignore[arg-type]  # the unknown kinds go
+    return every if known.all() else take_counters(every, known)
+
+
+def take_counters(counters: Counters, rows: slice | npt.NDArray[np.bool_]) -> Counters:
+    """The given rows."""
+    kept = np.arange(len(counters))[rows].tolist()
+    return dataclasses.replace(
+        counters,
+        step=counters.step[rows],
+        kind=tuple(counters.kind[at] for at in kept),
+        name=tuple(counters.name[at] for at in kept),
+        count=counters.count[rows],
+        bytes=counters.bytes[rows],
+        detail=tuple(counters.detail[at] for at in kept),
+    )
+
+
+def join_counters(parts: Sequence[Counters]) -> Counters | None:
+    """The rows of all parts; None if there are none."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return None
+    return Counters(
+        step=np.concatenate([part.step for part in parts]),
+        kind=tuple(itertools.chain(*(part.kind for part in parts))),
+        name=tuple(itertools.chain(*(part.name for part in parts))),
+        count=np.concatenate([part.count for part in parts]),
+        bytes=np.concatenate([part.bytes for part in parts]),
+        detail=tuple(itertools.chain(*(part.detail for part in parts))),
+    )
+
+
+def host_frame(host: HostSamples, sequence: int) -> Frame:
+    """Frame of one or more rows."""
+    table = {name: getattr(host, name) for name in HOST_COLUMNS}
+    return fields.make_frame("host", sequence, host.step, {}, {"host": table})
+
+
+def read_host(frame: Frame) -> HostSamples:
+    """Read the rows of a frame of stream ``host``.
+
+    Raises:
+        FormatError: A column is missing or out of range, or the parts of a row exceed its resident memory.
+    """
+    table = fields.table_of(frame, "host")
+    phase = fields.integers(table, "phase")
+    fields.check_range("phase", phase, 0, len(PHASES) - 1)
+    host = HostSamples(
+        step=fields.steps_of(table),
+        phase=phase,
+        wall_time=fields.floats(table, "wall_time"),
+        **{name: fields.byte_column(table, name) for name in HOST_BYTES},
+    )
+    known = host.resident_bytes != MISSING
+    if (host.known_parts_bytes()[known] > host.resident_bytes[known]).any() or np.isinf(host.wall_time).any():
+        raise FormatError("parts of host memory exceed its resident memory")
+    return host
+
 
 MAX_DEVICES = 256
 """Most devices in one session."""

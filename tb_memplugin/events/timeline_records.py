@@ -8,7 +8,7 @@ import numpy as np
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.ledger_records import owner_columns, read_owners
+from tb_memplugin.events.snapshot_records import owner_columns, read_owners
 from tb_memplugin.model import BAND_NAMES, MODES, PHASES, Band, CompiledSpan, Integers, TensorShape, Timeline
 
 MAX_MOMENTS = 100_000

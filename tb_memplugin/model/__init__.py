@@ -17,6 +17,7 @@ from tb_memplugin.model.memory_map import (
     OwnerSource,
 )
 from tb_memplugin.model.oom import FIX_KINDS, OOM_STATUSES, VERDICTS, Fix, FixKind, Oom, OomStatus, Verdict
+from tb_memplugin.model.pool import Pool, pool_of
 from tb_memplugin.model.requests import SCRATCH_POWER, UNKNOWN_POWER, StepRequests
 from tb_memplugin.model.run import Run, Session, SessionInfo
 from tb_memplugin.model.samples import (
@@ -90,6 +91,7 @@ __all__ = [
     "OomStatus",
     "OwnerSource",
     "Phase",
+    "Pool",
     "Replay",
     "Run",
     "Samples",
@@ -104,6 +106,7 @@ __all__ = [
     "full_device_name",
     "is_cpu",
     "is_gpu",
+    "pool_of",
     "stack_order",
     "take_figures",
     "take_samples",

@@ -22,7 +22,7 @@ MAX_STEP = 2**53 - 1
 
 
 def is_gpu(device: str) -> bool:
-    """Whether a device is a GPU: ``GPU:0``, or ``worker/GPU:0`` in a run of several workers."""
+    """Whether a device is a GPU: ``GPU:0``, ``worker/GPU:0`` in a run of several workers, or ``/device:GPU:0``."""
     return _kind(device) == "GPU"
 
 
@@ -32,4 +32,4 @@ def is_cpu(device: str) -> bool:
 
 
 def _kind(device: str) -> str:
-    return device.rsplit("/", 1)[-1].partition(":")[0].upper()
+    return device.rsplit("/", 1)[-1].removeprefix("device:").partition(":")[0].upper()

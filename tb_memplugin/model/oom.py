@@ -28,6 +28,7 @@ class Fix:
         sentence: The fix with its figures.
         enough: Whether the training passes with it alone, in a simulation of whole steps; None for an estimate.
         batch_size, capacity_bytes: The advised batch size and capacity, None for other fixes.
+        freeze: The layers to freeze as globs for `what_if`, None for other fixes or if they are too long for it.
     """
 
     kind: FixKind
@@ -35,6 +36,7 @@ class Fix:
     enough: bool | None = None
     batch_size: int | None = None
     capacity_bytes: int | None = None
+    freeze: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

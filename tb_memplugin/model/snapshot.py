@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal, TypeAlias, get_args
 
 from tb_memplugin.model.basics import Mode, Phase
+from tb_memplugin.model.pool import Pool, pool_of
 
 Category: TypeAlias = Literal[
     "weights",
@@ -140,3 +141,8 @@ class Snapshot:
     held_tensors: tuple[HeldTensorGroup, ...] = ()
     batch_size: int | None = None
     at_failure: bool = False
+
+    @property
+    def pool(self) -> Pool | None:
+        """The pool at the peak, or at the failure; None if unknown."""
+        return pool_of(self.pool_bytes, self.in_use_bytes, self.largest_free_bytes)

@@ -28,7 +28,7 @@ class BatchSizes:
     """The sizes of a step's chunks for a batch size, shape [chunks] each.
 
     Attributes:
-        least, most: Bounds of each size; equal where the size is known.
+        lower, upper: Bounds of each size; equal where the size is known.
         typical: Each size as it usually is: halfway between the bounds, but scratch space in proportion to the batch.
         scratch_bytes: Recorded bytes of scratch space.
         uncertain_bytes: Recorded bytes of the other chunks without a known size.
@@ -36,8 +36,8 @@ class BatchSizes:
         measured: Whether sizes follow from a second recorded batch size.
     """
 
-    least: Integers
-    most: Integers
+    lower: Integers
+    upper: Integers
     typical: Integers
     scratch_bytes: int
     uncertain_bytes: int
@@ -60,26 +60,26 @@ def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[S
     asked = requests.requested.astype(np.float64)
     power = requests.batch_power
     scaled = np.where(power > 0, asked * ratio ** np.maximum(power, 0), asked)
-    least, most = scaled.copy(), scaled.copy()
+    lower, upper = scaled.copy(), scaled.copy()
     unknown = np.flatnonzero(power == UNKNOWN_POWER)
     slopes = _slopes(requests, others, unknown, batch_size)
     known = np.isin(unknown, list(slopes))
     for row, slope in slopes.items():
-        least[row] = most[row] = max(0.0, asked[row] + slope * (batch_size - requests.batch_size))
+        lower[row] = upper[row] = max(0.0, asked[row] + slope * (batch_size - requests.batch_size))
     left = unknown[~known]
-    least[left] = asked[left] * min(1.0, ratio)
-    most[left] = asked[left] * max(1.0, ratio)
-    typical = (least + most) / 2
+    lower[left] = asked[left] * min(1.0, ratio)
+    upper[left] = asked[left] * max(1.0, ratio)
+    typical = (lower + upper) / 2
     scratch = power == SCRATCH_POWER
     typical[scratch] = asked[scratch] * ratio
-    least[scratch], most[scratch] = typical[scratch] * SCRATCH_RANGE[0], typical[scratch] * SCRATCH_RANGE[1]
+    lower[scratch], upper[scratch] = typical[scratch] * SCRATCH_RANGE[0], typical[scratch] * SCRATCH_RANGE[1]
     return BatchSizes(
-        least=np.rint(least).astype(np.int64),
-        most=np.rint(most).astype(np.int64),
+        lower=np.rint(lower).astype(np.int64),
+        upper=np.rint(upper).astype(np.int64),
         typical=np.rint(typical).astype(np.int64),
         scratch_bytes=int(requests.requested[scratch].sum()),
         uncertain_bytes=int(requests.requested[left].sum()),
-        between_bytes=round(float((most - least)[left].sum())),
+        between_bytes=round(float((upper - lower)[left].sum())),
         measured=bool(slopes),
     )
 

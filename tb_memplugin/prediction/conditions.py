@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import fnmatch
+import glob
 import re
 from collections.abc import Sequence
 
@@ -23,6 +24,8 @@ SLOTS = {
 }
 """Slots that Keras's optimizers keep for each weight; ``momentum`` is SGD with momentum."""
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+MAX_GLOB_CHARACTERS = 1_000
+"""Most characters of the globs for layers."""
 MAX_COMPARED = 2_000
 """Most paths that are compared with a glob to find the nearest."""
 
@@ -69,26 +72,32 @@ def matching(layers: Sequence[Layer], globs: str) -> list[Layer]:
     ]
 
 
+def globs_of(paths: Sequence[str]) -> str | None:
+    """Globs that match exactly these paths, separated by commas; None if too long, or if a path has a comma."""
+    globs = ",".join(glob.escape(path) for path in paths)
+    return None if len(globs) > MAX_GLOB_CHARACTERS or any("," in path for path in paths) else globs
+
+
 def unmatched(conditions: Conditions, layers: Sequence[Layer]) -> str | None:
     """A sentence on the first glob that no layer with weights matches, with the nearest path; None without one."""
     paths = [layer.path for layer in layers if layer.parameters]
     for name, globs in (("freeze", conditions.freeze), ("unfreeze", conditions.unfreeze)):
-        for glob in _split(globs or ""):
-            if paths and not matching(layers, glob):
+        for one in _split(globs or ""):
+            if paths and not matching(layers, one):
                 return (
-                    f"{name}: no layer with weights has a path like {glob!r:.80}; the nearest is "
-                    f"{_nearest(paths[:MAX_COMPARED], glob)!r}. A glob matches the whole path, and * matches any part "
+                    f"{name}: no layer with weights has a path like {one!r:.80}; the nearest is "
+                    f"{_nearest(paths[:MAX_COMPARED], one)!r}. A glob matches the whole path, and * matches any part "
                     "of it"
                 )
     return None
 
 
-def _nearest(paths: Sequence[str], glob: str) -> str:
+def _nearest(paths: Sequence[str], wanted: str) -> str:
     """The first path that contains the glob's text, or else the most similar one."""
-    text = re.sub(r"[*?\[\]]+", "", glob)
+    text = re.sub(r"[*?\[\]]+", "", wanted)
     containing = next((path for path in paths if text in path), None)
     return containing or difflib.get_close_matches(text, paths, n=1, cutoff=0.0)[0]
 
 
 def _split(globs: str) -> list[str]:
-    return [glob.strip() for glob in globs.split(",") if glob.strip()]
+    return [one.strip() for one in globs.split(",") if one.strip()]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tb_memplugin.model import Fix, Layer, Verdict
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.model.units import format_bytes
-from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.conditions import Conditions, globs_of
 from tb_memplugin.prediction.evidence import NOTHING, Evidence
 from tb_memplugin.prediction.largest import SMALLER
 from tb_memplugin.prediction.prediction import Prediction
@@ -21,7 +21,8 @@ MAX_CAPACITY_FACTOR = 64
 """Capacities up to this many times the failed one are tried."""
 RESERVE, RESERVE_EACH_DOUBLING = 0.05, 0.035
 """Share that is added to the smallest capacity that passes, and more of it for each doubling between the recorded batch
-size and the failed one: kernels that run in parallel overlap in other ways in larger batches."""
+size and the failed one: kernels that run in parallel overlap in other ways in larger batches. At 0,
+`test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
 MOST_ACCUMULATED = 1024
 """Most batches that gradients are accumulated over."""
 
@@ -141,21 +142,21 @@ class _Finder:
     def _freezing(self) -> Fix | None:
         """Freezing as few layers as needed, from the model's first on."""
         trained = [layer.path for layer in self._layers if layer.trainable_weight_bytes]
-        least, most = 0, len(trained)
-        if most < 2 or not self._passes(self._frozen(trained[: most - 1])):
+        failing, passing = 0, len(trained)
+        if passing < 2 or not self._passes(self._frozen(trained[: passing - 1])):
             return None
-        most -= 1  # the last layer stays trainable
-        while most - least > 1:
-            middle = (least + most) // 2
+        passing -= 1  # the last layer stays trainable
+        while passing - failing > 1:
+            middle = (failing + passing) // 2
             if self._passes(self._frozen(trained[:middle]), quick=True):
-                most = middle
+                passing = middle
             else:
-                least = middle
-        while most < len(trained) - 1 and not self._passes(self._frozen(trained[:most])):
-            most += 1
-        which = f"the first {most} trainable layers (up to {trained[most - 1]})" if most > 1 else trained[0]
-        sentence = f"Freeze {which}. {self._simulated(self._frozen(trained[:most]))}"
-        return Fix("freezing", sentence, enough=True)
+                failing = middle
+        while passing < len(trained) - 1 and not self._passes(self._frozen(trained[:passing])):
+            passing += 1
+        which = f"the first {passing} trainable layers (up to {trained[passing - 1]})" if passing > 1 else trained[0]
+        sentence = f"Freeze {which}. {self._simulated(self._frozen(trained[:passing]))}"
+        return Fix("freezing", sentence, enough=True, freeze=globs_of(trained[:passing]))
 
     @staticmethod
     def _frozen(paths: Sequence[str]) -> Conditions:
@@ -165,13 +166,13 @@ class _Finder:
         """The smallest capacity at which the failed batch passes."""
         failed = self._failed
         doublings = math.log2(max(1.0, failed.batch_size / (self._predictor.batch_size or failed.batch_size)))
-        least = max(failed.capacity_bytes, self._predictor.peak_in_one_piece(failed.batch_size))
-        smallest = self._passing_from(least)
+        needed = max(failed.capacity_bytes, self._predictor.peak_in_one_piece(failed.batch_size))
+        smallest = self._passing_from(needed)
         # A larger capacity may leave worse pieces, so it is simulated as well.
         advised = smallest and self._passing_from(smallest * (1 + RESERVE + RESERVE_EACH_DOUBLING * doublings))
         if advised is None:
-            most = format_bytes(MAX_CAPACITY_FACTOR * failed.capacity_bytes)
-            return Fix("limit", f"Simulated: a capacity of {most} is not enough.", enough=False)
+            tried = format_bytes(MAX_CAPACITY_FACTOR * failed.capacity_bytes)
+            return Fix("limit", f"Simulated: a capacity of {tried} is not enough.", enough=False)
         sentence = (
             f"A capacity of {format_bytes(advised)} instead of {format_bytes(failed.capacity_bytes)}. "
             f"{self._simulated(Conditions(capacity_bytes=advised))}"

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 SMALLER = 0.98
-"""Factor between the batch sizes, or the capacities, that are tried one after the other."""
+"""Factor between the batch sizes, or the capacities, that are tried one after the other. With 0.5,
+`test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
 
 
 def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Callable[[int], bool]) -> int:
@@ -18,22 +19,22 @@ def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Calla
         possible: Whether an allocator could serve a batch size, quickly.
         passes: Whether it passes.
     """
-    least, most = ran, ran + 1
-    while most < below and possible(most):
-        least, most = most, min(most * 2, below)
-    while most - least > 1:
-        middle = (least + most) // 2
+    passing, impossible = ran, ran + 1
+    while impossible < below and possible(impossible):
+        passing, impossible = impossible, min(impossible * 2, below)
+    while impossible - passing > 1:
+        middle = (passing + impossible) // 2
         if possible(middle):
-            least = middle
+            passing = middle
         else:
-            most = middle
-    failing = least + 1
-    while least > ran and not passes(least):
-        failing, least = least, max(ran, min(least - 1, int(least * SMALLER)))
-    while failing - least > 1:  # between two of these steps
-        middle = (least + failing) // 2
+            impossible = middle
+    failing = passing + 1
+    while passing > ran and not passes(passing):
+        failing, passing = passing, max(ran, min(passing - 1, int(passing * SMALLER)))
+    while failing - passing > 1:  # between two of these steps
+        middle = (passing + failing) // 2
         if passes(middle):
-            least = middle
+            passing = middle
         else:
             failing = middle
-    return least
+    return passing

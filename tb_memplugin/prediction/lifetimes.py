@@ -15,7 +15,8 @@ from tb_memplugin.prediction.sized_steps import event_order
 
 Rows: TypeAlias = npt.NDArray[np.bool_]
 LATER_RESULTS = 3
-"""A result that is not saved is freed once so many later ones exist: its consumers have run by then."""
+"""A result that is not saved is freed once so many later ones exist: its consumers have run by then. No quick test
+depends on its value: they pass with 1 as well."""
 
 
 def with_lifetimes(requests: StepRequests, unsaved: Rows, saved: Rows) -> StepRequests:

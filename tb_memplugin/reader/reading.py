@@ -1,12 +1,30 @@
 """What reading one run takes, and what is left out for it."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from tb_memplugin.reader.decoding import TagSurvey, frames_left_out
-from tb_memplugin.reader.limits import MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES, MAX_RUN_ROWS, Room
+from tb_memplugin.reader.limits import MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES, MAX_RUN_ROWS, Entry, Room
 from tb_memplugin.reader.streams import ACTIVATIONS, Stream
+
+GROUP_TAGS = 64
+"""Tags that are decoded together before their sessions are joined and their frames let go."""
+
+
+def groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """The entries by whole sessions, in groups of at least `GROUP_TAGS` tags."""
+    by_session: dict[tuple[str, str], list[Entry]] = {}
+    for entry in wanted:
+        by_session.setdefault((entry[0], entry[2].session), []).append(entry)
+    group: list[Entry] = []
+    for entries in by_session.values():
+        group += entries
+        if len(group) >= GROUP_TAGS:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 class Reading:

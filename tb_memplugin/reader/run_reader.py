@@ -27,7 +27,6 @@ from tb_memplugin.reader.decoding import (
     survey_tag,
     surveys_bytes,
 )
-from tb_memplugin.reader.entries import groups
 from tb_memplugin.reader.limits import (
     MAX_ACTIVATION_BYTES,
     MAX_RUN_BYTES,
@@ -35,7 +34,7 @@ from tb_memplugin.reader.limits import (
     within_limits,
 )
 from tb_memplugin.reader.merge import MergedRun, merge
-from tb_memplugin.reader.reading import Reading, left_out
+from tb_memplugin.reader.reading import Reading, groups, left_out
 from tb_memplugin.reader.sessions import (
     JoinedSamples,
     by_session,

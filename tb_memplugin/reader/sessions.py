@@ -1,34 +1,69 @@
 """Sessions from decoded frames, and sentences on the frames that are missing."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.events.metadata import Tag
-from tb_memplugin.events.tags import start_of
-from tb_memplugin.model import LayerActivations, Samples, Session, SessionInfo
+from tb_memplugin.events.metadata import Tag, start_of
+from tb_memplugin.model import LayerActivations, Oom, Samples, SavedRow, Session, SessionInfo, Snapshot, pool_of
 from tb_memplugin.reader.columns import join_samples, rows_not_in, take_rows
 from tb_memplugin.reader.decoding import DecodedTag, Piece
-from tb_memplugin.reader.failed_steps import with_failed_steps
 from tb_memplugin.reader.limits import Entry
 from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
-from tb_memplugin.reader.streams import ACTIVATIONS, MERGED, META, OF_TAG, PEAK, SAMPLES, Stream
+from tb_memplugin.reader.streams import ACTIVATIONS, MERGED, META, OF_TAG, SAMPLES, Stream
+
+
+def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tuple[Snapshot, ...]:
+    """The snapshots of a session, and one of each step with a failed allocation whose owners are known.
+
+    Every view, the terminal and reports take a step's breakdown from its snapshot, so that they agree with the
+    post-mortem. The last failure of a step on a device counts; it replaces a trace of the same step.
+    """
+    failed = {
+        (oom.step, oom.phase, oom.device): snapshot
+        for oom in sorted(ooms, key=lambda oom: oom.wall_time)
+        if (snapshot := _at_failure(oom)) is not None
+    }
+    traced = [one for one in snapshots if (one.step, one.phase, one.device) not in failed]
+    return (*traced, *failed.values())
+
+
+def _at_failure(oom: Oom) -> Snapshot | None:
+    if oom.step is None or oom.phase is None or oom.in_use_bytes is None or not oom.ledger:
+        return None
+    pool = pool_of(oom.pool_bytes, oom.in_use_bytes, oom.largest_free_bytes)
+    saved: dict[str | None, int] = {}
+    for row in oom.ledger:
+        if row.category == "activations":
+            saved[row.layer] = saved.get(row.layer, 0) + row.bytes
+    return Snapshot(
+        step=oom.step,
+        phase=oom.phase,
+        device=oom.device,
+        wall_time=oom.wall_time,
+        mode=None,
+        in_use_bytes=oom.in_use_bytes,
+        pool_bytes=oom.pool_bytes,
+        largest_free_bytes=oom.largest_free_bytes,
+        capacity_bytes=oom.capacity_bytes,
+        fragmentation=None if pool is None else pool.fragmentation,
+        rounding_bytes=sum(row.bytes for row in oom.ledger if row.category == "rounding"),
+        ledger=oom.ledger,
+        saved_for_backward=tuple(
+            SavedRow(layer, size) for layer, size in sorted(saved.items(), key=lambda entry: -entry[1])
+        ),
+        not_available=oom.not_available,
+        batch_size=oom.batch_size,
+        at_failure=True,
+    )
+
 
 JoinedSamples: TypeAlias = tuple[Samples, tuple[str, ...]]
 """The samples of a session, and sentences on those left out."""
 
 MAX_SENTENCES = 30
 """Sentences on damage shown per run; further ones are counted."""
-
-
-def make_session(identifier: str, contents: Mapping[Stream, Sequence[Any]]) -> tuple[Session, list[str]]:
-    """Build a session from the contents of its frames by stream, in order; also sentences on what is too large.
-
-    The last facts are used; a session without facts still shows its data. A peak replaces its sample if that was lost.
-    """
-    return _assembled(identifier, contents, join_with_peaks(contents.get(SAMPLES, ()), contents.get(PEAK, ())))
 
 
 def join_with_peaks(samples: Sequence[Samples], peaks: Sequence[Samples]) -> JoinedSamples:
@@ -43,23 +78,6 @@ def join_with_peaks(samples: Sequence[Samples], peaks: Sequence[Samples]) -> Joi
         sentences.append(sentence)
         joined = take_rows(joined, np.argsort(joined.wall_time, kind="stable"))
     return joined, tuple(text for text in sentences if text)
-
-
-def _assembled(
-    identifier: str, contents: Mapping[Stream, Sequence[Any]], samples: JoinedSamples
-) -> tuple[Session, list[str]]:
-    fields: dict[str, Any] = {}
-    sentences = list(samples[1])
-    for stream in MERGED:
-        if stream is SAMPLES:
-            fields[stream.field] = samples[0]
-        else:
-            fields[stream.field], sentence = stream.of_frames(contents.get(stream, ()))
-            sentences += [sentence] if sentence else []
-    fields["snapshots"] = with_failed_steps(fields["snapshots"], fields["ooms"])
-    facts = [value for value in contents.get(META, ()) if isinstance(value, SessionInfo)]
-    info = facts[-1] if facts else _unknown_session(identifier, samples[0], fields["activations"])
-    return Session(info=info, **fields), sentences
 
 
 def by_session(
@@ -81,16 +99,29 @@ def by_session(
 def session_from_pieces(
     identifier: str, streams: Mapping[Stream, Sequence[Piece]], samples: JoinedSamples
 ) -> tuple[Session, list[str]]:
-    """Build a session from its pieces by stream and its joined samples; also sentences on missing frames and data left
-    out."""
-    contents = {stream: [piece.value for piece in pieces] for stream, pieces in streams.items()}
-    session, sentences = _assembled(identifier, contents, samples)
+    """Build a session from its pieces by stream and its joined samples.
+
+    The last facts are used; a session without facts still shows its data. Also returns sentences on missing frames and
+    on data left out.
+    """
+    fields: dict[str, Any] = {}
+    sentences = list(samples[1])
+    for stream in MERGED:
+        if stream is SAMPLES:
+            fields[stream.field] = samples[0]
+        else:
+            contents = [piece.value for piece in streams.get(stream, ())]
+            fields[stream.field], sentence = stream.of_frames(contents)
+            sentences += [sentence] if sentence else []
+    fields["snapshots"] = with_failed_steps(fields["snapshots"], fields["ooms"])
+    facts = [piece.value for piece in streams.get(META, ()) if isinstance(piece.value, SessionInfo)]
+    info = facts[-1] if facts else _unknown_session(identifier, samples[0], fields["activations"])
     earliest = first_step_of(streams)
     for stream in MERGED:
         first = earliest if stream is SAMPLES else 0
         sentences.extend(gaps(identifier, stream, streams.get(stream, ()), first))
     lost, lost_activations = lost_steps(streams), lost_activation_steps(streams)
-    return dataclasses.replace(session, lost_steps=lost, lost_activation_steps=lost_activations), sentences
+    return Session(info=info, lost_steps=lost, lost_activation_steps=lost_activations, **fields), sentences
 
 
 def gaps(identifier: str, stream: Stream, pieces: Sequence[Piece], earliest: int = 0) -> list[str]:

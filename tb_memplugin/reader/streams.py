@@ -12,9 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.events import (
-    activation_records,
-    counter_records,
-    host_records,
     memory_map_records,
     oom_records,
     request_records,
@@ -225,7 +222,7 @@ SAMPLE_FIGURES = dataclasses.replace(
 ACTIVATIONS = _rows(
     "activations",
     "layer activations",
-    lambda frame: part_of(activation_records.read_activations(frame)),
+    lambda frame: part_of(sample_records.read_activations(frame)),
     _activations_of_frames,
     lambda table, later: later.without_repeated_activations(table),
     join_activations,
@@ -296,8 +293,8 @@ COUNTERS = Stream(
     "counters",
     "counters",
     "counters",
-    read=lambda _, frame: counter_records.read_counters(frame),
-    of_frames=lambda parts: (counter_records.join_counters(parts), None),
+    read=lambda _, frame: sample_records.read_counters(frame),
+    of_frames=lambda parts: (sample_records.join_counters(parts), None),
     without_repeats=lambda counters, _: counters,
     of_sessions=lambda contents, _: tuple(one for one in contents if one is not None),
     of_workers=lambda by_worker: (
@@ -309,7 +306,7 @@ COUNTERS = Stream(
 HOST = _rows(
     "host",
     "parts of host memory",
-    host_records.read_host,
+    sample_records.read_host,
     _joined_host,
     lambda host, later: later.without_repeated_parts(host),
     _joined_host,

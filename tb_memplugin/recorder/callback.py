@@ -1,4 +1,4 @@
-"""`MemoryCallback`: the recorder behind Keras's callback hooks."""
+"""`MemoryCallback`: a recording session behind Keras's callback hooks."""
 
 import functools
 import os
@@ -13,12 +13,12 @@ import tensorflow as tf
 from tb_memplugin.model import Phase
 from tb_memplugin.model.notes import RECORDING
 from tb_memplugin.recorder.base.forks import abandon_in_child
-from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR
+from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, check
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.observe import step_functions
 from tb_memplugin.recorder.observe.running_call import RunningCall
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
-from tb_memplugin.recorder.session import MemoryRecorder
+from tb_memplugin.recorder.session import RecordingSession
 
 OTHER_MODELS = "recording of other models"
 
@@ -73,16 +73,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         scalars: bool = False,
     ) -> None:
         super().__init__()
-        self._recorder = MemoryRecorder(
-            log_dir,
-            overhead=overhead,
-            trace_steps=trace_steps,
-            devices=devices,
-            keep_profile=keep_profile,
-            worker=worker,
-            source_lines=source_lines,
-            scalars=scalars,
-        )
+        settings = check(log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars)
+        self._session = RecordingSession(settings)
         # Weak: a callback that is kept must not keep its model.
         self._model_reference: Callable[[], Any] = lambda: None
         self._model_name: str | None = None
@@ -98,7 +90,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def __getstate__(self) -> dict[str, Any]:
         """The configuration: a copy is a new callback with the same arguments, and with a subclass's own attributes."""
         own = {name: value for name, value in vars(self).items() if name not in self._made}
-        return {"arguments": self._recorder._settings.arguments(), "attributes": own}
+        return {"arguments": self._session.settings.arguments(), "attributes": own}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         MemoryCallback.__init__(self, **state["arguments"])
@@ -114,23 +106,19 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
         Another model than the first one is not recorded.
         """
-        with self._recorder._faults.part(RECORDING) as runs:
+        with self._session.faults.part(RECORDING) as runs:
             if runs:
                 self._set_model(model)
 
     def _set_model(self, model: Any) -> None:
         if self._model_name is None:
             self._model_reference, self._model_name = weakref.ref(model), model.name
-            self._recorder.watch(model)
-            self._recorder.start()
-            if self._recorder._recording is not None:
-                self._recorder._recording.on_tick = weakly(self._check_call)
-                self._recorder._recording.uses_ordinary = True
-                self._ordinary = self._recorder._recording.ordinary
+            self._session.watch(model)
+            self._ordinary = self._session.start_ordinary(weakly(self._check_call))
             abandon_in_child(self)
         self._is_other = self.model is not model
         if self._is_other:
-            self._recorder._faults.stop(
+            self._session.faults.stop(
                 OTHER_MODELS,
                 f"this MemoryCallback records model {self._model_name!r}. Received: model {model.name!r}; create a "
                 "second callback with its own log_dir",
@@ -140,8 +128,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             if self._call is None or not self._call.is_running():  # otherwise it evaluates inside a recorded `fit`
                 self._call = RunningCall(weakly(self._call_is_gone))
                 self._fitting = False  # an interrupted training did not call on_train_end
-            self._recorder._observe()
-        self._recorder._find_unseen_functions(model)
+            self._session.observe()
+        self._session.find_unseen_functions(model)
 
     def _guard(self, name: str) -> None:
         """Wrap the named function of the model to observe exceptions: Keras calls no hook of a callback then.
@@ -149,9 +137,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         The wrapper is removed when the phase ends or fails.
         """
         self._unguard(name)
-        if self._recorder.closed:
+        if self._session.closed:
             return
-        self._recorder._see_function(self.model, name)
+        self._session.see_function(self.model, name)
         original = getattr(self.model, name, None)
         if original is None:
             return
@@ -164,7 +152,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             except BaseException as error:
                 callback = reference()
                 if callback is not None and not _ends_the_data(error):
-                    callback._recorder._on_error(error)
+                    callback._session.on_error(error)
                     callback._failed()
                 raise
 
@@ -172,28 +160,27 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         setattr(self.model, name, guarded)
 
     def _failed(self) -> None:
-        self._recorder.end_step()
+        self._session.end_step()
         self._unguard_all()
-        self._recorder._pause()
+        self._session.pause()
 
     # An exception outside of the step function, such as Ctrl+C in another callback, is noticed when the frame of `fit`
     # is gone. In a notebook the last traceback keeps the frame, so the background thread looks whether it still runs.
 
     def _call_is_gone(self, call: RunningCall) -> None:
         """Restore what was wrapped; on any thread, in a finalizer."""
-        recorder = self._recorder
-        if call is not self._call or recorder._paused or recorder.closed or not call.has_ended():
+        session = self._session
+        if call is not self._call or session.paused or session.closed or not call.has_ended():
             return
         self._unguard_all()
-        recorder._stop_observing()
-        if recorder._recording is not None:
-            recorder._recording.submit(weakly(self._check_call))
+        session.stop_observing()
+        session.submit(weakly(self._check_call))
 
     def _check_call(self) -> None:
         """End the recording of a training that was interrupted; on the background thread."""
         with self._changing:
             call = self._call
-            if call is not None and not self._recorder._paused and call.has_ended():
+            if call is not None and not self._session.paused and call.has_ended():
                 self._call = None
                 self._failed()
 
@@ -215,7 +202,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def close(self) -> None:
         """End the session; without this it ends with the process."""
-        self._recorder.close()
+        self._session.close()
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other:
@@ -225,21 +212,21 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if not self._trains:
             # A training restored from a checkpoint continues its count.
             self._trains, self._next = True, _iterations(self.model)
-        self._recorder._before_data("train")
+        self._session.before_data("train")
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other:
             return
-        self._recorder.end_step()
+        self._session.end_step()
         if self._fitting:
             self._guard("train_function")  # an evaluation in a callback may have failed
-        self._recorder.set_epoch(epoch)
-        self._recorder._check_layers()
+        self._session.set_epoch(epoch)
+        self._session.check_layers()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other:
             return
-        self._recorder.end_step()
+        self._session.end_step()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other:
@@ -248,21 +235,21 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if step is not None and ordinary is not None and ordinary.next(step):
             self._next = step + 1
             return
-        self._recorder.begin_step(self._count())
+        self._session.begin_step(self._count())
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other:
             return
         self._fitting = False
         self._phase_ended("train_function")
-        self._recorder.set_epoch(None)
+        self._session.set_epoch(None)
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other:
             return
         self._guard("test_function")
-        self._recorder.end_step()
-        self._recorder._before_data("validation")
+        self._session.end_step()
+        self._session.before_data("validation")
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other:
@@ -278,8 +265,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if self._is_other:
             return
         self._guard("predict_function")
-        self._recorder.end_step()
-        self._recorder._before_data("predict")
+        self._session.end_step()
+        self._session.before_data("predict")
 
     def on_predict_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other:
@@ -301,13 +288,13 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         """Begin a step that has the number of the last training step, or of the batch while nothing was trained."""
         step = max((self._next or 0) - 1, 0) if self._trains else self._count()
         if self._ordinary is None or not self._ordinary.next(step):
-            self._recorder.begin_step(step, phase)
+            self._session.begin_step(step, phase)
 
     def _phase_ended(self, function: str) -> None:
         self._unguard(function)
-        self._recorder.end_step()
+        self._session.end_step()
         if not self._fitting:
-            self._recorder._pause()
+            self._session.pause()
 
 
 def _iterations(model: Any) -> int:

@@ -18,14 +18,14 @@ class Closable(Protocol):
     """A recorder, as far as this module needs to know it."""
 
     closed: bool
-    _paused: bool
+    paused: bool
 
     def close(self) -> None:
         """End the session."""
 
-    def _close_without_waiting(self) -> None: ...
+    def close_without_waiting(self) -> None: ...
 
-    def _warn_incomplete(self) -> None: ...
+    def warn_incomplete(self) -> None: ...
 
 
 _by_place: "weakref.WeakValueDictionary[Place, Any]" = weakref.WeakValueDictionary()
@@ -44,7 +44,7 @@ def take_place(recorder: Closable, log_dir: str, worker: str) -> Any:
 def _write(place: Place) -> bool:
     """Wait until everything that was recorded into a run is written; False if that takes too long."""
     recorder = _by_place.get(place)
-    return wait() if recorder is None or recorder.closed else bool(recorder._drain())
+    return wait() if recorder is None or recorder.closed else bool(recorder.drain())
 
 
 def close_at_exit(recorder: Closable) -> None:
@@ -54,11 +54,15 @@ def close_at_exit(recorder: Closable) -> None:
     atexit.register(_close_all)
 
 
-def is_recording(except_for: Collection[Any]) -> bool:
-    """Whether a recorder other than these is between its start and its end, or in a recorded call of Keras."""
+def is_recording(except_into: Collection[str]) -> bool:
+    """Whether a session is between its start and its end, or in a recorded call of Keras.
+
+    Args:
+        except_into: Run directories; sessions that record into these do not count.
+    """
     return any(
-        not recorder.closed and not recorder._paused and not any(recorder is other for other in except_for)
-        for recorder in list(_unclosed)
+        not session.closed and not session.paused and session.settings.log_dir not in except_into
+        for session in list(_unclosed)
     )
 
 
@@ -80,10 +84,10 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
 def _close_all() -> None:
     unclosed = [recorder for recorder in list(_unclosed) if not recorder.closed]
     for recorder in unclosed:
-        recorder._close_without_waiting()
+        recorder.close_without_waiting()
     if not wait():  # once for all, also for recorders that were dropped
         for recorder in unclosed:
-            recorder._warn_incomplete()
+            recorder.warn_incomplete()
 
 
 def _forget_all() -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tb_memplugin.allocator.fit import free_sizes
+from tb_memplugin.allocator.fit import pool_at
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.model import IN_USE, Category, MemoryMap, stack_order
 from tb_memplugin.model.trace import TraceFacts
@@ -84,16 +84,15 @@ def _tensors(facts: TraceFacts) -> Iterator[_Tensor]:
 
 def _contents(device: allocator.Device, tensors: Sequence[_Tensor], memory_map: MemoryMap | None) -> DeviceContents:
     current, peak = allocator.memory_info(device.name)
-    pool = None if memory_map is None else memory_map.pool_bytes
-    free = None if memory_map is None or pool is None else free_sizes(memory_map)
+    pool = None if memory_map is None else pool_at(memory_map)
     return DeviceContents(
         device=device.name,
         allocated_bytes=current,
         peak_bytes=peak,
         capacity_bytes=device.capacity_bytes,
-        pool_bytes=pool,
-        free_bytes=None if free is None else int(free.sum()),
-        largest_free_bytes=None if free is None else int(free.max(initial=0)),
+        pool_bytes=None if pool is None else pool.pool_bytes,
+        free_bytes=None if pool is None else pool.free_bytes,
+        largest_free_bytes=None if pool is None else pool.largest_free_bytes,
         categories=_categories(tensors, memory_map, current),
         layers=_layers(tensors),
     )

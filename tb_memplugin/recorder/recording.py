@@ -30,7 +30,7 @@ from tb_memplugin.recorder.oom.stalled_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.run_files import FILES, RunFiles
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.counter_rows import CounterRows
-from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, HostMemory
+from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, ResidentMemory
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
 from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars, ScalarPoint
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
@@ -95,7 +95,7 @@ class Recording:
     def __init__(
         self, settings: Settings, devices: Sequence[allocator.Device], watch: LayerWatch, faults: Faults
     ) -> None:
-        self._host = HostMemory()
+        self._host = ResidentMemory()
         self.ordinary = OrdinarySteps([device.name for device in devices], self._host)
         self._settings = settings
         self._devices = devices

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.events import activation_records, codec, session_records, snapshot_records
+from tb_memplugin.events import codec, sample_records, session_records, snapshot_records
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.metadata import frame_summary
+from tb_memplugin.events.metadata import TagRotation, frame_summary, new_session_id
 from tb_memplugin.events.run_writer import MAX_ACTIVATION_VALUES
-from tb_memplugin.events.tags import TagRotation, new_session_id
 from tb_memplugin.model import MISSING, LayerActivations, Snapshot
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.version import __version__
@@ -72,7 +71,7 @@ class SummaryWriter:
             self._drained = time.monotonic()
             if rows:
                 table = _activations(rows)
-                self._write("activations", int(table.step.max()), activation_records.activations_frame, table)
+                self._write("activations", int(table.step.max()), sample_records.activations_frame, table)
             self._keep_alive = None
 
     def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:

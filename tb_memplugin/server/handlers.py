@@ -1,6 +1,7 @@
 """Handlers of the data routes: reader, source and parameters to payload, independent of HTTP."""
 
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.ledger_totals import ledger_totals
 from tb_memplugin.analysis.overview import Overview, overview
 from tb_memplugin.analysis.pool_steps import pool_steps
+from tb_memplugin.analysis.status import with_ranks
 from tb_memplugin.analysis.step_rows import snapshots_of, step_rows
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
@@ -82,7 +84,8 @@ class Handlers:
 
     def runs(self, source: Source) -> dict[str, Any]:
         """``GET runs``: key figures of every run, cached for runs that did not change."""
-        return {"plugin_version": __version__, "runs": self._runs.facts(source, self._reader.catalog(source))}
+        facts = self._runs.facts(source, self._reader.catalog(source))
+        return {"plugin_version": __version__, "runs": with_ranks(facts, time.time())}
 
     def overview(self, source: Source, run: str, stretch: Stretch) -> Columns:
         """``GET overview``: memory of a device by category and step."""

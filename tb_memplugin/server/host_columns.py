@@ -5,7 +5,7 @@ from typing import Any
 import numpy.typing as npt
 
 from tb_memplugin.analysis.host_memory import describe_host, host_summaries
-from tb_memplugin.analysis.host_steps import host_steps
+from tb_memplugin.analysis.host_parts import host_steps
 from tb_memplugin.model import Phase, Run
 from tb_memplugin.server.columns import Columns
 

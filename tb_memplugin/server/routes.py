@@ -11,7 +11,7 @@ from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.model.text import clean
-from tb_memplugin.reader import freed
+from tb_memplugin.reader.cache import given_back
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source, SourceError
 from tb_memplugin.server import requests, responses
@@ -66,7 +66,7 @@ class Server:
         accepted, answer = DATA_ROUTES[route]
         values = requests.parse(request.args, accepted)
         name, source = self._sources.of(request)
-        with freed.given_back():
+        with given_back():
             return responses.data_response(request, answer(self._handlers_of(name), source, values))
 
     def _file(self, route: str, request: Request) -> Response:

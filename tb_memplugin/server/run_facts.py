@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.analysis import facts
-from tb_memplugin.analysis.findings import device_findings
+from tb_memplugin.analysis.findings import former_findings, growth_findings
 from tb_memplugin.analysis.host_memory import host_findings
+from tb_memplugin.analysis.status import RunStatus, run_status, worst
 from tb_memplugin.model import PHASES, Integers, full_device_name
 from tb_memplugin.model.distinct import distinct
 from tb_memplugin.reader.catalog import RunTags, workers_of
@@ -35,6 +36,9 @@ class WorkerFacts:
         ooms: Number of failed allocations.
         findings, notes, damage: Sentences.
         host_findings: Sentences on host memory, by worker.
+        statuses: By worker.
+        ended: Whether the last session said that it ended.
+        recorded_until: Wall time of the last sample, None without any.
     """
 
     workers: tuple[str, ...]
@@ -49,6 +53,9 @@ class WorkerFacts:
     host_findings: tuple[str, ...]
     notes: tuple[str, ...]
     damage: tuple[str, ...]
+    statuses: tuple[RunStatus, ...]
+    ended: bool
+    recorded_until: float | None
 
 
 class RunFacts:
@@ -85,6 +92,7 @@ class RunFacts:
             sentences.append(f"steps after step {int(every[MAX_STEPS - 1])} are not counted: only {MAX_STEPS} are")
         found = [sentence for worker in workers for sentence in worker.findings]
         found += [sentence for worker in workers for sentence in worker.host_findings]
+        ends = [worker.recorded_until for worker in workers if worker.recorded_until is not None]
         starts = [worker.started for worker in workers if worker.started is not None]
         return {
             "run": tags.name,
@@ -95,6 +103,9 @@ class RunFacts:
             "first_step": steps.first_step,
             "last_step": steps.last_step,
             "started": min(starts, default=None),
+            "status": worst([status for worker in workers for status in worker.statuses]),
+            "ended": all(worker.ended for worker in workers),
+            "recorded_until": max(ends, default=None),
             "phases": [PHASES[at] for at in sorted(frozenset().union(*(worker.phases for worker in workers)))],
             "devices": [dataclasses.asdict(device) for device in devices],
             "most_loaded": facts.most_loaded(
@@ -123,6 +134,12 @@ class RunFacts:
         train = PHASES.index("train")
         training = distinct(_NO_STEPS, *(run.samples.step[run.samples.phase == train] for _, run in runs))
         steps = distinct(traced, *(run.samples.step for _, run in runs))
+        growing = [growth_findings(worker, run) for worker, run in runs]
+        on_host = [host_findings(run) for _, run in runs]
+        statuses = [
+            run_status(run, bool(growths or host))
+            for (_, run), growths, host in zip(runs, growing, on_host, strict=True)
+        ]
         return WorkerFacts(
             workers=loaded.run.workers,
             sessions=len(loaded.run.sessions),
@@ -136,10 +153,19 @@ class RunFacts:
                 for device in facts.device_facts(run)
             ),
             ooms=len(loaded.run.ooms),
-            findings=tuple(sentence for worker, run in runs for sentence in device_findings(worker, run)),
-            host_findings=tuple(sentence for _, run in runs for sentence in host_findings(run)),
+            findings=tuple(
+                sentence
+                for (worker, run), growths in zip(runs, growing, strict=True)
+                for sentence in [*growths, *former_findings(run, worker)]
+            ),
+            host_findings=tuple(sentence for host in on_host for sentence in host),
             notes=loaded.run.notes,
             damage=loaded.run.damage,
+            statuses=tuple(statuses),
+            ended=loaded.run.ended is not False,
+            recorded_until=max(
+                (float(run.samples.wall_time.max()) for _, run in runs if len(run.samples)), default=None
+            ),
         )
 
 

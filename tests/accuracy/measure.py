@@ -2,17 +2,19 @@
 
 Each model trains at several batch sizes. Every recorded training predicts the peaks of the others, which are measured
 with the allocator's own statistics. The same for another optimizer, for freezing and for unfreezing, at the recorded
-batch size. Takes about half an hour on two cores.
+batch size. Takes about half an hour on two cores. --sets measures some of the sets only, and replaces their tables in
+the page.
 
 With --small two models train at two batch sizes, and a prediction that is withheld or whose range misses the measured
 peak is an error.
 
-usage: python tests/accuracy/measure.py [--cache DIR] [--write docs/accuracy.md] [--small]
+usage: python tests/accuracy/measure.py [--cache DIR] [--write docs/accuracy.md] [--small] [--sets NAME …]
 """
 
 import argparse
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -26,8 +28,8 @@ from typing import Any
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
 
-from report import of_sizes, written  # noqa: E402
-from train import MODELS, Training  # noqa: E402
+from report import of_changes, of_sizes, replaced, written  # noqa: E402
+from train import HUB_MODELS, MODELS, Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
 from tb_memplugin.analysis.what_if import RunPredictor  # noqa: E402
@@ -194,23 +196,65 @@ def small(trainings: Trainings) -> None:
         raise SystemExit("\n".join(f"not in range: {cell}" for cell in missed))
 
 
+FEW = ("MobileNetV2", "Transformer", "U-Net")
+DRAWN = tuple(f"drawn:{seed}" for seed in range(6))
+
+
+def sizes(trainings: Trainings) -> str:
+    cells = predictions(trainings, "graph, Adam", MODELS, {})
+    cells += predictions(trainings, "graph, SGD", FEW, {"optimizer": "sgd"})
+    cells += predictions(trainings, "graph, Adam, first half frozen", FEW, {"frozen": 0.5})
+    cells += predictions(trainings, "XLA, Adam, two recorded sizes", FEW, {"compiled": True})
+    return of_sizes(cells)
+
+
+def feeds(trainings: Trainings) -> str:
+    cells = predictions(trainings, "graph, Adam, arrays", SMALL_MODELS, {"feed": "arrays"})
+    cells += predictions(trainings, "graph, Adam, slices", SMALL_MODELS, {"feed": "slices"})
+    return of_sizes(cells)
+
+
+def drawn(trainings: Trainings) -> str:
+    return of_sizes(predictions(trainings, "graph, drawn", DRAWN, {}))
+
+
+def kerashub(trainings: Trainings) -> str:
+    if importlib.util.find_spec("keras_hub") is None:
+        return "Not measured: needs keras_hub.\n"
+    return of_sizes(predictions(trainings, "graph, Adam, arrays", HUB_MODELS, {"feed": "arrays"}))
+
+
+def changed(trainings: Trainings) -> str:
+    return of_changes(changed_predictions(trainings, ("MLP", *FEW), CHANGES))
+
+
+SETS: dict[str, Callable[[Trainings], str]] = {
+    "sizes": sizes,
+    "feeds": feeds,
+    "drawn": drawn,
+    "kerashub": kerashub,
+    "changed": changed,
+}
+"""Name of a part of the page to what measures its table."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "accuracy")
     parser.add_argument("--write", type=pathlib.Path)
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     options = parser.parse_args()
     trainings = Trainings(options.cache)
     if options.small:
         return small(trainings)
-    few = ("MobileNetV2", "Transformer", "U-Net")
-    cells = predictions(trainings, "graph, Adam", MODELS, {})
-    cells += predictions(trainings, "graph, SGD", few, {"optimizer": "sgd"})
-    cells += predictions(trainings, "graph, Adam, first half frozen", few, {"frozen": 0.5})
-    cells += predictions(trainings, "XLA, Adam, two recorded sizes", few, {"compiled": True})
-    text = written(cells, changed_predictions(trainings, ("MLP", *few), CHANGES))
-    print(text)
+    tables = {}
+    for name in options.sets:
+        tables[name] = SETS[name](trainings)
+        print(f"{name}\n{tables[name]}", flush=True)
     if options.write:
+        kept = len(tables) < len(SETS)
+        text = replaced(options.write.read_text(encoding="utf-8"), tables) if kept else written(tables)
         options.write.write_text(text, encoding="utf-8")
 
 

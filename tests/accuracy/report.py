@@ -25,8 +25,7 @@ median over the steps of a real training, from the allocator's statistics.
   than about this.
 
 """
-CHANGED = """
-## Changed conditions
+CHANGED = """## Changed conditions
 
 The same for another optimizer, and for models whose first half of layers is frozen or unfrozen. Each recorded training
 predicts the one with the other conditions and its own batch size. All of these trainings run in graph mode.
@@ -41,6 +40,24 @@ These measured peaks are outside the range. Rounding, mostly unsplit remainders 
 earlier steps left behind, and these differ under other conditions.
 
 """
+FEEDS = """## Arrays and slices
+
+The same for `fit(x, y)` and for slices of arrays, shuffled and in batches. The data set, which lies in the device's
+memory as a whole, has 384 examples at each batch size.
+
+"""
+DRAWN = """## Models drawn at random
+
+Models of 4 to 20 layers, with optimizer, precision, frozen layers and feed, each drawn by the seed in its name.
+
+"""
+HUB = """## KerasHub models
+
+Small ones without weights, with inputs in a dictionary.
+
+"""
+HEADINGS = {"sizes": "", "feeds": FEEDS, "drawn": DRAWN, "kerashub": HUB, "changed": CHANGED}
+"""Name of each table to the text above it, in the page's order."""
 TAIL = """
 ## Published figures of others
 
@@ -53,11 +70,31 @@ They are of other models and devices, so they only give the order of magnitude.
 """
 
 
-def written(cells: Sequence[Any], changed: Sequence[Any]) -> str:
-    """The page, from the predictions of other batch sizes and of changed conditions."""
-    kinds = dict.fromkeys(cell.kind for cell in changed)
-    totals = {f"**all, {kind}**": [cell for cell in changed if cell.kind == kind] for kind in kinds}
-    return HEAD + of_sizes(cells) + CHANGED + _table("change", changed, totals) + _outside(changed) + TAIL
+def written(tables: Mapping[str, str]) -> str:
+    """The page, from the tables of all sets."""
+    return HEAD + "\n".join(f"{HEADINGS[name]}{_marked(name, tables[name])}" for name in HEADINGS) + TAIL
+
+
+def replaced(page: str, tables: Mapping[str, str]) -> str:
+    """The page with other tables of some sets."""
+    for name, table in tables.items():
+        begin, end = f"<!-- {name} -->\n", "<!-- end -->\n"
+        if begin not in page:
+            raise SystemExit(f"the page has no table {name}: measure all sets once")
+        before, _, rest = page.partition(begin)
+        page = before + _marked(name, table) + rest.partition(end)[2]
+    return page
+
+
+def _marked(name: str, table: str) -> str:
+    return f"<!-- {name} -->\n\n{table}\n<!-- end -->\n"
+
+
+def of_changes(cells: Sequence[Any]) -> str:
+    """The table of predictions of changed conditions, and those that are outside their range."""
+    kinds = dict.fromkeys(cell.kind for cell in cells)
+    totals = {f"**all, {kind}**": [cell for cell in cells if cell.kind == kind] for kind in kinds}
+    return _table("change", cells, totals) + _outside(cells)
 
 
 def of_sizes(cells: Sequence[Any]) -> str:

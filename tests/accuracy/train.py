@@ -4,11 +4,17 @@ usage: python train.py '{"model": "MobileNetV2", "batch": 8, ...}'
 """
 
 import dataclasses
+import functools
 import json
 import os
+import pathlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
+
+from feeds import EXAMPLES, LENGTH, fed
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "integration"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +22,8 @@ class Training:
     """One training.
 
     Attributes:
-        model: Name of a model below.
+        model: Name of a model below; ``drawn:3`` is drawn with seed 3, with its optimizer, precision,
+            frozen layers and feed.
         batches: Batch sizes, one ``fit`` for each, in order.
         capacity_mib: Capacity of the allocator.
         optimizer: ``adam``, ``sgd`` or ``momentum``.
@@ -27,6 +34,8 @@ class Training:
         steps: Steps of each ``fit``.
         run: Directory to record into; empty to record nothing.
         device: ``CPU:0`` or ``GPU:0``.
+        feed: What ``fit`` gets: ``generator``, ``arrays``, or ``slices`` of arrays. Arrays have the same number of
+            examples at each batch size.
         grows: Whether a GPU's pool grows up to the whole card, instead of having the capacity from the start.
     """
 
@@ -41,6 +50,7 @@ class Training:
     steps: int = 12
     run: str = ""
     device: str = "CPU:0"
+    feed: str = "generator"
     grows: bool = False
 
 
@@ -60,7 +70,9 @@ def main() -> None:
             limit = tf.config.LogicalDeviceConfiguration(memory_limit=training.capacity_mib)
             tf.config.set_logical_device_configuration(card, [limit])
     keras.utils.set_random_seed(0)
-    model = build(training)
+    drawn = _drawn(training)
+    model = drawn.model if drawn else build(training)
+    feed = drawn.fit_arguments if drawn else functools.partial(fed, model, training.feed, training.steps)
     recorder = watch = None
     if training.run:
         import tb_memplugin
@@ -73,7 +85,7 @@ def main() -> None:
     passed = True
     for batch in training.batches:
         try:
-            model.fit(data(model, batch), steps_per_epoch=training.steps, verbose=0, callbacks=[recorder or watch])
+            model.fit(**feed(EXAMPLES, batch), verbose=0, callbacks=[recorder or watch])
         # A convolution reports NotFoundError if no algorithm gets its scratch space.
         except (tf.errors.ResourceExhaustedError, tf.errors.NotFoundError):
             passed = False
@@ -102,29 +114,26 @@ def _peaks(device: str) -> Any:
     return Peaks()
 
 
-def data(model: Any, batch: int) -> Any:
-    """Batches without end that the model can train on, made one by one."""
-    import numpy as np
-    import tensorflow as tf
+def _drawn(training: Training) -> Any:
+    """A model that is drawn at random, compiled; None for models with names."""
+    name, _, seed = training.model.partition(":")
+    if name != "drawn":
+        return None
+    import keras
+    from random_model import RandomModel, drawn_precision
 
-    shape, words = model.input_shape[1:], model.inputs[0].dtype == "int32"
-    random = np.random.default_rng(0)
-
-    def batches() -> Iterator[Any]:
-        while True:
-            x = random.integers(0, 1000, (batch, *shape)) if words else random.random((batch, *shape))
-            yield x.astype("int32" if words else "float32"), random.integers(0, 10, (batch,))
-
-    kind = tf.int32 if words else tf.float32
-    signature = (tf.TensorSpec((None, *shape), kind), tf.TensorSpec((None,), tf.int64))
-    return tf.data.Dataset.from_generator(batches, output_signature=signature)
+    keras.mixed_precision.set_global_policy(drawn_precision(int(seed)))
+    drawn = RandomModel(int(seed))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    drawn.model.compile(drawn.optimizer, loss, jit_compile=training.compiled)
+    return drawn
 
 
 def build(training: Training) -> Any:
     """The compiled model."""
     import keras
 
-    model = MODELS[training.model]()
+    model = (MODELS | HUB_MODELS)[training.model]()
     layers = model.layers
     for layer in layers[: round(len(layers) * training.frozen)]:
         layer.trainable = False
@@ -234,6 +243,36 @@ def _mixer() -> Any:
     return keras.Model(inputs, L.Dense(10)(L.GlobalAveragePooling1D()(x)), name="mixer")
 
 
+def _bert() -> Any:
+    import keras_hub
+
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=2000,
+        num_layers=2,
+        num_heads=4,
+        hidden_dim=128,
+        intermediate_dim=512,
+        max_sequence_length=LENGTH,
+    )
+    return keras_hub.models.BertTextClassifier(backbone=backbone, num_classes=10, preprocessor=None)
+
+
+def _gpt2() -> Any:
+    import keras_hub
+
+    backbone = keras_hub.models.GPT2Backbone(
+        vocabulary_size=2000,
+        num_layers=2,
+        num_heads=4,
+        hidden_dim=128,
+        intermediate_dim=512,
+        max_sequence_length=LENGTH,
+    )
+    return keras_hub.models.GPT2CausalLM(backbone=backbone, preprocessor=None)
+
+
+HUB_MODELS: dict[str, Callable[[], Any]] = {"KerasHub BERT": _bert, "KerasHub GPT-2": _gpt2}
+"""Models that need KerasHub."""
 MODELS: dict[str, Callable[[], Any]] = {
     "MobileNetV2": _application("MobileNetV2"),
     "ResNet50": _application("ResNet50"),

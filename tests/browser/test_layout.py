@@ -26,7 +26,7 @@ def test_selecting_a_run_moves_no_row_of_the_list(page: Page, address: str) -> N
         frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
         rows = "rows => rows.map(row => row.getBoundingClientRect().top)"
         before = frame.locator(".run").evaluate_all(rows)
-        frame.get_by_role("button", name="died_fragmentation", exact=True).click()
+        frame.locator(".run").get_by_text("died_fragmentation", exact=True).click()
         harness.idle(frame)
         expect(frame.locator(".run.primary")).to_contain_text("died_fragmentation")
         assert frame.locator(".run").evaluate_all(rows) == before

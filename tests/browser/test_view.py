@@ -16,7 +16,7 @@ def place(page: Page) -> dict[str, str]:
 def test_the_address_holds_the_choices_and_back_undoes_a_view(page: Page, address: str) -> None:
     page.goto(address)
     harness.idle(page)  # type: ignore[arg-type]
-    page.get_by_role("button", name="frozen", exact=True).click()
+    page.locator(".run").get_by_text("frozen", exact=True).click()
     page.get_by_role("button", name="Layers", exact=True).click()
     expect(page.get_by_test_id("layers")).to_be_visible()
     assert place(page) == {"view": "layers", "run": "frozen"}

@@ -52,8 +52,8 @@ def make_model(name: str, mode: str, part: str, image: int) -> "keras.Model":  #
 def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list:  # noqa: F821
     """A list that the callback's traced steps are added to, as they are worked through."""
     kept: list = []
-    callback._recorder.start()
-    tracer = callback._recorder._recording._tracer
+    callback._session.start()
+    tracer = callback._session.recording._tracer
     work_through = tracer.work_through
 
     def keep(traced: object) -> object:

@@ -11,12 +11,15 @@ from tensorboard.compat.proto import event_pb2, tensor_pb2, tensor_shape_pb2, ty
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.events import codec
-from tb_memplugin.events.activation_records import activations_frame
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.counter_records import MAX_ROWS, counters_frame
-from tb_memplugin.events.host_records import host_frame
 from tb_memplugin.events.metadata import Tag, frame_summary
-from tb_memplugin.events.sample_records import samples_frame
+from tb_memplugin.events.sample_records import (
+    MAX_COUNTER_ROWS,
+    activations_frame,
+    counters_frame,
+    host_frame,
+    samples_frame,
+)
 from tb_memplugin.events.session_records import session_frame
 from tb_memplugin.events.snapshot_records import snapshot_frame
 from tb_memplugin.model import (
@@ -134,10 +137,10 @@ def host_memory(run: pathlib.Path) -> None:
         rows = np.arange(100_000 * at, 100_000 * at + 100_000)
         table = {name: rows if name == "step" else rows * 0 for name in HOST_COLUMNS}
         frames.append((f"host/s/{at}", at, codec.encode(host_frame(HostSamples.of(table), at), 6)))
-    texts = tuple(f"{at:0500}" for at in range(MAX_ROWS))
+    texts = tuple(f"{at:0500}" for at in range(MAX_COUNTER_ROWS))
     for at in range(500):
-        step = np.full(MAX_ROWS, at)
-        counters = Counters(step, ("traces",) * MAX_ROWS, texts, step, step, texts[::-1])
+        step = np.full(MAX_COUNTER_ROWS, at)
+        counters = Counters(step, ("traces",) * MAX_COUNTER_ROWS, texts, step, step, texts[::-1])
         frames.append((f"counters/s/{at}", at, codec.encode(counters_frame(counters, at), 1)))
     write_frames(run / "memory", frames)
 

@@ -108,7 +108,7 @@ class Mine(tb_memplugin.MemoryCallback):
     def __init__(self, name, **named):
         super().__init__(**named)
         self.name = name
-def settings(callback): return {**vars(callback._recorder._settings), "type": type(callback).__name__}
+def settings(callback): return {**vars(callback._session.settings), "type": type(callback).__name__}
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)]); model.compile("sgd", "mse")
 x, y = np.zeros((32, 8), "float32"), np.zeros((32, 4), "float32")
 callback = Mine("a", log_dir=place + "/run", overhead=0.25, trace_steps=[1, 2], devices=["CPU:0"], keep_profile=True,
@@ -117,11 +117,11 @@ model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
 copies = [copy.deepcopy(callback), pickle.loads(pickle.dumps(callback)), copy.deepcopy({"c": [callback]})["c"][0]]
 told = {"same": [settings(one) == settings(callback) for one in copies], "names": [one.name for one in copies],
         "models": [one.model is None for one in copies],
-        "own": [one._recorder is not callback._recorder for one in copies]}
+        "own": [one._session is not callback._session for one in copies]}
 os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})
 one = pickle.dumps(tb_memplugin.MemoryCallback(place + "/second"))
 os.environ["TF_CONFIG"] = os.environ["TF_CONFIG"].replace('"index": 0', '"index": 1')
-told["worker"] = pickle.loads(one)._recorder._settings.worker
+told["worker"] = pickle.loads(one)._session.settings.worker
 # A copy records a model of its own.
 other = keras.models.clone_model(model); other.compile("sgd", "mse")
 other.fit(x, y, batch_size=16, verbose=0, callbacks=[copies[0]])
@@ -146,7 +146,7 @@ from tb_memplugin.recorder.base.private_directory import PrivateDirectory
 probe = PrivateDirectory("probe")
 recorder = tb_memplugin.MemoryRecorder(sys.argv[1], trace_steps=[1])
 recorder.begin_step(0); recorder.begin_step(1)
-print(recorder._recording._tracer._window._directory.path, flush=True)
+print(recorder._session.recording._tracer._window._directory.path, flush=True)
 time.sleep(60)
 """
 

@@ -1,45 +1,114 @@
-"""The Python code of README and docs, page by page as it stands: a fresh process, a fresh directory, nothing set."""
+"""Every code block of README and docs runs as it stands, page by page: a fresh process, a fresh directory, nothing set.
 
+A block after a comment ``<!-- not run: REASON -->`` does not run here; the comments are counted. A block of output is
+compared with what the block above it prints.
+"""
+
+import gzip
 import importlib.util
+import json
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
+from dump_cases import make_dump
+from log_cases import make_log
 from prepared_python import bare_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUNNER = pathlib.Path(__file__).with_name("page_runner.py")
+BLOCK = re.compile(r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
 CONTINUES = re.compile(r"continues?\s+the\s+\[quick\s+start\]")
 """Words of a page whose examples use the quick start's model and data."""
 NOT_RUN = {
-    "docs/ci.md": 1,  # a test for pytest, which test_pytest_plugin.py runs
-    "docs/tutorial.md": 2,  # a script with an argument and what asks about its run: test_tutorial.py types them
+    "README.md": 2,
+    "docs/ci.md": 3,
+    "docs/command_line.md": 4,
+    "docs/development/gpu.md": 8,
+    "docs/getting_started.md": 1,
+    "docs/tutorial.md": 1,
 }
-"""Number of blocks by page that do not run here; the comments say where they do."""
+"""Number of blocks by page that do not run."""
+DRAWN = {"mermaid"}
+"""Kinds of blocks without code."""
+TYPED = {"docs/tutorial.md"}
+"""Pages whose blocks test_tutorial.py runs: they save files and fail on purpose."""
 PANDAS = importlib.util.find_spec("pandas") is not None
-
-
-def blocks(page: str) -> list[str]:
-    """The Python blocks of a page, in order; those that need pandas only where it is installed."""
-    found = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [block for block in found if PANDAS or "to_pandas" not in block]
+TRAIN = """
+import sys
+if "--logdir" in sys.argv:
+    import tb_memplugin
+import keras, numpy as np
+model = keras.Sequential([keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10)])
+model.compile("adam", "mse")
+callbacks = []
+if "--logdir" in sys.argv:
+    callbacks = [tb_memplugin.MemoryCallback(sys.argv[sys.argv.index("--logdir") + 1] + "/small")]
+model.fit(np.random.rand(512, 32), np.random.rand(512, 10), epochs=2, verbose=0, callbacks=callbacks)
+"""
 
 
 def pages() -> list[str]:
-    """README and the pages of docs with Python code, relative to the repository."""
+    """README and the pages of docs with blocks, relative to the repository."""
     every = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-    return [path.relative_to(ROOT).as_posix() for path in every if "```python" in path.read_text(encoding="utf-8")]
+    return [path.relative_to(ROOT).as_posix() for path in every if "```" in path.read_text(encoding="utf-8")]
 
 
-def test_only_listed_blocks_do_not_run() -> None:
-    assert {page: len(blocks(page)) for page in pages() if page in NOT_RUN} == NOT_RUN
+def blocks(page: str) -> list[list[str]]:
+    """Kind, code and shown output of the blocks that run; a block that needs pandas only where it is installed."""
+    found: list[list[str]] = []
+    for block in BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")):
+        if block["kind"] == "text":
+            if block["reason"] is None:
+                found[-1][2] = block["code"]
+        elif block["reason"] is None and block["kind"] not in DRAWN and (PANDAS or "to_pandas" not in block["code"]):
+            found.append([block["kind"], block["code"], ""])
+    return found
+
+
+def test_every_block_runs_or_says_why_not() -> None:
+    marks = {
+        page: len([block for block in BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")) if block["reason"]])
+        for page in pages()
+    }
+    assert {page: count for page, count in marks.items() if count} == NOT_RUN
+    assert all((ROOT / page).read_text(encoding="utf-8").count("<!-- not run") == marks[page] for page in marks)
+    kinds = {page: {kind for kind, _, _ in blocks(page)} for page in pages()}
+    assert {kind for found in kinds.values() for kind in found} == {"python", "sh"}, kinds
+
+
+def prepare(page: str, directory: pathlib.Path) -> None:
+    """Writes the files that a page speaks of as the reader's own."""
+    (directory / "mypackage").mkdir()
+    for name in ("train.py", "mypackage/train.py"):
+        (directory / name).write_text(TRAIN, encoding="utf-8")
+    if page == "docs/command_line.md":
+        for name in ("pr", "main"):
+            shutil.copytree(ROOT / "tests" / "fixtures" / "runs" / "finished", directory / "runs" / name / "finished")
+    if page == "docs/ci.md":
+        subprocess.run(
+            [sys.executable, "train.py", "--logdir", "runs/main"], cwd=directory, env=environment(), check=True
+        )
+    if page == "docs/out_of_memory.md":
+        (directory / "job.log").write_text("\n".join(make_log("2.21")), encoding="utf-8")
+        (directory / "dump_GPU_0_bfc.1").write_bytes(make_dump())
+        profile = ROOT / "tests" / "fixtures" / "profiles" / "graph.xplane.pb.gz"
+        (directory / "step.xplane.pb").write_bytes(gzip.decompress(profile.read_bytes()))
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    return bare_environment(PATH=path, PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES="")
 
 
 RUN = [
     pytest.param(page, marks=[] if page == "README.md" else [pytest.mark.long])
     for page in pages()
-    if page not in NOT_RUN
+    if page not in TYPED and blocks(page)
 ]
 
 
@@ -48,19 +117,17 @@ def test_the_code_of_a_page_runs_as_it_stands(page: str, tmp_path: pathlib.Path)
     code = blocks(page)
     if CONTINUES.search((ROOT / page).read_text(encoding="utf-8")):
         code = [*blocks("README.md"), *code]
-    (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
-    # What a stranger looks at next: the quick start's run has breakdowns.
-    for arguments, shown in (
-        (["page.py"], ""),
-        (["-m", "tb_memplugin", "inspect", "runs", "--run", "exp1"], "traced step"),
-    ):
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=tmp_path,
-            env=bare_environment(PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES=""),
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-        assert done.returncode == 0 and shown in done.stdout, done.stdout + done.stderr[-3000:]
+    if page == "README.md":  # what a stranger looks at next: the run has breakdowns
+        code.append(["sh", "tb-memplugin inspect runs --run exp1 | grep -c 'traced step'\n", "2\n"])
+    prepare(page, tmp_path)
+    (tmp_path / "blocks.json").write_text(json.dumps(code), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(RUNNER), "blocks.json"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]

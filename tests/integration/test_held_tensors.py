@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.observe import holder_search, promotions
+from tb_memplugin.recorder.observe import holders, promotions
 from tb_memplugin.recorder.observe.held_tensors import HeldTensors
 from tb_memplugin.recorder.observe.holders import find_holders
 
@@ -188,7 +188,7 @@ def test_tensors_that_appear_in_a_window_are_told_at_its_end_with_what_holds_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The "program" is all test files of this process: its search may take longer than that of a training's.
-    monkeypatch.setattr(holder_search, "find_holders", functools.partial(find_holders, seconds=60.0))
+    monkeypatch.setattr(holders, "find_holders", functools.partial(find_holders, seconds=60.0))
     held = HeldTensors()
     history.append(tf.random.uniform([23, 29]))
     held.find({"CPU:0": 10**4}, [])

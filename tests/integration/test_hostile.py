@@ -28,9 +28,9 @@ from tb_memplugin import load
 from tb_memplugin.commands.report.contents import MAX_DATA_BYTES, collect
 from tb_memplugin.commands.report.page import render
 from tb_memplugin.events import codec, sample_records, snapshot_records
-from tb_memplugin.events.activation_records import activations_frame
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.metadata import PLUGIN_NAME
+from tb_memplugin.events.sample_records import activations_frame
 from tb_memplugin.events.session_records import layer_table_frame
 from tb_memplugin.plugin_loader import MemoryLoader
 

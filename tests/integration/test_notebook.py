@@ -21,7 +21,7 @@ import tb_memplugin
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "demo" / "colab.ipynb"
-INSTALL = '%pip install --quiet "tb_memplugin[record]"'
+INSTALL = '%pip install --quiet "tb-memplugin[record]"'
 START_SECONDS = 60
 
 
@@ -65,7 +65,7 @@ def output(notebook: Any, cell: str) -> str:
 def test_it_installs_the_package_by_its_name_and_has_a_text_for_each_step() -> None:
     cells = nbformat.read(NOTEBOOK, as_version=4).cells
     assert [cell.source for cell in cells if "pip" in cell.source and cell.cell_type == "code"] == [INSTALL]
-    assert re.search(r'name="tb_memplugin"', (ROOT / "setup.py").read_text(encoding="utf-8"))
+    assert re.search(r'^name = "tb-memplugin"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     kinds = [cell.cell_type for cell in cells]
     assert kinds[0] == "markdown" and kinds[1:] == ["markdown", "code"] * (len(kinds) // 2)
     # Outputs and counts would change with every execution.

@@ -155,7 +155,8 @@ answer({"dumps": os.environ.get("TF_BFC_MEMORY_DUMP")})
         """
 def end(dumps):
     while not os.listdir(dumps): time.sleep(0.05)  # TensorFlow writes the first one as it begins to wait
-    time.sleep(7); os.kill(os.getpid(), 9)
+    while not any(run.ooms for run in tb_memplugin.load(sys.argv[1]).values()): time.sleep(0.2)
+    os.kill(os.getpid(), 9)
 class End(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         dumps = os.path.dirname(os.environ["TF_BFC_MEMORY_DUMP"])
@@ -163,6 +164,7 @@ class End(keras.callbacks.Callback):
 model = make_model()
 callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[0, 1, 2, 3])
 model.fit(data(64, 6), verbose=0, callbacks=[callback])
+tb_memplugin.load(sys.argv[1])  # waits until the traced steps are analyzed
 answer({})
 model.fit(data(6000, 3), verbose=0, callbacks=[End(), callback])
 """,

@@ -65,9 +65,9 @@ original, saved = devices.statistics, devices.memory_info
 class Break(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if batch == 50 and sys.argv[2] == "below":
-            callback._recorder._recording.ordinary._get = broken
+            callback._session.recording.ordinary._get = broken
         if batch == 50 and sys.argv[2] == "both":
-            callback._recorder._recording.ordinary._get = devices.memory_info = broken
+            callback._session.recording.ordinary._get = devices.memory_info = broken
 def broken(*arguments): raise RuntimeError("broken on purpose")
 model.fit(data.repeat(100), verbose=0, callbacks=[callback, Break()])
 devices.memory_info = saved

@@ -66,9 +66,9 @@ def answers(server: Server, run: str, called: str | None = None) -> dict[str, by
 
 
 def facts(server: Server) -> dict[str, Any]:
-    """What the list of runs says, but for the names and the marks of the places."""
+    """What the list of runs says, but for the names, the marks and the order of the places."""
     return {
-        run["run"]: {name: value for name, value in run.items() if name not in ("run", "version")}
+        run["run"]: {name: value for name, value in run.items() if name not in ("run", "version", "rank")}
         for run in server.json("runs")["runs"]
     }
 

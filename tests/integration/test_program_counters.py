@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.observe.changed_arguments import changed_argument
-from tb_memplugin.recorder.observe.dataset_caches import DatasetCaches
-from tb_memplugin.recorder.observe.function_traces import FunctionTraces, traces_of
+from tb_memplugin.recorder.observe.function_traces import FunctionTraces, changed_argument, traces_of
 from tb_memplugin.recorder.observe.live_models import LiveModels
+from tb_memplugin.recorder.observe.program_counters import DatasetCaches
 
 
 def retraced(first: tuple[Any, ...], second: tuple[Any, ...]) -> str | None:

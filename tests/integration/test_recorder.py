@@ -475,7 +475,7 @@ FAULTS = {
     "layer table": "import tb_memplugin.recorder.observe.layer_watch as m; m.build_layer_table = broken",
     "signature": "import tb_memplugin.recorder.observe.layer_watch as m; m.signature = broken",
     "observer": "import tb_memplugin.recorder.observe.observer as m; m.ModelObserver.begin_window = broken",
-    "host": "import tb_memplugin.recorder.sampling.host as m; m.HostMemory.resident_bytes = broken",
+    "host": "import tb_memplugin.recorder.sampling.host as m; m.ResidentMemory.resident_bytes = broken",
 }
 
 

@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from page_runner import shape
 from prepared_python import bare_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-NUMBER = re.compile(r"\d[\d,.]*( (?:B|KiB|MiB|GiB)\b)?")
 
 
 def blocks(kind: str) -> list[str]:
@@ -26,11 +26,6 @@ def typed(command: str, directory: pathlib.Path) -> subprocess.CompletedProcess[
     return subprocess.run(
         command, shell=True, cwd=directory, env=environment, capture_output=True, text=True, timeout=280, check=False
     )
-
-
-def shape(text: str) -> list[str]:
-    """The lines of an output, without its numbers and the widths of its columns."""
-    return [" ".join(NUMBER.sub("#", line).split()) for line in text.splitlines()]
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ Building takes setuptools from the package index; installing and using the wheel
 """
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -11,9 +12,11 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from email.message import Message
 from email.parser import Parser
 
 import pytest
+from markdown_it import MarkdownIt
 from release_check import install, newest_wheel, use
 
 from tb_memplugin.version import __version__
@@ -27,7 +30,8 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """What is published: the source distribution, and the wheel that is built from it."""
     directory = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--outdir", str(directory), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    environment = {name: value for name, value in os.environ.items() if name != "REPOSITORY_URL"}
+    subprocess.run(command, check=True, capture_output=True, timeout=240, env=environment)
     return directory
 
 
@@ -35,6 +39,18 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def wheel(dist: pathlib.Path) -> zipfile.ZipFile:
     """The wheel that `pip install .` makes."""
     return zipfile.ZipFile(newest_wheel(dist))
+
+
+def described(wheel: zipfile.ZipFile) -> Message:
+    """The wheel's metadata; the description is the payload."""
+    name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
+    return Parser().parsestr(wheel.read(name).decode())
+
+
+def targets(markdown: str) -> set[str]:
+    """Where the links and pictures of a description lead."""
+    page = MarkdownIt("commonmark").enable("table").render(markdown)
+    return set(re.findall(r'(?:href|src|srcset)="([^"]+)"', page))
 
 
 def test_the_page_is_in_the_wheel_as_it_is_committed(wheel: zipfile.ZipFile) -> None:
@@ -73,15 +89,48 @@ def test_tensorboard_finds_the_plugin_and_the_shell_the_command(wheel: zipfile.Z
     name = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     text = wheel.read(name).decode()
     assert "[tensorboard_plugins]\ntb_memplugin = tb_memplugin.plugin_loader:MemoryLoader" in text
-    assert "[console_scripts]\ntb-memplugin = tb_memplugin.cli:main" in text
+    assert "[console_scripts]\ntb-memplugin = tb_memplugin.__main__:main" in text
     assert "[pytest11]\ntb_memplugin = tb_memplugin.pytest_plugin" in text
 
 
 def test_viewing_requires_no_tensorflow_and_recording_does(wheel: zipfile.ZipFile) -> None:
-    name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
-    requirements = Parser().parsestr(wheel.read(name).decode()).get_all("Requires-Dist") or []
+    requirements = described(wheel).get_all("Requires-Dist") or []
     tensorflow = [line for line in requirements if line.lower().startswith("tensorflow")]
-    assert len(tensorflow) == 1 and 'extra == "record"' in tensorflow[0].replace("'", '"')
+    extras = {match[1] for line in tensorflow if (match := re.search(r"extra == ['\"](\w+)", line))}
+    assert len(tensorflow) == 2 and extras == {"record", "cuda"}
+
+
+def test_the_metadata_name_the_authors_the_licence_and_where_recording_works(wheel: zipfile.ZipFile) -> None:
+    metadata = described(wheel)
+    assert metadata["Name"] == "tb-memplugin" and metadata["Author"] == "The tb_memplugin authors"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert [line for line in metadata.get_all("Classifier") or [] if line.startswith("Operating System")] == [
+        "Operating System :: POSIX :: Linux"
+    ]
+
+
+def test_no_link_of_the_description_leads_nowhere_without_a_repository(wheel: zipfile.ZipFile) -> None:
+    assert targets(str(described(wheel).get_payload())) == set()
+
+
+def test_the_links_and_pictures_of_the_description_lead_into_the_published_repository() -> None:
+    code = "import runpy, setuptools, json; setuptools.setup = lambda **given: print(json.dumps(given))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + "runpy.run_path('setup.py')"],
+        cwd=ROOT,
+        env={**os.environ, "REPOSITORY_URL": "https://forge.example/some/repository"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    given = json.loads(done.stdout)
+    found = targets(given["long_description"])
+    base = "https://forge.example/some/repository/"
+    ours = {target.removeprefix(base) for target in found if target.startswith(base)}
+    paths = {re.sub(rf"^(?:blob|raw)/v{re.escape(__version__)}/|#.*", "", target) for target in ours}
+    assert len(paths) > 5 and all((ROOT / path).exists() for path in paths)
+    assert all(target.startswith("https://") for target in found)
+    assert set(given["project_urls"].values()) > {base.rstrip("/")}
 
 
 def test_both_distributions_are_fit_for_the_package_index(dist: pathlib.Path) -> None:

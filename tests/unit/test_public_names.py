@@ -29,6 +29,7 @@ def test_the_public_names_are_exactly_these() -> None:
         "load",
         "memory_summary",
         "probe",
+        "release_unused",
         "remat",
         "summary",
         "what_if",

@@ -11,7 +11,7 @@ WORKFLOWS = ROOT / ".github" / "workflows"
 
 pytestmark = pytest.mark.skipif(not WORKFLOWS.exists(), reason="a source distribution has no workflows")
 
-PYTHONS = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "setup.py").read_text(encoding="utf-8"))
+PYTHONS = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FIRST_TENSORFLOW = {"3.10": 16, "3.11": 16, "3.12": 16, "3.13": 20}
 """The first TensorFlow 2.x from 2.16 on that has wheels for each Python."""
 
@@ -53,6 +53,14 @@ def test_every_promise_is_in_all_the_tests_and_the_quick_ones_leave_out_what_is_
     for part in ("test_scenarios.py", "test_demo.py", "tests/accuracy/measure.py --small", "tests/benchmarks/"):
         assert part in commands["test-all"], part
     assert all("npm test" in text for text in commands.values())
+
+
+def test_the_demo_needs_python_only(tmp_path: pathlib.Path) -> None:
+    commands = subprocess.run(
+        ["make", "--dry-run", "demo", f"VENV={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "-m venv" in commands and "pip install" in commands and "demo/serve.py" in commands
+    assert not re.search(r"\bnpm\b|\bnode\b|frontend", commands)
 
 
 def test_continuous_integration_runs_the_checks_and_every_test() -> None:

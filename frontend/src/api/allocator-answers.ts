@@ -72,7 +72,9 @@ const oomsAnswer = object<{ ooms: Oom[] }>({
       reason: text,
       op: maybe(text),
       layer: maybe(text),
+      line: maybe(text),
       shape: maybe(text),
+      batch_size: maybe(number),
       chunks: maybe(number),
       ledger: list(ledgerRow),
       not_available: list(text),
@@ -82,7 +84,16 @@ const oomsAnswer = object<{ ooms: Oom[] }>({
 export const parseOoms = (json: unknown): Oom[] => oomsAnswer(json, "oom").ooms;
 
 const fixesAnswer = object<Fixes>({
-  fixes: list(object<Fix>({ kind: text, sentence: text, enough: maybe(flag) })),
+  fixes: list(
+    object<Fix>({
+      kind: text,
+      sentence: text,
+      enough: maybe(flag),
+      batch_size: maybe(number),
+      capacity_bytes: maybe(number),
+      freeze: maybe(text),
+    }),
+  ),
   note: maybe(text),
 });
 export const parseFixes = (json: unknown): Fixes => fixesAnswer(json, "fixes");

@@ -5,7 +5,7 @@ import { CATEGORIES, type Group } from "../model/categories";
 import type { LayerRow, LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Epoch, Failure, LayerChange, Mode, Overview, SessionStart, SnapshotRef, Validation } from "../model/overview";
-import { PHASES, type DeviceInfo, type RunInfo, type RunsAnswer } from "../model/run";
+import { PHASES, RUN_STATUSES, type DeviceInfo, type RunInfo, type RunsAnswer } from "../model/run";
 import type { SavedRow, HeldTensorGroup, LedgerRow, Replay, Snapshot, SnapshotSummary } from "../model/snapshot";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
 import { readColumns } from "./columns";
@@ -24,6 +24,8 @@ const deviceInfo = object<DeviceInfo>({
 
 const runInfo = object<RunInfo>({
   run: text,
+  status: oneOf(RUN_STATUSES),
+  rank: number,
   version: text,
   sessions: number,
   workers: list(text),

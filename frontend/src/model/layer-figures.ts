@@ -1,5 +1,6 @@
 /** The layer table joined with the ledger of a traced step: bytes of each layer by category. */
 
+import { formatBytes } from "../lib/bytes";
 import { plural } from "../lib/format";
 import { CATEGORIES, PERSISTENT, type Category } from "./categories";
 import { trainingOf, type LayersAnswer, type Training } from "./layers";
@@ -91,6 +92,12 @@ export interface LayerGroup {
   total: number;
   persistent_saved_bytes: number;
 }
+
+/** Why persistent memory and saved activations are more than the total, empty if they are not: they are of two moments. */
+export const aboveTotal = (of: LayerFigures | LayerGroup): string =>
+  of.persistent_saved_bytes > of.total
+    ? `More than the ${formatBytes(of.total)} at the peak: by then, activations saved by the forward pass were freed.`
+    : "";
 
 /** The sums of some layers. */
 export function groupOf(title: string | null, layers: readonly LayerFigures[]): LayerGroup {

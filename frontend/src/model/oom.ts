@@ -1,6 +1,7 @@
 /** Post-mortems of steps that ran out of memory. */
 
 import { formatBytes } from "../lib/bytes";
+import { AS_RECORDED, type Conditions } from "./conditions";
 import type { Phase } from "./run";
 import type { LedgerRow } from "./snapshot";
 
@@ -10,6 +11,10 @@ export type Verdict = (typeof VERDICTS)[number];
 export interface Fix {
   kind: string;
   sentence: string;
+  batch_size: number | null;
+  capacity_bytes: number | null;
+  /** Layers to freeze, as globs. */
+  freeze: string | null;
   /** Whether the training passes with it in a simulation; null for an estimate. */
   enough: boolean | null;
 }
@@ -25,6 +30,25 @@ export interface Fixes {
 export function fixWord({ enough }: Fix): "passes" | "fails" | "estimate" {
   if (enough === null) return "estimate";
   return enough ? "passes" : "fails";
+}
+
+/** The first sentence of a fix, without its full stop: what to change. */
+export const fixLabel = ({ sentence }: Fix): string => /^(.*?)\.(?= [A-Z]|$)/s.exec(sentence)?.[1] ?? sentence;
+
+const MIB = 1 << 20;
+
+/** Bytes as a size that a condition can be; exact. */
+const sizeText = (bytes: number): string => (bytes % MIB === 0 ? `${bytes / MIB}MiB` : `${bytes}B`);
+
+/** The what-if conditions under which a fix is tried; null for a fix that is no condition. */
+export function fixConditions(fix: Fix, { batch_size: failed }: Pick<Oom, "batch_size">): Conditions | null {
+  const batch_size = failed === null ? "" : String(failed);
+  const { kind, enough } = fix;
+  if (kind === "batch") return { ...AS_RECORDED, batch_size: String(fix.batch_size ?? 1) };
+  if (kind === "limit" && fix.capacity_bytes !== null) return { ...AS_RECORDED, batch_size, capacity: sizeText(fix.capacity_bytes) };
+  if (kind === "freezing" && fix.freeze !== null) return { ...AS_RECORDED, batch_size, freeze: fix.freeze };
+  if (kind === "precision" && enough === null) return { ...AS_RECORDED, batch_size, precision: "mixed_float16" };
+  return null;
 }
 
 export interface Oom {
@@ -43,7 +67,11 @@ export interface Oom {
   reason: string;
   op: string | null;
   layer: string | null;
+  /** The user's line that called the layer or op, such as "train.py:42". */
+  line: string | null;
   shape: string | null;
+  /** Examples in the batch of the failed step. */
+  batch_size: number | null;
   /** Number of chunks in its memory map, null without one. */
   chunks: number | null;
   ledger: LedgerRow[];

@@ -15,8 +15,15 @@ export interface DeviceInfo {
   snapshots: number;
 }
 
+/** What is wrong with a run, in one word. */
+export const RUN_STATUSES = ["failed", "growing", "fragmented", "training", "ok", "unknown"] as const;
+export type RunStatus = (typeof RUN_STATUSES)[number];
+
 export interface RunInfo {
   run: string;
+  status: RunStatus;
+  /** Its place in the order in which to open runs: the worst first. */
+  rank: number;
   version: string;
   sessions: number;
   workers: string[];
@@ -41,6 +48,33 @@ export interface RunsAnswer {
   plugin_version: string;
   runs: RunInfo[];
 }
+
+/** What the list of runs shows of a status; nothing of a healthy run. */
+export const STATUS_LABELS: Record<RunStatus, string> = {
+  failed: "OOM",
+  growing: "grows",
+  fragmented: "fragmented",
+  training: "training",
+  ok: "",
+  unknown: "",
+};
+
+/** The highest peak of the preferred device, in all phases; null if none is known. */
+export const peakOf = (run: RunInfo): number | null =>
+  run.devices.find(({ device }) => device === preferredDevice(run))?.peak_bytes ?? null;
+
+/** Orders of the list of runs: the worst first, by name, or the highest peak first. */
+export const RUN_SORTS = ["status", "name", "peak"] as const;
+export type RunSort = (typeof RUN_SORTS)[number];
+
+const ORDERS: Record<RunSort, (a: RunInfo, b: RunInfo) => number> = {
+  status: (a, b) => a.rank - b.rank,
+  name: () => 0,
+  peak: (a, b) => (peakOf(b) ?? -1) - (peakOf(a) ?? -1),
+};
+
+/** The runs in an order; they come sorted by name, which decides between equal ones. */
+export const sortedRuns = (runs: readonly RunInfo[], sort: RunSort): RunInfo[] => [...runs].sort(ORDERS[sort]);
 
 /** Its name, what was recorded, the measured peaks, and what is wrong: for its tooltip. */
 export function runFacts(run: RunInfo): string[] {

@@ -83,7 +83,10 @@ export function owners(ledger: readonly LedgerRow[]): Owner[] {
 /** Label and meaning of the figure by which layers are ranked. Only training steps save activations for a backward pass. */
 export const persistentSavedWords = (phase: Phase): { label: string; meaning: string } =>
   phase === "train"
-    ? { label: "persistent + saved", meaning: "persistent memory plus activations saved for the backward pass" }
+    ? {
+        label: "persistent + saved",
+        meaning: "persistent memory plus activations saved for the backward pass, at the end of the forward pass",
+      }
     : { label: "persistent", meaning: "weights, optimizer state, other state and held tensors" };
 
 /**

@@ -16,6 +16,8 @@ export interface StepSelection {
   defaultStep: number;
   /** Whether no step of the run has a higher measured peak. */
   isPeak: boolean;
+  /** Whether an allocation failed in this step. */
+  failed: boolean;
 }
 
 /** The traced row with the highest measured peak, the earliest of several; without one, the row of the highest peak; -1 without rows. */
@@ -32,12 +34,24 @@ export function defaultRow(overview: Overview): number {
 const holds = ({ step, rows }: Overview, wanted: number): boolean =>
   rows > 0 && (step[0] as number) <= wanted && wanted <= (step[rows - 1] as number);
 
+/** The row of the last failed step, or of the step nearest to it; -1 without one: what failed is looked at first. */
+function failedRow(overview: Overview): number {
+  const last = overview.failures.at(-1);
+  return last && overview.rows > 0 ? rowOfStep(overview, last.step) : -1;
+}
+
+/** The step to show without a choice: the failed one, else the default row's. */
+function standardRow(whole: Overview): number {
+  const failed = failedRow(whole);
+  return failed >= 0 ? failed : defaultRow(whole);
+}
+
 /**
  * The row of the chosen step, or of the nearest one; of the default step if none is chosen. `whole` is the overview of the whole run,
  * `shown` that of the zoom. Null without rows.
  */
 export function selectStep(whole: Overview, shown: Overview, chosen: number | null): StepSelection | null {
-  const standard = defaultRow(whole);
+  const standard = standardRow(whole);
   if (standard < 0) return null;
   const defaultStep = whole.step[standard] as number;
   const wanted = chosen ?? defaultStep;
@@ -52,6 +66,7 @@ export function selectStep(whole: Overview, shown: Overview, chosen: number | nu
     snapshot: source.kind === "layer table" ? null : source.snapshot,
     chosen,
     defaultStep,
+    failed: whole.failures.some((failure) => failure.step === overview.step[row]),
     isPeak: highest !== null && at(overview.peak_bytes, row) === highest,
   };
 }
@@ -65,8 +80,9 @@ export function tracedNeighbours(traced: readonly number[], step: number): { bef
   return { before: traced[place - 1] ?? null, after: traced[traced[place] === step ? place + 1 : place] ?? null };
 }
 
-/** "peak", "traced peak" for the default below the run's peak, "" for any other step. */
-export function peakWord({ isPeak, step, defaultStep }: StepSelection): string {
+/** "failed", "peak", "traced peak" for the default below the run's peak, "" for any other step. */
+export function peakWord({ failed, isPeak, step, defaultStep }: StepSelection): string {
+  if (failed) return "failed";
   if (isPeak) return "peak";
   return step === defaultStep ? "traced peak" : "";
 }

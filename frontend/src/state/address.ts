@@ -5,7 +5,7 @@ import { CATEGORIES, type Category } from "../model/categories";
 import { AS_RECORDED, CONDITIONS, changedConditions, type ConditionName, type Conditions } from "../model/conditions";
 import { DEVICE_SORTS, type DeviceSort } from "../model/devices";
 import { GROUPINGS, SORT_KEYS, type Grouping, type SortKey } from "../model/layer-figures";
-import { PHASES, type Phase } from "../model/run";
+import { PHASES, RUN_SORTS, type Phase, type RunSort } from "../model/run";
 import {
   flag,
   nameOrNone,
@@ -42,7 +42,7 @@ const MODEL_ORDER = "model";
 
 export interface Choices {
   view: ViewName;
-  /** Runs whose boxes are checked; null: the page chooses. */
+  /** Runs whose boxes are checked; null: the shown run alone. */
   runs: string[] | null;
   /** The selected run, shown as a stack; null: the page chooses. */
   primary: string | null;
@@ -54,6 +54,8 @@ export interface Choices {
   /** First and last step of the zoom. */
   zoom: readonly [number, number] | null;
   filter: string;
+  /** Order of the list of runs. */
+  runSort: RunSort;
   /** Path of the selected layer. */
   layer: string | null;
   /** The selected category. */
@@ -105,6 +107,7 @@ const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
   step: wholeOrNone("step"),
   zoom: spanOrNone("zoom"),
   filter: text("filter"),
+  runSort: oneOf("runs", RUN_SORTS, "status"),
   layer: nameOrNone("layer"),
   category: oneOrNone("category", CATEGORIES),
   stack: oneOf("stack", STACKS, "tensor"),

@@ -7,7 +7,6 @@ import { busy } from "../lib/activity";
 import type { RunInfo, RunsAnswer } from "../model/run";
 import type { Choices } from "./address";
 import type { Loaded } from "./resource";
-import { selectedRuns } from "./selection";
 
 /** The list of runs, fetched again and again. */
 export function createRuns(source: Source) {
@@ -41,7 +40,6 @@ export function createRuns(source: Source) {
 interface RunChoices {
   choices: ReadonlySignal<Choices>;
   choose: (changed: Partial<Choices>) => void;
-  runs: ReadonlySignal<RunInfo[]>;
   selected: ReadonlySignal<RunInfo[]>;
 }
 
@@ -49,11 +47,9 @@ interface RunChoices {
 export function toggleRun(store: RunChoices, run: string): void {
   const choices = store.choices.peek();
   const { primary } = choices;
-  const namesOf = (infos: readonly RunInfo[]): string[] => infos.map((info) => info.run);
-  const shown = namesOf(store.selected.peek());
-  // Runs that the filter hides stay checked, by default as well.
-  const checked = choices.runs ?? namesOf(selectedRuns(store.runs.peek(), { ...choices, filter: "" }));
-  const now = [...new Set([...shown, ...checked])];
+  const shown = store.selected.peek().map((info) => info.run);
+  // Runs that the filter hides stay checked.
+  const now = [...new Set([...shown, ...(choices.runs ?? [])])];
   const runs = now.includes(run) ? now.filter((name) => name !== run) : [...now, run];
   store.choose({ runs, primary: primary === run && !runs.includes(run) ? null : primary });
 }

@@ -3,9 +3,6 @@
 import { preferredDevice, preferredPhase, type Phase, type RunInfo } from "../model/run";
 import type { Choices } from "./address";
 
-/** Number of runs checked by default: more lines are hard to distinguish. */
-const DEFAULT_RUNS = 7;
-
 interface Matcher {
   test(name: string): boolean;
   /** A sentence if the filter is not a regular expression. */
@@ -22,25 +19,24 @@ export function matcher(filter: string): Matcher {
   }
 }
 
-const newestFirst = (a: RunInfo, b: RunInfo): number => (b.started ?? 0) - (a.started ?? 0);
-
-/** The checked runs that the filter does not hide; by default the newest of them. */
-export function selectedRuns(all: readonly RunInfo[], choices: Choices): RunInfo[] {
-  const filter = matcher(choices.filter);
-  const runs = all.filter(({ run }) => filter.test(run));
-  if (choices.runs !== null) {
-    const chosen = new Set(choices.runs);
-    return runs.filter((run) => chosen.has(run.run) || run.run === choices.primary);
-  }
-  const newest = new Set([...runs].sort(newestFirst).slice(0, DEFAULT_RUNS));
-  return runs.filter((run) => newest.has(run) || run.run === choices.primary);
+/** The runs that can be shown: those that the filter does not hide, and of them the checked ones once the user has checked some. */
+function candidates(all: readonly RunInfo[], { filter, runs, primary }: Choices): RunInfo[] {
+  const matching = matcher(filter);
+  return all.filter(({ run }) => matching.test(run) && (runs === null || runs.includes(run) || run === primary));
 }
 
-/** The run shown as a stack: the chosen one if it is checked, else the newest with a device. */
-export function primaryRun(selected: readonly RunInfo[], choices: Choices, sticky: string | null): RunInfo | null {
-  const named = (name: string | null): RunInfo | undefined => selected.find((run) => run.run === name);
-  const newest = [...selected].sort((a, b) => Number(b.devices.length > 0) - Number(a.devices.length > 0) || newestFirst(a, b));
-  return named(choices.primary) ?? named(sticky) ?? newest[0] ?? null;
+/** The run shown as a stack: the chosen one, else the one shown before, else the worst. */
+export function primaryRun(all: readonly RunInfo[], choices: Choices, sticky: string | null): RunInfo | null {
+  const runs = candidates(all, choices);
+  const named = (name: string | null): RunInfo | undefined => runs.find((run) => run.run === name);
+  const worst = [...runs].sort((a, b) => a.rank - b.rank);
+  return named(choices.primary) ?? named(sticky) ?? worst[0] ?? null;
+}
+
+/** The runs that are drawn: the checked ones that the filter does not hide; by default the shown one alone. */
+export function selectedRuns(all: readonly RunInfo[], choices: Choices, primary: RunInfo | null): RunInfo[] {
+  if (choices.runs === null) return primary === null ? [] : [primary];
+  return candidates(all, choices);
 }
 
 /** The run compared with: the chosen one, else another checked one, else the same run, to compare two of its steps. */

@@ -18,8 +18,8 @@ export type ChoicesSignal = ReadonlySignal<Choices>;
 export function createShown({ answer, hostRuns }: RunsState, choices: ChoicesSignal) {
   const sticky = signal<string | null>(null);
   const runs = computed<RunInfo[]>(() => answer.value.value?.runs ?? []);
-  const selected = computed(() => selectedRuns(runs.value, choices.value));
-  const primary = computed(() => primaryRun(selected.value, choices.value, sticky.value));
+  const primary = computed(() => primaryRun(runs.value, choices.value, sticky.value));
+  const selected = computed(() => selectedRuns(runs.value, choices.value, primary.value));
   // The page's own first choice stays, whatever newer runs appear.
   effect(() => {
     if (sticky.value === null && primary.value) sticky.value = primary.value.run;

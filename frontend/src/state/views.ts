@@ -67,7 +67,7 @@ const TABLE = {
   overview: {
     title: "Overview",
     selects: ["phase", "attempt", "step", "axis"],
-    needs: ["overview", "overviews"],
+    needs: ["overview", "overviews", "failures"],
     instead: ["oom", "activations"],
   },
   layers: { title: "Layers", selects: ["phase", "attempt", "step", "search"], needs: ["overview"] },

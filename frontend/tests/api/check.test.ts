@@ -135,7 +135,7 @@ describe("the names on the wire", () => {
   });
 
   it("of fixes, or of the reason why there are none", () => {
-    const fixes = [{ kind: "limit", sentence: "More memory.", enough: true }];
+    const fixes = [{ kind: "limit", sentence: "More memory.", enough: true, batch_size: null, capacity_bytes: 9, freeze: null }];
     expect(parseFixes({ fixes, note: null })).toEqual({ fixes, note: null });
     expect(parseFixes({ fixes: [], note: "Unknown." })).toEqual({ fixes: [], note: "Unknown." });
     expect(() => parseFixes({ note: null })).toThrow("fixes.fixes should be a list");

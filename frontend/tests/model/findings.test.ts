@@ -26,6 +26,8 @@ describe("findings", () => {
 
   const RUN: RunInfo = {
     run: "r",
+    status: "ok",
+    rank: 0,
     version: "1",
     sessions: 1,
     workers: [],

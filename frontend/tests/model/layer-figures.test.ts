@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
 
-import { countText, groupLayers, groupOf, layerFigures, outputFacts, shapeText, type LayerFigures } from "../../src/model/layer-figures";
+import {
+  aboveTotal,
+  countText,
+  groupLayers,
+  groupOf,
+  layerFigures,
+  outputFacts,
+  shapeText,
+  type LayerFigures,
+} from "../../src/model/layer-figures";
 import type { LayersAnswer } from "../../src/model/layers";
 import type { LedgerRow } from "../../src/model/snapshot";
 
@@ -110,6 +119,14 @@ describe("persistent plus saved", () => {
     ]);
     const sorted = groupLayers(figures, "none", "persistent_saved")[0]?.layers.map(({ path }) => path);
     expect(sorted).toEqual([null, "net/block1_conv2", "head", "net/block1_conv1", "gone"]);
+  });
+
+  it("says why it is above the total at the peak, of layers and of groups", () => {
+    const [block, , head] = figures as [LayerFigures, LayerFigures, LayerFigures];
+    expect([head.persistent_saved_bytes, head.total]).toEqual([780, 80]);
+    expect(aboveTotal(head)).toBe("More than the 80 B at the peak: by then, activations saved by the forward pass were freed.");
+    expect(aboveTotal(groupOf("heads", [head]))).toBe(aboveTotal(head));
+    expect(aboveTotal(block)).toBe("");
   });
 
   it("is weights and optimizer state without a ledger", () => {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import { fixWord, verdictSentence, whenSentence, type Oom } from "../../src/model/oom";
+import { AS_RECORDED } from "../../src/model/conditions";
+import { fixConditions, fixLabel, fixWord, type Fix, verdictSentence, whenSentence, type Oom } from "../../src/model/oom";
 
 const MIB = 2 ** 20;
 
@@ -20,15 +21,47 @@ const OOM: Oom = {
   reason: "",
   op: null,
   layer: null,
+  line: null,
+  batch_size: 32,
   shape: null,
   chunks: null,
   ledger: [],
   not_available: [],
 };
 
+const FIX: Fix = { kind: "batch", sentence: "", enough: true, batch_size: null, capacity_bytes: null, freeze: null };
+
+describe("a fix as conditions of What if", () => {
+  const of = (fix: Partial<Fix>, batch_size: number | null = 32) => fixConditions({ ...FIX, ...fix }, { batch_size });
+
+  it("keeps the failed batch size unless that is what changes", () => {
+    expect(of({ batch_size: 16 })).toEqual({ ...AS_RECORDED, batch_size: "16" });
+    expect(of({ kind: "limit", capacity_bytes: 700 * MIB })).toEqual({ ...AS_RECORDED, batch_size: "32", capacity: "700MiB" });
+    expect(of({ kind: "limit", capacity_bytes: 700 * MIB + 1 })?.capacity).toBe(`${700 * MIB + 1}B`);
+    expect(of({ kind: "freezing", freeze: "a,b" })).toEqual({ ...AS_RECORDED, batch_size: "32", freeze: "a,b" });
+    expect(of({ kind: "precision", enough: null }, null)).toEqual({ ...AS_RECORDED, precision: "mixed_float16" });
+  });
+
+  it("is none where What if has no such condition", () => {
+    expect([
+      of({ kind: "one_piece" }),
+      of({ kind: "accumulation" }),
+      of({ kind: "limit", enough: false }),
+      of({ kind: "freezing" }),
+    ]).toEqual([null, null, null, null]);
+  });
+
+  it("is named by what to change", () => {
+    expect(fixLabel({ ...FIX, sentence: "A capacity of 1.3 GiB instead of 512 MiB. Simulated: whole steps pass." })).toBe(
+      "A capacity of 1.3 GiB instead of 512 MiB",
+    );
+    expect(fixLabel({ ...FIX, sentence: "Simulated: even a batch size of 1 fails." })).toBe("Simulated: even a batch size of 1 fails");
+  });
+});
+
 describe("the word of a fix", () => {
   it("is an estimate unless its simulation passed or failed", () => {
-    const word = (enough: boolean | null): string => fixWord({ kind: "batch", sentence: "", enough });
+    const word = (enough: boolean | null): string => fixWord({ ...FIX, enough });
     expect([word(true), word(false), word(null)]).toEqual(["passes", "fails", "estimate"]);
   });
 });

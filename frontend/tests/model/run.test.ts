@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 
-import { runFacts, whyNoDevice, type RunInfo } from "../../src/model/run";
+import { peakOf, runFacts, sortedRuns, whyNoDevice, type RunInfo } from "../../src/model/run";
 import { MIB } from "./overview-cases";
 
 it("the facts of a run are its steps, the peaks that were measured, and what is wrong", () => {
@@ -27,6 +27,19 @@ it("the facts of a run are its steps, the peaks that were measured, and what is 
     "2 sessions",
     "activations of 1 layer",
   ]);
+});
+
+it("runs are sorted by what is wrong, by name, or by the peak of the device that is shown", () => {
+  const device = (name: string, peak_bytes: number | null) => ({ device: name, peak_bytes });
+  const run = (name: string, rank: number, gpu: number | null): RunInfo =>
+    ({ run: name, rank, most_loaded: "GPU:0", devices: [device("CPU:0", 99), device("GPU:0", gpu)] }) as unknown as RunInfo;
+  const runs = [run("a", 2, 5), run("b", 0, null), run("c", 1, 7)];
+  expect(runs.map(peakOf)).toEqual([5, null, 7]);
+  const names = (sort: Parameters<typeof sortedRuns>[1]): string =>
+    sortedRuns(runs, sort)
+      .map((one) => one.run)
+      .join("");
+  expect([names("status"), names("name"), names("peak")]).toEqual(["bca", "abc", "cab"]);
 });
 
 it("why nothing was recorded of a device is said where nothing was", () => {

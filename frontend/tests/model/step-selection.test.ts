@@ -30,6 +30,7 @@ const WHOLE = {
   snapshots: [ref(10), ref(30)],
   snapshot: column(0, 0, 0, 1, 1, 1),
   traced: column(0, 1, 0, 1, 0, 0),
+  failures: [],
 } as unknown as Overview;
 
 /** Steps 10 to 22, at full resolution. */
@@ -102,5 +103,18 @@ describe("the note on the selected step", () => {
   it("names the step of the timeline where it is another one", () => {
     expect(stepNote(of(20), 10)).toBe("Step 20 was not traced; timeline from step 10.");
     expect(stepNote(of(30), 10)).toBe("Step 30 has no timeline; timeline from step 10.");
+  });
+});
+
+describe("a run that failed", () => {
+  const failure = (step: number) => ({ oom: 0, step, reason: "" });
+  const failed = { ...WHOLE, failures: [failure(20), failure(50)] } as Overview;
+
+  it("is shown at the last failed step, or at the step nearest to it", () => {
+    const found = of(null, failed, failed);
+    expect([found.step, found.defaultStep, found.failed, peakWord(found)]).toEqual([50, 50, true, "failed"]);
+    const later = { ...WHOLE, failures: [failure(51)] } as Overview;
+    expect([of(null, later, later).step, of(null, later, later).failed]).toEqual([50, false]);
+    expect(of(30, failed, failed).failed).toBe(false);
   });
 });

@@ -5,7 +5,7 @@ import { CATEGORIES } from "../../src/model/categories";
 import { CONDITIONS } from "../../src/model/conditions";
 import { DEVICE_SORTS } from "../../src/model/devices";
 import { GROUPINGS, SORT_KEYS } from "../../src/model/layer-figures";
-import { PHASES } from "../../src/model/run";
+import { PHASES, RUN_SORTS } from "../../src/model/run";
 import {
   AXES,
   DEFAULTS,
@@ -52,6 +52,7 @@ function anyChoices(random: () => number): Choices {
     step: orNull(whole()),
     zoom: orNull(span()),
     filter: text(),
+    runSort: one(RUN_SORTS),
     layer: orNull(text()),
     category: orNull(one(CATEGORIES)),
     stack: one(STACKS),
@@ -89,6 +90,7 @@ describe("address", () => {
     step: 412,
     zoom: [3, 99],
     filter: "a|b+",
+    runSort: "peak",
     layer: "vgg16/block5_conv1",
     category: "activation_gradients",
     stack: "layer",

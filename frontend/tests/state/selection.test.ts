@@ -18,6 +18,8 @@ const run = (name: string, started: number, devices: string[] = ["CPU:0"]): RunI
   most_loaded: devices.find((device) => device.startsWith("GPU")) ?? devices[0] ?? null,
   activation_layers: 0,
   ooms: 0,
+  status: "ok",
+  rank: 1000 - started,
   findings: [],
   notes: [],
   damage: [],
@@ -26,23 +28,28 @@ const run = (name: string, started: number, devices: string[] = ["CPU:0"]): RunI
 describe("selection", () => {
   const many = Array.from({ length: 20 }, (_, index) => run(`run${index}`, index));
 
-  it("checks the newest few until the user chooses", () => {
-    expect(selectedRuns(many, DEFAULTS).map(({ run: name }) => name)).toEqual(many.slice(13).map(({ run: name }) => name));
-    expect(selectedRuns(many, { ...DEFAULTS, primary: "run2" })).toContain(many[2]);
-    expect(selectedRuns(many, { ...DEFAULTS, runs: [] })).toEqual([]);
+  const selected = (choices: Choices): RunInfo[] => selectedRuns(many, choices, primaryRun(many, choices, null));
+
+  it("draws the shown run alone until the user checks others", () => {
+    expect(selected(DEFAULTS)).toEqual([many[19]]);
+    expect(selected({ ...DEFAULTS, primary: "run2" })).toEqual([many[2]]);
+    expect(selected({ ...DEFAULTS, runs: ["run1"], primary: "run2" })).toEqual([many[1], many[2]]);
+    expect(selected({ ...DEFAULTS, runs: [] })).toEqual([]);
   });
 
   it("leaves out runs that the filter hides", () => {
-    const names = (changed: Partial<Choices>) => selectedRuns(many, { ...DEFAULTS, ...changed }).map(({ run: name }) => name);
-    expect(names({ filter: "run1[0-3]" })).toEqual(["run10", "run11", "run12", "run13"]);
+    const names = (changed: Partial<Choices>) => selected({ ...DEFAULTS, ...changed }).map(({ run: name }) => name);
+    expect(names({ filter: "run1[0-3]" })).toEqual(["run13"]);
+    expect(names({ filter: "run1[0-3]", runs: ["run3", "run12", "run11"] })).toEqual(["run11", "run12"]);
     expect(names({ filter: "run1$", runs: ["run1", "run2"] })).toEqual(["run1"]);
     expect(names({ filter: "run1$", primary: "run2" })).toEqual(["run1"]);
     expect(names({ filter: "(", runs: ["run1", "run2"] })).toEqual(["run1", "run2"]);
   });
 
-  it("stacks the chosen run, else the one it stacked before, else the newest with a device", () => {
-    const runs = [run("old", 1), run("new", 2), run("only activations", 3, [])];
+  it("stacks the chosen run, else the one it stacked before, else the one to open first", () => {
+    const runs = [run("old", 1), run("new", 2), { ...run("newest", 3), rank: 2000 }];
     expect(primaryRun(runs, DEFAULTS, null)?.run).toBe("new");
+    expect(primaryRun(runs, { ...DEFAULTS, filter: "old|newest" }, null)?.run).toBe("old");
     expect(primaryRun(runs, DEFAULTS, "old")?.run).toBe("old");
     expect(primaryRun(runs, { ...DEFAULTS, primary: "new" }, "old")?.run).toBe("new");
     expect(primaryRun([], DEFAULTS, "old")).toBeNull();

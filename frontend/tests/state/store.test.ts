@@ -24,6 +24,8 @@ const run = (name: string, started: number, changed: Partial<RunInfo> = {}): Run
   most_loaded: "GPU:0",
   activation_layers: 0,
   ooms: 0,
+  status: "ok",
+  rank: 1000 - started,
   findings: [],
   notes: [],
   damage: [],
@@ -35,7 +37,7 @@ const settled = async (): Promise<void> => {
 };
 
 /** Columns of an overview whose values are all unknown. */
-const UNKNOWN = { step: [], peak_bytes: [], traced: [], snapshot: [], snapshots: [], sessions: [] };
+const UNKNOWN = { step: [], peak_bytes: [], traced: [], snapshot: [], snapshots: [], sessions: [], failures: [] };
 
 /** A source that answers with what it was asked; `asked` are the overviews, `fails` makes the list of runs fail. */
 function sourceOf(runs: readonly RunInfo[]) {
@@ -64,10 +66,10 @@ describe("the store", () => {
     await store.reload();
     await settled();
     expect(store.primary.value?.run).toBe("b");
-    expect(asked.map(({ run: name, span }) => [name, span])).toEqual([
-      ["a", null],
-      ["b", null],
-    ]);
+    expect(asked.map(({ run: name, span }) => [name, span])).toEqual([["b", null]]);
+    toggleRun(store, "a");
+    await settled();
+    expect(asked.slice(1).map(({ run: name, span }) => [name, span])).toEqual([["a", null]]);
     await store.poll();
     await settled();
     expect(asked).toHaveLength(2);
@@ -91,7 +93,7 @@ describe("the store", () => {
   });
 
   it("asks for nothing that the run does not have", async () => {
-    const { source, asked } = sourceOf([run("a", 1, { devices: [] }), run("b", 0, { phases: ["predict"] })]);
+    const { source, asked } = sourceOf([run("a", 1, { devices: [], rank: 2000 }), run("b", 0, { phases: ["predict"] })]);
     const store = createStore(source);
     await store.reload();
     await settled();
@@ -102,7 +104,7 @@ describe("the store", () => {
   it("asks for each run's own phase beside a run that only predicts", async () => {
     const { source, asked } = sourceOf([run("a", 2, { phases: ["predict"] }), run("b", 1), run("c", 0, { phases: ["validation"] })]);
     const store = createStore(source);
-    store.choose({ primary: "a", other: "b", view: "compare" });
+    store.choose({ runs: ["a", "b", "c"], primary: "a", other: "b", view: "compare" });
     await store.reload();
     await settled();
     expect(store.comparable.value).toBe(true);
@@ -131,7 +133,7 @@ describe("the store", () => {
     await store.reload();
     state.runs = [run("a", 1), run("b", 2)];
     await store.poll();
-    expect([store.primary.value?.run, store.selected.value.length]).toEqual(["a", 2]);
+    expect([store.primary.value?.run, store.selected.value.length]).toEqual(["a", 1]);
     state.fails = true;
     await store.poll();
     expect([store.answer.value.error, store.runs.value.length]).toEqual(["gone", 2]);
@@ -197,6 +199,7 @@ describe("the store", () => {
       snapshot: column(0, 0),
       snapshots: [{ step: 9, phase: "train", mode: "graph", batch_size: 32, at_failure: false, first_step: 0 }],
       sessions: [],
+      failures: [],
     } as unknown as Overview;
     const store = createStore({ ...source, overview: () => Promise.resolve(answer), snapshots: () => Promise.resolve([]) });
     await store.reload();
@@ -247,6 +250,7 @@ describe("a moment inside a step", () => {
         snapshot: column([0, 1]),
         snapshots: [3, 9].map((step) => ({ step, phase: "train", mode: "graph", batch_size: 32, at_failure: false, first_step: step })),
         sessions: [],
+        failures: [],
       } as unknown as Overview);
     const timelines = (): Promise<TimelineRef[]> =>
       Promise.resolve(
@@ -326,9 +330,11 @@ describe("the list of runs", () => {
     const store = createStore(source);
     await store.reload();
     toggleRun(store, "a");
-    expect(store.choices.value.runs).toEqual(["b", "c"]);
+    expect(store.choices.value.runs).toEqual(["c", "a"]);
     toggleRun(store, "a");
-    expect(store.choices.value.runs).toEqual(["b", "c", "a"]);
+    expect(store.choices.value.runs).toEqual(["c"]);
+    toggleRun(store, "b");
+    toggleRun(store, "a");
     store.choose({ primary: "c" });
     toggleRun(store, "c");
     expect([store.choices.value.runs, store.choices.value.primary]).toEqual([["a", "b"], null]);
@@ -342,17 +348,6 @@ describe("the list of runs", () => {
     expect(store.selected.value.map(({ run: name }) => name)).toEqual(["b"]);
     toggleRun(store, "c");
     expect(new Set(store.choices.value.runs)).toEqual(new Set(["a", "b", "c"]));
-    toggleRun(store, "b");
-    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["c"]);
-    store.choose({ filter: "" });
-    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["a", "c"]);
-  });
-
-  it("keeps runs checked by default that the filter hides", async () => {
-    const { source } = sourceOf([run("a", 1), run("b", 2), run("c", 3)]);
-    const store = createStore(source);
-    await store.reload();
-    store.choose({ filter: "b|c" });
     toggleRun(store, "b");
     expect(store.selected.value.map(({ run: name }) => name)).toEqual(["c"]);
     store.choose({ filter: "" });

@@ -131,14 +131,11 @@ _MEMORY_DUMP: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 @functools.cache
-def xspace_class() -> Any:
-    """The message class of an XSpace; texts are bytes, as names in a profile need not be UTF-8."""
-    return _classes("xplane", _XPLANE)["XSpace"]
-
-
-@functools.cache
 def unread_events_class() -> Any:
-    """The message class of an XSpace with unparsed events, for `wire`."""
+    """The message class of an XSpace with unparsed events, for `wire`.
+
+    Texts are bytes, as names in a profile need not be UTF-8.
+    """
     unread = {**_XPLANE, "XLine": {**_XPLANE["XLine"], "events": (4, _BYTES, True)}}
     return _classes("xplane_unread", unread)["XSpace"]
 

@@ -60,14 +60,14 @@ class AutomaticRecording:
         self._process = os.getpid()
         self._callbacks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
-        self._recorders: list[Any] = []
+        self._recorders: dict[str, Any] = {}
         self._left_out = 0
         self._failed = False
         self._local = threading.local()
 
     def close(self) -> None:
         """Write what was recorded, and wait for it. In a forked child, do nothing."""
-        for recorder in self._recorders if os.getpid() == self._process else ():
+        for recorder in self._recorders.values() if os.getpid() == self._process else ():
             recorder.close()
 
     def notes(self) -> Iterator[str]:
@@ -110,7 +110,9 @@ class AutomaticRecording:
         """Whether to record here: not in a forked child, and not while a recorder of the program's own records."""
         from tb_memplugin.recorder.lifetime import is_recording
 
-        return os.getpid() == self._process and not is_recording(except_for=self._recorders)
+        return os.getpid() == self._process and not is_recording(
+            except_into=[self._directory_of(name) for name in self.names]
+        )
 
     def failed(self) -> None:
         """Log the exception that is being handled: something is not recorded, and the program goes on."""
@@ -123,12 +125,12 @@ class AutomaticRecording:
         if callback is None:
             from tb_memplugin.recorder.callback import MemoryCallback
 
-            log_dir = self._next_run()
-            if log_dir is None:
+            name = self._next_run()
+            if name is None:
                 return None
-            callback = self._callbacks[model] = MemoryCallback(log_dir, **self._arguments)
-            self._recorders.append(callback._recorder)
-        self._note_latest(callback._recorder)
+            callback = self._callbacks[model] = MemoryCallback(self._directory_of(name), **self._arguments)
+            self._recorders[name] = callback
+        self._note_latest(callback)
         return callback
 
     def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> "Loop | None":
@@ -141,20 +143,20 @@ class AutomaticRecording:
         """
         loop = self._loops.get(owner)
         if loop is None:
-            from tb_memplugin.recorder.session import MemoryRecorder
+            from tb_memplugin.recorder.memory_recorder import MemoryRecorder
 
-            log_dir = self._next_run()
-            if log_dir is None:
+            name = self._next_run()
+            if name is None:
                 return None
-            recorder = MemoryRecorder(log_dir, model, **self._arguments)
-            self._recorders.append(recorder)
+            recorder = MemoryRecorder(self._directory_of(name), model, **self._arguments)
+            self._recorders[name] = recorder
             recorder.start()
             loop = self._loops[owner] = Loop(recorder, first_step)
         self._note_latest(loop.recorder)
         return loop
 
     def _note_latest(self, recorder: Any) -> None:
-        self.latest = recorder._settings.log_dir.rpartition("/")[2]
+        self.latest = next(name for name, one in self._recorders.items() if one is recorder)
 
     def _next_run(self) -> str | None:
         if len(self.names) >= MAX_RUNS:
@@ -162,4 +164,7 @@ class AutomaticRecording:
             return None
         name = self._run if not self.names else f"{self._run}-{len(self.names) + 1}"
         self.names.append(name)
+        return name
+
+    def _directory_of(self, name: str) -> str:
         return f"{self.log_dir.rstrip('/')}/{name}"

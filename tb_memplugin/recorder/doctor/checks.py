@@ -83,7 +83,7 @@ def _tensorboard() -> tuple[bool, str]:
         if point.value.startswith("tb_memplugin.")
     ]
     if not found:
-        return False, "the Memory tab is not registered in this environment: pip install tb_memplugin here"
+        return False, "the Memory tab is not registered in this environment: pip install tb-memplugin here"
     found[0].load()
     return True, f"version {importlib.metadata.version('tensorboard')} loads the Memory tab"
 

@@ -7,17 +7,18 @@ from typing import Any
 
 from tb_memplugin.model.trace import GraphFacts, OpFact
 from tb_memplugin.recorder.observe.call_notes import GraphNotes, call_notes
-from tb_memplugin.recorder.observe.graph_gradients import early_ops, gradient_ops
-from tb_memplugin.recorder.observe.graph_layers import OpLayers
-from tb_memplugin.recorder.observe.graph_ops import CALLS, Call, GraphOps, OwnerOf
-from tb_memplugin.recorder.observe.graph_saved import (
+from tb_memplugin.recorder.observe.graph_gradients import (
     buffer_reusers,
+    early_ops,
     forward_inputs,
     gradient_inputs,
+    gradient_ops,
     outputs_saved_for_backward,
     saved_for_backward,
     unread_outputs,
 )
+from tb_memplugin.recorder.observe.graph_layers import OpLayers
+from tb_memplugin.recorder.observe.graph_ops import CALLS, Call, GraphOps, OwnerOf
 from tb_memplugin.recorder.observe.source_lines import SourceLines
 
 logger = logging.getLogger("tb_memplugin")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.addresses import short_device, tensor_address, tensor_size, variable_address
-from tb_memplugin.recorder.observe.holder_search import Device, Entry, HolderSearch
+from tb_memplugin.recorder.observe.holders import Device, Entry, HolderSearch
 from tb_memplugin.recorder.observe.inputs import input_notes
 from tb_memplugin.recorder.observe.python_objects import PythonObjects
 

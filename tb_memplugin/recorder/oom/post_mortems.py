@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.attribution.memory_map import before_backward_pass, unmoved
-from tb_memplugin.attribution.oom_event import OomEvent
-from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
 from tb_memplugin.attribution.step_chunks import StepChunks
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import Layer, MemoryMap, Oom, Phase

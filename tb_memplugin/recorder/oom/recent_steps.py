@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from tb_memplugin.attribution.batch import batch_of, observed_batch
-from tb_memplugin.attribution.oom_event import OomEvent
 from tb_memplugin.attribution.owner_matching import OwnerMatching
-from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
 from tb_memplugin.attribution.step_chunks import StepChunks, without_gradients
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import Layer, MemoryMap, Oom, Phase

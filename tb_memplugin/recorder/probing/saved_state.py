@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tb_memplugin.model import is_cpu
 from tb_memplugin.recorder.probing.random_state import global_generators, save_random_state
 
 _OF_COMPILE = ("_compile_metrics", "_compile_loss", "_loss_tracker")
@@ -68,7 +69,7 @@ def _assign(variable: Any, value: Any) -> None:
     with tf.device(variable.device):
         saved = tf.constant(value, variable.dtype)
         # On a CPU the variable would use NumPy's memory, not the allocator's.
-        variable.assign(tf.raw_ops.DeepCopy(x=saved) if "CPU" in variable.device else saved)
+        variable.assign(tf.raw_ops.DeepCopy(x=saved) if is_cpu(variable.device) else saved)
 
 
 def _empty(variable: Any) -> None:

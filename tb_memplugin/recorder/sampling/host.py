@@ -10,7 +10,7 @@ from tb_memplugin.model import MISSING
 _RESIDENT = re.compile(rb"^Rss(Anon|File|Shmem):\s+(\d+) kB$", re.MULTILINE)
 
 
-class HostMemory:
+class ResidentMemory:
     """Host RSS of this process. A read takes about a microsecond on Linux; other systems give `MISSING`."""
 
     def __init__(self) -> None:

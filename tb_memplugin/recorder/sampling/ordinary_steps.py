@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.base.due import Due, changes
 from tb_memplugin.recorder.sampling.devices import Statistics
-from tb_memplugin.recorder.sampling.host import HostMemory
+from tb_memplugin.recorder.sampling.host import ResidentMemory
 
 RESIDENT_SECONDS = 0.05
 """Shortest time between two reads of host RSS. A read takes longer than all other figures of an ordinary step."""
@@ -45,7 +45,7 @@ class OrdinarySteps:
         *("_handle", "_get", "_reset", "_devices", "_keep", "_host", "_resident", "_next_read"),
     )
 
-    def __init__(self, devices: Sequence[str], host: HostMemory) -> None:
+    def __init__(self, devices: Sequence[str], host: ResidentMemory) -> None:
         self._devices = tuple(devices)
         self._host = host
         self.step, self.began, self.passed = 0, 0.0, 0

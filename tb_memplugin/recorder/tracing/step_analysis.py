@@ -27,8 +27,7 @@ from tb_memplugin.recorder.observe.batches import batch_notes
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device
-from tb_memplugin.recorder.tracing.kept_requests import KeptRequests
-from tb_memplugin.recorder.tracing.kept_timelines import KeptTimelines
+from tb_memplugin.recorder.tracing.kept_steps import KeptRequests, KeptTimelines
 
 TRACING = "step tracing"
 MAPS = "memory maps of traced steps"

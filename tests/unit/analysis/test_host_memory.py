@@ -9,8 +9,7 @@ import pytest
 from reading_cases import MIB, empty_activations, make_samples
 
 from tb_memplugin.analysis.host_memory import host_findings, host_growths, host_summaries
-from tb_memplugin.analysis.host_parts import PART_NAMES
-from tb_memplugin.analysis.host_steps import host_steps
+from tb_memplugin.analysis.host_parts import PART_NAMES, host_steps
 from tb_memplugin.model import HOST_BYTES, HOST_PARTS, MISSING, HostMemory, HostSamples, Run, Samples
 
 STEPS = 2000

@@ -9,17 +9,15 @@ import pytest
 from frame_cases import columns, spoiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading_cases import DEVICE, START, equal, make_map, make_oom
+from reading_cases import DEVICE, START, equal, make_map, make_oom, session_of
 
-from tb_memplugin.attribution.oom_event import OomEvent
-from tb_memplugin.attribution.post_mortem import post_mortem
+from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import codec, memory_map_records, oom_records
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.metadata import STREAMS
 from tb_memplugin.model import MemoryMap, Oom, Session, SessionInfo
 from tb_memplugin.reader import streams
-from tb_memplugin.reader.sessions import make_session
 
 MAP, OOM = make_map(3), make_oom(59)
 BARE = post_mortem(OomEvent("2", "failing", DEVICE, START), None)
@@ -81,7 +79,7 @@ def test_any_spoiled_column_gives_a_value_or_a_format_error(name: str, data: st.
 def test_tolerated_failures_are_dropped_and_the_last_record_is_used() -> None:
     def session(*statuses: str) -> Session:
         ooms = [dataclasses.replace(OOM, status=status) for status in statuses]  # type: ignore[arg-type]
-        return make_session("s", {streams.META: [SessionInfo("s", START, "recorder", {}, ())], streams.OOM: ooms})[0]
+        return session_of("s", {streams.META: [SessionInfo("s", START, "recorder", {}, ())], streams.OOM: ooms})[0]
 
     assert session("failing", "tolerated").ooms == ()
     assert [oom.status for oom in session("failing", "failed").ooms] == ["failed"]

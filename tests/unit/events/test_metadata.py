@@ -1,9 +1,23 @@
 """Tags, run names, and event metadata."""
 
+from collections import defaultdict
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tensorboard.compat.proto import summary_pb2
 
-from tb_memplugin.events.metadata import Tag, frame_summary, parse_tag, run_name, summary_metadata
+from tb_memplugin.events.metadata import (
+    EVENTS_PER_TAG,
+    Tag,
+    TagRotation,
+    frame_summary,
+    new_session_id,
+    parse_tag,
+    run_name,
+    summary_metadata,
+)
 
 
 @pytest.mark.parametrize("text", ["samples/20260921T131313Z-0a1b2c3d/0", "meta/s_1/12", "peak/x/999999999"])
@@ -75,3 +89,27 @@ def test_a_summary_carries_the_frame_as_a_scalar_string() -> None:
     assert value.tag == "meta/s/0"
     assert list(value.tensor.string_val) == [b"\x00\xff\x00"]
     assert not value.tensor.tensor_shape.dim
+
+
+@given(st.lists(st.integers(0, 30), max_size=100))
+def test_no_tag_holds_more_than_its_events_and_steps_grow_within_it(steps: list[int]) -> None:
+    rotation = TagRotation("s", "samples")
+    held = defaultdict(list)
+    for step in steps:
+        held[rotation.next(step)].append(step)
+    for of_tag in held.values():
+        assert len(of_tag) <= EVENTS_PER_TAG
+        assert all(later > earlier for earlier, later in pairwise(of_tag))
+
+
+def test_tags_are_numbered_in_order_and_frames_are_counted() -> None:
+    rotation = TagRotation("s", "meta")
+    tags = [str(rotation.next(step)) for step in range(17)]
+    assert tags == ["meta/s/0"] * 8 + ["meta/s/1"] * 8 + ["meta/s/2"]
+    assert rotation.sequence == 17
+
+
+def test_session_ids_differ_and_fit_into_a_tag() -> None:
+    ids = {new_session_id() for _ in range(100)}
+    assert len(ids) == 100
+    assert all(parse_tag(f"meta/{identifier}/0") is not None for identifier in ids)

@@ -12,9 +12,7 @@ from reading_cases import equal, make_activations, make_samples, make_snapshot, 
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import (
-    activation_records,
     codec,
-    ledger_records,
     sample_records,
     session_records,
     snapshot_records,
@@ -33,7 +31,7 @@ FRAMES = {
     "analyzing": session_records.session_frame(dataclasses.replace(INFO, analyzing=12), 0),
     "layers": session_records.layer_table_frame(TABLE, 1),
     "samples": sample_records.samples_frame(SAMPLES, 2),
-    "activations": activation_records.activations_frame(ACTIVATIONS, 3),
+    "activations": sample_records.activations_frame(ACTIVATIONS, 3),
     "snapshots": snapshot_records.snapshot_frame(SNAPSHOT, 4),
 }
 
@@ -46,7 +44,7 @@ def read(frame: Frame) -> Any:
     readers: dict[str, Any] = {
         "samples": sample_records.read_samples,
         "peak": sample_records.read_samples,
-        "activations": activation_records.read_activations,
+        "activations": sample_records.read_activations,
         "snapshots": snapshot_records.read_snapshot,
     }
     return readers[stream](frame)
@@ -199,6 +197,6 @@ def test_any_spoiled_part_gives_a_value_or_a_format_error(name: str, data: st.Da
 
 
 def test_a_ledger_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_records, "MAX_LEDGER_ROWS", 3)
+    monkeypatch.setattr(snapshot_records, "MAX_LEDGER_ROWS", 3)
     with pytest.raises(FormatError, match="over the limit of 3"):
         read(stored(FRAMES["snapshots"]))

@@ -9,7 +9,7 @@ import pytest
 from tensorboard.compat.proto import event_pb2
 
 import tb_memplugin
-from tb_memplugin.events import activation_records, codec, sample_records
+from tb_memplugin.events import codec, sample_records
 from tb_memplugin.events.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
 from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, LayerTable, Samples, take_samples
@@ -133,7 +133,7 @@ def test_activations_are_split_into_frames_of_bounded_size(tmp_path: pathlib.Pat
         for value in event.summary.value
         if value.tag.startswith("activations/")
     ]
-    read = np.concatenate([activation_records.read_activations(frame).bytes for frame in frames])
+    read = np.concatenate([sample_records.read_activations(frame).bytes for frame in frames])
     assert len(frames) > 1
     np.testing.assert_array_equal(read, values)
 

@@ -62,15 +62,15 @@ def test_the_chunk_of_a_compiled_module_pairs_wherever_its_inputs_come() -> None
     large = step([(None, 424, U), (None, 18_000, U), (None, 128, 1)], 8)
     # THEN the module grows by 2,000 bytes per example, and its constants do not grow
     sizes = sizes_for(small, 16, [small, large])
-    assert sizes.least.tolist() == sizes.most.tolist() == [400, 256, 424, 34_000]
+    assert sizes.lower.tolist() == sizes.upper.tolist() == [400, 256, 424, 34_000]
     assert sizes.measured and sizes.uncertain_bytes == 0
 
 
 def test_scratch_space_is_typically_in_proportion_to_the_batch_within_a_range() -> None:
     small = step([("conv", 10_000, SCRATCH_POWER), ("other", 600, U)], 4)
     sizes = sizes_for(small, 16, [small])
-    assert (sizes.least[1], sizes.typical[1], sizes.most[1]) == (20_000, 40_000, 60_000)
-    assert (sizes.least[2], sizes.typical[2], sizes.most[2]) == (600, 1_500, 2_400)
+    assert (sizes.lower[1], sizes.typical[1], sizes.upper[1]) == (20_000, 40_000, 60_000)
+    assert (sizes.lower[2], sizes.typical[2], sizes.upper[2]) == (600, 1_500, 2_400)
     assert (sizes.scratch_bytes, sizes.uncertain_bytes, sizes.between_bytes) == (10_000, 600, 1_800)
     # A slope between two sizes would be that of two algorithms.
     two = sizes_for(small, 16, [step([("conv", 10_000, SCRATCH_POWER)], 8)])
@@ -81,7 +81,7 @@ def test_unnamed_chunks_of_another_number_do_not_pair() -> None:
     small = step([(None, 10_000, U)], 4)
     large = step([(None, 500, U), (None, 18_000, U)], 8)
     sizes = sizes_for(small, 16, [large])
-    assert (sizes.least[1], sizes.most[1]) == (10_000, 40_000)
+    assert (sizes.lower[1], sizes.upper[1]) == (10_000, 40_000)
     assert not sizes.measured and sizes.uncertain_bytes == 10_000
 
 
@@ -94,29 +94,29 @@ def test_unnamed_chunks_of_another_number_do_not_pair() -> None:
 )
 def test_names_of_compilations_pair_without_their_numbers(of_small: str, of_large: str) -> None:
     sizes = sizes_for(step([(of_small, 10_000, U)], 4), 16, [step([(of_large, 18_000, U)], 8)])
-    assert sizes.least[1] == sizes.most[1] == 34_000
+    assert sizes.lower[1] == sizes.upper[1] == 34_000
 
 
 def test_named_ops_pair_by_their_own_number() -> None:
     # GIVEN two convolutions whose names differ in a number only, in another order
     small = step([("conv_1/Conv2D", 1_000, U), ("conv_2/Conv2D", 2_000, U)], 4, mode="graph")
     large = step([("conv_2/Conv2D", 4_000, U), ("conv_1/Conv2D", 1_400, U)], 8, mode="graph")
-    assert sizes_for(small, 12, [large]).most.tolist() == [400, 1_800, 6_000]
+    assert sizes_for(small, 12, [large]).upper.tolist() == [400, 1_800, 6_000]
 
 
 def test_the_recorded_batch_size_closest_to_the_wanted_one_tells() -> None:
     # GIVEN three batch sizes that do not lie on a line
     recorded = [step([(None, size, U)], batch) for batch, size in ((4, 10_000), (8, 20_000), (16, 36_000))]
     # THEN the two larger ones tell the larger batch, and the two smaller ones the smaller
-    assert sizes_for(recorded[2], 32, recorded).most[1] == 68_000
-    assert sizes_for(recorded[0], 2, recorded).most[1] == 5_000
+    assert sizes_for(recorded[2], 32, recorded).upper[1] == 68_000
+    assert sizes_for(recorded[0], 2, recorded).upper[1] == 5_000
 
 
 def test_a_step_that_pairs_with_nothing_leaves_it_to_the_next() -> None:
     compiling = step([(None, 99, U), (None, 77_000, U)], 8)
     later = step([(None, 18_000, U)], 8)
     for others in ([compiling, later], [later, compiling]):
-        assert sizes_for(step([(None, 10_000, U)], 4), 16, others).most[1] == 34_000
+        assert sizes_for(step([(None, 10_000, U)], 4), 16, others).upper[1] == 34_000
 
 
 def test_a_first_step_has_the_module_of_the_later_ones() -> None:
@@ -125,8 +125,8 @@ def test_a_first_step_has_the_module_of_the_later_ones() -> None:
     others = [step([(None, 10_000, U)], 4), step([(None, 18_000, U)], 8)]
     sizes = sizes_for(first, 16, others)
     # THEN the module's size is known and the others keep their range
-    assert sizes.least.tolist() == [400, 512, 4_000, 34_000, 600]
-    assert sizes.most.tolist() == [400, 2_048, 4_000, 34_000, 2_400]
+    assert sizes.lower.tolist() == [400, 512, 4_000, 34_000, 600]
+    assert sizes.upper.tolist() == [400, 2_048, 4_000, 34_000, 2_400]
 
 
 def program(rows: Sequence[StepRequests]) -> list[tuple[int | None, bool]]:

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tb_memplugin.model import Layer
-from tb_memplugin.prediction.conditions import Conditions, matching, unmatched
+from tb_memplugin.prediction.conditions import Conditions, globs_of, matching, unmatched
 
 PATHS = ("net/block1/conv1", "net/block1/conv2", "net/block2/conv1", "net/Head", "net/block1")
 
@@ -62,3 +62,12 @@ def test_no_glob_takes_long() -> None:
     assert matching(many, "*a" * 250 + "b," + "*?[a-z]" * 70 + "b") == []
     assert unmatched(Conditions(freeze="*a" * 250 + "b"), many) is not None
     assert time.process_time() - began < 4
+
+
+def test_globs_of_paths_match_these_paths_alone() -> None:
+    paths = ("a[1]/conv*", "a1/conv2", "b")
+    own = [Layer(path, "Dense", True, 10, 40, 40, 0, None, None, None) for path in paths]
+    globs = globs_of(["a[1]/conv*", "b"])
+    assert globs is not None
+    assert [layer.path for layer in matching(own, globs)] == ["a[1]/conv*", "b"]
+    assert globs_of(["a,b"]) is None and globs_of(["x" * 600, "y" * 600]) is None

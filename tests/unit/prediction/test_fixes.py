@@ -46,6 +46,8 @@ def test_the_failed_training_fails_and_every_simulated_fix_passes() -> None:
     assert accumulated.batch_size <= batch.batch_size and accumulated.enough
     assert limit.capacity_bytes is not None and limit.capacity_bytes > FAILED.capacity_bytes
     assert passes(48, limit.capacity_bytes) and not passes(48, round(0.8 * limit.capacity_bytes))
+    # AND it has a reserve of 5 %
+    assert passes(48, round(limit.capacity_bytes / 1.05))
 
 
 def test_a_batch_of_one_example_has_no_smaller_one() -> None:

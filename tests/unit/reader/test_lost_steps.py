@@ -5,8 +5,8 @@ import pathlib
 import pytest
 from reading_cases import START, event_files, make_activations, make_samples, make_snapshot, make_table
 
+from tb_memplugin.events.metadata import start_of
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.events.tags import start_of
 from tb_memplugin.model import Run
 from tb_memplugin.reader import tfrecord
 from tb_memplugin.reader.file_source import FileSource

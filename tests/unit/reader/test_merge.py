@@ -7,12 +7,19 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_cases import START, empty_activations, make_activations, make_samples, make_snapshot, make_table
+from reading_cases import (
+    START,
+    empty_activations,
+    make_activations,
+    make_samples,
+    make_snapshot,
+    make_table,
+    session_of,
+)
 
 from tb_memplugin.model import MISSING, Session, SessionInfo
 from tb_memplugin.reader.columns import empty_samples, join_samples
 from tb_memplugin.reader.merge import merge
-from tb_memplugin.reader.sessions import make_session
 from tb_memplugin.reader.streams import PEAK, SAMPLES
 
 
@@ -226,7 +233,7 @@ def test_notes_are_told_once() -> None:
 
 
 def test_a_session_without_facts_still_shows_its_figures() -> None:
-    made, sentences = make_session("s", {SAMPLES: [make_samples([5], [7])]})
+    made, sentences = session_of("s", {SAMPLES: [make_samples([5], [7])]})
     assert made.info.session == "s" and made.info.started == START + 2.5 and sentences == []
     assert "could not be read" in made.info.notes[0] and len(made.samples) == 1
 
@@ -234,7 +241,7 @@ def test_a_session_without_facts_still_shows_its_figures() -> None:
 def test_a_peak_whose_sample_was_lost_stands_in_for_it() -> None:
     # GIVEN samples of steps 0 to 1 and 4 to 5, and the peaks of steps 1 and 3
     parts = [make_samples([0, 1], [10, 20]), make_samples([4, 5], [10, 10])]
-    made, _ = make_session("s", {SAMPLES: parts, PEAK: [make_samples([1], [20]), make_samples([3], [99])]})
+    made, _ = session_of("s", {SAMPLES: parts, PEAK: [make_samples([1], [20]), make_samples([3], [99])]})
     # THEN step 3 is there, in its place, and step 1 is there once
     assert made.samples.step.tolist() == [0, 1, 3, 4, 5]
     assert made.samples.devices["CPU:0"].peak_bytes.tolist() == [10, 20, 99, 10, 10]

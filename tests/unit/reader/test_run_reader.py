@@ -22,7 +22,7 @@ from reading_cases import (
 )
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.events import activation_records, codec, sample_records
+from tb_memplugin.events import codec, sample_records
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import Run
 from tb_memplugin.reader import run_reader as reader_module
@@ -149,7 +149,7 @@ def test_rows_of_activations_are_those_of_the_run(tmp_path: pathlib.Path) -> Non
 
 def test_lost_activations_are_reported_without_reading_columns(tmp_path: pathlib.Path) -> None:
     frames = [
-        codec.encode(activation_records.activations_frame(make_activations([step], [f"layer_{step}"], [[1]]), step))
+        codec.encode(sample_records.activations_frame(make_activations([step], [f"layer_{step}"], [[1]]), step))
         for step in range(4)
     ]
     damaged = frames[1][:-1] + bytes([frames[1][-1] ^ 1])

@@ -1,7 +1,8 @@
 /** The list of runs: a box plots a run, a click on its name selects it for the breakdown. */
 
+import { formatBytes } from "../../lib/bytes";
 import { plural } from "../../lib/format";
-import { runFacts, type RunInfo } from "../../model/run";
+import { RUN_SORTS, STATUS_LABELS, peakOf, runFacts, sortedRuns, type RunInfo } from "../../model/run";
 import { showRun, toggleRun } from "../../state/runs";
 import { runColour } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
@@ -11,6 +12,7 @@ function RunRow({ run }: { run: RunInfo }) {
   const checked = store.selected.value.some(({ run: name }) => name === run.run);
   const primary = store.primary.value?.run === run.run;
   const colour = runColour(store.colours.value.get(run.run) ?? 0, schemeOf(store));
+  const peak = peakOf(run);
   return (
     <li class={primary ? "run primary" : "run"} title={runFacts(run).join("\n")}>
       <input
@@ -23,6 +25,14 @@ function RunRow({ run }: { run: RunInfo }) {
       <button type="button" class="run-name" aria-pressed={primary} onClick={() => showRun(store, run.run)}>
         <span class="dot" style={{ background: colour }} />
         <span class="name">{run.run}</span>
+        <span class="run-facts">
+          {STATUS_LABELS[run.status] !== "" && (
+            <span class={`run-status ${run.status}`} data-status={run.status}>
+              {STATUS_LABELS[run.status]}
+            </span>
+          )}
+          {peak !== null && <span class="run-peak">{formatBytes(peak)}</span>}
+        </span>
         {run.damage.length > 0 && (
           <span class="flag" role="img" aria-label="some data could not be read" title="Some data could not be read">
             !
@@ -37,7 +47,11 @@ export function RunList() {
   const store = useStore();
   const { fault } = store.filter.value;
   const all = store.runs.value;
-  const shown = all.filter(({ run }) => store.filter.value.test(run));
+  const sort = store.choices.value.runSort;
+  const shown = sortedRuns(
+    all.filter(({ run }) => store.filter.value.test(run)),
+    sort,
+  );
   return (
     <nav class="runs" aria-label="Runs">
       <input
@@ -53,6 +67,19 @@ export function RunList() {
           {fault}
         </p>
       )}
+      {all.length > 1 && (
+        <label class="select run-sort">
+          <span>sort by</span>
+          <select
+            value={sort}
+            onChange={(event) => store.choose({ runSort: RUN_SORTS.find((one) => one === event.currentTarget.value) ?? "status" })}
+          >
+            {RUN_SORTS.map((one) => (
+              <option key={one}>{one}</option>
+            ))}
+          </select>
+        </label>
+      )}
       <ul>
         {shown.map((run) => (
           <RunRow key={run.run} run={run} />
@@ -62,7 +89,7 @@ export function RunList() {
         {store.selected.value.length} of {plural(all.length, "run")} shown
         {shown.length < all.length && `, ${all.length - shown.length} filtered out`}
       </p>
-      <p class="small">Check a run to plot it; click its name for the breakdown.</p>
+      {all.length > 1 && <p class="small">Check a run to plot it; click its name for the breakdown.</p>}
     </nav>
   );
 }

@@ -64,7 +64,9 @@ export function StepSelector() {
   const timeline = supports(view, "moment") ? (store.shownTimeline.value?.step ?? null) : null;
   const note = selection && !VIEWS[view].ownSteps ? stepNote(selection, timeline) : "";
   const isDefault = selection === null || selection.step === selection.defaultStep;
-  const back = `Back to step ${selection?.defaultStep ?? ""}, the ${traced.length > 0 ? "traced step with the " : ""}highest peak (Escape)`;
+  const failed = whole?.failures.some(({ step }) => step === selection?.defaultStep) ?? false;
+  const what = failed ? "failed step" : `${traced.length > 0 ? "traced step with the " : ""}highest peak`;
+  const back = `Back to step ${selection?.defaultStep ?? ""}, the ${what} (Escape)`;
   return (
     <>
       <div

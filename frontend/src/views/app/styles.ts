@@ -11,6 +11,7 @@ import tips from "../shared/tips.css?inline";
 import downloads from "../shared/export.css?inline";
 import tracedDetails from "../shared/traced-details.css?inline";
 import memoryMap from "../shared/memory-map/memory-map.css?inline";
+import fixes from "../shared/fixes.css?inline";
 import app from "./app.css?inline";
 import layers from "../layers/layers.css?inline";
 import fragmentation from "../fragmentation/fragmentation.css?inline";
@@ -34,6 +35,7 @@ export const STYLES = [
   downloads,
   tracedDetails,
   memoryMap,
+  fixes,
   app,
   layers,
   fragmentation,

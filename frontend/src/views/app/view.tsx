@@ -14,6 +14,7 @@ import { FrozenView } from "../frozen/frozen-view";
 import { LayerView } from "../layer/layer-view";
 import { LayersView } from "../layers/layers-view";
 import { OomView } from "../oom/oom-view";
+import { Diagnosis } from "../overview/diagnosis";
 import { OverviewView } from "../overview/overview-view";
 import { useStore } from "../shared/context";
 import { Fault, Nothing, Skeleton } from "../shared/states";
@@ -123,8 +124,15 @@ const overSteps = (Drawn: FunctionComponent<OverStepsProps>): OfRun =>
     );
   };
 
+const OverviewOfSteps = overSteps(({ overview, at }) => <OverviewView key={at} overview={overview} />);
+
 const VIEW_OF: Readonly<Record<ViewName, OfRun>> = {
-  overview: overSteps(({ overview, at }) => <OverviewView key={at} overview={overview} />),
+  overview: ({ run }) => (
+    <>
+      <Diagnosis key={run.run} run={run} />
+      <OverviewOfSteps run={run} />
+    </>
+  ),
   layers: overSteps(({ overview, at }) => <LayersView key={at} overview={overview} />),
   frozen: overSteps(({ overview, at }) => (
     <Await loaded={useStore().ledgerTotals.value}>{(totals) => <FrozenView key={at} overview={overview} totals={totals} />}</Await>

@@ -7,7 +7,16 @@ import type { Table } from "../../lib/table";
 import { plural } from "../../lib/format";
 import { CATEGORIES, categoryMeaning, type Category } from "../../model/categories";
 import { formula } from "../../model/formula";
-import { GROUPINGS, groupLayers, groupOf, layerFigures, shapeText, type LayerFigures, type LayerGroup } from "../../model/layer-figures";
+import {
+  aboveTotal,
+  GROUPINGS,
+  groupLayers,
+  groupOf,
+  layerFigures,
+  shapeText,
+  type LayerFigures,
+  type LayerGroup,
+} from "../../model/layer-figures";
 import type { LayersAnswer } from "../../model/layers";
 import { NOT_TIED, shortName } from "../../model/names";
 import { at, instantOf, measuredAt, provenance, type Overview, type SnapshotRef } from "../../model/overview";
@@ -65,7 +74,8 @@ function explainer(table: LayersAnswer | null, of: SnapshotRef | null, phase: Ph
     return formula(category, rows.get(of.path) ?? null, of.bytes[category], made);
   };
   return (of, figure) => {
-    if (figure === "total" || figure === "persistent_saved" || figure === "others") return `${totals[figure]}\n${source}`;
+    if (figure === "persistent_saved") return [totals[figure], aboveTotal(of), source].filter(Boolean).join("\n");
+    if (figure === "total" || figure === "others") return `${totals[figure]}\n${source}`;
     return [categoryMeaning(figure), madeOf(of, figure), source].filter(Boolean).join("\n");
   };
 }

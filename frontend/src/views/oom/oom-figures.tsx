@@ -3,10 +3,10 @@
 import { useMemo } from "preact/hooks";
 
 import { unitOf, type Unit } from "../../lib/bytes";
-import { formatWallTime, unbroken } from "../../lib/format";
+import { formatWallTime } from "../../lib/format";
 import type { Category } from "../../model/categories";
 import { NOT_TIED, distinctNames } from "../../model/names";
-import { type Fixes, fixWord, type Oom } from "../../model/oom";
+import type { Oom } from "../../model/oom";
 import { owners } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
 import { INKS } from "../../theme/palette";
@@ -76,6 +76,8 @@ export function Facts({ oom }: { oom: Oom }) {
   const words: [string, string | null][] = [
     ["operation", oom.op],
     ["layer", oom.layer],
+    ["line", oom.line],
+    ["batch size", oom.batch_size === null ? null : String(oom.batch_size)],
     ["tensor", oom.shape],
   ];
   return (
@@ -149,30 +151,5 @@ export function Breakdown({ oom }: { oom: Oom }) {
         </tbody>
       </FigureTable>
     </div>
-  );
-}
-
-export function FixList({ found: { fixes, note } }: { found: Fixes }) {
-  return (
-    <>
-      {fixes.length > 0 && (
-        <>
-          <p class="small">Each simulated fix ran through whole training steps, with this allocator's rules.</p>
-          <ul class="fixes" data-testid="fixes">
-            {fixes.map((fix) => (
-              <li key={fix.kind}>
-                <span class={fixWord(fix)}>{fixWord(fix)}</span>
-                <span>{unbroken(fix.sentence)}</span>
-              </li>
-            ))}
-          </ul>
-        </>
-      )}
-      {note !== null && (
-        <p class="small" data-testid="fixes-note">
-          {unbroken(note)}
-        </p>
-      )}
-    </>
   );
 }

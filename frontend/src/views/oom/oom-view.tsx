@@ -5,11 +5,11 @@ import { verdictSentence, whenSentence, type Oom } from "../../model/oom";
 import type { RunInfo } from "../../model/run";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
-import { useFetched } from "../shared/fetched";
+import { PossibleFixes, Requester } from "../shared/fixes";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { OomDrawing } from "./oom-drawing";
-import { Breakdown, Facts, FixList, Request } from "./oom-figures";
+import { Breakdown, Facts, Request } from "./oom-figures";
 
 function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number }) {
   const scheme = schemeOf(useStore());
@@ -25,14 +25,16 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
     <div class="oom" data-testid="oom" data-verdict={oom.verdict ?? ""}>
       <div class="body">
         <div class="picture">
-          <p class="small">{whenSentence(oom)}</p>
+          <p class="small">
+            {whenSentence(oom)} <Requester oom={oom} />
+          </p>
           <h2 class="verdict">
             {oom.verdict !== null && <span class="verdict-word">{oom.verdict}</span>} {verdictSentence(oom)}
           </h2>
           <p class="small">{unbroken(oom.reason)}</p>
           <Request oom={oom} />
           <h3>Possible fixes</h3>
-          <PossibleFixes run={run} index={index} />
+          <PossibleFixes run={run} oom={oom} index={index} />
           <Breakdown oom={oom} />
           <NoticeList sentences={oom.not_available} />
         </div>
@@ -40,19 +42,6 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
       </div>
       {oom.chunks !== null && <MapView run={run} place={{ oom: index }} />}
     </div>
-  );
-}
-
-/** The fixes, once they are simulated: everything else is shown at once. */
-function PossibleFixes({ run, index }: { run: RunInfo; index: number }) {
-  const store = useStore();
-  const { value, error } = useFetched(store.fetched.fixes, [run, index]);
-  if (value !== null) return <FixList found={value} />;
-  if (error !== null) return <Fault sentence={error} retry={() => void store.reload()} />;
-  return (
-    <p class="small" role="status">
-      Simulating training steps…
-    </p>
   );
 }
 

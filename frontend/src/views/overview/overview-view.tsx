@@ -33,7 +33,8 @@ function Findings({ overview }: { overview: Overview }) {
   const [failed, training] = [run !== null && run.ooms > 0, run === null || trains(run)];
   const atPeak = useMemo(() => findings(whole, failed, training), [whole, failed, training]);
   const growing = useMemo(() => (run ? growthFindings(run, overview.device) : []), [run, overview.device]);
-  const all = [...growing, ...atPeak];
+  // What grows stands above the chart if nothing worse happened.
+  const all = run?.status === "growing" ? atPeak : [...growing, ...atPeak];
   if (all.length === 0) return null;
   const show = ({ step, view, zoom }: Finding): void => store.choose({ view, step, ...(zoom === null ? {} : { zoom }) });
   return (

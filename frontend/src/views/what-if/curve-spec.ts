@@ -33,6 +33,12 @@ export function largestMark({ largest_batch_size: largest, capacity_bytes: capac
   return [{ x: largest, step: largest, label: `largest: ${formatCount(largest)}`, sentence }];
 }
 
+/** The range of a zoom inside the whole one; null if it is narrower than from one batch size to the next. */
+export function zoomedRange(from: number, to: number, whole: Range): Range | null {
+  const [least, most] = [Math.max(from, whole[0]), Math.min(to, whole[1])];
+  return most - least >= 1 ? [least, most] : null;
+}
+
 export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpec {
   const { curve, capacity_bytes: capacity, largest_batch_size: largest } = answer;
   const ink = INKS[scheme];

@@ -9,7 +9,7 @@ import { isAboveLargest, pointOf, pointText, type WhatIf } from "../../model/wha
 import { Chart, type ChartMark } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/legend";
-import { curveColour, curveSpec, largestMark, measuredPoint, wholeRange } from "./curve-spec";
+import { curveColour, curveSpec, largestMark, measuredPoint, wholeRange, zoomedRange } from "./curve-spec";
 
 function useZoom(answer: WhatIf) {
   const [zoom, setZoom] = useState<Range | null>(null);
@@ -17,8 +17,8 @@ function useZoom(answer: WhatIf) {
   // Another answer may end before the zoom begins.
   const range = zoom !== null && zoom[0] < whole[1] ? zoom : whole;
   const onZoom = (from: number, to: number): void => {
-    const [least, most] = [Math.max(from, whole[0]), Math.min(to, whole[1])];
-    if (most - least >= 1) setZoom([least, most]);
+    const wanted = zoomedRange(from, to, whole);
+    if (wanted !== null) setZoom(wanted);
   };
   return { range, onZoom, onReset: () => setZoom(null) };
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { curveSpec, largestMark, measuredPoint, wholeRange } from "../../../src/views/what-if/curve-spec";
+import { curveSpec, largestMark, measuredPoint, wholeRange, zoomedRange } from "../../../src/views/what-if/curve-spec";
 import { MIB, answer } from "./what-if-cases";
 
 describe("the curve", () => {
@@ -32,4 +32,11 @@ describe("the curve", () => {
     expect(painters(0)).toBe(painters(16) - 1);
     expect(painters(null)).toBe(painters(0));
   });
+});
+
+it("a zoom stays inside the whole and spans at least one batch size", () => {
+  expect(zoomedRange(-3, 9.5, [0, 20])).toEqual([0, 9.5]);
+  expect(zoomedRange(12, 40, [0, 20])).toEqual([12, 20]);
+  expect(zoomedRange(4, 5, [0, 20])).toEqual([4, 5]);
+  expect(zoomedRange(4, 4.9, [0, 20])).toBeNull();
 });

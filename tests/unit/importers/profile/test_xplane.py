@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tb_memplugin.attribution.ledger import attribute
 from tb_memplugin.attribution.names_only import facts_from_names
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.profile.descriptors import hlo_class, xspace_class
+from tb_memplugin.importers.profile.descriptors import _XPLANE, _classes, hlo_class
 from tb_memplugin.importers.profile.hlo import read_module
 from tb_memplugin.importers.profile.hlo_shapes import buffer_shape
 from tb_memplugin.importers.profile.xplane import device_name, in_allocator_order, read_traces
@@ -26,6 +26,7 @@ from tb_memplugin.model import TensorShape
 from tb_memplugin.model.tensors import DTYPE_BYTES
 from tb_memplugin.model.trace import AllocationTrace
 
+XSpace = _classes("test_xplane", _XPLANE)["XSpace"]
 PROFILES = pathlib.Path(__file__).parents[3] / "fixtures" / "profiles"
 TRUTH: dict[str, Any] = json.loads((PROFILES / "truth.json").read_text())
 
@@ -97,14 +98,14 @@ def test_truncated_or_damaged_profiles_give_traces_or_an_error(part: float, byte
 
 
 def test_profile_without_memory_events_has_no_traces() -> None:
-    space = xspace_class()()
+    space = XSpace()
     plane = space.planes.add(name=b"/host:CPU")
     plane.lines.add(name=b"python").events.add(metadata_id=1)
     assert read_traces(space.SerializeToString()) == ()
 
 
 def test_profile_of_several_hosts_is_refused() -> None:
-    space = xspace_class()()
+    space = XSpace()
     space.ParseFromString(profile("graph"))
     (host,) = (plane for plane in space.planes if plane.name == b"/host:CPU")
     space.planes.add().CopyFrom(host)
@@ -113,7 +114,7 @@ def test_profile_of_several_hosts_is_refused() -> None:
 
 
 def test_memory_events_without_sizes_are_refused() -> None:
-    space = xspace_class()()
+    space = XSpace()
     plane = space.planes.add(name=b"/host:CPU")
     entry = plane.event_metadata.add(key=7)
     entry.value.name = b"MemoryAllocation"
@@ -123,7 +124,7 @@ def test_memory_events_without_sizes_are_refused() -> None:
 
 
 def test_several_allocators_are_several_traces() -> None:
-    space = xspace_class()()
+    space = XSpace()
     space.ParseFromString(profile("graph"))
     (host,) = (plane for plane in space.planes if plane.name == b"/host:CPU")
     names = {entry.key: entry.value.name for entry in host.stat_metadata}
@@ -173,7 +174,7 @@ def test_a_buffer_beyond_its_tuple_or_of_an_unknown_type_has_no_shape() -> None:
 
 def test_a_module_without_a_schedule_runs_as_its_instructions_are_listed() -> None:
     # GIVEN the same module as TensorFlow 2.16 would have written it
-    space = xspace_class()()
+    space = XSpace()
     space.ParseFromString(profile("xla"))
     (data,) = (
         stat.bytes_value
@@ -213,7 +214,7 @@ def test_module_with_excessive_nesting_is_read_at_once_or_skipped(levels: int, c
 
 
 def test_op_null_means_no_op() -> None:
-    space = xspace_class()()
+    space = XSpace()
     space.ParseFromString(profile("graph"))
     (host,) = (plane for plane in space.planes if plane.name == b"/host:CPU")
     trace = only_trace("graph")

@@ -125,5 +125,6 @@ def test_keras_has_the_methods() -> None:
 def test_each_model_has_a_run_until_there_are_too_many(tmp_path: Any) -> None:
     recording = AutomaticRecording(str(tmp_path), "name")
     runs = [recording._next_run() for _ in range(MAX_RUNS + 1)]
-    assert runs[:2] == [f"{tmp_path}/name", f"{tmp_path}/name-2"] and runs[-1] is None
+    assert runs[:2] == ["name", "name-2"] and runs[-1] is None
+    assert recording._directory_of("name-2") == f"{tmp_path}/name-2"
     assert "first 16 models" in next(recording.notes())

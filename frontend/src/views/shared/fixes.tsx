@@ -1,0 +1,102 @@
+/** Possible fixes of a failure: each that is a condition is a button that opens What if with it filled in. */
+
+import { unbroken } from "../../lib/format";
+import { fixConditions, fixLabel, fixWord, type Fix, type Fixes, type Oom } from "../../model/oom";
+import type { RunInfo } from "../../model/run";
+import { useStore } from "./context";
+import { useFetched } from "./fetched";
+import { Fault } from "./states";
+
+/** `brief`: only what to change; the figures are in the tooltip. */
+function FixRow({ fix, oom, brief }: { fix: Fix; oom: Oom; brief: boolean }) {
+  const store = useStore();
+  const text = unbroken(brief ? fixLabel(fix) : fix.sentence);
+  const conditions = store.recordedOnly ? null : fixConditions(fix, oom);
+  const tip = brief ? fix.sentence : undefined;
+  return (
+    <li data-fix={fix.kind}>
+      <span class={fixWord(fix)}>{fixWord(fix)}</span>
+      {conditions === null ? (
+        <span data-tip={tip}>{text}</span>
+      ) : (
+        <button
+          type="button"
+          class="fix"
+          data-tip={tip}
+          title={brief ? undefined : "Open What if with it filled in"}
+          onClick={() => store.choose({ view: "what-if", conditions, device: oom.device })}
+        >
+          {text}
+        </button>
+      )}
+    </li>
+  );
+}
+
+function FixList({ found: { fixes, note }, oom, brief }: { found: Fixes; oom: Oom; brief: boolean }) {
+  return (
+    <>
+      {fixes.length > 0 && (
+        <>
+          {!brief && <p class="small">Each simulated fix ran through whole training steps, with this allocator's rules.</p>}
+          <ul class={brief ? "fixes brief" : "fixes"} data-testid="fixes">
+            {fixes.map((fix) => (
+              <FixRow key={fix.kind} fix={fix} oom={oom} brief={brief} />
+            ))}
+          </ul>
+        </>
+      )}
+      {note !== null && (
+        <p class="small" data-testid="fixes-note">
+          {unbroken(note)}
+        </p>
+      )}
+    </>
+  );
+}
+
+/** The fixes, once they are simulated: everything else is shown at once. `index` is that of the failure. */
+export function PossibleFixes({ run, oom, index, brief = false }: { run: RunInfo; oom: Oom; index: number; brief?: boolean }) {
+  const store = useStore();
+  const { value, error } = useFetched(store.fetched.fixes, [run, index]);
+  if (value !== null) return <FixList found={value} oom={oom} brief={brief} />;
+  if (error !== null) return <Fault sentence={error} retry={() => void store.reload()} />;
+  return (
+    <p class="small" role="status">
+      Simulating training steps…
+    </p>
+  );
+}
+
+/** Layer and op of a failed request as links, to the layer's page and to the step's timeline, and the user's line. */
+export function Requester({ oom }: { oom: Oom }) {
+  const store = useStore();
+  const { op, layer, line, step } = oom;
+  return (
+    <>
+      {layer !== null && (
+        <>
+          in{" "}
+          <button type="button" class="link" title="Open the layer" onClick={() => store.choose({ view: "layer", layer, step })}>
+            {layer}
+          </button>
+        </>
+      )}
+      {op !== null && (
+        <>
+          {" "}
+          (
+          <button type="button" class="link" title={`${op}: open the step`} onClick={() => store.choose({ view: "step", step, layer })}>
+            {op.split("/").at(-1)}
+          </button>
+          )
+        </>
+      )}
+      {line !== null && (
+        <>
+          , <code>{line}</code>
+        </>
+      )}
+    </>
+  );
+}

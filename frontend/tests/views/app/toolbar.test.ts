@@ -1,0 +1,64 @@
+// @vitest-environment happy-dom
+import { h, render } from "preact";
+import { beforeEach, expect, it } from "vitest";
+
+import type { Source } from "../../../src/api/source";
+import type { RunInfo } from "../../../src/model/run";
+import { createStore } from "../../../src/state/store";
+import { Toolbar } from "../../../src/views/app/toolbar";
+import { StoreContext } from "../../../src/views/shared/context";
+
+const device = (name: string, peak_bytes: number): RunInfo["devices"][0] => ({
+  device: name,
+  capacity_bytes: null,
+  peak_bytes,
+  peak_step: 0,
+  snapshots: 0,
+});
+const RUN: RunInfo = {
+  run: "a",
+  version: "1",
+  sessions: 1,
+  workers: [""],
+  steps: 100,
+  first_step: 0,
+  last_step: 99,
+  started: 1,
+  status: "ok",
+  rank: 0,
+  phases: ["train"],
+  devices: [device("GPU:0", 1), device("GPU:1", 2)],
+  most_loaded: "GPU:1",
+  activation_layers: 0,
+  ooms: 0,
+  findings: [],
+  notes: [],
+  damage: [],
+};
+const never = (): Promise<never> => new Promise(() => undefined);
+const source = new Proxy(
+  { runs: () => Promise.resolve({ plugin_version: "1", runs: [RUN] }), hostRuns: () => Promise.resolve([]) },
+  { get: (known: Record<string, unknown>, name: string) => known[name] ?? never },
+) as unknown as Source;
+
+beforeEach(() => window.history.replaceState(null, "", "#"));
+
+it("a device of the list is chosen, and the first entry leaves the choice to the page", async () => {
+  const store = createStore(source);
+  await store.reload();
+  const host = document.createElement("div");
+  const draw = (): void => render(h(StoreContext.Provider, { value: store }, h(Toolbar, {})), host);
+  draw();
+  const select = host.querySelector("select") as HTMLSelectElement;
+  expect([...select.options].map(({ value }) => value)).toEqual(["", "GPU:0", "GPU:1"]);
+  expect([select.value, store.device.value]).toEqual(["", "GPU:1"]);
+  const choose = (value: string): void => {
+    select.value = value;
+    select.dispatchEvent(new Event("change", { bubbles: true }));
+  };
+  choose("GPU:0");
+  expect([store.choices.value.device, store.device.value]).toEqual(["GPU:0", "GPU:0"]);
+  choose("");
+  expect([store.choices.value.device, store.device.value]).toEqual([null, "GPU:1"]);
+  render(null, host);
+});

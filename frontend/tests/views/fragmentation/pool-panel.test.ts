@@ -1,0 +1,45 @@
+// @vitest-environment happy-dom
+import { h, render } from "preact";
+import { expect, it } from "vitest";
+
+import type { Source } from "../../../src/api/source";
+import type { PoolSteps } from "../../../src/model/pool";
+import { createStore } from "../../../src/state/store";
+import { PoolPanel } from "../../../src/views/fragmentation/pool-panel";
+import { StoreContext } from "../../../src/views/shared/context";
+
+const one = (value: number): Float64Array => Float64Array.of(value);
+const POOL: PoolSteps = {
+  run: "r",
+  device: "GPU:0",
+  phase: "train",
+  rows: 1,
+  total_rows: 1,
+  sources: ["unknown", "traced", "measured"],
+  growths: [],
+  sentences: [],
+  step: one(7),
+  wall_time: one(0),
+  session: one(0),
+  in_use_bytes: one(100),
+  peak_bytes: one(300),
+  capacity_bytes: one(1000),
+  pool_source: one(1),
+  pool_bytes: one(400),
+  largest_free_bytes: one(50),
+  fragmentation: one(0.5),
+  rounding_bytes: one(0),
+};
+
+it.each([
+  ["graph", "train · traced (graph) · "],
+  [null, "train · "],
+])("the mode %s of a step is named if it was traced", (mode, text) => {
+  const host = document.createElement("div");
+  const store = createStore({} as Source);
+  render(h(StoreContext.Provider, { value: store }, h(PoolPanel, { pool: POOL, row: 0, mode })), host);
+  const said = host.querySelector("header p")?.textContent ?? "";
+  expect(said.startsWith(text)).toBe(true);
+  expect(said.includes("traced")).toBe(mode !== null);
+  render(null, host);
+});

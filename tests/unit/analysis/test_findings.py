@@ -1,0 +1,58 @@
+"""Memory of former optimizers and models is a finding, once it is more than a little."""
+
+import dataclasses
+
+from reading_cases import MIB, empty_activations, make_samples, make_snapshot
+
+from tb_memplugin.analysis.findings import findings
+from tb_memplugin.model import LedgerRow, Run
+from tb_memplugin.model.former import replaced_optimizer, unused
+
+ADAM, RESNET = replaced_optimizer("Adam", 72), unused("resnet50")
+
+
+def run_with(*rows: LedgerRow) -> Run:
+    snapshot = dataclasses.replace(make_snapshot(step=80), ledger=rows, in_use_bytes=sum(row.bytes for row in rows))
+    return Run("r", ("s",), ("",), (), make_samples([], []), empty_activations(), (snapshot,), (), ())
+
+
+def test_names_and_sizes_are_said_the_largest_first() -> None:
+    run = run_with(
+        LedgerRow("net/dense", "optimizer_state", True, 84 * MIB, 0),
+        LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 3 * MIB, 0),
+        LedgerRow(f"{ADAM}/net/head", "optimizer_state", None, 1 * MIB, 0),
+        LedgerRow(f"{ADAM}/net/head", "rounding", None, 2 * MIB, 2 * MIB),
+        LedgerRow(f"{RESNET}/conv1", "weights", None, 10 * MIB, 0),
+    )
+    (sentence,) = findings({"": run})
+    assert "14.0 MiB (14 % of the peak of step 80)" in sentence
+    assert f"{RESNET} (10.0 MiB), {ADAM} (4.0 MiB)." in sentence
+    assert "`tb_memplugin.release_unused()`" in sentence
+
+
+def test_a_device_of_a_worker_is_named_in_full() -> None:
+    run = run_with(LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 3 * MIB, 0))
+    (sentence,) = findings({"worker_1": run})
+    assert sentence.startswith("worker_1/")
+
+
+def test_less_than_one_percent_and_slots_in_use_are_no_finding() -> None:
+    run = run_with(
+        LedgerRow("net/dense", "optimizer_state", True, 1000 * MIB, 0),
+        LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 9 * MIB, 0),
+    )
+    assert findings({"": run}) == []
+
+
+def test_the_share_is_of_a_training_step_where_one_has_a_breakdown() -> None:
+    run = run_with(
+        LedgerRow("net/dense", "activations", None, 90 * MIB, 0),
+        LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 10 * MIB, 0),
+    )
+    (trained,) = run.snapshots
+    later = {"ledger": trained.ledger[1:], "in_use_bytes": 10 * MIB, "wall_time": trained.wall_time + 1}
+    validated = dataclasses.replace(trained, phase="validation", **later)
+    (sentence,) = findings({"": dataclasses.replace(run, snapshots=(trained, validated))})
+    assert "(10 % of the peak of step 80)" in sentence
+    (sentence,) = findings({"": dataclasses.replace(run, snapshots=(validated,))})
+    assert "(100 % of the peak of validation step 80)" in sentence
