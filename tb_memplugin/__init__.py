@@ -13,8 +13,10 @@ from tb_memplugin.version import __version__
 
 if TYPE_CHECKING:
     from tb_memplugin import summary
+    from tb_memplugin.analysis.plan_answer import Plan
     from tb_memplugin.analysis.what_if_answer import WhatIf
     from tb_memplugin.commands.loading import load
+    from tb_memplugin.commands.plan import plan
     from tb_memplugin.commands.recorded_run import RecordedRun
     from tb_memplugin.commands.what_if import what_if
     from tb_memplugin.errors import (
@@ -44,6 +46,7 @@ __all__ = [
     "MemoryRecorder",
     "NewerFormatError",
     "NotFoundError",
+    "Plan",
     "RecomputationError",
     "RecordedRun",
     "RecordingError",
@@ -56,6 +59,7 @@ __all__ = [
     "largest_batch_size",
     "load",
     "memory_summary",
+    "plan",
     "probe",
     "release_unused",
     "remat",
@@ -73,6 +77,7 @@ _MODULES = {
     "MemoryRecorder": "recorder.memory_recorder",
     "NewerFormatError": "errors",
     "NotFoundError": "errors",
+    "Plan": "analysis.plan_answer",
     "RecomputationError": "errors",
     "RecordedRun": "commands.recorded_run",
     "RecordingError": "errors",
@@ -84,6 +89,7 @@ _MODULES = {
     "largest_batch_size": "recorder.probing.largest",
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",
+    "plan": "commands.plan",
     "probe": "recorder.probing.probe",
     "release_unused": "recorder.release",
     "remat": "recomputation.remat",

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from tb_memplugin.analysis.budget import exit_status
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
 from tb_memplugin.analysis.facts import device_facts
+from tb_memplugin.analysis.plan_answer import describe_plan
 from tb_memplugin.analysis.what_if import RunPredictor
 from tb_memplugin.analysis.what_if_answer import describe_what_if
 from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
@@ -24,6 +25,7 @@ from tb_memplugin.commands.doctor.command import add_arguments as add_doctor
 from tb_memplugin.commands.import_files import import_files
 from tb_memplugin.commands.inspect_table import format_run
 from tb_memplugin.commands.loading import Runs, load, no_records
+from tb_memplugin.commands.plan import plan
 from tb_memplugin.commands.run.command import add_arguments as add_run
 from tb_memplugin.errors import MemoryPluginError, NotFoundError, RequestError
 from tb_memplugin.model import PHASES, Run
@@ -96,6 +98,7 @@ def _parser() -> CommandParser:
     add_run(commands.add_parser("run", help="run a program and record what it trains"))
     _add_inspect(commands)
     _add_what_if(commands)
+    _add_plan(commands)
     _add_check(commands)
     _add_view(commands)
     _add_report(commands)
@@ -154,6 +157,28 @@ def _add_what_if(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     asking.add_argument("--precision", metavar="P", help="float32, mixed_float16 or mixed_bfloat16")
     asking.add_argument("--format", choices=("table", "json"), default="table", help="text (default), or a JSON object")
     asking.set_defaults(command=_what_if)
+
+
+def _add_plan(commands: "argparse._SubParsersAction[CommandParser]") -> None:
+    planning = commands.add_parser(
+        "plan",
+        help="find what makes a run fit into a budget",
+        description="Simulates a recorded step with activations recomputed, gradients accumulated and other changes, "
+        "and chooses the cheapest one whose peak stays within a budget.",
+        examples=(
+            "tb-memplugin plan runs --budget 8GiB",
+            "tb-memplugin plan runs --run big --budget 8GiB --format json",
+        ),
+        exit_codes=FAILED,
+    )
+    planning.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    planning.add_argument("--budget", metavar="SIZE", required=True, help="the most that the peak may be, e.g. 8GiB")
+    planning.add_argument("--run", metavar="R", help="the run (default: the only one)")
+    planning.add_argument("--device", metavar="D", help="the device (default: the first with recorded requests)")
+    planning.add_argument(
+        "--format", choices=("table", "json"), default="table", help="text (default), or a JSON object"
+    )
+    planning.set_defaults(command=_plan)
 
 
 def _add_check(commands: "argparse._SubParsersAction[CommandParser]") -> None:
@@ -279,6 +304,27 @@ def _what_if(options: argparse.Namespace) -> int:
     conditions = checked_conditions(
         options.batch_size, options.capacity, freeze, unfreeze, options.optimizer, options.precision
     )
+    name, run = _only_run(options)
+    answer = RunPredictor(run, device_of(run, options.device)).what_if(conditions)
+    if options.format == "json":
+        print(json.dumps({"format": FORMAT, "run": name, **describe_what_if(answer)}, allow_nan=False))
+    else:
+        print(f"{clean(name)}\n{answer}")
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    name, run = _only_run(options)
+    answer = plan(run, options.budget, device=options.device)
+    if options.format == "json":
+        print(json.dumps({"format": FORMAT, "run": name, **describe_plan(answer)}, allow_nan=False))
+    else:
+        print(f"{clean(name)}\n{answer}")
+    return 0
+
+
+def _only_run(options: argparse.Namespace) -> tuple[str, Run]:
+    """The run of --run, or the only one."""
     runs = Runs(options.logdir)
     if options.run is None and len(runs) > 1:
         raise RequestError(f"several runs: choose one with --run. Available: {', '.join(runs)}")
@@ -287,13 +333,7 @@ def _what_if(options: argparse.Namespace) -> int:
         raise no_records(options.logdir)
     if name not in runs:
         raise NotFoundError(unknown_name("no run", name, runs))
-    run = runs[name]
-    answer = RunPredictor(run, device_of(run, options.device)).what_if(conditions)
-    if options.format == "json":
-        print(json.dumps({"format": FORMAT, "run": name, **describe_what_if(answer)}, allow_nan=False))
-    else:
-        print(f"{clean(name)}\n{answer}")
-    return 0
+    return name, runs[name]
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -29,6 +29,7 @@ NAVIGATION = {
         "docs/recording",
         "docs/out_of_memory",
         "docs/what_if",
+        "docs/fitting",
         "docs/recomputation",
         "docs/platform",
     ),
@@ -52,7 +53,7 @@ NAVIGATION = {
 REFERENCE = {
     "Recording": ("MemoryCallback", "MemoryRecorder", "memory_summary", "release_unused", "summary"),
     "Predictions": ("what_if", "probe", "largest_batch_size", "WhatIf", "BatchSizeAnswer"),
-    "Recomputation": ("remat", "cut_points"),
+    "Recomputation": ("plan", "remat", "cut_points", "Plan"),
     "Runs": ("load", "RecordedRun", "Run", "Snapshot"),
 }
 """Public names by their heading. The errors have a heading of their own; new names stand last until they are here."""

@@ -41,15 +41,15 @@ def checked_conditions(
     )
 
 
-def capacity_bytes(capacity: int | str) -> int:
-    """Bytes of a capacity such as ``"24GiB"``.
+def capacity_bytes(capacity: int | str, name: str = "capacity") -> int:
+    """Bytes of a capacity, or of what else has this name, such as ``"24GiB"``.
 
     Raises:
         RequestError: It is no size from 1 B to 1 PiB.
     """
     size = parse_bytes(str(capacity))
     if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
-        raise RequestError(f"a capacity is a size such as 24GiB, at most 1 PiB. Received: {capacity!r:.80}")
+        raise RequestError(f"a {name} is a size such as 24GiB, at most 1 PiB. Received: {capacity!r:.80}")
     return size
 
 

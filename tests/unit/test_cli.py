@@ -231,7 +231,7 @@ def test_wrong_arguments_are_one_line_and_code_2(
     assert sentence in parse_error(capsys, *arguments)
 
 
-COMMANDS = ("run", "inspect", "what-if", "check", "view", "report", "import", "completion", "doctor")
+COMMANDS = ("run", "inspect", "what-if", "plan", "check", "view", "report", "import", "completion", "doctor")
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=str)

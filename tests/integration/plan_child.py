@@ -1,0 +1,94 @@
+"""Records a small training, or measures its peak with a plan, and prints the answer as JSON.
+
+usage: python plan_child.py MODEL record RUN_DIR | MODEL measure BUDGET_BYTES RUN_DIR
+
+A model is `wide`, or one of remat_child.py.
+"""
+
+import json
+import os
+import statistics
+import sys
+
+os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+
+import keras
+import numpy as np
+import remat_child
+import tensorflow as tf
+
+import tb_memplugin
+
+L = keras.layers
+
+
+BATCH = 16
+
+
+def wide():
+    tensor = inputs = keras.Input((48, 48, 3))
+    for _ in range(8):
+        tensor = L.Conv2D(32, 3, padding="same")(tensor)
+        tensor = L.ReLU()(L.BatchNormalization()(tensor))
+    return keras.Model(inputs, L.Dense(5)(L.GlobalAveragePooling2D()(tensor)), name="net")
+
+
+def compiled(model, parts=None):
+    optimizer = keras.optimizers.Adam(gradient_accumulation_steps=parts)
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    return model
+
+
+def batch(model, name, size):
+    random = np.random.default_rng(0)
+    if name == "transformer":
+        x = random.integers(0, 50, (size, 128)).astype("int32")
+    else:
+        x = random.normal(size=(size, *model.input_shape[1:])).astype("float32")
+    return x, random.integers(0, 5, size)
+
+
+def record(name, directory):
+    model = wide() if name == "wide" else getattr(remat_child, name)()
+    x, y = batch(model, name, BATCH)
+    compiled(model)
+    with tb_memplugin.MemoryRecorder(directory, model=model) as recorder:
+        for step in range(12):
+            with recorder.step(step):
+                model.train_on_batch(x, y)
+    return {}
+
+
+def measure(name, budget, directory):
+    (run,) = tb_memplugin.load(directory).values()
+    plan = tb_memplugin.plan(run, int(budget))
+    model = wide() if name == "wide" else getattr(remat_child, name)()
+    x, y = batch(model, name, plan.batch_size)
+    if plan.segments:
+        model = tb_memplugin.remat(model, plan)
+    compiled(model, plan.accumulation if plan.accumulation > 1 else None)
+    peaks = []
+    for _ in range(3 + 2 * max(3, plan.accumulation)):
+        tf.config.experimental.reset_memory_stats("CPU:0")
+        model.train_on_batch(x, y)
+        peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+    span = [plan.low_bytes, plan.peak_bytes, plan.high_bytes]
+    return {
+        "measured": statistics.median(peaks[3:]),
+        "highest": max(peaks[3:]),
+        "range": span,
+        "fits": plan.fits,
+        "segments": plan.segments,
+        "accumulation": plan.accumulation,
+        "recorded": plan.recorded_peak_bytes,
+        "text": str(plan),
+    }
+
+
+def main(name, what, *arguments):
+    keras.utils.set_random_seed(1)
+    print(json.dumps({"record": record, "measure": measure}[what](name, *arguments)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

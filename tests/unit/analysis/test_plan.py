@@ -1,0 +1,69 @@
+"""Plans for stored runs: within the budget as simulated, at the least cost first."""
+
+import dataclasses
+import pathlib
+
+import pytest
+import requests_cases
+
+import tb_memplugin
+from tb_memplugin.analysis.what_if import RunPredictor
+from tb_memplugin.model import Run
+from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.conditions import Conditions
+
+STORED = pathlib.Path(__file__).parents[2] / "fixtures" / "batch_sizes" / "cpu" / "Transformer" / "16"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    directory = tmp_path_factory.mktemp("runs")
+    requests_cases.write_run(directory / "traced")
+    return tb_memplugin.load(directory)["traced"]
+
+
+def test_a_budget_of_the_recorded_range_needs_no_change(run: Run) -> None:
+    plan = tb_memplugin.plan(run, budget="1TiB")
+    assert plan.recorded_peak_bytes is not None and plan.high_bytes is not None
+    least = tb_memplugin.plan(run, budget=plan.high_bytes)
+    assert (least.fits, least.segments, least.accumulation, least.code) == (True, (), 1, "")
+    assert "plan: no change: fits as recorded" in str(least)
+    assert tb_memplugin.plan(run, budget=plan.high_bytes - 1).options[0].fits is False
+
+
+@pytest.mark.parametrize("share", [0.7, 0.5])
+def test_a_plan_is_within_its_budget_as_simulated(share: float) -> None:
+    (stored,) = tb_memplugin.load(STORED).values()
+    recorded = tb_memplugin.plan(stored, budget="1TiB").recorded_peak_bytes
+    assert recorded is not None
+    budget = int(share * recorded)
+    plan = tb_memplugin.plan(stored, budget=budget)
+    assert plan.fits is True and plan.accumulation > 1
+    assert plan.low_bytes is not None and plan.peak_bytes is not None and plan.high_bytes is not None
+    assert plan.low_bytes <= plan.peak_bytes <= plan.high_bytes <= budget
+    # The range is that of the prediction for the plan's conditions.
+    conditions = Conditions(batch_size=plan.batch_size, accumulate=True)
+    assert RunPredictor(stored, plan.device).range_at(conditions) == (plan.low_bytes, plan.peak_bytes, plan.high_bytes)
+    # Nothing that costs less fits, and the whole batch is as before.
+    before = plan.options[: [option.fits for option in plan.options].index(True)]
+    assert before and not any(option.high_bytes <= budget for option in before)
+    assert plan.batch_size is not None and plan.batch_size * plan.accumulation == 16
+    assert f"gradient_accumulation_steps={plan.accumulation}" in plan.code
+    assert f"batch_size = {plan.batch_size}" in plan.code
+
+
+def test_where_nothing_fits_the_plan_says_the_smallest_peak(run: Run) -> None:
+    plan = tb_memplugin.plan(run, budget="1MiB")  # less than the weights
+    assert plan.fits is False and plan.code == ""
+    least = min(plan.options, key=lambda option: option.high_bytes)
+    assert plan.peak_bytes == least.peak_bytes
+    assert f"The smallest peak that was found is {format_bytes(least.peak_bytes)}" in plan.sentences[0]
+    assert "plan: none of the simulated changes fits" in str(plan)
+
+
+def test_a_plan_says_why_it_recomputes_nothing(run: Run) -> None:
+    plan = tb_memplugin.plan(run, budget="20MiB")
+    assert "recompute" not in {option.kind for option in plan.options}
+    assert "Recomputation is unknown: the model's layer graph was not recorded." in plan.sentences
+    compiled = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, mode="xla") for one in run.requests))
+    assert any("XLA compiled the step" in one for one in tb_memplugin.plan(compiled, budget="20MiB").sentences)

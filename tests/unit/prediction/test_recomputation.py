@@ -1,0 +1,83 @@
+"""A step of three layers with two of them recomputed, worked out by hand."""
+
+import numpy as np
+
+from tb_memplugin.model import Category, ChunkOwner, StepRequests
+from tb_memplugin.prediction.recomputation import Parts, recomputed
+from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece
+
+CHUNKS: tuple[tuple[str, Category, str, int, int, int], ...] = (  # layer, category, op, bytes, birth, death
+    ("net/a", "activations", "net/a/Conv2D", 1024, 0, 9),
+    ("net/b", "activations", "net/b/Relu", 2048, 1, 7),
+    ("net/head", "activations", "net/head/MatMul", 8192, 2, 4),
+    ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 3, 6),
+    ("net/b", "activation_gradients", "gradient_tape/net/b/ReluGrad", 2048, 5, 10),
+    ("net/a", "activation_gradients", "gradient_tape/net/a/Conv2D", 1024, 8, 11),
+)
+AT_MOST = 1024 + 2048 + 8192 + 256  # in the backward pass of the head
+
+
+def hand_made() -> SizedStep:
+    layers, categories, ops, sizes, births, deaths = zip(*CHUNKS, strict=True)
+    none, rows = np.zeros(0, np.int64), np.arange(len(CHUNKS))
+    requests = StepRequests(
+        step=3,
+        phase="train",
+        device="CPU:0",
+        wall_time=0.0,
+        mode="graph",
+        first=False,
+        batch_size=4,
+        capacity_bytes=None,
+        events=12,
+        batch_power=np.ones(len(CHUNKS), np.int64),
+        address=np.cumsum([0, *sizes[:-1]]),
+        allocated=np.asarray(sizes),
+        requested=np.asarray(sizes),
+        birth=np.asarray(births),
+        death=np.asarray(deaths),
+        owner=rows,
+        op=rows,
+        ops=ops,
+        owners=tuple(ChunkOwner(*one, None) for one in zip(layers, categories, strict=True)),
+        region_address=none,
+        region_bytes=none,
+        added_address=none,
+        added_bytes=none,
+    )
+    return SizedStep(requests, np.asarray(sizes))
+
+
+def test_a_part_knows_its_passes_and_its_output() -> None:
+    part = Parts(hand_made().requests).of(["net/a", "net/b"], 2048)
+    assert part is not None
+    assert (part.forward.tolist(), part.begin, part.end, part.back) == ([0, 1], 0, 1, 5)
+    assert (part.held.tolist(), part.output) == ([0, 1], 1)
+    assert Parts(hand_made().requests).of(["net/other"], None) is None
+
+
+def test_a_recomputed_segment_keeps_its_output_alone_until_its_backward_pass() -> None:
+    step = hand_made()
+    assert peak_in_one_piece(step) == AT_MOST
+    again = recomputed(step, (("net/a", "net/b"),), {"net/b": 2048})
+    assert peak_in_one_piece(again) == AT_MOST - 1024
+    # Both results are requested again, in their order, after the head's backward pass and before the segment's.
+    birth, death = again.requests.birth, again.requests.death
+    assert again.sizes.tolist() == [*step.sizes, 1024, 2048]
+    assert birth[3] < birth[6] < birth[7] < birth[4]
+    # The first result is freed before the head's is there; the output stays until its copy is there.
+    assert death[0] < birth[2] and birth[7] < death[1] < birth[4]
+    # The copies live as long as the recorded chunks did: the output less long than the first result.
+    assert birth[4] < death[7] < death[6] < death[5]
+
+
+def test_events_stay_numbered_one_by_one() -> None:
+    requests = recomputed(hand_made(), (("net/a", "net/b"),), {}).requests
+    assert sorted([*requests.birth.tolist(), *requests.death.tolist()]) == list(range(requests.events))
+    assert requests.events == 16
+
+
+def test_without_segments_that_save_something_the_step_is_as_recorded() -> None:
+    step = hand_made()
+    assert recomputed(step, (), {}) is step
+    assert recomputed(step, (("net/other",),), {}) is step
