@@ -68,7 +68,8 @@ def test_every_view_shows_the_run(page: Page, address: str, run: str) -> None:
 
 @pytest.mark.reads
 def test_runs_of_other_phases_stand_beside_it(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": "predicted", "with": ["evaluated", "trained"]}, doseq=True))
+    drawn = urlencode({"run": "predicted", "with": ["evaluated", "trained"]}, doseq=True)
+    frame = harness.open_tab(page, address, drawn)
     others = frame.locator(".others")
     expect(others).to_contain_text("evaluated, validation")
     expect(others).to_contain_text("trained, train")
