@@ -6,7 +6,7 @@ import pytest
 from child import run_child
 
 SETUP = """
-import gc
+import gc, time
 import keras, numpy as np, tensorflow as tf
 import tb_memplugin
 
@@ -23,8 +23,13 @@ def fit(model, optimizer=None, **options):
     return model.fit(x, y, batch_size=32, verbose=0, **options).history["loss"]
 
 def in_use():
+    # TensorFlow's own threads free the data of a `fit` that has ended: wait until ten readings are the same.
     gc.collect()
-    return tf.config.experimental.get_memory_info("CPU:0")["current"]
+    readings = []
+    while len(readings) < 10 or len(set(readings[-10:])) > 1:
+        readings.append(tf.config.experimental.get_memory_info("CPU:0")["current"])
+        time.sleep(0.02)
+    return readings[-1]
 
 def rounded(variables):
     return sum(-(-v.numpy().nbytes // 256) * 256 for v in variables)
@@ -42,6 +47,7 @@ second = make("second")
 weights = rounded(second.weights)
 fit(second, "adam")
 del second
+tb_memplugin.load(sys.argv[1])  # waits until the traced steps are analyzed
 held = in_use()
 freed = tb_memplugin.release_unused()
 after = in_use()

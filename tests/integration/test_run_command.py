@@ -120,7 +120,8 @@ def test_loops_whose_steps_can_be_seen_are_recorded(kind: str, first: int, steps
     assert run.samples.step.tolist() == list(range(first, first + steps))
     assert run.snapshots and runs(tmp_path) == ["it"]
     if kind != "by hand":
-        layers = {row.layer for row in run.snapshots[0].ledger if row.category == "activations"}
+        # At the peak, in the backward pass, the first layer's result may have been freed.
+        layers = {row.layer for row in run.snapshots[0].saved_for_backward}
         assert "sequential/dense" in layers and run.layer_tables
 
 
