@@ -109,6 +109,12 @@ def changing_shapes(directory: str) -> None:
     loop(directory, lambda step: compiled_step(tf.ones((8 + step, 64))), 60)
 
 
+def without_autotuning() -> tf.data.Options:
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
+
+
 def dataset_cache(directory: str) -> None:
     """The cache of a dataset without an end, read by a loop that is held up now and then, as on a busy machine.
 
@@ -116,9 +122,7 @@ def dataset_cache(directory: str) -> None:
     however long the steps take.
     """
     rows = tf.data.Dataset.range(10**9).map(lambda at: tf.zeros((64, 256)) + tf.cast(at, tf.float32))
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    batches = iter(rows.cache().batch(2).with_options(options))
+    batches = iter(rows.cache().batch(2).with_options(without_autotuning()))
 
     def read(step: int) -> None:
         next(batches)
@@ -172,10 +176,11 @@ def varying_shapes(directory: str) -> None:
 
 
 def filled_cache(directory: str) -> None:
-    """A cache that is full after 200 of 2,000 steps."""
+    """A cache that is full after 200 of 2,000 steps; without prefetched batches, as in `dataset_cache`."""
     model, train_step = custom_step()
     rows = tf.data.Dataset.range(400).map(lambda at: tf.zeros((512, 8)) + tf.cast(at, tf.float32))
-    batches = iter(rows.cache().repeat().batch(2).map(functools.partial(tf.reshape, shape=(1024, 8))))
+    batches = rows.cache().repeat().batch(2).map(functools.partial(tf.reshape, shape=(1024, 8)))
+    batches = iter(batches.with_options(without_autotuning()))
     loop(directory, lambda step: train_step(next(batches)), STEPS, model)
 
 

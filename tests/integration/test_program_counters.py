@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tb_memplugin.recorder.observe import live_models
 from tb_memplugin.recorder.observe.function_traces import FunctionTraces, changed_argument, traces_of
 from tb_memplugin.recorder.observe.live_models import LiveModels
 from tb_memplugin.recorder.observe.program_counters import DatasetCaches
@@ -166,6 +167,27 @@ def test_a_model_inside_another_one_is_no_model_of_its_own() -> None:
     models.note(whole)
     figures = models.figures()
     assert figures.built == 1 and figures.alive == {"CPU:0": (1, WEIGHTS + 4 * (4 * 2 + 2))}
+
+
+def test_a_part_that_is_collected_while_models_are_read_is_no_model_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a model that was read when it was trained, whose part was not, and that garbage collection takes meanwhile
+    models, other = LiveModels(), make_model()
+    kept = [make_model()]
+    kept.append(kept[0]._functional)
+    for model in (*kept, other):
+        models.note(model)
+    models.used(kept[0])
+    del model
+
+    def variables_of(model: Any, which: str) -> Any:
+        kept.clear()
+        gc.collect()
+        return live_models_variables(model, which)
+
+    live_models_variables = live_models.variables_of
+    monkeypatch.setattr(live_models, "variables_of", variables_of)
+    # THEN the two models are counted
+    assert models.figures().built == 2 and not kept
 
 
 def test_variables_that_outlive_their_model_are_counted() -> None:

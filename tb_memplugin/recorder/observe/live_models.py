@@ -51,6 +51,7 @@ class _Model:
         self.variables: dict[int, _Variable] = {}  # by id of the handle
         self.counted = False
         self.complete = False
+        self.is_part = False  # of another model, which may be read later
 
 
 class LiveModels:
@@ -62,7 +63,6 @@ class LiveModels:
         self._known: weakref.WeakKeyDictionary[Any, _Model] = weakref.WeakKeyDictionary()
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._applied: list[Any] = []  # weak references to optimizers that are not matched to a model yet
-        self._parts: weakref.WeakSet[Any] = weakref.WeakSet()
         self._built = 0
         self._changed = False
         self._next_check = 0.0
@@ -108,9 +108,7 @@ class LiveModels:
         applied, self._applied = self._applied, []
         for reference in applied:
             self._match(reference())
-        # A part may be read before the model around it.
-        self._built -= sum(entry.counted for entry in self._models if entry.reference() in self._parts)
-        self._models = [entry for entry in self._models if self._matters(entry)]
+        self._models = [entry for entry in self._models if _matters(entry)]
         return self._sums()
 
     def _gone(self, _: Any) -> None:
@@ -121,11 +119,8 @@ class LiveModels:
         """Read a model's variables, once its weights and its optimizer's slots exist."""
         if not getattr(model, "built", True):
             return
-        inner = getattr(model, "_functional", None)
-        self._parts.update(layer for layer in model._flatten_layers(include_self=False) if layer in self._known)
-        if inner is not None:
-            self._parts.add(inner)
-        if not entry.counted:
+        self._note_parts(model)
+        if not entry.counted and not entry.is_part:
             entry.counted = True
             self._built += 1
         optimizer = getattr(model, "optimizer", None)
@@ -137,6 +132,14 @@ class LiveModels:
             entry.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
         entry.complete = True
 
+    def _note_parts(self, model: Any) -> None:
+        """Count no part of a model as a model of its own, also one that was counted before."""
+        for layer in (*model._flatten_layers(include_self=False), getattr(model, "_functional", None)):
+            entry = None if layer is None else self._known.get(layer)
+            if entry is not None and not entry.is_part:
+                entry.is_part = True
+                self._built -= entry.counted
+
     def _match(self, optimizer: Any) -> None:
         """Add the slots of an optimizer to those of the model whose variables it updates."""
         served = getattr(optimizer, "_trainable_variables", ())
@@ -146,14 +149,6 @@ class LiveModels:
                 entry.optimizer = weakref.ref(optimizer)
                 entry.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
                 return
-
-    def _matters(self, entry: _Model) -> bool:
-        """Whether a model exists or left variables behind; drops the variables that do not exist any more."""
-        model = entry.reference()
-        if model is not None:
-            return model not in self._parts
-        entry.variables = {key: one for key, one in entry.variables.items() if one.handle() is not None}
-        return bool(entry.variables)
 
     def _sums(self) -> ModelFigures:
         """Sum each variable once; one that a model that exists shares with one that is gone belongs to the former."""
@@ -179,6 +174,13 @@ class LiveModels:
             for count, size in zip(counts, sizes, strict=True)
         )
         return ModelFigures(self._built, alive, left, without)
+
+
+def _matters(entry: _Model) -> bool:
+    """Whether a model exists or left variables behind; drops the variables that do not exist any more."""
+    if entry.reference() is None:
+        entry.variables = {key: one for key, one in entry.variables.items() if one.handle() is not None}
+    return not entry.is_part and (entry.reference() is not None or bool(entry.variables))
 
 
 def _variables(variables: Any, is_slot: bool) -> Iterator[tuple[int, _Variable]]:
