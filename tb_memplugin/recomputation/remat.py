@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+from keras.src.models.functional import Functional
 
 from tb_memplugin.errors import RecomputationError
 from tb_memplugin.recomputation.graph_model import SegmentedGraph, nested_models, segmented_steps
 from tb_memplugin.recomputation.layer_calls import RecomputedLayer
-from tb_memplugin.recomputation.segments import Segments, functional, functional_class, is_graph, segments_between
+from tb_memplugin.recomputation.segments import Segments, functional, is_graph, segments_between
 
 JIT = (
     "jit_compile=True: XLA removes the recomputation that remat adds. On the CPU, compiled steps needed as much memory "
@@ -70,9 +71,9 @@ def _graph(model: Any, segments: Segments, prefix: str) -> Any:
         if direct and any(layer.startswith(path) for segment in segments for layer in segment):
             nested[id(graph)] = _graph(graph, segments, path)
     source = functional(model)
-    base = functional_class() if isinstance(model, keras.Sequential) else type(model)
+    base = Functional if isinstance(model, keras.Sequential) else type(model)
     new = _new(base, (SegmentedGraph,), {"segmented_steps": steps, "nested": nested})
-    functional_class().__init__(new, source.input, source.output, name=model.name)
+    Functional.__init__(new, source.input, source.output, name=model.name)
     _copy_state(model, new)
     return new
 

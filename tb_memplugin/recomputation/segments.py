@@ -4,13 +4,13 @@ Layers are named by their path: `conv1`, or `backbone/conv1` inside a nested mod
 Keras runs the graph.
 """
 
-import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
+from keras.src.models.functional import Functional  # not exported; a model made here would be one of the program's
 
 from tb_memplugin.errors import RecomputationError
 
@@ -46,14 +46,7 @@ def is_graph(layer: Any) -> bool:
     """Whether a layer is a model whose layer graph Keras knows: functional or sequential, with Keras's `call`."""
     if isinstance(layer, keras.Sequential):
         return type(layer).call is keras.Sequential.call and layer._functional is not None
-    return isinstance(layer, functional_class()) and type(layer).call is functional_class().call
-
-
-@functools.cache
-def functional_class() -> Any:
-    """The class of functional models, which Keras does not export."""
-    tensor = keras.Input((1,), name="tensor")
-    return type(keras.Model(tensor, tensor, name="model"))
+    return isinstance(layer, Functional) and type(layer).call is Functional.call
 
 
 def functional(model: Any) -> Any:

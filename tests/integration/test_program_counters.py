@@ -169,6 +169,15 @@ def test_a_model_inside_another_one_is_no_model_of_its_own() -> None:
     assert figures.built == 1 and figures.alive == {"CPU:0": (1, WEIGHTS + 4 * (4 * 2 + 2))}
 
 
+def test_the_inner_model_of_a_sequential_one_is_no_model_when_it_is_noted_later() -> None:
+    models, model = LiveModels(), make_model()
+    models.note(model)
+    models.figures()
+    models.note(model._functional)
+    figures = models.figures()
+    assert figures.built == 1 and figures.alive == {"CPU:0": (1, WEIGHTS)}
+
+
 def test_a_part_that_is_collected_while_models_are_read_is_no_model_either(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a model that was read when it was trained, whose part was not, and that garbage collection takes meanwhile
     models, other = LiveModels(), make_model()

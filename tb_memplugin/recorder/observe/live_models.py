@@ -133,10 +133,15 @@ class LiveModels:
         entry.complete = True
 
     def _note_parts(self, model: Any) -> None:
-        """Count no part of a model as a model of its own, also one that was counted before."""
-        for layer in (*model._flatten_layers(include_self=False), getattr(model, "_functional", None)):
-            entry = None if layer is None else self._known.get(layer)
-            if entry is not None and not entry.is_part:
+        """Count no part of a model as a model of its own, also one that was counted before or is noted later."""
+        parts = [layer for layer in model._flatten_layers(include_self=False) if layer in self._known]
+        inner = getattr(model, "_functional", None)
+        if inner is not None:
+            self._known.setdefault(inner, _Model(inner, self._gone))
+            parts.append(inner)
+        for part in parts:
+            entry = self._known[part]
+            if not entry.is_part:
                 entry.is_part = True
                 self._built -= entry.counted
 

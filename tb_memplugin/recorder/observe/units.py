@@ -14,11 +14,17 @@ def recomputable_units(model: Any) -> dict[str, int]:
 
     if not isinstance(model, keras.Model):
         return {}
-    from tb_memplugin.recomputation.segments import cut_points, is_graph, segments_between
-
     try:
+        from tb_memplugin.recomputation.segments import cut_points, is_graph, segments_between
+
         segments = segments_between(model, cut_points(model))
-    except (MemoryPluginError, AttributeError, TypeError, ValueError):  # a graph of another version of Keras
+    except (
+        MemoryPluginError,
+        AttributeError,
+        ImportError,
+        TypeError,
+        ValueError,
+    ):  # a graph of another version of Keras
         return {}
     joins = is_graph(model)
     units: dict[str, int] = {}
