@@ -110,7 +110,11 @@ class _Planner:
         )
 
     def _options(self) -> Iterator[PlanOption]:
-        """Changes, those that cost least first: the first two train the same, the others change the training."""
+        """Changes in order of preference.
+
+        The first trains the same. Accumulation keeps the effective batch, but batch norm then sees smaller batches. The
+        others change the training.
+        """
         batch = self._same.batch_size
         found = self._recomputing(Conditions(batch_size=batch))
         if found is not None:
@@ -205,7 +209,7 @@ class _Planner:
     def _recomputing(self, conditions: Conditions) -> _Recomputing | None:
         """The segments that fit at the least time; those of the smallest peak if none fit.
 
-        The choice counts requested bytes. Its simulation tells what the allocator needs in addition.
+        The choice counts requested bytes; its simulation adds what the allocator keeps unsplit.
         """
         if not len(self._units):
             return None
@@ -240,7 +244,7 @@ class _Planner:
         return peak_in_one_piece(self._step(conditions))
 
     def _demand(self, option: PlanOption) -> int | None:
-        """Bytes requested at once in the step of an option; None if it changes more than segments and batch size."""
+        """Most bytes of its step that are live at once; None for an option whose step is not simulated by sizes."""
         if option.kind in ("optimizer", "precision"):
             return None
         conditions = Conditions(
@@ -248,13 +252,7 @@ class _Planner:
             accumulate=option.accumulation > 1,
             recompute=tuple(tuple(f"{self._root}{name}" for name in segment) for segment in option.segments),
         )
-        step = self._step(conditions)
-        requests = step.requests
-        changes = np.zeros(requests.events + 2, np.int64)
-        sizes = np.maximum(step.sizes, 0)
-        np.add.at(changes, requests.birth + 1, sizes)
-        np.subtract.at(changes, requests.death + 1, sizes)
-        return int(np.cumsum(changes)[: requests.events + 1].max())
+        return peak_in_one_piece(self._step(conditions))
 
     def _curve(self, step: SizedStep) -> tuple[int, tuple[PlanPoint, ...]]:
         """(smallest peak, curve), from requested bytes and what the allocator takes in addition as recorded."""

@@ -63,7 +63,7 @@ class Plan:
         accumulation: Batches over which the optimizer sums gradients; 1 for none.
         peak_bytes, low_bytes, high_bytes: Predicted peak and its range; None if unknown.
         recorded_peak_bytes: Peak without the plan.
-        demand_bytes: Bytes that the plan's step has requested at once, at most: no allocator needs less.
+        demand_bytes: Most bytes of the plan's step that are live at once, rounded up to 256 each: BFC needs no less.
         extra_time: Additional time of a step as a share of the recorded one; None if unknown.
         time_source: Whether that is the measured time of the recorded forward pass, or estimated from bytes.
         code: Lines to paste.
@@ -132,8 +132,8 @@ def _lines(plan: Plan) -> list[str]:
     if plan.fits and plan.demand_bytes is not None and plan.peak_bytes is not None:
         rest = max(0, plan.peak_bytes - plan.demand_bytes)
         lines.append(
-            f"of which requested at once: {format_bytes(plan.demand_bytes)}; rounding and unsplit remainders: "
-            f"{format_bytes(rest)}"
+            f"live at once: {format_bytes(plan.demand_bytes)}; "
+            f"unsplit remainders and fragmentation: {format_bytes(rest)}"
         )
     lines += [f"  {clean(sentence)}" for sentence in plan.sentences]
     if plan.code:
