@@ -207,7 +207,7 @@ class _Planner:
         return tuple(tuple(path for unit, _ in found[first:end] for path in unit.layers) for first, end in choice.spans)
 
     def _recomputing(self, conditions: Conditions) -> _Recomputing | None:
-        """The segments that fit at the least time; those of the smallest peak if none fit.
+        """The segments that fit at the least time; those of the smallest peak if none fit; None if none saves anything.
 
         The choice counts requested bytes; its simulation adds what the allocator keeps unsplit.
         """
@@ -220,7 +220,7 @@ class _Planner:
         tried: set[tuple[tuple[int, int], ...]] = set()
         for _ in range(MOST_TRIES):
             choice = choices.choose(max(target, smallest))
-            if choice is None or choice.spans in tried:
+            if choice is None or not choice.spans or choice.spans in tried:
                 break
             tried.add(choice.spans)
             segments = self._named(choice)
@@ -269,7 +269,8 @@ class _Planner:
             share = choice.seconds / self._units.step_seconds
             points[needed] = PlanPoint(round(needed * factor), share, len(segments))
         ordered = [points[needed] for needed in sorted(points)]
-        return round(smallest * factor), tuple(ordered)
+        # Recomputation that saves nothing gives no curve.
+        return round(smallest * factor), tuple(ordered) if len(ordered) > 1 else ()
 
     def _floor(self) -> str:
         """Why recomputation does not go lower, as a sentence."""

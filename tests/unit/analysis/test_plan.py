@@ -67,3 +67,22 @@ def test_a_plan_says_why_it_recomputes_nothing(run: Run) -> None:
     assert "Recomputation is unknown: the model's layer graph was not recorded." in plan.sentences
     compiled = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, mode="xla") for one in run.requests))
     assert any("XLA compiled the step" in one for one in tb_memplugin.plan(compiled, budget="20MiB").sentences)
+
+
+def test_recomputation_that_saves_nothing_is_no_option() -> None:
+    # GIVEN a layer graph with a single layer, so that nothing between two cut points can be freed
+    (stored,) = tb_memplugin.load(STORED).values()
+    tables = [
+        dataclasses.replace(
+            table,
+            layers=tuple(
+                dataclasses.replace(layer, unit=0 if layer.type == "Dense" and at == len(table.layers) - 1 else None)
+                for at, layer in enumerate(table.layers)
+            ),
+        )
+        for table in stored.layer_tables
+    ]
+    assert any(layer.unit == 0 for layer in tables[-1].layers)
+    plan = tb_memplugin.plan(dataclasses.replace(stored, layer_tables=tuple(tables)), budget="20MiB")
+    assert not any(option.kind.startswith("recompute") for option in plan.options)
+    assert plan.curve == ()
