@@ -17,10 +17,8 @@ from tb_memplugin.prediction.segment_choice import Choice, SegmentChoices
 from tb_memplugin.prediction.segment_costs import unit_costs
 from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece
 
-MOST_TRIES = 5
-"""Most choices of segments that are simulated for one batch size."""
-CLOSE = 0.02
-"""A range that ends within this share below the budget is not brought closer to it."""
+MOST_TRIES = 6
+"""Choices of segments that are simulated for one batch size: they halve the span from the smallest peak five times."""
 ACCUMULATED = (2, 4, 8, 16)
 """Numbers of batches that gradients are accumulated over."""
 CURVE_POINTS = 8
@@ -214,31 +212,27 @@ class _Planner:
         if not len(self._units):
             return None
         choices = self._choices(self._step(conditions))
-        smallest = choices.smallest()
-        best: _Recomputing | None = None
-        target = self._budget - max(0, self._same.high_bytes - self._demanded(conditions))
-        tried: set[tuple[tuple[int, int], ...]] = set()
-        for _ in range(MOST_TRIES):
-            choice = choices.choose(max(target, smallest))
-            if choice is None or not choice.spans or choice.spans in tried:
-                break
-            tried.add(choice.spans)
-            segments = self._named(choice)
-            span = self._predictor.range_at(dataclasses.replace(conditions, recompute=segments))
-            if span is None:
-                break
-            found = _Recomputing(choice, segments, span)
-            excess = span[-1] - self._budget
-            if excess <= 0 and (best is None or best.range[-1] > self._budget or choice.seconds < best.choice.seconds):
-                best = found
-            elif excess > 0 and (best is None or span[-1] < best.range[-1]):
-                best = found if best is None or best.range[-1] > self._budget else best
-            if excess > 0 and target <= smallest:
-                break
-            if excess <= 0 and -excess <= CLOSE * self._budget:
-                break
-            target -= excess if excess > 0 else excess // 2
+        fitting, failing = choices.smallest(), self._demanded(conditions)
+        best = self._simulated(choices.choose(fitting), conditions)
+        if best is None or best.range[-1] > self._budget:
+            return best
+        for _ in range(MOST_TRIES - 1):
+            limit = (fitting + failing) // 2
+            found = self._simulated(choices.choose(limit), conditions)
+            if found is not None and found.range[-1] <= self._budget:
+                fitting = limit
+                best = min(best, found, key=lambda one: one.choice.seconds)
+            else:
+                failing = limit
         return best
+
+    def _simulated(self, choice: Choice | None, conditions: Conditions) -> _Recomputing | None:
+        """A choice with its range; None without segments, or if it cannot be simulated."""
+        if choice is None or not choice.spans:
+            return None
+        segments = self._named(choice)
+        span = self._predictor.range_at(dataclasses.replace(conditions, recompute=segments))
+        return None if span is None else _Recomputing(choice, segments, span)
 
     def _demanded(self, conditions: Conditions) -> int:
         return peak_in_one_piece(self._step(conditions))

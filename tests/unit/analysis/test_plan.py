@@ -2,11 +2,13 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 
 import pytest
 import requests_cases
 
 import tb_memplugin
+from tb_memplugin.analysis.plan_answer import PlanOption
 from tb_memplugin.analysis.what_if import RunPredictor
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import format_bytes
@@ -69,20 +71,43 @@ def test_a_plan_says_why_it_recomputes_nothing(run: Run) -> None:
     assert any("XLA compiled the step" in one for one in tb_memplugin.plan(compiled, budget="20MiB").sentences)
 
 
-def test_recomputation_that_saves_nothing_is_no_option() -> None:
-    # GIVEN a layer graph with a single layer, so that nothing between two cut points can be freed
-    (stored,) = tb_memplugin.load(STORED).values()
+def with_units(run: Run, units: Callable[[int, int], int | None]) -> Run:
+    """The run with numbers of units by a layer's place and the number of layers, as of a recorded layer graph."""
     tables = [
         dataclasses.replace(
             table,
             layers=tuple(
-                dataclasses.replace(layer, unit=0 if layer.type == "Dense" and at == len(table.layers) - 1 else None)
-                for at, layer in enumerate(table.layers)
+                dataclasses.replace(layer, unit=units(at, len(table.layers))) for at, layer in enumerate(table.layers)
             ),
         )
-        for table in stored.layer_tables
+        for table in run.layer_tables
     ]
-    assert any(layer.unit == 0 for layer in tables[-1].layers)
-    plan = tb_memplugin.plan(dataclasses.replace(stored, layer_tables=tuple(tables)), budget="20MiB")
+    return dataclasses.replace(run, layer_tables=tuple(tables))
+
+
+def test_a_larger_budget_costs_no_more_time() -> None:
+    (stored,) = tb_memplugin.load(STORED).values()
+    run = with_units(stored, lambda at, _: at)
+
+    def recomputing(budget: int) -> PlanOption:
+        (option,) = (one for one in tb_memplugin.plan(run, budget=budget).options if one.kind == "recompute")
+        return option
+
+    smallest, recorded = recomputing(1).high_bytes, tb_memplugin.plan(run, budget="1TiB").high_bytes
+    assert recorded is not None and smallest < recorded
+    times = []
+    for share in (-0.2, 0.0, 0.25, 0.5, 0.75, 0.95):
+        option = recomputing(int(smallest + share * (recorded - smallest)))
+        times.append(option.extra_time if option.fits else None)
+    fitting = [time for time in times if time is not None]
+    assert times[0] is None and len(fitting) == len(times) - 1
+    assert fitting == sorted(fitting, reverse=True)
+
+
+def test_recomputation_that_saves_nothing_is_no_option() -> None:
+    # GIVEN a layer graph with a single layer, so that nothing between two cut points can be freed
+    (stored,) = tb_memplugin.load(STORED).values()
+    run = with_units(stored, lambda at, layers: 0 if at == layers - 1 else None)
+    plan = tb_memplugin.plan(run, budget="20MiB")
     assert not any(option.kind.startswith("recompute") for option in plan.options)
     assert plan.curve == ()
