@@ -71,23 +71,30 @@ def test_a_plan_says_why_it_recomputes_nothing(run: Run) -> None:
     assert any("XLA compiled the step" in one for one in tb_memplugin.plan(compiled, budget="20MiB").sentences)
 
 
-def with_units(run: Run, units: Callable[[int, int], int | None]) -> Run:
-    """The run with numbers of units by a layer's place and the number of layers, as of a recorded layer graph."""
-    tables = [
+def with_units(run: Run, unit_of: Callable[[str], int | None]) -> Run:
+    """The run with units of layers by their paths, as of a recorded layer graph."""
+    tables = (
         dataclasses.replace(
-            table,
-            layers=tuple(
-                dataclasses.replace(layer, unit=units(at, len(table.layers))) for at, layer in enumerate(table.layers)
-            ),
+            table, layers=tuple(dataclasses.replace(layer, unit=unit_of(layer.path)) for layer in table.layers)
         )
         for table in run.layer_tables
-    ]
+    )
     return dataclasses.replace(run, layer_tables=tuple(tables))
+
+
+UNITS = {
+    "embedding": 0,
+    **dict.fromkeys(("multi_head_attention", "dropout", "layer_normalization"), 1),
+    **dict.fromkeys(("dense", "dense_1", "layer_normalization_1"), 2),
+    **dict.fromkeys(("multi_head_attention_1", "dropout_2", "layer_normalization_2"), 3),
+    **dict.fromkeys(("dense_2", "dense_3", "layer_normalization_3"), 4),
+}
+"""The stored Transformer's layers between the sums of its residual connections."""
 
 
 def test_a_larger_budget_costs_no_more_time() -> None:
     (stored,) = tb_memplugin.load(STORED).values()
-    run = with_units(stored, lambda at, _: at)
+    run = with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
 
     def recomputing(budget: int) -> PlanOption:
         (option,) = (one for one in tb_memplugin.plan(run, budget=budget).options if one.kind == "recompute")
@@ -107,7 +114,7 @@ def test_a_larger_budget_costs_no_more_time() -> None:
 def test_recomputation_that_saves_nothing_is_no_option() -> None:
     # GIVEN a layer graph with a single layer, so that nothing between two cut points can be freed
     (stored,) = tb_memplugin.load(STORED).values()
-    run = with_units(stored, lambda at, layers: 0 if at == layers - 1 else None)
+    run = with_units(stored, lambda path: 0 if path == "transformer/dense_4" else None)
     plan = tb_memplugin.plan(run, budget="20MiB")
     assert not any(option.kind.startswith("recompute") for option in plan.options)
     assert plan.curve == ()
