@@ -23,8 +23,8 @@ UNCERTAIN_SHARE = 0.01
 OVERLAPPING_RESULTS = 3
 """Results of recomputed layers that a step may hold in addition, since operations run in parallel.
 
-Fitted on recordings of `tests/integration/plan_child.py wide` on two busy cores: with 1, the median of a training lay up
-to 2.4 % above the range in 2 of about 30; with 2, 2.0 % in 1 of about 11; with 3, in none of 12."""
+Fitted on recordings of `tests/integration/plan_child.py wide` on two busy cores: with 1, the median of a training lay
+up to 2.4 % above the range in 2 of about 30; with 2, 2.0 % in 1 of about 11; with 3, in none of 12."""
 
 
 @dataclasses.dataclass(frozen=True)
