@@ -1,11 +1,7 @@
 """Checks as other tools read them, with hostile names."""
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
-import textwrap
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -16,7 +12,6 @@ from tb_memplugin.cli import main
 from tb_memplugin.commands.check_reports import github_annotations, junit_xml, markdown_table
 from tb_memplugin.events.run_writer import RunWriter
 
-DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "ci.md"
 HOSTILE = 'a|b`c``<img src=x>&"%\n::error::x,y:@user\\| \ufffe\x1b]0;'
 CHECKS = [
     Check("small", "GPU:0", "max_peak", "within", "peak 1 MiB"),
@@ -90,50 +85,3 @@ def test_the_exit_code_does_not_depend_on_the_format(
     assert "peak 1,153,433,600 B" in capsys.readouterr().out
     assert main(["check", str(tmp_path), "--max-peak", "1.1GB", "--format", name]) == 1
     assert "violated" in capsys.readouterr().out
-
-
-def documented_step() -> str:
-    """The script of the workflow in the documentation."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    step = re.search(r"- name: Check the peaks\n +run: \|\n((?: {10}.*\n)+)", text)
-    assert step is not None
-    return textwrap.dedent(step[1])
-
-
-@pytest.mark.parametrize(
-    ("baseline", "peak", "code", "annotations"),
-    [
-        (None, 1000, 0, ["::notice"]),
-        (1000, 1049, 0, ["::notice", "::notice"]),
-        (1000, 1051, 1, ["::notice", "::error"]),
-        (None, 11_000, 1, ["::error"]),
-    ],
-)
-def test_the_documented_workflow_checks_the_peaks(
-    tmp_path: pathlib.Path, baseline: int | None, peak: int, code: int, annotations: list[str]
-) -> None:
-    for name, size in (("main", baseline), ("pr", peak)):
-        if size is not None:
-            writer = RunWriter(tmp_path / "runs" / name / "small")
-            writer.samples(make_samples([0], [size * MIB], device="GPU:0"))
-            writer.close()
-    command = tmp_path / "bin" / "tb-memplugin"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tb_memplugin "$@"\n', encoding="utf-8")
-    command.chmod(0o755)
-    summary = tmp_path / "summary.md"
-    environment = {**os.environ, "GITHUB_STEP_SUMMARY": str(summary), "PYTHONPATH": str(DOCUMENT.parents[1])}
-    environment["PATH"] = f"{command.parent}:{environment['PATH']}"
-    # As GitHub runs it
-    done = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", documented_step()],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (code, "")
-    assert [line.split(" ")[0] for line in done.stdout.splitlines() if line.startswith("::")] == annotations
-    assert summary.read_text(encoding="utf-8").startswith("| | run | device | comparison |")
