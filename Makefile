@@ -14,7 +14,8 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-
 HOSTILE_SECONDS ?= 30
 SMALL_ACCURACY := build/accuracy
 BIN := $(VENV)/bin
-PIP = $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
+# Python compiles what it imports; compiling all of TensorFlow and its tools at once takes longer.
+PIP = $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --no-compile
 # With an NVIDIA card the CUDA libraries come along, as TensorFlow's own packages.
 CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),"tensorflow[and-cuda]")
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -34,9 +35,14 @@ train: $(VENV)/.record
 	$(BIN)/python demo/leak.py --logdir $(LOGDIR)
 	$(BIN)/python demo/frozen_backbone.py --logdir $(LOGDIR)
 
-test: install browser test-python test-typescript test-browser ## install what the tests need and run the quick tests of everything
+# The browser's packages are installed while pip and npm unpack theirs.
+test: ## install what the tests need and run the quick tests of everything
+	$(MAKE) -j3 install browser
+	$(MAKE) test-python test-typescript test-browser
 
-test-all: install browser test-all-python test-typescript test-all-browser accuracy-small bench-smallest ## every test, a small `make accuracy`, the benchmarks at their smallest size
+test-all: ## every test, a small `make accuracy`, the benchmarks at their smallest size
+	$(MAKE) -j3 install browser
+	$(MAKE) test-all-python test-typescript test-all-browser accuracy-small bench-smallest
 
 test-python: $(VENV)/.test
 	$(PYTEST) -m "not long" tests/unit tests/integration tests/hostile
@@ -49,10 +55,10 @@ test-all-python: $(VENV)/.bench
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test
 
-test-browser: browser frontend/node_modules/.package-lock.json
+test-browser: browser $(VENV)/.test frontend/node_modules/.package-lock.json
 	$(PYTEST) -m "not long" tests/browser
 
-test-all-browser: browser frontend/node_modules/.package-lock.json
+test-all-browser: browser $(VENV)/.test frontend/node_modules/.package-lock.json
 	$(PYTEST) tests/browser
 
 install: $(VENV)/.test frontend/node_modules/.package-lock.json ## everything for development, in $(VENV) and frontend/node_modules
@@ -99,11 +105,11 @@ programs: install ## run the programs of tests/programs, into docs/programs.md
 scenarios: $(VENV)/.record ## train the scenarios of demo/scenarios, into docs/advice.md and docs/advice/; about 4 minutes on 2 cores
 	$(BIN)/python demo/scenarios/run_all.py --logdir $(LOGDIR)/scenarios --jobs $(JOBS) --write
 
-screenshots: browser ## pictures of the tab on the demos' runs, into docs/screenshots
+screenshots: browser $(VENV)/.test ## pictures of the tab on the demos' runs, into docs/screenshots
 	test -d $(LOGDIR)/leak -a -d $(LOGDIR)/frozen || $(MAKE) train
 	$(BIN)/python tests/browser/screenshots.py $(LOGDIR) docs/screenshots
 
-animation: browser ## the animated picture at the top of the README, into docs/images
+animation: browser $(VENV)/.test ## the animated picture at the top of the README, into docs/images
 	test -d $(LOGDIR)/out_of_memory -a -d $(LOGDIR)/frozen || $(MAKE) train
 	$(BIN)/python tests/browser/animation.py $(LOGDIR) docs/images
 
@@ -137,10 +143,11 @@ $(VENV)/.bench: pyproject.toml setup.py $(VENV)/.test
 frontend/node_modules/.package-lock.json: frontend/package-lock.json
 	cd frontend && npm ci --no-audit --no-fund
 
-# Chromium, and what the Node that Playwright brings needs: a minimal Debian has neither.
+# Chromium, and what the Node that Playwright brings needs: a minimal Debian has neither. After the environment, which may
+# need apt as well.
 .PHONY: browser
-browser: $(VENV)/.test
+browser: | $(BIN)/python
 	@set --; \
 	command -v chromium >/dev/null || command -v google-chrome >/dev/null || command -v chromium-browser >/dev/null || set -- chromium; \
-	$(BIN)/python -m playwright --version >/dev/null 2>&1 || set -- "$$@" libatomic1; \
+	/sbin/ldconfig -p | grep -q libatomic.so.1 || set -- "$$@" libatomic1; \
 	test $$# -eq 0 || { $(SUDO) apt-get update && $(SUDO) apt-get install -y --no-install-recommends "$$@"; }
