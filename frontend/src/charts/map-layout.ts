@@ -99,3 +99,8 @@ export function clamped(view: Range, whole: Range, least = LEAST): Range {
   const from = Math.min(Math.max(view[0], whole[0]), whole[1] - length);
   return [from, from + length];
 }
+
+/** The span that a drag over a view marks, from its low end; null for a click, which moves by at most a 200th of the view. */
+export function dragged(from: number, to: number, view: Range): Range | null {
+  return Math.abs(to - from) > (view[1] - view[0]) / 200 ? [Math.min(from, to), Math.max(from, to)] : null;
+}

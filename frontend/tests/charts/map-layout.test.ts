@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { chunkAt, clamped, panned, stripCells, zoomed } from "../../src/charts/map-layout";
+import { chunkAt, clamped, dragged, panned, stripCells, zoomed } from "../../src/charts/map-layout";
 
 const chunks = { address: [1000, 1100, 1101, 1102, 1200], bytes: [100, 1, 1, 98, 800], key: [0, 1, 2, 2, 0] };
 
@@ -56,5 +56,16 @@ describe("views", () => {
     expect(panned([0, 1000], whole, -1)).toEqual([0, 1000]);
     expect(panned([0, 1000], whole, 0.5)).toEqual([500, 1500]);
     expect(clamped([99_990, 99_995], whole)).toEqual([99_744, 100_000]);
+  });
+});
+
+describe("dragged", () => {
+  it("marks a span in either direction, and nothing for a click", () => {
+    expect(dragged(300, 100, [0, 1000])).toEqual([100, 300]);
+    expect(dragged(100, 106, [0, 1000])).toEqual([100, 106]);
+    expect(dragged(100, 105, [0, 1000])).toBeNull();
+    expect(dragged(105, 100, [0, 1000])).toBeNull();
+    // BUT a zoomed view takes a shorter drag
+    expect(dragged(100, 105, [0, 900])).toEqual([100, 105]);
   });
 });

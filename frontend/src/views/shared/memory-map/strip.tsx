@@ -3,7 +3,7 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { Range } from "../../../charts/axis";
-import { chunkAt, clamped, panned, stripCells, zoomed } from "../../../charts/map-layout";
+import { chunkAt, clamped, dragged, panned, stripCells, zoomed } from "../../../charts/map-layout";
 import { paintStrip } from "../../../charts/strip";
 import { formatBytes } from "../../../lib/bytes";
 import { touch } from "../../../lib/activity";
@@ -105,9 +105,9 @@ function useStripPointer(props: StripProps, view: View) {
       },
       onPointerUp: (event: PointerEvent): void => {
         if (!drag) return;
-        const [from, to] = [Math.min(drag[0], address(event)), Math.max(drag[0], address(event))];
         setDrag(null);
-        if (to - from > (view.view[1] - view.view[0]) / 200) view.show(from, to);
+        const marked = dragged(drag[0], address(event), view.view);
+        if (marked) view.show(...marked);
       },
       onPointerLeave: (): void => {
         setDrag(null);
