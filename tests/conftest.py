@@ -32,6 +32,11 @@ LONGEST_FIRST = (
     "integration/test_leaks.py",
     "integration/test_programs.py",
     "integration/test_held_in_runs.py",
+    "integration/test_run_command.py",
+    "integration/test_source_lines.py",
+    "integration/test_memory_maps.py",
+    "integration/test_worker_processes.py",
+    "integration/test_keras_2.py",
     "browser/test_in_tensorboard.py",
     "browser/test_one_value.py",
     "browser/test_selection.py",
@@ -42,7 +47,7 @@ LONGEST_FIRST = (
     "browser/test_staying.py",
     "browser/test_page.py",
 )
-"""Files that take longest: two processes that share the files end at about the same time if these come first."""
+"""Files that take longest: processes that share the files end at about the same time if these come first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

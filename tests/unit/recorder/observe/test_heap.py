@@ -66,6 +66,7 @@ def test_threads_that_fill_tuples_do_not_fail() -> None:
         except BaseException as error:
             failures.append(error)
 
+    gc.freeze()  # lists without the modules of other tests, so that more of them meet a tuple
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     threads = [threading.Thread(target=fill) for _ in range(3)]
@@ -73,10 +74,11 @@ def test_threads_that_fill_tuples_do_not_fail() -> None:
         for thread in threads:
             thread.start()
         walks = 0
-        while not failures and (filled[0] < 100 or walks < 20):
+        while not failures and (filled[0] < 1000 or walks < 200):
             objects_of({_Wanted})
             walks += 1
     finally:
+        gc.unfreeze()
         stop.set()
         sys.setswitchinterval(interval)
         for thread in threads:
