@@ -22,7 +22,7 @@ CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),"tensorflow[and-cuda]")
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-python test-typescript test-browser test-all-python test-all-browser bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs
+.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-python test-typescript test-browser test-docs test-all-python test-all-browser bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -52,6 +52,9 @@ test-all-python: $(VENV)/.bench
 	HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(PYTEST) tests/unit tests/integration tests/hostile --ignore $(SCENARIOS) --ignore $(DEMO)
 	$(BIN)/python -m pytest -n $(JOBS) $(SCENARIOS)
 	$(BIN)/python -m pytest $(DEMO)
+
+test-docs: $(VENV)/.test ## run every code block of README and docs, and compare its output
+	$(PYTEST) tests/integration/test_documented_code.py tests/integration/test_tutorial.py tests/integration/test_five_trainings.py
 
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test

@@ -10,8 +10,7 @@ from prepared_python import bare_environment
 from tb_memplugin import load
 
 ROOT = pathlib.Path(__file__).parents[2]
-SECONDS = 4
-"""Of the ten seconds of such a training its first two decide: from then on the budget allows few traces."""
+SECONDS = 10
 TRAININGS = f"""
 import time
 import tb_memplugin
