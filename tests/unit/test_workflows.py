@@ -63,7 +63,7 @@ def test_the_demo_needs_python_only(tmp_path: pathlib.Path) -> None:
     assert not re.search(r"\bnpm\b|\bnode\b|frontend", commands)
 
 
-def test_continuous_integration_runs_the_checks_the_readmes_tests_and_the_code_of_the_docs_and_the_forge_every_test() -> None:
+def test_ci_runs_checks_quick_tests_and_documented_code_and_the_forge_every_test() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert re.findall(r"^make (\S+)$", script, re.MULTILINE) == ["check", "fresh", "test", "test-docs"]
     assert re.findall(r"run: make (\S+)", text("ci.yml"))[:3] == ["check", "fresh", "test-all"]
