@@ -30,7 +30,6 @@ help: ## this list
 demo: train ## train for real, then start TensorBoard with the Memory tab; prints the address last
 	$(BIN)/python demo/serve.py $(LOGDIR)
 
-# The tab opens on the run that started last.
 train: $(VENV)/.record
 	$(BIN)/python demo/out_of_memory.py --logdir $(LOGDIR)
 	$(BIN)/python demo/leak.py --logdir $(LOGDIR)

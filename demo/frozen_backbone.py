@@ -35,7 +35,6 @@ IMAGE_SIZE = 112
 BATCH_SIZE = 16
 CLASSES = 8
 RUNS = ("all_trainable", "frozen")
-"""In this order: the tab opens on the newest run."""
 STAGES = ((), ("block5",), ("block2", "block3", "block4", "block5"))
 """Blocks of the backbone that are trainable in each third of the run `frozen`."""
 

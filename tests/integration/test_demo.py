@@ -162,14 +162,15 @@ def test_tensorboard_shows_it_and_the_address_comes_last(leaking: pathlib.Path) 
     assert done.stdout.splitlines()[-1].endswith("/#tb_memplugin")
 
 
-def test_make_demo_trains_the_run_last_that_the_tab_opens_on() -> None:
-    # GIVEN that the tab opens on the run that started last
+def test_make_demo_trains_the_documented_runs_and_serves_them() -> None:
     command = ["make", "--dry-run", "demo"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     scripts = re.findall(r"demo/(\w+)\.py", printed)
     assert scripts == ["out_of_memory", "leak", "frozen_backbone", "serve"]
     source = (ROOT / "demo" / "frozen_backbone.py").read_text(encoding="utf-8")
-    assert re.findall(r"^RUNS = \(.*\"(\w+)\"\)$", source, re.MULTILINE) == ["frozen"]
+    (names,) = re.findall(r"^RUNS = \((.*)\)$", source, re.MULTILINE)
+    table = (ROOT / "docs" / "getting_started.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\w+", names)) | {"out_of_memory", "leak"} == set(re.findall(r"^\| `(\w+)` \|", table, re.M))
 
 
 def test_the_leak_is_found_and_what_keeps_it_is_named(leaking: pathlib.Path) -> None:
