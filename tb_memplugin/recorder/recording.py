@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import MISSING, PHASES, LayerTable, MemoryMap, Oom, Phase, Samples, is_gpu
+from tb_memplugin.model import MISSING, PHASES, MemoryMap, Oom, Phase, is_gpu
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.model.trace import TraceFacts
-from tb_memplugin.model.units import counted
 from tb_memplugin.recorder.base.background import Background, Job
 from tb_memplugin.recorder.base.clock import Clock
 from tb_memplugin.recorder.base.due import Due, changes
@@ -27,12 +26,11 @@ from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
 from tb_memplugin.recorder.observe.program_counters import program_counters
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Replay
 from tb_memplugin.recorder.oom.stalled_maps import POLL_SECONDS, StalledMaps
-from tb_memplugin.recorder.run_files import FILES, RunFiles
+from tb_memplugin.recorder.output import Output
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.counter_rows import CounterRows
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, ResidentMemory
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
-from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars, ScalarPoint
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, TracedStep
 from tb_memplugin.recorder.tracing.step_ends import StepEnds
@@ -44,13 +42,11 @@ REMOTE_FLUSH_SECONDS = 45.0
 
 POOLS = "measuring the pool"
 REPLAYS = "replays of failed steps"
-SCALARS = "peaks as scalars"
 POST_MORTEMS = "post-mortems of failed allocations"
 ABANDONED = "removing directories of killed processes"
 COUNTERS = "counters of models, traces and dataset caches"
 DRIVER = "figures of the GPU driver"
 HOST_PARTS = "parts of host memory"
-KEPT = "writing what was sampled"  # also after sampling has stopped
 
 _NO_FIGURES = DriverFigures()
 _RESIDENT = 3  # the place of host RSS in a row of samples
@@ -109,8 +105,8 @@ class Recording:
         self._counted = False
         self._chunks = 0  # of samples, that were queued for writing
         self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
-        self._scalars = PeakScalars() if settings.scalars else None
-        self._files = RunFiles(settings, faults)
+        self._output = Output(settings, faults, self._buffer, self._counters)
+        self._files = self._output.files
         self._open: _OpenStep | None = None
         self._paused = False
         self._begun = self._ending = False
@@ -121,7 +117,7 @@ class Recording:
         self._polled: float | None = None
         self._driver = Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
         interval = REMOTE_FLUSH_SECONDS if settings.remote else FLUSH_SECONDS
-        self._background = Background(self._tick, self._write_out, interval)
+        self._background = Background(self._tick, self._output.write_out, interval)
         self._polling = Background(self._poll, self._poll, POLL_SECONDS)
         self._submit_part(ABANDONED, remove_abandoned)
         # Not opened here: by then a dropped recorder of the same run is closed.
@@ -136,7 +132,7 @@ class Recording:
         self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults, self._oom, self._maps)
         overhead, spend = self._settings.overhead, self._tracer.schedule.cost
         self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
-        self._host_parts = HostParts(self._maps, overhead, spend)
+        self._output.host_parts = self._host_parts = HostParts(self._maps, overhead, spend)
         self._watch.install()
         with self._faults.part(POST_MORTEMS) as runs:
             if runs:
@@ -226,7 +222,7 @@ class Recording:
         table = self._watch.changed_table(self._watch.last_step + 1 if step is None else step)
         if table is not None:
             self._tracer.schedule.changed()
-            self._background.submit(functools.partial(self._write_table, table))
+            self._background.submit(functools.partial(self._output.write_table, table))
 
     def begin_step(self, step: int, phase: Phase, epoch: int) -> None:
         """Begin a step; none may be open."""
@@ -314,7 +310,9 @@ class Recording:
         chunks = 0 if sample is None else (sample.number + 1) // MAX_SAMPLE_ROWS
         if chunks > self._chunks:
             self._chunks = chunks
-            self._background.submit(self._write_samples)  # samples of fast steps do not wait in memory for the tick
+            self._background.submit(
+                self._output.write_samples
+            )  # samples of fast steps do not wait in memory for the tick
 
     def on_error(self, error: BaseException) -> bool:
         """Write a post-mortem if the exception means that memory ran out, and return whether it does."""
@@ -412,7 +410,7 @@ class Recording:
         with self._faults.part(POST_MORTEMS) as runs:
             if runs:
                 self._oom.tick(step, phase, began)
-        self._write_out()
+        self._output.write_out()
 
     def _poll(self) -> None:
         began = None if self._open is None else self.ordinary.began
@@ -435,47 +433,6 @@ class Recording:
             if runs:
                 self._step_ends.measure(sample.number, sample.in_use_bytes, dumps)
 
-    def _write_out(self) -> None:
-        self._write_samples()
-        if not self._faults.stopped(FILES):
-            self._files.flush()
-
-    def _write_samples(self) -> None:
-        samples = parts = counters = None
-        with self._faults.part(KEPT) as runs:
-            if runs:
-                samples = self._buffer.take()
-                parts = self._host_parts.take()
-                counters = self._counters.take()
-        dropped = self._buffer.take_dropped()
-        if self._faults.stopped(FILES):
-            return
-        if samples is not None:
-            self._files.write(RunWriter.samples, samples)
-            self._write_scalars(samples)
-        if parts is not None:
-            self._files.write(RunWriter.host, parts)
-        if counters is not None:
-            self._files.write(RunWriter.counters, counters)
-        if dropped:
-            self._faults.warn(
-                f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier ones could not be written in time"
-            )
-
-    def _end_epoch(self) -> None:
-        if self._scalars is not None:
-            self._write_scalars(None)
-            self._files.flush()
-
-    def _write_scalars(self, samples: Samples | None) -> None:
-        """Write the peaks that are due after samples, or at the end of an epoch."""
-        points: list[ScalarPoint] = []
-        with self._faults.part(SCALARS) as runs:
-            if runs and self._scalars is not None:
-                points = self._scalars.end_epoch() if samples is None else self._scalars.add(samples)
-        for point in points:
-            self._files.write(lambda writer, point: writer.scalar(*point), point)
-
     def _work_through(self, traced: TracedStep) -> None:
         if self._has_breakdown:
             self._analyze(traced)
@@ -494,28 +451,18 @@ class Recording:
                 result = self._tracer.work_through(traced)
         if result is None:
             return
-        for snapshot in result.snapshots:
-            self._files.write(RunWriter.snapshot, snapshot)
-        for memory_map in result.maps:
-            self._files.write(RunWriter.memory_map, memory_map)
-        for timeline in result.timelines:
-            self._files.write(RunWriter.timeline, timeline)
-        for requests in result.requests:
-            self._files.write(RunWriter.requests, requests)
+        self._output.write_traced(result)
         completed = None
         with self._faults.part(TABLE) as runs:
             if runs:
                 completed = self._watch.completed_table()  # the trace may tell the batch size
         if completed is not None:
-            self._write_table(completed)
-
-    def _write_table(self, table: LayerTable) -> None:
-        self._files.write(RunWriter.layer_table, table)
+            self._output.write_table(completed)
 
     def _rest(self) -> None:
         try:
             self._tick()
-            self._end_epoch()
+            self._output.end_epoch()
             if self._ending:
                 self._files.end()
         finally:

@@ -277,6 +277,7 @@ def test_the_summary_api_imports_tensorflow_lazily() -> None:
 WHOLE_ROOMS = {
     "test_architecture_python": "the imports of all rooms, and where tests lie",
     "test_public_names": "the package's public names and what importing them costs",
+    "test_github_action": "the repository as a GitHub Action",
     "test_workflows": "the forge's workflows",
     "analysis/test_evaluators": "answers, findings and texts of a run with a trainer and an evaluator",
     "analysis/test_inference_runs": "answers, findings and texts of a run without training steps",
