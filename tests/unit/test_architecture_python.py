@@ -88,6 +88,8 @@ ROOMS: dict[str, set[str]] = {
     "reader": {"errors", "events", "model"},
     "analysis": {"errors", "model", "prediction"},
     "server": {"allocator", "analysis", "errors", "model", "prediction", "reader", "version"},
+    # Tables for other engines, and traced steps for other viewers.
+    "export": {"analysis", "errors", "events", "model", "reader"},
     "plugin": {"events", "server"},
     "plugin_loader": {"plugin"},
     # The server behind another document than TensorBoard's.
@@ -99,6 +101,7 @@ ROOMS: dict[str, set[str]] = {
         "attribution",
         "errors",
         "events",
+        "export",
         "importers.allocator",
         "importers.profile",
         "model",
@@ -142,6 +145,7 @@ ROOMS: dict[str, set[str]] = {
         "commands",
         "cpu_allocator",
         "errors",
+        "export",
         "model",
         "notebook",
         "recomputation",
@@ -158,6 +162,7 @@ FOREIGN: dict[str, set[str]] = {
     "tensorflow": {"recomputation.*", "recorder.*", "summary"},
     "keras": {"recomputation.*", "recorder.*"},
     "pandas": {"commands.recorded_run"},
+    "pyarrow": {"export.arrow", "export.parquet"},
     "pynvml": {"recorder.sampling.host"},
     "tensorboard": {
         "commands.view.server",
