@@ -5,7 +5,12 @@ import pathlib
 from reading_cases import MIB, make_map, make_samples
 
 from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
+from tb_memplugin.commands.loading import Runs
 from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.model import Timeline
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "runs"
+"""Recorded runs; `out_of_memory` has timelines of some steps."""
 
 GIB = 1 << 30
 MONDAY = 1_789_948_800.0
@@ -46,3 +51,17 @@ def write_weeks(logdir: pathlib.Path) -> None:
     oom = post_mortem(event, make_map(0, device="GPU:0", capacity=40 * GIB))
     writer.oom(type(oom)(**{**vars(oom), "in_use_bytes": in_use, "ledger": ()}))
     writer.close()
+
+
+def recorded_ledger(timeline: Timeline) -> dict[tuple[str | None, str], int]:
+    """Layer and category to the bytes in the breakdown of a step of the fixture `out_of_memory`."""
+    (snapshot,) = (
+        one
+        for one in Runs(FIXTURES, details=False)["out_of_memory"].snapshots
+        if (one.step, one.wall_time, one.at_failure) == (timeline.step, timeline.wall_time, False)
+    )
+    assert sum(row.bytes for row in snapshot.ledger) == timeline.in_use_bytes
+    ledger: dict[tuple[str | None, str], int] = {}
+    for row in snapshot.ledger:
+        ledger[row.layer, row.category] = ledger.get((row.layer, row.category), 0) + row.bytes
+    return {key: size for key, size in ledger.items() if size}

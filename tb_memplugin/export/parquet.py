@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 from urllib.parse import quote
 
 try:
@@ -17,7 +17,7 @@ except ImportError:  # not on Windows
 
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events import own_recordings
-from tb_memplugin.export.arrow import arrow_table, pyarrow
+from tb_memplugin.export.arrow import arrow_schema, arrow_table, pyarrow
 from tb_memplugin.export.rows import Rows, unit_tables, unreadable
 from tb_memplugin.export.schema import TABLES
 from tb_memplugin.export.units import Unit, fingerprint, units_of
@@ -97,6 +97,9 @@ def _selected(units: Sequence[Unit], runs: Sequence[str]) -> list[Unit]:
 
 
 def _export(units: Sequence[Unit], directory: pathlib.Path) -> Exported:
+    for table in TABLES:
+        # A pattern such as `failures/*/*.parquet` must match a file, also if nothing failed.
+        _write_file(directory / table / "schema" / "empty.parquet", arrow_schema(table).empty_table())
     rows = dict.fromkeys(TABLES, 0)
     written = unchanged = failed = 0
     state = directory / STATE
@@ -142,14 +145,19 @@ def _write(folder: pathlib.Path, unit: Unit, table: str, rows: Rows) -> int:
     if not number:
         path.unlink(missing_ok=True)
         return 0
+    _write_file(path, arrow_table(table, rows))
+    return number
+
+
+def _write_file(path: pathlib.Path, content: Any) -> None:
+    """Write a `pyarrow.Table` at once: a file of that name is complete."""
     import pyarrow.parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)
     # Engines skip names that begin with a dot; the file of a killed call is overwritten by the next one.
     unfinished = path.parent / f".{hashlib.sha256(path.name.encode()).hexdigest()[:16]}.unfinished"
-    pyarrow.parquet.write_table(arrow_table(table, rows), unfinished, compression="zstd")
+    pyarrow.parquet.write_table(content, unfinished, compression="zstd")
     unfinished.replace(path)
-    return number
 
 
 def _lock(file: IO[str], directory: pathlib.Path) -> None:

@@ -95,6 +95,8 @@ def prepare(page: str, directory: pathlib.Path) -> None:
     if page in ("docs/command_line.md", "docs/export.md"):
         for name in ("pr", "main"):
             shutil.copytree(ROOT / "tests" / "fixtures" / "runs" / "finished", directory / "runs" / name / "finished")
+    if page == "docs/export.md":
+        shutil.copytree(ROOT / "tests" / "fixtures" / "runs" / "out_of_memory", directory / "runs" / "bigger_batch")
     if page == "docs/ci.md":
         # The main branch has a larger model: peaks of equal ones differ by more than the page's 5 % now and then.
         (directory / "train.py").write_text(TRAIN.replace("Dense(64,", "Dense(256,"), encoding="utf-8")

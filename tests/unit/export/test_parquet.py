@@ -33,7 +33,7 @@ def read(to: pathlib.Path, table: str) -> list[dict[str, Any]]:
 
 def states(to: pathlib.Path) -> dict[str, tuple[int, int]]:
     """Each table's file to what changes if it is written again."""
-    paths = sorted(to.rglob("*.parquet"))
+    paths = sorted(to.glob("*/run-*/*.parquet"))
     return {str(path.relative_to(to)): (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
 
 
@@ -42,7 +42,7 @@ def test_files_have_the_rows_of_all_workers(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "logs" / "a" / "small", allocator=True)
     exported = export_parquet(tmp_path / "logs", tmp_path / "tables")
     assert (exported.written, exported.unchanged, exported.failed) == (4, 0, 0)
-    assert sorted(path.relative_to(tmp_path / "tables").as_posix() for path in tmp_path.rglob("samples/**/*.*")) == [
+    assert sorted(path.relative_to(tmp_path / "tables").as_posix() for path in tmp_path.rglob("samples/run-*/*")) == [
         "samples/run-a%2Fsmall/part.parquet",
         *(f"samples/run-many/part-worker_{number}.parquet" for number in range(3)),
     ]
@@ -88,6 +88,15 @@ def test_a_second_call_writes_only_what_is_new(tmp_path: pathlib.Path) -> None:
     assert all(read(to, table) == read(tmp_path / "fresh", table) for table in TABLES)
 
 
+def test_a_table_without_rows_can_be_read(tmp_path: pathlib.Path) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
+    (tmp_path / "logs").mkdir()
+    export_parquet(tmp_path / "logs", tmp_path / "tables")
+    for name, table in TABLES.items():
+        found = duckdb.sql(f"SELECT * FROM read_parquet('{tmp_path}/tables/{name}/*/*.parquet')")
+        assert found.columns == [column.name for column in table.columns] and found.fetchall() == []
+
+
 def test_rows_of_deleted_runs_stay(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "logs" / "small")
     export_parquet(tmp_path / "logs", tmp_path / "tables")
@@ -117,7 +126,7 @@ def test_a_killed_export_resumes(tmp_path: pathlib.Path) -> None:
     process = context.Process(target=_export_slowly, args=(logs, to))
     process.start()
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and len(list(to.rglob("peaks/**/*.parquet"))) < 3:
+    while time.monotonic() < deadline and len(list(to.glob("peaks/run-*/*.parquet"))) < 3:
         time.sleep(0.01)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
@@ -129,14 +138,14 @@ def test_a_killed_export_resumes(tmp_path: pathlib.Path) -> None:
         state.write('["many", "worker_7", "')
     from pyarrow import parquet
 
-    assert all(parquet.read_table(path).num_rows for path in to.rglob("*.parquet"))
+    assert all(parquet.read_table(path).num_rows for path in to.glob("*/run-*/*.parquet"))
     before = states(to)
     # WHEN it is called again THEN it continues with the workers that are missing
     exported = export_parquet(logs, to)
     assert (exported.unchanged, exported.written) == (len(done), 8 - len(done))
     finished = {f"samples/run-many/part-{json.loads(line)[1]}.parquet" for line in done}
     assert all(states(to)[path] == before[path] for path in finished)
-    assert sorted(path.name for path in (to / "samples").rglob("*") if path.is_file()) == [
+    assert sorted(path.name for path in (to / "samples").glob("run-*/*")) == [
         f"part-worker_{number}.parquet" for number in range(8)
     ]
     assert export_parquet(logs, to).unchanged == 8
@@ -197,7 +206,7 @@ def test_names_that_are_no_file_names_are_kept_apart(tmp_path: pathlib.Path) -> 
     export_parquet(tmp_path / "logs", tmp_path / "tables")
     peaks = read(tmp_path / "tables", "peaks")
     assert sorted({row["run"] for row in peaks}) == sorted(names)
-    files = list((tmp_path / "tables" / "peaks").rglob("*.parquet"))
+    files = list((tmp_path / "tables" / "peaks").glob("run-*/*.parquet"))
     assert len(files) == len(names) and all(len(os.fsencode(path.parent.name)) <= 255 for path in files)
 
 
