@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RecordingError,
         RequestError,
     )
+    from tb_memplugin.export.parquet import Exported, export_parquet
     from tb_memplugin.model import Run, Snapshot
     from tb_memplugin.recomputation.remat import remat
     from tb_memplugin.recomputation.segments import cut_points
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchSizeAnswer",
+    "Exported",
     "FormatError",
     "MemoryCallback",
     "MemoryPluginError",
@@ -56,6 +58,7 @@ __all__ = [
     "WhatIf",
     "__version__",
     "cut_points",
+    "export_parquet",
     "largest_batch_size",
     "load",
     "memory_summary",
@@ -71,6 +74,7 @@ prefer_bfc()
 
 _MODULES = {
     "BatchSizeAnswer": "recorder.probing.largest",
+    "Exported": "export.parquet",
     "FormatError": "errors",
     "MemoryCallback": "recorder.callback",
     "MemoryPluginError": "errors",
@@ -86,6 +90,7 @@ _MODULES = {
     "Snapshot": "model",
     "WhatIf": "analysis.what_if_answer",
     "cut_points": "recomputation.segments",
+    "export_parquet": "export.parquet",
     "largest_batch_size": "recorder.probing.largest",
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",

@@ -17,7 +17,7 @@ from tb_memplugin.analysis.plan_answer import describe_plan
 from tb_memplugin.analysis.what_if import RunPredictor
 from tb_memplugin.analysis.what_if_answer import describe_what_if
 from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
-from tb_memplugin.commands import check_reports
+from tb_memplugin.commands import check_reports, export
 from tb_memplugin.commands.check import EXIT_CODES, budget, check, describe_checks, format_checks
 from tb_memplugin.commands.command_parser import USER_ERROR, CommandParser
 from tb_memplugin.commands.completion import SHELLS, completion_script
@@ -102,6 +102,7 @@ def _parser() -> CommandParser:
     _add_check(commands)
     _add_view(commands)
     _add_report(commands)
+    _add_export(commands)
     _add_import(commands)
     _add_completion(commands)
     add_doctor(commands.add_parser("doctor", help="check whether recording works here"))
@@ -258,6 +259,17 @@ def _add_report(commands: "argparse._SubParsersAction[CommandParser]") -> None:
         "--run", metavar="R", action="append", default=[], help="run to include, up to 8 times (default: newest eight)"
     )
     report.set_defaults(command=_report)
+
+
+def _add_export(commands: "argparse._SubParsersAction[CommandParser]") -> None:
+    exporting = commands.add_parser(
+        "export",
+        help="write tables for analysis, or a step for other viewers",
+        description=export.DESCRIPTION,
+        examples=export.EXAMPLES,
+        exit_codes=export.EXIT_CODES,
+    )
+    export.add_arguments(exporting)
 
 
 def _add_import(commands: "argparse._SubParsersAction[CommandParser]") -> None:

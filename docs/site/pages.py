@@ -34,7 +34,14 @@ NAVIGATION = {
         "docs/platform",
     ),
     "Measured": ("docs/advice", "docs/accuracy", "docs/programs", "docs/limits"),
-    "Interfaces": ("docs/command_line", "docs/ci", "docs/api", "docs/reference", "tb_memplugin/server/http_api"),
+    "Interfaces": (
+        "docs/command_line",
+        "docs/ci",
+        "docs/export",
+        "docs/api",
+        "docs/reference",
+        "tb_memplugin/server/http_api",
+    ),
     "Advice": tuple(f"docs/advice/{path.stem}" for path in sorted((ROOT / "docs" / "advice").glob("*.md"))),
     "Development": (
         *(

@@ -33,13 +33,17 @@ class FileSource:
         logdir: Path or URL of the directory.
         live: Whether the directory is listed again and again, as by a server: then a listing is quick at the expense of
             being complete, what it leaves out is said, and the next one goes on.
+        found: The event files to read; by default all under the directory, which are looked for at each listing.
 
     Raises:
         NotFoundError: There is no such directory.
     """
 
-    def __init__(self, logdir: str | os.PathLike[str], live: bool = False) -> None:
+    def __init__(
+        self, logdir: str | os.PathLike[str], live: bool = False, found: directories.Found | None = None
+    ) -> None:
         self._logdir = os.fspath(logdir).rstrip("/") or "/"
+        self._found = found
         self._live = live
         self._files: dict[str, dict[str, EventFile]] = {}
         self._unlisted: Mapping[str, Sequence[str]] = {}
@@ -56,7 +60,7 @@ class FileSource:
         began = time.monotonic()
         if began < self._valid_until:
             return self._marks
-        found = directories.event_files(self._logdir)
+        found = self._found or directories.event_files(self._logdir)
         self._unlisted = found.damage
         known = {run: list(of_run) for run, of_run in self._files.items()}
         self._files = {

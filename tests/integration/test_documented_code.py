@@ -29,6 +29,7 @@ NOT_RUN = {
     "docs/ci.md": 3,
     "docs/command_line.md": 4,
     "docs/development/gpu.md": 8,
+    "docs/export.md": 5,
     "docs/fitting.md": 1,
     "docs/getting_started.md": 1,
     "docs/tutorial.md": 1,
@@ -38,7 +39,8 @@ DRAWN = {"mermaid"}
 """Kinds of blocks without code."""
 TYPED = {"docs/tutorial.md"}
 """Pages whose blocks test_tutorial.py runs: they save files and fail on purpose."""
-PANDAS = importlib.util.find_spec("pandas") is not None
+NEEDS = {"to_pandas": "pandas", "--to tables": "pyarrow"}
+"""What a block contains to the package without which it does not run."""
 TRAIN = """
 import sys
 if "--logdir" in sys.argv:
@@ -60,13 +62,16 @@ def pages() -> list[str]:
 
 
 def blocks(page: str) -> list[list[str]]:
-    """Kind, code and shown output of the blocks that run; a block that needs pandas only where it is installed."""
+    """Kind, code and shown output of the blocks that run; a block that needs a package of `NEEDS` only with it."""
+    absent = [part for part, package in NEEDS.items() if importlib.util.find_spec(package) is None]
     found: list[list[str]] = []
     for block in BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")):
         if block["kind"] == "text":
             if block["reason"] is None:
                 found[-1][2] = block["code"]
-        elif block["reason"] is None and block["kind"] not in DRAWN and (PANDAS or "to_pandas" not in block["code"]):
+        elif (
+            block["reason"] is None and block["kind"] not in DRAWN and not any(part in block["code"] for part in absent)
+        ):
             found.append([block["kind"], block["code"], ""])
     return found
 
@@ -87,9 +92,11 @@ def prepare(page: str, directory: pathlib.Path) -> None:
     (directory / "mypackage").mkdir()
     for name in ("train.py", "mypackage/train.py"):
         (directory / name).write_text(TRAIN, encoding="utf-8")
-    if page == "docs/command_line.md":
+    if page in ("docs/command_line.md", "docs/export.md"):
         for name in ("pr", "main"):
             shutil.copytree(ROOT / "tests" / "fixtures" / "runs" / "finished", directory / "runs" / name / "finished")
+    if page == "docs/export.md":
+        shutil.copytree(ROOT / "tests" / "fixtures" / "runs" / "out_of_memory", directory / "runs" / "bigger_batch")
     if page == "docs/ci.md":
         # The main branch has a larger model: peaks of equal ones differ by more than the page's 5 % now and then.
         (directory / "train.py").write_text(TRAIN.replace("Dense(64,", "Dense(256,"), encoding="utf-8")

@@ -88,6 +88,10 @@ ROOMS: dict[str, set[str]] = {
     "reader": {"errors", "events", "model"},
     "analysis": {"errors", "model", "prediction"},
     "server": {"allocator", "analysis", "errors", "model", "prediction", "reader", "version"},
+    # Tables for other engines, and traced steps for other viewers.
+    "export": {"analysis", "errors", "events", "model", "reader"},
+    # The tables as a transform of Apache Beam.
+    "beam": {"export"},
     "plugin": {"events", "server"},
     "plugin_loader": {"plugin"},
     # The server behind another document than TensorBoard's.
@@ -99,6 +103,7 @@ ROOMS: dict[str, set[str]] = {
         "attribution",
         "errors",
         "events",
+        "export",
         "importers.allocator",
         "importers.profile",
         "model",
@@ -142,6 +147,7 @@ ROOMS: dict[str, set[str]] = {
         "commands",
         "cpu_allocator",
         "errors",
+        "export",
         "model",
         "notebook",
         "recomputation",
@@ -158,6 +164,8 @@ FOREIGN: dict[str, set[str]] = {
     "tensorflow": {"recomputation.*", "recorder.*", "summary"},
     "keras": {"recomputation.*", "recorder.*"},
     "pandas": {"commands.recorded_run"},
+    "apache_beam": {"beam"},
+    "pyarrow": {"export.arrow", "export.parquet"},
     "pynvml": {"recorder.sampling.host"},
     "tensorboard": {
         "commands.view.server",
@@ -286,6 +294,7 @@ WHOLE_ROOMS = {
     "commands/test_inspected_runs": "the whole output of a command on stored runs",
     "demo/test_scenario_page": "a page of demo/, which is no part of the package",
     "events/test_records": "every kind of record, to frames and back",
+    "export/test_recipes": "the recipes of docs/export.md, on exported tables",
     "prediction/test_fits": "the one rule of fitting that three modules ask",
     "prediction/test_real_trainings": "the whole room against recorded trainings",
     "reader/test_damage": "damaged files, through the whole reader",

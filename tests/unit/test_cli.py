@@ -231,7 +231,7 @@ def test_wrong_arguments_are_one_line_and_code_2(
     assert sentence in parse_error(capsys, *arguments)
 
 
-COMMANDS = ("run", "inspect", "what-if", "plan", "check", "view", "report", "import", "completion", "doctor")
+COMMANDS = ("run", "inspect", "what-if", "plan", "check", "view", "report", "export", "import", "completion", "doctor")
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=str)
@@ -252,7 +252,12 @@ def test_help_has_examples_that_can_be_parsed_and_exit_codes(
         assert arguments[0] == "tb-memplugin" and arguments[1] in (command or COMMANDS)
         _parser().parse_args(arguments[1:])
     codes = text[text.index("\nexit codes:\n") :].split("\n")[2:]
-    expected = {("check",): ["0", "1", "2"], ("run",): ["2"], ("doctor",): ["0", "1"]}.get(command, ["0", "2"])
+    expected = {
+        ("check",): ["0", "1", "2"],
+        ("export",): ["0", "1", "2"],
+        ("run",): ["2"],
+        ("doctor",): ["0", "1"],
+    }.get(command, ["0", "2"])
     assert [line.split()[0] for line in codes if line[2:3].isdigit()] == expected
 
 

@@ -10,6 +10,7 @@ import tb_memplugin.summary
 def test_the_public_names_are_exactly_these() -> None:
     assert tb_memplugin.__all__ == [
         "BatchSizeAnswer",
+        "Exported",
         "FormatError",
         "MemoryCallback",
         "MemoryPluginError",
@@ -26,6 +27,7 @@ def test_the_public_names_are_exactly_these() -> None:
         "WhatIf",
         "__version__",
         "cut_points",
+        "export_parquet",
         "largest_batch_size",
         "load",
         "memory_summary",
@@ -61,10 +63,11 @@ def test_an_unknown_name_says_what_there_is() -> None:
         raise AssertionError("no AttributeError")
 
 
-def test_importing_the_package_and_reading_imports_no_tensorflow(tmp_path: object) -> None:
+def test_importing_the_package_and_reading_imports_neither_tensorflow_nor_what_exports_need(tmp_path: object) -> None:
     code = (
-        "import sys, tb_memplugin; tb_memplugin.load(sys.argv[1]); import tb_memplugin.cli, tb_memplugin.plugin;"
-        "print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+        "import sys, tb_memplugin; tb_memplugin.load(sys.argv[1]); tb_memplugin.export_parquet;"
+        "import tb_memplugin.cli, tb_memplugin.plugin;"
+        "print([name for name in ('tensorflow', 'keras', 'pyarrow', 'duckdb', 'apache_beam') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -22,7 +22,10 @@ def scripts(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> pathl
 
 CASES = [
     (["ins"], {"inspect"}),
-    ([""], {"run", "inspect", "what-if", "plan", "check", "view", "report", "import", "completion", "doctor"}),
+    (
+        [""],
+        {"run", "inspect", "what-if", "plan", "check", "view", "report", "export", "import", "completion", "doctor"},
+    ),
     (["inspect", "runs", "--ph"], {"--phase"}),
     (["inspect", "runs", "--phase", ""], {"train", "validation", "predict"}),
     (["check", "x", "--format", "j"], {"json", "junit"}),

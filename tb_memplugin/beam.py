@@ -1,0 +1,62 @@
+"""Runs as tables in Apache Beam, which the extra ``beam`` installs: many run directories on any runner.
+
+The rows are those of `tb_memplugin.export_parquet`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+
+from tb_memplugin.export.arrow import arrow_schema
+from tb_memplugin.export.rows import rows_of, unit_tables
+from tb_memplugin.export.schema import TABLES
+from tb_memplugin.export.units import Unit, units_of
+
+__all__ = ["ReadRuns", "arrow_schema"]
+
+
+class ReadRuns(beam.PTransform):  # type: ignore[misc]  # apache_beam's types are not loaded
+    """Log directories to the rows of their runs.
+
+    Takes a collection of log directories: paths or URLs that the workers of the pipeline can open. Gives a dictionary
+    of collections by table, with the tables and columns of ``docs/export.md``: each row is a dictionary, a time a
+    `datetime` in UTC, and NULL is None. ``beam.io.WriteToParquet`` takes them with `arrow_schema`.
+
+    The unit of work is a worker of a run, whose files are read by one process. A log directory that cannot be listed
+    and a worker that cannot be read become rows of ``dead_letters``.
+    """
+
+    def expand(self, logdirs: Any) -> dict[str, Any]:
+        """Build the transform."""
+        found = logdirs | "List workers" >> beam.ParDo(_ListWorkers()).with_outputs("dead_letters", main="units")
+        read = (
+            found.units
+            | "Spread workers" >> beam.Reshuffle()
+            | "Read workers" >> beam.ParDo(_ReadWorker()).with_outputs(*TABLES)
+        )
+        tables = {name: read[name] for name in TABLES}
+        both = (found.dead_letters, tables["dead_letters"])
+        tables["dead_letters"] = both | "All dead letters" >> beam.Flatten()
+        return tables
+
+
+class _ListWorkers(beam.DoFn):  # type: ignore[misc]
+    """A log directory to its workers."""
+
+    def process(self, logdir: str) -> Iterator[Any]:
+        try:
+            yield from units_of(logdir)
+        except Exception as error:  # one directory must not end a pipeline over thousands
+            row = {"run": "", "worker": "", "exported": False, "reason": str(error)}
+            yield beam.pvalue.TaggedOutput("dead_letters", row)
+
+
+class _ReadWorker(beam.DoFn):  # type: ignore[misc]
+    """A worker to the rows of its tables."""
+
+    def process(self, unit: Unit) -> Iterator[Any]:
+        tables, _ = unit_tables(unit)
+        for name, rows in tables.items():
+            for row in rows_of(name, rows):
+                yield beam.pvalue.TaggedOutput(name, row)

@@ -1,0 +1,87 @@
+"""``tb-memplugin export``: tables for analysis, and traced steps for other viewers."""
+
+import argparse
+import pathlib
+
+from tb_memplugin.errors import RequestError
+from tb_memplugin.export.parquet import export_parquet
+from tb_memplugin.export.pprof import pprof
+from tb_memplugin.export.steps import step_timelines
+from tb_memplugin.export.trace_events import trace_events
+from tb_memplugin.model import PHASES
+from tb_memplugin.model.text import clean
+from tb_memplugin.model.units import format_bytes
+
+INCOMPLETE = 1
+"""Exit code if a worker could not be read."""
+EXIT_CODES = {
+    0: "success",
+    INCOMPLETE: "some workers could not be read; the others were exported",
+    2: "an error, in one line on standard error",
+}
+DESCRIPTION = (
+    "Writes all runs as Parquet tables, or one traced step for Perfetto or pprof. A second export of tables reads only "
+    "what has changed."
+)
+EXAMPLES = (
+    "tb-memplugin export runs --to tables",
+    "tb-memplugin export runs --run frozen --step 73 --format perfetto --to step.json",
+    "tb-memplugin export runs --run frozen --step 73 --format pprof --to step.pb.gz",
+)
+TABLES, PERFETTO, PPROF = "parquet", "perfetto", "pprof"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options, and set the parser's `command`."""
+    parser.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    parser.add_argument(
+        "--to", metavar="PATH", required=True, help="directory of the tables, or the file of a step; created if missing"
+    )
+    parser.add_argument(
+        "--format",
+        choices=(TABLES, PERFETTO, PPROF),
+        default=TABLES,
+        help="Parquet tables (default), or the timeline of a step for Perfetto or pprof",
+    )
+    parser.add_argument(
+        "--run", metavar="R", action="append", default=[], help="only this run; can be repeated for tables"
+    )
+    parser.add_argument("--step", metavar="S", type=int, help="the traced step; needed for Perfetto and pprof")
+    parser.add_argument("--device", metavar="D", help="only this device of the step, e.g. GPU:0")
+    parser.add_argument("--phase", choices=PHASES, help="the phase of the step (default: training if it was traced)")
+    parser.set_defaults(command=_export)
+
+
+def _export(options: argparse.Namespace) -> int:
+    if options.format == TABLES:
+        return _tables(options)
+    return _step(options)
+
+
+def _tables(options: argparse.Namespace) -> int:
+    for name in ("step", "device", "phase"):
+        if getattr(options, name) is not None:
+            raise RequestError(f"--{name} is for --format {PERFETTO} and {PPROF}; tables contain every step and device")
+    exported = export_parquet(options.logdir, options.to, runs=options.run)
+    print("\n".join(map(clean, str(exported).splitlines())))
+    return INCOMPLETE if exported.failed else 0
+
+
+def _step(options: argparse.Namespace) -> int:
+    if options.step is None:
+        raise RequestError(f"--format {options.format} needs --step: the number of a traced step")
+    if len(options.run) > 1:
+        raise RequestError(f"--format {options.format} takes one --run. Received: {', '.join(options.run)}")
+    run, timelines = step_timelines(
+        options.logdir, next(iter(options.run), None), options.step, options.device, options.phase
+    )
+    if options.format == PERFETTO:
+        content = trace_events(run, timelines)
+    else:
+        timelines = timelines[:1]
+        content = pprof(run, timelines[0])
+    pathlib.Path(options.to).write_bytes(content)
+    devices = ", ".join(f"{one.device} ({len(one)} rows)" for one in timelines)
+    about = f"run {run}, step {options.step}, phase {timelines[0].phase}, {devices}"
+    print(clean(f"{options.to}: {format_bytes(len(content))}, with {about}"))
+    return 0

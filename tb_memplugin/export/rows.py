@@ -1,0 +1,197 @@
+"""A worker's data as the exported tables. Pure but for reading the worker."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tb_memplugin.analysis.facts import capacity_of, device_names, highest_peak
+from tb_memplugin.export.schema import TABLES, Kind
+from tb_memplugin.export.units import Unit, read_unit
+from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Run
+from tb_memplugin.reader.directories import reason
+
+Values: TypeAlias = Integers | list[Any]
+"""One value for each row. NULL is `MISSING` in an array and None in a list; times are microseconds since the epoch."""
+Rows: TypeAlias = Mapping[str, Values]
+"""The columns of a table, in the order of its schema."""
+
+_MICROSECONDS = 1_000_000
+_LAST_SECOND = 253_402_300_799.0
+"""The end of the year 9999, after which a date cannot be written."""
+_EPOCH = datetime(1970, 1, 1)
+
+
+def unit_tables(unit: Unit) -> tuple[dict[str, Rows], bool]:
+    """The tables of a worker by name, and whether it could be read.
+
+    Whatever keeps it from being read becomes a row of ``dead_letters``.
+    """
+    try:
+        loaded = read_unit(unit)
+        by_worker = {} if loaded is None else loaded.by_worker
+        damage = () if loaded is None else loaded.run.damage
+        # Of damaged files alone there is a run without samples.
+        exported = any(len(run.samples) or run.snapshots or run.ooms or run.layer_tables for run in by_worker.values())
+        tables = _joined([_run_tables(unit.run, worker, run) for worker, run in by_worker.items()])
+    except Exception as error:  # one worker must not end an export of thousands
+        return unreadable(unit, error), False
+    return tables | {"dead_letters": _dead_letters(unit, exported, damage)}, True
+
+
+def unreadable(unit: Unit, error: Exception) -> dict[str, Rows]:
+    """The tables of a worker that cannot be read at all."""
+    return _joined([]) | {"dead_letters": _dead_letters(unit, False, [reason(error, unit.logdir)])}
+
+
+def rows_of(table: str, rows: Rows) -> Iterator[dict[str, Any]]:
+    """The rows of a table one by one, with times as `datetime` in UTC and None for NULL."""
+    columns = [_plain(column.kind, rows[column.name]) for column in TABLES[table].columns]
+    names = [column.name for column in TABLES[table].columns]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _plain(kind: Kind, values: Values) -> list[Any]:
+    if not isinstance(values, np.ndarray):
+        return [list(value) if isinstance(value, tuple) else value for value in values]
+    if kind == "time":
+        return [None if value == MISSING else _EPOCH + timedelta(microseconds=value) for value in values.tolist()]
+    return [None if value == MISSING else value for value in values.tolist()]
+
+
+def _run_tables(name: str, worker: str, run: Run) -> dict[str, Rows]:
+    """The tables of one worker as the reader names it, without dead letters."""
+    return {
+        "samples": _samples(name, worker, run),
+        **{
+            table: _from_records(table, {"run": name, "worker": worker}, records)
+            for table, records in {
+                "peaks": _peaks(run),
+                "ledger": _of_snapshots(run, "ledger"),
+                "layers": [
+                    {
+                        **vars(layer),
+                        **{field: getattr(of, field) for field in ("reason", "optimizer", "wall_time")},
+                        "from_step": of.step,
+                        "position": position,
+                    }
+                    for of in run.layer_tables
+                    for position, layer in enumerate(of.layers)
+                ],
+                "held_tensors": _of_snapshots(run, "held_tensors"),
+                "failures": [vars(oom) for oom in run.ooms],
+            }.items()
+        },
+    }
+
+
+def _samples(name: str, worker: str, run: Run) -> Rows:
+    samples = run.samples
+    phases = [PHASES[at] for at in samples.phase.tolist()]
+    parts: list[Rows] = []
+    for device in device_names(run):
+        figures = samples.devices.get(device)
+        if figures is None:
+            continue
+        known = np.flatnonzero((figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING))
+        columns: dict[str, Values] = {
+            "run": [name] * len(known),
+            "worker": [worker] * len(known),
+            "device": [device] * len(known),
+            "step": samples.step[known],
+            "phase": [phases[at] for at in known.tolist()],
+            "time": _times(samples.wall_time[known]),
+            "epoch": samples.epoch[known],
+            "host_resident_bytes": samples.host_resident_bytes[known],
+        }
+        others = (column.name for column in TABLES["samples"].columns if column.name not in columns)
+        parts.append(columns | {other: getattr(figures, other)[known] for other in others})
+    return _concatenated("samples", parts)
+
+
+def _peaks(run: Run) -> list[dict[str, Any]]:
+    records = []
+    for device in device_names(run):
+        for number, phase in enumerate(PHASES):
+            peak = highest_peak(run, device, phase)
+            if peak is None:
+                continue
+            snapshots = [one for one in run.snapshots if (one.device, one.phase) == (device, phase)]
+            figures = run.samples.devices.get(device)
+            rows = run.samples.phase == number
+            if figures is None:
+                rows = np.zeros_like(rows)
+            else:
+                rows &= (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
+            times = run.samples.wall_time[rows & (run.samples.step == peak.step)].tolist()
+            times += [one.wall_time for one in snapshots if one.step == peak.step]
+            records.append(
+                {
+                    "device": device,
+                    "phase": phase,
+                    "peak_bytes": peak.bytes,
+                    "at_step_end": peak.at_step_end,
+                    "step": peak.step,
+                    "wall_time": times[0] if times else float("nan"),
+                    "capacity_bytes": capacity_of(run, device),
+                    "samples": int(np.count_nonzero(rows)),
+                    "snapshots": sum(not one.at_failure for one in snapshots),
+                }
+            )
+    return records
+
+
+def _of_snapshots(run: Run, field: str) -> list[dict[str, Any]]:
+    about = ("step", "phase", "device", "wall_time", "at_failure")
+    return [
+        {**{name: getattr(snapshot, name) for name in about}, **vars(row)}
+        for snapshot in run.snapshots
+        for row in getattr(snapshot, field)
+    ]
+
+
+def _dead_letters(unit: Unit, exported: bool, reasons: Sequence[str]) -> Rows:
+    about = {"run": unit.run, "worker": unit.worker, "exported": exported}
+    return _from_records("dead_letters", about, [{"reason": one} for one in reasons])
+
+
+def _from_records(table: str, constants: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Rows:
+    """Columns of records, in which ``wall_time`` in seconds stands for the time."""
+    columns: dict[str, Values] = {}
+    for column in TABLES[table].columns:
+        if column.name in constants:
+            columns[column.name] = [constants[column.name]] * len(records)
+        elif column.kind == "time":
+            columns[column.name] = _times(np.asarray([record["wall_time"] for record in records], np.float64))
+        else:
+            values = [record[column.name] for record in records]
+            columns[column.name] = _integers(values) if column.kind == "integer" else values
+    return columns
+
+
+def _integers(values: Sequence[int | None]) -> Integers:
+    return np.asarray([MISSING if value is None else value for value in values], np.int64)
+
+
+def _times(seconds: Floats) -> Integers:
+    known = np.isfinite(seconds) & (np.abs(seconds) <= _LAST_SECOND)
+    rounded = np.round(np.where(known, seconds, 0.0) * _MICROSECONDS).astype(np.int64)
+    return np.where(known, rounded, MISSING)
+
+
+def _joined(parts: Sequence[Mapping[str, Rows]]) -> dict[str, Rows]:
+    """The tables of several workers, one after the other."""
+    return {table: _concatenated(table, [part[table] for part in parts]) for table in TABLES if table != "dead_letters"}
+
+
+def _concatenated(table: str, parts: Sequence[Rows]) -> Rows:
+    columns: dict[str, Values] = {}
+    for column in TABLES[table].columns:
+        values = [part[column.name] for part in parts]
+        if column.kind in ("integer", "time"):
+            columns[column.name] = np.concatenate([np.empty(0, np.int64), *values])
+        else:
+            columns[column.name] = [value for part in values for value in part]
+    return columns

@@ -1,0 +1,80 @@
+"""The unit of an export: one worker of one run. It is read without the other workers, so memory stays bounded."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.events.metadata import run_name
+from tb_memplugin.export.schema import VERSION
+from tb_memplugin.reader import directories, files
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.run_reader import LoadedRun, Reader
+from tb_memplugin.reader.streams import META, OOM, PEAK, SAMPLES, SNAPSHOTS, Stream
+
+EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})
+"""The streams that the tables are made of."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """The event files of one worker.
+
+    Attributes:
+        logdir: The log directory.
+        run, worker: Names of the run and of the worker's directory.
+        files: TensorBoard's run name to paths of event files.
+        damage: TensorBoard's run name to sentences on directories that cannot be listed.
+    """
+
+    logdir: str
+    run: str
+    worker: str
+    files: Mapping[str, Sequence[str]]
+    damage: Mapping[str, Sequence[str]]
+
+
+def units_of(logdir: str) -> Iterator[Unit]:
+    """The workers under a log directory, by run and worker; opens no event file.
+
+    Raises:
+        NotFoundError: There is no such directory.
+    """
+    logdir = logdir.rstrip("/") or "/"
+    if not files.is_directory(logdir):
+        raise NotFoundError(f"no directory {logdir}; pass the log directory, as for tensorboard --logdir")
+    found = directories.event_files(logdir)
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for event_run in sorted({*found.files, *found.damage}):
+        grouped.setdefault(run_name(event_run), []).append(event_run)
+    for (run, worker), names in sorted(grouped.items()):
+        yield Unit(
+            logdir,
+            run,
+            worker,
+            {name: tuple(found.files[name]) for name in names if name in found.files},
+            {name: tuple(found.damage[name]) for name in names if name in found.damage},
+        )
+
+
+def fingerprint(unit: Unit) -> str:
+    """Changes whenever one of the unit's files does. Raises whatever the file system raises."""
+    states = {
+        path.removeprefix(unit.logdir): (state.length, state.modified)
+        for paths in unit.files.values()
+        for path in paths
+        for state in (files.state(path),)
+    }
+    return json.dumps([VERSION, sorted(states.items()), sorted(unit.damage.items())])
+
+
+def read_unit(unit: Unit, streams: frozenset[Stream] = EXPORTED) -> LoadedRun | None:
+    """The data of a worker; None if its files hold none of this plugin's.
+
+    Raises:
+        SourceError: A file cannot be read now.
+    """
+    source = FileSource(unit.logdir, found=directories.Found(unit.files, unit.damage))
+    reader = Reader(cache_bytes=0)
+    tags = reader.catalog(source).get(unit.run)
+    return None if tags is None else reader.load(source, tags, streams)

@@ -1,0 +1,54 @@
+"""The recipes of docs/export.md, run as they stand on runs of known size."""
+
+import pathlib
+import re
+from typing import Any
+
+import pytest
+from export_cases import COMMITS, FAILED, GIB, GPU_PEAKS, write_weeks
+
+from tb_memplugin.export.parquet import export_parquet
+
+pytest.importorskip("pyarrow", reason="needs the extra parquet")
+duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "export.md"
+RECIPE = re.compile(r"<!-- not run: test_recipes\.py [^\n]*-->\n```(\w+)\n(.*?)^```$", re.M | re.S)
+NEEDED = {"wider": 41 * GIB, "failed": FAILED[1] + FAILED[2]}
+"""Runs that do not fit into 40 GiB, and the bytes that they need."""
+
+
+def recipes(kind: str) -> list[str]:
+    """The recipes of the page in a language, in order."""
+    return [code for of, code in RECIPE.findall(PAGE.read_text(encoding="utf-8")) if of == kind]
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current directory has the exported tables and the table of commits."""
+    write_weeks(tmp_path / "runs")
+    export_parquet(tmp_path / "runs", tmp_path / "tables")
+    (tmp_path / "commits.csv").write_text(COMMITS)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_duckdb_answers() -> None:
+    by_week, too_large, regressions = (duckdb.sql(code).fetchall() for code in recipes("sql"))
+    assert {(run, worker, week.strftime("%m-%d")): peak * GIB for run, worker, week, peak in by_week} == {
+        (run, worker, ("09-21", "09-28", "10-05")[week]): peak for (run, worker, week), peak in GPU_PEAKS.items()
+    }
+    assert {run: needed * GIB for run, needed in too_large} == NEEDED
+    # `base` has its peak in its second week; `wider` regresses, `reverted` does not
+    assert regressions == [("bbb222", 41 * GIB, 8 * GIB)]
+
+
+def test_pandas_answers() -> None:
+    pytest.importorskip("pandas", reason="needs pandas")
+    (code,) = recipes("python")
+    names: dict[str, Any] = {}
+    exec(compile(code, str(PAGE), "exec"), names)
+    assert {
+        (run, worker, week.strftime("%m-%d")): peak * GIB for (run, worker, week), peak in names["by_week"].items()
+    } == {(run, worker, ("09-21", "09-28", "10-05")[week]): peak for (run, worker, week), peak in GPU_PEAKS.items()}
+    assert names["too_large"].to_dict() == NEEDED
+    assert names["regressions"].to_dict() == {"bbb222": 8 * GIB}

@@ -1,0 +1,33 @@
+"""The tables' columns, and the page that describes them."""
+
+import pathlib
+import re
+
+from tb_memplugin.export.schema import TABLES, TableSchema
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "export.md"
+
+
+def described(name: str, table: TableSchema) -> str:
+    """The part of the page about a table."""
+    lines = [f"### {name}", "", f"A row is {table.row}.", "", "| column | type | meaning | NULL |", "|---|---|---|---|"]
+    lines += [
+        f"| `{column.name}` | {column.kind} | {column.meaning} | {column.unknown or '–'} |" for column in table.columns
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_describes_exactly_the_tables() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    _, _, tables = page.partition("## Tables\n")
+    tables = tables.partition("\n## ")[0]
+    assert re.findall(r"^### (.*)$", tables, re.M) == list(TABLES)
+    for name, table in TABLES.items():
+        assert described(name, table) in tables, f"docs/export.md must have:\n{described(name, table)}"
+
+
+def test_sizes_are_integers_and_names_are_used_once() -> None:
+    for table in TABLES.values():
+        names = [column.name for column in table.columns]
+        assert len(set(names)) == len(names)
+        assert all(column.kind == "integer" for column in table.columns if column.name.endswith("bytes"))

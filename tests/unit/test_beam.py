@@ -1,0 +1,100 @@
+"""The transform for Apache Beam gives the rows of the single-process export.
+
+`pip install 'tb-memplugin[beam]'` installs Beam, which the environment of the other tests does not have.
+"""
+
+import pathlib
+from typing import Any
+
+import pytest
+from export_cases import write_weeks
+from reading_cases import event_files, write_small_run
+from worker_runs import write_workers
+
+from tb_memplugin.export.parquet import export_parquet
+from tb_memplugin.export.schema import TABLES
+
+beam = pytest.importorskip("apache_beam", reason="needs the extra beam")
+parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
+
+pytestmark = pytest.mark.long
+
+MODES = {"one": [], "several": ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]}
+
+
+def ordered(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows in an order that does not depend on the runner."""
+    return sorted(map(repr, rows))
+
+
+def tables_of(folder: pathlib.Path, pattern: str) -> dict[str, list[str]]:
+    """Table to the ordered rows of its files."""
+    return {
+        name: ordered(
+            [row for path in (folder / name).glob(pattern) for row in parquet.ParquetFile(path).read().to_pylist()]
+        )
+        for name in TABLES
+    }
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Workers, sessions, failures, damaged files and files of other plugins."""
+    directory = tmp_path_factory.mktemp("runs")
+    write_workers(directory / "many", workers=6, devices=2, steps=30)
+    write_weeks(directory)
+    write_small_run(directory / "a" / "small", allocator=True)
+    write_small_run(directory / "damaged")
+    path = max(event_files(directory / "damaged"), key=lambda path: path.stat().st_size)
+    path.write_bytes(path.read_bytes()[:-40])
+    noise = directory / "noise" / "memory"
+    noise.mkdir(parents=True)
+    (noise / "events.out.tfevents.1").write_bytes(bytes(range(256)) * 8)
+    (directory / "events.out.tfevents.2").write_bytes(b"")
+    return directory
+
+
+def write_with_beam(logdirs: list[str], to: pathlib.Path, options: list[str]) -> None:
+    """Write the tables as the page shows it."""
+    from tb_memplugin.beam import ReadRuns, arrow_schema
+
+    with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(["--runner=DirectRunner", *options])) as p:
+        tables = p | beam.Create(logdirs) | ReadRuns()
+        for name, rows in tables.items():
+            path = str(to / name / "part")
+            rows | f"Write {name}" >> beam.io.WriteToParquet(path, arrow_schema(name), file_name_suffix=".parquet")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_rows_are_those_of_the_single_process_export(
+    logdir: pathlib.Path, tmp_path: pathlib.Path, mode: str
+) -> None:
+    exported = export_parquet(logdir, tmp_path / "single")
+    write_with_beam([str(logdir)], tmp_path / "beam", MODES[mode])
+    single = tables_of(tmp_path / "single", "*/*.parquet")
+    assert {name: len(rows) for name, rows in single.items()} == exported.rows
+    assert all(single.values()), "each table must have rows for the comparison"
+    assert tables_of(tmp_path / "beam", "*.parquet") == single
+
+
+def test_a_directory_that_does_not_exist_is_a_dead_letter(logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    write_with_beam([str(tmp_path / "none"), str(logdir / "a")], tmp_path / "beam", [])
+    tables = tables_of(tmp_path / "beam", "*.parquet")
+    assert len(tables["dead_letters"]) == 1 and "no directory" in tables["dead_letters"][0]
+    assert len(tables["samples"]) == 64
+
+
+def test_rows_can_be_used_without_files(logdir: pathlib.Path) -> None:
+    from apache_beam.testing.util import assert_that, equal_to
+
+    from tb_memplugin.beam import ReadRuns
+
+    with beam.Pipeline() as pipeline:
+        peaks = (pipeline | beam.Create([str(logdir)]) | ReadRuns())["peaks"]
+        highest = (
+            peaks
+            | beam.Filter(lambda row: row["device"] == "GPU:0" and row["run"] in ("base", "wider"))
+            | beam.Map(lambda row: (row["run"], row["peak_bytes"]))
+            | beam.CombinePerKey(max)
+        )
+        assert_that(highest, equal_to([("base", 33 << 30), ("wider", 41 << 30)]))
