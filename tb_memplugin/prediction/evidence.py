@@ -46,12 +46,6 @@ class Evidence:
         """The largest batch size that is known to fit into a capacity; 0 without any."""
         return max((size for size in self.peaks if self.fits(size, capacity_bytes)), default=0)
 
-    def most_bytes(self, batch_size: int | None, capacity_bytes: int | None) -> int | None:
-        """The highest peak of the next larger batch size that ran; None if none is known to fit."""
-        if batch_size is None or not self.fits(batch_size, capacity_bytes):
-            return None
-        return self.peaks[min(size for size in self.peaks if size >= batch_size)].high_bytes
-
     def smallest_failed(self, capacity_bytes: int) -> int | None:
         """The smallest batch size from which on none is known to fit into a capacity; None without any."""
         failed = [size for size in self.failed if self.fits(size, capacity_bytes) is False]

@@ -165,7 +165,8 @@ class Predictor:
         if known is not None:
             assumptions = [*(() if known and fits else sentences), *assumptions]
             fits, failed = known, None if known else failed
-            high = max(peak, min(high, evidence.most_bytes(batch, capacity) or high))
+            # Not less: steps of a smaller batch peak higher now and then, as their operations run in another order.
+            high = max(peak, min(high, evidence.capacity_bytes or high)) if known else high
         return Prediction(
             batch_size=batch,
             capacity_bytes=capacity,

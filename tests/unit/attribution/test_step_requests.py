@@ -137,3 +137,79 @@ def test_an_output_of_open_dimensions_that_hold_no_whole_batch_is_unknown() -> N
         step.run("a", [(0x1000, 4 * count)], region="output")
         trace = with_shapes(step.trace(), {0: (f"[{count}]", FLOAT)})
         assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "activations") == power
+
+
+WORDS = OpFact("m/words", "forward", output_shapes=((-1, 32, 64),), output_dtypes=("float16",))
+KERNEL = VariableFact("kernel", "weights", "m/a", True, 4 * 64 * 48, "CPU:0", 0x9000000, 0x9000000, (64, 48), "float32")
+TABLE = VariableFact(
+    "table", "weights", "m/b", True, 4 * 1000 * 64, "CPU:0", 0xA000000, 0xA000000, (1000, 64), "float32"
+)
+
+
+def power_beside_words(
+    fact: OpFact,
+    text: str,
+    dtype: int,
+    size: int,
+    category: Any = "workspace",
+    region: str = "temp",
+    words: Any = WORDS,
+) -> int:
+    """The power of a request beside a result of 16 × 32 words, by an op of a layer whose kernel is 64 × 48."""
+    facts = dataclasses.replace(FACTS, graphs=graph(words=words, a=fact), variables=(KERNEL, TABLE))
+    step = Recorder()
+    step.run("words", [(0x100000, 2 * BATCH * 32 * 64)])
+    step.run("a", [(0x1000, size)], region=region)
+    shapes = {0: (f"[{BATCH},32,64]", 19), 1: (text, dtype)}
+    trace = dataclasses.replace(with_shapes(step.trace(), shapes), device="CPU:0")
+    return BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(1, category)
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "power"),
+    [
+        ("[1,512,64]", 4 * 512 * 64, 1),  # the words in another precision
+        ("[1,512,48]", 4 * 512 * 48, 1),
+        ("[1,64,48]", 4 * 64 * 48, 0),  # the kernel
+        ("[1,16,48]", 4 * 16 * 48, 1),
+        ("[512]", 4 * 512, 1),  # one number for each word
+        ("[3072]", 4 * 3072, 0),  # one for each of the kernel's
+        ("[4096]", 4 * 4096, UNKNOWN_POWER),
+    ],
+)
+def test_a_kernels_copies_of_its_operands_follow_their_dimensions(text: str, size: int, power: int) -> None:
+    product = OpFact("m/a", "forward", output_shapes=((-1, 7),), output_dtypes=("float16",))
+    assert power_beside_words(product, text, FLOAT, size) == power
+    # AND as well in a function that was traced for one batch size
+    words = dataclasses.replace(WORDS, output_shapes=((BATCH, 32, 64),))
+    product = dataclasses.replace(product, output_shapes=((512, 7),))
+    assert power_beside_words(product, text, FLOAT, size, words=words) == power
+
+
+def test_a_result_in_a_function_for_one_batch_size_whose_rows_are_the_words_grows() -> None:
+    words = dataclasses.replace(WORDS, output_shapes=((BATCH, 32, 64),))
+    product = OpFact("m/a", "forward", output_shapes=((512, 48),), output_dtypes=("float32",))
+    assert power_beside_words(product, "[512,48]", FLOAT, 4 * 512 * 48, region="output", words=words) == 1
+
+
+@pytest.mark.parametrize(("rows", "power"), [(512, 1), (1000, 0), (64, 0)])
+def test_the_update_of_an_embedding_has_a_row_for_each_word(rows: int, power: int) -> None:
+    square = OpFact("m/b", "update", output_shapes=((-1, 64),), output_dtypes=("float32",))
+    assert power_beside_words(square, f"[{rows},64]", FLOAT, 4 * rows * 64, region="output") == power
+
+
+def test_a_gradient_in_the_shape_of_its_kernel_does_not_grow_in_any_precision() -> None:
+    gradient = OpFact("m/a", "backward", output_shapes=((-1, 48),), output_dtypes=("float16",))
+    found = power_beside_words(gradient, "[64,48]", 19, 2 * 64 * 48, category="weight_gradients", region="output")
+    assert found == 0
+
+
+def test_scratch_space_of_the_cpus_threads_does_not_grow() -> None:
+    # As requested with batches of 4 to 32, whether or not these divide it.
+    for op in ("einsum/Einsum", "conv/convolution"):
+        assert power_of("[12336]", UINT8, 12_336, "CPU:0", op=op) == 0
+    assert power_of("[12336]", UINT8, 12_336, "GPU:0") == SCRATCH_POWER
+    for text, size in (("[32,1536,288]", 28_311_552), ("[112,1536,27]", 9_289_728)):
+        for op in ("conv/Conv2DBackpropFilter", "conv/Conv2DBackpropInput_1"):
+            assert power_of(text, 19, size, "CPU:0", op=op) == 0
+        assert power_of(text, 19, size, "CPU:0", op="einsum/Einsum") == UNKNOWN_POWER
