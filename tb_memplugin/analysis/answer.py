@@ -54,6 +54,7 @@ class Answer:
         source: How it is known.
         evidence: Where it is shown.
         figures: The numbers behind the sentence; sizes in bytes under names that end in ``_bytes``.
+        details: Sentences on what the first one leaves out.
     """
 
     name: AnswerName
@@ -63,6 +64,7 @@ class Answer:
     source: AnswerSource
     evidence: Evidence
     figures: Mapping[str, int | float]
+    details: tuple[str, ...] = ()
 
     @property
     def question(self) -> str:
@@ -80,4 +82,10 @@ def describe_answer(answer: Answer) -> dict[str, Any]:
     described = dataclasses.asdict(answer)
     zoom = answer.evidence.zoom
     described["evidence"]["zoom"] = None if zoom is None else list(zoom)
-    return {"name": answer.name, "question": answer.question, **described, "figures": dict(answer.figures)}
+    return {
+        "name": answer.name,
+        "question": answer.question,
+        **described,
+        "figures": dict(answer.figures),
+        "details": list(answer.details),
+    }

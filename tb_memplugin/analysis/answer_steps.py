@@ -1,22 +1,15 @@
-"""Answers two questions on a run's steps: does memory grow, and which change affected it most? Pure."""
+"""Answers whether memory grows over a run's steps. Pure."""
 
 import numpy as np
 
 from tb_memplugin.analysis.answer import Answer, AnswerSource, Evidence, known
-from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.facts import device_phase, range_of
 from tb_memplugin.analysis.growth import Growth, can_show_growth, examined, growth_bound, growth_of, traced_of
 from tb_memplugin.analysis.growth_causes import Cause
 from tb_memplugin.analysis.host_memory import CPU, HostGrowth, host_growth_beside
-from tb_memplugin.analysis.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS, Jump, largest_jump
-from tb_memplugin.analysis.step_rows import step_rows
 from tb_memplugin.analysis.trend import Trend
-from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Integers, Phase, Run
-from tb_memplugin.model.units import counted, format_bytes
-
-MAX_NAME_CHARACTERS = 24
-"""A single layer with a longer name is counted instead."""
-MAX_REASON_CHARACTERS = 40
+from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Phase, Run
+from tb_memplugin.model.units import format_bytes
 
 
 def growing(run: Run, device: str, phase: Phase) -> Answer:
@@ -105,31 +98,6 @@ def _host_grows(host: HostGrowth, device: str, phase: Phase, figures: dict[str, 
     return Answer("growing", device, sentence, "warning", source, evidence, figures)
 
 
-def changed(run: Run, device: str, phase: Phase) -> Answer:
-    """The change of layer table or peak with the largest effect; of equal ones, the latest."""
-    rows = step_rows(run, device, phase)
-    peaks = rows.devices[device].peak_bytes
-    effects = change_effects(run.layer_tables, rows.step, peaks)
-    jump = largest_jump(rows.step, peaks, [effect.step for effect in effects])
-    found: list[ChangeEffect | Jump] = [effect for effect in effects if _counts(effect)]
-    found += [] if jump is None else [jump]
-    if found:
-        return _changed(device, phase, max(found, key=lambda one: (abs(one.delta_bytes or 0), one.step)))
-    known_peaks = peaks[peaks != MISSING]
-    measured = len(known_peaks)
-    evidence = Evidence("overview", phase=phase)
-    figures = {"steps": measured}
-    if measured < 2 or (measured < MIN_STEPS and _varies(known_peaks)):
-        sentence = f"Too few steps to compare: {measured}"
-        return Answer("changed", device, sentence, "unknown", "unknown", evidence, figures)
-    return Answer("changed", device, f"No changes in {measured:,} steps", "ok", "measured", evidence, figures)
-
-
-def _varies(peaks: Integers) -> bool:
-    """Whether the peaks differ considerably, in a series too short for a jump."""
-    return bool(np.ptp(peaks) >= max(MIN_JUMP_BYTES, MIN_JUMP_SHARE * int(peaks.min())))
-
-
 def _known_steps(run: Run, device: str, phase: Phase) -> int:
     """The number of steps of a phase at which the device was measured or traced."""
     figures = run.samples.devices.get(device)
@@ -153,50 +121,3 @@ def _owner(run: Run, growth: Growth) -> tuple[tuple[str | None, str] | None, Ans
     if 2 * (growth.owner_bytes + growth.rounding_bytes) < whole:
         return None, "measured"
     return growth.owner, source
-
-
-def _counts(effect: ChangeEffect) -> bool:
-    """Whether a change is worth naming: a freezing or unfreezing, or a considerable effect on the peak."""
-    if effect.unfrozen or effect.frozen:
-        return True
-    delta = effect.delta_bytes
-    return (
-        delta is not None
-        and effect.before is not None
-        and abs(delta) >= max(MIN_JUMP_BYTES, MIN_JUMP_SHARE * effect.before.peak_bytes)
-    )
-
-
-def _changed(device: str, phase: Phase, change: ChangeEffect | Jump) -> Answer:
-    delta, before, after = change.delta_bytes, change.before, change.after
-    size = None if delta is None else f"{'+' if delta >= 0 else '−'}{format_bytes(abs(delta))}"
-    if isinstance(change, Jump):
-        sentence = f"Step {change.step}: peak {size}"
-    else:
-        sentence = f"Step {change.step}: {_title(change)}" + ("" if size is None else f", {size}")
-    evidence = Evidence("overview", step=change.step, phase=phase)
-    if before is not None and after is not None:
-        evidence = Evidence("compare", step=before.step, phase=phase, other_step=after.step)
-    figures = known(
-        step=change.step,
-        delta_bytes=delta,
-        peak_before_bytes=None if before is None else before.peak_bytes,
-        peak_after_bytes=None if after is None else after.peak_bytes,
-    )
-    return Answer("changed", device, sentence, "ok", "measured", evidence, figures)
-
-
-def _title(effect: ChangeEffect) -> str:
-    parts = []
-    if effect.unfrozen:
-        parts.append(f"unfroze {_layers(effect.unfrozen)}")
-    if effect.frozen:
-        parts.append(f"froze {_layers(effect.frozen)}")
-    if parts:
-        return ", ".join(parts)
-    return effect.reason if len(effect.reason) <= MAX_REASON_CHARACTERS else "the layer table changed"
-
-
-def _layers(paths: tuple[str, ...]) -> str:
-    name = paths[0].rsplit("/", 1)[-1]
-    return name if len(paths) == 1 and len(name) <= MAX_NAME_CHARACTERS else counted(len(paths), "layer")

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tb_memplugin.analysis.answer import QUESTIONS, Answer, Evidence, describe_answer
+from tb_memplugin.analysis.answer_changes import changed
 from tb_memplugin.analysis.answer_memory import fits, fragmented
-from tb_memplugin.analysis.answer_steps import changed, growing
+from tb_memplugin.analysis.answer_steps import growing
 from tb_memplugin.analysis.facts import device_phase
 from tb_memplugin.model import Phase, Run, full_device_name
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.analysis.changes import trainable_layers
 from tb_memplugin.model import MISSING, Integers, LayerTable
@@ -29,7 +30,8 @@ class ChangeEffect:
         step: First step after the change.
         reason: The recorder's sentence on its first table.
         unfrozen, frozen: Paths of the layers with weights that became trainable or frozen.
-        before, after: The highest peak of the steps before and after; None if no peak was measured.
+        before, after: The peaks of the nearest traced steps before and after; if a side has none, the highest peaks of
+            the steps near the change. None if no peak was measured.
     """
 
     first: int
@@ -49,9 +51,18 @@ class ChangeEffect:
         return self.after.peak_bytes - self.before.peak_bytes
 
 
-def change_effects(tables: Sequence[LayerTable], steps: Integers, peaks: Integers) -> list[ChangeEffect]:
-    """The changes after the start of the recording; `steps` ascending, with their `peaks` (`MISSING`: unknown)."""
+def change_effects(
+    tables: Sequence[LayerTable], steps: Integers, peaks: Integers, traced: Sequence[int] = ()
+) -> list[ChangeEffect]:
+    """The changes after the start of the recording.
+
+    Args:
+        tables: All layer tables.
+        steps, peaks: Steps in ascending order with their peaks (`MISSING`: unknown).
+        traced: The traced steps that can be compared, in ascending order.
+    """
     groups = _grouped(tables)
+    traced_rows = np.flatnonzero(np.isin(steps, traced) & (peaks != MISSING))
     effects = []
     for at in range(1, len(groups)):
         (begin, before), (first, last) = groups[at - 1], groups[at]
@@ -59,6 +70,10 @@ def change_effects(tables: Sequence[LayerTable], steps: Integers, peaks: Integer
         row = int(np.searchsorted(steps, step))
         start = int(np.searchsorted(steps, tables[begin].step))
         end = int(np.searchsorted(steps, tables[groups[at + 1][0]].step)) if at + 1 < len(groups) else len(steps)
+        levels = _nearest(steps, peaks, traced_rows, start, row, end) or (
+            _highest(steps, peaks, max(start, row - WINDOW), row),
+            _highest(steps, peaks, row, min(end, row + WINDOW)),
+        )
         effects.append(
             ChangeEffect(
                 first,
@@ -67,8 +82,7 @@ def change_effects(tables: Sequence[LayerTable], steps: Integers, peaks: Integer
                 tables[first].reason,
                 _became(tables[before], tables[last], trainable=True),
                 _became(tables[before], tables[last], trainable=False),
-                _highest(steps, peaks, max(start, row - WINDOW), row),
-                _highest(steps, peaks, row, min(end, row + WINDOW)),
+                *levels,
             )
         )
     return effects
@@ -93,6 +107,17 @@ def _became(before: LayerTable, after: LayerTable, trainable: bool) -> tuple[str
         for path, now in trainable_layers(after).items()
         if now is trainable and earlier.get(path) is (not trainable)
     )
+
+
+def _nearest(
+    steps: Integers, peaks: Integers, traced: npt.NDArray[np.intp], start: int, row: int, end: int
+) -> tuple[Level, Level] | None:
+    """The traced rows nearest to `row` in [start, row) and [row, end); None if either has none."""
+    at = int(np.searchsorted(traced, row))
+    if not at or at == len(traced) or traced[at - 1] < start or traced[at] >= end:
+        return None
+    before, after = int(traced[at - 1]), int(traced[at])
+    return Level(int(steps[before]), int(peaks[before])), Level(int(steps[after]), int(peaks[after]))
 
 
 def _highest(steps: Integers, peaks: Integers, begin: int, end: int) -> Level | None:

@@ -9,7 +9,7 @@ _MARKS = {"ok": "", "warning": "warning", "failed": "failed", "unknown": "unknow
 
 
 def answer_lines(device: str, answers: Sequence[Answer]) -> list[str]:
-    """The answers on a device, one line each; texts of the run are not cleaned yet."""
+    """The answers on a device, one line each, and below it its details; texts of the run are not cleaned yet."""
     width = max(map(len, QUESTIONS.values()))
     lines = [f"{device}:"]
     for answer in answers:
@@ -17,4 +17,7 @@ def answer_lines(device: str, answers: Sequence[Answer]) -> list[str]:
         suffix = ", ".join(filter(None, marks))
         text = f"{answer.question:<{width}}  {answer.sentence}" + (f" ({suffix})" if suffix else "")
         lines += textwrap.wrap(text, 120, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
+        indent = " " * (width + 4)
+        for detail in answer.details:
+            lines += textwrap.wrap(detail, 120, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
     return lines

@@ -16,6 +16,7 @@ from tb_memplugin.analysis.overview import Overview, overview
 from tb_memplugin.analysis.pool_steps import pool_steps
 from tb_memplugin.analysis.status import with_ranks
 from tb_memplugin.analysis.step_rows import snapshots_of, step_rows
+from tb_memplugin.analysis.traced_steps import comparable_steps
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
@@ -237,7 +238,8 @@ def _changes(run: Run, device: str, phase: Phase) -> list[dict[str, Any]]:
     if len(run.layer_tables) < 2:
         return [_change(change, None) for change in changes.layer_changes(run.layer_tables)]
     rows = step_rows(run, device, phase)
-    effects = change_effects(run.layer_tables, rows.step, rows.devices[device].peak_bytes)
+    traced = [snapshot.step for snapshot in comparable_steps(run, device, phase)]
+    effects = change_effects(run.layer_tables, rows.step, rows.devices[device].peak_bytes, traced)
     by_table = {at: effect for effect in effects for at in range(effect.first, effect.last + 1)}
     return [_change(change, by_table.get(at)) for at, change in enumerate(changes.layer_changes(run.layer_tables))]
 

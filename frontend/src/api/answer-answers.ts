@@ -30,6 +30,7 @@ const answersAnswer = object<{ answers: Answer[] }>({
         oom: maybe(number),
       }),
       figures,
+      details: list(text),
     }),
   ),
 });

@@ -37,12 +37,15 @@ export interface Answer {
   evidence: Evidence;
   /** Numbers by name; names of sizes end in `_bytes`. */
   figures: Record<string, number>;
+  /** Sentences on what the first one leaves out. */
+  details: string[];
 }
 
 export const STATUS_WORDS: Record<AnswerStatus, string> = { ok: "OK", warning: "Warning", failed: "Failed", unknown: "Unknown" };
 
 /** Labels of figures that other views show too: a quantity has one name. */
 const LABELS: Record<string, string> = {
+  earlier_optimizers_bytes: "earlier optimizers and models",
   peak_bytes: WORDS.peak_bytes.label,
   peak_before_bytes: `${WORDS.peak_bytes.label} before`,
   peak_after_bytes: `${WORDS.peak_bytes.label} after`,
@@ -64,12 +67,20 @@ const label = (name: string): string => LABELS[name] ?? name.replace(/_bytes$/, 
 function figureText(name: string, value: number): string {
   const rate = RATES[name];
   if (rate !== undefined) return `${rate}: ${formatBytes(Math.round(value))} per step`;
+  if (name.endsWith("_delta_bytes")) return `${label(name.replace("_delta_bytes", ""))}: ${value > 0 ? "+" : ""}${formatExact(value)}`;
   return `${label(name)}: ${name.endsWith("_bytes") ? formatExact(value) : value}`;
 }
 
-/** The lines of an answer's tooltip: each figure exactly, and how it is known. */
-export function answerTip({ figures, source, evidence }: Answer): string {
+/** The change between two steps that answers "What changed?" compares; null if that answer is about others. */
+export function changeBetween(answers: readonly Answer[] | null, step: number | null, other: number | null): Answer | null {
+  const changed = answers?.find(({ name }) => name === "changed");
+  const compared = changed?.evidence.view === "compare" && changed.evidence.step === step && changed.evidence.other_step === other;
+  return changed && compared ? changed : null;
+}
+
+/** The lines of an answer's tooltip: what its sentence leaves out, each figure exactly, and how it is known. */
+export function answerTip({ figures, source, evidence, details }: Answer): string {
   const step = evidence.step === null ? "" : `, step ${evidence.step}`;
   const known = source === "unknown" ? [] : [`${source}${step}`];
-  return [...Object.entries(figures).map(([name, value]) => figureText(name, value)), ...known].join("\n");
+  return [...details, ...Object.entries(figures).map(([name, value]) => figureText(name, value)), ...known].join("\n");
 }

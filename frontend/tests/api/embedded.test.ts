@@ -49,7 +49,15 @@ describe("a saved report", () => {
 
   it("gives the four answers of a device, and those of a run without one", async () => {
     const evidence = { view: "oom", step: 12, phase: "train", other_step: null, category: null, layer: null, zoom: null, oom: 0 };
-    const fits = { name: "fits", question: "Fits?", sentence: "OOM at step 12", status: "failed", source: "measured", evidence };
+    const fits = {
+      name: "fits",
+      question: "Fits?",
+      sentence: "OOM at step 12",
+      status: "failed",
+      source: "measured",
+      evidence,
+      details: [],
+    };
     const unknown = { ...fits, status: "unknown", source: "unknown", figures: {} };
     const source = embeddedSource(
       reportOf([

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { answerTip, type Answer } from "../../src/model/answer";
+import { answerTip, changeBetween, type Answer } from "../../src/model/answer";
 
 const EVIDENCE = { step: null, phase: null, other_step: null, category: null, layer: null, zoom: null, oom: null };
 const FITS: Answer = {
@@ -11,6 +11,7 @@ const FITS: Answer = {
   source: "measured",
   evidence: { ...EVIDENCE, view: "overview", step: 7 },
   figures: { peak_bytes: 2 ** 30, capacity_bytes: 2 ** 31, headroom_bytes: 2 ** 30 },
+  details: [],
 };
 
 describe("an answer's tooltip", () => {
@@ -43,7 +44,38 @@ describe("an answer's tooltip", () => {
     ]);
   });
 
+  it("begins with what the sentence leaves out, and gives changes of categories their sign", () => {
+    const figures = { activations_delta_bytes: 1024, workspace_delta_bytes: -2048, earlier_optimizers_bytes: 4096 };
+    const lines = answerTip({ ...FITS, name: "changed", figures, details: ["Compiled again."] }).split("\n");
+    expect(lines.slice(0, -1)).toEqual([
+      "Compiled again.",
+      "activations: +1,024 B",
+      "workspace: -2,048 B",
+      "earlier optimizers and models: 4,096 B",
+    ]);
+  });
+
   it("is empty if nothing is known", () => {
     expect(answerTip({ ...FITS, source: "unknown", figures: {} })).toBe("");
+  });
+});
+
+describe("the change between two steps", () => {
+  const changed: Answer = { ...FITS, name: "changed", evidence: { ...EVIDENCE, view: "compare", step: 71, other_step: 73 } };
+
+  it("is the answer that compares these steps, in this order", () => {
+    expect(changeBetween([FITS, changed], 71, 73)).toBe(changed);
+    for (const [step, other] of [
+      [73, 71],
+      [71, 80],
+      [null, 73],
+    ] as const) {
+      expect(changeBetween([changed], step, other)).toBeNull();
+    }
+  });
+
+  it("is unknown without an answer or without two compared steps", () => {
+    expect(changeBetween(null, 71, 73)).toBeNull();
+    expect(changeBetween([{ ...changed, evidence: { ...EVIDENCE, view: "overview" } }], null, null)).toBeNull();
   });
 });

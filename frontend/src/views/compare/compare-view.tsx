@@ -16,6 +16,7 @@ import { Chart } from "../shared/chart";
 import { compareSpec, rowFor, type Curve } from "./compare-spec";
 import { Sides, peakOfSide, type ComparedSide, type Pair } from "./compare-sides";
 import { Categories } from "./compare-categories";
+import { Causes } from "./compare-causes";
 import { CompareTable } from "./compare-table";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -123,6 +124,7 @@ export function CompareView(props: CompareProps) {
           <h2 class="verdict" data-testid="difference">
             {unbroken(differenceSentence(deltas, peakOfSide(a), peakOfSide(b), a.run === b.run))}
           </h2>
+          <Causes pair={pair} />
           <Waterfall {...drawn} />
           <Curves pair={pair} />
           <p class="legend">
