@@ -1,7 +1,7 @@
 /**
  * Colours of what is shown, the same in every view. Persistent memory: blues and violets, held tensors magenta. Transient memory: oranges
- * and reds. Rounding is dotted, unattributed hatched.
- * tests/theme/palette.test.ts checks them as colour-blind readers see them, and against the background.
+ * and reds. Rounding is dotted and grey, unattributed hatched, free memory pale grey.
+ * tests/theme/palette.test.ts checks each pair as colour-blind readers see it, and against the runs' colours and the background.
  */
 
 import type { Category } from "../model/categories";
@@ -18,29 +18,29 @@ export interface Fill {
 
 export const CATEGORY_COLOURS: Record<Scheme, Record<Category, string>> = {
   light: {
-    weights: "#2453b8",
-    optimizer_state: "#9a7be0",
-    other_state: "#7d6a55",
-    held_tensors: "#d24bc1",
-    inputs: "#0f9c98",
-    activations: "#d68000",
-    weight_gradients: "#6d1030",
-    activation_gradients: "#a93508",
-    workspace: "#559f40",
-    rounding: "#3b4656",
+    weights: "#385db4",
+    optimizer_state: "#9c75fa",
+    other_state: "#79673e",
+    held_tensors: "#880073",
+    inputs: "#479899",
+    activations: "#cf8002",
+    weight_gradients: "#b04a68",
+    activation_gradients: "#ba0603",
+    workspace: "#839a6d",
+    rounding: "#8e939b",
     unattributed: "#7b7f87",
   },
   dark: {
-    weights: "#5684ea",
-    optimizer_state: "#c3abf7",
-    other_state: "#a5927c",
-    held_tensors: "#e04fc8",
-    inputs: "#3fc4c0",
-    activations: "#f7b552",
-    weight_gradients: "#d26e8e",
-    activation_gradients: "#e0602a",
-    workspace: "#74bd5e",
-    rounding: "#c9d6e2",
+    weights: "#8494f4",
+    optimizer_state: "#d5caff",
+    other_state: "#8a7967",
+    held_tensors: "#cc3aca",
+    inputs: "#b9eedf",
+    activations: "#ffd57b",
+    weight_gradients: "#ea84a3",
+    activation_gradients: "#d94d00",
+    workspace: "#98a25a",
+    rounding: "#7a7f87",
     unattributed: "#9aa0a8",
   },
 };
@@ -53,7 +53,12 @@ export interface Ink {
   grid: string;
   line: string;
   capacity: string;
-  idle: string;
+  /** Memory in use, where its categories are not drawn. */
+  used: string;
+  /** Free chunks of the pool. */
+  free: string;
+  /** Every other epoch or part of a step. */
+  shade: string;
   accent: string;
 }
 
@@ -66,7 +71,9 @@ export const INKS: Record<Scheme, Ink> = {
     grid: "#ebedf0",
     line: "#202124",
     capacity: "#b3261e",
-    idle: "#e3e6ea",
+    used: "#5f6b7c",
+    free: "#ccd2da",
+    shade: "#e3e6ea",
     accent: "#b94f06",
   },
   dark: {
@@ -77,7 +84,9 @@ export const INKS: Record<Scheme, Ink> = {
     grid: "#444444",
     line: "#ffffff",
     capacity: "#ff8a80",
-    idle: "#4a4d52",
+    used: "#a7b2c1",
+    free: "#5a6068",
+    shade: "#4a4d52",
     accent: "#ff9f5a",
   },
 };
@@ -99,6 +108,14 @@ export function fillOf(category: Category, trainable: boolean | null, scheme: Sc
   if (category === "unattributed") return { colour, pattern: "hatched" };
   if (category === "rounding") return { colour, pattern: "dotted" };
   return { colour, pattern: trainable === false ? "diagonal" : "plain" };
+}
+
+/** The parts of a device's memory that no tensor takes, the same in every view. */
+export type FreePart = "free" | "largest" | "other" | "unreserved";
+
+export function freeFill(part: FreePart, scheme: Scheme): Fill {
+  const { free, background } = INKS[scheme];
+  return { colour: part === "unreserved" ? background : free, pattern: part === "other" ? "diagonal" : "plain" };
 }
 
 /** Shades for things that have no category colour of their own, such as layers, told apart by order and label. */

@@ -1,89 +1,90 @@
+import {
+  clampRgb,
+  converter,
+  differenceCiede2000,
+  filterDeficiencyDeuter,
+  filterDeficiencyProt,
+  filterDeficiencyTrit,
+  parse,
+  wcagContrast,
+  type Color,
+} from "culori";
 import { describe, expect, it } from "vitest";
 
-import { CATEGORIES } from "../../src/model/categories";
-import { CATEGORY_COLOURS, INKS, fillOf, runColour, runDash, sequence, type Scheme } from "../../src/theme/palette";
+import { CATEGORIES, type Category } from "../../src/model/categories";
+import { CATEGORY_COLOURS, INKS, fillOf, freeFill, runColour, runDash, sequence, type Scheme } from "../../src/theme/palette";
 
-type Triple = [number, number, number];
-
-const parse = (hex: string): Triple => [1, 3, 5].map((start) => Number.parseInt(hex.slice(start, start + 2), 16) / 255) as Triple;
-const linear = (rgb: Triple): Triple => rgb.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)) as Triple;
-const times = (matrix: number[][], v: Triple): Triple =>
-  matrix.map((row) => row.reduce((sum, factor, index) => sum + factor * (v[index] as number), 0)) as Triple;
-
-// Machado, Oliveira, Fernandes (2009), severity 1, on linear RGB.
-const SIGHT: Record<string, number[][]> = {
-  normal: [
-    [1, 0, 0],
-    [0, 1, 0],
-    [0, 0, 1],
-  ],
-  protanopia: [
-    [0.152286, 1.052583, -0.204868],
-    [0.114503, 0.786281, 0.099216],
-    [-0.003882, -0.048116, 1.051998],
-  ],
-  deuteranopia: [
-    [0.367322, 0.860646, -0.227968],
-    [0.280085, 0.672501, 0.047413],
-    [-0.01182, 0.04294, 0.968881],
-  ],
-  tritanopia: [
-    [1.255528, -0.076749, -0.178779],
-    [-0.078411, 0.930809, 0.147602],
-    [0.004733, 0.691367, 0.3039],
-  ],
+const colourOf = (css: string): Color => {
+  const parsed = parse(css);
+  if (!parsed) throw new Error(css);
+  return parsed;
 };
 
-function lab(hex: string, matrix: number[][]): Triple {
-  const seen = times(matrix, linear(parse(hex))).map((c) => Math.min(Math.max(c, 0), 1)) as Triple;
-  const [x, y, z] = times(
-    [
-      [0.4124, 0.3576, 0.1805],
-      [0.2126, 0.7152, 0.0722],
-      [0.0193, 0.1192, 0.9505],
-    ],
-    seen,
-  );
-  const f = (t: number): number => (t > 216 / 24389 ? Math.cbrt(t) : (24389 / 27 / 116) * t + 16 / 116);
-  const [fx, fy, fz] = [f(x / 0.95047), f(y), f(z / 1.08883)];
-  return [116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)];
-}
-
-const difference = (a: string, b: string, matrix: number[][]): number => {
-  const [p, q] = [lab(a, matrix), lab(b, matrix)];
-  return Math.hypot(p[0] - q[0], p[1] - q[1], p[2] - q[2]);
+/** Full dichromacy. */
+const SIGHT: Record<string, (colour: Color) => Color> = {
+  normal: (colour) => colour,
+  protanopia: filterDeficiencyProt(1),
+  deuteranopia: filterDeficiencyDeuter(1),
+  tritanopia: filterDeficiencyTrit(1),
 };
 
-const luminance = (hex: string): number => {
-  const [r, g, b] = linear(parse(hex));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+const ciede2000 = differenceCiede2000();
+/** As simulated, and as a screen shows what is simulated. */
+const difference = (a: string, b: string, sight: (colour: Color) => Color): number => {
+  const [p, q] = [sight(colourOf(a)), sight(colourOf(b))];
+  return Math.min(ciede2000(p, q), ciede2000(clampRgb(p), clampRgb(q)));
 };
-const contrast = (a: string, b: string): number => {
-  const [high, low] = [Math.max(luminance(a), luminance(b)), Math.min(luminance(a), luminance(b))];
-  return (high + 0.05) / (low + 0.05);
-};
+const contrast = (a: string, b: string): number => wcagContrast(a, b);
+const lch = converter("lch65");
+
+/** Any two categories can touch in a stack: those between them may be absent. */
+const PAIRS: [Category, Category][] = CATEGORIES.flatMap((a, index) =>
+  CATEGORIES.slice(index + 1).map((b): [Category, Category] => [a, b]),
+);
 
 describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
   const colours = CATEGORY_COLOURS[scheme];
 
-  it.each(Object.keys(SIGHT))("neighbours in the stack differ with %s sight", (sight) => {
-    for (let index = 1; index < CATEGORIES.length; index += 1) {
-      const [below, above] = [CATEGORIES[index - 1], CATEGORIES[index]] as const;
-      if (!below || !above) throw new Error("no neighbours");
-      const delta = difference(colours[below], colours[above], SIGHT[sight] as number[][]);
-      expect(delta, `${below} and ${above}`).toBeGreaterThan(18);
+  it.each(Object.entries(SIGHT))("any two categories differ with %s sight, by colour or by pattern", (_, sight) => {
+    for (const [a, b] of PAIRS) {
+      const patterns = [fillOf(a, null, scheme).pattern, fillOf(b, null, scheme).pattern];
+      if (patterns[0] !== patterns[1]) continue;
+      expect(difference(colours[a], colours[b], sight), `${a} and ${b}`).toBeGreaterThanOrEqual(15);
     }
   });
 
-  it.each(Object.keys(SIGHT))("any two categories differ with %s sight", (sight) => {
-    for (const a of CATEGORIES) {
-      for (const b of CATEGORIES) {
-        if (a >= b) continue;
-        // Unattributed is hatched as well, so its colour carries less.
-        const least = a === "unattributed" || b === "unattributed" ? 5 : 9;
-        expect(difference(colours[a], colours[b], SIGHT[sight] as number[][]), `${a} and ${b}`).toBeGreaterThan(least);
+  it("only rounding and unattributed are told apart by pattern", () => {
+    const patterned = CATEGORIES.filter((category) => fillOf(category, null, scheme).pattern !== "plain");
+    expect(patterned).toEqual(["rounding", "unattributed"]);
+    expect(new Set(patterned.map((category) => fillOf(category, null, scheme).pattern)).size).toBe(2);
+  });
+
+  it("rounding is quiet: grey, and no darker on its ground than other categories", () => {
+    const ground = INKS[scheme].background;
+    expect(lch(colourOf(colours.rounding)).c).toBeLessThan(6);
+    const others = CATEGORIES.filter((category) => category !== "rounding").map((category) => contrast(colours[category], ground));
+    expect(contrast(colours.rounding, ground)).toBeLessThan(Math.min(...others) * 1.05);
+  });
+
+  it("no run has a category's colour", () => {
+    for (let run = 0; run < 7; run += 1) {
+      for (const category of CATEGORIES) {
+        if (fillOf(category, null, scheme).pattern !== "plain") continue;
+        expect(ciede2000(runColour(run, scheme), colours[category]), `run ${run} and ${category}`).toBeGreaterThan(9);
       }
     }
+  });
+
+  it("free memory is no category and no memory in use", () => {
+    const { free, used } = INKS[scheme];
+    for (const category of CATEGORIES) {
+      if (fillOf(category, null, scheme).pattern !== "plain") continue;
+      for (const sight of Object.values(SIGHT)) expect(difference(free, colours[category], sight), category).toBeGreaterThan(9);
+    }
+    for (const sight of Object.values(SIGHT)) expect(difference(free, used, sight)).toBeGreaterThan(15);
+    expect(freeFill("largest", scheme)).toEqual(freeFill("free", scheme));
+    expect(freeFill("other", scheme)).toEqual({ ...freeFill("free", scheme), pattern: "diagonal" });
+    expect(freeFill("unreserved", scheme).colour).toBe(INKS[scheme].background);
   });
 
   it("rounding is dotted and unattributed hatched, frozen or not", () => {
@@ -111,6 +112,15 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
       for (const surface of [background, panel]) expect(contrast(ink, surface), `${ink} on ${surface}`).toBeGreaterThanOrEqual(4.5);
     }
   });
+});
+
+it("a category keeps its hue in the dark", () => {
+  for (const category of CATEGORIES) {
+    const [light, dark] = [lch(colourOf(CATEGORY_COLOURS.light[category])), lch(colourOf(CATEGORY_COLOURS.dark[category]))];
+    if (Math.min(light.c, dark.c) < 10) continue;
+    const turned = Math.abs((light.h ?? 0) - (dark.h ?? 0));
+    expect(Math.min(turned, 360 - turned), category).toBeLessThan(25);
+  }
 });
 
 describe("run colours", () => {

@@ -14,7 +14,7 @@ import {
   type Segment,
 } from "../../model/device-memory";
 import { instantOf } from "../../model/overview";
-import { fillOf, INKS, type Fill, type Scheme } from "../../theme/palette";
+import { fillOf, freeFill, INKS, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useFetched } from "../shared/fetched";
 import { Swatch } from "../shared/figures";
@@ -27,15 +27,15 @@ function segmentFill(segment: Segment, scheme: Scheme): Fill {
       return fillOf(segment.category ?? "unattributed", segment.trainable, scheme);
     case "free_largest":
     case "pool_free":
-      return { colour: ink.idle, pattern: "plain" };
+      return freeFill("largest", scheme);
     case "free_other":
-      return { colour: ink.idle, pattern: "diagonal" };
+      return freeFill("other", scheme);
     case "process_other":
       return { colour: ink.faint, pattern: "plain" };
     case "others":
       return { colour: ink.faint, pattern: "diagonal" };
     default:
-      return { colour: ink.background, pattern: "plain" };
+      return freeFill("unreserved", scheme);
   }
 }
 

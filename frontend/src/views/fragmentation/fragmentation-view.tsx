@@ -28,7 +28,7 @@ import { useExport } from "../shared/export";
 import { LegendItem } from "../shared/legend";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { PoolPanel } from "./pool-panel";
-import { PARTS, RATIOS, ratiosSpec, seriesColour, seriesFill, showsCapacity, showsUnknown, sizesSpec } from "./pool-spec";
+import { PARTS, RATIOS, ratiosSpec, seriesFill, showsCapacity, showsUnknown, sizesSpec } from "./pool-spec";
 import { AboutGrowth, Missing, NoSnapshots, PoolGrowth } from "./pool-words";
 import { Fault, Nothing } from "../shared/states";
 import { useStepsChart } from "../shared/steps-chart";
@@ -88,19 +88,19 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
   const known = hasSource(pool, "measured") || hasSource(pool, "traced") || hasSource(pool, "failed");
   return (
     <p class="legend">
-      <LegendItem kind="line colour" colour={seriesColour("allocated_bytes", scheme)}>
+      <LegendItem kind="line colour" colour={seriesFill("allocated_bytes", scheme).colour}>
         allocated {instantText(instant)}, every step
       </LegendItem>
       {known && (
         <>
-          <LegendItem kind="fill" colour={seriesColour("free_largest", scheme)}>
+          <LegendItem kind="fill" colour={seriesFill("free_largest", scheme).colour}>
             {WORDS.free_largest.label}
           </LegendItem>
-          <LegendItem kind="fill striped" colour={seriesColour("free_other", scheme)}>
+          <LegendItem kind="fill striped" colour={seriesFill("free_other", scheme).colour}>
             {WORDS.free_other.label}
           </LegendItem>
           {showsCapacity(pool) && (
-            <LegendItem kind="fill" colour={seriesColour("unreserved", scheme)}>
+            <LegendItem kind="fill outlined" colour={seriesFill("unreserved", scheme).colour}>
               {WORDS.unreserved.label}
             </LegendItem>
           )}
@@ -119,7 +119,7 @@ function RatiosLegend() {
   return (
     <p class="legend">
       {RATIOS.map((name) => (
-        <LegendItem key={name} kind="line colour" colour={seriesColour(name, scheme)}>
+        <LegendItem key={name} kind="line colour" colour={seriesFill(name, scheme).colour}>
           {WORDS[name].label}
         </LegendItem>
       ))}

@@ -7,7 +7,7 @@ import type { PlotSpec } from "../../charts/plot";
 import { poolFacts, unchangedPool, usualInstant, type PoolFacts, type PoolSteps } from "../../model/pool";
 import type { WordName } from "../../model/words";
 import type { Choices } from "../../state/address";
-import { INKS, type Fill, type Scheme } from "../../theme/palette";
+import { INKS, freeFill, type Fill, type Scheme } from "../../theme/palette";
 import { AXIS_INKS, capacityPainters, cellAt, edgesOf, highest, lastKnown, rangeOf, rangeOfSome } from "../shared/frame";
 
 export type PoolSeries = keyof PoolFacts & WordName;
@@ -16,20 +16,24 @@ export type PoolSeries = keyof PoolFacts & WordName;
 export const PARTS = ["allocated_bytes", "free_other", "free_largest", "unreserved"] as const satisfies readonly PoolSeries[];
 export const RATIOS = ["fragmentation", "utilisation"] as const satisfies readonly PoolSeries[];
 
-const COLOURS: Record<Scheme, Partial<Record<keyof PoolFacts, string>>> = {
-  light: { allocated_bytes: "#2453b8", free_largest: "#0f8a60", free_other: "#b9650b", utilisation: "#2453b8", fragmentation: "#b9650b" },
-  dark: { allocated_bytes: "#7ba2f5", free_largest: "#4fd0a0", free_other: "#f7b552", utilisation: "#7ba2f5", fragmentation: "#f7b552" },
-};
-
-export const seriesColour = (name: keyof PoolFacts, scheme: Scheme): string => {
-  const ink = INKS[scheme];
-  return COLOURS[scheme][name] ?? (name === "unreserved" ? ink.idle : ink.line);
-};
-
-export const seriesFill = (name: keyof PoolFacts, scheme: Scheme): Fill => ({
-  colour: seriesColour(name, scheme),
-  pattern: name === "free_other" ? "diagonal" : "plain",
-});
+export function seriesFill(name: PoolSeries, scheme: Scheme): Fill {
+  const { used, accent, line } = INKS[scheme];
+  switch (name) {
+    case "free_largest":
+      return freeFill("largest", scheme);
+    case "free_other":
+      return freeFill("other", scheme);
+    case "unreserved":
+      return freeFill("unreserved", scheme);
+    case "allocated_bytes":
+    case "utilisation":
+      return { colour: used, pattern: "plain" };
+    case "fragmentation":
+      return { colour: accent, pattern: "plain" };
+    default:
+      return { colour: line, pattern: "plain" };
+  }
+}
 
 interface Frame {
   common: Omit<PlotSpec, "yKind" | "yMax" | "painters">;
@@ -111,7 +115,7 @@ export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, spa
     ...part("allocated_bytes", zero, allocated),
     ...part("free_other", allocated, split),
     ...part("free_largest", split, pool.pool_bytes),
-    stepPainter(edges, every, { colour: seriesColour("allocated_bytes", scheme), width: 1.75, dash: [] }),
+    stepPainter(edges, every, { colour: INKS[scheme].used, width: 1.75, dash: [] }),
     stepPainter(edges, unchanged, { ...solid, colour: faint, width: 1 }),
     stepPainter(edges, pool.pool_bytes, solid),
   ];
@@ -125,7 +129,7 @@ export function ratiosSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, sp
   const single = new Set(singleRows(facts));
   const painters = RATIOS.flatMap((name) => {
     const column = columnOf(facts, name);
-    const style = { colour: seriesColour(name, scheme), width: 1.75, dash: [] };
+    const style = { colour: seriesFill(name, scheme).colour, width: 1.75, dash: [] };
     const lines = (["traced", "measured", "failed"] as const).map((source) =>
       stepPainter(
         edges,

@@ -9,7 +9,7 @@ import { effects } from "../../model/changes";
 import { isPersistent, type SidePart } from "../../model/frozen";
 import type { Overview } from "../../model/overview";
 import type { Choices } from "../../state/address";
-import { CATEGORY_COLOURS, INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
+import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/focus";
 import {
   AXIS_INKS,
@@ -94,7 +94,7 @@ export function frozenPicture(
       inks: AXIS_INKS[scheme],
       ...(places.rowAt && { rowAt: places.rowAt }),
       painters,
-      lanes: lane ? [epochLane(overview, places, choices.axis, ink, CATEGORY_COLOURS[scheme].inputs)] : [],
+      lanes: lane ? [epochLane(overview, places, choices.axis, ink, ink.text)] : [],
     },
   };
 }

@@ -111,7 +111,7 @@ export function TreemapDrawing({ groups, total, title, scheme }: TreemapProps & 
   const ink = INKS[scheme];
   const placed = placeBlocks(blocksOf(groups, total), WIDTH, HEIGHT);
   const areas = placed.flatMap((one) => one.areas);
-  const fills = areas.map(({ area }) => areaFill(area, scheme, ink.idle));
+  const fills = areas.map(({ area }) => areaFill(area, scheme, ink.shade));
   return (
     <SvgDrawing title={title} width={WIDTH} height={HEIGHT} ink={ink}>
       <Patterns fills={fills} ground={ink.background} />

@@ -4,7 +4,7 @@ import { formatBytes } from "../../lib/bytes";
 import { formatShare } from "../../lib/format";
 import { CATEGORIES, categoryLabel } from "../../model/categories";
 import { verdictSentence, whenSentence, type Oom } from "../../model/oom";
-import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
+import { INKS, fillOf, freeFill, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { Patterns, SvgDrawing, svgFill } from "../shared/svg";
 
 const [WIDTH, LABEL, ROW] = [960, 190, 26];
@@ -24,12 +24,12 @@ export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Ba
   const plain = (colour: string): Fill => ({ colour, pattern: "plain" });
   const pool: Bar[] = [];
   if (used !== null && free !== null && largest !== null) {
-    pool.push({ label: "in use", bytes: used, fill: plain(ink.faint), from: 0 });
-    pool.push({ label: "free: largest chunk", bytes: largest, fill: plain(ink.idle), from: used });
+    pool.push({ label: "in use", bytes: used, fill: plain(ink.used), from: 0 });
+    pool.push({ label: "free: largest chunk", bytes: largest, fill: freeFill("largest", scheme), from: used });
     pool.push({
       label: "free: other chunks",
       bytes: free - largest,
-      fill: { colour: ink.idle, pattern: "diagonal" },
+      fill: freeFill("other", scheme),
       from: used + largest,
     });
   }

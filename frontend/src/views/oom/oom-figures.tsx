@@ -31,14 +31,14 @@ export function Request({ oom }: { oom: Oom }) {
       <div class="memory-bar">
         <i
           class="fill plain pool"
-          style={{ ...width(used), "--fill": INKS[scheme].faint }}
+          style={{ ...width(used), "--fill": INKS[scheme].used }}
           data-figure="in_use_bytes"
           data-bytes={used}
           data-tip={tipOf(used, WORDS.in_use_bytes.meaning)}
         />
         <i
           class="fill plain pool"
-          style={{ ...width(largest), "--fill": INKS[scheme].idle }}
+          style={{ ...width(largest), "--fill": INKS[scheme].free }}
           data-figure="free_largest"
           data-bytes={largest}
           data-tip={tipOf(largest, WORDS.free_largest.meaning)}
@@ -46,7 +46,7 @@ export function Request({ oom }: { oom: Oom }) {
         {rest > 0 && (
           <i
             class="fill diagonal pool"
-            style={{ ...width(rest), "--fill": INKS[scheme].idle }}
+            style={{ ...width(rest), "--fill": INKS[scheme].free }}
             data-figure="free_other"
             data-bytes={rest}
             data-tip={tipOf(rest, WORDS.free_other.meaning)}

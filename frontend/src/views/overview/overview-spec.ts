@@ -7,7 +7,7 @@ import { groupKey } from "../../model/categories";
 import { effects } from "../../model/changes";
 import type { Overview } from "../../model/overview";
 import type { Choices } from "../../state/address";
-import { CATEGORY_COLOURS, INKS, fillOf, type Scheme } from "../../theme/palette";
+import { INKS, fillOf, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/focus";
 import {
   AXIS_INKS,
@@ -88,7 +88,7 @@ export function overviewPicture(
   ];
   painters.push(...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink));
   const lane = overview.epochs.length > 0;
-  const notch = CATEGORY_COLOURS[scheme].inputs;
+  const notch = ink.text;
   return {
     places,
     layout,

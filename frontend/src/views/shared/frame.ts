@@ -140,7 +140,7 @@ export function epochLane(overview: Overview, places: Places, kind: XKind, ink: 
     name: epoch,
   }));
   const notches = overview.validations.map(({ after_step }) => markEdge(kind, places, overview, after_step + 1));
-  return lanePainter(spans, notches, { ground: ink.panel, shade: ink.idle, text: ink.faint, mark: notch });
+  return lanePainter(spans, notches, { ground: ink.panel, shade: ink.shade, text: ink.faint, mark: notch });
 }
 
 /** The peaks of the validation passes in the range, at the steps after which they ran. */

@@ -66,7 +66,7 @@ function Lane({ stretches, lane, range, ink }: { stretches: readonly Stretch[]; 
     <>
       {placeStretches(places, [BOX.left, BOX.left + BOX.width], (label) => label.length * 6.4, 8).map(({ from, to, label }, index) => (
         <g key={index}>
-          <rect x={from} y={top} width={to - from} height={LANE} fill={index % 2 === 0 ? ink.idle : ink.panel} />
+          <rect x={from} y={top} width={to - from} height={LANE} fill={index % 2 === 0 ? ink.shade : ink.panel} />
           <text x={(from + to) / 2} y={top + 13} text-anchor="middle" fill={ink.text}>
             {label}
           </text>

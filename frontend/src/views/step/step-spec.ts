@@ -143,7 +143,7 @@ export function stepSpec(timeline: Timeline, look: StepLook, range: Range, paint
   const { edges } = look.layout;
   const ink = INKS[scheme];
   const lanes = lanesOf(timeline, edges);
-  const laneInks = { ground: ink.panel, shade: ink.idle, text: ink.text };
+  const laneInks = { ground: ink.panel, shade: ink.shade, text: ink.text };
   return {
     x: cursorPlaces(edges, range),
     xKind: choices.timelineAxis === "time" ? "milliseconds" : "event index",

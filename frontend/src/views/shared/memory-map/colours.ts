@@ -5,7 +5,7 @@ import { categoryLabel, categoryMeaning, groupKey, groupLabel, stackOrder, type 
 import { largestLayers, ownerOf, stateOf, type MemoryMap, type Colouring } from "../../../model/memory-map";
 import { NOT_TIED, distinctNames } from "../../../model/names";
 import { at } from "../../../model/overview";
-import { INKS, LAYERS_TOLD_APART, ageColour, fillOf, layerColour, type Scheme } from "../../../theme/palette";
+import { INKS, LAYERS_TOLD_APART, ageColour, fillOf, freeFill, layerColour, type Scheme } from "../../../theme/palette";
 
 interface Kind {
   name: string;
@@ -96,10 +96,10 @@ function byAge(map: MemoryMap, scheme: Scheme): Name {
 }
 
 function ofNoOne(state: "free" | "unknown", scheme: Scheme): Named {
-  const colour = INKS[scheme].idle;
+  const fill = freeFill("free", scheme);
   return state === "free"
-    ? { name: "free", label: "free", meaning: "free chunks of the pool", fill: { colour, pattern: "plain" }, order: 950 }
-    : { name: "unknown", label: "unknown", meaning: "no traced step touched it", fill: { colour, pattern: "hatched" }, order: 960 };
+    ? { name: "free", label: "free", meaning: "free chunks of the pool", fill, order: 950 }
+    : { name: "unknown", label: "unknown", meaning: "no traced step touched it", fill: { ...fill, pattern: "hatched" }, order: 960 };
 }
 
 const roundingOf = (map: MemoryMap, chunk: number): number => {
