@@ -28,6 +28,7 @@ from tb_memplugin.server.device_handlers import DeviceHandlers
 from tb_memplugin.server.fix_handlers import FixHandlers
 from tb_memplugin.server.host_columns import host_columns
 from tb_memplugin.server.lookup import at_step
+from tb_memplugin.server.plan_handlers import PlanHandlers
 from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.server.run_facts import RunFacts
 from tb_memplugin.server.run_list import RunList
@@ -78,6 +79,7 @@ class Handlers:
         self.answering = AnswerHandlers(reader)
         self.questions = WhatIfHandlers(reader)
         self.fixing = FixHandlers(reader)
+        self.planning = PlanHandlers(reader)
         self._reader = reader
         self.comparing = DeviceHandlers(reader)
         self._runs = RunList(RunFacts(reader).describe, patience_seconds)

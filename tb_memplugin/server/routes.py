@@ -222,6 +222,15 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
             requests.optional_step(values, "step"),
         ),
     ),
+    "plan": (
+        ("run", "device", "budget"),
+        lambda handlers, source, values: handlers.planning.plan(
+            source,
+            requests.text(values, "run"),
+            requests.optional_text(values, "device"),
+            requests.optional_text(values, "budget"),
+        ),
+    ),
     "what_if": (
         ("run", "device", "batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"),
         lambda handlers, source, values: handlers.questions.what_if(
