@@ -24,16 +24,17 @@ NAMED_CATEGORIES = 4
 """Categories that a sentence on the smallest peak names."""
 
 
-def plan_for(run: Run, device: str, budget: int | None = None) -> Plan:
+def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int | None = None) -> Plan:
     """The cheapest change with which a run fits into a budget.
 
     Args:
         run: A run with its requests.
         device: One of its devices.
         budget: The bytes that the peak may have; the allocator's limit if None.
+        batch_size: Examples in a batch; as recorded if None.
     """
     predictor = RunPredictor(run, device)
-    recorded = predictor.predict(Conditions())
+    recorded = predictor.predict(Conditions(batch_size=batch_size))
     peak, low, high = recorded.peak_bytes, recorded.low_bytes, recorded.high_bytes
     capacity = recorded.capacity_bytes
     budget = budget or capacity or 0
