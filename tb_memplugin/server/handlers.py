@@ -24,6 +24,7 @@ from tb_memplugin.reader.source import Source
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.answer_handlers import AnswerHandlers
 from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.demand_handlers import DemandHandlers
 from tb_memplugin.server.device_handlers import DeviceHandlers
 from tb_memplugin.server.fix_handlers import FixHandlers
 from tb_memplugin.server.host_columns import host_columns
@@ -80,6 +81,7 @@ class Handlers:
         self.questions = WhatIfHandlers(reader)
         self.fixing = FixHandlers(reader)
         self.planning = PlanHandlers(reader)
+        self.demanding = DemandHandlers(reader)
         self._reader = reader
         self.comparing = DeviceHandlers(reader)
         self._runs = RunList(RunFacts(reader).describe, patience_seconds)

@@ -132,14 +132,17 @@ def test_a_point_of_the_curve_sets_the_budget(page: Page, address: str) -> None:
     frame = open_view(page, address)
     curve = frame.get_by_test_id("plan-curve")
     point = curve.locator("[data-figure='point'][data-segments='4']").last
-    wanted = point.get_attribute("data-bytes")
+    before = asked("1TiB")
+    (chosen,) = {
+        one["high_bytes"] for one in before["curve"] if str(one["peak_bytes"]) == point.get_attribute("data-bytes")
+    } & {one["high_bytes"] for one in before["curve"] if one["segments"] == 4}
     point.focus()
     page.keyboard.press("Enter")
     field = frame.get_by_label("budget", exact=True)
-    expect(field).not_to_have_value("")
+    expect(field).to_have_value(f"{chosen}B")
     harness.idle(frame)
     check(frame, asked(field.input_value()))
-    expect(curve.locator("[data-figure='plan']")).to_have_attribute("data-bytes", wanted or "")
+    expect(curve.locator("[data-figure='plan']")).to_have_count(1)
 
 
 def test_the_code_is_copied_and_a_layer_opens_its_page(page: Page, address: str) -> None:

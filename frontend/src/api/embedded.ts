@@ -3,6 +3,7 @@
 import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { parseAnswers } from "./answer-answers";
+import { parseDemand } from "./demand-answer";
 import { parseDevices } from "./devices-answer";
 import { list, number, object, text, type Check } from "./check";
 import { Refused } from "./http";
@@ -166,6 +167,7 @@ export function embeddedSource(content: string): Source {
     fixes: async (run, oom) => parseFixes(await json(answers.exact("fixes", { run, oom }))),
     deviceMemory: async (run, device, step) => parseDeviceMemory(await json(answers.at("device_memory", { run, device }, step))),
     whatIf: async (run, device) => parseWhatIf(await json(answers.exact("what_if", { run, device }))),
+    demand: async (run, device) => parseDemand(await json(answers.exact("demand", { run, device }))),
     plan: async (run, device) => parsePlan(await json(answers.exact("plan", { run, device }))),
     hostRuns: () => Promise.resolve([]),
   };

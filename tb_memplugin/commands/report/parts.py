@@ -165,6 +165,7 @@ def _what_ifs(collected: Collected, run: ReportRun) -> Iterable[str]:
     for device in run.devices:
         collected.take("what_if", run=run.name, device=device)
         collected.take("plan", run=run.name, device=device)
+        collected.take("demand", run=run.name, device=device)
     return ()
 
 
