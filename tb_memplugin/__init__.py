@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tb_memplugin.analysis.plan_answer import Plan
     from tb_memplugin.analysis.what_if_answer import WhatIf
     from tb_memplugin.commands.loading import load
-    from tb_memplugin.commands.plan import plan
     from tb_memplugin.commands.recorded_run import RecordedRun
     from tb_memplugin.commands.what_if import what_if
     from tb_memplugin.errors import (
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from tb_memplugin.recorder.memory_recorder import MemoryRecorder
     from tb_memplugin.recorder.memory_summary import memory_summary
     from tb_memplugin.recorder.probing.largest import BatchSizeAnswer, largest_batch_size
+    from tb_memplugin.recorder.probing.planning import plan
     from tb_memplugin.recorder.probing.probe import probe
     from tb_memplugin.recorder.release import release_unused
 
@@ -94,7 +94,7 @@ _MODULES = {
     "largest_batch_size": "recorder.probing.largest",
     "load": "commands.loading",
     "memory_summary": "recorder.memory_summary",
-    "plan": "commands.plan",
+    "plan": "recorder.probing.planning",
     "probe": "recorder.probing.probe",
     "release_unused": "recorder.release",
     "remat": "recomputation.remat",

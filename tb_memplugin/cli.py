@@ -25,7 +25,7 @@ from tb_memplugin.commands.doctor.command import add_arguments as add_doctor
 from tb_memplugin.commands.import_files import import_files
 from tb_memplugin.commands.inspect_table import format_run
 from tb_memplugin.commands.loading import Runs, load, no_records
-from tb_memplugin.commands.plan import plan
+from tb_memplugin.commands.plan import plan_of_run
 from tb_memplugin.commands.run.command import add_arguments as add_run
 from tb_memplugin.errors import MemoryPluginError, NotFoundError, RequestError
 from tb_memplugin.model import PHASES, Run
@@ -174,6 +174,7 @@ def _add_plan(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     )
     planning.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
     planning.add_argument("--budget", metavar="SIZE", required=True, help="the most that the peak may be, e.g. 8GiB")
+    planning.add_argument("--batch-size", metavar="N", type=int, help="examples in a batch (default: as recorded)")
     planning.add_argument("--run", metavar="R", help="the run (default: the only one)")
     planning.add_argument("--device", metavar="D", help="the device (default: the first with recorded requests)")
     planning.add_argument(
@@ -327,7 +328,7 @@ def _what_if(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     name, run = _only_run(options)
-    answer = plan(run, options.budget, device=options.device)
+    answer = plan_of_run(run, options.budget, options.device, options.batch_size)
     if options.format == "json":
         print(json.dumps({"format": FORMAT, "run": name, **describe_plan(answer)}, allow_nan=False))
     else:

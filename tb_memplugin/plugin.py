@@ -15,7 +15,7 @@ ROUTES = (
     *("runs", "answers", "overview", "pool", "host_memory", "snapshots", "snapshot"),
     *("ledger_totals", "layers", "activations"),
     *("timelines", "timeline"),
-    *("devices", "maps", "map", "oom", "fixes", "device_memory", "what_if"),
+    *("devices", "maps", "map", "oom", "fixes", "device_memory", "what_if", "plan", "demand"),
     *("index.js", "static/*"),
 )
 

@@ -163,7 +163,7 @@ export function deviceMemoryOf(plan: Plan, step: number): DeviceMemory {
   };
 }
 
-const FIX = { batch_size: null, capacity_bytes: null, freeze: null };
+const FIX = { batch_size: null, capacity_bytes: null, freeze: null, budget_bytes: null, code: null };
 
 export function oomsOf(plan: Plan): Oom[] {
   return (plan.failures ?? []).map((verdict, index): Oom => {

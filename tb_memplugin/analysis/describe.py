@@ -8,6 +8,7 @@ import numpy as np
 
 from tb_memplugin.analysis.answers import describe_answers
 from tb_memplugin.analysis.changes import table_at
+from tb_memplugin.analysis.demand import describe_demand, peak_demand
 from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import device_facts, main_phase, step_range
 from tb_memplugin.analysis.host_memory import describe_host, host_summaries_of
@@ -74,6 +75,7 @@ def describe_run(
             {**describe_oom(oom), "fixes": describe_fixes(oom.fixes)} for oom in run.ooms if selection.includes(oom)
         ],
         "pool": {device: _describe_pool(pool_history(run, device)) for device in devices},
+        "demand": {device: describe_demand(peak_demand(run, device)) for device in devices},
         "answers": {device: describe_answers(run, device, selection.phase, by_worker) for device in devices},
         "host_memory": {
             worker: describe_host(summary) for worker, summary in host_summaries_of(by_worker or {"": run}).items()

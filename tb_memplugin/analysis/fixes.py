@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_memplugin.analysis.plan_units import units_of
+from tb_memplugin.analysis.recomputing_fix import recomputing_fix
 from tb_memplugin.analysis.what_if import table_of
 from tb_memplugin.analysis.what_if_evidence import recorded_evidence
 from tb_memplugin.model import PHASES, Fix, Oom, Run, is_gpu
@@ -54,7 +56,11 @@ def advice(session: Run, oom: Oom) -> Advice:
     )
     evidence = recorded_evidence(session, oom.device, steps) if failed.is_training else NOTHING
     predictor = Predictor(steps, layers, _median_peak(session, oom, first))
-    return Advice(*simulated_fixes(predictor, layers, failed, evidence))
+
+    def recomputation(predictor: Predictor) -> Fix | None:
+        return recomputing_fix(predictor, units_of(session, steps[-1], layers), layers, failed)
+
+    return Advice(*simulated_fixes(predictor, layers, failed, evidence, recomputation))
 
 
 def with_advice(oom: Oom, found: Advice) -> Oom:

@@ -1,60 +1,50 @@
 """Finds the change that makes a recorded training fit into a budget at the least cost. Pure."""
 
-import dataclasses
+import collections
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from tb_memplugin.analysis.plan_answer import Kind, Plan, PlanOption, PlanPoint
+from tb_memplugin.analysis.plan_code import code_of
 from tb_memplugin.analysis.plan_units import Units, units_of
+from tb_memplugin.analysis.segment_search import Recomputing, SegmentSearch
 from tb_memplugin.analysis.what_if import RunPredictor
-from tb_memplugin.model import Run
+from tb_memplugin.model import Category, LedgerRow, Run
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.model.units import counted, format_bytes
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.recomputation import recomputed
-from tb_memplugin.prediction.segment_choice import Choice, SegmentChoices
-from tb_memplugin.prediction.segment_costs import unit_costs
-from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece
+from tb_memplugin.prediction.sized_steps import peak_in_one_piece
 
-MOST_TRIES = 6
-"""Choices of segments that are simulated for one batch size: they halve the span from the smallest peak five times."""
 ACCUMULATED = (2, 4, 8, 16)
 """Numbers of batches that gradients are accumulated over."""
-CURVE_POINTS = 8
-"""Points of the curve."""
+CURVE_POINTS = 6
+"""Points of the curve that are simulated beside those that the search simulates."""
+FREEZING_TRIES = 5
+"""Numbers of frozen layers that are simulated."""
+NAMED_CATEGORIES = 4
+"""Categories that a sentence on the smallest peak names."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Recomputing:
-    """Segments of a step, and what they need."""
-
-    choice: Choice
-    segments: tuple[tuple[str, ...], ...]
-    range: tuple[int, int, int]
-
-
-def plan_for(run: Run, device: str, budget: int) -> Plan:
+def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int | None = None) -> Plan:
     """The cheapest change with which a run fits into a budget.
 
     Args:
         run: A run with its requests.
         device: One of its devices.
-        budget: The bytes that the peak may have.
+        budget: The bytes that the peak may have; the allocator's limit if None.
+        batch_size: Examples in a batch; as recorded if None.
     """
     predictor = RunPredictor(run, device)
-    recorded = predictor.predict(Conditions())
+    recorded = predictor.predict(Conditions(batch_size=batch_size))
     peak, low, high = recorded.peak_bytes, recorded.low_bytes, recorded.high_bytes
+    capacity = recorded.capacity_bytes
+    budget = budget or capacity or 0
     if peak is None or low is None or high is None:
         return Plan(device, budget, None, sentences=recorded.assumptions)
-    same = PlanOption(
-        "none", "no change: fits as recorded", (), recorded.batch_size, 1, peak, low, high, high <= budget, 0.0
-    )
-    if same.fits:
-        return Plan(
-            device, budget, True, (), recorded.batch_size, 1, peak, low, high, peak, extra_time=0.0, options=(same,)
-        )
-    same = dataclasses.replace(same, sentence="no change: as recorded")
+    # A batch that ran out of memory does not fit, whatever its simulated peak.
+    failed = recorded.fits is False and capacity is not None and budget <= capacity
+    fits = high <= budget and not failed
+    sentence = "no change: fits as recorded" if fits else "no change: as recorded"
+    same = PlanOption("none", sentence, (), recorded.batch_size, 1, peak, low, high, fits, 0.0)
     return _Planner(predictor, run, device, budget, same).plan()
 
 
@@ -67,91 +57,93 @@ class _Planner:
         table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)
         self._optimizer = "Optimizer" if table is None else str(table.optimizer)
         self._root = f"{predictor.layers[0].path}/" if predictor.layers else ""
+        self._searches: dict[Conditions, SegmentSearch] = {}
 
     def plan(self) -> Plan:
         """The plan."""
-        options = [self._same, *self._options()]
+        options = [self._same] if self._same.fits else [self._same, *self._options()]
         chosen = next((option for option in options if option.fits), None)
         sentences = list(self._units.sentences)
-        smallest = None
-        curve: tuple[PlanPoint, ...] = ()
-        batch = self._same.batch_size
-        if len(self._units):
-            smallest, curve = self._curve(self._step(Conditions(batch_size=batch)))
+        least = chosen or min(options, key=lambda option: option.high_bytes)
+        ledger = self._predictor.ledger_at(self._conditions(least))
         if chosen is None:
-            least = min(options, key=lambda option: option.high_bytes)
             sentences.insert(
                 0,
                 f"The smallest peak that was found is {format_bytes(least.peak_bytes)}, at most "
-                f"{format_bytes(least.high_bytes)} ({least.sentence}). {self._floor()}",
+                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(ledger)}.",
             )
-            chosen = dataclasses.replace(least, fits=False)
         return Plan(
             device=self._device,
             budget_bytes=self._budget,
-            fits=chosen.fits,
-            segments=chosen.segments,
-            batch_size=chosen.batch_size,
-            accumulation=chosen.accumulation,
-            peak_bytes=chosen.peak_bytes,
-            low_bytes=chosen.low_bytes,
-            high_bytes=chosen.high_bytes,
+            fits=least.fits,
+            segments=least.segments,
+            batch_size=least.batch_size,
+            accumulation=least.accumulation,
+            peak_bytes=least.peak_bytes,
+            low_bytes=least.low_bytes,
+            high_bytes=least.high_bytes,
             recorded_peak_bytes=self._same.peak_bytes,
-            demand_bytes=self._demand(chosen),
-            extra_time=chosen.extra_time,
+            demand_bytes=self._demand(least),
+            extra_time=least.extra_time,
             time_source=self._units.time_source,
-            code=_code(chosen, self._optimizer) if chosen.fits else "",
+            code=code_of(least, self._optimizer, self._predictor.layers) if least.fits else "",
             options=tuple(options),
-            curve=curve,
-            smallest_bytes=smallest,
+            curve=self._curve(),
+            ledger=ledger,
             sentences=tuple(sentences),
+            model=self._root.rstrip("/"),
         )
 
     def _options(self) -> Iterator[PlanOption]:
         """Changes in order of preference.
 
         The first trains the same. Accumulation keeps the effective batch, but batch norm then sees smaller batches. The
-        others change the training.
+        others change the training. Combinations follow where no single change is enough.
         """
         batch = self._same.batch_size
         found = self._recomputing(Conditions(batch_size=batch))
         if found is not None:
-            yield self._described("recompute", _recompute_sentence(found), Conditions(batch), found.range, found)
+            yield self._recomputed("recompute", Conditions(batch), found)
         if batch is None:
             return
-        parts = [count for count in ACCUMULATED if batch % count == 0 and batch // count >= 1]
-        fitting = False
+        parts = [count for count in ACCUMULATED if batch % count == 0]
+        fits = found is not None and found.range[-1] <= self._budget
         for count in parts:
-            conditions = Conditions(batch_size=batch // count, accumulate=True)
-            option = self._option("accumulate", f"{_accumulating(count)} {batch // count}", conditions, parts=count)
+            option = self._option("accumulate", _accumulating(count, batch), _accumulated(batch, count), parts=count)
             if option is not None and (option.fits or count == parts[-1]):
-                fitting = option.fits
+                fits = fits or option.fits
                 yield option
                 break
-        if not fitting and (found is None or found.range[-1] > self._budget):
-            yield from self._both(batch, parts)
-        yield from self._changing(batch)
+        if not fits:
+            yield from self._in_parts(batch, parts)
+        alone = list(self._changing(batch))
+        yield from alone
+        if not fits and not any(option.fits for option in alone):
+            yield from self._together(batch)
 
-    def _both(self, batch: int, parts: Sequence[int]) -> Iterator[PlanOption]:
+    def _in_parts(self, batch: int, parts: Sequence[int]) -> Iterator[PlanOption]:
         for count in parts:
-            conditions = Conditions(batch_size=batch // count, accumulate=True)
+            conditions = _accumulated(batch, count)
             found = self._recomputing(conditions)
             if found is not None and (found.range[-1] <= self._budget or count == parts[-1]):
-                sentence = f"{_recompute_sentence(found)}; {_accumulating(count)} {batch // count}"
-                yield self._described("recompute_and_accumulate", sentence, conditions, found.range, found, count)
+                kind: Kind = "recompute_and_accumulate"
+                yield self._recomputed(kind, conditions, found, _accumulating(count, batch), count)
                 return
 
     def _changing(self, batch: int) -> Iterator[PlanOption]:
-        """What changes the training: a smaller batch, an optimizer without slots, half precision."""
+        """What changes the training: frozen layers, a smaller batch, an optimizer without slots, half precision."""
+        frozen = self._freezing(batch)
+        if frozen is not None:
+            yield frozen
         size = batch // 2
         while size:
-            option = self._option("batch_size", f"batch size {size} instead of {batch}", Conditions(batch_size=size))
+            option = self._option("batch_size", _smaller(size, batch), Conditions(batch_size=size))
             if option is not None and (option.fits or size == 1):
                 yield option
                 break
             size //= 2
-        if any(layer.optimizer_bytes for layer in self._predictor.layers):
-            option = self._option("optimizer", "SGD without momentum", Conditions(batch, optimizer="sgd"))
+        if self._has_slots():
+            option = self._option("optimizer", _SGD, Conditions(batch, optimizer="sgd"))
             if option is not None:
                 yield option
         if recorded_precision(self._predictor.layers) in (None, "float32"):
@@ -160,9 +152,58 @@ class _Planner:
             if option is not None:
                 yield option
 
+    def _freezing(self, batch: int) -> PlanOption | None:
+        """Freezing as few layers as needed, from the model's first on; all but the last if that is not enough."""
+        trained = [layer.path for layer in self._predictor.layers if layer.trainable_weight_bytes]
+        failing, passing = 0, len(trained) - 1
+        best = None if passing < 1 else self._frozen(batch, trained[:passing])
+        if best is None or not best.fits:
+            return best
+        for _ in range(FREEZING_TRIES):
+            if passing - failing <= 1:
+                break
+            middle = (failing + passing) // 2
+            option = self._frozen(batch, trained[:middle])
+            if option is not None and option.fits:
+                best, passing = option, middle
+            else:
+                failing = middle
+        return best
+
+    def _frozen(self, batch: int, paths: Sequence[str]) -> PlanOption | None:
+        sentence = f"freeze the first {counted(len(paths), 'trainable layer')}"
+        return self._option("freeze", sentence, Conditions(batch, frozen=tuple(paths)))
+
+    def _together(self, batch: int) -> Iterator[PlanOption]:
+        """Recomputation together with changes of the training."""
+        if self._has_slots():
+            conditions = Conditions(batch, optimizer="sgd")
+            found = self._recomputing(conditions)
+            if found is not None:
+                yield self._recomputed("recompute_and_optimizer", conditions, found, _SGD)
+        size = batch // 2
+        while size:
+            conditions = Conditions(batch_size=size)
+            found = self._recomputing(conditions)
+            if found is not None and (found.range[-1] <= self._budget or size == 1):
+                yield self._recomputed("recompute_and_batch_size", conditions, found, _smaller(size, batch))
+                return
+            size //= 2
+
+    def _has_slots(self) -> bool:
+        return any(layer.optimizer_bytes for layer in self._predictor.layers)
+
     def _option(self, kind: Kind, sentence: str, conditions: Conditions, parts: int = 1) -> PlanOption | None:
         span = self._predictor.range_at(conditions)
         return None if span is None else self._described(kind, sentence, conditions, span, parts=parts)
+
+    def _recomputed(
+        self, kind: Kind, conditions: Conditions, found: Recomputing, also: str | None = None, parts: int = 1
+    ) -> PlanOption:
+        sentence = (
+            recompute_sentence(found.segments) if also is None else f"{recompute_sentence(found.segments)}; {also}"
+        )
+        return self._described(kind, sentence, conditions, found.range, found, parts)
 
     def _described(
         self,
@@ -170,134 +211,99 @@ class _Planner:
         sentence: str,
         conditions: Conditions,
         span: tuple[int, int, int],
-        found: _Recomputing | None = None,
+        found: Recomputing | None = None,
         parts: int = 1,
     ) -> PlanOption:
         low, peak, high = span
-        segments = () if found is None else found.segments
         return PlanOption(
             kind=kind,
             sentence=sentence,
-            segments=tuple(tuple(path.removeprefix(self._root) for path in segment) for segment in segments),
+            segments=() if found is None else inside(self._root, found.segments),
             batch_size=conditions.batch_size,
             accumulation=parts,
             peak_bytes=peak,
             low_bytes=low,
             high_bytes=high,
             fits=high <= self._budget,
-            extra_time=self._again(found) if found is not None and parts == 1 else None,
+            extra_time=found.extra_time if found is not None and kind == "recompute" else None,
+            frozen=tuple(path.removeprefix(self._root) for path in conditions.frozen),
         )
 
-    # --- recomputation ------------------------------------------------------------------------------------------------
+    def _conditions(self, option: PlanOption) -> Conditions:
+        """The conditions of an option."""
+        kinds = option.kind.split("_and_")
+        return Conditions(
+            batch_size=option.batch_size,
+            accumulate=option.accumulation > 1,
+            optimizer="sgd" if "optimizer" in kinds else None,
+            precision="mixed_float16" if "precision" in kinds else None,
+            frozen=tuple(f"{self._root}{name}" for name in option.frozen),
+            recompute=tuple(tuple(f"{self._root}{name}" for name in segment) for segment in option.segments),
+        )
 
-    def _step(self, conditions: Conditions) -> SizedStep:
-        return self._predictor.sized_step(conditions)
+    def _recomputing(self, conditions: Conditions) -> Recomputing | None:
+        """The segments that fit at the least time; those of the smallest peak if none fit; None if none saves."""
+        search = self._search(conditions)
+        return None if search is None else search.cheapest(lambda found: found.range[-1] <= self._budget)
 
-    def _choices(self, step: SizedStep) -> SegmentChoices:
-        return SegmentChoices(unit_costs(step, self._units.found, self._units.seconds))
-
-    def _again(self, found: _Recomputing) -> float:
-        """Additional time of a step as a share of the recorded one."""
-        return found.choice.seconds / self._units.step_seconds
-
-    def _named(self, choice: Choice) -> tuple[tuple[str, ...], ...]:
-        found = self._units.found
-        return tuple(tuple(path for unit, _ in found[first:end] for path in unit.layers) for first, end in choice.spans)
-
-    def _recomputing(self, conditions: Conditions) -> _Recomputing | None:
-        """The segments that fit at the least time; those of the smallest peak if none fit; None if none saves anything.
-
-        The choice counts requested bytes; its simulation adds what the allocator keeps unsplit.
-        """
+    def _search(self, conditions: Conditions) -> SegmentSearch | None:
         if not len(self._units):
             return None
-        choices = self._choices(self._step(conditions))
-        fitting, failing = choices.smallest(), self._demanded(conditions)
-        best = self._simulated(choices.choose(fitting), conditions)
-        if best is None or best.range[-1] > self._budget:
-            return best
-        for _ in range(MOST_TRIES - 1):
-            limit = (fitting + failing) // 2
-            found = self._simulated(choices.choose(limit), conditions)
-            if found is not None and found.range[-1] <= self._budget:
-                fitting = limit
-                best = min(best, found, key=lambda one: one.choice.seconds)
-            else:
-                failing = limit
-        return best
-
-    def _simulated(self, choice: Choice | None, conditions: Conditions) -> _Recomputing | None:
-        """A choice with its range; None without segments, or if it cannot be simulated."""
-        if choice is None or not choice.spans:
-            return None
-        segments = self._named(choice)
-        span = self._predictor.range_at(dataclasses.replace(conditions, recompute=segments))
-        return None if span is None else _Recomputing(choice, segments, span)
-
-    def _demanded(self, conditions: Conditions) -> int:
-        return peak_in_one_piece(self._step(conditions))
+        if conditions not in self._searches:
+            self._searches[conditions] = SegmentSearch(self._predictor.predictor, self._units, conditions)
+        return self._searches[conditions]
 
     def _demand(self, option: PlanOption) -> int | None:
         """Most bytes of its step that are live at once; None for an option whose step is not simulated by sizes."""
-        if option.kind in ("optimizer", "precision"):
+        if {"optimizer", "precision", "freeze"}.intersection(option.kind.split("_and_")):
             return None
-        conditions = Conditions(
-            batch_size=option.batch_size,
-            accumulate=option.accumulation > 1,
-            recompute=tuple(tuple(f"{self._root}{name}" for name in segment) for segment in option.segments),
-        )
-        return peak_in_one_piece(self._step(conditions))
+        return peak_in_one_piece(self._predictor.sized_step(self._conditions(option)))
 
-    def _curve(self, step: SizedStep) -> tuple[int, tuple[PlanPoint, ...]]:
-        """(smallest peak, curve), from requested bytes and what the allocator takes in addition as recorded."""
-        choices = self._choices(step)
-        smallest, demand = choices.smallest(), peak_in_one_piece(step)
-        factor = self._same.peak_bytes / demand
-        points: dict[int, PlanPoint] = {}
-        for limit in np.linspace(smallest, demand, CURVE_POINTS).astype(int).tolist():
-            choice = choices.choose(limit)
-            if choice is None:
-                continue
-            segments = self._named(choice)
-            needed = peak_in_one_piece(recomputed(step, segments, self._units.outputs)) if segments else demand
-            share = choice.seconds / self._units.step_seconds
-            points[needed] = PlanPoint(round(needed * factor), share, len(segments))
-        ordered = [points[needed] for needed in sorted(points)]
-        # Recomputation that saves nothing gives no curve.
-        return round(smallest * factor), tuple(ordered) if len(ordered) > 1 else ()
-
-    def _floor(self) -> str:
-        """Why recomputation does not go lower, as a sentence."""
-        lasting = sum(layer.weight_bytes + layer.optimizer_bytes for layer in self._predictor.layers)
-        return (
-            f"Weights and optimizer state take {format_bytes(lasting)} of it; the gradients and the results of the "
-            "largest segment must be there at once."
-        )
+    def _curve(self) -> tuple[PlanPoint, ...]:
+        """The curve at the recorded batch size, which ends with the training as recorded; empty if nothing saves."""
+        search, same = self._search(Conditions(batch_size=self._same.batch_size)), self._same
+        found = [] if search is None else search.curve(CURVE_POINTS)
+        saving = [one for one in found if one.range[1] < same.peak_bytes and one.extra_time > 0]
+        if not saving:
+            return ()
+        points = [
+            PlanPoint(peak, low, high, one.extra_time, len(one.segments))
+            for one in saving
+            for low, peak, high in (one.range,)
+        ]
+        return (*points, PlanPoint(same.peak_bytes, same.low_bytes, same.high_bytes, 0.0, 0))
 
 
-def _recompute_sentence(found: _Recomputing) -> str:
-    layers = sum(len(segment) for segment in found.segments)
-    return f"recompute {counted(len(found.segments), 'segment')} with {counted(layers, 'layer')}"
+def inside(root: str, segments: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """Segments with the layers' names inside the model, as `remat` takes them."""
+    return tuple(tuple(path.removeprefix(root) for path in segment) for segment in segments)
 
 
-def _accumulating(parts: int) -> str:
-    return f"gradient accumulation over {parts} batches of"
+def recompute_sentence(segments: Sequence[Sequence[str]]) -> str:
+    """What is recomputed, in few words."""
+    layers = sum(len(segment) for segment in segments)
+    return f"recompute {counted(len(segments), 'segment')} with {counted(layers, 'layer')}"
 
 
-def _code(option: PlanOption, optimizer: str) -> str:
-    """The lines that apply an option."""
-    lines = []
-    if option.segments:
-        lines.append("model = tb_memplugin.remat(model, plan)")
-    if option.accumulation > 1:
-        arguments = f"gradient_accumulation_steps={option.accumulation}, ..."
-        lines.append(f"optimizer = keras.optimizers.{optimizer}({arguments})  # the other arguments as before")
-    if option.kind == "optimizer":
-        lines.append("optimizer = keras.optimizers.SGD()")
-    if option.kind == "precision":
-        lines.append('keras.mixed_precision.set_global_policy("mixed_float16")  # before the model is made')
-    if option.segments or option.accumulation > 1 or option.kind == "optimizer":
-        lines.append("model.compile(optimizer, ...)  # the other arguments as before")
-    if option.accumulation > 1 or option.kind == "batch_size":
-        lines.append(f"batch_size = {option.batch_size}")
-    return "\n".join(lines)
+def _accumulated(batch: int, parts: int) -> Conditions:
+    return Conditions(batch_size=batch // parts, accumulate=True)
+
+
+def _accumulating(parts: int, batch: int) -> str:
+    return f"gradient accumulation over {parts} batches of {batch // parts}"
+
+
+def _smaller(size: int, batch: int) -> str:
+    return f"batch size {size} instead of {batch}"
+
+
+_SGD = "SGD without momentum"
+
+
+def _holding(ledger: Sequence[LedgerRow]) -> str:
+    """The largest categories of a peak as the end of a sentence."""
+    sums: collections.Counter[Category] = collections.Counter()
+    for row in ledger:
+        sums[row.category] += row.bytes
+    largest = [f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in sums.most_common(NAMED_CATEGORIES)]
+    return f": {', '.join(largest)}" if largest else ""

@@ -3,13 +3,24 @@
 import dataclasses
 from typing import Any, Literal, TypeAlias
 
+from tb_memplugin.analysis.what_if_answer import describe_rows
+from tb_memplugin.model import LedgerRow
 from tb_memplugin.model.markup import html_text
 from tb_memplugin.model.tables import format_table
 from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import counted, format_bytes
 
 Kind: TypeAlias = Literal[
-    "none", "recompute", "accumulate", "recompute_and_accumulate", "batch_size", "optimizer", "precision"
+    "none",
+    "recompute",
+    "accumulate",
+    "recompute_and_accumulate",
+    "freeze",
+    "batch_size",
+    "optimizer",
+    "precision",
+    "recompute_and_optimizer",
+    "recompute_and_batch_size",
 ]
 TimeSource: TypeAlias = Literal["measured", "estimated"]
 
@@ -27,6 +38,7 @@ class PlanOption:
         peak_bytes, low_bytes, high_bytes: Predicted peak and its range.
         fits: Whether the whole range is within the budget.
         extra_time: Additional time of a step as a share of the recorded one; None if unknown.
+        frozen: Names of the layers that are frozen.
     """
 
     kind: Kind
@@ -39,13 +51,22 @@ class PlanOption:
     high_bytes: int
     fits: bool
     extra_time: float | None
+    frozen: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class PlanPoint:
-    """A point of the curve of peak against time: the least additional time of a step within a peak."""
+    """A point of the curve of peak against time: the least additional time of a step within a peak.
+
+    Attributes:
+        peak_bytes, low_bytes, high_bytes: Simulated peak and its range.
+        extra_time: Additional time of a step as a share of the recorded one.
+        segments: Number of recomputed segments; 0 for the training as recorded.
+    """
 
     peak_bytes: int
+    low_bytes: int
+    high_bytes: int
     extra_time: float
     segments: int
 
@@ -68,9 +89,10 @@ class Plan:
         time_source: Whether that is the measured time of the recorded forward pass, or estimated from bytes.
         code: Lines to paste.
         options: All changes that were simulated, those that cost least first.
-        curve: The least additional time for peaks from the smallest possible to the recorded one.
-        smallest_bytes: The smallest peak that recomputation alone can have; None if unknown.
+        curve: The least additional time for peaks from the smallest with recomputation to the recorded one.
+        ledger: Predicted breakdown of the plan's peak; sums to it. Of the smallest peak if nothing fits.
         sentences: What is assumed, or why there is no plan.
+        model: Path of the model in the run's layers, before the names of `segments`.
     """
 
     device: str
@@ -89,8 +111,9 @@ class Plan:
     code: str = ""
     options: tuple[PlanOption, ...] = ()
     curve: tuple[PlanPoint, ...] = ()
-    smallest_bytes: int | None = None
+    ledger: tuple[LedgerRow, ...] = ()
     sentences: tuple[str, ...] = ()
+    model: str = ""
 
     def __str__(self) -> str:
         tables = [_options_table(self), _curve_table(self)]
@@ -114,6 +137,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "segments": [list(segment) for segment in plan.segments],
         "options": [dataclasses.asdict(option) for option in plan.options],
         "curve": [dataclasses.asdict(point) for point in plan.curve],
+        "ledger": describe_rows(plan.ledger),
         "sentences": list(plan.sentences),
     }
 
@@ -160,7 +184,8 @@ def _options_table(plan: Plan) -> str:
 
 def _curve_table(plan: Plan) -> str:
     rows = [
-        (format_bytes(point.peak_bytes), format_time(point.extra_time), str(point.segments)) for point in plan.curve
+        (_span(point.peak_bytes, point.low_bytes, point.high_bytes), format_time(point.extra_time), str(point.segments))
+        for point in plan.curve
     ]
     return format_table(("peak with recomputation", "time", "segments"), rows) if rows else ""
 

@@ -9,7 +9,7 @@ from tb_memplugin.analysis.facts import device_facts, phases
 from tb_memplugin.analysis.what_if_answer import WhatIf
 from tb_memplugin.analysis.what_if_evidence import last_failed_batch, recorded_evidence, typical_peaks
 from tb_memplugin.errors import RequestError
-from tb_memplugin.model import Layer, LayerTable, Phase, Run, StepRequests
+from tb_memplugin.model import Layer, LayerTable, LedgerRow, Phase, Run, StepRequests
 from tb_memplugin.prediction.conditions import Conditions, unmatched
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
@@ -64,6 +64,11 @@ class RunPredictor:
         return dataclasses.replace(conditions, batch_size=conditions.batch_size or self._default_batch)
 
     @property
+    def predictor(self) -> Predictor:
+        """Predicts for the device."""
+        return self._predictor
+
+    @property
     def steps(self) -> tuple[StepRequests, ...]:
         """The recorded steps that predictions come from."""
         return self._steps
@@ -77,6 +82,11 @@ class RunPredictor:
         """(low, typical, high) peak under conditions with a batch size, from one simulation; None if unknown."""
         size = conditions.batch_size or self._predictor.batch_size
         return None if size is None else self._predictor.range_at(size, conditions)
+
+    def ledger_at(self, conditions: Conditions) -> tuple[LedgerRow, ...]:
+        """The breakdown of the typical peak of `range_at`; empty if unknown."""
+        size = conditions.batch_size or self._predictor.batch_size
+        return () if size is None else self._predictor.ledger_at(size, conditions)
 
     def sized_step(self, conditions: Conditions) -> SizedStep:
         """The latest recorded step under conditions, with the most bytes of its sizes."""

@@ -39,5 +39,6 @@ def oom_lines(oom: Oom) -> list[str]:
     for fix in oom.fixes:
         word = {True: "passes", False: "fails", None: "estimate"}[fix.enough]
         lines.append(f"    {word:>10}  {fix.sentence}")
+        lines += [f"                {line}" for line in (fix.code or "").splitlines()]
     lines.extend(f"  {sentence}" for sentence in oom.not_available)
     return lines

@@ -2,10 +2,12 @@
 
 import textwrap
 
+from tb_memplugin.analysis.demand import demand_sentences
 from tb_memplugin.analysis.facts import step_name
 from tb_memplugin.analysis.pool_spans import PoolHistory, PoolSpan
 from tb_memplugin.model import Phase
 from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.demand import Demand
 
 MAX_LINES = 12
 """Printed spans and sentences: the last ones."""
@@ -23,6 +25,14 @@ def pool_lines(device: str, history: PoolHistory, phase: Phase = "train") -> lis
     if left_out > 0:
         lines.append(f"  {left_out} earlier lines are not shown")
     for sentence in sentences[-MAX_LINES:]:
+        lines += textwrap.wrap(sentence, 120, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+    return lines
+
+
+def demand_lines(device: str, demand: Demand) -> list[str]:
+    """The parts of a device's highest recorded peak."""
+    lines = [f"{device}, demand of the peak:"]
+    for sentence in demand_sentences(demand):
         lines += textwrap.wrap(sentence, 120, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
     return lines
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.changes import layer_totals, table_at
+from tb_memplugin.analysis.demand import peak_demand
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
@@ -15,7 +16,7 @@ from tb_memplugin.commands.inspect_answers import answer_lines
 from tb_memplugin.commands.inspect_devices import device_lines
 from tb_memplugin.commands.inspect_host import host_lines
 from tb_memplugin.commands.inspect_oom import oom_lines
-from tb_memplugin.commands.inspect_pool import pool_lines
+from tb_memplugin.commands.inspect_pool import demand_lines, pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
 from tb_memplugin.model.notes import unrecorded_devices
 from tb_memplugin.model.tables import format_table
@@ -59,6 +60,9 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
         if selection.step is None and selection.phase in (None, phase):
             lines = pool_lines(_name(facts.device), pool_history(run, facts.device), phase)
             parts.extend(["\n".join(lines)] if lines else [])
+        demand = peak_demand(run, facts.device) if selection.step is None and selection.phase is None else None
+        if demand is not None:
+            parts.append("\n".join(demand_lines(_name(facts.device), demand)))
     if selection == EVERYTHING:
         for worker, summary in host_summaries_of(by_worker or {"": run}).items():
             parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))

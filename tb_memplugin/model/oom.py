@@ -14,7 +14,7 @@ OomStatus: TypeAlias = Literal["failed", "failing", "tolerated"]
 OOM_STATUSES: tuple[OomStatus, ...] = get_args(OomStatus)
 
 
-FixKind: TypeAlias = Literal["batch", "accumulation", "freezing", "one_piece", "limit", "precision"]
+FixKind: TypeAlias = Literal["batch", "recompute", "accumulation", "freezing", "one_piece", "limit", "precision"]
 FIX_KINDS: tuple[FixKind, ...] = get_args(FixKind)
 
 
@@ -23,12 +23,15 @@ class Fix:
     """A possible fix for a failed request.
 
     Attributes:
-        kind: ``batch``: a smaller batch; ``accumulation``: gradient accumulation; ``freezing``: frozen layers;
-            ``one_piece``: no fragmentation; ``limit``: a larger capacity; ``precision``: mixed precision.
+        kind: ``batch``: a smaller batch; ``recompute``: segments of layers run again in the backward pass;
+            ``accumulation``: gradient accumulation; ``freezing``: frozen layers; ``one_piece``: no fragmentation;
+            ``limit``: a larger capacity; ``precision``: mixed precision.
         sentence: The fix with its figures.
         enough: Whether the training passes with it alone, in a simulation of whole steps; None for an estimate.
         batch_size, capacity_bytes: The advised batch size and capacity, None for other fixes.
         freeze: The layers to freeze as globs for `what_if`, None for other fixes or if they are too long for it.
+        budget_bytes: The budget to ask `plan` for, None for fixes that do not recompute.
+        code: The line of Python that applies the fix, None for fixes that need none.
     """
 
     kind: FixKind
@@ -37,6 +40,8 @@ class Fix:
     batch_size: int | None = None
     capacity_bytes: int | None = None
     freeze: str | None = None
+    budget_bytes: int | None = None
+    code: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

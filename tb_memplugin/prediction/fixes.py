@@ -6,7 +6,8 @@ passes in the simulation.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from tb_memplugin.model import Fix, Layer, Verdict
 from tb_memplugin.model.layers import recorded_precision
@@ -48,8 +49,16 @@ class FailedTraining:
     op: str | None = None
 
 
+Recomputation: TypeAlias = Callable[[Predictor], Fix | None]
+"""Finds the segments to recompute with a predictor."""
+
+
 def simulated_fixes(
-    predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining, evidence: Evidence = NOTHING
+    predictor: Predictor,
+    layers: Sequence[Layer],
+    failed: FailedTraining,
+    evidence: Evidence = NOTHING,
+    recomputation: Recomputation = lambda predictor: None,
 ) -> tuple[tuple[Fix, ...], str | None]:
     """The fixes, and a sentence if none can be simulated, or if the simulation fails at another request.
 
@@ -58,6 +67,7 @@ def simulated_fixes(
         layers: The model's layers, in order.
         failed: The training that failed.
         evidence: What the run showed of batch sizes, which no fix contradicts.
+        recomputation: Finds segments to recompute with which the failed training passes.
     """
     here = predictor.predict(Conditions(batch_size=failed.batch_size, capacity_bytes=failed.capacity_bytes))
     if here.method == "unknown":
@@ -67,7 +77,7 @@ def simulated_fixes(
             "No fix could be simulated: in the simulation, the failed step "
             f"{'passes' if here.fits else 'may pass'}, so the simulation does not reproduce the failure."
         )
-    finder = _Finder(predictor.bounded_by(evidence), layers, failed)
+    finder = _Finder(predictor.bounded_by(evidence), layers, failed, recomputation)
     return tuple(finder.fixes()), _other_request(here, failed)
 
 
@@ -86,8 +96,11 @@ def _other_request(here: Prediction, failed: FailedTraining) -> str | None:
 class _Finder:
     """Finds the fixes of one failure."""
 
-    def __init__(self, predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining) -> None:
+    def __init__(
+        self, predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining, recomputation: Recomputation
+    ) -> None:
         self._predictor, self._layers, self._failed = predictor, layers, failed
+        self._recomputation = recomputation
 
     def fixes(self) -> list[Fix]:
         """The fixes, those that cost least first."""
@@ -96,6 +109,7 @@ class _Finder:
         # A batch of one example has no smaller one.
         fixes: list[Fix | None] = [None if largest is None or failed.batch_size == 1 else self._batch(largest)]
         if failed.is_training:
+            fixes.append(self._recomputation(self._predictor))
             fixes += [self._accumulation(largest) if largest else None, self._freezing()]
         if failed.verdict == "fragmentation":
             fixes.append(self._one_piece())

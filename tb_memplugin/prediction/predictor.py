@@ -194,6 +194,15 @@ class Predictor:
         case = self._case(wanted, change)
         return self._range(self._limits(case, change, 1, CURVE_STEPS), case)
 
+    def ledger_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[LedgerRow, ...]:
+        """The breakdown of the typical peak of `range_at`, from the same simulation; empty if unknown."""
+        wanted = dataclasses.replace(conditions, batch_size=batch_size)
+        if self._reason_against(wanted) is not None:
+            return ()
+        change = change_of(wanted, self._layers)
+        case = self._case(wanted, change)
+        return _ledger(self._limits(case, change, 1, CURVE_STEPS), case, change)
+
     def passes(
         self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED, quick: bool = False
     ) -> bool:

@@ -7,7 +7,7 @@ from tb_memplugin.model import Oom, Run
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.streams import BASIC, REQUESTS
+from tb_memplugin.reader.streams import BASIC, REQUESTS, TIMELINES
 
 
 class FailedSession(NamedTuple):
@@ -35,7 +35,9 @@ def failed_session(reader: Reader, source: Source, tags: RunTags, loaded: Loaded
     spans = [span for span in reversed(loaded.sessions) if span.worker in workers]
     # The last one that had started; an imported dump may be older than its session.
     for span in sorted(spans, key=lambda span: span.started > oom.wall_time):
-        run = next(iter(reader.load(source, tags, {*BASIC, REQUESTS}, session=span.session).by_worker.values()))
+        run = next(
+            iter(reader.load(source, tags, {*BASIC, REQUESTS, TIMELINES}, session=span.session).by_worker.values())
+        )
         for own in run.ooms:
             if _same(oom, own):
                 return FailedSession(run, own)

@@ -12,7 +12,7 @@ from keras.src.models.functional import Functional
 from tb_memplugin.errors import RecomputationError
 from tb_memplugin.recomputation.graph_model import SegmentedGraph, nested_models, segmented_steps
 from tb_memplugin.recomputation.layer_calls import RecomputedLayer
-from tb_memplugin.recomputation.segments import Segments, functional, is_graph, segments_between
+from tb_memplugin.recomputation.segments import Segments, functional, is_graph, segments_between, segments_from
 
 JIT = (
     "jit_compile=True: XLA removes the recomputation that remat adds. On the CPU, compiled steps needed as much memory "
@@ -32,7 +32,8 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
         model: A built Keras model: sequential, functional, with nested models, or subclassed. In a subclassed model
             each segment is a single layer.
         plan_or_cuts: Names of layers, each of which ends a segment; layers after the last one are not recomputed. Or
-            an object with `segments`, a tuple of tuples of layer names.
+            pairs of names: the first and the last layer of each segment. Or an object with `segments`, a tuple of
+            tuples of layer names.
 
     Raises:
         RecomputationError: a layer is not in the model, or it cannot be recomputed exactly.
@@ -54,11 +55,13 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
 
 
 def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
-    """The segments of a plan, or those that a sequence of cuts forms."""
+    """The segments of a plan, those between pairs of layers, or those that a sequence of cuts forms."""
     planned = getattr(plan_or_cuts, "segments", None)
-    if planned is None:
-        return segments_between(model, plan_or_cuts)
-    return tuple(tuple(segment) for segment in planned if segment)
+    if planned is not None:
+        return tuple(tuple(segment) for segment in planned if segment)
+    if not isinstance(plan_or_cuts, str) and any(not isinstance(one, str) for one in plan_or_cuts):
+        return segments_from(model, plan_or_cuts)
+    return segments_between(model, plan_or_cuts)
 
 
 def _graph(model: Any, segments: Segments, prefix: str) -> Any:

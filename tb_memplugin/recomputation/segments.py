@@ -143,6 +143,51 @@ def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
     return tuple(tuple(dict.fromkeys(segment)) for segment in segments if segment)
 
 
+def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
+    """The segments between pairs of layers, the first and the last one of each, in linear order.
+
+    Raises:
+        RecomputationError: an entry is no pair, or its layers do not follow each other in one (nested) model.
+    """
+    segments: list[tuple[str, ...]] = []
+    after: dict[str, int] = {}  # place after the last segment inside each nested model
+    for pair in pairs:
+        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(name, str) for name in pair):
+            raise RecomputationError(
+                f"A segment is a pair of names, its first and its last layer. Received: {pair!r:.80}"
+            )
+        first, last = pair
+        if is_graph(model):
+            inside = first.rpartition("/")[0]
+            layers, after[inside] = _layers_from(model, first, last, after.get(inside, 0))
+            segments.append(layers)
+        elif first == last:
+            segments.append((first,))
+        else:
+            raise RecomputationError(
+                f"Layers {first} and {last} are one segment, but {model.name} is a subclassed model. Make each layer a "
+                f"segment by itself: ({first!r}, {first!r})."
+            )
+    return tuple(segments)
+
+
+def _layers_from(model: Any, first: str, last: str, start: int) -> tuple[tuple[str, ...], int]:
+    """The layers from one to another inside one (nested) model, and the place after them; none lies before `start`."""
+    inside = first.rpartition("/")[0]
+    order = [path for path, _ in _flat(model, "", set(_prefixes(inside))) if path.rpartition("/")[0] == inside]
+    begin = _place(order, first, start)
+    end = _place(order, last, begin) + 1
+    return tuple(dict.fromkeys(order[begin:end])), end
+
+
+def _place(order: Sequence[str], name: str, start: int) -> int:
+    """The place of a layer's next call from one on."""
+    if name not in order[start:]:
+        why = f"at {order[start]} or later" if name in order and start < len(order) else "there"
+        raise RecomputationError(f"The model has no layer {name} {why}. layer_order(model) lists its layers in order.")
+    return order.index(name, start)
+
+
 def _prefixes(path: str) -> Iterator[str]:
     while path:
         yield path

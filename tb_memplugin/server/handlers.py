@@ -25,10 +25,12 @@ from tb_memplugin.reader.source import Source
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.answer_handlers import AnswerHandlers
 from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.demand_handlers import DemandHandlers
 from tb_memplugin.server.device_handlers import DeviceHandlers
 from tb_memplugin.server.fix_handlers import FixHandlers
 from tb_memplugin.server.host_columns import host_columns
 from tb_memplugin.server.lookup import at_step
+from tb_memplugin.server.plan_handlers import PlanHandlers
 from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.server.run_facts import RunFacts
 from tb_memplugin.server.run_list import RunList
@@ -79,6 +81,8 @@ class Handlers:
         self.answering = AnswerHandlers(reader)
         self.questions = WhatIfHandlers(reader)
         self.fixing = FixHandlers(reader)
+        self.planning = PlanHandlers(reader)
+        self.demanding = DemandHandlers(reader)
         self._reader = reader
         self.comparing = DeviceHandlers(reader)
         self._runs = RunList(RunFacts(reader).describe, patience_seconds)

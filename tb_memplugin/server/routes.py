@@ -222,6 +222,21 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
             requests.optional_step(values, "step"),
         ),
     ),
+    "demand": (
+        ("run", "device"),
+        lambda handlers, source, values: handlers.demanding.demand(
+            source, requests.text(values, "run"), requests.optional_text(values, "device")
+        ),
+    ),
+    "plan": (
+        ("run", "device", "budget"),
+        lambda handlers, source, values: handlers.planning.plan(
+            source,
+            requests.text(values, "run"),
+            requests.optional_text(values, "device"),
+            requests.optional_text(values, "budget"),
+        ),
+    ),
     "what_if": (
         ("run", "device", "batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"),
         lambda handlers, source, values: handlers.questions.what_if(

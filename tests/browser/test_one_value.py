@@ -47,7 +47,16 @@ OF_A_STEP = {
 """These views, with the names of their tabs."""
 OTHER = {"frozen": "all_trainable"}
 LAYER = {"requests": "net/conv2"}
-TABS = ("Overview", "Layers", "Frozen vs trainable", "Step", "Fragmentation", "Out of memory", "What if", "Compare")
+TABS = (
+    "Overview",
+    "Layers",
+    "Frozen vs trainable",
+    "Step",
+    "Fragmentation",
+    "Out of memory",
+    "What if / Fit",
+    "Compare",
+)
 SCOPE = """body => {
   const data = (id, name) => body.querySelector(`[data-testid='${id}']`)?.dataset[name] ?? "";
   const text = query => body.querySelector(query)?.textContent ?? "";

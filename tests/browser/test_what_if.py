@@ -157,7 +157,7 @@ def test_the_view_is_busy_until_the_answer_is_there(page: Page, address: str) ->
 
 def test_back_undoes_a_change_of_the_view(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address)
-    for name in ("Layers", "What if"):
+    for name in ("Layers", "What if / Fit"):
         frame.get_by_role("button", name=name, exact=True).click()
         harness.idle(frame)
     page.go_back()

@@ -61,7 +61,7 @@ def record(name, directory):
 
 def measure(name, budget, directory):
     (run,) = tb_memplugin.load(directory).values()
-    plan = tb_memplugin.plan(run, int(budget))
+    plan = tb_memplugin.plan(run, budget=int(budget))
     model = wide() if name == "wide" else getattr(remat_child, name)()
     x, y = batch(model, name, plan.batch_size)
     if plan.segments:

@@ -67,6 +67,8 @@ REQUESTS = {
     "fixes": "fixes?run=frozen&oom=0",
     "device_memory": f"device_memory?run=frozen&device={DEVICE}",
     "what_if": "what_if?run=requests&batch_size=64",
+    "plan": "plan?run=requests&budget=20MiB",
+    "demand": "demand?run=requests",
 }
 
 
@@ -165,6 +167,8 @@ DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "map": lambda handlers, source: handlers.allocator.map(source, "frozen", Place(None, DEVICE, 3)),
     "oom": lambda handlers, source: handlers.allocator.oom(source, "frozen"),
     "device_memory": lambda handlers, source: handlers.allocator.device_memory(source, "frozen", DEVICE, None),
+    "demand": lambda handlers, source: handlers.demanding.demand(source, "requests", None),
+    "plan": lambda handlers, source: handlers.planning.plan(source, "requests", None, "20MiB"),
     "what_if": lambda handlers, source: handlers.questions.what_if(source, "requests", None, {"batch_size": "64"}),
 }
 
@@ -460,6 +464,18 @@ BAD = [
             "run=requests&step=3",
         ],
     ),
+    ("demand", ["", "run=requests&device=", "run=requests&step=3"]),
+    (
+        "plan",
+        [
+            "",
+            "run=requests&device=",
+            "run=requests&budget=",
+            "run=requests&budget=much",
+            "run=requests&budget=2PiB",
+            "run=requests&step=3",
+        ],
+    ),
     ("answers", ["", "run=", "run=frozen&device=", "run=frozen&phase=test", f"run=frozen&device={DEVICE}&step=3"]),
     (
         "ledger_totals",
@@ -505,6 +521,10 @@ def test_a_wrong_parameter_is_a_400_with_a_sentence(client: Client, route: str, 
         f"ledger_totals?run=frozen&device={DEVICE}&session=none",
         "activations?run=..%2F..%2Fetc",
         "what_if?run=no",
+        "plan?run=no&budget=8GiB",
+        "demand?run=no",
+        "demand?run=requests&device=GPU:9",
+        "plan?run=requests&device=GPU:9",
         "what_if?run=requests&device=GPU:9",
         "static/no.js",
         "static/../plugin.py",

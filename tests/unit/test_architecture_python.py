@@ -124,6 +124,7 @@ ROOMS: dict[str, set[str]] = {
         "recorder.native",
         "recorder.oom",
         "recorder.sampling",
+        "switch",
     },
     # Records, and compares the run with what Keras counts.
     "recorder.doctor": {"commands", "model", "recorder", "recorder.native", "recorder.sampling", "switch"},

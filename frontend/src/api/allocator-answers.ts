@@ -92,6 +92,8 @@ const fixesAnswer = object<Fixes>({
       batch_size: maybe(number),
       capacity_bytes: maybe(number),
       freeze: maybe(text),
+      budget_bytes: maybe(number),
+      code: maybe(text),
     }),
   ),
   note: maybe(text),

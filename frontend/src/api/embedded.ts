@@ -3,10 +3,12 @@
 import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { parseAnswers } from "./answer-answers";
+import { parseDemand } from "./demand-answer";
 import { parseDevices } from "./devices-answer";
 import { list, number, object, text, type Check } from "./check";
 import { Refused } from "./http";
 import { parseHostMemory } from "./host-memory-answer";
+import { parsePlan } from "./plan-answer";
 import { parsePool } from "./pool-answer";
 import { totalsOf, type LedgerTotals } from "../model/ledger-totals";
 import type { Source, TotalsQuery } from "./source";
@@ -165,6 +167,8 @@ export function embeddedSource(content: string): Source {
     fixes: async (run, oom) => parseFixes(await json(answers.exact("fixes", { run, oom }))),
     deviceMemory: async (run, device, step) => parseDeviceMemory(await json(answers.at("device_memory", { run, device }, step))),
     whatIf: async (run, device) => parseWhatIf(await json(answers.exact("what_if", { run, device }))),
+    demand: async (run, device) => parseDemand(await json(answers.exact("demand", { run, device }))),
+    plan: async (run, device) => parsePlan(await json(answers.exact("plan", { run, device }))),
     hostRuns: () => Promise.resolve([]),
   };
 }

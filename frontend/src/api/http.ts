@@ -4,9 +4,11 @@ import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from ".
 import { parseAnswers } from "./answer-answers";
 import { list, text } from "./check";
 import { changedConditions } from "../model/conditions";
+import { parseDemand } from "./demand-answer";
 import { parseDevices } from "./devices-answer";
 import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { parseHostMemory } from "./host-memory-answer";
+import { parsePlan } from "./plan-answer";
 import { parsePool } from "./pool-answer";
 import type { OverviewQuery, Source } from "./source";
 import { parseTimeline, parseTimelines } from "./timeline-answers";
@@ -81,5 +83,7 @@ export const httpSource: Source = {
   deviceMemory: async (run, device, step, signal) => parseDeviceMemory(await json("./device_memory", { run, device, step }, signal)),
   whatIf: async (run, device, conditions, signal) =>
     parseWhatIf(await json("./what_if", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal)),
+  demand: async (run, device, signal) => parseDemand(await json("./demand", { run, device }, signal)),
+  plan: async (run, device, budget, signal) => parsePlan(await json("./plan", { run, device, budget: budget || null }, signal)),
   hostRuns: async (signal) => list(text)(await json("../../runs", {}, signal), "runs"),
 };

@@ -12,6 +12,8 @@ import type { LedgerTotals } from "../model/ledger-totals";
 import type { Fixes, Oom } from "../model/oom";
 import type { Overview } from "../model/overview";
 import type { PoolSteps } from "../model/pool";
+import type { Demand } from "../model/demand";
+import type { Plan } from "../model/plan";
 import type { Phase, RunsAnswer } from "../model/run";
 import type { Snapshot, SnapshotSummary } from "../model/snapshot";
 import type { Timeline, TimelineRef } from "../model/timeline";
@@ -64,6 +66,9 @@ export interface Source {
   fixes(run: string, oom: number, signal: AbortSignal): Promise<Fixes>;
   deviceMemory(run: string, device: string, step: number | null, signal: AbortSignal): Promise<DeviceMemory>;
   whatIf(run: string, device: string, conditions: Conditions, signal: AbortSignal): Promise<WhatIf>;
+  demand(run: string, device: string, signal: AbortSignal): Promise<{ demand: Demand | null }>;
+  /** `budget`: a size such as 8GiB; empty for the capacity. */
+  plan(run: string, device: string, budget: string, signal: AbortSignal): Promise<Plan>;
   /** TensorBoard's own list of runs, in the order that gives them their colours. */
   hostRuns(signal: AbortSignal): Promise<string[]>;
 }

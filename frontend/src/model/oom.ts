@@ -17,6 +17,10 @@ export interface Fix {
   freeze: string | null;
   /** Whether the training passes with it in a simulation; null for an estimate. */
   enough: boolean | null;
+  /** The budget of the plan that recomputes the same. */
+  budget_bytes: number | null;
+  /** The line that applies it. */
+  code: string | null;
 }
 
 /** The possible fixes of a failure, which take seconds to simulate. */
@@ -50,6 +54,9 @@ export function fixConditions(fix: Fix, { batch_size: failed }: Pick<Oom, "batch
   if (kind === "precision" && enough === null) return { ...AS_RECORDED, batch_size, precision: "mixed_float16" };
   return null;
 }
+
+/** The budget that the view Fit is opened with; null for a fix that recomputes nothing. */
+export const fixBudget = ({ budget_bytes: budget }: Fix): string | null => (budget === null ? null : sizeText(budget));
 
 export interface Oom {
   status: string;

@@ -94,6 +94,8 @@ export interface Choices {
   fitMib: number | null;
   /** The conditions of the what-if question. */
   conditions: Conditions;
+  /** The budget of a plan; empty for the capacity. */
+  budget: string;
 }
 
 /** Each choice in the address, in the order in which they stand there. */
@@ -133,6 +135,7 @@ const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
     print: (conditions, out) => changedConditions(conditions).forEach(([name, value]) => out.set(name, value)),
     parse: (given) => Object.fromEntries(CONDITIONS.map((name) => [name, given.get(name) ?? ""])) as Record<ConditionName, string>,
   },
+  budget: text("budget"),
   exact: flag("exact"),
   all: flag("all"),
 };

@@ -34,7 +34,7 @@ export function keepAddress(choices: Signal<Choices>, impliedStep: ReadonlySigna
   let written = encode(before);
   effect(() => {
     const now = choices.value;
-    const next = now.view !== before.view || now.conditions !== before.conditions;
+    const next = now.view !== before.view || now.conditions !== before.conditions || now.budget !== before.budget;
     if (next) empty = FIRST;
     const text = textOf(now, impliedStep.value);
     if (text === written) return;

@@ -52,6 +52,10 @@ export function createRecords(fetched: Resources, shown: Shown, choices: Choices
     const one = ofDevice();
     return one && [...one, recordedOnly ? AS_RECORDED : choices.value.conditions];
   };
+  const plan = (): [RunInfo, string, string] | null => {
+    const one = ofDevice();
+    return one && [...one, recordedOnly ? "" : choices.value.budget];
+  };
   const needsTotals = (): boolean => shown.needs("totals") || shown.needs("totals of the layer");
   return {
     /** What to ask about a traced step of the shown run and device. */
@@ -66,5 +70,6 @@ export function createRecords(fetched: Resources, shown: Shown, choices: Choices
     ooms: fetchedWhile(fetched.ooms, needed("failures"), failures),
     ledgerTotals: fetchedWhile(fetched.ledgerTotals, needsTotals, totals),
     whatIf: fetchedWhile(fetched.whatIfs, needed("what if"), whatIf),
+    plan: fetchedWhile(fetched.plans, needed("plan"), plan),
   };
 }

@@ -115,6 +115,12 @@ function ofSimulations(source: Source, of: Maker) {
       traced,
       (abort, run, device, conditions) => source.whatIf(run.run, device, conditions, abort),
     ),
+    demands: of(ofDevice, traced, (abort, run, device) => source.demand(run.run, device, abort)),
+    plans: of(
+      (run: RunInfo, device: string, budget: string) => [run.run, device, budget],
+      traced,
+      (abort, run, device, budget) => source.plan(run.run, device, budget, abort),
+    ),
   };
 }
 

@@ -39,13 +39,16 @@ export type Need =
   /** Totals of the ledgers, of the selected layer. */
   | "totals of the layer"
   | "activations"
-  | "what if";
+  | "what if"
+  | "plan";
 
 interface Facts<Name> {
   /** Label of its tab; a view without one belongs to the tab of its parent. */
   title?: string;
-  /** The view that Escape leaves it for, and that is shown in its place while no layer is selected. */
+  /** The view that Escape leaves it for. */
   parent?: Name;
+  /** Whether it is about the selected layer; while none is selected, its parent is shown. */
+  ofLayer?: boolean;
   selects: readonly Selection[];
   needs: readonly Need[];
   /** Whether it shows what a run recorded beside the allocator's data; every other view needs a run with a device. */
@@ -90,7 +93,7 @@ const TABLE = {
     offered: (primary) => primary?.devices.length !== 0,
   },
   oom: { title: "Out of memory", selects: ["failure"], needs: ["failures"], withoutDevice: true, recorded: (run) => run.ooms > 0 },
-  "what-if": { title: "What if", selects: [], needs: ["what if"] },
+  "what-if": { title: "What if / Fit", selects: [], needs: ["what if"] },
   compare: { title: "Compare", selects: ["phase", "attempt", "step", "axis", "pair"], needs: ["overview", "other overview"] },
   activations: {
     title: "Recorded activations",
@@ -100,7 +103,8 @@ const TABLE = {
     recorded: hasActivations,
     offered: (_, selected) => selected.some(hasActivations),
   },
-  layer: { parent: "layers", selects: ["step", "axis"], needs: ["overview", "totals of the layer"] },
+  fit: { parent: "what-if", selects: [], needs: ["plan"] },
+  layer: { parent: "layers", ofLayer: true, selects: ["step", "axis"], needs: ["overview", "totals of the layer"] },
 } as const satisfies Record<string, Facts<string>>;
 
 export type ViewName = keyof typeof TABLE;
@@ -120,7 +124,7 @@ export function offeredViews(view: ViewName, primary: RunInfo | null, selected: 
 
 /** The view that is shown of a run when `view` is chosen; null if the run has nothing to show in it. */
 export function shownView(view: ViewName, layer: string | null, run: RunInfo): ViewName | null {
-  const { parent, withoutDevice = false, instead = [] } = VIEWS[view];
+  const { parent, ofLayer = false, withoutDevice = false, instead = [] } = VIEWS[view];
   if (run.devices.length === 0 && !withoutDevice) return instead.find((name) => VIEWS[name].recorded?.(run)) ?? null;
-  return parent !== undefined && layer === null ? parent : view;
+  return parent !== undefined && ofLayer && layer === null ? parent : view;
 }

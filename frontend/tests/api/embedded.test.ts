@@ -3,6 +3,7 @@ import { gzipSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 
 import { AS_RECORDED } from "../../src/model/conditions";
+import { plan } from "../views/fit/plan-cases";
 import { embeddedSource } from "../../src/api/embedded";
 
 type Given = Record<string, string>;
@@ -96,6 +97,12 @@ describe("a saved report", () => {
     expect(source.recordedOnly).toBe(true);
     expect(await source.whatIf("a", "CPU:0", { ...AS_RECORDED, batch_size: "64" }, never)).toEqual(recorded);
     await expect(source.whatIf("b", "CPU:0", AS_RECORDED, never)).rejects.toThrow("Not in this report");
+  });
+
+  it("has the plan for the capacity only", async () => {
+    const source = embeddedSource(reportOf([answer("plan", { run: "a", device: "CPU:0" }, plan)]));
+    expect(await source.plan("a", "CPU:0", "8GiB", never)).toEqual(plan);
+    await expect(source.plan("b", "CPU:0", "", never)).rejects.toThrow("Not in this report");
   });
 
   it("says why something is not in it", async () => {

@@ -29,7 +29,16 @@ const OOM: Oom = {
   not_available: [],
 };
 
-const FIX: Fix = { kind: "batch", sentence: "", enough: true, batch_size: null, capacity_bytes: null, freeze: null };
+const FIX: Fix = {
+  kind: "batch",
+  sentence: "",
+  enough: true,
+  batch_size: null,
+  capacity_bytes: null,
+  freeze: null,
+  budget_bytes: null,
+  code: null,
+};
 
 describe("a fix as conditions of What if", () => {
   const of = (fix: Partial<Fix>, batch_size: number | null = 32) => fixConditions({ ...FIX, ...fix }, { batch_size });

@@ -161,9 +161,11 @@ def _snapshots(collected: Collected, run: ReportRun) -> Iterable[str]:
 
 
 def _what_ifs(collected: Collected, run: ReportRun) -> Iterable[str]:
-    # Other conditions need the server; the page says so.
+    # Other conditions and budgets need the server; the page says so.
     for device in run.devices:
         collected.take("what_if", run=run.name, device=device)
+        collected.take("plan", run=run.name, device=device)
+        collected.take("demand", run=run.name, device=device)
     return ()
 
 

@@ -111,6 +111,44 @@ def test_a_larger_budget_costs_no_more_time() -> None:
     assert fitting == sorted(fitting, reverse=True)
 
 
+def test_the_plan_lies_on_its_curve_and_its_ledger_sums_to_its_peak() -> None:
+    (stored,) = tb_memplugin.load(STORED).values()
+    run = with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
+    whole = tb_memplugin.plan(run, budget="1TiB")
+    assert whole.options[0].fits and len(whole.curve) > 2
+    *saving, same = whole.curve
+    assert (same.peak_bytes, same.extra_time, same.segments) == (whole.recorded_peak_bytes, 0.0, 0)
+    # Each point costs less time than the one with the lower peak.
+    times = [point.extra_time for point in whole.curve]
+    assert times == sorted(times, reverse=True) and len(set(times)) == len(times)
+    # The end of a point's range as the budget gives that point, or one that costs no more.
+    for point in saving:
+        plan = tb_memplugin.plan(run, budget=point.high_bytes)
+        assert plan.fits and plan.segments and plan.extra_time is not None and plan.extra_time <= point.extra_time
+        assert (plan.peak_bytes, plan.extra_time) in {(one.peak_bytes, one.extra_time) for one in plan.curve}
+        assert sum(row.bytes for row in plan.ledger) == plan.peak_bytes
+        assert plan.model == "transformer" and plan.segments[0][0] in UNITS
+    assert sum(row.bytes for row in whole.ledger) == pytest.approx(whole.peak_bytes, rel=0.1)
+
+
+def test_freezing_is_an_option_with_its_layers(run: Run) -> None:
+    plan = tb_memplugin.plan(run, budget="1MiB")
+    (option,) = (one for one in plan.options if one.kind == "freeze")
+    # All but the last of the two trained layers.
+    assert option.sentence == "freeze the first 1 trainable layer" and len(option.frozen) == 1
+    span = RunPredictor(run, plan.device).range_at(Conditions(batch_size=4, frozen=("net/conv2",)))
+    assert span == (option.low_bytes, option.peak_bytes, option.high_bytes)
+
+
+def test_recomputation_is_combined_where_no_single_change_fits() -> None:
+    (stored,) = tb_memplugin.load(STORED).values()
+    run = with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
+    kinds = [one.kind for one in tb_memplugin.plan(run, budget=1).options]
+    assert kinds[:3] == ["none", "recompute", "accumulate"]
+    assert {"recompute_and_accumulate", "recompute_and_optimizer", "recompute_and_batch_size"} <= set(kinds)
+    assert not any("_and_" in one.kind for one in tb_memplugin.plan(run, budget="1TiB").options)
+
+
 def test_recomputation_that_saves_nothing_is_no_option() -> None:
     # GIVEN a layer graph with a single layer, so that nothing between two cut points can be freed
     (stored,) = tb_memplugin.load(STORED).values()

@@ -4,7 +4,8 @@ import keras
 import pytest
 
 from tb_memplugin.errors import RecomputationError
-from tb_memplugin.recomputation.segments import cut_points, layer_order, segments_between
+from tb_memplugin.recomputation.remat import segments_of
+from tb_memplugin.recomputation.segments import cut_points, layer_order, segments_between, segments_from
 
 L = keras.layers
 
@@ -69,3 +70,33 @@ def test_keras_own_models_have_the_cut_points_of_their_blocks() -> None:
     cuts = cut_points(keras.applications.MobileNetV2(weights=None, input_shape=(32, 32, 3), alpha=0.35))
     assert {f"block_{at}_add" for at in (2, 4, 5, 7, 8, 9, 11, 12, 14, 15)} <= set(cuts)
     assert "block_2_expand" not in cuts
+
+
+def test_pairs_of_layers_are_segments_with_what_lies_between() -> None:
+    pairs = [("first", "add"), ("inner/a", "inner/b"), ("pool", "pool")]
+    expected = (("first", "second", "add"), ("inner/a", "inner/b"), ("pool",))
+    assert segments_from(nested(), pairs) == segments_of(nested(), pairs) == expected
+    # A nested model that no pair names the inside of is one layer.
+    assert segments_from(nested(), [("second", "pool")]) == (("second", "add", "inner", "pool"),)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([("first",)], "a pair of names"),
+        ([("first", "none")], "no layer none there"),
+        ([("add", "first")], "no layer first at add or later"),
+        ([("first", "add"), ("second", "pool")], "no layer second at inner or later"),
+    ],
+)
+def test_pairs_that_are_no_segments_are_refused(pairs: list[tuple[str, ...]], words: str) -> None:
+    with pytest.raises(RecomputationError, match=words):
+        segments_from(nested(), pairs)
+
+
+def test_a_shared_layer_begins_a_segment_at_its_next_call() -> None:
+    shared = L.Dense(4, name="shared")
+    inputs = keras.Input((4,))
+    tensor = L.ReLU(name="relu")(shared(inputs))
+    model = keras.Model(inputs, L.Dense(1, name="out")(L.Dense(4, name="last")(shared(tensor))))
+    assert segments_from(model, [("shared", "relu"), ("shared", "last")]) == (("shared", "relu"), ("shared", "last"))

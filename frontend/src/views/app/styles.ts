@@ -21,6 +21,7 @@ import layer from "../layer/layer.css?inline";
 import answers from "../answers/answers.css?inline";
 import step from "../step/step.css?inline";
 import whatIf from "../what-if/what-if.css?inline";
+import fit from "../fit/fit.css?inline";
 import devices from "../devices/devices.css?inline";
 
 export const STYLES = [
@@ -45,5 +46,6 @@ export const STYLES = [
   answers,
   step,
   whatIf,
+  fit,
   devices,
 ].join("");

@@ -75,6 +75,13 @@ function DeviceField({ run }: { run: RunInfo }) {
   );
 }
 
+/** The two views of one tab. */
+const QUESTIONS: readonly ViewName[] = ["what-if", "fit"];
+const QUESTION_NAMES = ["what if", "fit"] as const;
+type QuestionName = (typeof QUESTION_NAMES)[number];
+const nameOf = (view: ViewName): QuestionName => (view === "fit" ? "fit" : "what if");
+const viewOf = (name: QuestionName): ViewName => (name === "fit" ? "fit" : "what-if");
+
 export function Toolbar() {
   const store = useStore();
   const run = store.primary.value;
@@ -85,6 +92,9 @@ export function Toolbar() {
       {run.devices.length > 0 && <DeviceField run={run} />}
       {run.phases.length > 1 && supports(view, "phase") && (
         <Segments label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
+      )}
+      {QUESTIONS.includes(view) && (
+        <Segments label="question" options={QUESTION_NAMES} chosen={nameOf(view)} choose={(name) => store.choose({ view: viewOf(name) })} />
       )}
       <Attempts />
       <StepSelector />

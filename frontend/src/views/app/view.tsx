@@ -9,6 +9,7 @@ import type { ViewName } from "../../state/views";
 import { ActivationsView } from "../activations/activations-view";
 import { CompareView } from "../compare/compare-view";
 import { DevicesView } from "../devices/devices-view";
+import { FitView } from "../fit/fit-view";
 import { FragmentationView } from "../fragmentation/fragmentation-view";
 import { FrozenView } from "../frozen/frozen-view";
 import { LayerView } from "../layer/layer-view";
@@ -145,6 +146,7 @@ const VIEW_OF: Readonly<Record<ViewName, OfRun>> = {
     const device = useStore().device.value ?? "";
     return <WhatIfView key={`${run.run}/${device}`} run={run} device={device} />;
   },
+  fit: ({ run }) => <FitView key={`${run.run}/${useStore().device.value ?? ""}`} />,
   compare: Compared,
   activations: RecordedActivations,
   layer: overSteps(({ at }) => {

@@ -20,6 +20,7 @@ import {
 import type { RunInfo } from "../../model/run";
 import type { SnapshotSummary } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
+import { DemandSection } from "./demand-section";
 import { DeviceMemoryBar } from "./device-memory-bar";
 import { HostMemorySection } from "./host-memory";
 import { Chart, type ChartProps } from "../shared/chart";
@@ -207,6 +208,7 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
           <Charts pool={pool} specs={specs} shared={shared} />
           {/* Of the selected step, so it may not stand above the charts: a click there would move them. */}
           {traced && <DeviceMemoryBar device={traced.device} step={traced.step} />}
+          <DemandSection run={run} device={pool.device} />
           <HostMemorySection run={run} />
           {pool.growths.length > 0 && (
             <section class="pool-growth-section" aria-label="Pool growth">

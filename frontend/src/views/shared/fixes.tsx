@@ -1,8 +1,9 @@
-/** Possible fixes of a failure: each that is a condition is a button that opens What if with it filled in. */
+/** Possible fixes of a failure: each that is a condition or a budget is a button that opens What if or Fit with it filled in. */
 
 import { unbroken } from "../../lib/format";
-import { fixConditions, fixLabel, fixWord, type Fix, type Fixes, type Oom } from "../../model/oom";
+import { fixBudget, fixConditions, fixLabel, fixWord, type Fix, type Fixes, type Oom } from "../../model/oom";
 import type { RunInfo } from "../../model/run";
+import { Code } from "./code";
 import { useStore } from "./context";
 import { useFetched } from "./fetched";
 import { Fault } from "./states";
@@ -13,22 +14,25 @@ function FixRow({ fix, oom, brief }: { fix: Fix; oom: Oom; brief: boolean }) {
   const text = unbroken(brief ? fixLabel(fix) : fix.sentence);
   const conditions = store.recordedOnly ? null : fixConditions(fix, oom);
   const tip = brief ? fix.sentence : undefined;
+  const budget = store.recordedOnly ? null : fixBudget(fix);
+  const open = conditions ? { view: "what-if" as const, conditions } : budget !== null ? { view: "fit" as const, budget } : null;
   return (
     <li data-fix={fix.kind}>
       <span class={fixWord(fix)}>{fixWord(fix)}</span>
-      {conditions === null ? (
+      {open === null ? (
         <span data-tip={tip}>{text}</span>
       ) : (
         <button
           type="button"
           class="fix"
           data-tip={tip}
-          title={brief ? undefined : "Open What if with it filled in"}
-          onClick={() => store.choose({ view: "what-if", conditions, device: oom.device })}
+          title={brief ? undefined : `Open ${open.view === "fit" ? "Fit" : "What if"} with it filled in`}
+          onClick={() => store.choose({ ...open, device: oom.device })}
         >
           {text}
         </button>
       )}
+      {!brief && fix.code !== null && <Code title="Apply it">{fix.code}</Code>}
     </li>
   );
 }

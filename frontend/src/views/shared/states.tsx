@@ -1,10 +1,11 @@
 /** Loading, errors, empty states, and notes on missing data. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 
 import { codeSpans, plural } from "../../lib/format";
 import { whyNoDevice, type RunInfo } from "../../model/run";
+import { Code } from "./code";
 import { useStore } from "./context";
 
 const CALLBACK = `import tb_memplugin
@@ -23,35 +24,6 @@ import tb_memplugin
 
 with tf.summary.create_file_writer("runs/exp1/memory").as_default():
     tb_memplugin.summary.layer_activations({"block1_conv1": 205_520_896}, step=step)`;
-
-function Code({ children, title }: { children: string; title: string }) {
-  const [said, say] = useState("Copy");
-  const code = useRef<HTMLElement>(null);
-  const copy = async (): Promise<void> => {
-    try {
-      await navigator.clipboard.writeText(children);
-      say("Copied");
-    } catch {
-      // A page served over plain http from another machine has no clipboard: mark the text for Ctrl+C instead.
-      if (code.current) window.getSelection()?.selectAllChildren(code.current);
-      say("Press Ctrl+C");
-    }
-    window.setTimeout(() => say("Copy"), 2000);
-  };
-  return (
-    <section class="code">
-      <header>
-        <h3>{title}</h3>
-        <button type="button" onClick={() => void copy()}>
-          {said}
-        </button>
-      </header>
-      <pre tabIndex={0}>
-        <code ref={code}>{children}</code>
-      </pre>
-    </section>
-  );
-}
 
 export function Empty() {
   return (

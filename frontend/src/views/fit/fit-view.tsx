@@ -1,0 +1,106 @@
+/** What makes a run fit into a budget: the plan, its curve, its layers, and the code. */
+
+import { useRef } from "preact/hooks";
+
+import { formatBytes } from "../../lib/bytes";
+import { unbroken } from "../../lib/format";
+import { budgetOf, optionsTable, planNotes, planSentence, planVerdict, rangeOf, timeText, type Plan } from "../../model/plan";
+import { Code } from "../shared/code";
+import { schemeOf, useStore } from "../shared/context";
+import { useExport } from "../shared/export";
+import { Fault, NoticeList, Skeleton } from "../shared/states";
+import { BudgetForm } from "./budget-form";
+import { PlanCurve, PlanCurveDrawing } from "./plan-curve";
+import { PlanPanel } from "./plan-panel";
+import { Options, Segments } from "./plan-tables";
+
+/** Size of the saved curve in pixels. */
+const SAVED = { width: 640, height: 420 };
+
+function Fact({ name, label, value, note = "" }: { name: string; label: string; value: string; note?: string }) {
+  return (
+    <div data-figure={name}>
+      <dt>{label}</dt>
+      <dd>
+        {value} {note !== "" && <span class="small">{note}</span>}
+      </dd>
+    </div>
+  );
+}
+
+function Facts({ plan }: { plan: Plan }) {
+  const {
+    peak_bytes: peak,
+    low_bytes: low,
+    high_bytes: high,
+    recorded_peak_bytes: recorded,
+    demand_bytes: demand,
+    extra_time: time,
+  } = plan;
+  if (peak === null || low === null || high === null) return null;
+  return (
+    <dl class="prediction">
+      <Fact name="peak_bytes" label="predicted peak" value={formatBytes(peak)} note={rangeOf({ low_bytes: low, high_bytes: high })} />
+      {recorded !== null && <Fact name="recorded_peak_bytes" label="without a change" value={formatBytes(recorded)} />}
+      {demand !== null && <Fact name="demand_bytes" label="live at once" value={formatBytes(demand)} note="no allocator needs less" />}
+      {plan.segments.length > 0 && (
+        <Fact name="extra_time" label="step time" value={timeText(time)} note={time === null ? "" : plan.time_source} />
+      )}
+    </dl>
+  );
+}
+
+function Answer({ plan }: { plan: Plan }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const hasCurve = plan.curve.length > 1;
+  useExport({
+    table: () => optionsTable(plan),
+    ...(hasCurve && { drawing: () => <PlanCurveDrawing plan={plan} scheme={scheme} {...SAVED} /> }),
+  });
+  return (
+    <div class="answer">
+      <div class="answer-head">
+        <h2 class="verdict" data-testid="plan-verdict" data-verdict={planVerdict(plan)} aria-live="polite">
+          {unbroken(planSentence(plan))}
+        </h2>
+        <Facts plan={plan} />
+        <NoticeList sentences={planNotes(plan)} testid="plan-sentences" />
+      </div>
+      {plan.fits !== null && (
+        <div class="body">
+          <div class="picture fit-parts">
+            {plan.code !== "" && <Code title="Apply the plan">{plan.code}</Code>}
+            {hasCurve && (
+              <PlanCurve
+                plan={plan}
+                scheme={scheme}
+                choose={store.recordedOnly ? undefined : (point) => store.choose({ budget: budgetOf(point) })}
+              />
+            )}
+            <Options plan={plan} />
+            <Segments plan={plan} />
+          </div>
+          <PlanPanel plan={plan} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+export function FitView() {
+  const store = useStore();
+  const { value, error } = store.plan.value;
+  // While the next answer is computed, the last one stays, so that nothing moves.
+  const latest = useRef<Plan | null>(null);
+  if (value !== null) latest.current = value;
+  const shown = error === null ? (value ?? latest.current) : value;
+  return (
+    <div class="what-if fit" data-testid="fit" aria-busy={value === null && error === null}>
+      <BudgetForm />
+      {error !== null && <Fault sentence={error} retry={() => void store.reload()} />}
+      {shown && <Answer plan={shown} />}
+      {!shown && error === null && <Skeleton />}
+    </div>
+  );
+}
