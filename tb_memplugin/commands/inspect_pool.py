@@ -1,13 +1,12 @@
 """The pool over the steps as text for the terminal. Pure."""
 
 import textwrap
+from collections.abc import Sequence
 
-from tb_memplugin.analysis.demand import demand_sentences
 from tb_memplugin.analysis.facts import step_name
 from tb_memplugin.analysis.pool_spans import PoolHistory, PoolSpan
 from tb_memplugin.model import Phase
 from tb_memplugin.model.units import format_bytes
-from tb_memplugin.prediction.demand import Demand
 
 MAX_LINES = 12
 """Printed spans and sentences: the last ones."""
@@ -29,10 +28,10 @@ def pool_lines(device: str, history: PoolHistory, phase: Phase = "train") -> lis
     return lines
 
 
-def demand_lines(device: str, demand: Demand) -> list[str]:
-    """The parts of a device's highest recorded peak."""
+def demand_lines(device: str, sentences: Sequence[str]) -> list[str]:
+    """The parts of a device's highest recorded peak, as `demand_sentences` says them."""
     lines = [f"{device}, demand of the peak:"]
-    for sentence in demand_sentences(demand):
+    for sentence in sentences:
         lines += textwrap.wrap(sentence, 120, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
     return lines
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.answers import answers
 from tb_memplugin.analysis.changes import layer_totals, table_at
-from tb_memplugin.analysis.demand import peak_demand
+from tb_memplugin.analysis.demand import demand_sentences, peak_demand
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
@@ -62,7 +62,7 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
             parts.extend(["\n".join(lines)] if lines else [])
         demand = peak_demand(run, facts.device) if selection.step is None and selection.phase is None else None
         if demand is not None:
-            parts.append("\n".join(demand_lines(_name(facts.device), demand)))
+            parts.append("\n".join(demand_lines(_name(facts.device), demand_sentences(demand))))
     if selection == EVERYTHING:
         for worker, summary in host_summaries_of(by_worker or {"": run}).items():
             parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))

@@ -73,7 +73,9 @@ def test_a_batch_size_that_ran_fits_whatever_the_simulation_says() -> None:
     low = Peaks(19 * MIB, 20 * MIB, 21 * MIB)
     # AND its range may reach beyond the peaks of the larger one, which few steps show, but not beyond the capacity
     highs = [
-        predictor(Evidence(size, {2 * BATCH: low})).predict(Conditions(batch_size=BATCH, capacity_bytes=size)).high_bytes
+        predictor(Evidence(size, {2 * BATCH: low}))
+        .predict(Conditions(batch_size=BATCH, capacity_bytes=size))
+        .high_bytes
         for size in (CAPACITY, 22 * MIB)
     ]
     assert low.high_bytes < 22 * MIB == highs[1] < (highs[0] or 0)
