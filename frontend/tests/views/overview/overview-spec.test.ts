@@ -23,3 +23,11 @@ it("the chart reaches up to a capacity that is not far above the peak", () => {
   expect(topOf(unknown)).toBeLessThan(100 * MIB);
   expect(topOf(column(100 * MIB, 100 * MIB, 100 * MIB, 100 * MIB))).toBeGreaterThanOrEqual(100 * MIB);
 });
+
+it("has a lane of epochs, and room for it, only if there are epochs", () => {
+  const epochs: Overview["epochs"] = [{ epoch: 0, first_step: 0, last_step: 3 }];
+  const lanesOf = (changed: Partial<Overview>): number =>
+    overviewPicture({ ...OVERVIEW, ...changed }, 0, [], DEFAULTS, "light", NO_FOCUS).spec.lanes.length;
+  expect(lanesOf({ epochs })).toBe(lanesOf({ epochs: [] }) + 1);
+  expect(headroomOf({ epochs })).toBeGreaterThan(headroomOf({ epochs: [] }) ?? NaN);
+});
