@@ -101,7 +101,7 @@ class BatchPowers:
             return SCRATCH_POWER if is_vector and is_output == is_recurrent else UNKNOWN_POWER
         if not is_output and not is_gpu(trace.device) and self._is_of_threads(name, sizes, int(trace.dtype[birth])):
             return 0
-        if self._holds_batch(sizes):
+        if self._holds_batch(sizes) and (len(sizes) > 1 or requested not in self._weights):
             return 1
         return self._by_leading(sizes, requested, category, is_output)
 

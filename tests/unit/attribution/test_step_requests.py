@@ -173,7 +173,8 @@ def power_beside_words(
         ("[1,64,48]", 4 * 64 * 48, 0),  # the kernel
         ("[1,16,48]", 4 * 16 * 48, 1),
         ("[512]", 4 * 512, 1),  # one number for each word
-        ("[3072]", 4 * 3072, 0),  # one for each of the kernel's
+        ("[3072]", 4 * 3072, 0),  # one for each of the kernel's numbers
+        ("[32768]", 4 * 32768, 1),  # one for each number of the words
         ("[4096]", 4 * 4096, UNKNOWN_POWER),
     ],
 )
