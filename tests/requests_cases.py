@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from reading_cases import DEVICE, MIB, START, make_samples
@@ -57,20 +58,28 @@ class Traced:
 
 
 class Program:
-    """A training of `LAYERS` with Adam.
+    """A training of some layers with Adam.
 
     Args:
         capacity: The allocator's limit.
         batch: Examples in a batch.
         grows: Whether the pool grows. Otherwise it is one region from the start.
+        layers: Like `LAYERS`.
     """
 
-    def __init__(self, capacity: int = CAPACITY, batch: int = BATCH, *, grows: bool = True) -> None:
-        self._capacity, self._batch = capacity, batch
+    def __init__(
+        self,
+        capacity: int = CAPACITY,
+        batch: int = BATCH,
+        *,
+        grows: bool = True,
+        layers: Sequence[tuple[str, bool, int, int]] = LAYERS,
+    ) -> None:
+        self._capacity, self._batch, self._layers = capacity, batch, layers
         self._simulator = Simulator(empty_pool(capacity), PoolRules(capacity, grows))
         self._alive: list[_Chunk] = []
         self._events = 0
-        for path, trainable, parameters, _ in LAYERS:
+        for path, trainable, parameters, _ in layers:
             self._request(4 * parameters, ChunkOwner(path, "weights", trainable))
 
     def step(self, step: int, *, first: bool = False, explored: int = 0) -> Traced:
@@ -81,11 +90,12 @@ class Program:
         self._events = 0
         chunks = list(self._alive)
         temporary: list[_Chunk] = []
+        trained: dict[str | None, bool] = {layer[0]: layer[1] for layer in self._layers}
         peak, at_peak = 0, list(chunks)
 
         def add(size: int, path: str | None, category: Category, power: int, op: str) -> _Chunk:
             nonlocal peak, at_peak
-            trainable = next((layer[1] for layer in LAYERS if layer[0] == path), None)
+            trainable = trained.get(path)
             chunk = self._request(size, ChunkOwner(path, category, trainable), power, op)
             chunks.append(chunk)
             temporary.append(chunk)
@@ -94,18 +104,18 @@ class Program:
             return chunk
 
         if first:
-            for path, trainable, parameters, _ in LAYERS:
+            for path, trainable, parameters, _ in self._layers:
                 for slot in ("m", "v") if trainable else ():
                     temporary.remove(add(4 * parameters, path, "optimizer_state", 0, f"adam/{path}/{slot}"))
         add(12_288 * self._batch, None, "inputs", 1, "input")
-        for path, trainable, _, output in LAYERS:
+        for path, trainable, _, output in self._layers:
             if explored:
                 scratch = add(explored, path, "workspace", 1, f"{path}/forward")
                 other = add(1000, path, "workspace", 0, f"{path}/forward")
                 self._free(scratch)
                 self._free(other)
             add(output * self._batch, path, "activations" if trainable else "workspace", 1, f"{path}/forward")
-        for path, _, parameters, output in [layer for layer in LAYERS if layer[1]][::-1]:
+        for path, _, parameters, output in [layer for layer in self._layers if layer[1]][::-1]:
             add(output * self._batch, path, "activation_gradients", 1, f"gradients/{path}/inputs")
             self._free(add(65_536 + 1000, path, "workspace", 0, f"gradients/{path}/scratch"))
             add(4 * parameters, path, "weight_gradients", 0, f"gradients/{path}/weights")
@@ -196,9 +206,9 @@ class Program:
         )
 
 
-def make_table() -> LayerTable:
-    """The layer table of the training."""
-    layers = tuple(
+def make_table(layers: Sequence[tuple[str, bool, int, int]] = LAYERS, units: bool = False) -> LayerTable:
+    """The layer table of the training; with `units`, a cut point follows each layer."""
+    made = tuple(
         Layer(
             path=path,
             type="Dense",
@@ -210,26 +220,37 @@ def make_table() -> LayerTable:
             output_shape=(-1, output // 4),
             output_dtype="float32",
             output_bytes=output * BATCH,
+            unit=number if units else None,
         )
-        for path, trainable, parameters, output in LAYERS
+        for number, (path, trainable, parameters, output) in enumerate(layers)
     )
-    return LayerTable(0, START, "recording began", layers, "Adam", 12, 16)
+    return LayerTable(0, START, "recording began", made, "Adam", 12, 16)
 
 
-def make_traced(capacity: int = CAPACITY) -> dict[int, Traced]:
+def make_traced(
+    capacity: int = CAPACITY,
+    layers: Sequence[tuple[str, bool, int, int]] = LAYERS,
+    kind: type[Program] = Program,
+) -> dict[int, Traced]:
     """The traced steps of a training."""
-    program = Program(capacity)
+    program = kind(capacity, layers=layers)
     return {step: program.step(step, first=step == TRACED[0]) for step in TRACED}
 
 
 def write_run(
-    directory: str | os.PathLike[str], steps: int = 20, capacity: int = CAPACITY, oom: Oom | None = None
+    directory: str | os.PathLike[str],
+    steps: int = 20,
+    capacity: int = CAPACITY,
+    oom: Oom | None = None,
+    layers: Sequence[tuple[str, bool, int, int]] = LAYERS,
+    units: bool = False,
+    kind: type[Program] = Program,
 ) -> None:
     """A run of the training, with the requests of its traced steps, and perhaps a failure."""
-    traced = make_traced(capacity)
+    traced = make_traced(capacity, layers, kind)
     last = traced[TRACED[-1]]
     writer = RunWriter(directory, versions={"tensorflow": "2.21.0"})
-    writer.layer_table(make_table())
+    writer.layer_table(make_table(layers, units))
     shown = [traced.get(step, last) for step in range(steps)]
     samples = make_samples(
         range(steps), [one.snapshot.in_use_bytes for one in shown], in_use=[one.in_use_bytes for one in shown]

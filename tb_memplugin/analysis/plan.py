@@ -16,7 +16,7 @@ from tb_memplugin.prediction.sized_steps import peak_in_one_piece
 
 ACCUMULATED = (2, 4, 8, 16)
 """Numbers of batches that gradients are accumulated over."""
-CURVE_POINTS = 6
+CURVE_POINTS = 4
 """Points of the curve that are simulated beside those that the search simulates."""
 FREEZING_TRIES = 5
 """Numbers of frozen layers that are simulated."""

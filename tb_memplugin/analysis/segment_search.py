@@ -12,8 +12,8 @@ from tb_memplugin.prediction.segment_choice import Choice, SegmentChoices
 from tb_memplugin.prediction.segment_costs import unit_costs
 from tb_memplugin.prediction.sized_steps import peak_in_one_piece
 
-MOST_TRIES = 6
-"""Choices of segments that are simulated for one question: they halve the span from the smallest peak five times."""
+MOST_TRIES = 5
+"""Choices of segments that are simulated for one question: they halve the span from the smallest peak four times."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,9 @@ begins.
 """
 
 import dataclasses
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -59,7 +61,11 @@ class Parts:
         backward = (requests.birth > self.forward_end) & (backward_op | self._of_category(GRADIENTS))
         self._forward = self._by_layer(np.flatnonzero(forward))
         self._backward = self._by_layer(np.flatnonzero(backward))
-        self._layers = tuple(sorted({owner.layer for owner in owners if owner.layer is not None}))
+        self._inside: dict[str, list[str]] = {}  # path to the sorted paths of it and of what is inside it
+        for path in sorted({owner.layer for owner in owners if owner.layer is not None}):
+            parts = path.split("/")
+            for depth in range(len(parts)):
+                self._inside.setdefault("/".join(parts[: depth + 1]), []).append(path)
 
     def _of_category(self, categories: Iterable[Category]) -> Rows:
         wanted = set(categories)
@@ -85,8 +91,7 @@ class Parts:
 
     def rows(self, layers: Sequence[str]) -> tuple[list[int], list[int]]:
         """Rows of the forward and of the backward pass of layers and of those inside them."""
-        inside = set(layers)
-        known = [path for path in self._layers if path in inside or any(path.startswith(f"{one}/") for one in layers)]
+        known = sorted({path for layer in layers for path in self._inside.get(layer, ())})
         forward = [row for path in known for row in self._forward.get(path, ())]
         return forward, [row for path in known for row in self._backward.get(path, ())]
 
@@ -105,6 +110,19 @@ class Parts:
         return Part(rows, begin, end, back, held, int(sized[-1]) if len(sized) else None)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Repeated:
+    """A step with segments recomputed: its requests, and the recorded row of each of them."""
+
+    requests: StepRequests
+    rows: Integers
+
+
+_Key: TypeAlias = tuple[Segments, tuple[int | None, ...]]
+_parts: "weakref.WeakKeyDictionary[StepRequests, Parts]" = weakref.WeakKeyDictionary()
+_latest: "weakref.WeakKeyDictionary[StepRequests, tuple[_Key, _Repeated | None]]" = weakref.WeakKeyDictionary()
+
+
 def recomputed(step: SizedStep, segments: Segments, output_bytes: Mapping[str, int]) -> SizedStep:
     """The step with segments recomputed.
 
@@ -113,15 +131,27 @@ def recomputed(step: SizedStep, segments: Segments, output_bytes: Mapping[str, i
         segments: The segments.
         output_bytes: Layer path to the recorded bytes of its output, where they are known.
     """
-    requests = step.requests
-    parts = Parts(requests)
+    key = segments, tuple(output_bytes.get(layers[-1]) for layers in segments)
+    # The least and the most sizes of a step are simulated with the same segments.
+    known = _latest.get(step.requests)
+    if known is None or known[0] != key:
+        known = _latest[step.requests] = key, _repeated(step.requests, *key)
+    repeated = known[1]
+    return step if repeated is None else SizedStep(repeated.requests, step.sizes[repeated.rows])
+
+
+def _repeated(requests: StepRequests, segments: Segments, output_bytes: Sequence[int | None]) -> _Repeated | None:
+    """The requests with segments recomputed; None if they save nothing."""
+    parts = _parts.get(requests)
+    if parts is None:
+        parts = _parts[requests] = Parts(requests)
     found = [
         (index, part)
-        for index, layers in enumerate(segments)
-        if (part := parts.of(layers, output_bytes.get(layers[-1]))) is not None and len(part.held)
+        for index, (layers, size) in enumerate(zip(segments, output_bytes, strict=True))
+        if (part := parts.of(layers, size)) is not None and len(part.held)
     ]
     if not found:
-        return step
+        return None
     order = event_order(requests)
     birth, death = requests.birth.astype(np.float64), requests.death.astype(np.float64)
     copies: list[int] = []  # rows that are requested again
@@ -159,20 +189,19 @@ def recomputed(step: SizedStep, segments: Segments, output_bytes: Mapping[str, i
                 until = death[part.output]
             death[part.output] = until
     rows = np.asarray(copies, np.int64)
-    return _renumbered(step, order, birth, death, rows, np.asarray(born), np.asarray(freed))
+    return _renumbered(requests, order, birth, death, rows, np.asarray(born), np.asarray(freed))
 
 
 def _renumbered(
-    step: SizedStep,
+    requests: StepRequests,
     order: Sequence[int],
     birth: Floats,
     death: Floats,
     copies: Integers,
     born: Floats,
     freed: Floats,
-) -> SizedStep:
+) -> _Repeated:
     """The step with events at other places, and with copies of rows."""
-    requests = step.requests
     count, more = len(requests), len(copies)
     entries = np.asarray(order, np.int64)
     rows = np.where(entries < 0, -1 - entries, entries)
@@ -198,4 +227,4 @@ def _renumbered(
             for name in ("address", "allocated", "requested", "batch_power", "owner", "op")
         },
     )
-    return SizedStep(changed, step.sizes[with_copies])
+    return _Repeated(changed, with_copies)

@@ -13,7 +13,7 @@ import numpy as np
 from tb_memplugin.model import Integers
 from tb_memplugin.prediction.segment_costs import UnitCosts
 
-TIME_PARTS = 128
+TIME_PARTS = 64
 """Parts of the forward pass's time that are told apart."""
 _NEVER = np.iinfo(np.int64).min // 2
 
