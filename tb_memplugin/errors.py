@@ -40,4 +40,8 @@ class NotFoundError(MemoryPluginError, KeyError):
 
 
 class RequestError(MemoryPluginError):
-    """A parameter is missing, repeated or malformed."""
+    """A parameter is missing, repeated or malformed; `parameter` is its name, None if it is not one alone."""
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter

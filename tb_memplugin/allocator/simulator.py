@@ -67,6 +67,16 @@ class Simulator:
         self._recorded = {size: address for address, size in recorded_regions}
         self._wanted = 0 if rules is None else next_region_bytes(rules, (size for _, size in self._regions))
 
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that are not in use: free in the pool, or not reserved yet."""
+        return max(0, (self.pool_bytes if self._rules is None else self._rules.capacity_bytes) - self.in_use_bytes)
+
+    @property
+    def largest_free_bytes(self) -> int:
+        """The largest free chunk; 0 without one."""
+        return self._free[-1][0] if self._free else 0
+
     def copy(self) -> "Simulator":
         """A copy that goes on independently."""
         other = copy.copy(self)

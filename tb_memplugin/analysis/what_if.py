@@ -2,15 +2,18 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tb_memplugin.analysis.facts import device_facts, phases
-from tb_memplugin.analysis.what_if_answer import WhatIf
+from tb_memplugin.analysis.what_if_answer import WhatIf, describe_failure
 from tb_memplugin.analysis.what_if_evidence import last_failed_batch, recorded_evidence, typical_peaks
 from tb_memplugin.errors import RequestError
 from tb_memplugin.model import Layer, LayerTable, LedgerRow, Phase, Run, StepRequests
+from tb_memplugin.prediction.capacity import CapacitySearch
 from tb_memplugin.prediction.conditions import Conditions, unmatched
+from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
 from tb_memplugin.prediction.program import first_typical_step, recorded_program
@@ -23,12 +26,19 @@ _TRAIN: Phase = "train"
 
 @dataclasses.dataclass(frozen=True)
 class CurvePoint:
-    """Predicted peak for a batch size, with its range."""
+    """Predicted peak for a batch size, with its range.
+
+    Attributes:
+        fits: Whether the batch size is at most the largest one that fits; None if that is unknown.
+        fails_at: The request that fails first in a simulation within the capacity; None if none does.
+    """
 
     batch_size: int
     peak_bytes: int
     low_bytes: int
     high_bytes: int
+    fits: bool | None
+    fails_at: FailedRequest | None
 
 
 def devices_of(run: Run) -> list[str]:
@@ -93,31 +103,41 @@ class RunPredictor:
         return self._predictor.sized_step(conditions)
 
     def largest_batch_size(self, conditions: Conditions) -> int | None:
-        """The largest batch size of which every simulated step passes; 0 if none does, None if that is unknown."""
+        """The largest batch size of which every simulated step fits; 0 if none does, None if that is unknown."""
         capacity = conditions.capacity_bytes or self._predictor.capacity_bytes
         return None if capacity is None else self._predictor.largest_batch_size(capacity, conditions)
 
     def what_if(self, conditions: Conditions) -> WhatIf:
-        """The prediction under some conditions, and the largest batch size that passes.
+        """The prediction under some conditions, and the largest batch size that fits.
 
         Raises:
             RequestError: A glob for layers matches none.
         """
         error = unmatched(conditions, self._layers)
         if error is not None:
-            raise RequestError(error)
+            parameter, sentence = error
+            raise RequestError(sentence, parameter)
+        prediction = self.predict(conditions)
         return WhatIf(
             device=self._device,
             conditions=conditions,
-            prediction=self.predict(conditions),
+            prediction=prediction,
             largest_batch_size=self.largest_batch_size(conditions),
             recorded_batch_sizes=self._predictor.batch_sizes,
             recorded_steps=tuple(one.step for one in self._steps),
             measured_peak_bytes=self._measured_bytes,
+            enough_capacity_bytes=self._enough(prediction, conditions),
         )
 
+    def _enough(self, prediction: Prediction, conditions: Conditions) -> int | None:
+        """A capacity at which a training fits that does not fit as asked; None if it fits, or if that is unknown."""
+        batch, capacity = prediction.batch_size, prediction.capacity_bytes
+        if prediction.fits is not False or prediction.method == "unknown" or batch is None or capacity is None:
+            return None
+        return CapacitySearch(self._predictor, batch, capacity, conditions).find()
+
     def curve(self, answer: WhatIf) -> list[CurvePoint]:
-        """Predicted peaks over batch sizes: from an eighth of the recorded one to beyond the largest that passes.
+        """Predicted peaks over batch sizes: from an eighth of the recorded one to beyond the largest that fits.
 
         At the answer's own batch size they are the answer's. Each of the others comes from one simulation only.
         """
@@ -133,13 +153,22 @@ class RunPredictor:
         for size in sorted(sizes):
             found = self._predictor.range_at(size, conditions) if size != known.batch_size else _range(known)
             if found is not None:
-                points.append(CurvePoint(size, found[1], found[0], found[2]))
+                fits = None if largest is None else size <= largest
+                failed = self._failure(size, answer) if fits is False else None
+                points.append(CurvePoint(size, found[1], found[0], found[2], fits, failed))
         return points
 
+    def _failure(self, batch_size: int, answer: WhatIf) -> FailedRequest | None:
+        """The request that fails first with a batch size under the answer's conditions; at its own size, its own."""
+        known, capacity = answer.prediction, answer.prediction.capacity_bytes
+        if capacity is None or (batch_size == known.batch_size and known.fails_at is not None):
+            return known.fails_at
+        return self._predictor.failure_at(batch_size, capacity, answer.conditions)
 
-def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, int]]:
+
+def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, Any]]:
     """The points of a curve as JSON objects."""
-    return [dataclasses.asdict(point) for point in points]
+    return [{**dataclasses.asdict(point), "fails_at": describe_failure(point.fails_at)} for point in points]
 
 
 def _range(prediction: Prediction) -> tuple[int, int, int] | None:

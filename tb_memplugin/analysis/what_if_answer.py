@@ -5,12 +5,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from tb_memplugin.analysis.what_if_verdict import verdict_sentence, why_not
 from tb_memplugin.model import CATEGORIES, Category, LedgerRow
 from tb_memplugin.model.markup import html_table, html_text
 from tb_memplugin.model.tables import format_table
 from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
 
 ASKED = ("batch_size", "capacity_bytes", "freeze", "unfreeze", "optimizer", "precision")
@@ -29,10 +31,11 @@ class WhatIf:
         device: The device.
         conditions: The conditions.
         prediction: The prediction.
-        largest_batch_size: The largest batch size of which every simulated step passes within the capacity; 0 if none
+        largest_batch_size: The largest batch size of which every simulated step fits into the capacity; 0 if none
             does, None if that is unknown.
         recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
         recorded_steps: The recorded steps that the prediction comes from.
+        enough_capacity_bytes: If the training does not fit, a capacity at which it fits; None if unknown.
         measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
     """
 
@@ -43,6 +46,7 @@ class WhatIf:
     recorded_batch_sizes: tuple[int, ...]
     recorded_steps: tuple[int, ...]
     measured_peak_bytes: int | None
+    enough_capacity_bytes: int | None = None
 
     @property
     def fits(self) -> bool | None:
@@ -53,6 +57,11 @@ class WhatIf:
     def peak_bytes(self) -> int | None:
         """The predicted peak, as in `prediction`; None if unknown."""
         return self.prediction.peak_bytes
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words: whether it fits, why not, and what would be enough."""
+        return verdict_sentence(self.prediction, self.enough_capacity_bytes)
 
     def __str__(self) -> str:
         rows = _ledger_rows(self.prediction)
@@ -69,7 +78,6 @@ class WhatIf:
 def describe_what_if(answer: WhatIf) -> dict[str, Any]:
     """The answer as a JSON object."""
     prediction = answer.prediction
-    failed = prediction.fails_at
     return {
         "device": answer.device,
         "conditions": {name: getattr(answer.conditions, name) for name in ASKED},
@@ -79,9 +87,9 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
         "low_bytes": prediction.low_bytes,
         "high_bytes": prediction.high_bytes,
         "fits": prediction.fits,
-        "fails_at": None
-        if failed is None
-        else {"op": failed.op, "layer": failed.layer, "requested_bytes": failed.requested_bytes},
+        "sentence": answer.sentence,
+        "fails_at": describe_failure(prediction.fails_at),
+        "enough_capacity_bytes": answer.enough_capacity_bytes,
         "largest_batch_size": answer.largest_batch_size,
         "method": prediction.method,
         "reproduced": dataclasses.asdict(prediction.reproduced),
@@ -92,6 +100,19 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
             "peak_bytes": answer.measured_peak_bytes,
         },
         "ledger": describe_rows(prediction.ledger),
+    }
+
+
+def describe_failure(failed: FailedRequest | None) -> dict[str, Any] | None:
+    """A request that fails in a simulation as a JSON object."""
+    if failed is None:
+        return None
+    return {
+        "op": failed.op,
+        "layer": failed.layer,
+        "requested_bytes": failed.requested_bytes,
+        "free_bytes": failed.free_bytes,
+        "largest_free_bytes": failed.largest_free_bytes,
     }
 
 
@@ -115,8 +136,9 @@ def _lines(answer: WhatIf) -> list[str]:
     if prediction.peak_bytes is not None:
         span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)}"
         lines.append(f"predicted peak: {format_bytes(prediction.peak_bytes)} ({span}), method: {prediction.method}")
-        lines.append(f"fits: {FITS[prediction.fits]}{_failure(answer)}")
-        lines.append(f"largest batch size that passes: {_largest(answer)}")
+        reason = f"; {why_not(prediction, answer.enough_capacity_bytes)}" if prediction.fits is False else ""
+        lines.append(f"fits: {FITS[prediction.fits]}{reason}")
+        lines.append(f"largest batch size that fits: {_largest(answer)}")
     return lines + [f"  {clean(sentence)}" for sentence in prediction.assumptions]
 
 
@@ -126,14 +148,6 @@ def _ledger_rows(prediction: Prediction) -> list[tuple[str, str]]:
     for row in prediction.ledger:
         sums[row.category] += row.bytes
     return [(name.replace("_", " "), format_bytes(sums[name])) for name in reversed(CATEGORIES) if sums[name]]
-
-
-def _failure(answer: WhatIf) -> str:
-    failed = answer.prediction.fails_at
-    if failed is None:
-        return ""
-    where = ", ".join(clean(text) for text in (failed.op, failed.layer and f"layer {failed.layer}") if text)
-    return f"; fails at a request of {format_bytes(failed.requested_bytes)}{f' by {where}' if where else ''}"
 
 
 def _largest(answer: WhatIf) -> str:

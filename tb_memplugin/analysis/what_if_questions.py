@@ -8,6 +8,8 @@ from tb_memplugin.prediction.conditions import MAX_GLOB_CHARACTERS, PRECISIONS, 
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE
 
 MAX_CAPACITY_BYTES = 1 << 50
+MOST_GIB = MAX_CAPACITY_BYTES >> 30
+"""A number without a unit up to this one is a number of GiB."""
 
 
 def checked_conditions(
@@ -24,13 +26,14 @@ def checked_conditions(
         RequestError: One is malformed.
     """
     if batch_size is not None and not 1 <= batch_size <= MAX_BATCH_SIZE:
-        raise RequestError(f"a batch size is an integer from 1 to {MAX_BATCH_SIZE:,}. Received: {batch_size}")
+        message = f"a batch size is an integer from 1 to {MAX_BATCH_SIZE:,}. Received: {batch_size}"
+        raise RequestError(message, "batch_size")
     for name, value, known in (("optimizer", optimizer, tuple(SLOTS)), ("precision", precision, PRECISIONS)):
         if value is not None and value.lower() not in known:
-            raise RequestError(f"{name} is one of {', '.join(known)}. Received: {value!r:.80}")
+            raise RequestError(f"{name} is one of {', '.join(known)}. Received: {value!r:.80}", name)
     for name, globs in (("freeze", freeze), ("unfreeze", unfreeze)):
         if globs is not None and len(globs) > MAX_GLOB_CHARACTERS:
-            raise RequestError(f"{name} has at most {MAX_GLOB_CHARACTERS:,} characters. Received: {len(globs):,}")
+            raise RequestError(f"{name} has at most {MAX_GLOB_CHARACTERS:,} characters. Received: {len(globs):,}", name)
     return Conditions(
         batch_size=batch_size,
         capacity_bytes=None if capacity is None else capacity_bytes(capacity),
@@ -42,14 +45,17 @@ def checked_conditions(
 
 
 def capacity_bytes(capacity: int | str, name: str = "capacity") -> int:
-    """Bytes of a capacity, or of what else has this name, such as ``"24GiB"``.
+    """Bytes of a capacity, or of what else has this name, such as ``"24GiB"``; in a text, ``"24"`` means 24 GiB.
 
     Raises:
         RequestError: It is no size from 1 B to 1 PiB.
     """
     size = parse_bytes(str(capacity))
+    if isinstance(capacity, str) and size is not None and size <= MOST_GIB:
+        # No allocator has a limit of so few bytes.
+        size = parse_bytes(f"{capacity}GiB") or size
     if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
-        raise RequestError(f"a {name} is a size such as 24GiB, at most 1 PiB. Received: {capacity!r:.80}")
+        raise RequestError(f"a {name} is a size such as 24GiB, at most 1 PiB. Received: {capacity!r:.80}", name)
     return size
 
 

@@ -78,13 +78,14 @@ def globs_of(paths: Sequence[str]) -> str | None:
     return None if len(globs) > MAX_GLOB_CHARACTERS or any("," in path for path in paths) else globs
 
 
-def unmatched(conditions: Conditions, layers: Sequence[Layer]) -> str | None:
-    """A sentence on the first glob that no layer with weights matches, with the nearest path; None without one."""
+def unmatched(conditions: Conditions, layers: Sequence[Layer]) -> tuple[str, str] | None:
+    """The condition with the first glob that no layer with weights matches, and a sentence on it with the nearest path;
+    None without one."""
     paths = [layer.path for layer in layers if layer.parameters]
     for name, globs in (("freeze", conditions.freeze), ("unfreeze", conditions.unfreeze)):
         for one in _split(globs or ""):
             if paths and not matching(layers, one):
-                return (
+                return name, (
                     f"{name}: no layer with weights has a path like {one!r:.80}; the nearest is "
                     f"{_nearest(paths[:MAX_COMPARED], one)!r}. A glob matches the whole path, and * matches any part "
                     "of it"

@@ -5,25 +5,18 @@ passes in the simulation.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tb_memplugin.model import Fix, Layer, Verdict
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.capacity import CapacitySearch
 from tb_memplugin.prediction.conditions import Conditions, globs_of
 from tb_memplugin.prediction.evidence import NOTHING, Evidence
-from tb_memplugin.prediction.largest import SMALLER
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import SPARE, Predictor
 
-MAX_CAPACITY_FACTOR = 64
-"""Capacities up to this many times the failed one are tried."""
-RESERVE, RESERVE_EACH_DOUBLING = 0.05, 0.035
-"""Share that is added to the smallest capacity that passes, and more of it for each doubling between the recorded batch
-size and the failed one: kernels that run in parallel overlap in other ways in larger batches. At 0,
-`test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
 MOST_ACCUMULATED = 1024
 """Most batches that gradients are accumulated over."""
 
@@ -126,7 +119,7 @@ class _Finder:
         capacity = conditions.capacity_bytes or self._failed.capacity_bytes
         batch = conditions.batch_size or self._failed.batch_size
         prediction = self._predictor.predict(dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity))
-        how = "Recorded: such steps passed" if prediction.method == "recorded" else "Simulated: whole steps pass"
+        how = "Recorded: such steps fit" if prediction.method == "recorded" else "Simulated: whole steps fit"
         return f"{how}, peak {format_bytes(prediction.peak_bytes)} of {format_bytes(capacity)}."
 
     def _batch(self, largest: int) -> Fix:
@@ -177,30 +170,18 @@ class _Finder:
         return Conditions(frozen=tuple(paths))
 
     def _capacity(self) -> Fix:
-        """The smallest capacity at which the failed batch passes."""
+        """A capacity at which the failed batch passes."""
         failed = self._failed
-        doublings = math.log2(max(1.0, failed.batch_size / (self._predictor.batch_size or failed.batch_size)))
-        needed = max(failed.capacity_bytes, self._predictor.peak_in_one_piece(failed.batch_size))
-        smallest = self._passing_from(needed)
-        # A larger capacity may leave worse pieces, so it is simulated as well.
-        advised = smallest and self._passing_from(smallest * (1 + RESERVE + RESERVE_EACH_DOUBLING * doublings))
+        search = CapacitySearch(self._predictor, failed.batch_size, failed.capacity_bytes)
+        advised = search.find()
         if advised is None:
-            tried = format_bytes(MAX_CAPACITY_FACTOR * failed.capacity_bytes)
+            tried = format_bytes(search.most_bytes)
             return Fix("limit", f"Simulated: a capacity of {tried} is not enough.", enough=False)
         sentence = (
             f"A capacity of {format_bytes(advised)} instead of {format_bytes(failed.capacity_bytes)}. "
             f"{self._simulated(Conditions(capacity_bytes=advised))}"
         )
         return Fix("limit", sentence, enough=True, capacity_bytes=advised)
-
-    def _passing_from(self, capacity: float) -> int | None:
-        """The first whole MiB from a capacity on, in steps of some percent, at which the failed batch passes."""
-        while capacity <= MAX_CAPACITY_FACTOR * self._failed.capacity_bytes:
-            rounded = math.ceil(capacity / (1 << 20)) << 20
-            if self._passes(Conditions(capacity_bytes=rounded)):
-                return rounded
-            capacity = rounded / SMALLER
-        return None
 
     def _one_piece(self) -> Fix:
         """The same training in a pool whose free memory is always in one piece."""

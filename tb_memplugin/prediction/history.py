@@ -66,12 +66,16 @@ class FailedRequest:
         op, layer: The op that makes it and its layer, None if unknown.
         requested_bytes: Its size.
         step: Number of the simulated step, from 0.
+        free_bytes: Bytes of the capacity that are not in use at that moment.
+        largest_free_bytes: The largest free chunk at that moment.
     """
 
     op: str | None
     layer: str | None
     requested_bytes: int
     step: int
+    free_bytes: int
+    largest_free_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +160,7 @@ class History:
             self._simulator = Simulator(empty_map(first.requests), rules)
         for size in extra:
             if self._simulator.request(size) is None:
-                self._failed = FailedRequest(None, None, size, 0)
+                self._failed = self._failed_request(None, None, size)
 
     def copy(self) -> "History":
         """A copy."""
@@ -234,4 +238,8 @@ class History:
         requests, op = step.requests, int(step.requests.op[row])
         owner = requests.owners[int(requests.owner[row])]
         name = None if op < 0 else requests.ops[op]
-        return FailedRequest(name, owner.layer, int(step.sizes[row]), len(self._peaks))
+        return self._failed_request(name, owner.layer, int(step.sizes[row]))
+
+    def _failed_request(self, op: str | None, layer: str | None, size: int) -> FailedRequest:
+        free, largest = self._simulator.free_bytes, self._simulator.largest_free_bytes
+        return FailedRequest(op, layer, size, len(self._peaks), free, largest)

@@ -222,6 +222,17 @@ class Predictor:
         count = (1, SIMULATED_STEPS) if quick else (VARIANTS, LASTING_STEPS)
         return _all_pass(*self._within(case.most, capacity_bytes - case.transient_bytes[-1], change, *count))
 
+    def failure_at(
+        self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED
+    ) -> FailedRequest | None:
+        """The request that fails first within a capacity, from one simulation with the most bytes, None without one."""
+        wanted = dataclasses.replace(conditions, batch_size=batch_size)
+        change = change_of(wanted, self._layers)
+        case = self._case(wanted, change)
+        capacity = capacity_bytes - case.transient_bytes[-1]
+        (outcome,), _ = self._within(case.most, capacity, change, 1, SIMULATED_STEPS)
+        return outcome.failed
+
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
         wanted = dataclasses.replace(conditions, batch_size=batch_size)

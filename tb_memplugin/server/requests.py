@@ -132,5 +132,5 @@ def phase(values: Mapping[str, str]) -> Phase:
 def _integer(name: str, value: str, least: int, most: int) -> int:
     # int() also accepts blanks, signs, underscores and digits of other scripts.
     if not (value.isascii() and value.isdigit() and len(value) <= 16) or not least <= int(value) <= most:
-        raise RequestError(f"parameter {name!r} is {value!r:.80}; accepted: an integer from {least} to {most}")
+        raise RequestError(f"parameter {name!r} is {value!r:.80}; accepted: an integer from {least} to {most}", name)
     return int(value)

@@ -15,6 +15,7 @@ from tb_memplugin.model import MISSING
 from tb_memplugin.server.columns import Columns
 
 COLUMNS_TYPE = "application/x-tb-memplugin-columns"
+PARAMETER_HEADER = "X-Parameter"
 _GZIP_FROM = 1 << 10
 """Shorter responses are not compressed."""
 
@@ -32,9 +33,12 @@ def data_body(payload: Mapping[str, Any] | Columns) -> tuple[bytes, str]:
     return _dump(payload), "application/json"
 
 
-def error_response(request: Request, status: int, sentence: str) -> Response:
-    """An error response with `sentence` as plain text."""
-    return _respond(request, sentence.encode("utf-8", "replace"), "text/plain; charset=utf-8", status)
+def error_response(request: Request, status: int, sentence: str, parameter: str | None = None) -> Response:
+    """An error response with `sentence` as plain text, and the name of the parameter that it is about."""
+    response = _respond(request, sentence.encode("utf-8", "replace"), "text/plain; charset=utf-8", status)
+    if parameter is not None:
+        response.headers[PARAMETER_HEADER] = parameter
+    return response
 
 
 def file_response(request: Request, content: bytes, content_type: str) -> Response:

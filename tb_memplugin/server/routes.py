@@ -51,7 +51,7 @@ class Server:
         try:
             return self._file(route, request) if route in _FILES else self._data(route, request)
         except RequestError as error:
-            return responses.error_response(request, 400, str(error))
+            return responses.error_response(request, 400, str(error), error.parameter)
         except NotFoundError as error:
             return responses.error_response(request, 404, str(error))
         except (SourceError, FormatError) as error:

@@ -19,7 +19,7 @@ ANSWERS = {
     4: (".verdict", "Free memory is fragmented"),
     5: (".legend", "in use at step end"),
     6: ("[data-testid='difference']", "than A"),
-    7: (".what-if .verdict", "Does not fit: fails at a request of"),
+    7: (".what-if .verdict", "Does not fit: "),
     8: ("[data-answer='fits']", "headroom"),
 }
 

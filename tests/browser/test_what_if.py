@@ -98,12 +98,23 @@ def test_figures_are_those_of_the_terminal(
 
 @pytest.mark.reads
 def test_what_fails_is_named(page: Page, address: str, logdir: pathlib.Path) -> None:
-    failed = asked(logdir, "--capacity", "16MiB")["fails_at"]
+    answer = asked(logdir, "--capacity", "16MiB")
     frame = open_view(page, address, capacity="16MiB")
-    expect(frame.get_by_test_id("verdict")).to_have_text(
-        f"Does not fit: fails at a request of {format_bytes(failed['requested_bytes'])} by {failed['op']}, "
-        f"layer {failed['layer']}"
+    verdict = frame.get_by_test_id("verdict")
+    expect(verdict).to_have_text(answer["sentence"].replace("\u00a0", " "), use_inner_text=False)
+    enough = f"{answer['enough_capacity_bytes'] >> 20}MiB"
+    expect(verdict).to_contain_text(f"At {format_bytes(answer['enough_capacity_bytes'])} it fits")
+    # AND what it says would be enough is
+    expect(open_view(page, address, capacity=enough).get_by_test_id("verdict")).to_have_attribute(
+        "data-verdict", "fits"
     )
+
+
+@pytest.mark.reads
+def test_a_capacity_without_a_unit_is_gib(page: Page, address: str, logdir: pathlib.Path) -> None:
+    frame = open_view(page, address, batch_size=64, capacity=8)
+    check(frame, asked(logdir, "--batch-size", "64", "--capacity", "8GiB"))
+    expect(frame.get_by_role("form", name="Conditions")).to_contain_text("= 8.0 GiB")
 
 
 def test_a_condition_changes_the_address_and_the_figures_and_back_undoes_it(
@@ -186,7 +197,7 @@ def test_the_curve_sets_the_batch_size(page: Page, address: str, logdir: pathlib
     expect(frame.get_by_label("batch size", exact=True)).to_have_value(str(largest))
 
 
-def test_the_curve_says_which_batch_sizes_do_not_pass(page: Page, address: str) -> None:
+def test_the_curve_says_which_batch_sizes_do_not_fit(page: Page, address: str) -> None:
     frame = open_view(page, address)
     chart = frame.get_by_role("slider", name="Predicted peak over batch size.")
     chart.focus()
@@ -197,7 +208,7 @@ def test_the_curve_says_which_batch_sizes_do_not_pass(page: Page, address: str) 
     for _ in range(int(chart.get_attribute("aria-valuemax") or 0) + 1):
         said = chart.get_attribute("aria-valuetext") or ""
         batch = int(said.removeprefix("batch size ").partition(":")[0].replace(",", ""))
-        assert said.endswith(", does not pass") == (batch > largest)
+        assert (", does not fit" in said) == (batch > largest) and said.endswith(", fits") == (batch <= largest)
         expect(point).to_have_text(said)
         marked.append(batch > largest)
         heights.add(point.evaluate("point => point.getBoundingClientRect().height"))
@@ -206,7 +217,39 @@ def test_the_curve_says_which_batch_sizes_do_not_pass(page: Page, address: str) 
     assert True in marked and False in marked
     # Nothing below moves.
     assert len(heights) == 1
-    expect(frame.locator(".legend-item", has_text="does not pass")).to_have_count(1)
+    expect(frame.locator(".legend-item", has_text="does not fit")).to_have_count(1)
+
+
+def test_the_slider_shows_each_batch_size_as_it_moves(page: Page, address: str, logdir: pathlib.Path) -> None:
+    frame = open_view(page, address, capacity="64MiB")
+    slider, point = frame.get_by_role("slider", name="Batch size of the curve"), frame.get_by_test_id("curve-point")
+    curve = page.evaluate("url => fetch(url).then(answer => answer.json())", f"./what_if?run={RUN}&capacity=64MiB")[
+        "curve"
+    ]
+    box = slider.bounding_box()
+    assert box is not None and {one["fits"] for one in curve} == {True, False}
+    asked_for: list[str] = []
+    page.on("request", lambda request: asked_for.append(request.url) if "/what_if?" in request.url else None)
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 2, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 2, middle, steps=6)
+    # WHILE it moves, the figures are those of the curve, and nothing is asked of the server
+    last = curve[-1]
+    expect(point).to_contain_text(f"{last['batch_size']:,}: {format_bytes(last['peak_bytes'])}")
+    expect(point).to_contain_text(f"does not fit: fails at {format_bytes(last['fails_at']['requested_bytes'])}")
+    assert asked_for == []
+    expect(slider).to_have_attribute("aria-valuetext", point.inner_text().replace("\u00a0", " "))
+    # WHEN it is let go, that batch size is asked about
+    page.mouse.up()
+    harness.idle(frame)
+    expect(frame.get_by_label("batch size", exact=True)).to_have_value(str(last["batch_size"]))
+    check(frame, asked(logdir, "--capacity", "64MiB", "--batch-size", str(last["batch_size"])))
+    # The keys apply after a pause.
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(point).to_contain_text(f"batch size {curve[0]['batch_size']}: ")
+    expect(frame.get_by_label("batch size", exact=True)).to_have_value(str(curve[0]["batch_size"]))
 
 
 def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, address: str) -> None:
@@ -229,8 +272,18 @@ def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, addres
         field = frame.get_by_label(label, exact=True)
         field.fill(text)
         field.press("Enter")
-        expect(frame.get_by_role("alert")).to_contain_text(sentence)
-        expect(frame.get_by_test_id("verdict")).to_have_count(0)
+        # Beside the field, while the last answer stays.
+        fault = frame.get_by_role("alert")
+        expect(fault).to_contain_text(sentence)
+        expect(field).to_have_attribute("aria-invalid", "true")
+        expect(field).to_have_accessible_description(fault.inner_text())
+        verdict = frame.get_by_test_id("verdict")
+        expect(verdict).to_be_visible()
+        expect(frame.locator(".last-answer")).to_have_text("Last answer: batch size 4, capacity 256\u00a0MiB")
+        boxes = [one.bounding_box() for one in (field, fault, verdict)]
+        at, told, below = (box for box in boxes if box is not None)
+        assert 0 <= told["y"] - at["y"] - at["height"] < 12 and abs(told["x"] - at["x"]) < 2
+        assert told["y"] + told["height"] <= below["y"] and told["x"] + told["width"] <= 1440
         field.fill("")
         field.press("Enter")
         expect(frame.get_by_test_id("verdict")).to_be_visible()

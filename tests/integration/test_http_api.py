@@ -501,6 +501,15 @@ def test_a_wrong_parameter_is_a_400_with_a_sentence(client: Client, route: str, 
 
 
 @pytest.mark.parametrize(
+    ("query", "parameter"),
+    [("capacity=much", "capacity"), ("batch_size=0", "batch_size"), ("optimizer=x", "optimizer"), ("x=1", None)],
+)
+def test_an_error_about_one_condition_names_it(client: Client, query: str, parameter: str | None) -> None:
+    response = client.get(f"{BASE}what_if?run=frozen&{query}")
+    assert response.status_code == 400 and response.headers.get("X-Parameter") == parameter
+
+
+@pytest.mark.parametrize(
     "request_",
     [
         "overview?run=no&device=CPU:0",

@@ -19,6 +19,8 @@ export class Refused extends Error {
   constructor(
     readonly status: number,
     sentence: string,
+    /** The parameter that it is about, if it is one alone. */
+    readonly parameter: string | null = null,
   ) {
     super(sentence);
     this.name = "Refused";
@@ -45,7 +47,8 @@ async function get(route: string, parameters: Parameters, signal: AbortSignal): 
   if (response.ok) return response;
   const isSentence = response.headers.get("content-type")?.startsWith("text/plain") ?? false;
   const sentence = isSentence ? (await response.text()).trim().slice(0, 500) : "";
-  throw new Refused(response.status, sentence || `The server answered ${response.status} for ${route}.`);
+  const parameter = response.headers.get("x-parameter");
+  throw new Refused(response.status, sentence || `The server answered ${response.status} for ${route}.`, parameter);
 }
 
 const json = async (route: string, parameters: Parameters, signal: AbortSignal): Promise<unknown> =>

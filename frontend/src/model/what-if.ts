@@ -2,6 +2,7 @@
 
 import { formatBytes, formatCount } from "../lib/bytes";
 import type { Table } from "../lib/table";
+import type { Conditions } from "./conditions";
 import { groupDeltas, type GroupDelta } from "./compare";
 import type { LedgerRow } from "./snapshot";
 
@@ -15,12 +16,18 @@ export interface CurvePoint {
   peak_bytes: number;
   low_bytes: number;
   high_bytes: number;
+  /** Null if the largest batch size that fits is unknown. */
+  fits: boolean | null;
+  /** Where it fails in a short simulation; null if it does not. */
+  fails_at: FailedRequest | null;
 }
 
 export interface FailedRequest {
   op: string | null;
   layer: string | null;
   requested_bytes: number;
+  free_bytes: number;
+  largest_free_bytes: number;
 }
 
 export interface WhatIf {
@@ -32,8 +39,12 @@ export interface WhatIf {
   low_bytes: number | null;
   high_bytes: number | null;
   fits: boolean | null;
+  /** Whether it fits, why not, and what would be enough. */
+  sentence: string;
   fails_at: FailedRequest | null;
-  /** 0 if no batch size passes, null if that is unknown. */
+  /** If it does not fit, a capacity at which it does; null if that is unknown. */
+  enough_capacity_bytes: number | null;
+  /** 0 if no batch size fits, null if that is unknown. */
   largest_batch_size: number | null;
   method: Method;
   reproduced: { addresses: number; of: number };
@@ -74,24 +85,24 @@ export const rangeText = (low: number | null, high: number | null): string =>
 export const largestText = ({ largest_batch_size: largest }: WhatIf): string =>
   largest === null ? "unknown" : largest === 0 ? "none" : formatCount(largest);
 
-/** " by Relu, layer net/conv1" */
-function requester({ op, layer }: FailedRequest): string {
-  const known = [...(op === null ? [] : [op]), ...(layer === null ? [] : [`layer ${layer}`])];
-  return known.length > 0 ? ` by ${known.join(", ")}` : "";
+/** What an empty batch size and capacity stand for, and the size that a capacity without a unit means. */
+export function conditionHints(answer: WhatIf | null, { batch_size, capacity }: Conditions) {
+  const unknown = { batchSize: "as recorded", capacity: "such as 24GiB", capacityNote: "" };
+  if (answer === null) return unknown;
+  const { batch_size: size, capacity_bytes: bytes, recorded } = answer;
+  // A run that ran out of memory is asked about the batch that failed.
+  const source = recorded.batch_sizes.includes(size ?? 0) ? "as recorded" : "as failed";
+  const limit = bytes === null ? null : formatBytes(bytes);
+  return {
+    batchSize: batch_size !== "" || size === null ? unknown.batchSize : `${formatCount(size)}, ${source}`,
+    capacity: capacity !== "" || limit === null ? unknown.capacity : `${limit}, as recorded`,
+    capacityNote: /^[\s\d.]+$/.test(capacity) && limit !== null ? `= ${limit}` : "",
+  };
 }
 
-/** The answer as a sentence: whether the training fits, or why that is unknown. */
-export function verdictSentence(answer: WhatIf): string {
-  const { fits, fails_at: failed, peak_bytes: peak, capacity_bytes: capacity } = answer;
-  if (peak === null) return answer.assumptions[0] ?? "Unknown: there is no prediction.";
-  if (fits === true) return `Fits: ${formatBytes(peak)}${capacity === null ? "" : ` of ${formatBytes(capacity)}`}`;
-  if (fits === false) {
-    if (failed) return `Does not fit: fails at a request of ${formatBytes(failed.requested_bytes)}${requester(failed)}`;
-    return `Does not fit: ${formatBytes(peak)} needed${capacity === null ? "" : `, ${formatBytes(capacity)} available`}`;
-  }
-  const limit = capacity === null ? "the capacity is unknown" : `${formatBytes(capacity)} may not be enough`;
-  return `Unknown: ${limit}; predicted peak ${rangeText(answer.low_bytes, answer.high_bytes)}`;
-}
+/** "batch size 96, capacity 512 MiB" */
+export const askedText = ({ batch_size, capacity_bytes }: WhatIf): string =>
+  `batch size ${batch_size === null ? "unknown" : formatCount(batch_size)}, capacity ${capacity_bytes === null ? "unknown" : formatBytes(capacity_bytes)}`;
 
 /** What is left to say below the headline: the reason of an unknown answer is the headline itself. */
 export const assumptionsOf = ({ peak_bytes, assumptions }: WhatIf): string[] => (peak_bytes === null ? assumptions.slice(1) : assumptions);
@@ -119,14 +130,19 @@ export const categoriesOf = ({ measured, ledger }: WhatIf): GroupDelta[] => {
 
 export const totalOf = (rows: readonly PlainRow[]): number => rows.reduce((sum, { bytes }) => sum + bytes, 0);
 
-/** Whether a batch size is above the largest one that passes: it may fail below the capacity, for want of a large enough free chunk. */
-export const isAboveLargest = ({ largest_batch_size: largest }: WhatIf, batchSize: number): boolean =>
-  largest !== null && batchSize > largest;
+/** "Relu in net/conv1" */
+function requester({ op, layer }: FailedRequest): string {
+  const name = op?.split("/").at(-1);
+  return [...(name === undefined ? [] : [name]), ...(layer === null ? [] : [layer])].join(" in ") || "an unknown operation";
+}
 
-/** "batch size 16: 96 MiB (92 MiB to 99 MiB)", with ", does not pass" above the largest batch size that passes. */
-export function pointText(answer: WhatIf, { batch_size, peak_bytes, low_bytes, high_bytes }: CurvePoint): string {
+/** "batch size 16: 96 MiB (92 MiB to 99 MiB)", and for a batch size that does not fit ", does not fit: fails at 61 MiB for Relu in net/conv1" */
+export function pointText({ batch_size, peak_bytes, low_bytes, high_bytes, fits, fails_at }: CurvePoint): string {
   const text = `batch size ${formatCount(batch_size)}: ${formatBytes(peak_bytes)} (${rangeText(low_bytes, high_bytes)})`;
-  return isAboveLargest(answer, batch_size) ? `${text}, does not pass` : text;
+  if (fits === null) return text;
+  if (fits) return `${text}, fits`;
+  const where = fails_at === null ? "" : `: fails at ${formatBytes(fails_at.requested_bytes)} for ${requester(fails_at)}`;
+  return `${text}, does not fit${where}`;
 }
 
 /** Index of the point of a batch size; null if there is none. */

@@ -6,6 +6,7 @@
 
 import { signal, type Signal } from "@preact/signals";
 
+import { Refused } from "../api/http";
 import { busy } from "../lib/activity";
 import { footprint } from "../lib/footprint";
 import type { Kept, Shelf } from "./shelf";
@@ -13,6 +14,8 @@ import type { Kept, Shelf } from "./shelf";
 export interface Loaded<T> {
   value: T | null;
   error: string | null;
+  /** The parameter of the question that the error is about, if it is one alone. */
+  parameter?: string;
   loading: boolean;
 }
 
@@ -153,7 +156,7 @@ export class Resource<Args extends unknown[], T> {
     entry.abort?.abort();
     const abort = new AbortController();
     entry.abort = abort;
-    entry.state.value = { ...entry.state.peek(), error: null, loading: true };
+    entry.state.value = { value: entry.state.peek().value, error: null, loading: true };
     try {
       const value = await busy(this.fetchQueue(() => entry.load(abort.signal)));
       if (abort.signal.aborted) return;
@@ -166,7 +169,8 @@ export class Resource<Args extends unknown[], T> {
     } catch (fault) {
       if (abort.signal.aborted) return;
       const error = fault instanceof Error ? fault.message : String(fault);
-      entry.state.value = { ...entry.state.peek(), error, loading: false };
+      const about = fault instanceof Refused && fault.parameter !== null && { parameter: fault.parameter };
+      entry.state.value = { value: entry.state.peek().value, error, ...about, loading: false };
     }
   }
 }

@@ -1,16 +1,17 @@
 import { describe, expect, it } from "vitest";
 
+import { AS_RECORDED, type Conditions } from "../../src/model/conditions";
 import {
+  askedText,
   assumptionsOf,
   categoriesOf,
+  conditionHints,
   ledgerTable,
-  isAboveLargest,
   pointOf,
   pointText,
   recordedText,
   replayText,
   verdictOf,
-  verdictSentence,
   type CurvePoint,
   type WhatIf,
   largestText,
@@ -27,7 +28,9 @@ const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
   low_bytes: 158 * MIB,
   high_bytes: 172 * MIB,
   fits: true,
+  sentence: "Fits: 165 MiB of 512 MiB",
   fails_at: null,
+  enough_capacity_bytes: null,
   largest_batch_size: 12,
   method: "replay",
   reproduced: { addresses: 14518, of: 14518 },
@@ -40,8 +43,8 @@ const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
     { layer: "b", category: "activations", trainable: null, bytes: 16 * MIB },
   ],
   curve: [
-    { batch_size: 2, peak_bytes: 100 * MIB, low_bytes: 96 * MIB, high_bytes: 104 * MIB },
-    { batch_size: 4, peak_bytes: 165 * MIB, low_bytes: 158 * MIB, high_bytes: 172 * MIB },
+    { batch_size: 2, peak_bytes: 100 * MIB, low_bytes: 96 * MIB, high_bytes: 104 * MIB, fits: true, fails_at: null },
+    { batch_size: 4, peak_bytes: 165 * MIB, low_bytes: 158 * MIB, high_bytes: 172 * MIB, fits: true, fails_at: null },
   ],
   measured: {
     step: 3,
@@ -56,28 +59,44 @@ const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
 });
 
 describe("the verdict", () => {
-  it("says that it fits, in how much", () => {
-    expect(verdictOf(answerOf())).toBe("fits");
-    expect(verdictSentence(answerOf())).toBe("Fits: 165 MiB of 512 MiB");
+  it("is one of three", () => {
+    expect([true, false, null].map((fits) => verdictOf(answerOf({ fits })))).toEqual(["fits", "fails", "unknown"]);
   });
 
-  it("says what fails", () => {
-    const failed = { op: "Relu", layer: "net/conv1", requested_bytes: 16 * MIB };
-    const says = (one: Partial<typeof failed> | { op: null } | { layer: null }): string =>
-      verdictSentence(answerOf({ fits: false, fails_at: { ...failed, ...one } }));
-    expect(verdictOf(answerOf({ fits: false }))).toBe("fails");
-    expect(says({})).toBe("Does not fit: fails at a request of 16.0 MiB by Relu, layer net/conv1");
-    expect(says({ op: null })).toBe("Does not fit: fails at a request of 16.0 MiB by layer net/conv1");
-    expect(says({ layer: null })).toBe("Does not fit: fails at a request of 16.0 MiB by Relu");
-    expect(verdictSentence(answerOf({ fits: false, capacity_bytes: 64 * MIB }))).toBe("Does not fit: 165 MiB needed, 64.0 MiB available");
+  it("has what it assumes below it; an unknown answer has its reason as the headline", () => {
+    const assumptions = ["Unknown: no steps.", "Second."];
+    expect(assumptionsOf(answerOf({ peak_bytes: null, fits: null, assumptions }))).toEqual(["Second."]);
+    expect(assumptionsOf(answerOf({ fits: null, assumptions }))).toEqual(assumptions);
   });
 
-  it("says why it is unknown, once", () => {
-    const none = answerOf({ peak_bytes: null, fits: null, assumptions: ["Unknown: no steps.", "Second."] });
-    expect([verdictOf(none), verdictSentence(none), assumptionsOf(none)]).toEqual(["unknown", "Unknown: no steps.", ["Second."]]);
-    const close = answerOf({ fits: null, capacity_bytes: 164 * MIB, assumptions: ["An assumption."] });
-    expect(verdictSentence(close)).toBe("Unknown: 164 MiB may not be enough; predicted peak 158 MiB to 172 MiB");
-    expect(assumptionsOf(close)).toEqual(["An assumption."]);
+  it("of the last answer names what was asked", () => {
+    expect(askedText(answerOf())).toBe("batch size 4, capacity 512 MiB");
+    expect(askedText(answerOf({ batch_size: null, capacity_bytes: null }))).toBe("batch size unknown, capacity unknown");
+  });
+});
+
+describe("empty conditions", () => {
+  const hints = (changed: Partial<WhatIf>, typed: Partial<Conditions> = {}) =>
+    conditionHints(answerOf(changed), { ...AS_RECORDED, ...typed });
+
+  it("stand for the recorded batch and capacity, or for the batch that failed", () => {
+    expect(hints({})).toEqual({ batchSize: "4, as recorded", capacity: "512 MiB, as recorded", capacityNote: "" });
+    expect(hints({ batch_size: 96 }).batchSize).toBe("96, as failed");
+  });
+
+  it("have the general hints while there is no answer, or while they are typed", () => {
+    const general = { batchSize: "as recorded", capacity: "such as 24GiB", capacityNote: "" };
+    expect(conditionHints(null, AS_RECORDED)).toEqual(general);
+    expect(hints({ batch_size: null, capacity_bytes: null })).toEqual(general);
+    expect(hints({}, { batch_size: "64", capacity: "8GiB" })).toEqual(general);
+  });
+
+  it("say how large a capacity without a unit is", () => {
+    expect(["8", "8.5 ", "8GiB"].map((capacity) => hints({ capacity_bytes: 8 * 2 ** 30 }, { capacity }).capacityNote)).toEqual([
+      "= 8.0 GiB",
+      "= 8.0 GiB",
+      "",
+    ]);
   });
 });
 
@@ -86,15 +105,14 @@ describe("its figures", () => {
     expect(replayText(answerOf())).toBe("14,518 of 14,518 addresses");
     expect(recordedText(answerOf())).toBe("batch size 8, 4, median peak 164 MiB");
     expect(recordedText(answerOf({ recorded: { batch_sizes: [], steps: [], peak_bytes: null } }))).toBe("batch size unknown");
-    const said = (largest: number | null) => pointText(answerOf({ largest_batch_size: largest }), answerOf().curve[0] as CurvePoint);
-    expect([said(2), said(null)]).toEqual(Array(2).fill("batch size 2: 100 MiB (96.0 MiB to 104 MiB)"));
-    expect(said(1)).toBe("batch size 2: 100 MiB (96.0 MiB to 104 MiB), does not pass");
-    const above = (largest: number | null) => [4, 8, 9].map((size) => isAboveLargest(answerOf({ largest_batch_size: largest }), size));
-    expect([above(8), above(0), above(null)]).toEqual([
-      [false, false, true],
-      [true, true, true],
-      [false, false, false],
-    ]);
+    const of = (changed: Partial<CurvePoint>): string => pointText({ ...(answerOf().curve[0] as CurvePoint), ...changed });
+    const figures = "batch size 2: 100 MiB (96.0 MiB to 104 MiB)";
+    const failed = { op: "net/conv1/Relu", layer: "net/conv1", requested_bytes: 61 * MIB, free_bytes: 0, largest_free_bytes: 0 };
+    expect([of({ fits: null }), of({ fits: true })]).toEqual([figures, `${figures}, fits`]);
+    expect(of({ fits: false })).toBe(`${figures}, does not fit`);
+    expect(of({ fits: false, fails_at: failed })).toBe(`${figures}, does not fit: fails at 61.0 MiB for Relu in net/conv1`);
+    expect(of({ fits: false, fails_at: { ...failed, op: null } })).toContain("for net/conv1");
+    expect(of({ fits: false, fails_at: { ...failed, op: null, layer: null } })).toContain("for an unknown operation");
     expect([pointOf(answerOf().curve, 4), pointOf(answerOf().curve, 5), pointOf(answerOf().curve, null)]).toEqual([1, null, null]);
   });
 

@@ -2,6 +2,7 @@
 import { computed, effect } from "@preact/signals";
 import { describe, expect, it, vi } from "vitest";
 
+import { Refused } from "../../src/api/http";
 import { Resource } from "../../src/state/resource";
 import { Shelf } from "../../src/state/shelf";
 
@@ -44,6 +45,17 @@ describe("Resource", () => {
     expect(resource.read("k").value).toBe(7);
     await settled();
     expect(resource.read("k")).toEqual({ value: 7, error: "The run is gone.", loading: false });
+  });
+
+  it("says which parameter an error is about, until the next answer", async () => {
+    const resource = numbers();
+    resource.want("k", "v1", () => Promise.reject(new Refused(400, "Too large.", "capacity")));
+    await settled();
+    expect(resource.read("k")).toEqual({ value: null, error: "Too large.", parameter: "capacity", loading: false });
+    resource.want("k", "v2", () => Promise.reject(new Refused(404, "Gone.")));
+    expect(resource.read("k")).toEqual({ value: null, error: null, loading: true });
+    await settled();
+    expect(resource.read("k")).toEqual({ value: null, error: "Gone.", loading: false });
   });
 
   it("retries what failed", async () => {

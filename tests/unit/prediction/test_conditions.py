@@ -48,7 +48,8 @@ def test_globs_match_whole_paths_of_layers_with_weights(globs: str, expected: tu
     ],
 )
 def test_a_glob_without_a_layer_names_the_nearest(conditions: Conditions, named: str) -> None:
-    assert named in (unmatched(conditions, layers()) or "")
+    name, sentence = unmatched(conditions, layers()) or ("", "")
+    assert named in sentence and sentence.startswith(f"{name}: ")
 
 
 def test_globs_with_layers_and_runs_without_layers_are_accepted() -> None:

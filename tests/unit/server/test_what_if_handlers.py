@@ -111,6 +111,26 @@ def test_where_it_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
     answer = ask(handlers, logdir, capacity="16MiB")
     assert answer["fits"] is False
     assert answer["fails_at"]["op"] is not None and answer["fails_at"]["requested_bytes"] > 0
+    assert answer["sentence"].startswith("Does not fit: ") and answer["sentence"].endswith(" it fits")
+    # AND what it says would be enough is
+    enough = ask(handlers, logdir, capacity=f"{answer['enough_capacity_bytes'] >> 20}MiB")
+    assert enough["fits"] is True and enough["enough_capacity_bytes"] is None
+
+
+def test_a_glob_without_a_layer_is_an_error_of_its_condition(handlers: Handlers, logdir: pathlib.Path) -> None:
+    with pytest.raises(RequestError) as raised:
+        ask(handlers, logdir, unfreeze="conv9")
+    assert raised.value.parameter == "unfreeze"
+
+
+def test_the_curve_says_where_each_batch_size_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
+    answer = ask(handlers, logdir, batch_size="48", capacity="100MiB")
+    largest, curve = answer["largest_batch_size"], answer["curve"]
+    assert [point["fits"] for point in curve] == [point["batch_size"] <= largest for point in curve]
+    assert {point["fits"] for point in curve} == {True, False}
+    assert all(point["fails_at"] is None for point in curve if point["fits"])
+    failing = {point["batch_size"]: point["fails_at"] for point in curve if not point["fits"]}
+    assert failing[48] == answer["fails_at"] and failing[max(failing)] is not None
 
 
 def test_no_batch_size_passes_where_the_weights_alone_do_not_fit(handlers: Handlers, logdir: pathlib.Path) -> None:

@@ -16,7 +16,6 @@ import {
   recordedText,
   replayText,
   verdictOf,
-  verdictSentence,
   type WhatIf,
 } from "../../model/what-if";
 import { fillOf } from "../../theme/palette";
@@ -68,7 +67,7 @@ function Facts({ answer }: { answer: WhatIf }) {
           />
           <Fact
             name="largest_batch_size"
-            label="largest batch size that passes"
+            label="largest batch size that fits"
             value={largestText(answer)}
             note={capacity === null ? "" : `in ${formatBytes(capacity)}`}
             figure={largest}
@@ -104,7 +103,7 @@ export function Answer({ answer }: { answer: WhatIf }) {
     <div class="answer">
       <div class="answer-head">
         <h2 class="verdict" data-testid="verdict" data-verdict={verdictOf(answer)} aria-live="polite">
-          {unbroken(verdictSentence(answer))}
+          {unbroken(answer.sentence)}
         </h2>
         <Facts answer={answer} />
         <NoticeList sentences={assumptionsOf(answer)} testid="assumptions" />

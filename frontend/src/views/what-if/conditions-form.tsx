@@ -1,15 +1,15 @@
 /** The conditions of the question. Text applies after a pause, or with Enter. */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { later } from "../../lib/activity";
 import { AS_RECORDED, OPTIMIZERS, PRECISIONS, isAsRecorded, type ConditionName, type Conditions } from "../../model/conditions";
+import { conditionHints, type WhatIf } from "../../model/what-if";
 import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
 
 const PAUSE_MS = 700;
-const GLOBS = "the layers whose whole path matches one of the globs, separated by commas; * matches any characters, also /";
-
 const set = (store: Store, name: ConditionName, value: string): void => {
   const { conditions } = store.choices.peek();
   if (conditions[name] !== value) store.choose({ conditions: { ...conditions, [name]: value } });
@@ -18,16 +18,56 @@ const set = (store: Store, name: ConditionName, value: string): void => {
 /** The conditions of the shown answer; a report has the recorded ones only. */
 const appliedOf = (store: Store): Conditions => (store.recordedOnly ? AS_RECORDED : store.choices.value.conditions);
 
+/** What is wrong with the conditions, and with which one of them if it is one alone. */
+export interface ConditionFault {
+  parameter: string | null;
+  sentence: string;
+}
+
+interface PlaceProps {
+  name: ConditionName;
+  label: string;
+  /** What a text means, beside the label. */
+  note?: string;
+  fault: ConditionFault | null;
+  children: ComponentChildren;
+}
+
+const idOf = (name: ConditionName): string => `condition-${name}`;
+const isAbout = (fault: ConditionFault | null, name: ConditionName): fault is ConditionFault => fault?.parameter === name;
+
+/** A control with its label, and what is wrong with it beside it. */
+function Place({ name, label, note = "", fault, children }: PlaceProps) {
+  return (
+    <div class={`condition ${name}`}>
+      <span class="condition-head">
+        <label for={idOf(name)}>{label}</label>
+        {note !== "" && <span class="condition-note">{note}</span>}
+      </span>
+      {children}
+      {isAbout(fault, name) && (
+        <p class="condition-fault" role="alert" id={`${idOf(name)}-fault`}>
+          {fault.sentence}
+        </p>
+      )}
+    </div>
+  );
+}
+
+const faultAttributes = (fault: ConditionFault | null, name: ConditionName) =>
+  isAbout(fault, name) && { "aria-invalid": true, "aria-describedby": `${idOf(name)}-fault` };
+
 interface FieldProps {
   name: ConditionName;
   label: string;
-  hint: string;
-  placeholder?: string;
+  placeholder: string;
+  note?: string;
   type?: "text" | "number";
+  fault: ConditionFault | null;
 }
 
 /** A field with a text of its own until it applies. */
-function Field({ name, label, hint, placeholder = "as recorded", type = "text" }: FieldProps) {
+function Field({ name, label, placeholder, note = "", type = "text", fault }: FieldProps) {
   const store = useStore();
   const applied = appliedOf(store)[name];
   const [draft, setDraft] = useState(applied);
@@ -40,11 +80,12 @@ function Field({ name, label, hint, placeholder = "as recorded", type = "text" }
   };
   const number = type === "number" && { min: 1, step: 1 };
   return (
-    <label class={`condition ${name}`} data-tip={hint}>
-      <span>{label}</span>
+    <Place name={name} label={label} note={note} fault={fault}>
       <input
+        id={idOf(name)}
         type={type}
         {...number}
+        {...faultAttributes(fault, name)}
         name={name}
         value={draft}
         placeholder={placeholder}
@@ -59,19 +100,32 @@ function Field({ name, label, hint, placeholder = "as recorded", type = "text" }
         onBlur={({ currentTarget: { value } }) => apply(value)}
         onKeyDown={(event) => event.key === "Enter" && apply(event.currentTarget.value)}
       />
-    </label>
+    </Place>
   );
 }
 
-function Choice({ name, label, options }: { name: ConditionName; label: string; options: readonly string[] }) {
+interface ChoiceProps {
+  name: ConditionName;
+  label: string;
+  options: readonly string[];
+  fault: ConditionFault | null;
+}
+
+function Choice({ name, label, options, fault }: ChoiceProps) {
   const store = useStore();
   const value = appliedOf(store)[name];
   // An address may hold another value; the server says what is wrong with it.
   const shown = value === "" || options.includes(value) ? options : [value, ...options];
   return (
-    <label class="condition">
-      <span>{label}</span>
-      <select name={name} value={value} disabled={store.recordedOnly} onChange={(event) => set(store, name, event.currentTarget.value)}>
+    <Place name={name} label={label} fault={fault}>
+      <select
+        id={idOf(name)}
+        {...faultAttributes(fault, name)}
+        name={name}
+        value={value}
+        disabled={store.recordedOnly}
+        onChange={(event) => set(store, name, event.currentTarget.value)}
+      >
         <option value="">as recorded</option>
         {shown.map((option) => (
           <option key={option} value={option}>
@@ -79,28 +133,28 @@ function Choice({ name, label, options }: { name: ConditionName; label: string; 
           </option>
         ))}
       </select>
-    </label>
+    </Place>
   );
 }
 
-/** `recorded`: the batch size of the recorded steps, null while unknown. */
-export function ConditionsForm({ recorded }: { recorded: number | null }) {
+interface ConditionsFormProps {
+  /** The latest answer, null while there is none. */
+  answer: WhatIf | null;
+  fault: ConditionFault | null;
+}
+
+export function ConditionsForm({ answer, fault }: ConditionsFormProps) {
   const store = useStore();
   const { conditions } = store.choices.value;
+  const { batchSize, capacity, capacityNote } = conditionHints(answer, appliedOf(store));
   return (
     <form class="conditions" aria-label="Conditions" onSubmit={(event) => event.preventDefault()}>
-      <Field
-        name="batch_size"
-        label="batch size"
-        type="number"
-        hint="Examples in a batch"
-        {...(recorded !== null && { placeholder: `${recorded}, as recorded` })}
-      />
-      <Field name="capacity" label="capacity" hint="The allocator's limit, such as 24GiB" placeholder="such as 24GiB" />
-      <Field name="freeze" label="freeze layers" hint={`Freeze ${GLOBS}`} placeholder="such as */block1_*" />
-      <Field name="unfreeze" label="unfreeze layers" hint={`Train ${GLOBS}`} placeholder="such as */block1_*" />
-      <Choice name="optimizer" label="optimizer" options={OPTIMIZERS} />
-      <Choice name="precision" label="precision" options={PRECISIONS} />
+      <Field name="batch_size" label="batch size" type="number" placeholder={batchSize} fault={fault} />
+      <Field name="capacity" label="capacity" placeholder={capacity} note={capacityNote} fault={fault} />
+      <Field name="freeze" label="freeze layers" placeholder="such as */block1_*" fault={fault} />
+      <Field name="unfreeze" label="unfreeze layers" placeholder="such as */block1_*" fault={fault} />
+      <Choice name="optimizer" label="optimizer" options={OPTIMIZERS} fault={fault} />
+      <Choice name="precision" label="precision" options={PRECISIONS} fault={fault} />
       {store.recordedOnly ? (
         <p class="small">A report contains the recorded conditions only. Other conditions need TensorBoard.</p>
       ) : (

@@ -6,7 +6,7 @@ import { diamondsPainter, pointsPainter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { capacityPainter, ruleAcross } from "../../charts/rules";
 import { formatBytes, formatCount } from "../../lib/bytes";
-import { isAboveLargest, type WhatIf } from "../../model/what-if";
+import type { WhatIf } from "../../model/what-if";
 import { INKS, type Scheme } from "../../theme/palette";
 import type { ChartMark } from "../shared/chart";
 import { AXIS_INKS } from "../shared/frame";
@@ -25,11 +25,11 @@ export function measuredPoint({ recorded: { batch_sizes, peak_bytes } }: WhatIf)
   return x === undefined || peak_bytes === null ? null : { x, y: peak_bytes };
 }
 
-/** The largest batch size that passes. */
+/** The largest batch size that fits. */
 export function largestMark({ largest_batch_size: largest, capacity_bytes: capacity }: WhatIf): ChartMark[] {
   if (!largest) return [];
   const room = capacity === null ? "" : ` in ${formatBytes(capacity)}`;
-  const sentence = `${formatCount(largest)} is the largest batch size of which every simulated step passes${room}.`;
+  const sentence = `${formatCount(largest)} is the largest batch size of which every simulated step fits${room}.`;
   return [{ x: largest, step: largest, label: `largest: ${formatCount(largest)}`, sentence }];
 }
 
@@ -67,7 +67,7 @@ export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpe
       ...(largest ? [ruleAcross(largest, ink.accent, [3, 3])] : []),
       ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink, end)]),
       linePainter(x, peak, COLOUR[scheme], 1.75),
-      pointsPainter(x, peak, COLOUR[scheme], { rows: (row) => isAboveLargest(answer, x[row] as number), ground: ink.background }),
+      pointsPainter(x, peak, COLOUR[scheme], { rows: (row) => curve[row]?.fits === false, ground: ink.background }),
     ],
     lanes: measured && measured.x <= range[1] && measured.x >= range[0] ? [diamondsPainter([measured], ink.line, ink.background)] : [],
   };

@@ -1,15 +1,20 @@
 /** The predicted peak over the batch size; a click sets the batch size. */
 
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { Range } from "../../charts/axis";
 import type { Undo } from "../../charts/clicks";
+import { later } from "../../lib/activity";
 import { formatCount } from "../../lib/bytes";
-import { isAboveLargest, pointOf, pointText, type WhatIf } from "../../model/what-if";
+import { unbroken } from "../../lib/format";
+import { pointOf, pointText, type CurvePoint, type WhatIf } from "../../model/what-if";
 import { Chart, type ChartMark } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/legend";
 import { curveColour, curveSpec, largestMark, measuredPoint, wholeRange, zoomedRange } from "./curve-spec";
+
+/** Pause of the keys after which the slider applies. */
+const PAUSE_MS = 700;
 
 function useZoom(answer: WhatIf) {
   const [zoom, setZoom] = useState<Range | null>(null);
@@ -35,15 +40,63 @@ function Legend({ answer }: { answer: WhatIf }) {
       <LegendItem kind="fill range" colour={colour}>
         range
       </LegendItem>
-      {answer.curve.some(({ batch_size }) => isAboveLargest(answer, batch_size)) && (
+      {answer.curve.some(({ fits }) => fits === false) && (
         <LegendItem kind="point hollow" colour={colour}>
-          does not pass
+          does not fit
         </LegendItem>
       )}
       {measured && <LegendItem kind="diamond measured">measured at batch size {formatCount(measured.x)}</LegendItem>}
       {answer.capacity_bytes !== null && <LegendItem kind="capacity">capacity</LegendItem>}
       {!store.recordedOnly && <span class="hint">Click to set the batch size</span>}
     </p>
+  );
+}
+
+interface BatchSliderProps {
+  curve: readonly CurvePoint[];
+  row: number;
+  /** While it moves: the row whose figures are shown; null for those of the answer. */
+  move: (row: number | null) => void;
+  apply: (batchSize: number | undefined) => void;
+}
+
+/** Moves through the batch sizes of the curve; applies when it is let go, or after a pause of the keys. */
+function BatchSlider({ curve, row, move, apply }: BatchSliderProps) {
+  const store = useStore();
+  const isHeld = useRef(false);
+  const cancel = useRef(() => {});
+  useEffect(() => () => cancel.current(), []);
+  const hold = (held: boolean): void => {
+    isHeld.current = held;
+    store.fetched.hold(held);
+  };
+  const set = (at: number): void => {
+    cancel.current();
+    apply(curve[at]?.batch_size);
+    move(null);
+  };
+  return (
+    <input
+      type="range"
+      class="batch-slider"
+      aria-label="Batch size of the curve"
+      aria-valuetext={curve[row] && pointText(curve[row])}
+      min={0}
+      max={curve.length - 1}
+      step={1}
+      value={row}
+      onPointerDown={() => hold(true)}
+      onPointerUp={({ currentTarget: { valueAsNumber } }) => {
+        hold(false);
+        set(valueAsNumber);
+      }}
+      onPointerCancel={() => hold(false)}
+      onInput={({ currentTarget: { valueAsNumber } }) => {
+        cancel.current();
+        move(valueAsNumber);
+        if (!isHeld.current) cancel.current = later(PAUSE_MS, () => set(valueAsNumber));
+      }}
+    />
   );
 }
 
@@ -63,7 +116,7 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
   const pin = pointOf(curve, answer.batch_size);
   const inside = (row: number | null): number | null => (row === null || row >= curve.length ? null : row);
   const point = curve[inside(cursor) ?? pin ?? 0];
-  const describe = (row: number): string => (curve[row] ? pointText(answer, curve[row]) : "");
+  const describe = (row: number): string => (curve[row] ? pointText(curve[row]) : "");
   return (
     <section aria-label="Peak over batch size">
       <h3>Peak over batch size</h3>
@@ -82,8 +135,9 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
         onReset={onReset}
         onHover={store.fetched.hold}
       />
+      {!store.recordedOnly && <BatchSlider curve={curve} row={inside(cursor) ?? pin ?? 0} move={setCursor} apply={choose} />}
       <p class="curve-point" data-testid="curve-point">
-        {point ? pointText(answer, point) : ""}
+        {point ? unbroken(pointText(point)) : ""}
       </p>
       <Legend answer={answer} />
     </section>

@@ -2,8 +2,10 @@
 
 import { useRef } from "preact/hooks";
 
+import { unbroken } from "../../lib/format";
+import { CONDITIONS } from "../../model/conditions";
 import { trains, type RunInfo } from "../../model/run";
-import { verdictSentence, type WhatIf } from "../../model/what-if";
+import { askedText, type WhatIf } from "../../model/what-if";
 import { useStore } from "../shared/context";
 import { Fault, Nothing, Skeleton } from "../shared/states";
 import { Answer } from "./answer";
@@ -12,7 +14,7 @@ import { ConditionsForm } from "./conditions-form";
 function NoRequests({ run, device, answer }: { run: RunInfo; device: string; answer: WhatIf }) {
   return (
     <Nothing title={trains(run) ? `No recorded requests of ${run.run} on ${device}` : `${run.run} has no training steps`}>
-      <p>{verdictSentence(answer)}</p>
+      <p>{answer.sentence}</p>
       <p>
         This view simulates the allocator on recorded training steps. <code>tb_memplugin.MemoryCallback</code> and{" "}
         <code>tb_memplugin.MemoryRecorder</code> record the requests of the steps that they trace.
@@ -23,16 +25,20 @@ function NoRequests({ run, device, answer }: { run: RunInfo; device: string; ans
 
 export function WhatIfView({ run, device }: { run: RunInfo; device: string }) {
   const store = useStore();
-  const { value, error } = store.whatIf.value;
-  // While the next answer is computed, the last one stays, so that nothing moves.
+  const { value, error, parameter } = store.whatIf.value;
+  // While the next answer is computed, and after an error, the last one stays, so that nothing moves.
   const latest = useRef<WhatIf | null>(null);
   if (value !== null) latest.current = value;
-  const shown = error === null ? (value ?? latest.current) : value;
+  const last = latest.current?.run === run.run && latest.current.device === device ? latest.current : null;
+  const shown = value ?? last;
   if (shown?.recorded.steps.length === 0) return <NoRequests run={run} device={device} answer={shown} />;
+  const fault = error === null ? null : { parameter: parameter ?? null, sentence: error };
+  const isOfCondition = CONDITIONS.some((name) => name === fault?.parameter);
   return (
     <div class="what-if" data-testid="what-if" aria-busy={value === null && error === null}>
-      <ConditionsForm recorded={latest.current?.recorded.batch_sizes.at(-1) ?? null} />
-      {error !== null && <Fault sentence={error} retry={() => void store.reload()} />}
+      <ConditionsForm answer={shown} fault={fault} />
+      {fault && !isOfCondition && <Fault sentence={fault.sentence} retry={() => void store.reload()} />}
+      {fault && shown && <p class="last-answer small">Last answer: {unbroken(askedText(shown))}</p>}
       {shown && <Answer answer={shown} />}
       {!shown && error === null && <Skeleton />}
     </div>

@@ -25,7 +25,7 @@ describe("the curve", () => {
     expect(largestMark({ ...answer, largest_batch_size: null })).toEqual([]);
   });
 
-  it("has no mark and no line where no batch size passes or none is known to", () => {
+  it("has no mark and no line where no batch size fits or none is known to", () => {
     const painters = (largest: number | null) =>
       curveSpec({ ...answer, largest_batch_size: largest }, wholeRange(answer), "light").painters.length;
     expect(largestMark({ ...answer, largest_batch_size: 0 })).toEqual([]);

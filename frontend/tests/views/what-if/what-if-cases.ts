@@ -9,6 +9,8 @@ export const point = (batchSize: number, mib: number): CurvePoint => ({
   peak_bytes: mib * MIB,
   low_bytes: (mib - 4) * MIB,
   high_bytes: (mib + 4) * MIB,
+  fits: batchSize <= 16,
+  fails_at: null,
 });
 
 export const answer: WhatIf = {
@@ -20,7 +22,9 @@ export const answer: WhatIf = {
   low_bytes: 190 * MIB,
   high_bytes: 210 * MIB,
   fits: true,
+  sentence: "Fits: 200 MiB of 400 MiB",
   fails_at: null,
+  enough_capacity_bytes: null,
   largest_batch_size: 16,
   method: "replay",
   reproduced: { addresses: 1, of: 1 },

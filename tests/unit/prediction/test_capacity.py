@@ -1,0 +1,52 @@
+"""A capacity that is enough, tried in the program itself."""
+
+from reading_cases import DEVICE, MIB
+from requests_cases import Program, make_table, make_traced
+
+from tb_memplugin.prediction.capacity import RESERVE, CapacitySearch
+from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.prediction.program import recorded_program
+
+PREDICTOR = Predictor(
+    recorded_program(tuple(one.requests for one in make_traced().values()), DEVICE), make_table().layers
+)
+BATCH, CAPACITY = 48, 100 * MIB
+
+
+def runs(batch: int, capacity: int) -> bool:
+    program = Program(capacity, batch)
+    try:
+        for step in range(12):
+            program.step(step, first=not step)
+    except AssertionError:
+        return False
+    return True
+
+
+def test_the_program_runs_within_it_and_not_far_below() -> None:
+    found = CapacitySearch(PREDICTOR, BATCH, CAPACITY).find()
+    assert found is not None and found > CAPACITY and found % MIB == 0
+    assert runs(BATCH, found) and runs(BATCH, round(found / (1 + RESERVE)))
+    assert not runs(BATCH, CAPACITY) and not runs(BATCH, round(0.8 * found))
+    predicted = PREDICTOR.predict(Conditions(batch_size=BATCH, capacity_bytes=found))
+    assert predicted.fits is True
+
+
+def test_other_conditions_count() -> None:
+    plain = CapacitySearch(PREDICTOR, BATCH, CAPACITY).find()
+    frozen = CapacitySearch(PREDICTOR, BATCH, CAPACITY, Conditions(freeze="*")).find()
+    assert plain is not None and frozen is not None and frozen < plain
+
+
+def test_a_tiny_capacity_is_no_limit_of_the_search() -> None:
+    found = CapacitySearch(PREDICTOR, BATCH, 1).find()
+    assert found is not None and runs(BATCH, found)
+
+
+def test_the_failed_request_says_what_was_free() -> None:
+    failed = PREDICTOR.failure_at(BATCH, CAPACITY)
+    assert failed is not None and 0 <= failed.largest_free_bytes <= failed.free_bytes < CAPACITY
+    # The allocator fails only if no free chunk is large enough.
+    assert failed.largest_free_bytes < failed.requested_bytes
+    assert PREDICTOR.failure_at(4, CAPACITY) is None
