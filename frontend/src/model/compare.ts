@@ -24,6 +24,32 @@ export function groupDeltas(from: readonly Part[], to: readonly Part[]): GroupDe
   return [...all.values()].map((one) => ({ ...one, delta: one.to - one.from })).sort((a, b) => stackOrder(a.group) - stackOrder(b.group));
 }
 
+/** Share of the larger side below which a difference is folded. */
+const LEAST_SHARE = 0.01;
+
+/** Differences too small to matter, summed. */
+export interface FoldedDeltas {
+  count: number;
+  from: number;
+  to: number;
+  delta: number;
+}
+
+/** The differences that matter, in stack order, and the sum of the others: none if it would be of a single one. */
+export function foldDeltas(deltas: readonly GroupDelta[]): { shown: GroupDelta[]; folded: FoldedDeltas | null } {
+  const total = (side: "from" | "to"): number => deltas.reduce((sum, one) => sum + one[side], 0);
+  const least = LEAST_SHARE * Math.max(total("from"), total("to"));
+  const small = deltas.filter(({ delta }) => Math.abs(delta) < least);
+  if (small.length < 2) return { shown: [...deltas], folded: null };
+  const folded = { count: small.length, from: 0, to: 0, delta: 0 };
+  for (const { from, to, delta } of small) {
+    folded.from += from;
+    folded.to += to;
+    folded.delta += delta;
+  }
+  return { shown: deltas.filter((one) => !small.includes(one)), folded };
+}
+
 type Match = "path" | "type and shape" | "only in A" | "only in B";
 
 export interface LayerDelta {

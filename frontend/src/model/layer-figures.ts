@@ -5,7 +5,7 @@ import { plural } from "../lib/format";
 import { CATEGORIES, PERSISTENT, type Category } from "./categories";
 import { trainingOf, type LayersAnswer, type Training } from "./layers";
 import { NOT_TIED } from "./names";
-import { persistentSaved, type LedgerRow, type SavedRow } from "./snapshot";
+import { layerSizes, rankOf, type LedgerRow, type SavedRow } from "./snapshot";
 
 export interface LayerFigures {
   /** Null: memory not tied to a layer. */
@@ -22,8 +22,9 @@ export interface LayerFigures {
   output_bytes: number | null;
   bytes: Record<Category, number>;
   total: number;
-  /** Persistent memory plus what is saved for the backward pass: does not depend on the moment of the peak. */
-  persistent_saved_bytes: number;
+  /** Persistent memory, and what is saved for the backward pass: neither depends on the moment of the peak. */
+  persistent: number;
+  saved: number;
 }
 
 const nothing = (): Record<Category, number> => Object.fromEntries(CATEGORIES.map((category) => [category, 0])) as Record<Category, number>;
@@ -40,7 +41,7 @@ export function layerFigures(
   ledger: readonly LedgerRow[] | null,
   saved: readonly SavedRow[] = [],
 ): LayerFigures[] {
-  const kept = persistentSaved(ledger ?? [], saved);
+  const sizes = layerSizes(ledger ?? [], saved);
   const owned = new Map<string | null, Record<Category, number>>();
   for (const row of ledger ?? []) {
     const bytes = owned.get(row.layer) ?? nothing();
@@ -53,13 +54,11 @@ export function layerFigures(
     owned.delete(layer.path);
     const { path, type, trainable, parameters, output_shape, output_dtype, output_bytes } = layer;
     const facts = { path, type, trainable, training: trainingOf(layer), parameters, output_shape, output_dtype, output_bytes };
-    const persistent_saved_bytes = ledger === null ? sum(bytes, PERSISTENT) : (kept.get(path) ?? 0);
-    return { ...facts, bytes, total: sum(bytes), persistent_saved_bytes };
+    return { ...facts, bytes, total: sum(bytes), persistent: sum(bytes, PERSISTENT), saved: sizes.get(path)?.saved ?? 0 };
   });
   const untied = table?.other_optimizer_bytes ?? 0;
   if (ledger === null && untied > 0) {
     owned.set(null, { ...nothing(), optimizer_state: untied });
-    kept.set(null, untied);
   }
   const others = [...owned].map(([path, bytes]): LayerFigures => ({
     path,
@@ -72,7 +71,8 @@ export function layerFigures(
     output_bytes: null,
     bytes,
     total: sum(bytes),
-    persistent_saved_bytes: kept.get(path) ?? 0,
+    persistent: sum(bytes, PERSISTENT),
+    saved: sizes.get(path)?.saved ?? 0,
   }));
   return [...known, ...others];
 }
@@ -80,7 +80,7 @@ export function layerFigures(
 export const GROUPINGS = ["none", "block", "type", "trainable"] as const;
 export type Grouping = (typeof GROUPINGS)[number];
 
-export const SORT_KEYS = ["path", "type", "parameters", "persistent_saved", "total", "output_bytes", ...CATEGORIES] as const;
+export const SORT_KEYS = ["path", "type", "parameters", "rank", "persistent", "saved", "total", "output_bytes", ...CATEGORIES] as const;
 export type SortKey = (typeof SORT_KEYS)[number];
 
 export interface LayerGroup {
@@ -90,22 +90,24 @@ export interface LayerGroup {
   parameters: number;
   bytes: Record<Category, number>;
   total: number;
-  persistent_saved_bytes: number;
+  persistent: number;
+  saved: number;
 }
 
 /** Why persistent memory and saved activations are more than the total, empty if they are not: they are of two moments. */
 export const aboveTotal = (of: LayerFigures | LayerGroup): string =>
-  of.persistent_saved_bytes > of.total
+  rankOf(of) > of.total
     ? `More than the ${formatBytes(of.total)} at the peak: by then, activations saved by the forward pass were freed.`
     : "";
 
 /** The sums of some layers. */
 export function groupOf(title: string | null, layers: readonly LayerFigures[]): LayerGroup {
-  const group: LayerGroup = { title, layers: [...layers], parameters: 0, bytes: nothing(), total: 0, persistent_saved_bytes: 0 };
+  const group: LayerGroup = { title, layers: [...layers], parameters: 0, bytes: nothing(), total: 0, persistent: 0, saved: 0 };
   for (const layer of layers) {
     group.parameters += layer.parameters ?? 0;
     group.total += layer.total;
-    group.persistent_saved_bytes += layer.persistent_saved_bytes;
+    group.persistent += layer.persistent;
+    group.saved += layer.saved;
     for (const category of CATEGORIES) group.bytes[category] += layer.bytes[category];
   }
   return group;
@@ -148,8 +150,10 @@ function compare(key: SortKey): (a: LayerFigures, b: LayerFigures) => number {
 
 /** The largest first; equal ones stay in the model's order. */
 function bySize(key: Exclude<SortKey, "path" | "type" | "output_bytes" | "parameters">) {
-  const size = (of: LayerFigures | LayerGroup): number =>
-    key === "total" ? of.total : key === "persistent_saved" ? of.persistent_saved_bytes : of.bytes[key];
+  const size = (of: LayerFigures | LayerGroup): number => {
+    if (key === "rank") return rankOf(of);
+    return key === "total" || key === "persistent" || key === "saved" ? of[key] : of.bytes[key];
+  };
   return (a: LayerFigures | LayerGroup, b: LayerFigures | LayerGroup): number => size(b) - size(a);
 }
 

@@ -80,32 +80,52 @@ export function owners(ledger: readonly LedgerRow[]): Owner[] {
   return [...byLayer].map(([layer, bytes]) => ({ layer, bytes })).sort((a, b) => b.bytes - a.bytes);
 }
 
-/** Label and meaning of the figure by which layers are ranked. Only training steps save activations for a backward pass. */
-export const persistentSavedWords = (phase: Phase): { label: string; meaning: string } =>
-  phase === "train"
-    ? {
-        label: "persistent + saved",
-        meaning: "persistent memory plus activations saved for the backward pass, at the end of the forward pass",
-      }
-    : { label: "persistent", meaning: "weights, optimizer state, other state and held tensors" };
+/** Meanings of the sizes of a layer. */
+export const SIZE_MEANINGS: Record<keyof LayerSizes, string> = {
+  persistent: "weights, optimizer state, other state and held tensors",
+  saved: "activations saved for the backward pass, at the end of the forward pass",
+  total: "total of all categories, at the peak",
+};
 
-/**
- * Bytes by layer of persistent memory and of what is saved for the backward pass, by which layers are ranked: temporaries that happen to
- * live at the peak do not count. Every owner of the ledger is in it; null is memory not tied to a layer.
- */
-export function persistentSaved(ledger: readonly LedgerRow[], saved: readonly SavedRow[]): Map<string | null, number> {
-  const byLayer = new Map<string | null, number>();
-  const add = (layer: string | null, bytes: number): void => void byLayer.set(layer, (byLayer.get(layer) ?? 0) + bytes);
-  for (const { layer, category, bytes } of ledger) add(layer, PERSISTENT.includes(category) ? bytes : 0);
-  for (const { layer, bytes } of saved) add(layer, bytes);
+/** The sizes that a phase has: only training steps save activations for a backward pass. */
+export const sizesOfPhase = (phase: Phase): readonly (keyof LayerSizes)[] =>
+  phase === "train" ? ["persistent", "saved", "total"] : ["persistent", "total"];
+
+/** Sizes of a layer. Layers are ranked by `persistent + saved`: temporaries that happen to live at the peak do not count. */
+export interface LayerSizes {
+  /** Persistent memory. */
+  persistent: number;
+  /** Saved for the backward pass, at the end of the forward pass. */
+  saved: number;
+  /** All categories, at the peak. */
+  total: number;
+}
+
+/** The figure that ranks layers, the same in the table, the treemap and the panels. */
+export const rankOf = ({ persistent, saved }: LayerSizes): number => persistent + saved;
+
+/** The sizes of every owner of the ledger; null is memory not tied to a layer. */
+export function layerSizes(ledger: readonly LedgerRow[], saved: readonly SavedRow[]): Map<string | null, LayerSizes> {
+  const byLayer = new Map<string | null, LayerSizes>();
+  const sizesOf = (layer: string | null): LayerSizes => {
+    const sizes = byLayer.get(layer) ?? { persistent: 0, saved: 0, total: 0 };
+    byLayer.set(layer, sizes);
+    return sizes;
+  };
+  for (const { layer, category, bytes } of ledger) {
+    const sizes = sizesOf(layer);
+    sizes.total += bytes;
+    if (PERSISTENT.includes(category)) sizes.persistent += bytes;
+  }
+  for (const { layer, bytes } of saved) sizesOf(layer).saved += bytes;
   return byLayer;
 }
 
 /** The layers with the most persistent and saved bytes, largest first; equal ones in alphabetical order. */
-export function rankedLayers(sizes: ReadonlyMap<string | null, number>, limit: number): string[] {
-  const layers = [...sizes].filter((entry): entry is [string, number] => entry[0] !== null);
+export function rankedLayers(sizes: ReadonlyMap<string | null, LayerSizes>, limit: number): string[] {
+  const layers = [...sizes].filter((entry): entry is [string, LayerSizes] => entry[0] !== null);
   return layers
-    .sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]))
+    .sort((a, b) => rankOf(b[1]) - rankOf(a[1]) || a[0].localeCompare(b[0]))
     .slice(0, limit)
     .map(([layer]) => layer);
 }

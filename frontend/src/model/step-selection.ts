@@ -31,6 +31,26 @@ export function defaultRow(overview: Overview): number {
   return overview.rows > 0 ? Math.max(peakRow(overview), 0) : -1;
 }
 
+/**
+ * The row of B that answers what differs from step A: of another run its traced row with the highest peak; of the same run that of the
+ * steps on the other side of the last change of its layers, otherwise the traced row that differs most from A in its peak.
+ */
+export function counterpartRow(stepOfA: number | null, b: Overview, sameRun: boolean): number {
+  if (!sameRun || stepOfA === null) return defaultRow(b);
+  const traced = Array.from({ length: b.rows }, (_, row) => row).filter((row) => b.traced[row] === 1 && b.step[row] !== stepOfA);
+  const peakOf = (row: number): number => at(b.peak_bytes, row) ?? 0;
+  const highest = (rows: readonly number[], size: (row: number) => number): number =>
+    rows.reduce((best, row) => (best < 0 || size(row) > size(best) ? row : best), -1);
+  const change = b.changes.slice(1).at(-1)?.step;
+  if (change !== undefined) {
+    const across = traced.filter((row) => (b.step[row] ?? 0) < change !== stepOfA < change);
+    if (across.length > 0) return highest(across, peakOf);
+  }
+  const own = peakOf(rowOfStep(b, stepOfA));
+  const other = highest(traced, (row) => Math.abs(peakOf(row) - own));
+  return other >= 0 ? other : defaultRow(b);
+}
+
 const holds = ({ step, rows }: Overview, wanted: number): boolean =>
   rows > 0 && (step[0] as number) <= wanted && wanted <= (step[rows - 1] as number);
 

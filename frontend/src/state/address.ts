@@ -125,7 +125,7 @@ const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
   otherStep: wholeOrNone("other_step"),
   search: text("search"),
   grouping: oneOf("group", GROUPINGS, "none"),
-  sort: oneOrNamedNone("sort", SORT_KEYS, "persistent_saved", MODEL_ORDER),
+  sort: oneOrNamedNone("sort", SORT_KEYS, "rank", MODEL_ORDER),
   deviceSort: oneOf("devices", DEVICE_SORTS, "device"),
   colouring: oneOf("colour", COLOURINGS, "category"),
   mapZooms: spans("map"),

@@ -28,7 +28,7 @@ export function createColumns(fetched: Resources, shown: Shown, choices: Choices
   return {
     pool: pool.shown,
     wholePool: pool.whole,
-    hostMemory: fetchedOverSteps(fetched.hostMemories, () => shown.needs("pool"), ofSteps, zoom).shown,
+    hostMemory: fetchedOverSteps(fetched.hostMemories, () => shown.needs("host memory"), ofSteps, zoom).shown,
     activations: fetchedOverSteps(fetched.activations, () => shown.needs("activations"), ofLayers, zoom).shown,
   };
 }

@@ -27,8 +27,8 @@ export type Need =
   | "overviews"
   /** Of the run compared with. */
   | "other overview"
-  /** Pool and host memory over steps. */
   | "pool"
+  | "host memory"
   | "snapshots"
   | "timelines"
   | "maps"
@@ -63,6 +63,7 @@ interface Facts<Name> {
   offered?: (primary: RunInfo | null, selected: readonly RunInfo[]) => boolean;
 }
 
+const hasFailures = (run: RunInfo): boolean => run.ooms > 0;
 const hasActivations = (run: RunInfo): boolean => run.activation_layers > 0;
 
 /** In the order of the tabs. */
@@ -85,14 +86,22 @@ const TABLE = {
     selects: ["phase", "attempt", "step", "axis"],
     needs: ["overview", "pool", "snapshots", "maps"],
   },
+  host: { title: "Host memory", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "host memory"] },
   devices: {
     title: "Devices",
     selects: ["phase", "step"],
     needs: ["overview", "devices"],
     ownSteps: true,
-    offered: (primary) => primary?.devices.length !== 0,
+    offered: (primary) => (primary?.devices.length ?? 0) > 1,
   },
-  oom: { title: "Out of memory", selects: ["failure"], needs: ["failures"], withoutDevice: true, recorded: (run) => run.ooms > 0 },
+  oom: {
+    title: "Out of memory",
+    selects: ["failure"],
+    needs: ["failures"],
+    withoutDevice: true,
+    recorded: hasFailures,
+    offered: (primary) => primary !== null && hasFailures(primary),
+  },
   "what-if": { title: "What if / Fit", selects: [], needs: ["what if"] },
   compare: { title: "Compare", selects: ["phase", "attempt", "step", "axis", "pair"], needs: ["overview", "other overview"] },
   activations: {

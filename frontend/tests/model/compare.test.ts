@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { CATEGORIES, type Category } from "../../src/model/categories";
-import { groupDeltas, layerDeltas, matchCounts } from "../../src/model/compare";
+import { foldDeltas, groupDeltas, layerDeltas, matchCounts } from "../../src/model/compare";
 import type { LayerFigures } from "../../src/model/layer-figures";
 
 const nothing = Object.fromEntries(CATEGORIES.map((category) => [category, 0])) as Record<Category, number>;
@@ -15,9 +15,30 @@ const layer = (path: string | null, bytes: Partial<Record<Category, number>>, pa
   output_dtype: "float32",
   output_bytes: null,
   training: "trainable",
-  persistent_saved_bytes: 0,
+  persistent: 0,
+  saved: 0,
   bytes: { ...nothing, ...bytes },
   total: Object.values(bytes).reduce((sum, size) => sum + size, 0),
+});
+
+describe("differences below 1 % of the larger side", () => {
+  const delta = (category: Category, from: number, to: number) => ({ group: { category, trainable: null }, from, to, delta: to - from });
+
+  it("are summed, and the others keep their order", () => {
+    const deltas = [delta("weights", 500, 500), delta("inputs", 10, 19), delta("activations", 400, 480), delta("workspace", 1, 0)];
+    const { shown, folded } = foldDeltas(deltas);
+    expect(shown.map(({ group }) => group.category)).toEqual(["activations"]);
+    expect(folded).toEqual({ count: 3, from: 511, to: 519, delta: 8 });
+  });
+
+  it("are shown at 1 %, and where there is one alone", () => {
+    const whole = delta("weights", 1000, 0);
+    expect(foldDeltas([whole, delta("inputs", 0, 10), delta("rounding", 0, 9)])).toEqual({
+      shown: [whole, delta("inputs", 0, 10), delta("rounding", 0, 9)],
+      folded: null,
+    });
+    expect(foldDeltas([])).toEqual({ shown: [], folded: null });
+  });
 });
 
 describe("two steps", () => {

@@ -11,7 +11,7 @@ import {
   type LayerFigures,
 } from "../../src/model/layer-figures";
 import type { LayersAnswer } from "../../src/model/layers";
-import type { LedgerRow } from "../../src/model/snapshot";
+import { rankOf, type LedgerRow } from "../../src/model/snapshot";
 
 const layer = (
   path: string,
@@ -110,27 +110,27 @@ describe("persistent plus saved", () => {
   const figures = layerFigures(table, [...ledger, row("head", "optimizer_state", 80)], saved);
 
   it("ranks layers, whatever lives at the peak", () => {
-    expect(figures.map(({ path, persistent_saved_bytes }) => [path, persistent_saved_bytes])).toEqual([
-      ["net/block1_conv1", 512],
-      ["net/block1_conv2", 1024],
-      ["head", 780],
-      ["gone", 0],
-      [null, 9999],
+    expect(figures.map(({ path, persistent, saved: kept }) => [path, persistent, kept])).toEqual([
+      ["net/block1_conv1", 512, 0],
+      ["net/block1_conv2", 1024, 0],
+      ["head", 80, 700],
+      ["gone", 0, 0],
+      [null, 0, 9999],
     ]);
-    const sorted = groupLayers(figures, "none", "persistent_saved")[0]?.layers.map(({ path }) => path);
+    const sorted = groupLayers(figures, "none", "rank")[0]?.layers.map(({ path }) => path);
     expect(sorted).toEqual([null, "net/block1_conv2", "head", "net/block1_conv1", "gone"]);
   });
 
   it("says why it is above the total at the peak, of layers and of groups", () => {
     const [block, , head] = figures as [LayerFigures, LayerFigures, LayerFigures];
-    expect([head.persistent_saved_bytes, head.total]).toEqual([780, 80]);
+    expect([rankOf(head), head.total]).toEqual([780, 80]);
     expect(aboveTotal(head)).toBe("More than the 80 B at the peak: by then, activations saved by the forward pass were freed.");
     expect(aboveTotal(groupOf("heads", [head]))).toBe(aboveTotal(head));
     expect(aboveTotal(block)).toBe("");
   });
 
   it("is weights and optimizer state without a ledger", () => {
-    expect(layerFigures(table, null).map(({ persistent_saved_bytes }) => persistent_saved_bytes)).toEqual([400, 2400, 120, 12]);
+    expect(layerFigures(table, null).map(rankOf)).toEqual([400, 2400, 120, 12]);
   });
 });
 

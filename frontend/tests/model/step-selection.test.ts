@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { Overview } from "../../src/model/overview";
 import {
+  counterpartRow,
   defaultRow,
   peakWord,
   selectStep,
@@ -32,6 +33,32 @@ const WHOLE = {
   traced: column(0, 1, 0, 1, 0, 0),
   failures: [],
 } as unknown as Overview;
+
+describe("what step A is compared with", () => {
+  /** Traced at 10, 20, 40 and 50. */
+  const traced = { ...WHOLE, traced: column(0, 1, 1, 0, 1, 1), changes: [{ step: 0 }] } as unknown as Overview;
+  const changed = { ...traced, changes: [{ step: 0 }, { step: 30 }] } as unknown as Overview;
+
+  it("is the traced peak of another run", () => {
+    expect(counterpartRow(40, traced, false)).toBe(4);
+    expect(counterpartRow(null, traced, true)).toBe(4);
+  });
+
+  it("is the traced peak on the other side of the last change of the same run", () => {
+    expect(counterpartRow(40, changed, true)).toBe(2);
+    expect(counterpartRow(10, changed, true)).toBe(4);
+  });
+
+  it("is the traced step that differs most where nothing changed", () => {
+    expect(counterpartRow(40, traced, true)).toBe(1);
+    expect(counterpartRow(10, traced, true)).toBe(4);
+  });
+
+  it("is the default where no other step was traced", () => {
+    const alone = { ...traced, traced: column(0, 0, 0, 0, 1, 0) } as unknown as Overview;
+    expect(counterpartRow(40, alone, true)).toBe(4);
+  });
+});
 
 /** Steps 10 to 22, at full resolution. */
 const ZOOM = {

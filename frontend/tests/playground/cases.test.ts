@@ -29,7 +29,7 @@ import { effectSentence, effectTitle, effects } from "../../src/model/changes";
 import { findings } from "../../src/model/findings";
 import { costSentences, splitBySide } from "../../src/model/frozen";
 import { breakdown, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../../src/model/overview";
-import { owners } from "../../src/model/snapshot";
+import { rankOf, owners } from "../../src/model/snapshot";
 import { DEFAULTS } from "../../src/state/address";
 import { compareSpec, rowFor } from "../../src/views/compare/compare-spec";
 import { isMuted } from "../../src/views/shared/focus";
@@ -219,13 +219,18 @@ describe("what is saved as a drawing", () => {
   it("holds every layer once, the largest by name", () => {
     const [plan] = CASES["two-runs"]?.plans as [Plan];
     const layers = layerFigures(layersOf(plan, 3), ledgerAt(plan, 3));
-    const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
+    const total = layers.reduce((sum, layer) => sum + rankOf(layer), 0);
     const areasIn = (of: typeof layers): Area[] => blocksOf(groupLayers(of, "none", null), total).flatMap((block) => block.areas);
     const areas = areasIn(layers);
     expect(areas.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(total);
     const frozen = areas.find(({ layer }) => layer?.trainable === false);
     expect(frozen && areaFill(frozen, "light", "#eee").pattern).toBe("diagonal");
-    const many = Array.from({ length: 100 }, (_, index) => ({ ...(layers[0] as (typeof layers)[0]), path: `layer_${index}`, total: 10 }));
+    const many = Array.from({ length: 100 }, (_, index) => ({
+      ...(layers[0] as (typeof layers)[0]),
+      path: `layer_${index}`,
+      persistent: 10,
+      saved: 0,
+    }));
     expect(areasIn(many).at(-1)).toMatchObject({ layer: null, name: "40 more layers", bytes: 400, count: 40 });
     expect(areaText({ ...(areas[0] as Area), name: "a_layer_with_a_long_name" }, 80, 60)[0]).toBe("a_layer_w…");
     expect(areaText(areas[0] as Area, 40, 60)).toEqual([]);

@@ -149,7 +149,6 @@ export function ActivationsView({ activations }: { activations: Activations }) {
           <span>
             Activation bytes recorded with <code>tb_memplugin.summary.layer_activations</code>, largest layer at the bottom.
           </span>
-          <span class="hint">Drag to zoom, double-click for all, click to select, Esc to clear</span>
         </p>
       </div>
       <Panel activations={activations} series={series} fills={fills} row={row} focus={focus} onFocus={setFocus} />

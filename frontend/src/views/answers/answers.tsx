@@ -21,13 +21,13 @@ function Status({ status }: { status: AnswerStatus }) {
       <svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true">
         <path d={ICONS[status]} />
       </svg>
-      {STATUS_WORDS[status]}
+      <span class="unseen">{STATUS_WORDS[status]}</span>
     </span>
   );
 }
 
 function Tile({ answer, show }: { answer: Answer; show: () => void }) {
-  const { name, question, sentence, status, source, figures } = answer;
+  const { name, question, sentence, status, figures } = answer;
   const tip = answerTip(answer);
   return (
     <button
@@ -39,11 +39,8 @@ function Tile({ answer, show }: { answer: Answer; show: () => void }) {
       data-tip={tip === "" ? undefined : tip}
       onClick={show}
     >
-      <span class="tile-head">
-        <span class="tile-question">{question}</span>
-        <Status status={status} />
-        {source !== "unknown" && <span class="tile-source">{source}</span>}
-      </span>
+      <span class="unseen">{question} </span>
+      <Status status={status} />
       <span class="tile-sentence">{unbroken(sentence)}</span>
     </button>
   );

@@ -21,6 +21,7 @@ const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
   ["Home, End", "first or last of them"],
   ["Enter", "select the step in a chart, the moment in a step timeline, or a category in a table; zoom to the chunk in a memory map"],
   ["↑ ↓", "previous or next row of a table, with its explanation"],
+  ["drag", "zoom to a span of a chart; double-click for all"],
   ["W S or + −", "zoom in or out around the cursor"],
   ["A D", "pan left or right"],
   ["0", "show everything"],

@@ -19,6 +19,7 @@ function RunRow({ run }: { run: RunInfo }) {
         type="checkbox"
         checked={checked}
         aria-label={`Plot ${run.run}`}
+        title="Check to plot the run; click its name for the breakdown"
         style={{ accentColor: colour }}
         onChange={() => toggleRun(store, run.run)}
       />
@@ -69,13 +70,15 @@ export function RunList() {
       )}
       {all.length > 1 && (
         <label class="select run-sort">
-          <span>sort by</span>
+          <span class="unseen">sort by</span>
           <select
             value={sort}
             onChange={(event) => store.choose({ runSort: RUN_SORTS.find((one) => one === event.currentTarget.value) ?? "status" })}
           >
             {RUN_SORTS.map((one) => (
-              <option key={one}>{one}</option>
+              <option key={one} value={one}>
+                by {one}
+              </option>
             ))}
           </select>
         </label>
@@ -85,11 +88,11 @@ export function RunList() {
           <RunRow key={run.run} run={run} />
         ))}
       </ul>
-      <p class="small">
-        {store.selected.value.length} of {plural(all.length, "run")} shown
-        {shown.length < all.length && `, ${all.length - shown.length} filtered out`}
-      </p>
-      {all.length > 1 && <p class="small">Check a run to plot it; click its name for the breakdown.</p>}
+      {shown.length < all.length && (
+        <p class="small">
+          {shown.length} of {plural(all.length, "run")} listed
+        </p>
+      )}
     </nav>
   );
 }

@@ -59,7 +59,7 @@ function DeviceField({ run }: { run: RunInfo }) {
   const chosen = run.devices.some(({ device }) => device === store.choices.value.device);
   return (
     <label class="select">
-      <span>device</span>
+      <span class="unseen">device</span>
       <select
         value={several && !chosen ? "" : (store.device.value ?? "")}
         onChange={(event) => store.choose({ device: event.currentTarget.value || null })}
@@ -91,7 +91,7 @@ export function Toolbar() {
     <div class="toolbar">
       {run.devices.length > 0 && <DeviceField run={run} />}
       {run.phases.length > 1 && supports(view, "phase") && (
-        <Segments label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
+        <Segments named={false} label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
       )}
       {QUESTIONS.includes(view) && (
         <Segments label="question" options={QUESTION_NAMES} chosen={nameOf(view)} choose={(name) => store.choose({ view: viewOf(name) })} />
@@ -99,7 +99,7 @@ export function Toolbar() {
       <Attempts />
       <StepSelector />
       {supports(view, "axis") && (
-        <Segments label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />
+        <Segments named={false} label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />
       )}
     </div>
   );

@@ -12,6 +12,7 @@ import { DevicesView } from "../devices/devices-view";
 import { FitView } from "../fit/fit-view";
 import { FragmentationView } from "../fragmentation/fragmentation-view";
 import { FrozenView } from "../frozen/frozen-view";
+import { HostView } from "../host/host-view";
 import { LayerView } from "../layer/layer-view";
 import { LayersView } from "../layers/layers-view";
 import { OomView } from "../oom/oom-view";
@@ -96,6 +97,20 @@ const Fragmentation: OfRun = () => {
   );
 };
 
+const Host: OfRun = ({ run }) => (
+  <Await loaded={useStore().hostMemory.value}>
+    {(host) =>
+      host.rows > 0 ? (
+        <HostView run={run} host={host} />
+      ) : (
+        <Nothing title={`${run.run} has no host memory`}>
+          <p>The recorder measures the memory of the training process. This run was not recorded that way, or not in this phase.</p>
+        </Nothing>
+      )
+    }
+  </Await>
+);
+
 const AllDevices: OfRun = ({ run }) => (
   <Await loaded={useStore().devices.value}>{(devices) => <DevicesView key={run.run} devices={devices} />}</Await>
 );
@@ -140,6 +155,7 @@ const VIEW_OF: Readonly<Record<ViewName, OfRun>> = {
   )),
   step: ({ run }) => <StepView run={run} />,
   fragmentation: Fragmentation,
+  host: Host,
   devices: AllDevices,
   oom: ({ run }) => <OomView key={run.run} run={run} />,
   "what-if": ({ run }) => {

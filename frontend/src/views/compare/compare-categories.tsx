@@ -2,11 +2,12 @@
 
 import { formatExact, unitOf, type Unit } from "../../lib/bytes";
 import { categoryMeaning, groupKey } from "../../model/categories";
-import type { GroupDelta } from "../../model/compare";
+import { foldDeltas, type GroupDelta } from "../../model/compare";
 import { WORDS } from "../../model/words";
 import { useSigned } from "./compare-table";
 import { FigureTable, UnitButton } from "../shared/figures";
 import { useCategoryRow } from "../shared/focus";
+import { FoldedRows } from "../shared/folded-rows";
 import { SizeCell, VersusRow } from "../shared/versus";
 
 /** Both figures to the byte, then their meaning. */
@@ -21,12 +22,19 @@ interface CategoriesProps {
   hover: (key: string | null) => void;
 }
 
-function Row({ one, unit, events }: { one: GroupDelta; unit: Unit; events: ReturnType<ReturnType<typeof useCategoryRow>> }) {
+interface RowProps {
+  one: GroupDelta;
+  unit: Unit;
+  events: ReturnType<ReturnType<typeof useCategoryRow>>;
+  hidden: boolean;
+}
+
+function Row({ one, unit, events, hidden }: RowProps) {
   const signed = useSigned(unit);
   const { group, from, to, delta } = one;
   const tip = versusTip(from, to, categoryMeaning(group.category), "at the measured peak of each step");
   return (
-    <VersusRow group={group} from={from} to={to} unit={unit} tip={tip} events={events}>
+    <VersusRow group={group} from={from} to={to} unit={unit} tip={tip} events={events} hidden={hidden}>
       <td class="number">{signed(delta)}</td>
     </VersusRow>
   );
@@ -48,6 +56,10 @@ function Peaks({ a, b, unit }: { a: number | null; b: number | null; unit: Unit 
 export function Categories({ deltas, a, b, hover }: CategoriesProps) {
   const ofCategory = useCategoryRow(hover);
   const unit = unitOf(Math.max(a ?? 0, b ?? 0));
+  const signed = useSigned(unit);
+  // In the order of the waterfall.
+  const { shown, folded } = foldDeltas(deltas);
+  const small = deltas.filter((one) => !shown.includes(one));
   return (
     <aside class="panel" aria-label="Categories of A and B">
       <header class="panel-head">
@@ -55,21 +67,35 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
           By category
           <UnitButton unit={unit} />
         </h2>
-        <p class="small">at the measured peak of each step</p>
       </header>
       <FigureTable kind="versus" testid="versus">
         <thead>
           <tr>
             <th scope="col" />
-            <th scope="col">A</th>
-            <th scope="col">B</th>
-            <th scope="col">B − A</th>
+            <th scope="col">from A</th>
+            <th scope="col">to B</th>
+            <th scope="col">change</th>
           </tr>
         </thead>
         <tbody>
-          {[...deltas].reverse().map((one) => (
-            <Row key={groupKey(one.group)} one={one} unit={unit} events={ofCategory(groupKey(one.group), one.group.category)} />
-          ))}
+          <FoldedRows
+            columns={4}
+            sums={
+              folded && (
+                <>
+                  <SizeCell bytes={folded.from} unit={unit} />
+                  <SizeCell bytes={folded.to} unit={unit} />
+                  <td class="number">{signed(folded.delta)}</td>
+                </>
+              )
+            }
+            rows={[...shown, ...small].map((one) => {
+              const key = groupKey(one.group);
+              const events = ofCategory(key, one.group.category);
+              const row = (hidden: boolean) => <Row key={key} one={one} unit={unit} events={events} hidden={hidden} />;
+              return { key, quiet: !shown.includes(one), chosen: events.chosen, row };
+            })}
+          />
         </tbody>
         <tbody class="totals">
           <Peaks a={a} b={b} unit={unit} />

@@ -32,7 +32,7 @@ function sourceText({ overview, row }: ComparedSide): string {
   return source.kind === "traced" ? ", traced" : `, breakdown from step ${source.snapshot.step}`;
 }
 
-function Side({ side, phase }: { side: ComparedSide; phase: boolean }) {
+function Side({ side, device, phase }: { side: ComparedSide; device: boolean; phase: boolean }) {
   const store = useStore();
   const { letter, run, overview, colour, step } = side;
   const shown = stepOfSide(side);
@@ -69,7 +69,8 @@ function Side({ side, phase }: { side: ComparedSide; phase: boolean }) {
         </label>
       )}
       <span class="small" data-testid={`side-${letter}`} data-step={shown ?? ""}>
-        {overview.device}, {phase && `${overview.phase}, `}step {shown ?? "?"}
+        {device && `${overview.device}, `}
+        {phase && `${overview.phase}, `}step {shown ?? "?"}
         {sourceText(side)}
       </span>
     </div>
@@ -83,10 +84,15 @@ export function Sides({ pair }: { pair: Pair }) {
   return (
     <div class="sides">
       {pair.map((side) => (
-        <Side key={side.letter} side={side} phase={a.overview.phase !== b.overview.phase} />
+        <Side
+          key={side.letter}
+          side={side}
+          device={a.overview.device !== b.overview.device}
+          phase={a.overview.phase !== b.overview.phase}
+        />
       ))}
-      <button type="button" class="quiet" onClick={() => store.choose(swap)}>
-        Swap A and B
+      <button type="button" class="quiet" aria-label="Swap A and B" onClick={() => store.choose(swap)}>
+        Swap
       </button>
     </div>
   );

@@ -9,7 +9,7 @@ import { differenceSentence } from "../../model/compare-words";
 import { layerFigures, type LayerFigures } from "../../model/layer-figures";
 import { at, breakdown, provenance, rowSentence, type Overview } from "../../model/overview";
 import type { RunInfo } from "../../model/run";
-import { defaultRow } from "../../model/step-selection";
+import { counterpartRow, defaultRow } from "../../model/step-selection";
 import { runColour } from "../../theme/palette";
 import { Waterfall, WaterfallDrawing } from "./waterfall";
 import { Chart } from "../shared/chart";
@@ -65,7 +65,7 @@ function Curves({ pair }: { pair: Pair }) {
   const chart = useStepsChart(a.overview.step, spec.x);
   return (
     <Chart
-      height="medium"
+      height="compare"
       label={`Measured peaks of ${a.run.run} and ${b.run.run} over steps.`}
       spec={spec}
       {...chart}
@@ -82,10 +82,11 @@ function usePair({ a, b, run, other }: CompareProps): Pair {
   const { step, otherStep } = store.choices.value;
   const { overview, row } = store.shownStep.value ?? { overview: a, row: defaultRow(a) };
   const ofA = { overview, row };
+  const counterpart = counterpartRow(at(overview.step, row), b, run.run === other.run);
   const colour = (name: string): string => runColour(store.colours.value.get(name) ?? 0, scheme);
   return [
     { letter: "A", run, ...ofA, colour: colour(run.run), step },
-    { letter: "B", run: other, overview: b, row: rowFor(b, otherStep, defaultRow(b)), colour: colour(other.run), step: otherStep },
+    { letter: "B", run: other, overview: b, row: rowFor(b, otherStep, counterpart), colour: colour(other.run), step: otherStep },
   ];
 }
 
@@ -128,7 +129,7 @@ export function CompareView(props: CompareProps) {
           <Waterfall {...drawn} />
           <Curves pair={pair} />
           <p class="legend">
-            <span>Measured peaks; dotted lines mark the compared steps. Click to set step A.</span>
+            <span title="Measured peaks; click to set step A">Dotted: compared steps</span>
           </p>
         </div>
         <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} hover={hover} />

@@ -4,8 +4,9 @@ import { LETTER, labelLines, shortened } from "../../charts/label-lines";
 import { FONT } from "../../charts/rules";
 import { waterfallLayout, type WaterfallLayout } from "../../charts/waterfall-layout";
 import { formatBytes, formatDelta } from "../../lib/bytes";
+import { plural } from "../../lib/format";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
-import type { GroupDelta } from "../../model/compare";
+import { foldDeltas, type GroupDelta } from "../../model/compare";
 import { WORDS } from "../../model/words";
 import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/focus";
@@ -19,6 +20,7 @@ const LINE = 13;
 const [TOP, BOTTOM] = [22, 8 + LINES * LINE + 4];
 
 interface WaterfallProps {
+  /** All of them: those too small to matter are one bar, the last. */
   deltas: readonly GroupDelta[];
   from: { name: string; colour: string };
   to: { name: string; colour: string };
@@ -43,23 +45,42 @@ interface Drawn {
   tip: string;
 }
 
+/** "▲ +1.5 MiB": which way a bar goes. */
+const arrowed = (bytes: number): string => `${bytes > 0 ? "▲" : "▼"} ${formatDelta(bytes)}`;
+
 /** Every bar with its label and colour; `low`, `high` and `end` are levels in bytes. */
 function drawnBars({ deltas, from, to, focus, scheme }: WaterfallProps, layout: WaterfallLayout, slot: number): Drawn[] {
+  const { shown, folded } = foldDeltas(deltas);
   return layout.bars.map(({ index, from: start, to: end }, place) => {
-    const one = deltas[index];
+    const one = shown[index];
     const side = index === -1 ? from : to;
-    return {
+    const where = {
       key: index,
-      name: one ? groupKey(one.group) : index === -1 ? "peak:A" : "peak:B",
-      bytes: one ? one.delta : end,
       middle: (place + 0.5) * slot,
       low: Math.max(Math.min(start, end), layout.low),
       high: Math.max(start, end),
       end,
+    };
+    if (folded && index === shown.length) {
+      return {
+        ...where,
+        name: "others",
+        bytes: folded.delta,
+        label: plural(folded.count, "other"),
+        fill: { colour: INKS[scheme].faint, pattern: "plain" },
+        muted: focus.hovered !== null || focus.category !== null,
+        figure: arrowed(folded.delta),
+        tip: tipOf(folded.delta, "B − A: categories that differ by less than 1 %"),
+      };
+    }
+    return {
+      ...where,
+      name: one ? groupKey(one.group) : index === -1 ? "peak:A" : "peak:B",
+      bytes: one ? one.delta : end,
       label: one ? groupLabel(one.group) : side.name,
       fill: one ? fillOf(one.group.category, one.group.trainable, scheme) : { colour: side.colour, pattern: "plain" },
       muted: one !== undefined && isMuted(focus, [groupKey(one.group)], one.group.category),
-      figure: one ? formatDelta(one.delta) : formatBytes(end),
+      figure: one ? arrowed(one.delta) : formatBytes(end),
       tip: one ? tipOf(one.delta, `B − A: ${categoryMeaning(one.group.category)}`) : tipOf(end, side.name, WORDS.peak_bytes.meaning),
     };
   });
@@ -103,11 +124,13 @@ interface WaterfallDrawingProps extends WaterfallProps {
   width: number;
 }
 
-const layoutOf = ({ deltas }: WaterfallProps): WaterfallLayout =>
-  waterfallLayout(
+function layoutOf({ deltas }: WaterfallProps): WaterfallLayout {
+  const { shown, folded } = foldDeltas(deltas);
+  return waterfallLayout(
     deltas.reduce((sum, one) => sum + one.from, 0),
-    deltas.map(({ delta }) => delta),
+    [...shown, ...(folded ? [folded] : [])].map(({ delta }) => delta),
   );
+}
 
 /** Narrower than this, bars beside each other have no room for "unattributed": they lie below each other. */
 const LEAST_SLOT = 13 * LETTER;

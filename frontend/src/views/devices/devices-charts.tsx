@@ -41,7 +41,6 @@ export function DevicesCharts({ devices }: { devices: Devices }) {
             {label}
           </LegendItem>
         ))}
-        <span class="hint">Drag to zoom, double-click for all, click to select, Esc to clear</span>
       </p>
     </section>
   );

@@ -22,7 +22,6 @@ import type { SnapshotSummary } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
 import { DemandSection } from "./demand-section";
 import { DeviceMemoryBar } from "./device-memory-bar";
-import { HostMemorySection } from "./host-memory";
 import { Chart, type ChartProps } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -110,7 +109,6 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
       )}
       {instant === "step end" && hasSource(pool, "traced") && <span>traced steps: at the peak</span>}
       {showsUnknown(pool) && <LegendItem kind="hatched">fragmentation unknown</LegendItem>}
-      <span class="hint">Drag to zoom, double-click for all, click to select, Esc to clear</span>
     </p>
   );
 }
@@ -134,7 +132,7 @@ function Charts({ pool, specs, shared }: { pool: PoolSteps; specs: Specs; shared
   const label = known ? "Pool over steps: allocated bytes and free chunks." : "Allocated bytes over steps.";
   return (
     <>
-      <Chart {...shared} height="medium" label={label} spec={specs.sizes} />
+      <Chart {...shared} height="tall" label={label} spec={specs.sizes} />
       <SizesLegend pool={pool} />
       {known && (
         <>
@@ -162,15 +160,6 @@ function useSpecs(pool: PoolSteps, run: RunInfo | null): Specs {
   }, [pool, choices.axis, choices.zoom, scheme, first, last]);
 }
 
-function NothingTraced({ run }: { run: RunInfo }) {
-  return (
-    <>
-      <NoSnapshots run={run} />
-      <HostMemorySection run={run} />
-    </>
-  );
-}
-
 /** `list` are the traced steps of the device, of all phases. */
 export function FragmentationView({ pool, list }: { pool: PoolSteps; list: readonly SnapshotSummary[] }) {
   const store = useStore();
@@ -184,7 +173,7 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
     legend: () => [...PARTS, ...RATIOS].map((name) => ({ label: WORDS[name].label, fill: seriesFill(name, scheme) })),
   });
   if (!run) return null;
-  if (list.length === 0 && pool.growths.length === 0) return <NothingTraced run={run} />;
+  if (list.length === 0 && pool.growths.length === 0) return <NoSnapshots run={run} />;
   if (pool.rows === 0) {
     return (
       <Nothing title={`No ${pool.phase} step of ${pool.run} was recorded on ${pool.device}`}>
@@ -209,7 +198,6 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
           {/* Of the selected step, so it may not stand above the charts: a click there would move them. */}
           {traced && <DeviceMemoryBar device={traced.device} step={traced.step} />}
           <DemandSection run={run} device={pool.device} />
-          <HostMemorySection run={run} />
           {pool.growths.length > 0 && (
             <section class="pool-growth-section" aria-label="Pool growth">
               <h2>Pool growth</h2>

@@ -7,6 +7,7 @@ import { figureSource, fragmentationText, instantText, poolFacts, poolProvenance
 import { WORDS } from "../../model/words";
 import { schemeOf, useStore } from "../shared/context";
 import { Figure, FigureTable, Swatch, UnitButton } from "../shared/figures";
+import { Known } from "../shared/known";
 import { PARTS, RATIOS, seriesFill, type PoolSeries } from "./pool-spec";
 
 function Ratios({ facts }: { facts: PoolFacts }) {
@@ -92,10 +93,12 @@ export function PoolPanel({ pool, row, mode }: { pool: PoolSteps; row: number; m
         <Sizes facts={facts} unit={unit} />
         <Ratios facts={facts} />
       </FigureTable>
-      <p class="small">
-        Shares are relative to the capacity. Fragmentation is the share of free bytes outside the largest free chunk: 0 % when all free
-        bytes form one chunk, 0/0 when nothing is free. Read it together with the utilisation.
-      </p>
+      <Known>
+        <p class="small">
+          Shares are relative to the capacity. Fragmentation is the share of free bytes outside the largest free chunk: 0 % when all free
+          bytes form one chunk, 0/0 when nothing is free. Read it together with the utilisation.
+        </p>
+      </Known>
     </aside>
   );
 }

@@ -4,6 +4,7 @@ import { useMemo } from "preact/hooks";
 
 import { formatBytes, type Unit } from "../../lib/bytes";
 import { plural, shareOf, unbroken } from "../../lib/format";
+import { maximum } from "../../lib/search";
 import { categoryLabel, categoryMeaning } from "../../model/categories";
 import { comparison, effectSentence, effects, initialTable, isFreezing } from "../../model/changes";
 import { SIDES, costSentences, splitBySide, type Side, type SidePart } from "../../model/frozen";
@@ -16,6 +17,7 @@ import { useExport } from "../shared/export";
 import { useCategoryRow, useFocus, type Focus } from "../shared/focus";
 import { startOf } from "../shared/frame";
 import { frozenPicture, sideFill, sideKey } from "./frozen-spec";
+import { FoldedRows, isQuiet } from "../shared/folded-rows";
 import { Figure, FigureTable } from "../shared/figures";
 import { StackLegend } from "../shared/legend";
 import { useOverviewChart } from "../shared/steps-chart";
@@ -66,24 +68,35 @@ function Parts({ parts, row, unit, peak, focus, hover, source }: PartsProps) {
               focused={focus.hovered === side}
               onFocus={(focused) => hover(focused ? side : null)}
             />
-            {[...own].reverse().map((part) => {
-              const bytes = part.bytes[row] ?? null;
-              const key = sideKey(part);
-              return (
-                <Figure
-                  {...common}
-                  key={key}
-                  name={key}
-                  label={categoryLabel(part.category)}
-                  hint={categoryMeaning(part.category)}
-                  bytes={bytes}
-                  share={shareOf(bytes, peak)}
-                  fill={sideFill(part, scheme)}
-                  focused={focus.hovered === key}
-                  {...ofCategory(key, part.category)}
-                />
-              );
-            })}
+            <FoldedRows
+              columns={3}
+              rows={[...own].reverse().map((part) => {
+                const bytes = part.bytes[row] ?? null;
+                const key = sideKey(part);
+                const events = ofCategory(key, part.category);
+                return {
+                  key,
+                  quiet: isQuiet(maximum(part.bytes), common.unit),
+                  chosen: events.chosen,
+                  row: (hidden: boolean) => (
+                    <Figure
+                      hidden={hidden}
+                      {...common}
+                      key={key}
+                      name={key}
+                      label={categoryLabel(part.category)}
+                      hint={categoryMeaning(part.category)}
+                      bytes={bytes}
+                      share={shareOf(bytes, peak)}
+                      pictured
+                      fill={sideFill(part, scheme)}
+                      focused={focus.hovered === key}
+                      {...events}
+                    />
+                  ),
+                };
+              })}
+            />
           </tbody>
         );
       })}

@@ -16,6 +16,8 @@ import { shortName } from "../../model/names";
 import { at, measuredAt, type SnapshotRef } from "../../model/overview";
 import { fillOf } from "../../theme/palette";
 import { CategoryRows } from "../shared/category-rows";
+import { Known } from "../shared/known";
+import { LegendItem } from "../shared/legend";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -97,7 +99,9 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
           <Figure strong name="total" label="total" hint="sum of all categories" source={traced} bytes={total} unit={unit} />
         </tbody>
       </FigureTable>
-      <Formulas {...fixed} />
+      <Known>
+        <Formulas {...fixed} />
+      </Known>
     </aside>
   );
 }
@@ -200,8 +204,8 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
               describe={(index) => `step ${at(steps.step, index) ?? "?"}: ${formatBytes(totalOf(steps, index))}`}
             />
             <p class="legend">
-              <span>Solid lines mark traced steps, where the breakdown is measured; lighter areas are inferred from them.</span>
-              <span class="hint">Drag to zoom, double-click for all, click to select, Esc to clear</span>
+              <LegendItem kind="full">measured</LegendItem>
+              <LegendItem kind="light">inferred</LegendItem>
             </p>
           </div>
           <Figures shown={shown} fixed={fixed} focus={focus} hover={hover} />

@@ -7,22 +7,22 @@ import { formatShare } from "../../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { countText, outputFacts, shapeText, sizesText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layer-figures";
 import { NOT_TIED, shortName } from "../../model/names";
-import { persistentSavedWords } from "../../model/snapshot";
+import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapshot";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, useFigureText } from "../shared/figures";
+import { isQuiet } from "../shared/folded-rows";
 import { Filler } from "../shared/long-table";
 import { useScrollWindow } from "../shared/scroll-window";
 import { tipOf } from "../shared/tips";
 
 export const ROW_HEIGHT = 28;
 
-/** Columns before and after those of the categories; "share" is not among them. */
-const [BEFORE, AFTER] = [4, 2];
+/** Columns after those of the categories. */
+const AFTER = 2;
 
-/** Categories that some layer uses; the others, which only memory not tied to a layer has, share a column. */
-const shownCategories = (groups: readonly LayerGroup[]): Category[] =>
-  CATEGORIES.filter((category) => groups.some(({ layers }) => layers.some(({ path, bytes }) => path !== null && bytes[category] > 0)));
+/** Categories with a column: those that the run's step has. The ones too small for the column's unit share one. */
+const shownCategories = (all: LayerGroup, unit: Unit): Category[] => CATEGORIES.filter((category) => !isQuiet(all.bytes[category], unit));
 
 /** The figure of the categories without a column, and "unattributed 3.0 MiB, inputs 1.5 MiB", largest first. */
 function otherCategories(of: LayerFigures | LayerGroup, shown: readonly Category[]): { bytes: number; text: string } {
@@ -44,15 +44,22 @@ type Line = { kind: "group"; group: LayerGroup } | { kind: "layer"; layer: Layer
 
 const isText = (key: SortKey): boolean => key === "path" || key === "type";
 
+/** Whether a column decides the order: both parts of the ranking do. */
+const isSorted = (key: SortKey, sort: SortKey | null): boolean =>
+  sort === key || (sort === "rank" && (key === "persistent" || key === "saved"));
+
+/** What a click on a header sorts by: a second one goes back, from text to the model's order, from a size to the ranking. */
+const nextSort = (key: SortKey, sort: SortKey | null): SortKey | null => (sort !== key ? key : isText(key) ? null : "rank");
+
 function SortButton({ column, sort, choose }: { column: Column; sort: SortKey | null; choose: (key: SortKey | null) => void }) {
   const scheme = schemeOf(useStore());
   const { key, label, hint } = column;
   const category = CATEGORIES.find((name) => name === key);
-  const sorted = sort === key;
+  const sorted = isSorted(key, sort);
   const [first, ...rest] = label.split(" ");
   return (
     <th scope="col" class={isText(key) ? key : "number"} aria-sort={sorted ? (isText(key) ? "ascending" : "descending") : "none"}>
-      <button type="button" title={hint} onClick={() => choose(sorted ? null : key)}>
+      <button type="button" title={hint} onClick={() => choose(nextSort(key, sort))}>
         <span class="together">
           {category && <Swatch fill={fillOf(category, null, scheme)} />}
           {first}
@@ -70,24 +77,26 @@ function SortButton({ column, sort, choose }: { column: Column; sort: SortKey | 
 
 interface HeaderProps {
   columns: readonly Column[];
+  /** Number of columns before those of the categories. */
+  before: number;
   /** Whether some categories share a column. */
   others: boolean;
   sort: SortKey | null;
   choose: (key: SortKey | null) => void;
 }
 
-function Header({ columns, others, sort, choose }: HeaderProps) {
+function Header({ columns, before, others, sort, choose }: HeaderProps) {
   const button = (column: Column) => <SortButton key={column.key} column={column} sort={sort} choose={choose} />;
   return (
     <thead>
       <tr>
-        {columns.slice(0, BEFORE).map(button)}
+        {columns.slice(0, before).map(button)}
         <th scope="col" class="number share">
           share
         </th>
-        {columns.slice(BEFORE, -AFTER).map(button)}
+        {columns.slice(before, -AFTER).map(button)}
         {others && (
-          <th scope="col" class="number" title="Categories that no layer uses">
+          <th scope="col" class="number" title="Categories too small for a column">
             others
           </th>
         )}
@@ -101,7 +110,7 @@ function Header({ columns, others, sort, choose }: HeaderProps) {
 }
 
 interface BytesProps {
-  name: Category | "total" | "persistent_saved" | "others";
+  name: Category | keyof LayerSizes | "others";
   bytes: number;
   unit: Unit;
   tip: string;
@@ -136,10 +145,11 @@ const Parameters = ({ count }: { count: number | null }) => (
 );
 
 /** The formula and the source of a figure. */
-export type Explain = (of: LayerFigures | LayerGroup, figure: Category | "total" | "persistent_saved" | "others") => string;
+export type Explain = (of: LayerFigures | LayerGroup, figure: Category | keyof LayerSizes | "others") => string;
 
 interface RowProps<T> {
   of: T;
+  sizes: readonly (keyof LayerSizes)[];
   categories: readonly Category[];
   /** Whether some categories share a column. */
   others: boolean;
@@ -149,18 +159,14 @@ interface RowProps<T> {
   explain: Explain;
 }
 
-function Cells({ of, categories, others, unit, total, explain }: RowProps<LayerFigures | LayerGroup>) {
+function Cells({ of, sizes, categories, others, unit, total, explain }: RowProps<LayerFigures | LayerGroup>) {
   const { category: selected } = useStore().choices.value;
   const rest = otherCategories(of, categories);
   return (
     <>
-      <Bytes
-        name="persistent_saved"
-        bytes={of.persistent_saved_bytes}
-        unit={unit}
-        tip={tipOf(of.persistent_saved_bytes, explain(of, "persistent_saved"))}
-      />
-      <Bytes name="total" bytes={of.total} unit={unit} tip={tipOf(of.total, explain(of, "total"))} />
+      {sizes.map((size) => (
+        <Bytes key={size} name={size} bytes={of[size]} unit={unit} tip={tipOf(of[size], explain(of, size))} />
+      ))}
       <td class="number share">{total && of.total ? formatShare(of.total / total) : ""}</td>
       {categories.map((category) => (
         <Bytes
@@ -226,6 +232,8 @@ function LayerRow(props: RowProps<LayerFigures>) {
 
 interface LayerTableProps {
   groups: readonly LayerGroup[];
+  /** The sums of the model, found or not. */
+  all: LayerGroup;
   /** The sums of all rows. */
   totals: LayerGroup;
   unit: Unit;
@@ -235,11 +243,11 @@ interface LayerTableProps {
   explain: Explain;
 }
 
-export function LayerTable({ groups, totals, unit, total, sort, onSort, explain }: LayerTableProps) {
+export function LayerTable({ groups, all, totals, unit, total, sort, onSort, explain }: LayerTableProps) {
   const store = useStore();
   const { layer: selected } = store.choices.value;
-  const categories = useMemo(() => shownCategories(groups), [groups]);
-  const others = otherCategories(totals, categories).bytes > 0;
+  const categories = useMemo(() => shownCategories(all, unit), [all, unit]);
+  const others = otherCategories(all, categories).bytes > 0;
   const lines = useMemo(
     () =>
       groups.flatMap((group): Line[] => [
@@ -252,21 +260,20 @@ export function LayerTable({ groups, totals, unit, total, sort, onSort, explain 
   useEffect(() => {
     if (selected !== null) reveal(lines.findIndex((line) => line.kind === "layer" && line.layer.path === selected));
   }, [selected, lines]);
-  const ranked = persistentSavedWords(store.phase.value);
+  const sizes = sizesOfPhase(store.phase.value);
   const columns: Column[] = [
     { key: "path", label: "layer", hint: "Sort by name" },
     { key: "type", label: "type", hint: "Sort by type" },
-    { key: "persistent_saved", label: ranked.label, hint: ranked.meaning },
-    { key: "total", label: "total", hint: "Sum of all categories" },
+    ...sizes.map((key) => ({ key, label: key, hint: SIZE_MEANINGS[key] })),
     ...categories.map((category) => ({ key: category, label: categoryLabel(category), hint: categoryMeaning(category) })),
     { key: "parameters", label: "parameters", hint: "Number of elements of the layer's weights" },
     { key: "output_bytes", label: "output", hint: "Output size per batch" },
   ];
-  const shared = { categories, others, unit, total, explain };
+  const shared = { sizes, categories, others, unit, total, explain };
   return (
     <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Layers">
       <table class="layers" data-testid="layers" aria-rowcount={lines.length + 1}>
-        <Header columns={columns} others={others} sort={sort} choose={onSort} />
+        <Header columns={columns} before={2 + sizes.length} others={others} sort={sort} choose={onSort} />
         <tbody>
           <Filler rows={first} height={ROW_HEIGHT} />
           {lines

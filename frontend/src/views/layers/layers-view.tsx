@@ -20,8 +20,7 @@ import {
 import type { LayersAnswer } from "../../model/layers";
 import { NOT_TIED, shortName } from "../../model/names";
 import { at, instantOf, measuredAt, provenance, type Overview, type SnapshotRef } from "../../model/overview";
-import type { Phase } from "../../model/run";
-import { persistentSavedWords } from "../../model/snapshot";
+import { SIZE_MEANINGS, rankOf } from "../../model/snapshot";
 import { matcher } from "../../state/selection";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -52,36 +51,43 @@ function useFigures(overview: Overview, row: number) {
 function Source({ of }: { of: SnapshotRef | null }) {
   if (of === null) return <p class="small">Only weights and optimizer state are known.</p>;
   return (
-    <p class="small" data-testid="layers-step" data-step={of.step}>
-      A{instantOf(of).slice(1)}.
+    <p class="unseen" data-testid="layers-step" data-step={of.step}>
+      {`A${instantOf(of).slice(1)}.`}
     </p>
   );
 }
 
 /** The formula of a figure, from the layer table's shapes, dtypes and optimizer, and the figure's source. */
-function explainer(table: LayersAnswer | null, of: SnapshotRef | null, phase: Phase): Explain {
+function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain {
   const rows = new Map((table?.layers ?? []).map((layer) => [layer.path, layer]));
   const made = { optimizer: table?.optimizer ?? null, batch_size: of?.batch_size ?? null };
   const source = of ? measuredAt(of) : "from the layer table (Keras)";
-  const totals = {
-    total: "total of all categories",
-    persistent_saved: persistentSavedWords(phase).meaning,
-    others: "total of the categories that no layer uses",
-  };
   const madeOf = (of: LayerFigures | LayerGroup, category: Category): string => {
     if ("title" in of) return plural(of.layers.length, "row summed", "rows summed");
     if (of.path === null || of.bytes[category] === 0) return "";
     return formula(category, rows.get(of.path) ?? null, of.bytes[category], made);
   };
   return (of, figure) => {
-    if (figure === "persistent_saved") return [totals[figure], aboveTotal(of), source].filter(Boolean).join("\n");
-    if (figure === "total" || figure === "others") return `${totals[figure]}\n${source}`;
+    if (figure === "others") return `total of the categories too small for a column\n${source}`;
+    if (figure === "saved") return [SIZE_MEANINGS[figure], aboveTotal(of), source].filter(Boolean).join("\n");
+    if (figure === "persistent" || figure === "total") return `${SIZE_MEANINGS[figure]}\n${source}`;
     return [categoryMeaning(figure), madeOf(of, figure), source].filter(Boolean).join("\n");
   };
 }
 
 const layerFile = (layers: readonly LayerFigures[]): Table => ({
-  columns: ["layer", "type", "training", "parameters", "output", "output_bytes", "persistent_saved_bytes", "total_bytes", ...CATEGORIES],
+  columns: [
+    "layer",
+    "type",
+    "training",
+    "parameters",
+    "output",
+    "output_bytes",
+    "persistent_bytes",
+    "saved_bytes",
+    "total_bytes",
+    ...CATEGORIES,
+  ],
   rows: layers.map((layer) => [
     layer.path,
     layer.type,
@@ -89,20 +95,28 @@ const layerFile = (layers: readonly LayerFigures[]): Table => ({
     layer.parameters,
     shapeText(layer),
     layer.output_bytes,
-    layer.persistent_saved_bytes,
+    layer.persistent,
+    layer.saved,
     layer.total,
     ...CATEGORIES.map((category) => layer.bytes[category]),
   ]),
 });
 
 /** Search and grouping, and the number of layers found. */
-function LayersBar({ said, unit }: { said: string; unit: Unit }) {
+function LayersBar({ said, unit, of }: { said: string; unit: Unit; of: SnapshotRef | null }) {
   const store = useStore();
   const { grouping, layer } = store.choices.value;
   return (
     <div class="layers-bar">
       <Search label="Search layers by regular expression" placeholder="Search layers (regex)" />
-      <Segments label="group by" options={GROUPINGS} chosen={grouping} choose={(chosen) => store.choose({ grouping: chosen })} />
+      <Segments
+        named={false}
+        label="group by"
+        options={GROUPINGS}
+        chosen={grouping}
+        choose={(chosen) => store.choose({ grouping: chosen })}
+      />
+      <Source of={of} />
       <span class="small" role="status">
         {said}
       </span>
@@ -122,8 +136,8 @@ export function LayersView({ overview }: { overview: Overview }) {
   const { search, grouping, sort } = store.choices.value;
   const selected = store.shownStep.value ?? { overview, row: 0 };
   const { layers, ref, step, ready, error, table } = useFigures(selected.overview, selected.row);
-  const explain = useMemo(() => explainer(table, ref, overview.phase), [table, ref, overview.phase]);
-  const total = layers.reduce((sum, { total: bytes }) => sum + bytes, 0);
+  const explain = useMemo(() => explainer(table, ref), [table, ref]);
+  const all = useMemo(() => groupOf(null, layers), [layers]);
   const match = useMemo(() => matcher(search), [search]);
   const shown = useMemo(() => layers.filter((layer) => match.test(`${layer.path ?? NOT_TIED} ${layer.type ?? ""}`)), [layers, match]);
   const groups = useMemo(() => groupLayers(shown, grouping, sort), [shown, grouping, sort]);
@@ -131,7 +145,7 @@ export function LayersView({ overview }: { overview: Overview }) {
   const title = `Memory of ${overview.run} at step ${step} by layer`;
   useExport({
     table: () => layerFile(shown),
-    drawing: () => <TreemapDrawing groups={groups} total={total} title={title} scheme={scheme} />,
+    drawing: () => <TreemapDrawing groups={groups} total={rankOf(all)} title={title} scheme={scheme} />,
   });
   if (!ready) return <Skeleton />;
   const fault = error !== null && <Fault sentence={error} retry={() => void store.reload()} />;
@@ -143,18 +157,19 @@ export function LayersView({ overview }: { overview: Overview }) {
         </Nothing>
       )
     );
+  const found = shown.length === layers.length ? "" : `${formatBytes(totals.total)} of ${formatBytes(all.total)}`;
   const unit = unitOf(layers.reduce((most, { total: held, output_bytes: output }) => Math.max(most, held, output ?? 0), 0));
   return (
     <div class="layers-view">
       {fault}
-      <LayersBar said={match.fault ?? `${formatBytes(totals.total)} of ${formatBytes(total)}`} unit={unit} />
-      <Source of={ref} />
-      <Treemap groups={groups} total={total} />
+      <LayersBar said={match.fault ?? found} unit={unit} of={ref} />
+      <Treemap groups={groups} total={rankOf(all)} />
       <LayerTable
         groups={groups}
+        all={all}
         totals={totals}
         unit={unit}
-        total={total}
+        total={all.total}
         sort={sort}
         explain={explain}
         onSort={(chosen) => store.choose({ sort: chosen })}

@@ -4,9 +4,10 @@ import { LETTER, shortened } from "../../charts/label-lines";
 import { treemap, type Rectangle } from "../../charts/treemap-layout";
 import { formatBytes } from "../../lib/bytes";
 import { formatShare, plural } from "../../lib/format";
-import { CATEGORIES, categoryLabel, type Category } from "../../model/categories";
+import { PERSISTENT, categoryLabel, type Category } from "../../model/categories";
 import type { LayerFigures, LayerGroup } from "../../model/layer-figures";
 import { NOT_TIED, distinctNames } from "../../model/names";
+import { rankOf } from "../../model/snapshot";
 import { fillOf, type Fill, type Scheme } from "../../theme/palette";
 
 const AREAS = 60;
@@ -16,12 +17,19 @@ export interface Area {
   layer: LayerFigures | null;
   name: string;
   bytes: number;
-  /** The layer's largest category, which gives the area its colour. */
+  /** What it consists of, largest first: persistent categories, and activations that are saved for the backward pass. */
+  parts: readonly Part[];
+  /** The category of the largest part, which gives the area its colour. */
   main: Category | null;
   /** "41 %, mostly activations". */
   share: string;
   /** Number of layers in it. */
   count: number;
+}
+
+export interface Part {
+  category: Category;
+  bytes: number;
 }
 
 /** A group of areas; without a title for the only group when nothing is grouped. */
@@ -34,29 +42,33 @@ export interface Block {
   areas: Area[];
 }
 
-const mainCategory = (layer: LayerFigures): Category =>
-  CATEGORIES.reduce((best, category) => (layer.bytes[category] > layer.bytes[best] ? category : best), CATEGORIES[0]);
+const partsOf = ({ bytes, saved }: LayerFigures): Part[] =>
+  [...PERSISTENT.map((category): Part => ({ category, bytes: bytes[category] })), { category: "activations" as const, bytes: saved }]
+    .filter((part) => part.bytes > 0)
+    .sort((a, b) => b.bytes - a.bytes);
 
-/** The groups with their layers; the largest layers of all groups together have an area of their own. */
+/** The groups with their layers by rank; the largest layers of all groups together have an area of their own. */
 export function blocksOf(groups: readonly LayerGroup[], total: number): Block[] {
-  const shown = groups.flatMap(({ layers }) => layers.filter(({ total: bytes }) => bytes > 0)).sort((a, b) => b.total - a.total);
+  const shown = groups.flatMap(({ layers }) => layers.filter((layer) => rankOf(layer) > 0)).sort((a, b) => rankOf(b) - rankOf(a));
   const largest = shown.slice(0, AREAS);
   const names = distinctNames(largest.map(({ path }) => path ?? NOT_TIED));
   const nameOf = new Map(largest.map((layer, index) => [layer, names[index] ?? ""]));
   const titles = distinctNames(groups.map(({ title }) => title ?? ""));
-  const blocks = groups.map(({ title, layers, total: bytes }, index): Block => {
-    const block = { title, name: titles[index] ?? "", bytes };
-    const own = layers.filter((layer) => nameOf.has(layer)).sort((a, b) => b.total - a.total);
+  const blocks = groups.map((group, index): Block => {
+    const { title, layers } = group;
+    const block = { title, name: titles[index] ?? "", bytes: rankOf(group) };
+    const own = layers.filter((layer) => nameOf.has(layer)).sort((a, b) => rankOf(b) - rankOf(a));
     const areas = own.map((layer): Area => {
-      const main = mainCategory(layer);
-      const share = `${formatShare(layer.total / total)}, mostly ${categoryLabel(main)}`;
-      return { layer, name: nameOf.get(layer) ?? "", bytes: layer.total, main, share, count: 1 };
+      const parts = partsOf(layer);
+      const main = parts[0]?.category ?? "weights";
+      const share = `${formatShare(rankOf(layer) / total)}, mostly ${categoryLabel(main)}`;
+      return { layer, name: nameOf.get(layer) ?? "", bytes: rankOf(layer), parts, main, share, count: 1 };
     });
-    const rest = layers.filter((layer) => layer.total > 0 && !nameOf.has(layer));
+    const rest = layers.filter((layer) => rankOf(layer) > 0 && !nameOf.has(layer));
     if (rest.length === 0) return { ...block, areas };
-    const left = rest.reduce((sum, { total: one }) => sum + one, 0);
+    const left = rest.reduce((sum, layer) => sum + rankOf(layer), 0);
     const name = plural(rest.length, "more layer");
-    const others: Area = { layer: null, name, bytes: left, main: null, share: formatShare(left / total), count: rest.length };
+    const others: Area = { layer: null, name, bytes: left, parts: [], main: null, share: formatShare(left / total), count: rest.length };
     return { ...block, areas: [...areas, others] };
   });
   return blocks.filter(({ bytes }) => bytes > 0);

@@ -4,6 +4,7 @@ import { useMemo } from "preact/hooks";
 
 import type { Rectangle } from "../../charts/treemap-layout";
 import { formatBytes } from "../../lib/bytes";
+import { categoryLabel } from "../../model/categories";
 import type { LayerGroup } from "../../model/layer-figures";
 import { NOT_TIED } from "../../model/names";
 import { fillOf, INKS, type Ink, type Scheme } from "../../theme/palette";
@@ -29,8 +30,11 @@ function AreaButton({ area, place }: { area: Area; place: Rectangle }) {
   const store = useStore();
   const scheme = schemeOf(store);
   const { layer: selected, category } = store.choices.value;
-  const { layer, name, bytes, main, share } = area;
-  const tip = tipOf(bytes, layer === null ? name : (layer.path ?? NOT_TIED), share);
+  const { layer, name, bytes, main, parts, share } = area;
+  const made = parts.map(
+    (part) => `${part.category === "activations" ? "saved activations" : categoryLabel(part.category)} ${formatBytes(part.bytes)}`,
+  );
+  const tip = tipOf(bytes, `${layer === null ? name : (layer.path ?? NOT_TIED)}: persistent + saved`, share, made.join(", "));
   if (layer === null || main === null) {
     return (
       <span class="area rest" style={styleOf(place)} data-figure="others" data-bytes={bytes} data-tip={tip}>
@@ -38,7 +42,7 @@ function AreaButton({ area, place }: { area: Area; place: Rectangle }) {
       </span>
     );
   }
-  const muted = category !== null && category !== main;
+  const muted = category !== null && !parts.some((part) => part.category === category);
   const lines = areaText(area, place.width, place.height);
   return (
     <button
@@ -46,7 +50,7 @@ function AreaButton({ area, place }: { area: Area; place: Rectangle }) {
       class={`area ${layer.trainable === false ? "frozen" : ""} ${muted ? "muted" : ""}`}
       aria-pressed={layer.path !== null && selected === layer.path}
       style={{ ...styleOf(place), "--fill": fillOf(main, null, scheme).colour }}
-      data-figure="total"
+      data-figure="rank"
       data-layer={layer.path ?? ""}
       data-bytes={bytes}
       data-tip={tip}
@@ -55,6 +59,18 @@ function AreaButton({ area, place }: { area: Area; place: Rectangle }) {
     >
       {lines.length > 0 && <span class="area-name">{name} </span>}
       {lines.length > 1 && <span class="area-size">{lines[1]}</span>}
+      <span class="area-parts" aria-hidden="true">
+        {parts.map((part) => {
+          const fill = fillOf(part.category, layer.trainable === false ? false : null, scheme);
+          return (
+            <i
+              key={part.category}
+              class={`fill ${fill.pattern}`}
+              style={{ "--fill": fill.colour, width: `${(part.bytes / bytes) * 100}%` }}
+            />
+          );
+        })}
+      </span>
     </button>
   );
 }
@@ -64,14 +80,14 @@ export function Treemap({ groups, total }: TreemapProps) {
   const blocks = useMemo(() => blocksOf(groups, total), [groups, total]);
   const placed = useMemo(() => placeBlocks(blocks, width, height), [blocks, width, height]);
   return (
-    <div class="treemap" ref={host} role="group" aria-label="Layers by memory" data-testid="treemap">
+    <div class="treemap" ref={host} role="group" aria-label="Layers by persistent and saved memory" data-testid="treemap">
       {placed.map((one) => (
         <div key={one.block.title} class="block" data-block={one.block.title} role="group" aria-label={one.block.title ?? "all layers"}>
           {one.head > 0 && (
             <span
               class="block-title"
               style={styleOf({ ...one, height: one.head })}
-              data-figure="total"
+              data-figure="rank"
               data-group={one.block.title}
               data-bytes={one.block.bytes}
               data-tip={tipOf(one.block.bytes, one.block.title ?? "")}

@@ -15,7 +15,7 @@ import { schemeOf, useStore } from "../shared/context";
 import { Figure, FigureTable, UnitButton, WordFigure } from "../shared/figures";
 import { tipOf } from "../shared/tips";
 
-const LAYERS = 12;
+const LAYERS = 8;
 
 /** The pool at the failure beside the request, all on one scale. */
 export function Request({ oom }: { oom: Oom }) {
@@ -104,14 +104,17 @@ export function Facts({ oom }: { oom: Oom }) {
           />
         </tbody>
       </FigureTable>
-      <dl class="facts">
-        {words.map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value ?? "unknown"}</dd>
-          </div>
-        ))}
-      </dl>
+      <details class="known">
+        <summary>Operation and tensor</summary>
+        <dl class="facts">
+          {words.map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{value ?? "unknown"}</dd>
+            </div>
+          ))}
+        </dl>
+      </details>
     </aside>
   );
 }
@@ -133,23 +136,26 @@ export function Breakdown({ oom }: { oom: Oom }) {
           <CategoryRows bytes={sums} total={total} unit={unit} source={() => source} />
         </tbody>
       </FigureTable>
-      <FigureTable testid="oom-layers">
-        <caption>Memory at failure, by layer</caption>
-        <tbody>
-          {layers.map(({ layer, bytes }, index) => (
-            <Figure
-              key={layer}
-              name={`layer:${layer ?? ""}`}
-              label={names[index]}
-              hint={`${layer ?? NOT_TIED}: total of all categories`}
-              source={source}
-              unit={unit}
-              bytes={bytes}
-              share={bytes / total}
-            />
-          ))}
-        </tbody>
-      </FigureTable>
+      <details class="known">
+        <summary>Memory at failure, by layer</summary>
+        <FigureTable testid="oom-layers">
+          <tbody>
+            {layers.map(({ layer, bytes }, index) => (
+              <Figure
+                key={layer}
+                name={`layer:${layer ?? ""}`}
+                label={names[index]}
+                hint={`${layer ?? NOT_TIED}: total of all categories`}
+                source={source}
+                unit={unit}
+                bytes={bytes}
+                share={bytes / total}
+                pictured
+              />
+            ))}
+          </tbody>
+        </FigureTable>
+      </details>
     </div>
   );
 }

@@ -6,6 +6,7 @@ import type { RunInfo } from "../../model/run";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { PossibleFixes, Requester } from "../shared/fixes";
+import { Known } from "../shared/known";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { OomDrawing } from "./oom-drawing";
@@ -31,11 +32,13 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
           <h2 class="verdict">
             {oom.verdict !== null && <span class="verdict-word">{oom.verdict}</span>} {verdictSentence(oom)}
           </h2>
-          <p class="small">{unbroken(oom.reason)}</p>
           <Request oom={oom} />
           <h3>Possible fixes</h3>
           <PossibleFixes run={run} oom={oom} index={index} />
           <Breakdown oom={oom} />
+          <Known>
+            <p class="small">{unbroken(oom.reason)}</p>
+          </Known>
           <NoticeList sentences={oom.not_available} />
         </div>
         <Facts oom={oom} />

@@ -18,7 +18,8 @@ function PostMortem({ run, index }: { run: RunInfo; index: number }) {
         {whenSentence(oom)} <Requester oom={oom} />
       </h2>
       <p>
-        {verdictSentence(oom)}{" "}
+        {/* The answers above have the figures. */}
+        {verdictSentence(oom).split(":")[0]}.{" "}
         <button type="button" class="link" onClick={() => store.choose({ view: "oom", oom: index })}>
           Post-mortem
         </button>

@@ -7,6 +7,7 @@ import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { Figure } from "./figures";
 import { useCategoryRow } from "./focus";
+import { FoldedRows, isQuiet } from "./folded-rows";
 
 interface CategoryRowsProps {
   /** Null where unknown; categories that are missing have no row. */
@@ -24,25 +25,34 @@ export function CategoryRows({ bytes, total, unit, source, hovered, hover }: Cat
   const ofCategory = useCategoryRow(hover);
   const rows = CATEGORIES.filter((category) => bytes.has(category)).reverse();
   return (
-    <>
-      {rows.map((category) => {
+    <FoldedRows
+      columns={3}
+      rows={rows.map((category) => {
         const own = bytes.get(category) ?? null;
-        return (
-          <Figure
-            key={category}
-            name={category}
-            label={categoryLabel(category)}
-            hint={categoryMeaning(category)}
-            source={source(category, own ?? 0)}
-            bytes={own}
-            share={shareOf(own ?? 0, total)}
-            unit={unit}
-            fill={fillOf(category, null, scheme)}
-            focused={hovered === category}
-            {...ofCategory(category, category)}
-          />
-        );
+        const events = ofCategory(category, category);
+        return {
+          key: category,
+          quiet: isQuiet(own, unit),
+          chosen: events.chosen,
+          row: (hidden: boolean) => (
+            <Figure
+              hidden={hidden}
+              key={category}
+              name={category}
+              label={categoryLabel(category)}
+              hint={categoryMeaning(category)}
+              source={source(category, own ?? 0)}
+              bytes={own}
+              share={shareOf(own ?? 0, total)}
+              pictured
+              unit={unit}
+              fill={fillOf(category, null, scheme)}
+              focused={hovered === category}
+              {...events}
+            />
+          ),
+        };
       })}
-    </>
+    />
   );
 }

@@ -34,7 +34,7 @@ export interface ChartProps {
   onZoom: (from: number, to: number) => void;
   onReset: () => void;
   onHover: (hovered: boolean) => void;
-  height?: "small" | "medium" | "large" | "timeline";
+  height?: "small" | "medium" | "tall" | "compare" | "large" | "timeline";
   children?: ComponentChildren;
 }
 

@@ -74,12 +74,58 @@ function drawn(node: VNode): Blob | null {
   return blob;
 }
 
+type Kind = readonly [name: string, about: string, download: () => void];
+
+/** Closes after a choice, on Escape, and when the focus or the pointer goes elsewhere. */
+function Menu({ kinds }: { kinds: readonly Kind[] }) {
+  const menu = useRef<HTMLDetailsElement>(null);
+  const close = (): void => {
+    if (menu.current) menu.current.open = false;
+  };
+  useEffect(() => {
+    const elsewhere = ({ target }: PointerEvent): void => {
+      if (target instanceof Node && !menu.current?.contains(target)) close();
+    };
+    document.addEventListener("pointerdown", elsewhere);
+    return () => document.removeEventListener("pointerdown", elsewhere);
+  }, []);
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key !== "Escape" || !menu.current?.open) return;
+    event.stopPropagation();
+    close();
+    menu.current.querySelector("summary")?.focus();
+  };
+  const onFocusOut = ({ relatedTarget }: FocusEvent): void => {
+    if (relatedTarget instanceof Node && !menu.current?.contains(relatedTarget)) close();
+  };
+  return (
+    <details ref={menu} class="downloads" onKeyDown={onKeyDown} onFocusOut={onFocusOut}>
+      <summary>Download</summary>
+      <div class="downloads-menu">
+        {kinds.map(([name, about, download]) => (
+          <button
+            key={name}
+            type="button"
+            title={about}
+            onClick={() => {
+              close();
+              download();
+            }}
+          >
+            {name}
+          </button>
+        ))}
+      </div>
+    </details>
+  );
+}
+
 export function Downloads() {
   const store = useStore();
   const ink = inkOf(store);
   const run = store.primary.value?.run;
   const what = shown.value;
-  if (!what || run === undefined) return <span class="downloads" />;
+  if (!what || run === undefined) return null;
   const { view, layer } = store.choices.value;
   const title = ["memory", run, view, ...(VIEWS[view].parent !== undefined && layer !== null ? [layer] : [])].join(" ");
   const give = (blob: Blob | null, ending: string): void => {
@@ -90,7 +136,7 @@ export function Downloads() {
     const canvases = [...document.querySelectorAll<HTMLCanvasElement>("main canvas")];
     void paintPicture(canvases, title, latest.current.legend?.() ?? [], ink).then((blob) => give(blob, "png"));
   };
-  const kinds: [string, string, () => void][] = [
+  const kinds: Kind[] = [
     ["CSV", "Download the figures as CSV", () => give(text(toCsv(latest.current.table()), "text/csv"), "csv")],
     ["JSON", "Download the figures as JSON", () => give(text(toJson(latest.current.table()), "application/json"), "json")],
   ];
@@ -98,14 +144,5 @@ export function Downloads() {
   if (what.svg) {
     kinds.push(["SVG", "Download the drawing as SVG", () => give(latest.current.drawing ? drawn(latest.current.drawing()) : null, "svg")]);
   }
-  return (
-    <span class="downloads" role="group" aria-label="Downloads">
-      <span aria-hidden="true">⤓</span>
-      {kinds.map(([name, about, download]) => (
-        <button key={name} type="button" title={about} onClick={download}>
-          {name}
-        </button>
-      ))}
-    </span>
-  );
+  return <Menu kinds={kinds} />;
 }

@@ -32,8 +32,11 @@ interface FigureProps {
   /** Where the figure comes from, and of which step. */
   source?: string;
   bytes: number | null;
-  /** Of the whole, 0 to 1; undefined: no such cell. */
+  /** Of the whole, 0 to 1. */
   share?: number | null;
+  /** Whether the share is in the tooltip only, because the picture beside the table shows it. */
+  pictured?: boolean;
+  hidden?: boolean;
   unit: Unit;
   fill?: Fill;
   strong?: boolean;
@@ -68,14 +71,16 @@ export const rowClasses = (classes: Record<string, boolean | undefined>): string
     .join(" ");
 
 export function Figure(props: FigureProps) {
-  const { name, label, hint, source, bytes, share, unit, fill, strong, focused, onChoose, chosen } = props;
+  const { name, label, hint, source, bytes, unit, fill, strong, focused, onChoose, chosen, pictured = false } = props;
+  const share = props.share === null || props.share === undefined ? "" : formatShare(props.share);
   const text = useFigureText(unit);
   return (
     <tr
       class={rowClasses({ strong, zero: bytes === 0, focused: focused || chosen, choosable: onChoose !== undefined })}
+      hidden={props.hidden}
       data-figure={name}
       data-bytes={bytes ?? ""}
-      data-tip={tipOf(bytes, hint, source)}
+      data-tip={tipOf(bytes, pictured && share !== "" ? `${hint ?? ""}; ${share}` : hint, source)}
       {...rowEvents(props)}
     >
       <th scope="row">
@@ -85,7 +90,7 @@ export function Figure(props: FigureProps) {
       <td class="figure" aria-label={bytes === null ? "unknown" : formatBytes(bytes)}>
         {bytes === null ? "–" : text(bytes)}
       </td>
-      <td class="share">{share === null || share === undefined ? "" : formatShare(share)}</td>
+      <td class="share">{!pictured && share}</td>
     </tr>
   );
 }
@@ -98,7 +103,7 @@ export function WordFigure({ word, when, label, ...props }: WordFigureProps) {
   return <Figure {...props} name={word} label={label ?? usual} hint={meaning} source={`${source}, ${when}`} />;
 }
 
-const ROWS = "tr[data-tip]";
+const ROWS = "tr[data-tip]:not([hidden])";
 
 /** One stop of the Tab key for the whole table; arrow keys go from row to row. */
 function useRows() {

@@ -3,16 +3,16 @@
 import { useEffect } from "preact/hooks";
 
 import { later } from "../../lib/activity";
-import type { Unit } from "../../lib/bytes";
+import { formatBytes, formatExact, type Unit } from "../../lib/bytes";
 import { distinctNames } from "../../model/names";
-import { measuredAt, modeLabel, provenance, type Overview, type SnapshotRef } from "../../model/overview";
-import { persistentSaved, persistentSavedWords, rankedLayers, type Snapshot } from "../../model/snapshot";
+import { measuredAt, provenance, type Overview, type SnapshotRef } from "../../model/overview";
+import { SIZE_MEANINGS, layerSizes, rankedLayers, sizesOfPhase, type LayerSizes, type Snapshot } from "../../model/snapshot";
 import { NOTHING } from "../../state/resource";
 import { useStore } from "./context";
 import { useFetched } from "./fetched";
-import { Figure, FigureTable } from "./figures";
+import { FigureTable, useFigureText } from "./figures";
 
-const SHOWN = 6;
+const SHOWN = 4;
 
 /** A layer's name that links to its page. */
 function LayerLink({ layer, name }: { layer: string; name: string }) {
@@ -29,7 +29,55 @@ const snapshotOf = (overview: Overview, row: number): SnapshotRef | null => {
   return source.kind === "layer table" ? null : source.snapshot;
 };
 
-const sizesOf = (snapshot: Snapshot): Map<string | null, number> => persistentSaved(snapshot.ledger, snapshot.saved_for_backward);
+const sizesOf = (snapshot: Snapshot): Map<string | null, LayerSizes> => layerSizes(snapshot.ledger, snapshot.saved_for_backward);
+const NO_SIZES: LayerSizes = { persistent: 0, saved: 0, total: 0 };
+
+interface RowProps {
+  layer: string;
+  name: string;
+  /** Null while they load. */
+  sizes: LayerSizes | null;
+  columns: readonly (keyof LayerSizes)[];
+  unit: Unit;
+  source: string;
+}
+
+/** A layer with the same sizes as in the table of layers. */
+function LayerSizesRow({ layer, name, sizes, columns, unit, source }: RowProps) {
+  const text = useFigureText(unit);
+  const lines = columns.map((column) => `${column}: ${sizes === null ? "unknown" : formatExact(sizes[column])}, ${SIZE_MEANINGS[column]}`);
+  return (
+    <tr data-layer={layer} data-tip={[layer, ...lines, source].join("\n")}>
+      <th scope="row">
+        <span class="label">
+          <LayerLink layer={layer} name={name} />
+        </span>
+      </th>
+      {columns.map((column) => (
+        <td
+          key={column}
+          class="figure"
+          data-figure={`${column}:${layer}`}
+          data-bytes={sizes?.[column] ?? ""}
+          aria-label={sizes === null ? "unknown" : formatBytes(sizes[column])}
+        >
+          {sizes === null ? "–" : sizes[column] === 0 ? "" : text(sizes[column])}
+        </td>
+      ))}
+    </tr>
+  );
+}
+
+const SizesHead = ({ columns }: Pick<RowProps, "columns">) => (
+  <tr>
+    <th scope="col" />
+    {columns.map((column) => (
+      <th key={column} scope="col" title={SIZE_MEANINGS[column]}>
+        {column}
+      </th>
+    ))}
+  </tr>
+);
 
 interface LargestLayersProps {
   overview: Overview;
@@ -57,41 +105,38 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
   const largest = ranked ? rankedLayers(sizesOf(ranked), SHOWN) : [];
   const sizes = value && sizesOf(value);
   const names = distinctNames(largest);
-  const words = persistentSavedWords(overview.phase);
+  const columns = sizesOfPhase(overview.phase);
   return (
     <section class="owners">
       <h3>
-        Largest layers
-        {ref !== null && (
-          <button type="button" class="more" onClick={() => store.choose({ view: "layers" })}>
-            Show all layers
-          </button>
-        )}
+        <button type="button" class="leads" title="Show all layers" onClick={() => store.choose({ view: "layers" })}>
+          Largest layers
+        </button>
       </h3>
-      <p class="small one-line" title={words.meaning}>
-        {ref === null
-          ? "no step traced yet"
-          : `${words.label}, step ${ref.step}, ${ref.at_failure ? "at the failed allocation" : modeLabel(ref.mode)}`}
-      </p>
-      <FigureTable>
+      <FigureTable kind="sizes">
+        <thead>
+          <SizesHead columns={columns} />
+        </thead>
         <tbody>
           {Array.from({ length: SHOWN }, (_, index) => {
             const layer = largest[index];
             if (layer === undefined || ref === null)
               return (
                 <tr key={index} class="blank">
-                  <th title={error ?? ""}>{index > 0 ? "" : (error ?? (ranked ? "This trace names no layer." : ""))}</th>
+                  <th colSpan={1 + columns.length} title={error ?? ""}>
+                    {index > 0 ? "" : (error ?? (ref === null ? "no step traced yet" : ranked ? "This trace names no layer." : ""))}
+                  </th>
                 </tr>
               );
             return (
-              <Figure
+              <LayerSizesRow
                 key={layer}
-                name={`layer:${layer}`}
-                label={<LayerLink layer={layer} name={names[index] ?? ""} />}
-                hint={`${layer}: ${words.meaning}`}
-                source={measuredAt(ref)}
-                bytes={sizes === null ? null : (sizes.get(layer) ?? 0)}
+                layer={layer}
+                name={names[index] ?? ""}
+                sizes={sizes === null ? null : (sizes.get(layer) ?? NO_SIZES)}
+                columns={columns}
                 unit={unit}
+                source={measuredAt(ref)}
               />
             );
           })}

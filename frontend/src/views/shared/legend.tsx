@@ -22,16 +22,14 @@ interface StackLegendProps {
 }
 
 export function StackLegend({ overview, validation = true, ended = false }: StackLegendProps) {
-  const { snapshots, validations, capacity_bytes } = overview;
+  const { snapshots, validations } = overview;
   return (
     <p class="legend">
       <LegendItem kind="line">measured peak</LegendItem>
       {ended && <LegendItem kind="ended">in use at step end</LegendItem>}
-      {snapshots.length > 0 && <LegendItem kind="full">measured breakdown: traced or failed step</LegendItem>}
-      <LegendItem kind="light">between: inferred breakdown</LegendItem>
-      {capacity_bytes.some((value) => !Number.isNaN(value)) && <LegendItem kind="capacity">capacity</LegendItem>}
+      {snapshots.length > 0 && <LegendItem kind="full">measured</LegendItem>}
+      <LegendItem kind="light">inferred</LegendItem>
       {validation && validations.length > 0 && <LegendItem kind="diamond">validation peak</LegendItem>}
-      <span class="hint">Drag to zoom, double-click for all, click to select, Esc to clear</span>
     </p>
   );
 }

@@ -1,6 +1,7 @@
 /** The figures of one step. The rows are always the same, so the panel does not move with the cursor. */
 
 import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
 
 import { unitOf, type Unit } from "../../lib/bytes";
 import { formatDuration, formatWallTime, shareOf } from "../../lib/format";
@@ -12,6 +13,7 @@ import { schemeOf, useStore } from "./context";
 import { startOf } from "./frame";
 import { Figure, FigureTable, UnitButton, WordFigure } from "./figures";
 import { useCategoryRow, type Focus } from "./focus";
+import { FoldedRows, isQuiet } from "./folded-rows";
 import { LargestLayers } from "./largest-layers";
 import type { OverviewRow } from "./steps-chart";
 import { TracedDetails } from "./traced-details";
@@ -39,12 +41,13 @@ export function PanelHead({ overview, row, unit }: { overview: Overview; row: nu
         Step {step ?? "?"}
         <UnitButton unit={unit} />
       </h2>
-      <p class="small one-line">
-        {overview.phase}
-        {epoch !== null && ` · epoch ${epoch}`}
-        {time !== null && (
-          <span title={formatWallTime(time)}> · {formatDuration(time - startOf(store.whole.value.value ?? overview))} after start</span>
-        )}
+      <p
+        class="small one-line"
+        title={
+          time === null ? "" : `${formatWallTime(time)}, ${formatDuration(time - startOf(store.whole.value.value ?? overview))} after start`
+        }
+      >
+        {epoch === null ? overview.phase : `epoch ${epoch}`}
       </p>
     </header>
   );
@@ -56,7 +59,7 @@ export const sourceOf = (overview: Overview, row: number): string =>
 
 /** The toolbar says which traced step the breakdown of the selected one comes from. */
 const PROVENANCE = {
-  traced: "Measured: this step was traced.",
+  traced: "Measured: traced step.",
   failure: "Measured at the failed allocation.",
   inferred: "Peak measured; breakdown inferred.",
   "layer table": "Peak measured; weights and optimizer state from the layer table.",
@@ -77,17 +80,18 @@ export function Provenance({ overview, row }: { overview: Overview; row: number 
           class="timeline-link"
           onClick={() => store.choose({ view: "oom", oom: failureOf(overview, source.snapshot.step)?.oom ?? 0, mapZooms: [] })}
         >
-          Open post-mortem
+          Post-mortem
         </button>
       )}
       {traced !== null && (
         <button
           type="button"
           class="timeline-link"
+          aria-label={`Open step ${traced}`}
           title={`Show the timeline of step ${traced}`}
           onClick={() => store.choose({ view: "step", step: traced })}
         >
-          Open step {traced}
+          Open
         </button>
       )}
     </p>
@@ -98,32 +102,41 @@ function Breakdown({ overview, row, focus, pointed, hover, unit }: PanelProps & 
   const store = useStore();
   const ofCategory = useCategoryRow(hover);
   const source = sourceOf(overview, row);
-  const parts = breakdown(overview, row);
+  const highest = useMemo(() => overview.bytes.map(maximum), [overview]);
+  const rows = breakdown(overview, row).map(({ group, bytes, share }, index) => {
+    const key = groupKey(group);
+    const events = ofCategory(key, group.category);
+    return {
+      key,
+      quiet: isQuiet(highest[index] ?? null, unit),
+      chosen: events.chosen,
+      row: (hidden: boolean) => (
+        <Figure
+          hidden={hidden}
+          key={key}
+          name={key}
+          label={groupLabel(group)}
+          hint={categoryMeaning(group.category)}
+          source={source}
+          bytes={bytes}
+          share={share}
+          pictured
+          unit={unit}
+          fill={fillOf(group.category, group.trainable, schemeOf(store))}
+          focused={(pointed ?? focus.hovered) === key}
+          {...events}
+        />
+      ),
+    };
+  });
   return (
     <tbody>
-      {[...parts].reverse().map(({ group, bytes, share }) => {
-        const key = groupKey(group);
-        return (
-          <Figure
-            key={key}
-            name={key}
-            label={groupLabel(group)}
-            hint={categoryMeaning(group.category)}
-            source={source}
-            bytes={bytes}
-            share={share}
-            unit={unit}
-            fill={fillOf(group.category, group.trainable, schemeOf(store))}
-            focused={(pointed ?? focus.hovered) === key}
-            {...ofCategory(key, group.category)}
-          />
-        );
-      })}
+      <FoldedRows rows={rows.reverse()} columns={3} />
     </tbody>
   );
 }
 
-const MORE = ["host_resident_bytes", "driver_process_bytes", "driver_used_bytes", "driver_total_bytes"] as const;
+const MORE = ["driver_process_bytes", "driver_used_bytes", "driver_total_bytes"] as const;
 
 /** The step at which the newest failure of the shown device happened, null if its run did not fail, undefined if the step is unknown. */
 function useFailedStep(): number | null | undefined {
@@ -180,7 +193,10 @@ export function StepPanel(props: PanelProps) {
         <Totals overview={overview} row={row} unit={unit} />
       </FigureTable>
       {props.children}
-      <LargestLayers overview={overview} row={row} selected={props.selected} unit={unit} />
+      {/* Of a failed step the post-mortem has them. */}
+      {provenance(props.selected.overview, props.selected.row).kind !== "failure" && (
+        <LargestLayers overview={overview} row={row} selected={props.selected} unit={unit} />
+      )}
       <TracedDetails {...props.selected} />
     </aside>
   );

@@ -8,11 +8,15 @@ import { heldTensors, replayText, sizesText } from "../../model/traced-details";
 import { useStore } from "./context";
 import { useFetched } from "./fetched";
 import { FigureTable, useExact, useFigureText } from "./figures";
+import { Known } from "./known";
 import { tipOf } from "./tips";
 
 const REPLAY_MEANING =
   "The recorder replays the step with the allocator's rules, starting from the memory map at its start. " +
   "Counted are allocations at the recorded address, and chunks equal to those of the memory map at its end.";
+
+/** Share of the bytes in use from which held tensors are shown without a click. */
+const LEAST_SHARE = 0.01;
 
 const Text = ({ of, kind }: { of: string; kind: string }) => (
   <td class={kind}>
@@ -20,16 +24,20 @@ const Text = ({ of, kind }: { of: string; kind: string }) => (
   </td>
 );
 
-function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; step: number }) {
+/** Open where held tensors are a part of the step's memory that matters. */
+function HeldTensorsTable({ held, step, of }: { held: readonly HeldTensorGroup[]; step: number; of: number }) {
   const { groups, more } = heldTensors(held);
+  const matters = held.reduce((sum, { bytes }) => sum + bytes, 0) >= LEAST_SHARE * of;
   const exact = useExact();
   const unit = unitOf(groups[0]?.bytes ?? 0);
   const size = useFigureText(unit);
   return (
-    <>
-      <h3>
-        Held tensors <span class="small">step {step}</span>
-      </h3>
+    <details class="held-fold" open={matters}>
+      <summary>
+        <h3>
+          Held tensors <span class="small">step {step}</span>
+        </h3>
+      </summary>
       <FigureTable testid="held-tensors" kind="held">
         <thead>
           <tr>
@@ -68,7 +76,7 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
           {more}
         </p>
       )}
-    </>
+    </details>
   );
 }
 
@@ -83,11 +91,13 @@ export function TracedDetails({ overview, row }: { overview: Overview; row: numb
   if (held.length === 0 && replay === null) return null;
   return (
     <section class="traced-details">
-      {held.length > 0 && <HeldTensorsTable held={held} step={snapshot.step} />}
+      {held.length > 0 && <HeldTensorsTable key={snapshot.step} held={held} step={snapshot.step} of={snapshot.in_use_bytes} />}
       {replay && (
-        <p class="small one-line" data-testid="replay" title={`${replayText(replay)}\n${REPLAY_MEANING}`}>
-          {replayText(replay)}
-        </p>
+        <Known>
+          <p class="small" data-testid="replay">
+            {replayText(replay)}. {REPLAY_MEANING}
+          </p>
+        </Known>
       )}
     </section>
   );

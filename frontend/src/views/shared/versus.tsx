@@ -34,15 +34,17 @@ interface VersusRowProps {
   unit: Unit;
   tip: string;
   events: ReturnType<ReturnType<typeof useCategoryRow>>;
+  hidden?: boolean;
   /** More cells. */
   children?: ComponentChildren;
 }
 
 /** A category with both its figures. */
-export function VersusRow({ group, from, to, unit, tip, events, children }: VersusRowProps) {
+export function VersusRow({ group, from, to, unit, tip, events, hidden, children }: VersusRowProps) {
   const scheme = schemeOf(useStore());
   return (
     <tr
+      hidden={hidden}
       data-figure={groupKey(group)}
       data-from={from ?? ""}
       data-to={to}

@@ -1,7 +1,10 @@
 /** The figures of one moment of a step. */
 
+import { useMemo } from "preact/hooks";
+
 import { formatCount, unitOf } from "../../lib/bytes";
 import { formatMilliseconds, plural, shareOf } from "../../lib/format";
+import { maximum } from "../../lib/search";
 import { categoryMeaning } from "../../model/categories";
 import { modeLabel } from "../../model/overview";
 import { bandOf, isCompiled, type Timeline } from "../../model/timeline";
@@ -9,6 +12,7 @@ import { bandLabel, bandMeaning, timeText } from "../../model/timeline-text";
 import { useStore } from "../shared/context";
 import { Figure, FigureTable, UnitButton, WordFigure } from "../shared/figures";
 import { useCategoryRow, type Focus } from "../shared/focus";
+import { FoldedRows, isQuiet } from "../shared/folded-rows";
 import type { StepLook } from "./step-spec";
 
 interface MomentPanelProps {
@@ -76,24 +80,39 @@ function Breakdown({ timeline, look, moment, pointed, focus, hover }: MomentPane
     onFocus: (focused: boolean): void => hover(focused ? key : null),
   });
   const total = look.layout.total[moment] ?? 0;
+  const unit = unitOf(timeline.in_use_bytes);
+  const highest = useMemo(() => look.series.map(({ bytes }) => maximum(bytes)), [look.series]);
   const rows = look.series.map((part, index) => ({ part, index })).reverse();
   return (
     <tbody>
-      {rows.map(({ part: { key, group, layer, bytes }, index }) => (
-        <Figure
-          key={key}
-          name={key}
-          label={look.labels[index] ?? ""}
-          hint={group ? categoryMeaning(group.category) : (layer ?? "")}
-          source={sourceAtMoment(timeline, moment)}
-          bytes={bytes[moment] ?? 0}
-          share={shareOf(bytes[moment] ?? 0, total)}
-          unit={unitOf(timeline.in_use_bytes)}
-          fill={look.fills[index] ?? { colour: "", pattern: "plain" }}
-          focused={(pointed ?? focus.hovered) === key}
-          {...(group ? ofCategory(key, group.category) : layer !== null ? ofLayer(key, layer) : {})}
-        />
-      ))}
+      <FoldedRows
+        columns={3}
+        rows={rows.map(({ part: { key, group, layer, bytes }, index }) => {
+          const events = group ? ofCategory(key, group.category) : layer !== null ? ofLayer(key, layer) : { chosen: false };
+          return {
+            key,
+            quiet: isQuiet(highest[index] ?? null, unit),
+            chosen: events.chosen,
+            row: (hidden: boolean) => (
+              <Figure
+                hidden={hidden}
+                key={key}
+                name={key}
+                label={look.labels[index] ?? ""}
+                hint={group ? categoryMeaning(group.category) : (layer ?? "")}
+                source={sourceAtMoment(timeline, moment)}
+                bytes={bytes[moment] ?? 0}
+                share={shareOf(bytes[moment] ?? 0, total)}
+                pictured
+                unit={unit}
+                fill={look.fills[index] ?? { colour: "", pattern: "plain" }}
+                focused={(pointed ?? focus.hovered) === key}
+                {...events}
+              />
+            ),
+          };
+        })}
+      />
     </tbody>
   );
 }

@@ -66,7 +66,6 @@ function Legend({ look }: { look: StepLook }) {
       <LegendItem kind="peak">peak</LegendItem>
       {stack === "category" && layer !== null && <LegendItem kind="layer">selected layer</LegendItem>}
       {byAddress !== null && byAddress.cuts.length > 0 && <LegendItem kind="cut">unused addresses cut out</LegendItem>}
-      <span class="hint">Drag or wheel to zoom, Shift-drag to pan, double-click for all, click to select</span>
     </p>
   );
 }

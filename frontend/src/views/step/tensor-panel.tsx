@@ -12,6 +12,7 @@ import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch } from "../shared/figures";
 import { useCategoryRow } from "../shared/focus";
+import { Known } from "../shared/known";
 
 export type TensorWhy = "pointed" | "selected" | "largest";
 
@@ -30,23 +31,35 @@ function Fact({ name, title, children }: { name: string; title?: string | undefi
   );
 }
 
-/** Shape, its size by formula, and the allocator's bytes. */
+/** Shape and the allocator's bytes. */
 function ShapeFacts({ tensor }: { tensor: Tensor }) {
-  const { shape, requested_bytes: requested, rounding_bytes: rounding, bytes } = tensor;
-  const formula = shape && sizeFormula(shape);
+  const { shape, bytes } = tensor;
   return (
     <>
       <Fact name="shape" title={shape ? shapeText(shape) : undefined}>
         {shape ? shapeText(shape) : "unknown"}
       </Fact>
+      <Fact name="allocated" title="requested + rounding">
+        {sizeText(bytes)}
+      </Fact>
+    </>
+  );
+}
+
+/** How the size and the lifetime are known. */
+function MoreFacts({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
+  const { shape, requested_bytes: requested, rounding_bytes: rounding } = tensor;
+  const formula = shape && sizeFormula(shape);
+  const row = tensor.rows[0] ?? 0;
+  return (
+    <>
       <Fact name="size" title={formula ?? undefined}>
         {formula ?? "unknown"}
       </Fact>
       <Fact name="requested">{sizeText(requested)}</Fact>
       <Fact name="rounding">{rounding === null ? "unknown" : formatExact(rounding)}</Fact>
-      <Fact name="allocated" title="requested + rounding">
-        {sizeText(bytes)}
-      </Fact>
+      <Fact name="address">{tensor.address === null ? "unknown" : addressText(tensor.address)}</Fact>
+      <Fact name="live at peak">{atPeakText(timeline, row)}</Fact>
     </>
   );
 }
@@ -90,7 +103,6 @@ export function TensorPanel({ timeline, tensor, why }: TensorPanelProps) {
   const store = useStore();
   const row = tensor?.rows[0] ?? 0;
   const { tensor: selected } = store.choices.value;
-  const address = !tensor || tensor.address === null ? "unknown" : addressText(tensor.address);
   const zoomTo = (): void => {
     const [start, end] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0];
     const margin = Math.max(Math.round((end - start) / 10), 1);
@@ -112,16 +124,21 @@ export function TensorPanel({ timeline, tensor, why }: TensorPanelProps) {
       {tensor === null ? (
         <p class="small">No tensor with a known owner is live at this moment.</p>
       ) : (
-        <dl>
-          <OwnerFacts timeline={timeline} row={row} />
-          <Fact name="Python line" title={tensor.line ?? undefined}>
-            {tensor.line ?? "unknown"}
-          </Fact>
-          <ShapeFacts tensor={tensor} />
-          <Fact name="lifetime">{lifetimeText(timeline, row)}</Fact>
-          <Fact name="address">{address}</Fact>
-          <Fact name="live at peak">{atPeakText(timeline, row)}</Fact>
-        </dl>
+        <>
+          <dl>
+            <OwnerFacts timeline={timeline} row={row} />
+            <Fact name="Python line" title={tensor.line ?? undefined}>
+              {tensor.line ?? "unknown"}
+            </Fact>
+            <ShapeFacts tensor={tensor} />
+            <Fact name="lifetime">{lifetimeText(timeline, row)}</Fact>
+          </dl>
+          <Known>
+            <dl>
+              <MoreFacts timeline={timeline} tensor={tensor} />
+            </dl>
+          </Known>
+        </>
       )}
     </section>
   );

@@ -9,6 +9,31 @@ import { NO_FOCUS } from "../focus-cases";
 
 const side = (name: string) => ({ name, colour: "#123456" });
 
+it("says which way each bar goes, and sums what does not matter", () => {
+  const host = document.createElement("div");
+  const delta = (category: "weights" | "inputs" | "activations" | "workspace", from: number, to: number) => ({
+    group: { category, trainable: null },
+    from: from * MIB,
+    to: to * MIB,
+    delta: (to - from) * MIB,
+  });
+  const deltas = [delta("weights", 500, 500.5), delta("inputs", 1, 2), delta("activations", 0, 100), delta("workspace", 80, 10)];
+  const props = { deltas, from: side("A"), to: side("B"), focus: NO_FOCUS, scheme: "light" as const, width: 1000 };
+  render(h(WaterfallDrawing, props), host);
+  const bars = [...host.querySelectorAll("g[data-figure]")].map((bar) => [
+    bar.getAttribute("data-figure"),
+    bar.querySelector("text")?.textContent,
+  ]);
+  expect(bars).toEqual([
+    ["peak:A", "581 MiB"],
+    ["activations", "▲ +100 MiB"],
+    ["workspace", "▼ −70.0 MiB"],
+    ["others", "▲ +1.5 MiB"],
+    ["peak:B", "613 MiB"],
+  ]);
+  render(null, host);
+});
+
 it.each([300, 420])("labels of a waterfall that is %s pixels wide begin inside it and end before the bars", (width) => {
   const host = document.createElement("div");
   const deltas = (["weights", "activations", "workspace"] as const).map((category, index) => ({

@@ -3,20 +3,95 @@ import { h, render } from "preact";
 import { expect, it } from "vitest";
 
 import type { Source } from "../../../src/api/source";
-import { groupOf } from "../../../src/model/layer-figures";
+import { CATEGORIES, type Category } from "../../../src/model/categories";
+import { groupOf, type LayerFigures, type SortKey } from "../../../src/model/layer-figures";
 import { createStore } from "../../../src/state/store";
 import { LayerTable } from "../../../src/views/layers/layer-table";
 import { StoreContext } from "../../../src/views/shared/context";
+
+const MIB = 2 ** 20;
+const BYTES = { weights: 4 * MIB, held_tensors: 238 * MIB, rounding: 100 };
+const LAYER: LayerFigures = {
+  path: "net/dense",
+  type: "Dense",
+  trainable: true,
+  training: "trainable",
+  parameters: 1,
+  output_shape: null,
+  output_dtype: null,
+  output_bytes: null,
+  bytes: Object.fromEntries(
+    CATEGORIES.map((category) => [category, (BYTES as Partial<Record<Category, number>>)[category] ?? 0]),
+  ) as Record<Category, number>,
+  total: 242 * MIB + 100,
+  persistent: 242 * MIB,
+  saved: 3 * MIB,
+};
+const NOT_OF_A_LAYER: LayerFigures = { ...LAYER, path: null, bytes: { ...LAYER.bytes, weights: 0 }, persistent: 238 * MIB };
+
+function drawn(
+  layers: readonly LayerFigures[],
+  sort: SortKey | null,
+  onSort: (key: SortKey | null) => void = () => undefined,
+): HTMLElement {
+  const host = document.createElement("div");
+  const all = groupOf(null, layers);
+  const props = { groups: [all], all, totals: all, unit: "MiB" as const, total: all.total, sort, onSort, explain: () => "" };
+  render(h(StoreContext.Provider, { value: createStore({} as Source) }, h(LayerTable, props)), host);
+  return host;
+}
+
+const headers = (host: HTMLElement): string[] =>
+  [...host.querySelectorAll("thead th")].map((cell) => cell.textContent?.trim().replace(/\s+/g, " ") ?? "");
+
+it("has a column for each category of the run, and one for those too small to read", () => {
+  const host = drawn([NOT_OF_A_LAYER], "rank");
+  expect(headers(host)).toEqual([
+    "layer",
+    "type",
+    "persistent ▼",
+    "saved ▼",
+    "total",
+    "share",
+    "held tensors",
+    "others",
+    "parameters",
+    "output",
+    "output shape",
+  ]);
+  const cells = [...host.querySelectorAll("tbody td[data-figure]")].map((cell) => [cell.getAttribute("data-figure"), cell.textContent]);
+  expect(cells).toEqual([
+    ["persistent", "238"],
+    ["saved", "3.0"],
+    ["total", "242"],
+    ["held_tensors", "238"],
+    ["others", "<0.01"],
+  ]);
+  render(null, host);
+});
+
+it("a second click on a size goes back to the ranking, on a text to the model's order", () => {
+  for (const [sort, label, next] of [
+    ["total", "total", "rank"],
+    ["rank", "saved", "saved"],
+    ["path", "layer", null],
+  ] as const) {
+    const chosen: (SortKey | null)[] = [];
+    const host = drawn([LAYER], sort, (key) => chosen.push(key));
+    const button = [...host.querySelectorAll<HTMLElement>("thead button")].find(({ textContent }) => textContent?.includes(label));
+    button?.click();
+    expect(chosen).toEqual([next]);
+    render(null, host);
+  }
+});
 
 it.each([
   ["path", "ascending", "path"],
   ["type", "ascending", "type"],
   ["total", "descending", "number"],
+  ["weights", "descending", "number"],
 ] as const)("sorted by %s, its column is %s", (sort, order, kind) => {
-  const host = document.createElement("div");
-  const none = groupOf(null, []);
-  const props = { groups: [none], totals: none, unit: "MiB" as const, total: 0, sort, onSort: () => undefined, explain: () => "" };
-  render(h(StoreContext.Provider, { value: createStore({} as Source) }, h(LayerTable, props)), host);
+  const host = drawn([LAYER], sort);
   const sorted = [...host.querySelectorAll("th[aria-sort]")].filter((cell) => cell.getAttribute("aria-sort") !== "none");
   expect(sorted.map((cell) => [cell.getAttribute("aria-sort"), cell.className])).toEqual([[order, kind]]);
   render(null, host);

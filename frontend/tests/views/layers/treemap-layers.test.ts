@@ -1,32 +1,54 @@
 import { describe, expect, it } from "vitest";
 
-import { CATEGORIES, type Category } from "../../../src/model/categories";
+import { CATEGORIES, PERSISTENT, type Category } from "../../../src/model/categories";
 import { groupLayers, type LayerFigures } from "../../../src/model/layer-figures";
 import { areaFill, areaText, blockText, blocksOf, placeBlocks } from "../../../src/views/layers/treemap-layers";
 
 const layer = (path: string | null, trainable: boolean | null, bytes: Partial<Record<Category, number>>): LayerFigures => {
   const all = Object.fromEntries(CATEGORIES.map((category) => [category, bytes[category] ?? 0])) as Record<Category, number>;
   const total = Object.values(all).reduce((sum, one) => sum + one, 0);
-  const unknown = { parameters: 0, output_shape: null, output_dtype: null, output_bytes: null, persistent_saved_bytes: 0 };
-  return { path, type: "Dense", trainable, training: trainable === false ? "frozen" : "trainable", ...unknown, bytes: all, total };
+  const unknown = { parameters: 0, output_shape: null, output_dtype: null, output_bytes: null };
+  const persistent = PERSISTENT.reduce((sum, category) => sum + all[category], 0);
+  return {
+    path,
+    type: "Dense",
+    trainable,
+    training: trainable === false ? "frozen" : "trainable",
+    ...unknown,
+    bytes: all,
+    total,
+    persistent,
+    saved: all.activations,
+  };
 };
 
 const LAYERS = [
   layer("net/small", false, { weights: 100 }),
-  layer("net/large", true, { activations: 500, weights: 300 }),
+  layer("net/large", true, { activations: 500, weights: 300, workspace: 9000 }),
   layer("net/empty", true, {}),
-  layer(null, null, { inputs: 100 }),
+  layer(null, null, { held_tensors: 100, inputs: 50 }),
 ];
 
 describe("the areas of the treemap", () => {
   const blocks = blocksOf(groupLayers(LAYERS, "none", null), 1000);
   const areas = blocks.flatMap((block) => block.areas);
 
+  it("consist of persistent memory and saved activations, not of what lives at the peak alone", () => {
+    expect(areas.map(({ parts }) => parts.map(({ category, bytes }) => [category, bytes]))).toEqual([
+      [
+        ["activations", 500],
+        ["weights", 300],
+      ],
+      [["weights", 100]],
+      [["held_tensors", 100]],
+    ]);
+  });
+
   it("are layers by size, with their share and main category", () => {
     expect(areas.map(({ name, bytes, main, share }) => [name, bytes, main, share])).toEqual([
       ["large", 800, "activations", "80 %, mostly activations"],
       ["small", 100, "weights", "10 %, mostly weights"],
-      ["not tied to a layer", 100, "inputs", "10 %, mostly inputs"],
+      ["not tied to a layer", 100, "held_tensors", "10 %, mostly held tensors"],
     ]);
   });
 
@@ -42,7 +64,7 @@ describe("the areas of the treemap", () => {
 
   it("are striped for frozen layers only", () => {
     expect(areas.map((area) => areaFill(area, "light", "#eee").pattern)).toEqual(["plain", "diagonal", "plain"]);
-    const rest = { layer: null, name: "2 more layers", bytes: 1, main: null, share: "", count: 2 };
+    const rest = { layer: null, name: "2 more layers", bytes: 1, parts: [], main: null, share: "", count: 2 };
     expect(areaFill(rest, "light", "#eee")).toEqual({ colour: "#eee", pattern: "plain" });
   });
 
@@ -60,7 +82,7 @@ describe("the areas of the treemap", () => {
 });
 
 describe("the blocks of the treemap", () => {
-  const blocks = blocksOf(groupLayers(LAYERS, "trainable", "total"), 1000);
+  const blocks = blocksOf(groupLayers(LAYERS, "trainable", "rank"), 1000);
   const placed = placeBlocks(blocks, 400, 100);
 
   it("are the groups of the table", () => {

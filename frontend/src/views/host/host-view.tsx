@@ -4,14 +4,26 @@ import { useMemo } from "preact/hooks";
 
 import { unitOf, type Unit } from "../../lib/bytes";
 import { shareOf, unbroken } from "../../lib/format";
-import { nearestIndex } from "../../lib/search";
-import { maximum } from "../../lib/search";
-import { HOST_ALLOCATED, hostFacts, hostSentence, listedParts, shownParts, type HostFacts, type HostMemory } from "../../model/host-memory";
+import { maximum, nearestIndex } from "../../lib/search";
+import type { Table } from "../../lib/table";
+import {
+  HOST_ALLOCATED,
+  HOST_PARTS,
+  hostFacts,
+  hostSentence,
+  listedParts,
+  shownParts,
+  type HostFacts,
+  type HostMemory,
+} from "../../model/host-memory";
+import { at } from "../../model/overview";
 import type { RunInfo } from "../../model/run";
 import { WORDS, type WordName } from "../../model/words";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
+import { useExport } from "../shared/export";
 import { Figure, FigureTable, UnitButton } from "../shared/figures";
+import { Known } from "../shared/known";
 import { LegendItem } from "../shared/legend";
 import { useStepsChart } from "../shared/steps-chart";
 import { hostFill, hostSpec } from "./host-spec";
@@ -70,7 +82,37 @@ function Figures({ facts, unit }: { facts: HostFacts; unit: Unit }) {
   );
 }
 
-function Picture({ run, host }: { run: RunInfo; host: HostMemory }) {
+/** The figures of one step: of the one under the pointer, otherwise of the selected one. */
+function Panel({ facts, unit }: { facts: HostFacts; unit: Unit }) {
+  const parts = facts.measured_step === null ? "parts not measured up to this step" : `parts measured after step ${facts.measured_step}`;
+  return (
+    <aside class="panel" aria-label="Host memory at one step">
+      <header class="panel-head">
+        <h2 data-testid="step" data-step={facts.step ?? ""}>
+          Step {facts.step ?? "?"}
+          <UnitButton unit={unit} />
+        </h2>
+        <p class="small one-line" data-testid="host-step">
+          {parts}
+        </p>
+      </header>
+      <Figures facts={facts} unit={unit} />
+      <Known>
+        <p class="small">
+          The parts sum to host RSS. The C heap and the buffers of tf.data are allocated memory, resident or not: they lie in the parts
+          above and overlap.
+        </p>
+      </Known>
+    </aside>
+  );
+}
+
+function hostFile(host: HostMemory): Table {
+  const columns = ["step", "host_resident_bytes", ...HOST_PARTS, ...HOST_ALLOCATED] as const;
+  return { columns: [...columns], rows: Array.from({ length: host.rows }, (_, row) => columns.map((name) => at(host[name], row))) };
+}
+
+export function HostView({ run, host }: { run: RunInfo; host: HostMemory }) {
   const store = useStore();
   const scheme = schemeOf(store);
   const choices = store.choices.value;
@@ -80,45 +122,32 @@ function Picture({ run, host }: { run: RunInfo; host: HostMemory }) {
     [host, choices.axis, choices.zoom, scheme, first, last],
   );
   const shared = useStepsChart(host.step, spec.x);
-  const row = nearestIndex(host.step, store.shownStep.value?.step ?? 0);
-  const facts = hostFacts(host, row);
-  const unit = unitOf(maximum(host.host_resident_bytes));
+  const facts = hostFacts(host, shared.cursor ?? nearestIndex(host.step, store.shownStep.value?.step ?? 0));
+  useExport({
+    table: () => hostFile(host),
+    legend: () => shownParts(host).map((name) => ({ label: WORDS[name].label, fill: hostFill(name, scheme) })),
+  });
   return (
-    <>
-      <Chart
-        {...shared}
-        height="small"
-        label="Resident memory of the training process (host RSS) over steps."
-        spec={spec}
-        describe={(at: number) => hostSentence(host, at)}
-      />
-      <Legend host={host} />
-      <p class="small" data-testid="host-step">
-        Step {facts.step ?? "?"}
-        {facts.measured_step === null
-          ? ": parts not measured up to this step."
-          : `, parts measured after step ${facts.measured_step}.`}{" "}
-        <UnitButton unit={unit} />
-      </p>
-      <Figures facts={facts} unit={unit} />
-      <p class="small">
-        The parts sum to host RSS. The C heap and the buffers of tf.data are allocated memory, resident or not: they lie in the parts above
-        and overlap.
-      </p>
-    </>
-  );
-}
-
-export function HostMemorySection({ run }: { run: RunInfo }) {
-  const host = useStore().hostMemory.value.value;
-  if (!host || host.rows === 0) return null;
-  return (
-    <section class="host-memory" aria-label="Host memory">
-      <h2>
-        Host memory <span class="small">{host.worker === "" ? "of the training process" : `of worker ${host.worker}`}</span>
-      </h2>
-      {host.summary && <p data-testid="host-growth">{unbroken(host.summary.sentence)}</p>}
-      <Picture run={run} host={host} />
+    <section class="body" aria-label="Host memory">
+      <div class="picture">
+        <Chart
+          {...shared}
+          label={`Resident memory of the training process (host RSS)${host.worker === "" ? "" : ` of worker ${host.worker}`} over steps.`}
+          spec={spec}
+          describe={(row: number) => hostSentence(host, row)}
+        />
+        <Legend host={host} />
+        {host.summary && (
+          <ul class="findings">
+            <li>
+              <span class="sentence" data-testid="host-growth">
+                {unbroken(host.summary.sentence)}
+              </span>
+            </li>
+          </ul>
+        )}
+      </div>
+      <Panel facts={facts} unit={unitOf(maximum(host.host_resident_bytes))} />
     </section>
   );
 }

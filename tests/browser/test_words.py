@@ -1,0 +1,55 @@
+"""How many words and figures each view shows above the fold, and where its chart begins."""
+
+import pathlib
+import shutil
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import harness
+import pytest
+from page_views import VIEWS
+from playwright.sync_api import Page
+from word_count import words_above_the_fold
+
+RUNS = ("all_trainable", "died_fragmentation", "frozen")
+"""As many as a directory of the demo has."""
+PLACES: dict[str, dict[str, str]] = {
+    "the page as it opens": {},
+    **{view: {"view": view, "run": "frozen"} for view in VIEWS},
+    "layer": {"view": "layer", "run": "frozen", "layer": "vgg/block5_conv1"},
+    "oom": {"view": "oom", "run": "died_fragmentation"},
+    "compare": {"view": "compare", "run": "frozen", "other": "all_trainable"},
+}
+MOST = 150
+
+
+@pytest.fixture(scope="module")
+def few_runs(
+    logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, watched: tuple[Page, object]
+) -> Iterator[str]:
+    """Address of a viewer on three runs."""
+    few = tmp_path_factory.mktemp("few")
+    for run in RUNS:
+        shutil.copytree(logdir / run, few / run)
+    with harness.viewer(str(few)) as address:
+        yield address
+        watched[0].goto("about:blank")
+
+
+@pytest.mark.reads
+@pytest.mark.parametrize("name", PLACES)
+def test_few_words_and_figures_stand_above_the_fold(page: Page, few_runs: str, name: str) -> None:
+    frame = harness.open_tab(page, few_runs, urlencode(PLACES[name]))
+    found = words_above_the_fold(frame)
+    print(f"{name}: {len(found)} words and figures above the fold at 1440 x 900")
+    assert 30 < len(found) <= MOST, " ".join(found)
+
+
+def test_words_are_counted_where_they_are_seen(page: Page) -> None:
+    page.set_content(
+        """<p>one two <b>3.5 MiB</b> &lt;0.01 · 12&nbsp;%</p><p hidden>no</p><p style="position: absolute; top: 2000px">no</p>
+        <div style="height: 20px; overflow: hidden"><p>six</p><p>no</p></div>
+        <select><option>no</option><option selected>seven</option></select><input value="eight 9" />"""
+    )
+    words = words_above_the_fold(page)  # type: ignore[arg-type]
+    assert words == ["one", "two", "3.5 MiB", "<0.01", "12\u00a0%", "six", "seven", "eight", "9"]

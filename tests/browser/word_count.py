@@ -1,0 +1,45 @@
+"""Words and figures that a page shows without scrolling."""
+
+from playwright.sync_api import FrameLocator
+
+WORDS = r"""body => {
+    const inside = (box, clip) => {
+        const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+        return x >= clip.left && x <= clip.right && y >= clip.top && y <= clip.bottom;
+    };
+    const screen = { left: 0, top: 0, right: innerWidth, bottom: innerHeight };
+    const shown = (element, box) => {
+        if (box.width < 2 || box.height < 2 || !inside(box, screen)) return false;
+        if (!element.checkVisibility({ visibilityProperty: true, opacityProperty: true })) return false;
+        for (let each = element; each && each !== body; each = each.parentElement) {
+            const style = getComputedStyle(each);
+            if (style.clipPath !== "none") return false;
+            if (style.overflow !== "visible" && !inside(box, each.getBoundingClientRect())) return false;
+        }
+        return true;
+    };
+    // A number and its unit are one figure.
+    const pattern = /[<>+−±-]?[\d.,]+[\s\u00a0](?:[KMGTP]iB|B|%)(?![\p{L}\p{N}])|[^\s·]*[\p{L}\p{N}][^\s·]*/gu;
+    const found = [];
+    const walker = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+        if (node.parentElement.closest("script, style, option")) continue;
+        for (const match of node.data.matchAll(pattern)) {
+            const range = document.createRange();
+            range.setStart(node, match.index);
+            range.setEnd(node, match.index + match[0].length);
+            if (shown(node.parentElement, range.getBoundingClientRect())) found.push(match[0]);
+        }
+    }
+    for (const field of body.querySelectorAll("select, input:not([type=checkbox], [type=range])")) {
+        const text = field.selectedOptions?.[0]?.text ?? (field.value || field.placeholder);
+        if (shown(field, field.getBoundingClientRect())) found.push(...(text.match(pattern) ?? []));
+    }
+    return found;
+}"""
+
+
+def words_above_the_fold(frame: FrameLocator) -> list[str]:
+    """Each word and figure in the window, fields' values included; texts of canvases, such as the axes', are not."""
+    found: list[str] = frame.locator("body").evaluate(WORDS)
+    return found
