@@ -59,7 +59,13 @@ def test_map_leads_to_a_single_chunk(page: Page, address: str) -> None:
     page.keyboard.press("ArrowRight")
     expect(chunk).to_contain_text(f"at 0x{int(taken.address[1]):x}")
     page.keyboard.press("Enter")
-    expect(frame.locator(".strip-label").first).to_contain_text(" shown")
+    label = frame.locator(".strip-label").first
+    expect(label).to_contain_text(" shown")
+    # A chunk out of sight comes into view, at the same scale.
+    zoomed = label.inner_text()
+    page.keyboard.press("End")
+    expect(chunk).not_to_contain_text(f"at 0x{int(taken.address[1]):x}")
+    assert label.inner_text() == zoomed
     page.keyboard.press("0")
     expect(frame.locator(".strip-label").first).not_to_contain_text(" shown")
     for colouring in ("layer", "age", "category"):

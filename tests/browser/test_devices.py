@@ -108,6 +108,8 @@ def test_the_bars_hold_every_byte_of_the_breakdown_on_one_scale(
         assert mark
         at = mark["x"] + 1 - bar["x"]
         assert at == pytest.approx(bar["width"] * device["peak_bytes"] / sample_devices.CAPACITY_BYTES, abs=1)
+        limit = frame.locator(f"{ROW.format(device['device'])} .at-capacity").bounding_box()
+        assert limit and limit["x"] == pytest.approx(bar["x"] + bar["width"], abs=2)
 
 
 @pytest.mark.reads

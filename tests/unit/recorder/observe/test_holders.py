@@ -7,12 +7,14 @@ functions hold the tensors.
 import collections
 import functools
 import gc
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tb_memplugin.recorder.observe import holders
 from tb_memplugin.recorder.observe.frames import running_functions
 from tb_memplugin.recorder.observe.holders import find_holders
 
@@ -134,6 +136,19 @@ def hold_many(count: int) -> list[str]:
 def test_many_tensors_at_once_and_none_without_a_holder() -> None:
     assert hold_many(3000) == [f"list `history` in hold_many() in {HERE}"] * 3000
     assert find_holders([Tensor()], seconds=5.0) == {}
+
+
+def test_what_refers_to_nothing_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a list of many numbers and texts before the list with the tensor
+    looked_into: list[type] = []
+    children = holders._children
+    monkeypatch.setattr(holders, "_children", lambda value: looked_into.append(type(value)) or children(value))
+    tensor = Tensor()
+    kept_by_module.append([[*range(1000), *map(str, range(1000)), sys, len], [tensor]])
+    assert holder_of(tensor) is not None
+    # THEN only what the garbage collector tracks was looked into
+    assert list in looked_into
+    assert not {int, str, type(sys), type(len)} & set(looked_into)
 
 
 def test_the_search_stops_at_its_time_limit() -> None:
