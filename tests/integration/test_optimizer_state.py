@@ -59,6 +59,33 @@ print(json.dumps({
                 for snapshot in run.snapshots}}))
 """
 
+MIXED = """
+import json, sys
+import keras, numpy as np
+import tb_memplugin
+
+keras.mixed_precision.set_global_policy("mixed_float16")
+x, y = np.random.rand(256, 8, 8, 3).astype("float32"), np.random.randint(0, 10, 256)
+answer = []
+for trial in range(3):
+    layers = [
+        keras.layers.Conv2D(16, 3, activation="relu"), keras.layers.Conv2D(32, 3), keras.layers.Flatten(),
+        keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10, dtype="float32"),
+    ]
+    model = keras.Sequential([keras.Input((8, 8, 3)), *layers])
+    model.compile("adam", "sparse_categorical_crossentropy", steps_per_execution=2, jit_compile=False)
+    callback = tb_memplugin.MemoryCallback(f"{sys.argv[1]}/{trial}", trace_steps=list(range(2, 32, 4)))
+    model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[callback])
+    callback.close()
+    (run,) = tb_memplugin.load(f"{sys.argv[1]}/{trial}").values()
+    answer.append({
+        "weights": {f"{model.name}/{layer.name}": sum(one.numpy().nbytes for one in layer.weights)
+                    for layer in layers if layer.weights},
+        "ledgers": {snapshot.step: [(row.layer, row.category, row.bytes) for row in snapshot.ledger]
+                    for snapshot in run.snapshots}})
+print(json.dumps(answer))
+"""
+
 
 def answered(code: str, directory: pathlib.Path) -> Any:
     """What a program prints, of which a recording goes to the directory."""
@@ -105,3 +132,19 @@ def test_slots_that_each_step_of_an_execution_replaces_stay_optimizer_state(tmp_
     assert len(answer["ledgers"]) >= 3
     for step in answer["ledgers"]:
         assert state(answer, step) == dict.fromkeys(("net/a", "net/b", "net/c"), answer["trainable"]), step
+
+
+@pytest.mark.long
+def test_no_bias_is_missing_from_the_weights_in_mixed_precision_with_several_steps_per_execution(
+    tmp_path: pathlib.Path,
+) -> None:
+    """At each traced step of three trainings: how the steps of an execution overlap differs from one to the next."""
+    for trial in answered(MIXED, tmp_path):
+        assert len(trial["ledgers"]) >= 5
+        for step, ledger in trial["ledgers"].items():
+            held = dict.fromkeys(trial["weights"], 0)
+            for layer, category, size in ledger:
+                held[layer] = held.get(layer, 0) + (size if category == "weights" and layer in held else 0)
+            assert {layer: held[layer] for layer in trial["weights"]} == trial["weights"], step
+            whole = sum(size for _, _, size in ledger)
+            assert sum(size for _, category, size in ledger if category == "unattributed") <= 0.001 * whole
