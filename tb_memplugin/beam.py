@@ -27,7 +27,7 @@ class ReadRuns(beam.PTransform):  # type: ignore[misc]  # apache_beam's types ar
     and a worker that cannot be read become rows of ``dead_letters``.
     """
 
-    def expand(self, logdirs: Any) -> dict[str, Any]:
+    def expand(self, logdirs: Any) -> Any:
         """Build the transform."""
         found = logdirs | "List workers" >> beam.ParDo(_ListWorkers()).with_outputs("dead_letters", main="units")
         read = (

@@ -62,6 +62,8 @@ export function devicesOf(plan: Plan) {
     })),
     devices,
     imbalance: largest && smallest && bytes > 0 ? { largest: largest.device, smallest: smallest.device, bytes, sentence } : null,
+    outliers: [],
+    outlier_count: 0,
     sum_peak_bytes: sum(devices.map(({ peak_bytes }) => peak_bytes)),
     steps: {
       step,

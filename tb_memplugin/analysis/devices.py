@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.analysis.facts import most_loaded, natural_order, of_one_kind
+from tb_memplugin.analysis.outliers import ComparedDevice, Outlier, outliers
 from tb_memplugin.analysis.worker_summary import (
     DeviceSummary,
     TracedPeak,
@@ -69,6 +70,8 @@ def _until(worker: WorkerSummary, offset: float | None) -> float:
     return (-np.inf if last is None else last) - (offset or 0.0)
 
 
+MAX_OUTLIERS = 10
+"""Most outliers that are listed."""
 MAX_POINTS = 1000
 """Most rows of the series over steps."""
 
@@ -92,6 +95,7 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
     }
     aligned = _aligned_step([device for _, device in devices.values()])
     comparable = [devices[name][1] for name in of_one_kind(devices)]
+    apart = outliers([_compared(name, *devices[name], aligned) for name in of_one_kind(devices)])
     return {
         "phase": phase,
         "workers": _workers(workers),
@@ -100,6 +104,8 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
             {name: (device.peak_bytes, device.capacity_bytes) for name, (_, device) in devices.items()}
         ),
         "imbalance": _imbalance({name: device.peak_bytes for name, (_, device) in devices.items()}),
+        "outliers": [_outlier(one) for one in apart[:MAX_OUTLIERS]],
+        "outlier_count": len(apart),
         "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
         "steps": _steps(comparable if with_steps else []),
     }
@@ -124,7 +130,7 @@ def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:
 
 
 def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: int | None) -> dict[str, Any]:
-    traced = next((one for one in device.traced if one.step == aligned), None) or _highest(device)
+    traced = _traced_at(device, aligned)
     return {
         "device": name,
         "worker": worker.worker,
@@ -141,6 +147,26 @@ def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: in
     }
 
 
+def _compared(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: int | None) -> ComparedDevice:
+    traced = _traced_at(device, aligned)
+    return ComparedDevice(name, worker.worker, device.peak_bytes, None if traced is None else traced.parts)
+
+
+def _outlier(outlier: Outlier) -> dict[str, Any]:
+    parts = [
+        {"category": category, "trainable": trainable, "bytes": size} for (category, trainable), size in outlier.parts
+    ]
+    return {
+        "device": outlier.name,
+        "group": outlier.group,
+        "group_devices": outlier.devices,
+        "median_bytes": outlier.median_bytes,
+        "bytes": outlier.bytes,
+        "parts": parts,
+        "sentence": outlier.sentence,
+    }
+
+
 def _breakdown(traced: TracedPeak) -> dict[str, Any]:
     parts = [
         {"category": category, "trainable": trainable, "bytes": size}
@@ -149,8 +175,10 @@ def _breakdown(traced: TracedPeak) -> dict[str, Any]:
     return {"step": traced.step, "peak_bytes": traced.peak_bytes, "parts": parts}
 
 
-def _highest(device: DeviceSummary) -> TracedPeak | None:
-    return max(device.traced, key=lambda one: one.peak_bytes, default=None)
+def _traced_at(device: DeviceSummary, aligned: int | None) -> TracedPeak | None:
+    """The traced step that all devices share, or that of the device's highest traced peak."""
+    highest = max(device.traced, key=lambda one: one.peak_bytes, default=None)
+    return next((one for one in device.traced if one.step == aligned), highest)
 
 
 def _aligned_step(devices: Sequence[DeviceSummary]) -> int | None:

@@ -117,7 +117,7 @@ def _export(units: Sequence[Unit], directory: pathlib.Path) -> Exported:
                 # What was exported of it before stays.
                 tables = {"dead_letters": tables["dead_letters"]}
             for table, of_table in tables.items():
-                rows[table] += _write(directory / table, unit, table, of_table)
+                rows[table] += _write(directory / table, unit, of_table)
             lines.write(json.dumps([unit.run, unit.worker, mark]) + "\n")
             lines.flush()
             failed += mark is None
@@ -125,28 +125,32 @@ def _export(units: Sequence[Unit], directory: pathlib.Path) -> Exported:
     return Exported(os.fspath(directory), written, unchanged, failed, rows)
 
 
-def _read(unit: Unit, known: Mapping[tuple[str, str], str | None]) -> tuple[str | None, dict[str, Rows] | None]:
-    """The mark of a worker's files and its tables: no mark if it cannot be read, no tables if it has not changed."""
+def _read(unit: Unit, known: Mapping[tuple[str, str], str | None]) -> tuple[str | None, dict[str, Any] | None]:
+    """The mark of a worker's files and its tables in Arrow: no mark if it cannot be read, no tables if it has not
+    changed."""
     try:
         # Taken first: what is appended while the worker is read belongs to the next call.
         mark = fingerprint(unit)
-    except Exception as error:  # each file system raises its own
-        return None, unreadable(unit, error)
-    if known.get((unit.run, unit.worker)) == mark:
-        return mark, None
-    tables, readable = unit_tables(unit)
-    return mark if readable else None, tables
+        if known.get((unit.run, unit.worker)) == mark:
+            return mark, None
+        tables, readable = unit_tables(unit)
+        return mark if readable else None, _in_arrow(tables)
+    except Exception as error:  # each file system raises its own, and Arrow for what it cannot hold
+        return None, _in_arrow(unreadable(unit, error))
 
 
-def _write(folder: pathlib.Path, unit: Unit, table: str, rows: Rows) -> int:
+def _in_arrow(tables: Mapping[str, Rows]) -> dict[str, Any]:
+    return {name: arrow_table(name, rows) for name, rows in tables.items()}
+
+
+def _write(folder: pathlib.Path, unit: Unit, content: Any) -> int:
     """Replace a worker's file of a table; a table without rows has no file."""
     path = folder / f"run-{_file_name(unit.run)}" / f"part{'-' if unit.worker else ''}{_file_name(unit.worker)}.parquet"
-    number = len(next(iter(rows.values())))
-    if not number:
+    if not content.num_rows:
         path.unlink(missing_ok=True)
         return 0
-    _write_file(path, arrow_table(table, rows))
-    return number
+    _write_file(path, content)
+    return int(content.num_rows)
 
 
 def _write_file(path: pathlib.Path, content: Any) -> None:

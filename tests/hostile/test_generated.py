@@ -19,6 +19,8 @@ from tb_memplugin import load
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.cli import main
 from tb_memplugin.commands.report.contents import collect
+from tb_memplugin.export.rows import unit_tables
+from tb_memplugin.export.units import units_of
 
 SECONDS = float(os.environ.get("HOSTILE_SECONDS", "8"))
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))
@@ -41,6 +43,14 @@ def check(logdir: pathlib.Path, cases: list[Case]) -> None:
         if run is not None:
             assert str(logdir) not in " ".join(run.damage)
     assert not wrong, f"seed {SEED}: {wrong}"
+    # AND an export has the same samples
+    for unit in units_of(str(logdir)):
+        tables, readable = unit_tables(unit)
+        assert readable, unit.run
+        run = runs[unit.run]
+        exported = sorted(zip(tables["samples"]["step"], tables["samples"]["peak_bytes"], strict=True))
+        figures = [zip(run.samples.step, one.peak_bytes, strict=True) for one in run.samples.devices.values()]
+        assert exported == sorted(pair for of_device in figures for pair in of_device), unit.run
     for arguments in (["inspect", str(logdir)], ["inspect", str(logdir), "--format", "json"]):
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):

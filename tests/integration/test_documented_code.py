@@ -29,7 +29,7 @@ NOT_RUN = {
     "docs/ci.md": 3,
     "docs/command_line.md": 4,
     "docs/development/gpu.md": 8,
-    "docs/export.md": 5,
+    "docs/export.md": 7,
     "docs/fitting.md": 1,
     "docs/getting_started.md": 1,
     "docs/tutorial.md": 1,

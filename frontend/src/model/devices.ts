@@ -3,7 +3,7 @@
 import { formatBytes } from "../lib/bytes";
 import { plural } from "../lib/format";
 import type { Table } from "../lib/table";
-import { groupKey, stackOrder, type Group } from "./categories";
+import { groupKey, groupLabel, stackOrder, type Group } from "./categories";
 import { ofOneKind, type Phase } from "./run";
 
 export interface WorkerInfo {
@@ -57,6 +57,20 @@ export interface Imbalance {
   sentence: string;
 }
 
+/** A device whose peak lies apart from those of comparable devices. */
+export interface Outlier {
+  device: string;
+  /** Pattern of the names of the compared devices. */
+  group: string;
+  group_devices: number;
+  median_bytes: number;
+  /** Peak − median. */
+  bytes: number;
+  /** The categories that explain it, with their differences from the medians. */
+  parts: DevicePart[];
+  sentence: string;
+}
+
 /** Columns over the steps; NaN where unknown. */
 export interface DeviceSteps {
   step: Float64Array;
@@ -73,6 +87,9 @@ export interface Devices {
   /** In natural order: by worker, then by number. */
   devices: DeviceRow[];
   imbalance: Imbalance | null;
+  /** The largest differences first; at most ten of `outlier_count`. */
+  outliers: Outlier[];
+  outlier_count: number;
   /** Sum of the peaks of the accelerators, or of all devices without one: at no step is more in use on all of them together. */
   sum_peak_bytes: number;
   steps: DeviceSteps;
@@ -111,6 +128,38 @@ export function deviceLines({ devices, workers }: Devices, sort: DeviceSort): De
       ...devices.filter((device) => device.worker === worker.worker).map(line),
     ]),
     ...devices.filter(({ worker }) => !known.has(worker)).map(line),
+  ];
+}
+
+/** Something to look at first, and the device to select for it; null if its worker has none. */
+export interface Conspicuous {
+  device: string | null;
+  sentence: string;
+}
+
+const MAX_STOPPED = 10;
+
+/** "+700 MiB activations, +20 MiB optimizer state". */
+const explained = ({ parts }: Outlier): string =>
+  parts.map((part) => `${part.bytes < 0 ? "−" : "+"}${formatBytes(Math.abs(part.bytes))} ${groupLabel(part)}`).join(", ");
+
+/** Workers that stopped early, then outliers; the last entry counts those that are not listed. */
+export function conspicuous({ devices, workers, outliers, outlier_count }: Devices): Conspicuous[] {
+  const stopped = workers.filter(({ stopped_early }) => stopped_early !== null);
+  const left = [
+    { count: stopped.length - MAX_STOPPED, what: "stopped early" },
+    { count: outlier_count - outliers.length, what: "with a peak apart from the others" },
+  ].filter(({ count }) => count > 0);
+  return [
+    ...stopped.slice(0, MAX_STOPPED).map(({ worker, stopped_early }) => ({
+      device: devices.find((row) => row.worker === worker)?.device ?? null,
+      sentence: stopped_early ?? "",
+    })),
+    ...outliers.map((outlier) => ({
+      device: outlier.device,
+      sentence: `${outlier.sentence}${outlier.parts.length > 0 ? `: ${explained(outlier)}` : ""}`,
+    })),
+    ...left.map(({ count, what }) => ({ device: null, sentence: `${count} more ${what}` })),
   ];
 }
 

@@ -11,6 +11,7 @@ import { toCsv } from "../../src/lib/table";
 import {
   alignedStep,
   breakdownNote,
+  conspicuous,
   deviceLines,
   devicesFile,
   devicesSummary,
@@ -59,6 +60,54 @@ describe("the answer", () => {
     expect(() => parseDevices({ ...json, devices: [{ ...json.devices[0], peak_bytes: null }] })).toThrow(WrongAnswer);
     expect(() => parseDevices({ ...json, damage: [1] })).toThrow(WrongAnswer);
     expect(() => parseDevices({ ...json, workers: [{}] })).toThrow("devices.workers[0].worker should be a string");
+  });
+});
+
+describe("what to look at first", () => {
+  const outlier = {
+    device: "worker_1/GPU:2",
+    group: "worker_*/GPU:*",
+    group_devices: 8,
+    median_bytes: 2 ** 30,
+    bytes: 300 * 2 ** 20,
+    parts: [
+      { category: "activations" as const, trainable: null, bytes: 280 * 2 ** 20 },
+      { category: "weights" as const, trainable: true, bytes: 2 ** 20 },
+    ],
+    sentence: "worker_1/GPU:2 peaks at 1.29 GiB",
+  };
+
+  it("is nothing where all devices are alike", () => {
+    expect(conspicuous(parseDevices(wire("two-workers")))).toEqual([]);
+  });
+
+  it("is an outlier with the categories that explain it, by its device", () => {
+    const read = parseDevices({ ...(wire("two-workers") as object), outliers: [outlier], outlier_count: 3 });
+    expect(read.outliers).toEqual([outlier]);
+    expect(conspicuous(read)).toEqual([
+      { device: "worker_1/GPU:2", sentence: "worker_1/GPU:2 peaks at 1.29 GiB: +280 MiB activations, +1.0 MiB weights, trainable" },
+      { device: null, sentence: "2 more with a peak apart from the others" },
+    ]);
+    const less = { ...outlier, bytes: -outlier.bytes, parts: [{ ...outlier.parts[0], bytes: -(2 ** 20) }] };
+    const lower = parseDevices({ ...(wire("two-workers") as object), outliers: [less], outlier_count: 1 });
+    expect(conspicuous(lower)[0]?.sentence).toContain(": −1.0 MiB activations");
+  });
+
+  it("is a worker that stopped early, by its first device, and a count of those after ten", () => {
+    const workers = two.workers.map((worker, at) => ({
+      ...worker,
+      stopped_early: at === 1 ? "worker_1 recorded nothing after step 3" : null,
+    }));
+    expect(conspicuous({ ...two, workers })).toEqual([{ device: "worker_1/GPU:0", sentence: "worker_1 recorded nothing after step 3" }]);
+    const all = Array.from({ length: 12 }, (_, at) => ({
+      ...(workers[1] as (typeof workers)[0]),
+      worker: `w${at}`,
+      stopped_early: `w${at} stopped`,
+    }));
+    const listed = conspicuous({ ...two, workers: all });
+    expect(listed).toHaveLength(11);
+    expect(listed.at(-1)).toEqual({ device: null, sentence: "2 more stopped early" });
+    expect(listed[0]?.device).toBeNull();
   });
 });
 

@@ -14,6 +14,7 @@ import { useCategoryRow } from "../shared/focus";
 import { LegendItem } from "../shared/legend";
 import { Nothing } from "../shared/states";
 import { barScale, deviceBar } from "./device-bars";
+import { ConspicuousList } from "./conspicuous-list";
 import { DeviceTable } from "./device-table";
 import { DevicesCharts } from "./devices-charts";
 import { DevicesDrawing } from "./devices-drawing";
@@ -70,6 +71,7 @@ export function DevicesView({ devices }: { devices: Devices }) {
         <UnitButton unit={unit} />
       </div>
       <p class="small">{unbroken([...(devices.imbalance ? [devicesSummary(devices)] : []), breakdownNote(devices.devices)].join(" "))}</p>
+      <ConspicuousList devices={devices} />
       {devices.damage.map((sentence) => (
         <p key={sentence} class="small warn" data-testid="left-out">
           {`${sentence.slice(0, 1).toUpperCase()}${sentence.slice(1)}.`}

@@ -1,0 +1,25 @@
+/** Above the table: workers that stopped early, and devices with a peak apart from the others. */
+
+import { conspicuous, type Devices } from "../../model/devices";
+import { useStore } from "../shared/context";
+
+export function ConspicuousList({ devices }: { devices: Devices }) {
+  const store = useStore();
+  const entries = conspicuous(devices);
+  if (entries.length === 0) return null;
+  return (
+    <ul class="small conspicuous" data-testid="conspicuous" aria-label="Outliers and workers that stopped early">
+      {entries.map(({ device, sentence }) => (
+        <li key={sentence}>
+          {device === null ? (
+            sentence
+          ) : (
+            <button type="button" class="link" title={`Select ${device}`} data-device={device} onClick={() => store.choose({ device })}>
+              {sentence}
+            </button>
+          )}
+        </li>
+      ))}
+    </ul>
+  );
+}
