@@ -203,6 +203,7 @@ class Program:
             ledger=ledger,
             saved_for_backward=(),
             not_available=(),
+            batch_size=self._batch,
         )
 
 

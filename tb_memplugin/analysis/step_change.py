@@ -4,7 +4,7 @@ import dataclasses
 
 from tb_memplugin.analysis.change_effects import Level
 from tb_memplugin.model import Category
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.model.units import format_bytes, format_figure, unit_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +81,21 @@ class StepChange:
         return not self.deliberate and bool(self.slots_bytes or self.others_bytes)
 
     def _parts(self) -> str:
-        return ", ".join(f"{category.replace('_', ' ')} {signed_bytes(delta)}" for category, delta in self.parts)
+        """The categories with their changes in one unit: "optimizer state +113, activations +131 MiB"."""
+        if not self.parts:
+            return ""
+        unit = unit_for(delta for _, delta in self.parts)
+        named = (f"{category.replace('_', ' ')} {_signed(delta, unit)}" for category, delta in self.parts)
+        return f"{', '.join(named)} {unit}"
 
     def _former(self) -> str:
         if self.others_bytes:
             return f"new model: variables of the earlier one stay, {signed_bytes(self.others_bytes + self.slots_bytes)}"
         return f"compiled again: slots of the earlier optimizer stay, {signed_bytes(self.slots_bytes)}"
+
+
+def _signed(delta: int, unit: str) -> str:
+    return f"{'+' if delta >= 0 else '−'}{format_figure(abs(delta), unit)}"
 
 
 def signed_bytes(delta: int) -> str:

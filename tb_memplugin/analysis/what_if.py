@@ -146,9 +146,10 @@ class RunPredictor:
         if recorded is None:
             return []
         low = max(1, recorded // 8)
-        high = min(MAX_BATCH_SIZE, max(recorded * 4, round((largest or 0) * 1.25), conditions.batch_size or 0))
+        asked = known.batch_size or 0  # that of the failure, if none is given
+        high = min(MAX_BATCH_SIZE, max(recorded * 4, round((largest or 0) * 1.25), asked))
         sizes = {recorded, *np.unique(np.geomspace(low, high, CURVE_POINTS).round().astype(int)).tolist()}
-        sizes |= {size for size in (conditions.batch_size, largest) if size}
+        sizes |= {size for size in (asked, largest) if size}
         points = []
         for size in sorted(sizes):
             found = self._predictor.range_at(size, conditions) if size != known.batch_size else _range(known)

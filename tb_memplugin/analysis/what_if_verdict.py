@@ -42,7 +42,7 @@ def why_not(prediction: Prediction, enough_bytes: int | None) -> str:
 
 
 def _no_chunk(failed: FailedRequest) -> str:
-    return f"no free chunk holds {format_bytes(failed.requested_bytes)}{_requester(failed)}"
+    return f"no free chunk holds the {format_bytes(failed.requested_bytes)} requested{_requester(failed)}"
 
 
 def _requester(failed: FailedRequest) -> str:

@@ -37,7 +37,7 @@ def oom_lines(oom: Oom) -> list[str]:
     if oom.fixes:
         lines.append("  possible fixes:")
     for fix in oom.fixes:
-        word = {True: "passes", False: "fails", None: "estimate"}[fix.enough]
+        word = {True: "fits", False: "fails", None: "estimate"}[fix.enough]
         lines.append(f"    {word:>10}  {fix.sentence}")
         lines += [f"                {line}" for line in (fix.code or "").splitlines()]
     lines.extend(f"  {sentence}" for sentence in oom.not_available)

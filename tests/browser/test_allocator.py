@@ -1,5 +1,6 @@
 """Memory maps, device memory and post-mortems in the page, against what was written and `inspect`."""
 
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -165,3 +166,36 @@ def test_attempts_of_a_restarted_training(page: Page, address: str) -> None:
     for key in ("Home", *["Shift+ArrowRight"] * 8):
         page.keyboard.press(key)
     assert figures(frame, "breakdown")["peak_bytes"] == first
+
+
+def test_the_failed_request_is_dragged_over_the_map(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "died_fragmentation", "view": "oom"}))
+    failure = figures(frame, "oom-figures")
+    requested, largest = failure["requested_bytes"], failure["largest_free_bytes"]
+    chip = frame.get_by_role("slider", name=re.compile("^Request of"))
+    said, ghost = frame.get_by_test_id("request-place"), frame.locator(".strip-request")
+    # At rest it says why no free chunk holds it.
+    expect(said).to_contain_text("No free chunk is large enough")
+    expect(ghost).to_have_count(0)
+    # The keys move it through the free chunks, the largest first.
+    chip.focus()
+    page.keyboard.press("ArrowRight")
+    short = f"Too small: {format_bytes(largest)} free, {format_bytes(requested)} needed"
+    expect(said).to_contain_text(short)
+    expect(chip).to_have_attribute("aria-valuetext", re.compile("^Too small"))
+    expect(ghost).to_have_class(re.compile("fails"))
+    page.keyboard.press("Escape")
+    expect(ghost).to_have_count(0)
+    # The pointer drags it over any chunk; it lies there at the scale of the strip.
+    chip.scroll_into_view_if_needed()
+    start, strip = chip.bounding_box(), frame.locator("[data-region='0']").bounding_box()
+    assert start is not None and strip is not None
+    page.mouse.move(start["x"] + 10, start["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(strip["x"] + 2, strip["y"] + strip["height"] / 2, steps=4)
+    expect(said).to_contain_text("In use: ")
+    region = frame.locator("[data-region='0']").evaluate("strip => strip.dataset.to - strip.dataset.from")
+    box = ghost.bounding_box()
+    assert box is not None and abs(box["width"] - strip["width"] * requested / region) < 4
+    page.mouse.up()
+    expect(ghost).to_have_count(1)

@@ -11,6 +11,8 @@ import sample_runs
 from playwright.sync_api import FrameLocator, Page, Route, expect
 from test_values import figures
 
+from tb_memplugin.model.units import format_bytes
+
 RUNS = (
     "all_trainable",
     "frozen",
@@ -102,8 +104,12 @@ def test_each_leads_to_its_evidence(page: Page, address: str, inspected: dict[st
         if evidence["view"] == "compare":
             # The comparison's difference is the answer's number, to the byte.
             difference = frame.locator("[data-testid='difference']").inner_text().replace("\u00a0", " ")
-            size = answer["sentence"].rpartition(" ")[0].rpartition(" ")[2].lstrip("+−")
-            assert f"B needs {size} MiB more than A" in difference
+            delta = answer["figures"]["delta_bytes"]
+            assert f"B needs {format_bytes(abs(delta))} {'more' if delta > 0 else 'less'} than A" in difference
+            # And its causes are listed there.
+            causes = frame.get_by_test_id("causes").locator("li").all_inner_texts()
+            assert causes[0].replace("\u00a0", " ") == answer["sentence"]
+            assert len(causes) == 1 + len(answer["details"])
 
 
 @pytest.mark.reads

@@ -31,9 +31,9 @@ export interface Fixes {
 }
 
 /** How a fix is known, in one word. */
-export function fixWord({ enough }: Fix): "passes" | "fails" | "estimate" {
+export function fixWord({ enough }: Fix): "fits" | "fails" | "estimate" {
   if (enough === null) return "estimate";
-  return enough ? "passes" : "fails";
+  return enough ? "fits" : "fails";
 }
 
 /** The first sentence of a fix, without its full stop: what to change. */

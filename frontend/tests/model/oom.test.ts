@@ -71,7 +71,7 @@ describe("a fix as conditions of What if", () => {
 describe("the word of a fix", () => {
   it("is an estimate unless its simulation passed or failed", () => {
     const word = (enough: boolean | null): string => fixWord({ ...FIX, enough });
-    expect([word(true), word(false), word(null)]).toEqual(["passes", "fails", "estimate"]);
+    expect([word(true), word(false), word(null)]).toEqual(["fits", "fails", "estimate"]);
   });
 });
 

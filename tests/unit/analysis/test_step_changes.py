@@ -45,7 +45,7 @@ def said(run: Run) -> list[str]:
 def test_an_unfreezing_names_persistent_parts_first() -> None:
     run = run_of([traced(25), traced(33, slots=113 * MIB, activations=231 * MIB)], TABLES)
     (change,) = step_changes(run, DEVICE, "train")
-    assert change.sentence() == "Step 30: unfroze backbone: optimizer state +113 MiB, activations +131 MiB"
+    assert change.sentence() == "Step 30: unfroze backbone: optimizer state +113, activations +131 MiB"
     assert (change.before, change.after) == tuple(Level(one.step, one.in_use_bytes) for one in run.snapshots)
     assert change.delta_bytes == 244 * MIB and change.details() == ()
 

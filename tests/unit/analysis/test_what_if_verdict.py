@@ -26,11 +26,12 @@ def test_what_fits() -> None:
 
 def test_memory_in_pieces() -> None:
     assert said(700 * MIB, fits=False, fails_at=IN_PIECES) == (
-        "Does not fit: 484 MiB of 512 MiB would be enough, but no free chunk holds 61.0 MiB by Relu, layer net/conv1. "
-        "At 700 MiB it fits"
+        "Does not fit: 484 MiB of 512 MiB would be enough, but no free chunk holds the 61.0 MiB requested by Relu, "
+        "layer net/conv1. At 700 MiB it fits"
     )
     assert said(fits=False, fails_at=IN_PIECES, capacity_bytes=400 * MIB) == (
-        "Does not fit: 484 MiB needed, 400 MiB available, and no free chunk holds 61.0 MiB by Relu, layer net/conv1"
+        "Does not fit: 484 MiB needed, 400 MiB available, and no free chunk holds the 61.0 MiB requested by Relu, "
+        "layer net/conv1"
     )
 
 

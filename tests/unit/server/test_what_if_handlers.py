@@ -101,6 +101,7 @@ def test_a_run_that_failed_is_asked_about_the_batch_that_failed(
     assert [(one["batch_size"], one["fits"]) for one in answers.values()] == [(12, False), (12, False), (4, True)]
     assert answers[""]["assumptions"][0] == "Recorded: batch size 12 ran out of memory in step 20, with 256 MiB."
     assert answers[""]["conditions"]["batch_size"] is None and answers[""]["largest_batch_size"] == 11
+    assert 12 in [point["batch_size"] for point in answers[""]["curve"]]
     # AND the terminal says the same
     assert main(["what-if", str(tmp_path)]) == 0
     printed = capsys.readouterr().out

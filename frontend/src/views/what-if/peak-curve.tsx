@@ -120,6 +120,10 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
   return (
     <section aria-label="Peak over batch size">
       <h3>Peak over batch size</h3>
+      {!store.recordedOnly && <BatchSlider curve={curve} row={inside(cursor) ?? pin ?? 0} move={setCursor} apply={choose} />}
+      <p class="curve-point" data-testid="curve-point">
+        {point ? unbroken(pointText(point)) : ""}
+      </p>
       <Chart
         height="medium"
         label="Predicted peak over batch size."
@@ -135,10 +139,6 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
         onReset={onReset}
         onHover={store.fetched.hold}
       />
-      {!store.recordedOnly && <BatchSlider curve={curve} row={inside(cursor) ?? pin ?? 0} move={setCursor} apply={choose} />}
-      <p class="curve-point" data-testid="curve-point">
-        {point ? unbroken(pointText(point)) : ""}
-      </p>
       <Legend answer={answer} />
     </section>
   );

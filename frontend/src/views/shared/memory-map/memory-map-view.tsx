@@ -5,12 +5,14 @@ import { useMemo, useState } from "preact/hooks";
 import { formatBytes, formatCount } from "../../../lib/bytes";
 import { plural } from "../../../lib/format";
 import { COLOURINGS, chunkFacts, regionStarts, type MemoryMap, type Colouring, type Place } from "../../../model/memory-map";
+import { requestPlace } from "../../../model/request-place";
 import type { RunInfo } from "../../../model/run";
 import { schemeOf, useStore } from "../context";
 import { useFetched } from "../fetched";
 import { Swatch } from "../figures";
 import { Bins, Blocking, WouldFit } from "./answers";
 import { mapColours } from "./colours";
+import { RequestChip } from "./request-chip";
 import { Strip } from "./strip";
 import { Fault, NoticeList, Skeleton } from "../states";
 import { tipOf } from "../tips";
@@ -35,17 +37,27 @@ function Chunk({ map, chunk }: { map: MemoryMap; chunk: number | null }) {
   );
 }
 
-function Strips({ map, colouring }: { map: MemoryMap; colouring: Colouring }) {
+interface StripsProps {
+  map: MemoryMap;
+  colouring: Colouring;
+  /** Bytes of the failed request, null without a failure or if they are unknown. */
+  requested: number | null;
+}
+
+function Strips({ map, colouring, requested }: StripsProps) {
   const store = useStore();
   const scheme = schemeOf(store);
   const [marked, mark] = useState<number | null>(null);
+  const [asked, ask] = useState<number | null>(null);
   const { all } = store.choices.value;
   const { category } = store.choices.value;
   const colours = useMemo(() => mapColours(map, colouring, scheme, category), [map, colouring, scheme, category]);
   const starts = useMemo(() => regionStarts(map), [map]);
   const shown = all ? map.regions.length : Math.min(map.regions.length, REGIONS);
+  const ghost = asked === null || requested === null ? null : { chunk: asked, bytes: requested, ...requestPlace(map, asked, requested) };
   return (
     <>
+      {requested !== null && <RequestChip map={map} requested={requested} starts={starts} chunk={asked} move={ask} />}
       <div class="strips">
         {map.regions.slice(0, shown).map((region, index) => (
           <Strip
@@ -57,6 +69,7 @@ function Strips({ map, colouring }: { map: MemoryMap; colouring: Colouring }) {
             end={starts[index + 1] ?? 0}
             marked={marked}
             onMark={mark}
+            request={ghost !== null && map.region[ghost.chunk] === index ? ghost : null}
           />
         ))}
       </div>
@@ -78,9 +91,17 @@ function Strips({ map, colouring }: { map: MemoryMap; colouring: Colouring }) {
   );
 }
 
+/** Bytes of the failure's request. */
+function useRequested(place: Place): number | null {
+  const store = useStore();
+  const failures = store.ooms.value.value;
+  return "oom" in place ? (failures?.[place.oom]?.requested_bytes ?? null) : null;
+}
+
 function MapBody({ place, map }: { place: Place; map: MemoryMap }) {
   const store = useStore();
   const { colouring } = store.choices.value;
+  const requested = useRequested(place);
   return (
     <section class="map" data-testid="map" data-chunks={map.rows} aria-label="Memory map">
       <header class="map-head">
@@ -92,7 +113,7 @@ function MapBody({ place, map }: { place: Place; map: MemoryMap }) {
         <Segments label="colour by" options={COLOURINGS} chosen={colouring} choose={(chosen) => store.choose({ colouring: chosen })} />
       </header>
       <NoticeList sentences={map.not_available} />
-      <Strips map={map} colouring={colouring} />
+      <Strips map={map} colouring={colouring} requested={requested} />
       <div class="map-answers">
         <WouldFit map={map} />
         <Blocking map={map} />

@@ -21,6 +21,8 @@ interface StripProps {
   /** Chunk under the pointer or the keyboard's cursor. */
   marked: number | null;
   onMark: (chunk: number | null) => void;
+  /** A request over a chunk of this region. */
+  request: { chunk: number; bytes: number; holds: boolean | null } | null;
 }
 
 /** The shown span of addresses, and functions that change it. */
@@ -124,8 +126,38 @@ function useStripPointer(props: StripProps, view: View) {
   };
 }
 
+interface OverlaysProps {
+  map: MemoryMap;
+  request: StripProps["request"];
+  view: Range;
+  drag: Range | null;
+}
+
+/** The request that is dragged over the region, and the span that is dragged open. */
+function Overlays({ map, request, view: [from, to], drag }: OverlaysProps) {
+  const place = (address: number): string => `${((address - from) / (to - from)) * 100}%`;
+  return (
+    <>
+      {request && (
+        <i
+          class={`strip-request ${request.holds === true ? "holds" : "fails"}`}
+          style={{ left: place(map.address[request.chunk] ?? 0), width: `${(100 * request.bytes) / (to - from)}%` }}
+          aria-hidden="true"
+        />
+      )}
+      {drag && (
+        <i
+          class="strip-drag"
+          style={{ left: place(Math.min(...drag)), right: `calc(100% - ${place(Math.max(...drag))})` }}
+          aria-hidden="true"
+        />
+      )}
+    </>
+  );
+}
+
 export function Strip(props: StripProps) {
-  const { map, colours, index, first, end, marked } = props;
+  const { map, colours, index, first, end, marked, request } = props;
   const store = useStore();
   const ink = inkOf(store);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -148,7 +180,6 @@ export function Strip(props: StripProps) {
   const bytes = map.regions[index]?.bytes ?? 0;
   const shown = view.isWhole ? "" : `, ${formatBytes(view.view[1] - view.view[0])} shown`;
   const facts = own === null ? null : chunkFacts(map, own);
-  const place = (address: number): string => `${((address - view.view[0]) / (view.view[1] - view.view[0])) * 100}%`;
   return (
     <div class="strip">
       <span class="strip-label">
@@ -161,6 +192,9 @@ export function Strip(props: StripProps) {
       <div
         ref={host}
         class="strip-plot"
+        data-region={index}
+        data-from={view.view[0]}
+        data-to={view.view[1]}
         role="slider"
         tabIndex={0}
         aria-label={`Region ${index + 1}, ${formatBytes(bytes)}, ${end - first} chunks`}
@@ -173,13 +207,7 @@ export function Strip(props: StripProps) {
         {...pointer.events}
       >
         <canvas ref={canvas} width={Math.max(Math.round(width * ratio), 1)} height={Math.round(30 * ratio)} />
-        {pointer.drag && (
-          <i
-            class="strip-drag"
-            style={{ left: place(Math.min(...pointer.drag)), right: `calc(100% - ${place(Math.max(...pointer.drag))})` }}
-            aria-hidden="true"
-          />
-        )}
+        <Overlays map={map} request={request} view={view.view} drag={pointer.drag} />
       </div>
     </div>
   );

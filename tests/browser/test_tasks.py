@@ -1,0 +1,100 @@
+"""What people open the tab for, from a cold start on a directory of runs, with the clicks counted."""
+
+import pathlib
+import re
+
+import harness
+import pytest
+import task_runs
+from conftest import address_of_logdir, made_once
+from playwright.sync_api import FrameLocator, Page, expect
+from reading_cases import MIB
+
+from tb_memplugin.model.units import format_bytes
+
+pytest.importorskip("playwright")
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return made_once(tmp_path_factory, "task-runs", task_runs.write_all)
+
+
+address = address_of_logdir("module")
+
+
+def opened(page: Page, address: str) -> FrameLocator:
+    """The page as somebody opens it who knows nothing of the runs."""
+    return harness.open_tab(page, address)
+
+
+def text_of(frame: FrameLocator, selector: str) -> str:
+    """A text on the first screen, with plain blanks."""
+    place = frame.locator(selector)
+    box = place.bounding_box()
+    assert box is not None and box["y"] + box["height"] <= 900, f"{selector} is not on the first screen"
+    return place.inner_text().replace("\u00a0", " ")
+
+
+def test_why_it_failed_and_what_to_do(page: Page, address: str) -> None:
+    """Without a click."""
+    failed = task_runs.failure()
+    assert failed.layer is not None and failed.op is not None
+    frame = opened(page, address)
+    diagnosis = text_of(frame, "[data-testid='diagnosis']")
+    assert f"Step {task_runs.FAILED_STEP} ran out of memory" in diagnosis
+    for part in (failed.layer, failed.op.rsplit("/", 1)[-1], "train.py:42", format_bytes(failed.requested_bytes)):
+        assert part in diagnosis
+    # What to do: a batch size with which the program itself runs, and not far from the first with which it does not.
+    advised = re.search(r"Batch size (\d+)", diagnosis)
+    assert advised is not None
+    batch = int(advised.group(1))
+    assert task_runs.fits(batch, task_runs.CAPACITY) and not task_runs.fits(round(1.12 * batch), task_runs.CAPACITY)
+    # And what was different in that step.
+    assert "Step 20: batch 4 → 48, +" in text_of(frame, "[data-answer='changed']")
+
+
+def test_what_unfreezing_cost_and_what_stays_of_the_earlier_optimizer(page: Page, address: str) -> None:
+    """One click, on the run."""
+    frame = opened(page, address)
+    frame.get_by_role("button", name="unfrozen").first.click()
+    harness.idle(frame)
+    assert "Step 30: unfroze backbone: optimizer state +113, activations +131 MiB" in text_of(
+        frame, "[data-answer='changed']"
+    )
+    # Its tooltip names the 56 MiB, as does the comparison that it opens, with what frees them.
+    tip = frame.locator("[data-answer='changed']").get_attribute("data-tip") or ""
+    assert "slots of the earlier optimizer stay, +56.0 MiB" in tip and "take 56.0 MiB in all" in tip
+    frame.locator("[data-answer='changed']").click()
+    harness.idle(frame)
+    causes = text_of(frame, "[data-testid='causes']")
+    assert "Compiled again: slots of the earlier optimizer stay, +56.0 MiB." in causes
+    assert "tb_memplugin.release_unused()" in causes
+    before, after = (task_runs.unfrozen_snapshot(step).in_use_bytes for step in (25, 33))
+    difference = frame.get_by_test_id("difference").inner_text().replace("\u00a0", " ")
+    assert f"B needs {format_bytes(after - before)} more than A" in difference
+
+
+def test_another_batch_size_on_another_card(page: Page, address: str) -> None:
+    """One click and typing."""
+    frame = opened(page, address)
+    frame.get_by_role("button", name="What if", exact=True).click()
+    harness.idle(frame)
+    # It begins with what failed, says why, and what would be enough.
+    verdict = frame.get_by_test_id("verdict")
+    expect(verdict).to_have_attribute("data-verdict", "fails")
+    expect(frame.get_by_label("batch size", exact=True)).to_have_attribute("placeholder", "48, as failed")
+    enough = re.search(r"At (\d+) MiB it fits", verdict.inner_text().replace("\u00a0", " "))
+    assert enough is not None
+    size = int(enough.group(1)) * MIB
+    assert task_runs.fits(task_runs.FAILED_BATCH, size) and not task_runs.fits(
+        task_runs.FAILED_BATCH, round(0.8 * size)
+    )
+    for label, typed in (("batch size", "64"), ("capacity", "8")):
+        field = frame.get_by_label(label, exact=True)
+        field.fill(typed)
+        field.press("Enter")
+        harness.idle(frame)
+    expect(verdict).to_have_attribute("data-verdict", "fits")
+    expect(verdict).to_contain_text(re.compile(r"^Fits: \d+\sMiB of 8\.0\sGiB$"))
+    assert task_runs.fits(64, 8 << 30)
