@@ -81,6 +81,8 @@ export interface Choices {
   exact: boolean;
   /** Whether lists and maps show all entries instead of the first ones. */
   all: boolean;
+  /** Whether the list of a step's allocations shows what the step allocated and did not free, at every moment. */
+  survived: boolean;
   /** Search, grouping and sort key of the layers; null sorts in the model's order. */
   search: string;
   grouping: Grouping;
@@ -138,6 +140,7 @@ const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
   budget: text("budget"),
   exact: flag("exact"),
   all: flag("all"),
+  survived: flag("survived"),
 };
 
 const NAMES = Object.keys(CODECS) as (keyof Choices)[];

@@ -6,6 +6,7 @@ import { formatBytes, formatCount, type Unit } from "../../lib/bytes";
 import { categoryLabel } from "../../model/categories";
 import { NOT_TIED, namesOf } from "../../model/names";
 import { lineOfRow, liveRows, ownerOfRow, shapeOfRow, type Timeline } from "../../model/timeline";
+import { survives } from "../../model/survivors";
 import { LARGEST_FIRST, LIVE_KEYS, ascends, nextSort, sortedRows, type LiveKey, type LiveSort } from "../../model/timeline-sort";
 import { shapeText, tensorStops } from "../../model/timeline-tensor";
 import { whatText } from "../../model/timeline-text";
@@ -43,9 +44,12 @@ function searched(timeline: Timeline, row: number): string {
 
 /** Live rows that match the search and the selection, in order. */
 function useLive(timeline: Timeline, moment: number, search: string, sort: LiveSort) {
-  const { layer, category } = useStore().choices.value;
+  const { layer, category, survived } = useStore().choices.value;
   const ordered = useMemo(() => sortedRows(timeline, sort), [timeline, sort]);
-  const live = useMemo(() => liveRows(timeline, ordered, moment), [timeline, ordered, moment]);
+  const live = useMemo(
+    () => (survived ? [...ordered].filter((row) => survives(timeline, row)) : liveRows(timeline, ordered, moment)),
+    [timeline, ordered, survived ? null : moment],
+  );
   const match = useMemo(() => matcher(search), [search]);
   const shown = useMemo(() => {
     if (layer === null && category === null && search === "") return live;
@@ -60,6 +64,23 @@ function useLive(timeline: Timeline, moment: number, search: string, sort: LiveS
 }
 
 const sumOf = (timeline: Timeline, rows: readonly number[]): number => rows.reduce((sum, row) => sum + (timeline.bytes[row] ?? 0), 0);
+
+/** Shows the step's survivors in place of what is live at the moment. */
+function Survived() {
+  const store = useStore();
+  const { survived } = store.choices.value;
+  return (
+    <button
+      type="button"
+      class="quiet survived"
+      aria-pressed={survived}
+      title="Only tensors that this step allocated and did not free: a leak is among them"
+      onClick={() => store.choose({ survived: !survived })}
+    >
+      Survived this step
+    </button>
+  );
+}
 
 function Chosen() {
   const store = useStore();
@@ -115,7 +136,7 @@ function useSelection(timeline: Timeline, shown: readonly number[], reveal: (ind
 
 export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline; moment: number; unit: Unit; where: string }) {
   const store = useStore();
-  const { search, tensor } = store.choices.value;
+  const { search, survived, tensor } = store.choices.value;
   const exact = useExact();
   const [sort, setSort] = useState(LARGEST_FIRST);
   const { live, shown, fault } = useLive(timeline, moment, search, sort);
@@ -131,9 +152,12 @@ export function LiveList({ timeline, moment, unit, where }: { timeline: Timeline
   const select = useSelection(timeline, shown, reveal);
   return (
     <section class="live" aria-label="Live allocations">
-      <h3 class="one-line">{`Live allocations ${where}${sort === LARGEST_FIRST ? ", largest first" : ""}`}</h3>
+      <h3 class="one-line">
+        {`${survived ? "Allocations that survived this step" : `Live allocations ${where}`}${sort === LARGEST_FIRST ? ", largest first" : ""}`}
+      </h3>
       <div class="layers-bar">
         <Search label="Search live allocations by regular expression" placeholder="Search (regex)" />
+        <Survived />
         <Chosen />
         <span class="small one-line" data-testid="live-count">
           {fault ?? `${formatCount(shown.length)} of ${formatCount(live.length)}, ${formatBytes(sumOf(timeline, shown))}`}
