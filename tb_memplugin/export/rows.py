@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.analysis.facts import capacity_of, device_names, highest_peak
+from tb_memplugin.analysis.facts import device_names
+from tb_memplugin.export.peaks import daily_peaks
 from tb_memplugin.export.schema import TABLES, Kind
 from tb_memplugin.export.units import Unit, read_unit
 from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Run
@@ -68,7 +69,7 @@ def _run_tables(name: str, worker: str, run: Run) -> dict[str, Rows]:
         **{
             table: _from_records(table, {"run": name, "worker": worker}, records)
             for table, records in {
-                "peaks": _peaks(run),
+                "peaks": daily_peaks(run),
                 "ledger": _of_snapshots(run, "ledger"),
                 "layers": [
                     {
@@ -111,38 +112,6 @@ def _samples(name: str, worker: str, run: Run) -> Rows:
     return _concatenated("samples", parts)
 
 
-def _peaks(run: Run) -> list[dict[str, Any]]:
-    records = []
-    for device in device_names(run):
-        for number, phase in enumerate(PHASES):
-            peak = highest_peak(run, device, phase)
-            if peak is None:
-                continue
-            snapshots = [one for one in run.snapshots if (one.device, one.phase) == (device, phase)]
-            figures = run.samples.devices.get(device)
-            rows = run.samples.phase == number
-            if figures is None:
-                rows = np.zeros_like(rows)
-            else:
-                rows &= (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
-            times = run.samples.wall_time[rows & (run.samples.step == peak.step)].tolist()
-            times += [one.wall_time for one in snapshots if one.step == peak.step]
-            records.append(
-                {
-                    "device": device,
-                    "phase": phase,
-                    "peak_bytes": peak.bytes,
-                    "at_step_end": peak.at_step_end,
-                    "step": peak.step,
-                    "wall_time": times[0] if times else float("nan"),
-                    "capacity_bytes": capacity_of(run, device),
-                    "samples": int(np.count_nonzero(rows)),
-                    "snapshots": sum(not one.at_failure for one in snapshots),
-                }
-            )
-    return records
-
-
 def _of_snapshots(run: Run, field: str) -> list[dict[str, Any]]:
     about = ("step", "phase", "device", "wall_time", "at_failure")
     return [
@@ -158,13 +127,14 @@ def _dead_letters(unit: Unit, exported: bool, reasons: Sequence[str]) -> Rows:
 
 
 def _from_records(table: str, constants: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Rows:
-    """Columns of records, in which ``wall_time`` in seconds stands for the time."""
+    """Columns of records. Times are seconds since the epoch, ``wall_time`` that of a column ``time``."""
     columns: dict[str, Values] = {}
     for column in TABLES[table].columns:
         if column.name in constants:
             columns[column.name] = [constants[column.name]] * len(records)
         elif column.kind == "time":
-            columns[column.name] = _times(np.asarray([record["wall_time"] for record in records], np.float64))
+            field = "wall_time" if column.name == "time" else column.name
+            columns[column.name] = _times(np.asarray([record[field] for record in records], np.float64))
         else:
             values = [record[column.name] for record in records]
             columns[column.name] = _integers(values) if column.kind == "integer" else values
