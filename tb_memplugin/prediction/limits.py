@@ -3,6 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
+
+from tb_memplugin.model import StepRequests, is_gpu
 from tb_memplugin.prediction.history import Outcome, StepPeak
 
 SETTLED = 2
@@ -11,6 +14,10 @@ MARGIN = 0.04
 """Share by which the range is wider than the simulated peaks: real steps run their ops in other orders. The steps of
 the trainings in docs/accuracy.md differ by ± 3.7 % from their median peak (median over graph mode). At 0,
 `test_the_range_reaches_as_far_as_the_simulation_of_the_recorded_training_misses_its_peak` fails."""
+
+ALWAYS_COPIED_BYTES = 32 << 20
+"""Arrays from this size on have pages of their own from the C library, behind a header, so they are never aligned as
+TensorFlow needs it to use them in place (glibc's largest threshold)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +55,18 @@ class Limits:
     def peak(self) -> int:
         """The typical peak: halfway between several."""
         return sum(peak.bytes for peak in self.typical) // len(self.typical)
+
+
+def arrays_in_place(requests: StepRequests) -> int:
+    """Bytes of a data set that another process may not have in the memory of a CPU's allocator.
+
+    TensorFlow copies an array into it, or uses the array itself if that happens to be aligned.
+    """
+    if is_gpu(requests.device):
+        return 0
+    is_input = np.asarray([owner.category == "inputs" for owner in requests.owners], bool)[requests.owner]
+    stays = (requests.birth < 0) & (requests.death >= requests.events) & (requests.batch_power == 0)
+    return int(requests.requested[is_input & stays & (requests.requested < ALWAYS_COPIED_BYTES)].sum())
 
 
 def settled(outcome: Outcome) -> Sequence[StepPeak]:

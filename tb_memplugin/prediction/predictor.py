@@ -25,7 +25,7 @@ from tb_memplugin.prediction.history import (
     Outcome,
 )
 from tb_memplugin.prediction.largest import largest
-from tb_memplugin.prediction.limits import Limits, settled
+from tb_memplugin.prediction.limits import Limits, arrays_in_place, settled
 from tb_memplugin.prediction.peak_ledger import peak_ledger
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.recorded import recorded_prediction
@@ -378,7 +378,7 @@ class Predictor:
 
         If the simulated peak of the recorded training is above the measured one, the range begins lower by the same
         share; if it is below, the range ends higher. The range is at least as wide as the recorded steps differ: two
-        convolutions that sometimes overlap have two peaks.
+        convolutions that sometimes overlap have two peaks. A data set in arrays may be in this process's memory only.
         """
         low, peak, high = (
             size + more for size, more in zip((limits.low, limits.peak, limits.high), case.transient_bytes, strict=True)
@@ -388,7 +388,7 @@ class Predictor:
         if recorded is not None:
             low = min(low, peak * recorded.low_bytes // recorded.median_bytes)
             high = max(high, -(-peak * recorded.high_bytes // recorded.median_bytes))
-        return min(low, peak), peak, max(high, peak)
+        return min(low - arrays_in_place(self._steps[-1]), peak), peak, max(high, peak)
 
     def _fits(self, case: Case, capacity: int, change: Change) -> tuple[bool | None, FailedRequest | None]:
         """Whether a training fits into a capacity, by the same rule as `passes`, and where it fails."""

@@ -122,7 +122,10 @@ class Trainings:
 def predictions(
     trainings: Trainings, kind: str, models: Iterable[str], common: dict[str, Any], sizes: Sequence[int] = SIZES
 ) -> list[Cell]:
-    """Every batch size predicts every other one; compiled steps need two recorded batch sizes."""
+    """Every batch size predicts every other one; compiled steps need two recorded batch sizes.
+
+    What was recorded has to be answered as recorded.
+    """
     cells = []
     for model in models:
         truth = {size: _measured(trainings, Training(model, (size,), **common)) for size in sizes}
@@ -130,6 +133,8 @@ def predictions(
         for source in sources:
             run = _run(trainings, Training(model, source, **common))
             predictor = RunPredictor(run, common.get("device", "CPU:0"))
+            for size in source:
+                assert predictor.predict(Conditions(batch_size=size)).method == "recorded", (model, kind, size)
             for size in sorted({*sizes} - {*source}):
                 answer = predictor.predict(Conditions(batch_size=size))
                 figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)

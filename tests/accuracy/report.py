@@ -49,6 +49,8 @@ memory as a whole, has 384 examples at each batch size.
 DRAWN = """## Models drawn at random
 
 Models of 4 to 20 layers, with optimizer, precision, frozen layers and feed, each drawn by the seed in its name.
+Of drawn:5, a small model with LSTM layers, the first steps peak higher than the later ones, and the first ones are
+traced.
 
 """
 HUB = """## KerasHub models

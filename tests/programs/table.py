@@ -45,6 +45,8 @@ allocator, and their runs compared with the programs' own objects. `make program
   programs, loops, replicas and several backward passes in a step, where the graph does not show what is saved.
 - **replayed**: allocations of traced steps that the simulator placed at the recorded address.
 - **what if**: the predicted peak for twice the batch size against the median of a real run; bold outside its range.
+  A data set in arrays may count in one run and not in the other: depending on where an array lies, TensorFlow copies it
+  into the device's memory or uses it in place.
 - **steps**: highest minus lowest peak of that run's steps, as a share of the median.
 - **same**: whether losses and variables equal those of a run without the recorder, bit for bit, with a fixed seed.
 

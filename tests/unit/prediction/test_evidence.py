@@ -72,12 +72,10 @@ def test_a_batch_size_that_ran_fits_whatever_the_simulation_says() -> None:
     assert smaller.fits is True and smaller.assumptions[0] == "Recorded: batch size 8 ran within 24.0 MiB."
     low = Peaks(19 * MIB, 20 * MIB, 21 * MIB)
     # AND its range may reach beyond the peaks of the larger one, which few steps show, but not beyond the capacity
-    highs = [
-        predictor(Evidence(size, {2 * BATCH: low}))
-        .predict(Conditions(batch_size=BATCH, capacity_bytes=size))
-        .high_bytes
-        for size in (CAPACITY, 22 * MIB)
-    ]
+    highs = []
+    for size in (CAPACITY, 22 * MIB):
+        asked = Conditions(batch_size=BATCH, capacity_bytes=size)
+        highs.append(predictor(Evidence(size, {2 * BATCH: low})).predict(asked).high_bytes)
     assert low.high_bytes < 22 * MIB == highs[1] < (highs[0] or 0)
     assert known.passes(2 * BATCH, tight) and known.largest_batch_size(tight) == 2 * BATCH
     assert known.range_at(BATCH) == (20 * MIB, 21 * MIB, 23 * MIB)
