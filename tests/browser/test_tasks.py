@@ -45,8 +45,8 @@ def test_why_it_failed_and_what_to_do(page: Page, address: str) -> None:
     for part in (f"Step {task_runs.FAILED_STEP}", "ran out of memory", failed.layer, failed.op.rsplit("/", 1)[-1]):
         assert part in diagnosis
     assert "train.py:42" in diagnosis and "Not enough free memory" in diagnosis
-    figures = f"{format_bytes(failed.requested_bytes)} requested, largest free chunk {format_bytes(failed.largest_free_bytes)}"
-    assert figures in text_of(frame, "[data-answer='fits']")
+    requested, largest = format_bytes(failed.requested_bytes), format_bytes(failed.largest_free_bytes)
+    assert f"{requested} requested, largest free chunk {largest}" in text_of(frame, "[data-answer='fits']")
     # What to do: a batch size with which the program itself runs, and not far from the first with which it does not.
     advised = re.search(r"Batch size (\d+)", diagnosis)
     assert advised is not None
