@@ -1,6 +1,5 @@
 """Whether a training fits under other conditions, as a sentence that says why not, and what would be enough. Pure."""
 
-from tb_memplugin.allocator.rules import rounded_bytes
 from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.history import FailedRequest
@@ -32,7 +31,7 @@ def why_not(prediction: Prediction, enough_bytes: int | None) -> str:
     needed = f"{format_bytes(peak)} needed, {format_bytes(capacity)} available"
     if failed is None:
         reason = needed
-    elif rounded_bytes(failed.requested_bytes) > failed.free_bytes:
+    elif not failed.is_in_pieces:
         size = format_bytes(failed.requested_bytes)
         reason = f"{needed}. {size} requested{_requester(failed)}, {format_bytes(failed.free_bytes)} free"
     elif peak is not None and capacity is not None and peak <= capacity:

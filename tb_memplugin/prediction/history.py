@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Sequence
 
 from tb_memplugin.allocator.growth import PoolRules
+from tb_memplugin.allocator.rules import rounded_bytes
 from tb_memplugin.allocator.simulator import Simulator
 from tb_memplugin.model import StepRequests
 from tb_memplugin.prediction.sized_steps import (
@@ -76,6 +77,11 @@ class FailedRequest:
     step: int
     free_bytes: int
     largest_free_bytes: int
+
+    @property
+    def is_in_pieces(self) -> bool:
+        """Whether enough memory is free, but in pieces."""
+        return rounded_bytes(self.requested_bytes) <= self.free_bytes
 
 
 @dataclasses.dataclass(frozen=True)
