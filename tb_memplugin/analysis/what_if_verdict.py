@@ -31,7 +31,7 @@ def why_not(prediction: Prediction, enough_bytes: int | None) -> str:
     needed = f"{format_bytes(peak)} needed, {format_bytes(capacity)} available"
     if failed is None:
         reason = needed
-    elif failed.exceeds_free:
+    elif not failed.is_in_pieces:
         size = format_bytes(failed.requested_bytes)
         reason = f"{needed}. {size} requested{_requester(failed)}, {format_bytes(failed.free_bytes)} free"
     elif peak is not None and capacity is not None and peak <= capacity:

@@ -79,9 +79,9 @@ class FailedRequest:
     largest_free_bytes: int
 
     @property
-    def exceeds_free(self) -> bool:
-        """Whether even one free chunk of all free bytes would be too small."""
-        return rounded_bytes(self.requested_bytes) > self.free_bytes
+    def is_in_pieces(self) -> bool:
+        """Whether enough memory is free, but in pieces."""
+        return rounded_bytes(self.requested_bytes) <= self.free_bytes
 
 
 @dataclasses.dataclass(frozen=True)

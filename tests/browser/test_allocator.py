@@ -194,7 +194,7 @@ def test_the_failed_request_is_dragged_over_the_map(page: Page, address: str) ->
     page.mouse.down()
     page.mouse.move(strip["x"] + 2, strip["y"] + strip["height"] / 2, steps=4)
     expect(said).to_contain_text("In use: ")
-    region = frame.locator("[data-region='0']").evaluate("strip => strip.dataset.to - strip.dataset.from")
+    region = frame.locator("[data-region='0']").evaluate("strip => strip.dataset.end - strip.dataset.begin")
     box = ghost.bounding_box()
     assert box is not None and abs(box["width"] - strip["width"] * requested / region) < 4
     page.mouse.up()

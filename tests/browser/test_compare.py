@@ -86,9 +86,10 @@ def test_comparison_opens_from_a_change(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"view": "frozen", "run": "frozen"}))
     change = frame.get_by_test_id("changes").locator("li").filter(has_text="Step 160")
     change.get_by_role("button", name="Compare before and after").click()
-    # THEN both steps are filled in, in the address as well, and their peaks are those of the sentence
-    peaks = {step: sample_runs.peak_at(sample_runs.FROZEN, step) for step in range(140, 180)}
-    before, after = (max(steps, key=lambda step: peaks[step]) for steps in (range(140, 160), range(160, 180)))
+    # THEN the nearest traced steps are filled in, in the address as well, and their peaks are those of the sentence
+    before = max(step for step in sample_runs.FROZEN.traced if step < 160)
+    after = min(step for step in sample_runs.FROZEN.traced if step >= 160)
+    peaks = {step: sample_runs.peak_at(sample_runs.FROZEN, step) for step in (before, after)}
     expect(frame.get_by_test_id("side-A")).to_have_attribute("data-step", str(before))
     expect(frame.get_by_test_id("side-B")).to_have_attribute("data-step", str(after))
     assert f"step={before}" in harness.place(page) and f"other_step={after}" in harness.place(page)

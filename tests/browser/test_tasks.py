@@ -42,9 +42,11 @@ def test_why_it_failed_and_what_to_do(page: Page, address: str) -> None:
     assert failed.layer is not None and failed.op is not None
     frame = opened(page, address)
     diagnosis = text_of(frame, "[data-testid='diagnosis']")
-    assert f"Step {task_runs.FAILED_STEP} ran out of memory" in diagnosis
-    for part in (failed.layer, failed.op.rsplit("/", 1)[-1], "train.py:42", format_bytes(failed.requested_bytes)):
+    for part in (f"Step {task_runs.FAILED_STEP}", "ran out of memory", failed.layer, failed.op.rsplit("/", 1)[-1]):
         assert part in diagnosis
+    assert "train.py:42" in diagnosis and "Not enough free memory" in diagnosis
+    requested, largest = format_bytes(failed.requested_bytes), format_bytes(failed.largest_free_bytes)
+    assert f"{requested} requested, largest free chunk {largest}" in text_of(frame, "[data-answer='fits']")
     # What to do: a batch size with which the program itself runs, and not far from the first with which it does not.
     advised = re.search(r"Batch size (\d+)", diagnosis)
     assert advised is not None

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from map_cases import MIB, PlainAllocator, free_regions, memory_map
 
+from tb_memplugin.allocator.growth import PoolRules
 from tb_memplugin.allocator.rules import bin_bytes, bin_index, chunk_after_split, rounded_bytes
 from tb_memplugin.allocator.simulator import Simulator
 from tb_memplugin.model import IN_USE, MISSING
@@ -173,3 +174,16 @@ def test_simulator_continues_from_its_own_map(
     other = Simulator(taken)
     run(after, simulator, other)
     assert other.chunks() == simulator.chunks()
+
+
+def test_free_bytes_count_what_the_pool_may_still_reserve() -> None:
+    sizes, used = (4 * MIB, 2 * MIB, MIB, 3 * MIB), (True, False, True, False)
+    places = itertools.accumulate(sizes, initial=0)
+    rows = [(at, size, size if is_used else MISSING) for at, size, is_used in zip(places, sizes, used, strict=False)]
+    start = memory_map(rows, [(0, 10 * MIB)])
+    fixed = Simulator(start)
+    assert (fixed.free_bytes, fixed.largest_free_bytes) == (5 * MIB, 3 * MIB)
+    growing = Simulator(start, PoolRules(16 * MIB))
+    assert (growing.free_bytes, growing.largest_free_bytes) == (11 * MIB, 3 * MIB)
+    assert growing.request(3 * MIB) is not None
+    assert (growing.free_bytes, growing.largest_free_bytes) == (8 * MIB, 2 * MIB)

@@ -22,10 +22,10 @@ interface RequestChipProps {
 function chunkUnder(map: MemoryMap, starts: readonly number[], x: number, y: number): number | null {
   const strip = document.elementFromPoint(x, y)?.closest<HTMLElement>("[data-region]");
   if (!strip) return null;
-  const { region, from, to } = strip.dataset;
+  const { region, begin, end: upto } = strip.dataset;
   const [first, end] = [starts[Number(region)] ?? 0, starts[Number(region) + 1] ?? 0];
   const box = strip.getBoundingClientRect();
-  const address = Number(from) + ((x - box.left) / box.width) * (Number(to) - Number(from));
+  const address = Number(begin) + ((x - box.left) / box.width) * (Number(upto) - Number(begin));
   return end > first ? Math.min(Math.max(chunkAt(map, first, end, address), first), end - 1) : null;
 }
 

@@ -193,8 +193,8 @@ export function Strip(props: StripProps) {
         ref={host}
         class="strip-plot"
         data-region={index}
-        data-from={view.view[0]}
-        data-to={view.view[1]}
+        data-begin={view.view[0]}
+        data-end={view.view[1]}
         role="slider"
         tabIndex={0}
         aria-label={`Region ${index + 1}, ${formatBytes(bytes)}, ${end - first} chunks`}
