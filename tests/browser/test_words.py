@@ -47,7 +47,8 @@ def test_few_words_and_figures_stand_above_the_fold(page: Page, few_runs: str, n
 
 def test_words_are_counted_where_they_are_seen(page: Page) -> None:
     page.set_content(
-        """<p>one two <b>3.5 MiB</b> &lt;0.01 · 12&nbsp;%</p><p hidden>no</p><p style="position: absolute; top: 2000px">no</p>
+        """<p>one two <b>3.5 MiB</b> &lt;0.01 · 12&nbsp;%</p><p hidden>no</p>
+        <p style="position: absolute; top: 2000px">no</p>
         <div style="height: 20px; overflow: hidden"><p>six</p><p>no</p></div>
         <select><option>no</option><option selected>seven</option></select><input value="eight 9" />"""
     )

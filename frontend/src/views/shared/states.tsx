@@ -24,6 +24,8 @@ import tb_memplugin
 with tf.summary.create_file_writer("runs/exp1/memory").as_default():
     tb_memplugin.summary.layer_activations({"block1_conv1": 205_520_896}, step=step)`;
 
+const IMPORT = "tb-memplugin import training.log --logdir runs";
+
 function Code({ children, title }: { children: string; title: string }) {
   const [said, say] = useState("Copy");
   const code = useRef<HTMLElement>(null);
@@ -61,6 +63,7 @@ export function Empty() {
       <Code title="Keras: one callback">{CALLBACK}</Code>
       <Code title="Custom training loop">{RECORDER}</Code>
       <Code title="Your own figures, such as activation bytes by layer">{SUMMARY}</Code>
+      <Code title="A job that failed without the recorder: its log, or its dump (TF_BFC_MEMORY_DUMP)">{IMPORT}</Code>
       <p class="small">
         Start TensorBoard on the parent directory: <code>tensorboard --logdir runs</code>
       </p>
