@@ -76,9 +76,7 @@ RULES = (
     Rule(STEPS, "headroom", "{run}: headroom at step {step}", "{headroom}"),
     Rule(STEPS, "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
     Rule("Figures of one step", "run:(?P<other>.+)", "{other}: bytes in use at the peak of step {step}", "{other}"),
-    Rule(
-        "Figures of one step", "(?P<z>persistent|saved):(?P<l>.+)", "{run}: {z} memory of layer {l} at step {traced}"
-    ),
+    Rule("Figures of one step", "(?P<z>persistent|saved):(?P<l>.+)", "{run}: {z} memory of layer {l} at step {traced}"),
     Rule("held-tensors", "held_tensors:(?P<h>.+)", "{run}: held tensors {h} at step {traced}"),
     Rule("sides", "(?P<s>frozen|trainable)", "{run}: {s} layers at the peak of step {step}", "{S} layers"),
     Rule("sides", "other", "{run}: memory without a known layer at the peak of step {step}", "Other"),
