@@ -68,13 +68,16 @@ def _of_snapshot(snapshot: Mapping[str, Any]) -> Iterator[tuple[str, Value | Non
         for whose in (layer, ALL):
             sums[f"{words(category, None)} of layer {whose} {peak}"] += size
             sums[f"layer {whose} {peak}"] += size
-            sums[f"persistent + saved of layer {whose} at step {step}"] += size if category in PERSISTENT else 0
+            for name in ("persistent memory", "persistent + saved"):
+                sums[f"{name} of layer {whose} at step {step}"] += size if category in PERSISTENT else 0
+            sums[f"saved memory of layer {whose} at step {step}"] += 0
         if category == "weights":
             sums[f"weights of layer {layer}"] += size
             sums[f"weights of layer {ALL}"] += size
     for row in snapshot["saved_for_backward"]:
         for whose in (row["layer"], ALL):
-            sums[f"persistent + saved of layer {whose} at step {step}"] += row["bytes"]
+            for name in ("saved memory", "persistent + saved"):
+                sums[f"{name} of layer {whose} at step {step}"] += row["bytes"]
     yield from sums.items()
 
 

@@ -65,7 +65,6 @@ POOL = "{run}: {name} at the {instant} of step {step}"
 FAILURE = "{run}: {name} at the failure"
 OF_LAYER = "{run}: {c} of layer {layer} at the peak of step {traced}"
 LAYER = "{run}: layer {layer} at the peak of step {traced}"
-SAVED = "{run}: persistent + saved of layer {layer} at step {traced}"
 STEPS = "breakdown|sides"
 
 RULES = (
@@ -77,9 +76,7 @@ RULES = (
     Rule(STEPS, "headroom", "{run}: headroom at step {step}", "{headroom}"),
     Rule(STEPS, "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
     Rule("Figures of one step", "run:(?P<other>.+)", "{other}: bytes in use at the peak of step {step}", "{other}"),
-    Rule(
-        "Figures of one step", "layer:(?P<l>.+)", "{run}: persistent + saved of layer {l} at step {traced}", "{short}"
-    ),
+    Rule("Figures of one step", "(?P<z>persistent|saved):(?P<l>.+)", "{run}: {z} memory of layer {l} at step {traced}"),
     Rule("held-tensors", "held_tensors:(?P<h>.+)", "{run}: held tensors {h} at step {traced}"),
     Rule("sides", "(?P<s>frozen|trainable)", "{run}: {s} layers at the peak of step {step}", "{S} layers"),
     Rule("sides", "other", "{run}: memory without a known layer at the peak of step {step}", "Other"),
@@ -90,9 +87,12 @@ RULES = (
     # Layers.
     Rule("layers", "parameters", "{run}: parameters of layer {layer}"),
     Rule("layers", "output_bytes", "{run}: output of layer {layer}"),
-    Rule("layers", "persistent_saved", SAVED),
-    Rule("layers|treemap", "total", LAYER),
-    Rule("layers|treemap", "others", "{run}: other categories of layer {layer} at the peak of step {traced}"),
+    Rule("Figures of one step", "total:(?P<l>.+)", LAYER),
+    Rule("layers", "(?P<z>persistent|saved)", "{run}: {z} memory of layer {layer} at step {traced}"),
+    Rule("treemap", "rank", "{run}: persistent + saved of layer {layer} at step {traced}"),
+    Rule("treemap", "others", "{run}: persistent + saved of the other layers at step {traced}"),
+    Rule("layers", "total", LAYER),
+    Rule("layers", "others", "{run}: other categories of layer {layer} at the peak of step {traced}"),
     Rule("layers", CATEGORY, OF_LAYER),
     Rule("layer-figures", CATEGORY, OF_LAYER, "{c}"),
     Rule("layer-figures", "total", LAYER, "total"),
@@ -146,6 +146,7 @@ RULES = (
     Rule("deltas", "(?P<side>[AB]):layer", "{siderun}: layer {layer} at the peak of step {sidetraced}"),
     Rule("deltas", "delta", "{run}: difference of layer {layer} to {b}"),
     Rule("waterfall", "peak:(?P<side>[AB])", "{siderun}: bytes in use at the peak of step {sidestep}"),
+    Rule("waterfall", "others", "{run}: differences below 1 % to {b}"),
     Rule("waterfall", GROUP, "{run}: difference of {c} to {b}"),
     # What if: measured and predicted.
     Rule("predicted", f"(?P<side>measured):{GROUP}", "{run}: {c} at the peak of step {whatif}", "{c}"),

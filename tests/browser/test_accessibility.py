@@ -31,6 +31,7 @@ PLACES = {
     "compiled step": {"view": "step", "run": "all_trainable", "stack": "layer", "timeline": "event index"},
     "no timeline": {"view": "step", "run": "roomy"},
     "fragmentation": {"step": 3},
+    "host": {},
     "devices": {},
     "oom": {"run": "died_fragmentation"},
     "no failure": {"view": "oom"},

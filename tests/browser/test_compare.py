@@ -157,6 +157,7 @@ def test_from_the_overview_to_a_layer_and_back(page: Page, address: str, inspect
 
 
 def download(page: Page, frame: FrameLocator, kind: str) -> pathlib.Path:
+    frame.locator(".downloads summary").click()
     with page.expect_download() as waiting:
         frame.get_by_role("button", name=kind, exact=True).click()
     return pathlib.Path(waiting.value.path())
@@ -210,7 +211,7 @@ def test_every_view_can_be_saved(page: Page, address: str, view: str) -> None:
     lines = download(page, frame, "CSV").read_text().splitlines()
     assert len(lines) > 5
     assert len(json.loads(download(page, frame, "JSON").read_text())) == len(lines) - 1
-    offered = set(frame.locator(".downloads button").all_inner_texts()) - {"CSV", "JSON"}
+    offered = set(frame.locator(".downloads button").all_text_contents()) - {"CSV", "JSON"}
     assert offered == PICTURES[view]
     for kind in offered:
         saved = download(page, frame, kind).read_bytes()
@@ -231,7 +232,7 @@ def test_a_saved_drawing_says_what_the_view_says(page: Page, address: str, inspe
         assert (path or "not tied to a layer") in shown
     # A post-mortem that has no map has this picture.
     frame = harness.open_tab(page, address, urlencode({"view": "oom", "run": "died_without_map"}))
-    assert set(frame.locator(".downloads button").all_inner_texts()) == {"CSV", "JSON", "SVG"}
+    assert set(frame.locator(".downloads button").all_text_contents()) == {"CSV", "JSON", "SVG"}
     told = ElementTree.fromstring(download(page, frame, "SVG").read_bytes()).itertext()
     assert "requested" in told
 

@@ -230,7 +230,7 @@ def test_a_category_is_selected_in_every_view(page: Page, address: str) -> None:
 @pytest.mark.reads
 def test_downloads_have_every_device(page: Page, address: str, answer: dict[str, Any]) -> None:
     frame = opened(page, address)
-    assert set(frame.locator(".downloads button").all_inner_texts()) == {"CSV", "JSON", "PNG", "SVG"}
+    assert set(frame.locator(".downloads button").all_text_contents()) == {"CSV", "JSON", "PNG", "SVG"}
     table = list(csv.DictReader(download(page, frame, "CSV").read_text(encoding="utf-8-sig").splitlines()))
     assert [row["device"] for row in table] == DEVICES
     assert [int(row["peak_bytes"]) for row in table] == [device["peak_bytes"] for device in answer["devices"]]

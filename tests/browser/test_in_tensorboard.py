@@ -124,7 +124,7 @@ def test_back_undoes_every_change_of_the_view(
         lambda: frame.locator(".owners .leads").first.click(),
         lambda: button("← All layers").click(),
         lambda: button("Overview").click(),
-        lambda: button("Show all layers").click(),
+        lambda: button("Largest layers").click(),
         lambda: button("Fragmentation").click(),
         lambda: page.keyboard.press("1"),
     ]

@@ -16,6 +16,7 @@ VIEWS = {
     "frozen": "frozen",
     "step": "frozen",
     "fragmentation": "frozen",
+    "host": "frozen",
     "devices": "frozen",
     "oom": "died_fragmentation",
     "what-if": "requests",
@@ -74,17 +75,19 @@ def test_everything_is_reached_by_tab_and_nothing_holds_it(page: Page, address: 
 
 
 def go_to(page: Page, frame: FrameLocator, name: str) -> None:
-    """Presses Tab until what is called so has the focus."""
+    """Presses Tab until what is called so has the focus, and arrow keys within the list of tabs."""
     for _ in range(MOST):
-        found = frame.locator("body").evaluate(
+        key = frame.locator("body").evaluate(
             """(body, name) => { const e = document.activeElement;
                 const called = (e.getAttribute("aria-label") ?? (e.labels?.[0] ?? e).textContent).trim();
-                return called.startsWith(name) || (e.closest(".findings") !== null && called.includes(name)); }""",
+                if (called.startsWith(name) || (e.closest(".findings") !== null && called.includes(name))) return null;
+                const tabs = [...(e.closest(".tabs")?.querySelectorAll("button") ?? [])];
+                return tabs.some(tab => tab.textContent.startsWith(name)) ? "ArrowRight" : "Tab"; }""",
             name,
         )
-        if found:
+        if key is None:
             return
-        page.keyboard.press("Tab")
+        page.keyboard.press(key)
     pytest.fail(f"{name} is not reached by Tab")
 
 
@@ -103,3 +106,16 @@ def test_every_question_is_answered_by_keys_alone(page: Page, address: str, numb
     place, text = ANSWERS[number]
     expect(frame.locator(place).first).to_contain_text(text)
     assert frame.locator(place).first.is_visible()
+
+
+def test_a_button_for_the_keyboard_skips_the_list_of_runs(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
+    skip = frame.get_by_role("button", name="Skip to the view")
+    assert not skip.evaluate("e => document.elementFromPoint(20, 15) === e")
+    page.keyboard.press("Tab")
+    expect(skip).to_be_focused()
+    assert skip.evaluate("e => document.elementFromPoint(20, 15) === e")
+    page.keyboard.press("Enter")
+    expect(frame.locator("main")).to_be_focused()
+    page.keyboard.press("Tab")
+    assert frame.locator(":focus").evaluate("e => e.closest('.tabs') !== null && e.textContent") == "Overview"

@@ -171,6 +171,7 @@ def test_nothing_is_asked_for_again(fresh_page: Page, report: str) -> None:
 def test_downloads_work_from_disk(open_report: Open) -> None:
     page = open_report({"run": "frozen"})
     for name in ("CSV", "PNG"):
+        page.locator(".downloads summary").click()
         with page.expect_download() as waiting:
             page.get_by_role("button", name=name).or_(page.get_by_role("link", name=name)).first.click()
         assert pathlib.Path(waiting.value.path()).stat().st_size > 100

@@ -244,6 +244,7 @@ def test_downloads_are_what_is_shown(page: Page, address: str) -> None:
     frame = opened(page, address, step=3)
     files = {}
     for name in ("CSV", "JSON", "PNG", "SVG"):
+        frame.locator(".downloads summary").click()
         with page.expect_download() as waiting:
             frame.get_by_role("button", name=name, exact=True).click()
         files[name] = pathlib.Path(waiting.value.path())
@@ -519,6 +520,7 @@ def test_the_drawing_and_the_table_have_the_tensors(page: Page, address: str) ->
     for placement in ("stacked", "by address"):
         frame = opened(page, address, step=3, place=placement)
         for name in ("JSON", "SVG"):
+            frame.locator(".downloads summary").click()
             with page.expect_download() as waiting:
                 frame.get_by_role("button", name=name, exact=True).click()
             files[placement, name] = pathlib.Path(waiting.value.path()).read_text(encoding="utf-8")

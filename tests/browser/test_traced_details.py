@@ -41,7 +41,7 @@ def check_step(frame: FrameLocator, snapshot: dict[str, Any]) -> None:
         for group in groups[:8]
     ]
     expect(frame.locator(".traced-details h3")).to_have_text(f"Held tensors step {snapshot['step']}")
-    expect(frame.get_by_test_id("replay")).to_have_text(REPLAY)
+    expect(frame.get_by_test_id("replay")).to_contain_text(REPLAY)
 
 
 @pytest.mark.reads
@@ -52,6 +52,7 @@ def test_held_tensors_and_the_replay_of_the_selected_step(
     snapshot = next(snapshot for snapshot in inspected["frozen"]["snapshots"] if snapshot["step"] == step)
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": step}))
     check_step(frame, snapshot)
+    frame.locator(".held-fold > summary").click()  # held tensors below 1 % are folded
     heads = frame.locator("[data-testid='held-tensors'] thead th").all_inner_texts()
     assert heads == ["count", "shape", "dtype", "size, KiB", "held by"]
     more = frame.get_by_test_id("held-more")

@@ -1,9 +1,15 @@
-/** The user's choices, kept equal to the page's address; a change of the view can be undone by the browser's Back button. */
+/** The user's choices, kept equal to the page's address; the browser's Back button undoes one change at a time. */
 
 import { effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 
 import { DEFAULTS, changedTo, decode, encode, type Choices } from "./address";
-import { readAddress, writeAddress, writeNextAddress } from "./host";
+import { goBack, readAddress, writeAddress, writeNextAddress } from "./host";
+
+/** Choices that change with each key or turn of the wheel, or follow from others: Back does not stop at them. */
+const PASSING: ReadonlySet<keyof Choices> = new Set(["filter", "search", "moment", "tensor", "span", "mapZooms", "fitMib"]);
+
+const isChange = (before: Choices, now: Choices): boolean =>
+  (Object.keys(now) as (keyof Choices)[]).some((name) => !PASSING.has(name) && now[name] !== before[name]);
 
 /** The choices, at first those of the address. */
 export function createChoices() {
@@ -11,14 +17,29 @@ export function createChoices() {
   const choose = (changed: Partial<Choices>): void => {
     choices.value = changedTo(choices.peek(), changed);
   };
+  /** Whether the next change takes the place of the one before it. */
+  const replaces = { current: false };
+  const replaceAll = (now: Choices): void => {
+    replaces.current = true;
+    choices.value = now;
+    replaces.current = false;
+  };
   return {
     choices,
     choose,
+    replaces,
+    /** The same, without a stop for Back. */
+    replace: (changed: Partial<Choices>): void => replaceAll(changedTo(choices.peek(), changed)),
     /** The same; gives a function that restores the choices before. */
     chooseWithUndo: (changed: Partial<Choices>): (() => void) => {
       const before = choices.peek();
       choose(changed);
-      return () => (choices.value = before);
+      const stopped = isChange(before, choices.peek());
+      return () => {
+        replaceAll(before);
+        // The change that is undone leaves no stop either.
+        if (stopped) goBack();
+      };
     },
   };
 }
@@ -27,14 +48,17 @@ export function createChoices() {
 const FIRST = `view=${DEFAULTS.view}`;
 
 /** `impliedStep` is the step to write where none is chosen. */
-export function keepAddress(choices: Signal<Choices>, impliedStep: ReadonlySignal<number | null>) {
+export function keepAddress(
+  { choices, replaces }: { choices: Signal<Choices>; replaces: { current: boolean } },
+  impliedStep: ReadonlySignal<number | null>,
+) {
   let empty = "";
   const textOf = (now: Choices, step: number | null): string => encode({ ...now, step: now.step ?? step }) || empty;
   let before = choices.peek();
   let written = encode(before);
   effect(() => {
     const now = choices.value;
-    const next = now.view !== before.view || now.conditions !== before.conditions || now.budget !== before.budget;
+    const next = !replaces.current && isChange(before, now);
     if (next) empty = FIRST;
     const text = textOf(now, impliedStep.value);
     if (text === written) return;

@@ -29,7 +29,7 @@ export function createStore(source: Source) {
   const impliedStep = computed(() => (supports(choices.value.view, "moment") ? (steps.shownStep.value?.step ?? null) : null));
   return {
     ...chosen,
-    ...keepAddress(choices, impliedStep),
+    ...keepAddress(chosen, impliedStep),
     ...shown,
     ...overviews,
     ...steps,

@@ -22,8 +22,11 @@ function Frame() {
   const run = store.primary.value;
   return (
     <div class={open ? "frame open" : "frame"}>
+      <button type="button" class="skip" onClick={() => document.querySelector("main")?.focus()}>
+        Skip to the view
+      </button>
       <RunList />
-      <main>
+      <main tabIndex={-1}>
         <h1 class="unseen">Memory{run ? ` of ${run.run}` : ""}</h1>
         <header class="bar">
           <button type="button" class="runs-button" aria-expanded={open} onClick={() => setOpen(!open)}>

@@ -16,7 +16,7 @@ const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
   ["/", "search the view's list, otherwise the runs"],
   [`1 … ${Math.min(tabs, DIGITS)}`, "open a tab, in tab order"],
   ["Esc", `leave the page of a layer; otherwise clear, in this order: ${CLEARED_IN_ORDER}`],
-  ["Tab", "next element"],
+  ["Tab", "next element; the list of tabs is one, with ← and →"],
   ["← →", "previous or next step in a chart, moment in a step timeline, chunk in a memory map; ten at once with Shift"],
   ["Home, End", "first or last of them"],
   ["Enter", "select the step in a chart, the moment in a step timeline, or a category in a table; zoom to the chunk in a memory map"],

@@ -11,15 +11,35 @@ import { StepSelector } from "./step-selector";
 /** The views that have a tab now. */
 export const tabsOf = (store: Store): ViewName[] => offeredViews(store.choices.value.view, store.primary.value, store.selected.value);
 
+/** The list of tabs is one stop of the Tab key; arrow keys go from tab to tab, Enter opens one. */
+function moveAmongTabs(event: KeyboardEvent): void {
+  if (!(event.currentTarget instanceof HTMLElement)) return;
+  const tabs = [...event.currentTarget.querySelectorAll<HTMLElement>("button")];
+  const now = tabs.indexOf(event.target as HTMLElement);
+  const goal = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: tabs.length - 1 }[event.key];
+  if (goal === undefined || now < 0) return;
+  event.preventDefault();
+  tabs[(goal + tabs.length) % tabs.length]?.focus();
+}
+
 export function Tabs() {
   const store = useStore();
   const { view } = store.choices.value;
   const shown = VIEWS[view].parent ?? view;
   const failures = store.primary.value?.ooms ?? 0;
+  const tabs = tabsOf(store);
+  const stop = tabs.includes(shown) ? shown : tabs[0];
   return (
-    <div class="tabs" role="group" aria-label="Views">
-      {tabsOf(store).map((name) => (
-        <button key={name} type="button" class="tab" aria-pressed={shown === name} onClick={() => store.choose({ view: name })}>
+    <div class="tabs" role="group" aria-label="Views" onKeyDown={moveAmongTabs}>
+      {tabs.map((name) => (
+        <button
+          key={name}
+          type="button"
+          class="tab"
+          aria-pressed={shown === name}
+          tabIndex={name === stop ? 0 : -1}
+          onClick={() => store.choose({ view: name })}
+        >
           {VIEWS[name].title}
           {supports(name, "failure") && failures > 0 && <span class="badge">{failures}</span>}
         </button>

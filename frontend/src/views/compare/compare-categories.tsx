@@ -5,7 +5,7 @@ import { categoryMeaning, groupKey } from "../../model/categories";
 import { foldDeltas, type GroupDelta } from "../../model/compare";
 import { WORDS } from "../../model/words";
 import { useSigned } from "./compare-table";
-import { FigureTable, UnitButton } from "../shared/figures";
+import { FigureTable, UnitButton, useFigureText } from "../shared/figures";
 import { useCategoryRow } from "../shared/focus";
 import { FoldedRows } from "../shared/folded-rows";
 import { SizeCell, VersusRow } from "../shared/versus";
@@ -56,7 +56,7 @@ function Peaks({ a, b, unit }: { a: number | null; b: number | null; unit: Unit 
 export function Categories({ deltas, a, b, hover }: CategoriesProps) {
   const ofCategory = useCategoryRow(hover);
   const unit = unitOf(Math.max(a ?? 0, b ?? 0));
-  const signed = useSigned(unit);
+  const [text, signed] = [useFigureText(unit), useSigned(unit)];
   // In the order of the waterfall.
   const { shown, folded } = foldDeltas(deltas);
   const small = deltas.filter((one) => !shown.includes(one));
@@ -83,8 +83,8 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
             sums={
               folded && (
                 <>
-                  <SizeCell bytes={folded.from} unit={unit} />
-                  <SizeCell bytes={folded.to} unit={unit} />
+                  <td class="number">{text(folded.from)}</td>
+                  <td class="number">{text(folded.to)}</td>
                   <td class="number">{signed(folded.delta)}</td>
                 </>
               )

@@ -1,6 +1,6 @@
 /** A layer's own page: its bytes over traced steps, its shapes, and the formula of each figure. */
 
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../../charts/plot";
 import { formatBytes, formatCount, formatExact, unitOf } from "../../lib/bytes";
@@ -35,6 +35,8 @@ const NO_SNAPSHOTS: readonly SnapshotRef[] = [];
 interface Moment extends FormulaStep {
   steps: LayerSteps;
   row: number;
+  /** Whether the layer table is known and has no such layer. */
+  isMissing: boolean;
   table: LayerRow | null;
 }
 
@@ -167,7 +169,8 @@ function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
   const { value: tables } = useFetched(store.fetched.layers, run && [run, step]);
   const table = tables?.layers.find(({ path }) => path === layer) ?? null;
   const snapshot = store.whole.value.value?.snapshots.find((one) => one.step === step);
-  return { steps, row, table, optimizer: tables?.optimizer ?? null, batch_size: snapshot?.batch_size ?? null };
+  const isMissing = tables !== null && table === null;
+  return { steps, row, table, isMissing, optimizer: tables?.optimizer ?? null, batch_size: snapshot?.batch_size ?? null };
 }
 
 export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: string }) {
@@ -181,6 +184,11 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
   const pinned = traced === undefined ? steps.step.length - 1 : nearestIndex(steps.step, traced);
   const fixed = useMomentOf(steps, pinned, layer);
   const shown = useMomentOf(steps, chart.cursor ?? pinned, layer);
+  const isUnknown = fixed.isMissing && steps.parts.length === 0;
+  useEffect(() => {
+    // Of another run, which has no such layer.
+    if (isUnknown) store.replace({ view: "layers", layer: null });
+  }, [isUnknown]);
   useExport({
     table: () => stepsFile(steps),
     legend: () => steps.parts.map(({ category }) => ({ label: categoryLabel(category), fill: fillOf(category, null, scheme) })),

@@ -3,7 +3,7 @@
 import { useEffect } from "preact/hooks";
 
 import { later } from "../../lib/activity";
-import { formatBytes, formatExact, type Unit } from "../../lib/bytes";
+import { formatExact, type Unit } from "../../lib/bytes";
 import { distinctNames } from "../../model/names";
 import { measuredAt, provenance, type Overview, type SnapshotRef } from "../../model/overview";
 import { SIZE_MEANINGS, layerSizes, rankedLayers, sizesOfPhase, type LayerSizes, type Snapshot } from "../../model/snapshot";
@@ -54,13 +54,7 @@ function LayerSizesRow({ layer, name, sizes, columns, unit, source }: RowProps) 
         </span>
       </th>
       {columns.map((column) => (
-        <td
-          key={column}
-          class="figure"
-          data-figure={`${column}:${layer}`}
-          data-bytes={sizes?.[column] ?? ""}
-          aria-label={sizes === null ? "unknown" : formatBytes(sizes[column])}
-        >
+        <td key={column} class="figure" data-figure={`${column}:${layer}`} data-bytes={sizes?.[column] ?? ""}>
           {sizes === null ? "–" : sizes[column] === 0 ? "" : text(sizes[column])}
         </td>
       ))}

@@ -25,6 +25,8 @@ import tb_memplugin
 with tf.summary.create_file_writer("runs/exp1/memory").as_default():
     tb_memplugin.summary.layer_activations({"block1_conv1": 205_520_896}, step=step)`;
 
+const IMPORT = "tb-memplugin import training.log --logdir runs";
+
 export function Empty() {
   return (
     <div class="empty" data-testid="empty">
@@ -33,6 +35,7 @@ export function Empty() {
       <Code title="Keras: one callback">{CALLBACK}</Code>
       <Code title="Custom training loop">{RECORDER}</Code>
       <Code title="Your own figures, such as activation bytes by layer">{SUMMARY}</Code>
+      <Code title="A job that failed without the recorder: its log, or its dump (TF_BFC_MEMORY_DUMP)">{IMPORT}</Code>
       <p class="small">
         Start TensorBoard on the parent directory: <code>tensorboard --logdir runs</code>
       </p>

@@ -5,7 +5,7 @@ import { beforeEach, expect, it } from "vitest";
 import type { Source } from "../../../src/api/source";
 import type { RunInfo } from "../../../src/model/run";
 import { createStore } from "../../../src/state/store";
-import { Toolbar } from "../../../src/views/app/toolbar";
+import { Tabs, Toolbar } from "../../../src/views/app/toolbar";
 import { StoreContext } from "../../../src/views/shared/context";
 
 const device = (name: string, peak_bytes: number): RunInfo["devices"][0] => ({
@@ -61,4 +61,25 @@ it("a device of the list is chosen, and the first entry leaves the choice to the
   choose("");
   expect([store.choices.value.device, store.device.value]).toEqual([null, "GPU:1"]);
   render(null, host);
+});
+
+it("arrow keys go from tab to tab, and the list of tabs is one stop of the Tab key", async () => {
+  const store = createStore(source);
+  await store.reload();
+  store.choose({ view: "layers" });
+  const host = document.createElement("div");
+  document.body.append(host);
+  render(h(StoreContext.Provider, { value: store }, h(Tabs, {})), host);
+  const tabs = [...host.querySelectorAll<HTMLElement>("button")];
+  expect(tabs.filter(({ tabIndex }) => tabIndex === 0).map(({ textContent }) => textContent)).toEqual(["Layers"]);
+  tabs[1]?.focus();
+  const seen = ["ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowLeft", "Home", "End"].map((key) => {
+    document.activeElement?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+    return document.activeElement?.textContent;
+  });
+  expect(seen).toEqual(["Frozen vs trainable", "Layers", "Overview", tabs.at(-1)?.textContent, "Overview", tabs.at(-1)?.textContent]);
+  // Moving opens nothing.
+  expect(store.choices.value.view).toBe("layers");
+  render(null, host);
+  host.remove();
 });
