@@ -73,7 +73,8 @@ def requesting_units(requests: StepRequests, units: Sequence[Unit]) -> list[tupl
         else:
             found.append((unit, part))
             waiting = None
-    return sorted(found, key=lambda one: one[1].begin)
+    # Where a layer begins is no order: random ops have no inputs and may run first.
+    return sorted(found, key=lambda one: one[1].end)
 
 
 def unit_costs(step: SizedStep, found: Sequence[tuple[Unit, Part]], seconds: Sequence[float]) -> UnitCosts:

@@ -1,6 +1,6 @@
 """Records a small training, or measures its peak with a plan, and prints the answer as JSON.
 
-usage: python plan_child.py MODEL record RUN_DIR | MODEL measure BUDGET_BYTES RUN_DIR
+usage: python plan_child.py MODEL record RUN_DIR | MODEL measure BUDGET_BYTES RUN_DIR | MODEL probe BUDGET_BYTES
 
 A model is `wide`, or one of remat_child.py.
 """
@@ -85,9 +85,27 @@ def measure(name, budget, directory):
     }
 
 
+def probe(name, budget):
+    """A plan for the model and its data, without a run."""
+    model = compiled(wide() if name == "wide" else getattr(remat_child, name)())
+    before = [np.asarray(variable) for variable in model.variables]
+    data = tf.data.Dataset.from_tensor_slices(batch(model, name, 2 * BATCH)).batch(BATCH)
+    plan = tb_memplugin.plan(model, data, budget=int(budget))
+    after = [np.asarray(variable) for variable in model.variables]
+    return {
+        "same": all((one == other).all() for one, other in zip(before, after, strict=True)),
+        "recorded": plan.recorded_peak_bytes,
+        "batch_size": [option.batch_size for option in plan.options],
+        "fits": plan.fits,
+        "segments": plan.segments,
+        "range": [plan.low_bytes, plan.peak_bytes, plan.high_bytes],
+        "text": str(plan),
+    }
+
+
 def main(name, what, *arguments):
     keras.utils.set_random_seed(1)
-    print(json.dumps({"record": record, "measure": measure}[what](name, *arguments)))
+    print(json.dumps({"record": record, "measure": measure, "probe": probe}[what](name, *arguments)))
 
 
 if __name__ == "__main__":

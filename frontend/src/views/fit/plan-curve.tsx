@@ -78,7 +78,7 @@ function Point({ point, isPlan, scales, ink, choose }: PointProps) {
   ];
   const size = isPlan ? 7 : 4;
   const events = choose && {
-    tabIndex: 0,
+    tabindex: 0, // an attribute of SVG, whose names have a case
     role: "button" as const,
     "aria-label": `Set the budget for ${pointSentence(point)}`,
     style: { cursor: "pointer" },
