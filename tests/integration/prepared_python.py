@@ -29,6 +29,8 @@ READ_LATE = {
     "TF_CPU_BFC_MEM_LIMIT_IN_MB",
 }
 """Variables that TensorFlow reads when it makes its first device or later, or that mean nothing to it."""
+WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""NumPy, and pyarrow where it is installed, make threads when they are imported."""
 
 
 def bare_environment(**more: str) -> dict[str, str]:
@@ -148,7 +150,7 @@ def _address(environment: Variables) -> bytes:
     listener.listen()
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER, str(listener.fileno())],
-        env={**dict(environment), "OPENBLAS_NUM_THREADS": "1"},  # NumPy makes threads when it is imported
+        env={**dict(environment), **WITHOUT_THREADS},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

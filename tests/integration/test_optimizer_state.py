@@ -74,7 +74,7 @@ for trial in range(3):
     ]
     model = keras.Sequential([keras.Input((8, 8, 3)), *layers])
     model.compile("adam", "sparse_categorical_crossentropy", steps_per_execution=2, jit_compile=False)
-    callback = tb_memplugin.MemoryCallback(f"{sys.argv[1]}/{trial}", trace_steps=list(range(2, 32, 4)))
+    callback = tb_memplugin.MemoryCallback(f"{sys.argv[1]}/{trial}", trace_steps=[2, 6, 10, 14])
     model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[callback])
     callback.close()
     (run,) = tb_memplugin.load(f"{sys.argv[1]}/{trial}").values()
@@ -140,7 +140,7 @@ def test_no_bias_is_missing_from_the_weights_in_mixed_precision_with_several_ste
 ) -> None:
     """At each traced step of three trainings: how the steps of an execution overlap differs from one to the next."""
     for trial in answered(MIXED, tmp_path):
-        assert len(trial["ledgers"]) >= 5
+        assert len(trial["ledgers"]) == 4
         for step, ledger in trial["ledgers"].items():
             held = dict.fromkeys(trial["weights"], 0)
             for layer, category, size in ledger:

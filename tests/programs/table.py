@@ -1,4 +1,4 @@
-"""Runs every program and writes the table of docs/programs.md.
+"""Runs every program and writes the table of docs/programs.md; with names, these programs' rows of it.
 
 usage: python tests/programs/table.py [--write docs/programs.md] [PROGRAM …]
 """
@@ -99,19 +99,31 @@ def versions() -> str:
     return f"Python {platform.python_version()}, {', '.join(found)}."
 
 
+def rows_of(page: str) -> dict[str, str]:
+    """Name of a program to its row in a page."""
+    return {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+
+
+def page_of(rows: dict[str, str]) -> str:
+    """The page, from the rows of programs."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---|---" + "|---:" * 8 + "|---|"]
+    lines += [rows[program.name] for program in PROGRAMS if program.name in rows]
+    return HEAD + "\n".join(lines) + f"\n\n{versions()}\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=pathlib.Path)
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---|---" + "|---:" * 8 + "|---|"]
+    rows = rows_of(options.write.read_text(encoding="utf-8")) if options.write and options.programs else {}
     for program in PROGRAMS:
         if options.programs and program.name not in options.programs:
             continue
-        lines.append(f"| `{program.name}` | {program.what} | {measured(program)} |")
-        print(lines[-1], flush=True)
+        rows[program.name] = f"| `{program.name}` | {program.what} | {measured(program)} |"
+        print(rows[program.name], flush=True)
     if options.write:
-        options.write.write_text(HEAD + "\n".join(lines) + f"\n\n{versions()}\n", encoding="utf-8")
+        options.write.write_text(page_of(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
