@@ -43,4 +43,4 @@ def recomputing_fix(predictor: Predictor, units: Units, layers: Sequence[Layer],
         f"{what[0].upper()}{what[1:]} in the backward pass. Simulated: whole steps pass, peak "
         f"{format_bytes(found.range[1])} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
     )
-    return Fix("recompute", sentence, enough=True, budget_bytes=budget, code=remat_line(segments))
+    return Fix("recompute", sentence, enough=True, budget_bytes=found.range[-1], code=remat_line(segments))

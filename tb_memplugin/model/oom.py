@@ -30,7 +30,7 @@ class Fix:
         enough: Whether the training passes with it alone, in a simulation of whole steps; None for an estimate.
         batch_size, capacity_bytes: The advised batch size and capacity, None for other fixes.
         freeze: The layers to freeze as globs for `what_if`, None for other fixes or if they are too long for it.
-        budget_bytes: The budget to ask `plan` for, None for fixes that do not recompute.
+        budget_bytes: The budget with which `plan` recomputes the same, None for fixes that do not recompute.
         code: The line of Python that applies the fix, None for fixes that need none.
     """
 
