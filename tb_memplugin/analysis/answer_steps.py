@@ -59,7 +59,8 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         capacity_step=growth.capacity_step,
         **_cause_figures(growth.cause),
     )
-    return Answer("growing", device, sentence, "warning", source, evidence, figures)
+    details = () if growth.held_by is None else (f"Kept alive by {growth.held_by}.",)
+    return Answer("growing", device, sentence, "warning", source, evidence, figures, details)
 
 
 def _rate(trend: Trend) -> str:

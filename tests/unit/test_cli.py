@@ -132,7 +132,7 @@ def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixt
         "  Fits?          Fits: 700 MiB of 2.0 GiB, 1.3 GiB headroom",
         "  Growing?       No growth over 60 steps (under 2.0 MiB)",
         "  Fragmented?    408 MiB free, largest chunk 128 MiB",
-        "  What changed?  Step 30: unfroze backbone, +500 MiB",
+        "  What changed?  Step 30: unfroze backbone: activations +500 MiB",
     ]
     answers = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"]["frozen"]["answers"]
     assert [answer["name"] for answer in answers["CPU:0"]] == ["fits", "growing", "fragmented", "changed"]

@@ -15,7 +15,7 @@ from tb_memplugin.analysis.answers import answers, describe_answers
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.commands.import_files import import_files
-from tb_memplugin.model import FREE, MISSING, Phase, Run
+from tb_memplugin.model import FREE, MISSING, HeldTensorGroup, LedgerRow, Phase, Run, Snapshot
 from tb_memplugin.reader.columns import join_samples
 from unit.analysis.test_growth import make_run
 
@@ -111,6 +111,20 @@ def test_a_leak_names_what_grows_since_when() -> None:
     assert growing.figures["bytes_per_step"] == growth.trend.bytes_per_step
     # Growth is no jump.
     assert by_name(run)["changed"].sentence == "No changes in 240 steps"
+
+
+@pytest.mark.parametrize("held_by", ["list `history` in module __main__", None])
+def test_a_leak_of_held_tensors_names_their_holder(held_by: str | None) -> None:
+    def traced(step: int) -> Snapshot:
+        size = max(1, step - 40) * (MIB // 4)
+        held = (HeldTensorGroup((4,), "float32", 1, size, held_by),)
+        snapshot = make_snapshot(step, held_tensors=held)
+        ledger = (*snapshot.ledger, LedgerRow(None, "held_tensors", None, size, 0))
+        return dataclasses.replace(snapshot, ledger=ledger, in_use_bytes=snapshot.in_use_bytes + size)
+
+    growing = by_name(leaking(snapshots=tuple(map(traced, (3, 60, 220)))))["growing"]
+    assert growing.sentence.endswith(": held tensors")
+    assert growing.details == ((f"Kept alive by {held_by}.",) if held_by else ())
 
 
 def test_a_category_that_grows_little_is_not_named() -> None:
