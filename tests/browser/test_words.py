@@ -22,7 +22,7 @@ PLACES: dict[str, dict[str, str]] = {
 }
 MOST = 150
 MOST_OF = {"oom": 210}
-"""A post-mortem has its verdict, the figures of the request, the memory by category and the memory map on one screen."""
+"""A post-mortem has the verdict, the request, the memory by category and the memory map on one screen."""
 
 
 @pytest.fixture(scope="module")
