@@ -71,7 +71,7 @@ def test_a_layers_figure_is_explained_by_its_formula(page: Page, address: str) -
 
 def test_the_pointer_and_the_keyboard_show_it(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode(PLACES["overview"]))
-    rows = frame.locator("[data-testid='breakdown'] tr[data-figure]")
+    rows = frame.locator("[data-testid='breakdown'] tr[data-figure]:not([hidden])")
     tip = frame.get_by_role("tooltip")
     frame.locator("tr[data-figure='activations']").hover()
     expect(tip).to_contain_text("forward results saved for the backward pass")
@@ -105,7 +105,7 @@ def test_a_category_is_selected_in_every_view_and_in_the_address(page: Page, add
     assert "category=weights" in harness.place(page)
     for view, expected in {
         "Frozen vs trainable": ["trainable:weights", "frozen:weights"],
-        "Compare": ["weights:trainable", "weights:frozen"],
+        "Compare": ["weights:frozen", "weights:trainable"],
     }.items():
         frame.get_by_role("button", name=view, exact=True).click()
         harness.idle(frame)

@@ -264,7 +264,8 @@ def test_the_treemap_follows_the_grouping(page: Page, address: str) -> None:
     )
     subtotals = dict(
         frame.locator("tr.subtotal").evaluate_all(
-            "rows => rows.map(row => [row.dataset.group, +row.querySelector('[data-figure=total]').dataset.bytes])"
+            """rows => rows.map(row => [row.dataset.group, ["persistent", "saved"]
+                .reduce((sum, name) => sum + +row.querySelector(`[data-figure=${name}]`).dataset.bytes, 0)])"""
         )
     )
     areas = dict(
@@ -377,6 +378,8 @@ def test_an_unknown_output_size_says_why(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen"}))
     unknown = frame.locator("tr[data-layer='block1_conv1'] td.output")
     expect(unknown).to_have_text("–")
+    unknown.scroll_into_view_if_needed()
+    harness.settled(frame)
     unknown.hover()
     expect(frame.get_by_role("tooltip")).to_contain_text(why)
     known = frame.locator("tr[data-layer] td.output").all_inner_texts()

@@ -21,6 +21,8 @@ PLACES: dict[str, dict[str, str]] = {
     "compare": {"view": "compare", "run": "frozen", "other": "all_trainable"},
 }
 MOST = 150
+MOST_OF = {"oom": 210}
+"""A post-mortem has the verdict, the request, the memory by category and the memory map on one screen."""
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +44,14 @@ def test_few_words_and_figures_stand_above_the_fold(page: Page, few_runs: str, n
     frame = harness.open_tab(page, few_runs, urlencode(PLACES[name]))
     found = words_above_the_fold(frame)
     print(f"{name}: {len(found)} words and figures above the fold at 1440 x 900")
-    assert 30 < len(found) <= MOST, " ".join(found)
+    assert 30 < len(found) <= MOST_OF.get(name, MOST), " ".join(found)
 
 
 def test_words_are_counted_where_they_are_seen(page: Page) -> None:
     page.set_content(
         """<p>one two <b>3.5 MiB</b> &lt;0.01 · 12&nbsp;%</p><p hidden>no</p>
         <p style="position: absolute; top: 2000px">no</p>
-        <div style="height: 20px; overflow: hidden"><p>six</p><p>no</p></div>
+        <div style="height: 20px; overflow: hidden"><p style="margin: 0">six</p><p>no</p></div>
         <select><option>no</option><option selected>seven</option></select><input value="eight 9" />"""
     )
     words = words_above_the_fold(page)  # type: ignore[arg-type]

@@ -36,8 +36,16 @@ function weightsSentence({ from, to, moved }: Weights, sameRun: boolean): string
   return ` ${head}: ${sameRun ? `${bytes} became ${state}` : `${bytes} more are ${state} in B`}.`;
 }
 
-/** "B needs 180 MiB more than A: activations +98.0 MiB, …". `a` and `b` are the measured peaks. */
-export function differenceSentence(deltas: readonly GroupDelta[], a: number | null, b: number | null, sameRun: boolean): string {
+/**
+ * "B needs 180 MiB more than A: activations +98.0 MiB, …"; the changes are not named where a picture beside it shows them. `a` and `b` are
+ * the measured peaks.
+ */
+export function differenceSentence(
+  deltas: readonly GroupDelta[],
+  a: number | null,
+  b: number | null,
+  { sameRun, pictured }: { sameRun: boolean; pictured: boolean },
+): string {
   if (a === null || b === null) return "The peak of A or B is unknown: it was not measured.";
   const weights = weightsOf(deltas);
   const others = deltas
@@ -49,5 +57,5 @@ export function differenceSentence(deltas: readonly GroupDelta[], a: number | nu
   if (a === b && largest.length === 0 && weights.moved === 0) return "A and B use the same memory. Choose another run or step above.";
   const head = a === b ? "A and B have the same peak" : `B needs ${formatBytes(Math.abs(b - a))} ${b > a ? "more" : "less"} than A`;
   const named = largest.slice(0, SHOWN).map(({ label, delta }) => `${label} ${formatDelta(delta)}`);
-  return `${head}${named.length > 0 ? `: ${named.join(", ")}` : ""}.${weightsSentence(weights, sameRun)}`;
+  return `${head}${named.length > 0 && !pictured ? `: ${named.join(", ")}` : ""}.${weightsSentence(weights, sameRun)}`;
 }

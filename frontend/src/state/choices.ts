@@ -3,7 +3,7 @@
 import { effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 
 import { DEFAULTS, changedTo, decode, encode, type Choices } from "./address";
-import { goBack, readAddress, writeAddress, writeNextAddress } from "./host";
+import { readAddress, writeAddress, writeNextAddress } from "./host";
 
 /** Choices that change with each key or turn of the wheel, or follow from others: Back does not stop at them. */
 const PASSING: ReadonlySet<keyof Choices> = new Set(["filter", "search", "moment", "tensor", "span", "mapZooms", "fitMib"]);
@@ -17,8 +17,8 @@ export function createChoices() {
   const choose = (changed: Partial<Choices>): void => {
     choices.value = changedTo(choices.peek(), changed);
   };
-  /** Whether the next change takes the place of the one before it. */
-  const replaces = { current: false };
+  /** Whether the change takes the place of the one before it, and whether there is a stop to use instead of a new one. */
+  const replaces = { current: false, spare: false };
   const replaceAll = (now: Choices): void => {
     replaces.current = true;
     choices.value = now;
@@ -37,8 +37,8 @@ export function createChoices() {
       const stopped = isChange(before, choices.peek());
       return () => {
         replaceAll(before);
-        // The change that is undone leaves no stop either.
-        if (stopped) goBack();
+        // The stop that the change made is left for the next one.
+        if (stopped) replaces.spare = true;
       };
     },
   };
@@ -49,7 +49,7 @@ const FIRST = `view=${DEFAULTS.view}`;
 
 /** `impliedStep` is the step to write where none is chosen. */
 export function keepAddress(
-  { choices, replaces }: { choices: Signal<Choices>; replaces: { current: boolean } },
+  { choices, replaces }: { choices: Signal<Choices>; replaces: { current: boolean; spare: boolean } },
   impliedStep: ReadonlySignal<number | null>,
 ) {
   let empty = "";
@@ -62,8 +62,9 @@ export function keepAddress(
     if (next) empty = FIRST;
     const text = textOf(now, impliedStep.value);
     if (text === written) return;
-    if (next) writeNextAddress(written || FIRST, text);
+    if (next && !replaces.spare) writeNextAddress(written || FIRST, text);
     else writeAddress(text);
+    if (next) replaces.spare = false;
     written = text;
     before = now;
   });
@@ -74,6 +75,7 @@ export function keepAddress(
       // An address without our part means that TensorBoard went to another tab: keep the choices.
       if (text === written || text === "") return;
       empty = FIRST;
+      replaces.spare = false;
       before = decode(text);
       written = encode(before) || FIRST;
       choices.value = before;

@@ -47,9 +47,6 @@ export function writeNextAddress(leaving: string, text: string): void {
   writeAddress(text);
 }
 
-/** As the browser's Back button. */
-export const goBack = (): void => void attempt(() => (storage() ? window.parent : window).history.back());
-
 /** Calls `listener` when the address changes from outside, as by the back button or a pasted link. */
 export function onAddress(listener: () => void): void {
   attempt(() => storage()?.addHashListener?.(listener));

@@ -13,7 +13,7 @@ describe("the difference as a sentence", () => {
     delta: (to - from) * MIB,
   });
   const sentence = (deltas: GroupDelta[], a: number | null, b: number | null, sameRun = true): string =>
-    differenceSentence(deltas, a === null ? null : a * MIB, b === null ? null : b * MIB, sameRun);
+    differenceSentence(deltas, a === null ? null : a * MIB, b === null ? null : b * MIB, { sameRun, pictured: false });
   const unfrozen = [delta("weights", false, 56, 29), delta("weights", true, 1, 28), delta("optimizer_state", null, 1, 55)];
 
   it("says that weights are equal where only their training changed", () => {
@@ -22,6 +22,12 @@ describe("the difference as a sentence", () => {
     );
     expect(sentence(unfrozen.slice(0, 2), 80, 80, false)).toBe(
       "A and B have the same peak. Weights are equal, 57.0 MiB: 27.0 MiB more are trainable in B.",
+    );
+  });
+
+  it("names no change beside a picture of them", () => {
+    expect(differenceSentence(unfrozen.slice(2), 80 * MIB, 133 * MIB, { sameRun: true, pictured: true })).toBe(
+      "B needs 53.0 MiB more than A.",
     );
   });
 

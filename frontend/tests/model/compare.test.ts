@@ -33,11 +33,11 @@ describe("differences below 1 % of the larger side", () => {
 
   it("are shown at 1 %, and where there is one alone", () => {
     const whole = delta("weights", 1000, 0);
-    expect(foldDeltas([whole, delta("inputs", 0, 10), delta("rounding", 0, 9)])).toEqual({
+    expect(foldDeltas([whole, delta("inputs", 0, 10), delta("rounding", 0, 9)])).toMatchObject({
       shown: [whole, delta("inputs", 0, 10), delta("rounding", 0, 9)],
       folded: null,
     });
-    expect(foldDeltas([])).toEqual({ shown: [], folded: null });
+    expect(foldDeltas([])).toMatchObject({ shown: [], folded: null });
   });
 });
 

@@ -3,6 +3,7 @@
 import { useRef, useState } from "preact/hooks";
 
 import { whyNoDevice } from "../../model/run";
+import { supports } from "../../state/views";
 import type { Store } from "../../state/store";
 import { Answers } from "../answers/answers";
 import { StoreContext, useStore } from "../shared/context";
@@ -34,7 +35,7 @@ function Frame() {
           </button>
           <Tabs />
           <span class="bar-end">
-            {run && (
+            {run && !supports(store.choices.value.view, "pair") && (
               <span class="bar-run" title={run.run}>
                 {run.run}
               </span>

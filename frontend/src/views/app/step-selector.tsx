@@ -77,7 +77,7 @@ export function StepSelector() {
         data-step={selection?.step ?? ""}
         data-breakdown={timeline ?? selection?.snapshot?.step ?? ""}
       >
-        <span class="segments-label">{supports(view, "pair") ? "step of A" : "step"}</span>
+        <span class="segments-label">{supports(view, "pair") ? "A" : "step"}</span>
         <Arrow to={before} label="Previous traced step">
           ◂
         </Arrow>

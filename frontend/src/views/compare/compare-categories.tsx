@@ -64,7 +64,7 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
     <aside class="panel" aria-label="Categories of A and B">
       <header class="panel-head">
         <h2>
-          By category
+          A to B
           <UnitButton unit={unit} />
         </h2>
       </header>
@@ -72,8 +72,8 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
         <thead>
           <tr>
             <th scope="col" />
-            <th scope="col">from A</th>
-            <th scope="col">to B</th>
+            <th scope="col">A</th>
+            <th scope="col">B</th>
             <th scope="col">change</th>
           </tr>
         </thead>

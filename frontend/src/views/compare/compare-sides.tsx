@@ -29,7 +29,7 @@ function sourceText({ overview, row }: ComparedSide): string {
   const source = provenance(overview, row);
   if (source.kind === "layer table") return "";
   if (source.kind === "failure") return ", at the failed allocation";
-  return source.kind === "traced" ? ", traced" : `, breakdown from step ${source.snapshot.step}`;
+  return source.kind === "traced" ? "" : `, breakdown from step ${source.snapshot.step}`;
 }
 
 function Side({ side, device, phase }: { side: ComparedSide; device: boolean; phase: boolean }) {
@@ -57,7 +57,6 @@ function Side({ side, device, phase }: { side: ComparedSide; device: boolean; ph
       </select>
       {letter === "B" && (
         <label>
-          step{" "}
           <input
             type="number"
             min="0"
@@ -70,8 +69,8 @@ function Side({ side, device, phase }: { side: ComparedSide; device: boolean; ph
       )}
       <span class="small" data-testid={`side-${letter}`} data-step={shown ?? ""}>
         {device && `${overview.device}, `}
-        {phase && `${overview.phase}, `}step {shown ?? "?"}
-        {sourceText(side)}
+        {phase && `${overview.phase}, `}
+        {`step ${shown ?? "?"}${sourceText(side)}`}
       </span>
     </div>
   );
@@ -92,7 +91,7 @@ export function Sides({ pair }: { pair: Pair }) {
         />
       ))}
       <button type="button" class="quiet" aria-label="Swap A and B" onClick={() => store.choose(swap)}>
-        Swap
+        ⇄
       </button>
     </div>
   );

@@ -110,7 +110,7 @@ export function CompareView(props: CompareProps) {
   );
   const [ofA, ofB] = [useLayers(a), useLayers(b)];
   const layers = useMemo(() => (ofA && ofB ? layerDeltas(ofA, ofB) : null), [ofA, ofB]);
-  const named = ({ letter, run, colour }: ComparedSide) => ({ name: `${letter}: ${run.run}`, colour });
+  const named = ({ letter, run, colour }: ComparedSide) => ({ name: `${letter}: ${run.run}`, letter, colour });
   const drawn = { deltas, from: named(a), to: named(b), focus, scheme: schemeOf(useStore()) };
   useExport({
     table: () => deltaTable(layers ?? []),
@@ -123,14 +123,11 @@ export function CompareView(props: CompareProps) {
       <div class="body">
         <div class="picture">
           <h2 class="verdict" data-testid="difference">
-            {unbroken(differenceSentence(deltas, peakOfSide(a), peakOfSide(b), a.run === b.run))}
+            {unbroken(differenceSentence(deltas, peakOfSide(a), peakOfSide(b), { sameRun: a.run === b.run, pictured: true }))}
           </h2>
           <Causes pair={pair} />
           <Waterfall {...drawn} />
           <Curves pair={pair} />
-          <p class="legend">
-            <span title="Measured peaks; click to set step A">Dotted: compared steps</span>
-          </p>
         </div>
         <Categories deltas={deltas} a={peakOfSide(a)} b={peakOfSide(b)} hover={hover} />
       </div>

@@ -19,11 +19,19 @@ const LINES = 3;
 const LINE = 13;
 const [TOP, BOTTOM] = [22, 8 + LINES * LINE + 4];
 
+interface ComparedBar {
+  name: string;
+  letter: "A" | "B";
+  colour: string;
+}
+
 interface WaterfallProps {
   /** All of them: those too small to matter are one bar, the last. */
   deltas: readonly GroupDelta[];
-  from: { name: string; colour: string };
-  to: { name: string; colour: string };
+  from: ComparedBar;
+  to: ComparedBar;
+  /** Whether the names of A and B stand beside it, and the differences in a table in the same order. */
+  beside?: boolean;
   focus: Focus;
   scheme: Scheme;
 }
@@ -45,11 +53,14 @@ interface Drawn {
   tip: string;
 }
 
-/** "▲ +1.5 MiB": which way a bar goes. */
-const arrowed = (bytes: number): string => `${bytes > 0 ? "▲" : "▼"} ${formatDelta(bytes)}`;
+/** Which way a bar goes. */
+const arrow = (bytes: number): string => (bytes > 0 ? "▲" : "▼");
+
+/** "▲ +1.5 MiB" */
+const arrowed = (bytes: number): string => `${arrow(bytes)} ${formatDelta(bytes)}`;
 
 /** Every bar with its label and colour; `low`, `high` and `end` are levels in bytes. */
-function drawnBars({ deltas, from, to, focus, scheme }: WaterfallProps, layout: WaterfallLayout, slot: number): Drawn[] {
+function drawnBars({ deltas, from, to, beside = false, focus, scheme }: WaterfallProps, layout: WaterfallLayout, slot: number): Drawn[] {
   const { shown, folded } = foldDeltas(deltas);
   return layout.bars.map(({ index, from: start, to: end }, place) => {
     const one = shown[index];
@@ -69,7 +80,7 @@ function drawnBars({ deltas, from, to, focus, scheme }: WaterfallProps, layout: 
         label: plural(folded.count, "other"),
         fill: { colour: INKS[scheme].faint, pattern: "plain" },
         muted: focus.hovered !== null || focus.category !== null,
-        figure: arrowed(folded.delta),
+        figure: beside ? arrow(folded.delta) : arrowed(folded.delta),
         tip: tipOf(folded.delta, "B − A: categories that differ by less than 1 %"),
       };
     }
@@ -77,10 +88,10 @@ function drawnBars({ deltas, from, to, focus, scheme }: WaterfallProps, layout: 
       ...where,
       name: one ? groupKey(one.group) : index === -1 ? "peak:A" : "peak:B",
       bytes: one ? one.delta : end,
-      label: one ? groupLabel(one.group) : side.name,
+      label: one ? groupLabel(one.group) : beside ? side.letter : side.name,
       fill: one ? fillOf(one.group.category, one.group.trainable, scheme) : { colour: side.colour, pattern: "plain" },
       muted: one !== undefined && isMuted(focus, [groupKey(one.group)], one.group.category),
-      figure: one ? arrowed(one.delta) : formatBytes(end),
+      figure: one ? (beside ? arrow(one.delta) : arrowed(one.delta)) : formatBytes(end),
       tip: one ? tipOf(one.delta, `B − A: ${categoryMeaning(one.group.category)}`) : tipOf(end, side.name, WORDS.peak_bytes.meaning),
     };
   });
@@ -239,7 +250,7 @@ export function Waterfall(props: WaterfallProps) {
   const { low } = layoutOf(props);
   return (
     <div class="waterfall" ref={host} data-testid="waterfall">
-      {width > 0 && <WaterfallDrawing {...props} width={width} />}
+      {width > 0 && <WaterfallDrawing {...props} beside width={width} />}
       {low > 0 && <p class="small">The axis starts at {formatBytes(low)}.</p>}
     </div>
   );

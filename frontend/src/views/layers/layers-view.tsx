@@ -162,8 +162,8 @@ export function LayersView({ overview }: { overview: Overview }) {
   return (
     <div class="layers-view">
       {fault}
-      <LayersBar said={match.fault ?? found} unit={unit} of={ref} />
       <Treemap groups={groups} total={rankOf(all)} />
+      <LayersBar said={match.fault ?? found} unit={unit} of={ref} />
       <LayerTable
         groups={groups}
         all={all}

@@ -103,7 +103,7 @@ export function LargestLayers({ overview, row, selected, unit }: LargestLayersPr
   return (
     <section class="owners">
       <h3>
-        <button type="button" class="leads" title="Show all layers" onClick={() => store.choose({ view: "layers" })}>
+        <button type="button" class="all-layers" title="Show all layers" onClick={() => store.choose({ view: "layers" })}>
           Largest layers
         </button>
       </h3>

@@ -7,7 +7,7 @@ import { unitOf, type Unit } from "../../lib/bytes";
 import { formatDuration, formatWallTime, shareOf } from "../../lib/format";
 import { maximum } from "../../lib/search";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
-import { at, breakdown, failureOf, provenance, provenanceSentence, type Overview } from "../../model/overview";
+import { at, breakdown, provenance, provenanceSentence, type Overview } from "../../model/overview";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { startOf } from "./frame";
@@ -47,7 +47,7 @@ export function PanelHead({ overview, row, unit }: { overview: Overview; row: nu
           time === null ? "" : `${formatWallTime(time)}, ${formatDuration(time - startOf(store.whole.value.value ?? overview))} after start`
         }
       >
-        {epoch === null ? overview.phase : `epoch ${epoch}`}
+        {epoch === null ? "" : `epoch ${epoch}`}
       </p>
     </header>
   );
@@ -60,7 +60,7 @@ export const sourceOf = (overview: Overview, row: number): string =>
 /** The toolbar says which traced step the breakdown of the selected one comes from. */
 const PROVENANCE = {
   traced: "Measured: traced step.",
-  failure: "Measured at the failed allocation.",
+  failure: "Measured at the failure.",
   inferred: "Peak measured; breakdown inferred.",
   "layer table": "Peak measured; weights and optimizer state from the layer table.",
 } as const;
@@ -74,15 +74,6 @@ export function Provenance({ overview, row }: { overview: Overview; row: number 
       <span class="said" title={provenanceSentence(source)}>
         {PROVENANCE[source.kind]}
       </span>
-      {source.kind === "failure" && (
-        <button
-          type="button"
-          class="timeline-link"
-          onClick={() => store.choose({ view: "oom", oom: failureOf(overview, source.snapshot.step)?.oom ?? 0, mapZooms: [] })}
-        >
-          Post-mortem
-        </button>
-      )}
       {traced !== null && (
         <button
           type="button"

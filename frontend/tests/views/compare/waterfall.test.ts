@@ -7,7 +7,7 @@ import { WaterfallDrawing } from "../../../src/views/compare/waterfall";
 import { MIB } from "../../model/overview-cases";
 import { NO_FOCUS } from "../focus-cases";
 
-const side = (name: string) => ({ name, colour: "#123456" });
+const side = (name: string) => ({ name, letter: "A" as const, colour: "#123456" });
 
 it("says which way each bar goes, and sums what does not matter", () => {
   const host = document.createElement("div");

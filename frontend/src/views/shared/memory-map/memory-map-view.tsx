@@ -23,11 +23,7 @@ const REGIONS = 16;
 
 function Chunk({ map, chunk }: { map: MemoryMap; chunk: number | null }) {
   if (chunk === null) {
-    return (
-      <p class="chunk small">
-        Hover a chunk for details. Each strip has its own scale: drag to zoom, double-click for all. Arrow keys move from chunk to chunk.
-      </p>
-    );
+    return <p class="chunk small">Hover a chunk for details.</p>;
   }
   const { title, facts } = chunkFacts(map, chunk);
   return (
