@@ -272,7 +272,8 @@ def with_details(page: Page) -> None:
 
 
 def facts(frame: FrameLocator) -> dict[str, str]:
-    """What the page says about a tensor."""
+    """What the page says about a tensor, with what it keeps folded."""
+    frame.locator("[data-testid='tensor'] details").evaluate_all("all => all.forEach(one => { one.open = true; })")
     found: list[list[str]] = frame.locator("[data-testid='tensor'] [data-fact]").evaluate_all(
         "all => all.map(fact => [fact.dataset.fact, fact.querySelector('dd').innerText])"
     )
@@ -358,7 +359,8 @@ PUT_LINE = """(cell, line) => {
 @pytest.mark.parametrize(
     ("width", "line", "whole"),
     [
-        (1440, "demo/train.py:103", False),
+        (1440, "experiments/segmentation/train_backbone.py:1203", False),
+        (1440, "demo/train.py:103", True),
         (1440, "t.py:103", True),
         (2560, "experiments/segmentation/train_backbone.py:1203", True),
     ],
