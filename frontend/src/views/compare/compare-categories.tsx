@@ -64,7 +64,7 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
     <aside class="panel" aria-label="Categories of A and B">
       <header class="panel-head">
         <h2>
-          A to B
+          Categories
           <UnitButton unit={unit} />
         </h2>
       </header>
