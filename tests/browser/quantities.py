@@ -105,6 +105,7 @@ RULES = (
     Rule(
         "tensor", "(?P<n>allocated|requested|rounding)", "{run}: {n} bytes of tensor {tensor} of step {traced}", "{n}"
     ),
+    Rule("demand", "(?P<d>demand|rounding|unsplit)_bytes", "{run}: {d} of the highest replayed peak"),
     # Host memory.
     Rule("host-memory", "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
     Rule(

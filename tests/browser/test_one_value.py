@@ -263,6 +263,7 @@ def test_a_failed_run_tells_its_post_mortem_everywhere(
     frame = harness.open_tab(page, address, urlencode({"run": run, "view": "oom"}))
     failure = frame.get_by_test_id("oom")
     assert failure.get_attribute("data-verdict") == oom["verdict"]
+    failure.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
     text = failure.inner_text().replace("\u00a0", " ")
     assert all(size in text for size in re.findall(r"[\d.,]+ [KMG]iB", oom["reason"]))
     facts = dict(zip(*(frame.locator(f".facts {tag}").all_inner_texts() for tag in ("dt", "dd")), strict=True))

@@ -359,8 +359,7 @@ PUT_LINE = """(cell, line) => {
 @pytest.mark.parametrize(
     ("width", "line", "whole"),
     [
-        (1440, "experiments/segmentation/train_backbone.py:1203", False),
-        (1440, "demo/train.py:103", True),
+        (1440, "demo/train.py:103", False),
         (1440, "t.py:103", True),
         (2560, "experiments/segmentation/train_backbone.py:1203", True),
     ],

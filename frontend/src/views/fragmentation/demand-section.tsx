@@ -25,7 +25,8 @@ export function DemandSection({ run, device }: { run: RunInfo; device: string })
         {demandParts(demand).map(({ name, label, bytes, share }) => {
           const { colour, pattern } = fillOf(CATEGORY[name], null, scheme);
           const style = { "--fill": colour, width: `${100 * share}%` };
-          return <span key={name} class={`fill ${pattern}`} style={style} data-part={name} data-tip={tipOf(bytes, label)} />;
+          const figure = { "data-figure": `${name}_bytes`, "data-bytes": bytes, "data-tip": tipOf(bytes, label) };
+          return <span key={name} class={`fill ${pattern}`} style={style} {...figure} />;
         })}
       </div>
       {demand.sentences.map((sentence) => (

@@ -5,7 +5,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { PlotSpec } from "../../charts/plot";
 import { formatBytes, formatCount, formatExact, unitOf } from "../../lib/bytes";
 import { formatShare } from "../../lib/format";
-import { nearestIndex } from "../../lib/search";
+import { maximum, nearestIndex } from "../../lib/search";
 import type { Table } from "../../lib/table";
 import { categoryLabel, type Category } from "../../model/categories";
 import { formula, type FormulaStep } from "../../model/formula";
@@ -76,6 +76,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
   const whole = at(steps.in_use_bytes, row);
   const unit = unitOf(total);
   const figures = new Map(steps.parts.map(({ category, bytes }) => [category, bytes[row] ?? null]));
+  const highest = new Map(steps.parts.map(({ category, bytes: all }) => [category, maximum(all)]));
   const step = at(steps.step, row);
   const failed = useStore().whole.value.value?.snapshots.some((one) => one.at_failure && one.step === step) ?? false;
   const traced = measuredAt({ step: step ?? 0, at_failure: failed });
@@ -95,7 +96,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
       </header>
       <FigureTable testid="layer-figures">
         <tbody>
-          <CategoryRows bytes={figures} total={total} unit={unit} source={source} hovered={focus.hovered} hover={hover} />
+          <CategoryRows bytes={figures} highest={highest} total={total} unit={unit} source={source} hovered={focus.hovered} hover={hover} />
         </tbody>
         <tbody class="totals">
           <Figure strong name="total" label="total" hint="sum of all categories" source={traced} bytes={total} unit={unit} />

@@ -272,7 +272,7 @@ export function LayerTable({ groups, all, totals, unit, total, sort, onSort, exp
   const shared = { sizes, categories, others, unit, total, explain };
   return (
     <div class="layer-scroll" ref={host} onScroll={onScroll} tabIndex={0} role="region" aria-label="Layers">
-      <table class="layers" data-testid="layers" aria-rowcount={lines.length + 1}>
+      <table class="layers layer-table" data-testid="layers" aria-rowcount={lines.length + 1}>
         <Header columns={columns} before={2 + sizes.length} others={others} sort={sort} choose={onSort} />
         <tbody>
           <Filler rows={first} height={ROW_HEIGHT} />

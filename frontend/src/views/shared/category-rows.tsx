@@ -12,6 +12,8 @@ import { FoldedRows, isQuiet } from "./folded-rows";
 interface CategoryRowsProps {
   /** Null where unknown; categories that are missing have no row. */
   bytes: ReadonlyMap<Category, number | null>;
+  /** The most that each has at any step that the table may show: rows that are never seen are folded. By default `bytes`. */
+  highest?: ReadonlyMap<Category, number | null>;
   total: number;
   unit: Unit;
   source: (category: Category, bytes: number) => string;
@@ -20,7 +22,7 @@ interface CategoryRowsProps {
   hover?: (key: string | null) => void;
 }
 
-export function CategoryRows({ bytes, total, unit, source, hovered, hover }: CategoryRowsProps) {
+export function CategoryRows({ bytes, highest = bytes, total, unit, source, hovered, hover }: CategoryRowsProps) {
   const scheme = schemeOf(useStore());
   const ofCategory = useCategoryRow(hover);
   const rows = CATEGORIES.filter((category) => bytes.has(category)).reverse();
@@ -32,7 +34,7 @@ export function CategoryRows({ bytes, total, unit, source, hovered, hover }: Cat
         const events = ofCategory(category, category);
         return {
           key: category,
-          quiet: isQuiet(own, unit),
+          quiet: isQuiet(highest.get(category) ?? null, unit),
           chosen: events.chosen,
           row: (hidden: boolean) => (
             <Figure
