@@ -1,5 +1,6 @@
 """The page's files: only known names are served."""
 
+import gzip
 import pathlib
 
 import pytest
@@ -69,3 +70,9 @@ def test_a_page_that_was_not_built_has_no_files(tmp_path: pathlib.Path) -> None:
 
 def test_the_package_says_where_its_page_is() -> None:
     assert STATIC_DIRECTORY.parts[-2:] == ("tb_memplugin", "static")
+
+
+def test_the_pages_script_is_small() -> None:
+    """Compressed, it has at most 150 KB."""
+    script = (STATIC_DIRECTORY / "index.js").read_bytes()
+    assert len(gzip.compress(script, 9)) <= 150_000
