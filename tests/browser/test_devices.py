@@ -255,13 +255,13 @@ def test_a_run_without_a_device_has_no_such_tab(page: Page, address: str) -> Non
     frame = harness.open_tab(page, address, urlencode({"run": "activations_only"}))
     tabs = frame.get_by_role("group", name="Views")
     expect(tabs.get_by_role("button", name="Devices")).to_have_count(0)
-    expect(tabs.get_by_role("button", name="Out of memory")).to_have_count(1)
+    expect(tabs.get_by_role("button", name="Recorded activations")).to_have_count(1)
 
 
 def test_the_tab_has_a_digit(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "devices"}))
     frame.get_by_role("slider").first.focus()
-    page.keyboard.press("6")
+    page.keyboard.press("7")
     harness.idle(frame)
     expect(frame.get_by_test_id("devices")).to_be_visible()
 

@@ -59,6 +59,8 @@ def test_every_view_shows_the_run(page: Page, address: str, run: str) -> None:
             expect(nothing).to_contain_text(f"No step of {run} ran out of memory")
         elif view == "what-if":
             expect(nothing).to_contain_text("this run has only")
+        elif view == "fit":
+            expect(frame.get_by_role("heading", name="this run has only")).to_have_count(1)
         else:
             expect(nothing).to_have_count(0)
             said = frame.locator("main").inner_text()
@@ -74,8 +76,8 @@ def test_runs_of_other_phases_stand_beside_it(page: Page, address: str) -> None:
     expect(others).to_contain_text("evaluated, validation")
     expect(others).to_contain_text("trained, train")
     frame = harness.open_tab(page, address, urlencode({"view": "compare", "run": "predicted", "other": "trained"}))
-    expect(frame.get_by_test_id("side-A")).to_contain_text("CPU:0, predict, step 3")
-    expect(frame.get_by_test_id("side-B")).to_contain_text("CPU:0, train, step 41")
+    expect(frame.get_by_test_id("side-A")).to_contain_text("predict, step 3")
+    expect(frame.get_by_test_id("side-B")).to_contain_text("train, step 41")
 
 
 @pytest.mark.reads

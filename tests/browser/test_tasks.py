@@ -80,7 +80,7 @@ def test_what_unfreezing_cost_and_what_stays_of_the_earlier_optimizer(page: Page
 def test_another_batch_size_on_another_card(page: Page, address: str) -> None:
     """One click and typing."""
     frame = opened(page, address)
-    frame.get_by_role("button", name="What if", exact=True).click()
+    frame.get_by_role("button", name="What if / Fit", exact=True).click()
     harness.idle(frame)
     # It begins with what failed, says why, and what would be enough.
     verdict = frame.get_by_test_id("verdict")

@@ -27,13 +27,13 @@ function weightsOf(deltas: readonly GroupDelta[]): Weights {
   };
 }
 
-/** " Weights are equal, 56.6 MiB: 27.0 MiB became trainable." */
+/** " Equal weights, 27.0 MiB became trainable." */
 function weightsSentence({ from, to, moved }: Weights, sameRun: boolean): string {
   if (moved === 0) return "";
-  const head = from === to ? `Weights are equal, ${formatBytes(from)}` : `Weights ${formatDelta(to - from)}`;
+  const head = from === to ? "Equal weights" : `Weights ${formatDelta(to - from)}`;
   const state = moved > 0 ? "frozen" : "trainable";
   const bytes = formatBytes(Math.abs(moved));
-  return ` ${head}: ${sameRun ? `${bytes} became ${state}` : `${bytes} more are ${state} in B`}.`;
+  return ` ${head}, ${sameRun ? `${bytes} became ${state}` : `${bytes} more ${state} in B`}.`;
 }
 
 /**

@@ -100,11 +100,11 @@ export function tracedNeighbours(traced: readonly number[], step: number): { bef
   return { before: traced[place - 1] ?? null, after: traced[traced[place] === step ? place + 1 : place] ?? null };
 }
 
-/** "failed", "peak", "traced peak" for the default below the run's peak, "" for any other step. */
+/** "failed", "peak", "traced" for the default below the run's peak, "" for any other step. */
 export function peakWord({ failed, isPeak, step, defaultStep }: StepSelection): string {
   if (failed) return "failed";
   if (isPeak) return "peak";
-  return step === defaultStep ? "traced peak" : "";
+  return step === defaultStep ? "traced" : "";
 }
 
 /** What is shown instead of the selected step; "" if it is shown itself. `timeline` is the step of the shown timeline. */

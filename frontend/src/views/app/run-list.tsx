@@ -58,7 +58,8 @@ export function RunList() {
       <input
         type="search"
         class="filter"
-        placeholder="Filter runs (regex)"
+        placeholder="Filter"
+        title="Regular expression"
         aria-label="Filter runs by regular expression"
         value={store.choices.value.filter}
         onInput={(event) => store.choose({ filter: event.currentTarget.value })}

@@ -12,7 +12,7 @@ import { useStore } from "./context";
 import { useFetched } from "./fetched";
 import { FigureTable, useFigureText } from "./figures";
 
-const SHOWN = 4;
+const SHOWN = 3;
 
 /** A layer's name that links to its page. */
 function LayerLink({ layer, name }: { layer: string; name: string }) {
