@@ -135,11 +135,16 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     return {
         **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
         "segments": [list(segment) for segment in plan.segments],
-        "options": [dataclasses.asdict(option) for option in plan.options],
+        "options": [_described(option) for option in plan.options],
         "curve": [dataclasses.asdict(point) for point in plan.curve],
         "ledger": describe_rows(plan.ledger),
         "sentences": list(plan.sentences),
     }
+
+
+def _described(option: PlanOption) -> dict[str, Any]:
+    lists = {"segments": [list(segment) for segment in option.segments], "frozen": list(option.frozen)}
+    return {**dataclasses.asdict(option), **lists}
 
 
 def _lines(plan: Plan) -> list[str]:
