@@ -18,6 +18,8 @@ from tb_memplugin.model import FREE, IN_USE, MISSING, MemoryMap
 _NONE = -1
 _TOP = 1 << 47
 """End of a process's address space. The first region that is placed lies below it."""
+_LOWEST = -(1 << 62)
+"""Below every address: a region that is placed below a heap at a low address has a negative one."""
 
 
 class Simulator:
@@ -89,11 +91,11 @@ class Simulator:
         """Allocate by the rules, with growth; return the address, or None if the request fails."""
         rounded = rounded_bytes(requested)
         free = self._free
-        place = bisect.bisect_left(free, (rounded, 0))
+        place = bisect.bisect_left(free, (rounded, _LOWEST))
         if place == len(free):
             if not self._extend(rounded) and not (self._return_regions(rounded) and self._extend(rounded)):
                 return None
-            place = bisect.bisect_left(free, (rounded, 0))
+            place = bisect.bisect_left(free, (rounded, _LOWEST))
         size, address = free.pop(place)
         self._take(address, size, requested, chunk_after_split(size, rounded))
         return address
@@ -142,7 +144,7 @@ class Simulator:
         TensorFlow goes through bins of sizes, each in order of (size, address): the first chunk that is large enough is
         the smallest one that is.
         """
-        place = bisect.bisect_left(self._free, (rounded_bytes(requested), 0))
+        place = bisect.bisect_left(self._free, (rounded_bytes(requested), _LOWEST))
         return self._free[place][1] if place < len(self._free) else None
 
     def allocate(self, address: int, requested: int, allocated: int | None = None) -> bool:

@@ -187,3 +187,15 @@ def test_free_bytes_count_what_the_pool_may_still_reserve() -> None:
     assert (growing.free_bytes, growing.largest_free_bytes) == (11 * MIB, 3 * MIB)
     assert growing.request(3 * MIB) is not None
     assert (growing.free_bytes, growing.largest_free_bytes) == (8 * MIB, 2 * MIB)
+
+
+@pytest.mark.parametrize("descends", [True, False])
+def test_a_pool_near_the_lowest_address_grows_like_any_other(descends: bool) -> None:
+    # GIVEN a region at an address below the size of the next one, as from a heap of a program without random addresses
+    rules = PoolRules(64 * MIB, descends=descends)
+    simulator = Simulator(free_regions((4 * MIB, 2 * MIB)), rules)
+    addresses = [simulator.request(size) for size in (2 * MIB, 16 * MIB, 16 * MIB, 16 * MIB)]
+    assert None not in addresses
+    # AND a chunk of exactly the size is found there again
+    simulator.free(addresses[1] or 0)
+    assert simulator.request(16 * MIB) == addresses[1] and simulator.request(16 * MIB) is None
