@@ -207,6 +207,17 @@ class Program:
         )
 
 
+def program_fits(batch: int, capacity: int, steps: int = 12) -> bool:
+    """Whether the program itself runs for some steps."""
+    program = Program(capacity, batch)
+    try:
+        for step in range(steps):
+            program.step(step, first=not step)
+    except AssertionError:
+        return False
+    return True
+
+
 def make_table(layers: Sequence[tuple[str, bool, int, int]] = LAYERS, units: bool = False) -> LayerTable:
     """The layer table of the training; with `units`, a cut point follows each layer."""
     made = tuple(

@@ -35,17 +35,6 @@ class FailingProgram(requests_cases.Program):
         return dataclasses.replace(made, step=FAILED_STEP, owner=owner, owners=owners, source=source)
 
 
-def fits(batch: int, capacity: int) -> bool:
-    """Whether the program itself runs for some steps."""
-    program = requests_cases.Program(capacity, batch)
-    try:
-        for step in range(12):
-            program.step(step, first=not step)
-    except AssertionError:
-        return False
-    return True
-
-
 def failure() -> Oom:
     """The post-mortem of the program with the larger batch."""
     program = FailingProgram(CAPACITY, FAILED_BATCH)

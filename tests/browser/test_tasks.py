@@ -9,6 +9,7 @@ import task_runs
 from conftest import address_of_logdir, made_once
 from playwright.sync_api import FrameLocator, Page, expect
 from reading_cases import MIB
+from requests_cases import program_fits
 
 from tb_memplugin.model.units import format_bytes
 
@@ -51,7 +52,7 @@ def test_why_it_failed_and_what_to_do(page: Page, address: str) -> None:
     advised = re.search(r"Batch size (\d+)", diagnosis)
     assert advised is not None
     batch = int(advised.group(1))
-    assert task_runs.fits(batch, task_runs.CAPACITY) and not task_runs.fits(round(1.12 * batch), task_runs.CAPACITY)
+    assert program_fits(batch, task_runs.CAPACITY) and not program_fits(round(1.12 * batch), task_runs.CAPACITY)
     # And what was different in that step.
     assert "Step 20: batch 4 → 48, +" in text_of(frame, "[data-answer='changed']")
 
@@ -89,9 +90,7 @@ def test_another_batch_size_on_another_card(page: Page, address: str) -> None:
     enough = re.search(r"At (\d+) MiB it fits", verdict.inner_text().replace("\u00a0", " "))
     assert enough is not None
     size = int(enough.group(1)) * MIB
-    assert task_runs.fits(task_runs.FAILED_BATCH, size) and not task_runs.fits(
-        task_runs.FAILED_BATCH, round(0.8 * size)
-    )
+    assert program_fits(task_runs.FAILED_BATCH, size) and not program_fits(task_runs.FAILED_BATCH, round(0.8 * size))
     for label, typed in (("batch size", "64"), ("capacity", "8")):
         field = frame.get_by_label(label, exact=True)
         field.fill(typed)
@@ -99,4 +98,4 @@ def test_another_batch_size_on_another_card(page: Page, address: str) -> None:
         harness.idle(frame)
     expect(verdict).to_have_attribute("data-verdict", "fits")
     expect(verdict).to_contain_text(re.compile(r"^Fits: \d+\sMiB of 8\.0\sGiB$"))
-    assert task_runs.fits(64, 8 << 30)
+    assert program_fits(64, 8 << 30)

@@ -1,7 +1,7 @@
 """A capacity that is enough, tried in the program itself."""
 
 from reading_cases import DEVICE, MIB
-from requests_cases import Program, make_table, make_traced
+from requests_cases import make_table, make_traced, program_fits
 
 from tb_memplugin.prediction.capacity import RESERVE, CapacitySearch
 from tb_memplugin.prediction.conditions import Conditions
@@ -14,21 +14,11 @@ PREDICTOR = Predictor(
 BATCH, CAPACITY = 48, 100 * MIB
 
 
-def runs(batch: int, capacity: int) -> bool:
-    program = Program(capacity, batch)
-    try:
-        for step in range(12):
-            program.step(step, first=not step)
-    except AssertionError:
-        return False
-    return True
-
-
 def test_the_program_runs_within_it_and_not_far_below() -> None:
     found = CapacitySearch(PREDICTOR, BATCH, CAPACITY).find()
     assert found is not None and found > CAPACITY and found % MIB == 0
-    assert runs(BATCH, found) and runs(BATCH, round(found / (1 + RESERVE)))
-    assert not runs(BATCH, CAPACITY) and not runs(BATCH, round(0.8 * found))
+    assert program_fits(BATCH, found) and program_fits(BATCH, round(found / (1 + RESERVE)))
+    assert not program_fits(BATCH, CAPACITY) and not program_fits(BATCH, round(0.8 * found))
     predicted = PREDICTOR.predict(Conditions(batch_size=BATCH, capacity_bytes=found))
     assert predicted.fits is True
 
@@ -41,7 +31,7 @@ def test_other_conditions_count() -> None:
 
 def test_a_tiny_capacity_is_no_limit_of_the_search() -> None:
     found = CapacitySearch(PREDICTOR, BATCH, 1).find()
-    assert found is not None and runs(BATCH, found)
+    assert found is not None and program_fits(BATCH, found)
 
 
 def test_the_failed_request_says_what_was_free() -> None:

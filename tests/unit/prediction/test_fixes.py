@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from reading_cases import DEVICE, MIB
-from requests_cases import CAPACITY, LAYERS, Program, make_table, make_traced
+from requests_cases import CAPACITY, LAYERS, make_table, make_traced, program_fits
 
 from tb_memplugin.model import FIX_KINDS, Fix
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
@@ -23,31 +23,21 @@ def fixes(failed: FailedTraining = FAILED) -> dict[str, Fix]:
     return {fix.kind: fix for fix in found}
 
 
-def passes(batch: int, capacity: int) -> bool:
-    program = Program(capacity, batch)
-    try:
-        for step in range(12):
-            program.step(step, first=not step)
-    except AssertionError:
-        return False
-    return True
-
-
 def test_the_failed_training_fails_and_every_simulated_fix_passes() -> None:
-    assert not passes(FAILED.batch_size, FAILED.capacity_bytes)
+    assert not program_fits(FAILED.batch_size, FAILED.capacity_bytes)
     found = fixes()
     assert next(iter(found)) == "batch" and "one_piece" not in found
     batch, accumulated, limit = found["batch"], found["accumulation"], found["limit"]
     assert batch.enough and batch.batch_size is not None
-    assert passes(batch.batch_size, FAILED.capacity_bytes)
-    assert not passes(round(1.12 * batch.batch_size), FAILED.capacity_bytes)
+    assert program_fits(batch.batch_size, FAILED.capacity_bytes)
+    assert not program_fits(round(1.12 * batch.batch_size), FAILED.capacity_bytes)
     assert batch.sentence.startswith(f"Batch size {batch.batch_size} instead of 48. Simulated: whole steps fit, peak ")
     assert accumulated.batch_size is not None and 48 % accumulated.batch_size == 0
     assert accumulated.batch_size <= batch.batch_size and accumulated.enough
     assert limit.capacity_bytes is not None and limit.capacity_bytes > FAILED.capacity_bytes
-    assert passes(48, limit.capacity_bytes) and not passes(48, round(0.8 * limit.capacity_bytes))
+    assert program_fits(48, limit.capacity_bytes) and not program_fits(48, round(0.8 * limit.capacity_bytes))
     # AND it has a reserve of 5 %
-    assert passes(48, round(limit.capacity_bytes / 1.05))
+    assert program_fits(48, round(limit.capacity_bytes / 1.05))
 
 
 def test_a_batch_of_one_example_has_no_smaller_one() -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB
-from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced
+from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced, program_fits
 
 from tb_memplugin.model import UNKNOWN_POWER, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
@@ -30,16 +30,6 @@ def real_peak(batch: int, capacity: int = 64 * CAPACITY) -> int:
     """Peak of the settled steps of the program at a batch size."""
     program = Program(capacity, batch)
     return [program.step(step, first=not step).snapshot.in_use_bytes for step in range(4)][-1]
-
-
-def real_passes(batch: int, capacity: int) -> bool:
-    program = Program(capacity, batch)
-    try:
-        for step in range(6):
-            program.step(step, first=not step)
-    except AssertionError:
-        return False
-    return True
 
 
 def moved(requests: StepRequests) -> StepRequests:
@@ -130,7 +120,7 @@ def test_a_training_fits_or_fails_as_it_really_does(mib: int) -> None:
     for batch in (2, 4, 8, 16, 24, 40):
         prediction = predictor().predict(Conditions(batch_size=batch, capacity_bytes=mib * MIB))
         if prediction.fits is not None:
-            assert prediction.fits == real_passes(batch, mib * MIB), (batch, prediction)
+            assert prediction.fits == program_fits(batch, mib * MIB, 6), (batch, prediction)
         assert (prediction.fails_at is not None) == (prediction.fits is False)
 
 
@@ -145,8 +135,8 @@ def test_the_next_larger_batch_size_does_not_pass(mib: int) -> None:
 @pytest.mark.parametrize("mib", [40, 64, 100, 200])
 def test_the_largest_batch_size_passes_and_is_close_to_the_real_one(mib: int) -> None:
     advised = predictor().largest_batch_size(mib * MIB)
-    assert advised is not None and real_passes(advised, mib * MIB)
-    largest = max(size for size in range(1, 400) if real_passes(size, mib * MIB))
+    assert advised is not None and program_fits(advised, mib * MIB, 6)
+    largest = max(size for size in range(1, 400) if program_fits(size, mib * MIB, 6))
     assert advised >= 0.93 * largest - 1
 
 
