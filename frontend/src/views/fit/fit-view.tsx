@@ -4,14 +4,14 @@ import { useRef } from "preact/hooks";
 
 import { formatBytes } from "../../lib/bytes";
 import { unbroken } from "../../lib/format";
-import { budgetOf, optionsTable, planNotes, planSentence, planVerdict, rangeOf, timeText, type Plan } from "../../model/plan";
+import { budgetOf, optionsTable, planDeltas, planNotes, planSentence, planVerdict, rangeOf, timeText, type Plan } from "../../model/plan";
 import { Code } from "../shared/code";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
+import { MeasuredPanel } from "../shared/measured-panel";
 import { Fault, NoticeList, Skeleton } from "../shared/states";
 import { BudgetForm } from "./budget-form";
 import { PlanCurve, PlanCurveDrawing } from "./plan-curve";
-import { PlanPanel } from "./plan-panel";
 import { Options, Segments } from "./plan-tables";
 
 /** Size of the saved curve in pixels. */
@@ -81,7 +81,15 @@ function Answer({ plan }: { plan: Plan }) {
             <Options plan={plan} />
             <Segments plan={plan} />
           </div>
-          <PlanPanel plan={plan} />
+          <MeasuredPanel
+            label="Categories, measured and planned"
+            testid="plan-ledger"
+            name={plan.fits === false ? "smallest" : "plan"}
+            note={plan.fits === false ? "smallest: predicted peak" : "plan: predicted peak"}
+            measured={plan.measured}
+            predicted={plan.peak_bytes}
+            deltas={planDeltas(plan)}
+          />
         </div>
       )}
     </div>

@@ -1,11 +1,11 @@
 /** The peak against the time of a step: each point recomputes more than the one before. */
 
-import { byteTicks } from "../../charts/axis";
 import { FONT } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
 import { planPoint, pointSentence, timeText, type Plan, type PlanPoint } from "../../model/plan";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
 import { useSize } from "../shared/size";
+import { ByteAxis } from "../shared/svg";
 import { tipOf } from "../shared/tips";
 import { curveLayout, type CurveLayout } from "./curve-layout";
 
@@ -38,17 +38,9 @@ function Axes({
   height: number;
   ink: Ink;
 }) {
-  const { values, labels } = byteTicks(layout.top, Math.max((height - TOP - BOTTOM) / 64, 2));
   return (
     <>
-      {values.map((value, index) => (
-        <g key={value}>
-          <line x1={LEFT} x2={width - RIGHT} y1={y(value)} y2={y(value)} stroke={ink.grid} />
-          <text x={LEFT - 8} y={y(value) + 4} text-anchor="end" fill={ink.faint}>
-            {labels[index]}
-          </text>
-        </g>
-      ))}
+      <ByteAxis top={layout.top} height={height - TOP - BOTTOM} left={LEFT} right={width - RIGHT} y={y} ink={ink} />
       {layout.ticks.map((time) => (
         <text key={time} x={x(time)} y={height - BOTTOM + 18} text-anchor="middle" fill={ink.faint}>
           {timeText(time)}

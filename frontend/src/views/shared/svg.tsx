@@ -1,7 +1,8 @@
-/** Fills of drawings that can be saved: the same colours and patterns as on a canvas. */
+/** Fills and axes of drawings that can be saved: the same colours and patterns as on a canvas. */
 
 import type { ComponentChildren } from "preact";
 
+import { byteTicks } from "../../charts/axis";
 import { DOTS, DOT_RADIUS } from "../../charts/paint";
 import { FONT } from "../../charts/rules";
 import type { Fill, Ink } from "../../theme/palette";
@@ -68,5 +69,33 @@ export function SvgDrawing({ title, width, height, ink, children }: SvgDrawingPr
       </text>
       <g transform={`translate(0 ${HEAD})`}>{children}</g>
     </svg>
+  );
+}
+
+interface ByteAxisProps {
+  /** Bytes at the upper end. */
+  top: number;
+  /** Height of the plot, and its left and right end, in pixels. */
+  height: number;
+  left: number;
+  right: number;
+  y: (bytes: number) => number;
+  ink: Ink;
+}
+
+/** Lines across a plot with sizes on their left. */
+export function ByteAxis({ top, height, left, right, y, ink }: ByteAxisProps) {
+  const { values, labels } = byteTicks(top, Math.max(height / 64, 2));
+  return (
+    <>
+      {values.map((value, index) => (
+        <g key={value}>
+          <line x1={left} x2={right} y1={y(value)} y2={y(value)} stroke={ink.grid} />
+          <text x={left - 8} y={y(value) + 4} text-anchor="end" fill={ink.faint}>
+            {labels[index]}
+          </text>
+        </g>
+      ))}
+    </>
   );
 }

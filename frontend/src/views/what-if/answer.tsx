@@ -15,6 +15,7 @@ import {
   rangeText,
   recordedText,
   replayText,
+  totalOf,
   verdictOf,
   type WhatIf,
 } from "../../model/what-if";
@@ -22,9 +23,9 @@ import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { useFocus } from "../shared/focus";
+import { MeasuredPanel } from "../shared/measured-panel";
 import { NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
-import { CategoryPanel } from "./category-panel";
 import { PeakBars, PeakBarsDrawing } from "./bars-drawing";
 import { PeakCurve } from "./peak-curve";
 
@@ -114,7 +115,16 @@ export function Answer({ answer }: { answer: WhatIf }) {
             <PeakBars {...drawn} />
             <PeakCurve answer={answer} />
           </div>
-          <CategoryPanel answer={answer} deltas={deltas} hover={hover} />
+          <MeasuredPanel
+            label="Categories, measured and predicted"
+            testid="predicted"
+            name="predicted"
+            note="predicted: peak"
+            measured={answer.measured}
+            predicted={totalOf(answer.ledger)}
+            deltas={deltas}
+            hover={hover}
+          />
         </div>
       )}
     </div>

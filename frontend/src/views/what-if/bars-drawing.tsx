@@ -1,6 +1,5 @@
 /** Drawing of the measured and the predicted peak as stacked bars, with the range of the prediction and the capacity. */
 
-import { byteTicks } from "../../charts/axis";
 import { FONT } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
 import { groupLabel } from "../../model/categories";
@@ -9,7 +8,7 @@ import { rangeText, type WhatIf } from "../../model/what-if";
 import { INKS, fillOf, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/focus";
 import { useSize } from "../shared/size";
-import { Patterns, svgFill } from "../shared/svg";
+import { ByteAxis, Patterns, svgFill } from "../shared/svg";
 import { tipOf } from "../shared/tips";
 import { barsLayout, type StackedBar } from "./bars-layout";
 
@@ -25,22 +24,6 @@ interface PeakBarsProps {
 
 type Drawing = PeakBarsProps & { width: number; height: number };
 type Level = (bytes: number) => number;
-
-function Axis({ top, width, height, y, ink }: { top: number; width: number; height: number; y: Level; ink: Ink }) {
-  const { values, labels } = byteTicks(top, Math.max((height - TOP - BOTTOM) / 64, 2));
-  return (
-    <>
-      {values.map((value, index) => (
-        <g key={value}>
-          <line x1={LEFT} x2={width - RIGHT} y1={y(value)} y2={y(value)} stroke={ink.grid} />
-          <text x={LEFT - 8} y={y(value) + 4} text-anchor="end" fill={ink.faint}>
-            {labels[index]}
-          </text>
-        </g>
-      ))}
-    </>
-  );
-}
 
 interface StackProps {
   bar: StackedBar;
@@ -122,7 +105,7 @@ export function PeakBarsDrawing({ answer, deltas, focus, scheme, width, height }
     <svg xmlns="http://www.w3.org/2000/svg" {...box} font-family={FONT} font-size="12" role="img" aria-label={`Peak: ${said}`}>
       <Patterns fills={deltas.map(({ group }) => fillOf(group.category, group.trainable, scheme))} ground={ink.background} />
       <rect width={width} height={height} fill={ink.background} />
-      <Axis {...{ top, width, height, y, ink }} />
+      <ByteAxis height={height - TOP - BOTTOM} left={LEFT} right={width - RIGHT} {...{ top, y, ink }} />
       {noted.map((bar, index) => (
         <Stack key={bar.name} bar={bar} middle={middle(index)} {...{ breadth, y, focus, scheme, height }} />
       ))}

@@ -1,15 +1,13 @@
 /** The conditions of the question. Text applies after a pause, or with Enter. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
 
-import { later } from "../../lib/activity";
 import { AS_RECORDED, OPTIMIZERS, PRECISIONS, isAsRecorded, type ConditionName, type Conditions } from "../../model/conditions";
 import { conditionHints, type WhatIf } from "../../model/what-if";
 import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
+import { useDraft } from "../shared/draft";
 
-const PAUSE_MS = 700;
 const set = (store: Store, name: ConditionName, value: string): void => {
   const { conditions } = store.choices.peek();
   if (conditions[name] !== value) store.choose({ conditions: { ...conditions, [name]: value } });
@@ -70,14 +68,7 @@ interface FieldProps {
 function Field({ name, label, placeholder, note = "", type = "text", fault }: FieldProps) {
   const store = useStore();
   const applied = appliedOf(store)[name];
-  const [draft, setDraft] = useState(applied);
-  const cancel = useRef(() => {});
-  useEffect(() => setDraft(applied), [applied]);
-  useEffect(() => () => cancel.current(), []);
-  const apply = (value: string): void => {
-    cancel.current();
-    set(store, name, value);
-  };
+  const field = useDraft(applied, (value) => set(store, name, value));
   const number = type === "number" && { min: 1, step: 1 };
   return (
     <Place name={name} label={label} note={note} fault={fault}>
@@ -87,18 +78,9 @@ function Field({ name, label, placeholder, note = "", type = "text", fault }: Fi
         {...number}
         {...faultAttributes(fault, name)}
         name={name}
-        value={draft}
         placeholder={placeholder}
         disabled={store.recordedOnly}
-        autocomplete="off"
-        spellcheck={false}
-        onInput={({ currentTarget: { value } }) => {
-          setDraft(value);
-          cancel.current();
-          cancel.current = later(PAUSE_MS, () => set(store, name, value));
-        }}
-        onBlur={({ currentTarget: { value } }) => apply(value)}
-        onKeyDown={(event) => event.key === "Enter" && apply(event.currentTarget.value)}
+        {...field}
       />
     </Place>
   );
