@@ -5,9 +5,9 @@ import { shareOf } from "../../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "./context";
-import { Figure } from "./figures";
+import { figureRow } from "./figure-row";
 import { useCategoryRow } from "./focus";
-import { FoldedRows, isQuiet } from "./folded-rows";
+import { FoldedRows } from "./folded-rows";
 
 interface CategoryRowsProps {
   /** Null where unknown; categories that are missing have no row. */
@@ -31,29 +31,18 @@ export function CategoryRows({ bytes, highest = bytes, total, unit, source, hove
       columns={3}
       rows={rows.map((category) => {
         const own = bytes.get(category) ?? null;
-        const events = ofCategory(category, category);
-        return {
-          key: category,
-          quiet: isQuiet(highest.get(category) ?? null, unit),
-          chosen: events.chosen,
-          row: (hidden: boolean) => (
-            <Figure
-              hidden={hidden}
-              key={category}
-              name={category}
-              label={categoryLabel(category)}
-              hint={categoryMeaning(category)}
-              source={source(category, own ?? 0)}
-              bytes={own}
-              share={shareOf(own ?? 0, total)}
-              pictured
-              unit={unit}
-              fill={fillOf(category, null, scheme)}
-              focused={hovered === category}
-              {...events}
-            />
-          ),
-        };
+        return figureRow(highest.get(category) ?? null, {
+          name: category,
+          label: categoryLabel(category),
+          hint: categoryMeaning(category),
+          source: source(category, own ?? 0),
+          bytes: own,
+          share: shareOf(own ?? 0, total),
+          unit,
+          fill: fillOf(category, null, scheme),
+          focused: hovered === category,
+          ...ofCategory(category, category),
+        });
       })}
     />
   );

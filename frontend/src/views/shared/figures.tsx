@@ -24,7 +24,7 @@ export function Swatch({ fill }: { fill: Fill }) {
   return <span class={`swatch ${fill.pattern}`} style={{ "--fill": fill.colour }} aria-hidden="true" />;
 }
 
-interface FigureProps {
+export interface FigureProps {
   name: string;
   label: ComponentChildren;
   /** Its meaning. */

@@ -11,9 +11,10 @@ import { at, breakdown, provenance, provenanceSentence, type Overview } from "..
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { startOf } from "./frame";
-import { Figure, FigureTable, UnitButton, WordFigure } from "./figures";
+import { figureRow } from "./figure-row";
+import { FigureTable, UnitButton, WordFigure } from "./figures";
 import { useCategoryRow, type Focus } from "./focus";
-import { FoldedRows, isQuiet } from "./folded-rows";
+import { FoldedRows } from "./folded-rows";
 import { LargestLayers } from "./largest-layers";
 import type { OverviewRow } from "./steps-chart";
 import { TracedDetails } from "./traced-details";
@@ -96,29 +97,18 @@ function Breakdown({ overview, row, focus, pointed, hover, unit }: PanelProps & 
   const highest = useMemo(() => overview.bytes.map(maximum), [overview]);
   const rows = breakdown(overview, row).map(({ group, bytes, share }, index) => {
     const key = groupKey(group);
-    const events = ofCategory(key, group.category);
-    return {
-      key,
-      quiet: isQuiet(highest[index] ?? null, unit),
-      chosen: events.chosen,
-      row: (hidden: boolean) => (
-        <Figure
-          hidden={hidden}
-          key={key}
-          name={key}
-          label={groupLabel(group)}
-          hint={categoryMeaning(group.category)}
-          source={source}
-          bytes={bytes}
-          share={share}
-          pictured
-          unit={unit}
-          fill={fillOf(group.category, group.trainable, schemeOf(store))}
-          focused={(pointed ?? focus.hovered) === key}
-          {...events}
-        />
-      ),
-    };
+    return figureRow(highest[index] ?? null, {
+      name: key,
+      label: groupLabel(group),
+      hint: categoryMeaning(group.category),
+      source,
+      bytes,
+      share,
+      unit,
+      fill: fillOf(group.category, group.trainable, schemeOf(store)),
+      focused: (pointed ?? focus.hovered) === key,
+      ...ofCategory(key, group.category),
+    });
   });
   return (
     <tbody>

@@ -10,9 +10,10 @@ import { modeLabel } from "../../model/overview";
 import { bandOf, isCompiled, type Timeline } from "../../model/timeline";
 import { bandLabel, bandMeaning, timeText } from "../../model/timeline-text";
 import { useStore } from "../shared/context";
-import { Figure, FigureTable, UnitButton, WordFigure } from "../shared/figures";
+import { figureRow } from "../shared/figure-row";
+import { FigureTable, UnitButton, WordFigure } from "../shared/figures";
 import { useCategoryRow, type Focus } from "../shared/focus";
-import { FoldedRows, isQuiet } from "../shared/folded-rows";
+import { FoldedRows } from "../shared/folded-rows";
 import type { StepLook } from "./step-spec";
 
 interface MomentPanelProps {
@@ -89,28 +90,18 @@ function Breakdown({ timeline, look, moment, pointed, focus, hover }: MomentPane
         columns={3}
         rows={rows.map(({ part: { key, group, layer, bytes }, index }) => {
           const events = group ? ofCategory(key, group.category) : layer !== null ? ofLayer(key, layer) : { chosen: false };
-          return {
-            key,
-            quiet: isQuiet(highest[index] ?? null, unit),
-            chosen: events.chosen,
-            row: (hidden: boolean) => (
-              <Figure
-                hidden={hidden}
-                key={key}
-                name={key}
-                label={look.labels[index] ?? ""}
-                hint={group ? categoryMeaning(group.category) : (layer ?? "")}
-                source={sourceAtMoment(timeline, moment)}
-                bytes={bytes[moment] ?? 0}
-                share={shareOf(bytes[moment] ?? 0, total)}
-                pictured
-                unit={unit}
-                fill={look.fills[index] ?? { colour: "", pattern: "plain" }}
-                focused={(pointed ?? focus.hovered) === key}
-                {...events}
-              />
-            ),
-          };
+          return figureRow(highest[index] ?? null, {
+            name: key,
+            label: look.labels[index] ?? "",
+            hint: group ? categoryMeaning(group.category) : (layer ?? ""),
+            source: sourceAtMoment(timeline, moment),
+            bytes: bytes[moment] ?? 0,
+            share: shareOf(bytes[moment] ?? 0, total),
+            unit,
+            fill: look.fills[index] ?? { colour: "", pattern: "plain" },
+            focused: (pointed ?? focus.hovered) === key,
+            ...events,
+          });
         })}
       />
     </tbody>
