@@ -12,7 +12,14 @@ from keras.src.models.functional import Functional
 from tb_memplugin.errors import RecomputationError
 from tb_memplugin.recomputation.graph_model import SegmentedGraph, nested_models, segmented_steps
 from tb_memplugin.recomputation.layer_calls import RecomputedLayer
-from tb_memplugin.recomputation.segments import Segments, functional, is_graph, segments_between, segments_from
+from tb_memplugin.recomputation.segments import (
+    Segments,
+    functional,
+    is_graph,
+    segments_between,
+    segments_from,
+    segments_of_layers,
+)
 
 JIT = (
     "jit_compile=True: XLA removes the recomputation that remat adds. On the CPU, compiled steps needed as much memory "
@@ -58,7 +65,7 @@ def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
     """The segments of a plan, those between pairs of layers, or those that a sequence of cuts forms."""
     planned = getattr(plan_or_cuts, "segments", None)
     if planned is not None:
-        return tuple(tuple(segment) for segment in planned if segment)
+        return segments_of_layers(model, planned)
     if not isinstance(plan_or_cuts, str) and any(not isinstance(one, str) for one in plan_or_cuts):
         return segments_from(model, plan_or_cuts)
     return segments_between(model, plan_or_cuts)

@@ -7,7 +7,7 @@ Keras runs the graph.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras.src.models.functional import Functional  # not exported; a model made here would be one of the program's
@@ -118,7 +118,7 @@ def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
     opened = {path.rpartition("/")[0] for path in cuts}
     opened |= {prefix for path in opened for prefix in _prefixes(path)}
     flat = list(_flat(model, "", opened))
-    times = Counter(path for path, _ in flat)
+    times = Counter(place.path for place in flat)
     for cut in cuts:
         if times[cut] != 1:
             raise RecomputationError(
@@ -128,10 +128,10 @@ def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
             )
     if not cuts:
         return ()
-    last = max(at for at, (path, _) in enumerate(flat) if path in set(cuts))
+    last = max(at for at, place in enumerate(flat) if place.path in set(cuts))
     segments: list[tuple[str, ...]] = []
     current: list[str] = []
-    for path, whole in flat[: last + 1]:
+    for path, whole, _ in flat[: last + 1]:
         if not whole or (current and current[-1].rpartition("/")[0] != path.rpartition("/")[0]):
             segments.append(tuple(current))
             current = []
@@ -146,6 +146,8 @@ def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
 def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
     """The segments between pairs of layers, the first and the last one of each, in linear order.
 
+    Operations that are no layers, such as `x + y`, belong to the layers that they follow.
+
     Raises:
         RecomputationError: an entry is no pair, or its layers do not follow each other in one (nested) model.
     """
@@ -159,8 +161,10 @@ def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
         first, last = pair
         if is_graph(model):
             inside = first.rpartition("/")[0]
-            layers, after[inside] = _layers_from(model, first, last, after.get(inside, 0))
-            segments.append(layers)
+            order = _inside(model, inside)
+            begin = _index(order, first, after.get(inside, 0))
+            after[inside] = _end(order, _index(order, last, begin))
+            segments.append(tuple(dict.fromkeys(place.path for place in order[begin : after[inside]])))
         elif first == last:
             segments.append((first,))
         else:
@@ -171,21 +175,58 @@ def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
     return tuple(segments)
 
 
-def _layers_from(model: Any, first: str, last: str, start: int) -> tuple[tuple[str, ...], int]:
-    """The layers from one to another inside one (nested) model, and the place after them; none lies before `start`."""
-    inside = first.rpartition("/")[0]
-    order = [path for path, _ in _flat(model, "", set(_prefixes(inside))) if path.rpartition("/")[0] == inside]
-    begin = _place(order, first, start)
-    end = _place(order, last, begin) + 1
-    return tuple(dict.fromkeys(order[begin:end])), end
+def segments_of_layers(model: Any, segments: Sequence[Sequence[str]]) -> Segments:
+    """Segments that are given by all their layers, with the operations between and after these that are no layers.
+
+    Raises:
+        RecomputationError: the model does not have one of the layers.
+    """
+    named = [tuple(segment) for segment in segments if segment]
+    if not is_graph(model):
+        return tuple(named)
+    found: list[tuple[str, ...]] = []
+    after: dict[str, int] = {}
+    for segment in named:
+        inside = segment[0].rpartition("/")[0]
+        order = _inside(model, inside)
+        places = [_index(order, name, after.get(inside, 0)) for name in segment]
+        after[inside] = _end(order, max(places))
+        inner = order[min(places) : after[inside]]
+        found.append(tuple(dict.fromkeys(one.path for one in inner if not one.is_layer or one.path in segment)))
+    return tuple(found)
 
 
-def _place(order: Sequence[str], name: str, start: int) -> int:
+class _Place(NamedTuple):
+    """A call in linear order.
+
+    Attributes:
+        path: Path of its layer or operation.
+        whole: Whether it is one unit: a nested model with cuts inside is not.
+        is_layer: Whether it is a layer, not an operation such as `x + y`.
+    """
+
+    path: str
+    whole: bool
+    is_layer: bool
+
+
+def _inside(model: Any, prefix: str) -> list[_Place]:
+    """The calls directly inside one (nested) model."""
+    return [one for one in _flat(model, "", set(_prefixes(prefix))) if one.path.rpartition("/")[0] == prefix]
+
+
+def _index(order: Sequence[_Place], name: str, start: int) -> int:
     """The place of a layer's next call from one on."""
-    if name not in order[start:]:
-        why = f"at {order[start]} or later" if name in order and start < len(order) else "there"
+    paths = [place.path for place in order]
+    if name not in paths[start:]:
+        why = f"at {paths[start]} or later" if name in paths and start < len(paths) else "there"
         raise RecomputationError(f"The model has no layer {name} {why}. layer_order(model) lists its layers in order.")
-    return order.index(name, start)
+    return paths.index(name, start)
+
+
+def _end(order: Sequence[_Place], last: int) -> int:
+    """The place after a segment's last layer and the operations that follow it."""
+    return next((at for at in range(last + 1, len(order)) if order[at].is_layer), len(order))
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -194,15 +235,14 @@ def _prefixes(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def _flat(model: Any, prefix: str, opened: set[str]) -> Iterator[tuple[str, bool]]:
-    """Paths in linear order, and whether the layer is one unit: a nested model with cuts inside is not."""
+def _flat(model: Any, prefix: str, opened: set[str]) -> Iterator[_Place]:
+    """The calls in linear order, those inside of opened nested models before these themselves."""
     for call in calls(model):
         path = prefix + call.name
-        if path in opened and is_graph(call.operation):
+        whole = path not in opened or not is_graph(call.operation)
+        if not whole:
             yield from _flat(call.operation, f"{path}/", opened)
-            yield path, False
-        else:
-            yield path, True
+        yield _Place(path, whole, isinstance(call.operation, keras.layers.Layer))
 
 
 def listed_layers(model: Any) -> list[Any]:

@@ -28,6 +28,7 @@ from typing import Any
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
 
+from plans import of_plans, planned  # noqa: E402
 from report import of_changes, of_sizes, replaced, written  # noqa: E402
 from train import HUB_MODELS, MODELS, Training  # noqa: E402
 
@@ -233,12 +234,25 @@ def changed(trainings: Trainings) -> str:
     return of_changes(changed_predictions(trainings, ("MLP", *FEW), CHANGES))
 
 
+PLANNED = ("ResNet50", "MobileNetV2", "VGG16", "U-Net", "Transformer", "Decoder", "Mixer", "MLP")
+
+
+def plans(trainings: Trainings) -> str:
+    cells = planned(trainings, PLANNED)
+    # Of a subclassed model, the generator of batches does not know the inputs.
+    cells += planned(trainings, ("Subclassed",), feed="arrays")
+    if importlib.util.find_spec("keras_hub") is not None:
+        cells += planned(trainings, HUB_MODELS, feed="arrays")
+    return of_plans(cells)
+
+
 SETS: dict[str, Callable[[Trainings], str]] = {
     "sizes": sizes,
     "feeds": feeds,
     "drawn": drawn,
     "kerashub": kerashub,
     "changed": changed,
+    "plans": plans,
 }
 """Name of a part of the page to what measures its table."""
 

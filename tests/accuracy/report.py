@@ -58,7 +58,21 @@ HUB = """## KerasHub models
 Small ones without weights, with inputs in a dictionary.
 
 """
-HEADINGS = {"sizes": "", "feeds": FEEDS, "drawn": DRAWN, "kerashub": HUB, "changed": CHANGED}
+PLANS = """## Plans
+
+`tb_memplugin.plan` of a recorded training at batch size 32, for budgets of 85 and 70 % of its peak, against trainings
+that follow it with `tb_memplugin.remat`. Peaks and times are medians over the steps after the third one. The last
+column compares losses and variables of 20 steps with plain training, both with deterministic ops.
+
+"""
+HEADINGS = {
+    "sizes": "",
+    "feeds": FEEDS,
+    "drawn": DRAWN,
+    "kerashub": HUB,
+    "changed": CHANGED,
+    "plans": PLANS,
+}
 """Name of each table to the text above it, in the page's order."""
 TAIL = """
 ## Published figures of others

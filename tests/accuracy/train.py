@@ -5,10 +5,13 @@ usage: python train.py '{"model": "MobileNetV2", "batch": 8, ...}'
 
 import dataclasses
 import functools
+import hashlib
 import json
 import os
 import pathlib
 import sys
+import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +40,8 @@ class Training:
         feed: What ``fit`` gets: ``generator``, ``arrays``, or ``slices`` of arrays. Arrays have the same number of
             examples at each batch size.
         grows: Whether a GPU's pool grows up to the whole card, instead of having the capacity from the start.
+        segments: Layers of each segment that is recomputed.
+        deterministic: Whether TensorFlow runs deterministic ops.
     """
 
     model: str
@@ -52,6 +57,8 @@ class Training:
     device: str = "CPU:0"
     feed: str = "generator"
     grows: bool = False
+    segments: tuple[tuple[str, ...], ...] = ()
+    deterministic: bool = False
 
 
 def main() -> None:
@@ -69,10 +76,15 @@ def main() -> None:
         else:
             limit = tf.config.LogicalDeviceConfiguration(memory_limit=training.capacity_mib)
             tf.config.set_logical_device_configuration(card, [limit])
+    if training.deterministic:
+        tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(0)
     drawn = _drawn(training)
     model = drawn.model if drawn else build(training)
     feed = drawn.fit_arguments if drawn else functools.partial(fed, model, training.feed, training.steps)
+    variables = model.variables
+    if training.segments:
+        model = _recomputing(model, training)
     recorder = watch = None
     if training.run:
         import tb_memplugin
@@ -81,7 +93,7 @@ def main() -> None:
         traced = [start + step for start in starts for step in (1, 2, 3)]
         recorder = tb_memplugin.MemoryCallback(training.run, trace_steps=traced)
     else:  # the recorder measures peaks itself
-        watch = _peaks(training.device)
+        watch = _watch(training.device)
     passed = True
     for batch in training.batches:
         try:
@@ -92,26 +104,53 @@ def main() -> None:
             break
     if recorder is not None:
         recorder.close()
-    print("ANSWER " + json.dumps({"passed": passed, "peaks": watch.peaks if watch else []}), flush=True)
+    answer = {
+        "passed": passed,
+        "peaks": watch.peaks if watch else [],
+        "seconds": watch.seconds if watch else [],
+        "losses": watch.losses if watch else [],
+        "variables": _digests(variables),
+    }
+    print("ANSWER " + json.dumps(answer), flush=True)
 
 
-def _peaks(device: str) -> Any:
-    """A callback that keeps the peak of every step."""
+def _watch(device: str) -> Any:
+    """A callback that keeps the peak, the time and the loss of every step."""
     import keras
     import tensorflow as tf
 
-    class Peaks(keras.callbacks.Callback):
+    class Watch(keras.callbacks.Callback):
         def __init__(self) -> None:
             super().__init__()
             self.peaks: list[int] = []
+            self.seconds: list[float] = []
+            self.losses: list[float] = []
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             tf.config.experimental.reset_memory_stats(device)
+            self._start = time.perf_counter()
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.losses.append(float(logs["loss"]))  # waits for the step
+            self.seconds.append(time.perf_counter() - self._start)
             self.peaks.append(tf.config.experimental.get_memory_info(device)["peak"])
 
-    return Peaks()
+    return Watch()
+
+
+def _digests(variables: Any) -> list[str]:
+    """A digest of the values of each variable."""
+    import numpy as np
+
+    return [hashlib.sha256(np.asarray(one).tobytes()).hexdigest()[:16] for one in variables]
+
+
+def _recomputing(plain: Any, training: Training) -> Any:
+    """The model with segments recomputed, compiled as the plain one."""
+    import tb_memplugin
+
+    model = tb_memplugin.remat(plain, types.SimpleNamespace(segments=training.segments))
+    return compiled(model, training)
 
 
 def _drawn(training: Training) -> Any:
@@ -131,14 +170,20 @@ def _drawn(training: Training) -> Any:
 
 def build(training: Training) -> Any:
     """The compiled model."""
-    import keras
 
-    model = (MODELS | HUB_MODELS)[training.model]()
+    model = (MODELS | HUB_MODELS | OTHER_MODELS)[training.model]()
     layers = model.layers
     for layer in layers[: round(len(layers) * training.frozen)]:
         layer.trainable = False
     for layer in [layer for layer in layers if layer.trainable_weights][: training.freeze]:
         layer.trainable = False
+    return compiled(model, training)
+
+
+def compiled(model: Any, training: Training) -> Any:
+    """The model, compiled with the training's optimizer."""
+    import keras
+
     more: dict[str, Any] = {"gradient_accumulation_steps": training.accumulate} if training.accumulate > 1 else {}
     optimizers: dict[str, Callable[[], Any]] = {
         "adam": lambda: keras.optimizers.Adam(**more),
@@ -271,8 +316,36 @@ def _gpt2() -> Any:
     return keras_hub.models.GPT2CausalLM(backbone=backbone, preprocessor=None)
 
 
+def _blocks() -> Any:
+    """A subclassed model with Transformer blocks in a list, whose order of calls Keras does not know."""
+    import keras
+    from keras import layers as L  # noqa: N812
+    from remat_child import Block
+
+    class Blocks(keras.Model):
+        input = keras.KerasTensor((None, 128), "int32")
+        output_shape = (None, 10)
+
+        def __init__(self) -> None:
+            super().__init__(name="blocks")
+            self.embedding, self.head = L.Embedding(1000, 32), L.Dense(10)
+            self.blocks = [Block(name=f"block{at}") for at in range(6)]
+
+        def call(self, tokens: Any) -> Any:
+            tensor = self.embedding(tokens)
+            for block in self.blocks:
+                tensor = block(tensor)
+            return self.head(keras.ops.mean(tensor, 1))
+
+    model = Blocks()
+    model(keras.ops.zeros((2, 128), "int32"))
+    return model
+
+
 HUB_MODELS: dict[str, Callable[[], Any]] = {"KerasHub BERT": _bert, "KerasHub GPT-2": _gpt2}
 """Models that need KerasHub."""
+OTHER_MODELS: dict[str, Callable[[], Any]] = {"Subclassed": _blocks}
+"""Models that only plans are measured with."""
 MODELS: dict[str, Callable[[], Any]] = {
     "MobileNetV2": _application("MobileNetV2"),
     "ResNet50": _application("ResNet50"),

@@ -1,11 +1,19 @@
 """Cut points of layer graphs, and the segments that cuts form."""
 
+from typing import Any
+
 import keras
 import pytest
 
 from tb_memplugin.errors import RecomputationError
 from tb_memplugin.recomputation.remat import segments_of
-from tb_memplugin.recomputation.segments import cut_points, layer_order, segments_between, segments_from
+from tb_memplugin.recomputation.segments import (
+    cut_points,
+    layer_order,
+    segments_between,
+    segments_from,
+    segments_of_layers,
+)
 
 L = keras.layers
 
@@ -100,3 +108,28 @@ def test_a_shared_layer_begins_a_segment_at_its_next_call() -> None:
     tensor = L.ReLU(name="relu")(shared(inputs))
     model = keras.Model(inputs, L.Dense(1, name="out")(L.Dense(4, name="last")(shared(tensor))))
     assert segments_from(model, [("shared", "relu"), ("shared", "last")]) == (("shared", "relu"), ("shared", "last"))
+
+
+def residual() -> Any:
+    """Two dense layers with a sum, which is no layer, behind each; the second sum is of a branch."""
+    inputs = keras.Input((4,))
+    tensor = inputs + L.Dense(4, name="first")(inputs)
+    tensor = tensor + L.Dense(4, name="inner")(L.Dense(8, name="wide")(tensor))
+    return keras.Model(inputs, L.Dense(1, name="out")(tensor))
+
+
+def test_operations_that_are_no_layers_belong_to_the_layers_that_they_follow() -> None:
+    model = residual()
+    sums = [name for name in layer_order(model) if name.startswith("add")]
+    assert len(sums) == 2
+    expected = (("first", sums[0]), ("wide", "inner", sums[1]))
+    # A pair names layers only, and so do a plan's segments: layer tables have no operations.
+    assert segments_from(model, [("first", "first"), ("wide", "inner")]) == expected
+    assert segments_of_layers(model, [("first",), ("wide", "inner")]) == expected
+    assert segments_between(model, sums) == expected
+
+
+def test_an_operation_between_two_layers_is_in_their_segment() -> None:
+    model = residual()
+    (segment,) = segments_of_layers(model, [("first", "wide", "inner")])
+    assert segment == tuple(name for name in layer_order(model) if name != "out")
