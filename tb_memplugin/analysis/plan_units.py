@@ -66,7 +66,7 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
     if timed:
         seconds, total = timed[-1]
         return Units(found, seconds, total, "measured", outputs)
-    held = [float(requests.requested[part.held].sum()) for _, part in found]
+    held = [float(requests.requested[part.saved].sum()) for _, part in found]
     shares = tuple(FORWARD_SHARE * one / max(1.0, sum(held)) for one in held)
     sentence = "The time is an estimate: a forward pass takes a third of a step, and each layer its share of the bytes."
     return Units(found, shares, 1.0, "estimated", outputs, (sentence,))

@@ -2,7 +2,8 @@
 
 A recomputed segment frees what it saves for the backward pass as soon as its forward pass no longer needs it, except
 its output, which the following layers need. Its forward allocations are requested again before its backward pass
-begins.
+begins. Ops of its backward pass that need results of the forward pass only, such as parts of GELU's derivative, run as
+soon as these exist: in the recorded step during the forward pass, after a recomputation then.
 """
 
 import dataclasses
@@ -33,6 +34,7 @@ class Part:
         back: First event of their backward pass.
         held: Those of the rows that are alive at the end of the forward pass and when the backward pass begins.
         output: The row of their output, which the following layers read; None if it has no chunk of its own.
+        ahead: Rows of ops of their backward pass that ran during the forward pass.
     """
 
     forward: Integers
@@ -41,6 +43,12 @@ class Part:
     back: int
     held: Integers
     output: int | None
+    ahead: Integers
+
+    @property
+    def saved(self) -> Integers:
+        """Rows that stay for the backward pass if nothing is recomputed."""
+        return np.concatenate([self.held, self.ahead])
 
 
 class Parts:
@@ -57,9 +65,10 @@ class Parts:
         backward_op = np.asarray([_BACKWARD in op for op in (*requests.ops, "")], bool)[requests.op]
         self.activations = own & self._of_category(("activations",)) & ~backward_op
         self.forward_end = int(requests.birth[self.activations].max(initial=-1))
-        forward = own & self._of_category(_RESULTS) & ~backward_op & (requests.birth <= self.forward_end)
+        results = own & self._of_category(_RESULTS) & (requests.birth <= self.forward_end)
         backward = (requests.birth > self.forward_end) & (backward_op | self._of_category(GRADIENTS))
-        self._forward = self._by_layer(np.flatnonzero(forward))
+        self._forward = self._by_layer(np.flatnonzero(results & ~backward_op))
+        self._ahead = self._by_layer(np.flatnonzero(results & backward_op & (requests.death > self.forward_end)))
         self._backward = self._by_layer(np.flatnonzero(backward))
         self._inside: dict[str, list[str]] = {}  # path to the sorted paths of it and of what is inside it
         for path in sorted({owner.layer for owner in owners if owner.layer is not None}):
@@ -87,27 +96,21 @@ class Parts:
             layers: Their paths.
             output_bytes: Bytes of the output of the last one, None if unknown.
         """
-        return self.of_rows(*self.rows(layers), output_bytes)
-
-    def rows(self, layers: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Rows of the forward and of the backward pass of layers and of those inside them."""
-        known = sorted({path for layer in layers for path in self._inside.get(layer, ())})
-        forward = [row for path in known for row in self._forward.get(path, ())]
-        return forward, [row for path in known for row in self._backward.get(path, ())]
-
-    def of_rows(self, forward: Sequence[int], backward: Sequence[int], output_bytes: int | None) -> Part | None:
-        """What rows of a forward and of a backward pass are together; None if nothing is saved."""
         birth, death, requested = self.requests.birth, self.requests.death, self.requests.requested
-        if not forward or not backward:
+        known = sorted({path for layer in layers for path in self._inside.get(layer, ())})
+        forward, backward, ahead = (
+            np.asarray([row for path in known for row in rows.get(path, ())], np.int64)
+            for rows in (self._forward, self._backward, self._ahead)
+        )
+        if not len(forward) or not len(backward):
             return None
-        rows = np.asarray(forward, np.int64)
-        rows = rows[np.argsort(birth[rows], kind="stable")]
+        rows = forward[np.argsort(birth[forward], kind="stable")]
         begin, end = int(birth[rows[0]]), int(birth[rows[-1]])
-        back = int(birth[np.asarray(backward, np.int64)].min())
+        back = int(birth[backward].min())
         held = rows[death[rows] > self.forward_end]
         lasting = rows[death[rows] > end]
         sized = lasting[requested[lasting] == output_bytes] if output_bytes is not None else lasting[-1:]
-        return Part(rows, begin, end, back, held, int(sized[-1]) if len(sized) else None)
+        return Part(rows, begin, end, back, held, int(sized[-1]) if len(sized) else None, ahead[death[ahead] > back])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +151,7 @@ def _repeated(requests: StepRequests, segments: Segments, output_bytes: Sequence
     found = [
         (index, part)
         for index, (layers, size) in enumerate(zip(segments, output_bytes, strict=True))
-        if (part := parts.of(layers, size)) is not None and len(part.held)
+        if (part := parts.of(layers, size)) is not None and len(part.saved)
     ]
     if not found:
         return None
@@ -175,6 +178,11 @@ def _repeated(requests: StepRequests, segments: Segments, output_bytes: Sequence
             copies.append(row)
             born.append(start)
             freed.append(end)
+        for row in part.ahead.tolist():
+            copies.append(row)
+            born.append(done)
+            freed.append(float(requests.death[row]))
+        death[part.ahead] = birth[part.ahead] + 0.01  # not requested before the recomputation
         early = part.held[part.held != (-1 if part.output is None else part.output)]
         last = len(early) - 1
         if last >= 0:

@@ -68,7 +68,7 @@ def requesting_units(requests: StepRequests, units: Sequence[Unit]) -> list[tupl
         if waiting is not None and waiting.last + 1 == unit.first:
             unit = Unit(waiting.first, unit.last, waiting.layers + unit.layers, unit.output_bytes)
         part = parts.of(unit.layers, unit.output_bytes)
-        if part is None or not len(part.held):
+        if part is None or not len(part.saved):
             waiting = unit
         else:
             found.append((unit, part))
@@ -98,7 +98,7 @@ def unit_costs(step: SizedStep, found: Sequence[tuple[Unit, Part]], seconds: Seq
     return UnitCosts(
         backward=np.asarray([int(in_use[back:end].max()) for back, end in zip(backs, ends, strict=True)], np.int64),
         start=np.asarray([int(in_use[back - 1]) for back in backs], np.int64),
-        held=np.asarray([int(sized[part.held].sum()) for _, part in found], np.int64),
+        held=np.asarray([int(sized[part.saved].sum()) for _, part in found], np.int64),
         kept=np.asarray([0 if part.output is None else int(sized[part.output]) for _, part in found], np.int64),
         working=np.asarray([_most(requests, sized, part) for _, part in found], np.int64),
         seconds=np.asarray(seconds, np.float64),

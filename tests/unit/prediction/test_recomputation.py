@@ -6,7 +6,8 @@ from tb_memplugin.model import Category, ChunkOwner, StepRequests
 from tb_memplugin.prediction.recomputation import Parts, recomputed
 from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece
 
-CHUNKS: tuple[tuple[str, Category, str, int, int, int], ...] = (  # layer, category, op, bytes, birth, death
+Chunks = tuple[tuple[str, Category, str, int, int, int], ...]
+CHUNKS: Chunks = (  # layer, category, op, bytes, birth, death
     ("net/a", "activations", "net/a/Conv2D", 1024, 0, 9),
     ("net/b", "activations", "net/b/Relu", 2048, 1, 7),
     ("net/head", "activations", "net/head/MatMul", 8192, 2, 4),
@@ -17,9 +18,9 @@ CHUNKS: tuple[tuple[str, Category, str, int, int, int], ...] = (  # layer, categ
 AT_MOST = 1024 + 2048 + 8192 + 256  # in the backward pass of the head
 
 
-def hand_made() -> SizedStep:
-    layers, categories, ops, sizes, births, deaths = zip(*CHUNKS, strict=True)
-    none, rows = np.zeros(0, np.int64), np.arange(len(CHUNKS))
+def hand_made(chunks: Chunks = CHUNKS) -> SizedStep:
+    layers, categories, ops, sizes, births, deaths = zip(*chunks, strict=True)
+    none, rows = np.zeros(0, np.int64), np.arange(len(chunks))
     requests = StepRequests(
         step=3,
         phase="train",
@@ -29,8 +30,8 @@ def hand_made() -> SizedStep:
         first=False,
         batch_size=4,
         capacity_bytes=None,
-        events=12,
-        batch_power=np.ones(len(CHUNKS), np.int64),
+        events=2 * len(chunks),
+        batch_power=np.ones(len(chunks), np.int64),
         address=np.cumsum([0, *sizes[:-1]]),
         allocated=np.asarray(sizes),
         requested=np.asarray(sizes),
@@ -81,3 +82,22 @@ def test_without_segments_that_save_something_the_step_is_as_recorded() -> None:
     step = hand_made()
     assert recomputed(step, (), {}) is step
     assert recomputed(step, (("net/other",),), {}) is step
+
+
+def test_what_the_backward_pass_computes_ahead_is_not_there_before_the_recomputation() -> None:
+    # GIVEN a part of GELU's derivative, which ran as soon as the layer's result was there
+    chunks: Chunks = (
+        ("net/a", "activations", "net/a/Conv2D", 1024, 0, 11),
+        ("net/b", "activations", "net/b/Gelu/mul", 2048, 1, 9),
+        ("net/b", "activations", "gradient_tape/net/b/Gelu/Square", 4096, 2, 8),
+        ("net/head", "activations", "net/head/MatMul", 8192, 3, 5),
+        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 4, 7),
+        ("net/b", "activation_gradients", "gradient_tape/net/b/Mul", 2048, 6, 12),
+        ("net/a", "activation_gradients", "gradient_tape/net/a/Conv2D", 1024, 10, 13),
+    )
+    step = hand_made(chunks)
+    part = Parts(step.requests).of(["net/a", "net/b"], 2048)
+    assert part is not None and part.ahead.tolist() == [2] and part.saved.tolist() == [0, 1, 2]
+    assert peak_in_one_piece(step) == AT_MOST + 4096
+    # WHEN both layers are recomputed THEN it waits for that, and nothing but the output is there at the head's gradient
+    assert peak_in_one_piece(recomputed(step, (("net/a", "net/b"),), {"net/b": 2048})) == AT_MOST - 1024
