@@ -35,14 +35,14 @@ train: $(VENV)/.record
 	$(BIN)/python demo/leak.py --logdir $(LOGDIR)
 	$(BIN)/python demo/frozen_backbone.py --logdir $(LOGDIR)
 
-# The browser's packages are installed while pip and npm unpack theirs.
+# The browser's packages are installed, and the page's own tests run, while pip unpacks.
 test: ## install what the tests need and run the quick tests of everything
-	$(MAKE) -j3 install browser
-	$(MAKE) test-python test-typescript test-browser
+	$(MAKE) -j4 install browser test-typescript
+	$(MAKE) test-python test-browser
 
 test-all: ## every test, a small `make accuracy`, the benchmarks at their smallest size
-	$(MAKE) -j3 install browser
-	$(MAKE) test-all-python test-typescript test-all-browser accuracy-small bench-smallest
+	$(MAKE) -j4 install browser test-typescript
+	$(MAKE) test-all-python test-all-browser accuracy-small bench-smallest
 
 test-python: $(VENV)/.test
 	$(PYTEST) -m "not long" tests/unit tests/integration tests/hostile
@@ -53,7 +53,7 @@ test-all-python: $(VENV)/.bench
 	$(BIN)/python -m pytest $(DEMO)
 
 test-docs: $(VENV)/.test ## run every code block of README and docs, and compare its output
-	$(PYTEST) tests/integration/test_documented_code.py tests/integration/test_tutorial.py tests/integration/test_five_trainings.py
+	$(PYTEST) tests/integration/test_documented_code.py tests/integration/test_tutorial.py tests/integration/test_five_trainings.py tests/integration/test_docs.py
 
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test

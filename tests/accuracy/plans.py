@@ -1,15 +1,15 @@
 """Plans under a budget against trainings that follow them: peak, time of a step, and whether they train the same."""
 
 import dataclasses
-import pathlib
 import statistics
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from train import Training
 
 import tb_memplugin
-from tb_memplugin.analysis.plan_answer import Plan
+from tb_memplugin.analysis.plan_answer import PlanOption
 from tb_memplugin.model.units import format_bytes
 
 SETTLED = 3
@@ -19,21 +19,27 @@ SHARES = (0.85, 0.7)
 STEPS = 20
 
 
+FOLLOWED = ("recompute", "accumulate", "recompute_and_accumulate")
+
+
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """A plan and the training that followed it.
+    """A change that a plan proposes, and the training that followed it.
 
     Attributes:
+        budget_bytes: The plan's budget.
+        option: The change.
         peaks: Peaks of its steps.
         time: The predicted and the measured additional time of a step, as shares of the plain step; None if the plan
             predicts none.
-        same: Whether losses and variables were bit-identical to plain training with deterministic ops; None for a plan
-            that does not train the same.
+        same: Whether losses and variables were bit-identical to plain training with deterministic ops; None for a
+            change that does not train the same.
         apart: The largest relative difference of a loss.
     """
 
     model: str
-    plan: Plan
+    budget_bytes: int
+    option: PlanOption
     peaks: tuple[int, ...]
     time: tuple[float, float] | None
     same: bool | None
@@ -45,12 +51,13 @@ class Planned:
 
     @property
     def error(self) -> float:
-        assert self.plan.peak_bytes is not None
-        return self.plan.peak_bytes / self.measured - 1
+        return self.option.peak_bytes / self.measured - 1
 
 
 def planned(trainings: Any, names: Iterable[str], shares: Sequence[float] = SHARES, **common: Any) -> list[Planned]:
-    """Records each model, plans it for each share of its peak, and follows the plans that recompute segments.
+    """Records each model, plans it for each share of its peak, and follows what the plans propose.
+
+    That is the recomputation, whether it is enough or not, and the accumulation where that is what fits.
 
     Args:
         trainings: Runs trainings.
@@ -64,90 +71,86 @@ def planned(trainings: Any, names: Iterable[str], shares: Sequence[float] = SHAR
 def prepare(trainings: Any, name: str, shares: Sequence[float] = SHARES, **common: Any) -> None:
     """Runs what `planned` needs except the timed trainings, so that only those have to be alone on the machine."""
     training = Training(name, (32,), **common)
-    for applied, plan in _plans(trainings, training, shares):
-        if plan.accumulation == 1:
+    for applied, option, _ in _proposed(trainings, training, shares):
+        if option.accumulation == 1:
             _exact(trainings, training, applied)
 
 
 def _of_model(trainings: Any, training: Training, shares: Sequence[float]) -> Iterator[Planned]:
-    for applied, plan in _plans(trainings, training, shares):
-        yield _followed(trainings, training, applied, plan)
+    for applied, option, budget in _proposed(trainings, training, shares):
+        before, after = (trainings.run(one, records=False)[0] for one in (training, applied))
+        peaks = tuple(after["peaks"][SETTLED:])
+        if option.extra_time is None:
+            yield Planned(training.model, budget, option, peaks, None, None, 0.0)
+            continue
+        seconds = [statistics.median(one["seconds"][SETTLED:]) for one in (before, after)]
+        exact = _exact(trainings, training, applied)
+        same = all(exact[0][key] == exact[1][key] for key in ("losses", "variables"))
+        apart = max(abs(a / b - 1) for a, b in zip(*(one["losses"] for one in exact), strict=True))
+        time = option.extra_time, seconds[1] / seconds[0] - 1
+        yield Planned(training.model, budget, option, peaks, time, same, apart)
 
 
-def _plans(trainings: Any, training: Training, shares: Sequence[float]) -> Iterator[tuple[Training, Plan]]:
-    """Each plan with recomputed segments, and the training that follows it."""
-    run = _run(trainings.run(training, records=True)[1])
+def _proposed(
+    trainings: Any, training: Training, shares: Sequence[float]
+) -> Iterator[tuple[Training, PlanOption, int]]:
+    """Each change to follow, as the training that follows it, with the budget of its plan."""
+    (run,) = tb_memplugin.load(trainings.run(training, records=True)[1]).values()
     recorded = tb_memplugin.plan(run, budget="1TiB").recorded_peak_bytes
     if recorded is None:
         print(f"{training.model}: nothing is predicted", flush=True)
         return
     followed = set()
     for share in shares:
-        plan = tb_memplugin.plan(run, budget=int(share * recorded))
-        print(f"{training.model}, {share}: {_sentence(plan)}", flush=True)
-        if plan.segments and plan.segments not in followed:
-            followed.add(plan.segments)
-            batches = (plan.batch_size or training.batches[0],)
-            yield (
-                dataclasses.replace(training, batches=batches, segments=plan.segments, accumulate=plan.accumulation),
-                plan,
-            )
-
-
-def _followed(trainings: Any, plain: Training, applied: Training, plan: Plan) -> Planned:
-    before, after = (trainings.run(one, records=False)[0] for one in (plain, applied))
-    time = None
-    if plan.extra_time is not None:
-        seconds = [statistics.median(one["seconds"][SETTLED:]) for one in (before, after)]
-        time = plan.extra_time, seconds[1] / seconds[0] - 1
-    peaks = tuple(after["peaks"][SETTLED:])
-    if plan.accumulation > 1:
-        return Planned(plain.model, plan, peaks, time, None, 0.0)
-    exact = _exact(trainings, plain, applied)
-    same = all(exact[0][key] == exact[1][key] for key in ("losses", "variables"))
-    apart = max(abs(a / b - 1) for a, b in zip(*(one["losses"] for one in exact), strict=True))
-    return Planned(plain.model, plan, peaks, time, same, apart)
+        budget = int(share * recorded)
+        for option in tb_memplugin.plan(run, budget=budget).options:
+            if option.kind in FOLLOWED and (option.fits or option.kind == "recompute"):
+                batches = (option.batch_size or training.batches[0],)
+                applied = dataclasses.replace(
+                    training, batches=batches, segments=option.segments, accumulate=option.accumulation
+                )
+                if applied not in followed:
+                    print(f"{training.model}, {share}: {option.sentence}", flush=True)
+                    followed.add(applied)
+                    yield applied, option, budget
+            if option.fits:
+                break
 
 
 def _exact(trainings: Any, *both: Training) -> list[dict[str, Any]]:
     return [trainings.run(dataclasses.replace(one, deterministic=True, steps=STEPS), records=False)[0] for one in both]
 
 
-def _run(directory: pathlib.Path) -> Any:
-    (run,) = tb_memplugin.load(directory).values()
-    return run
-
-
-def _sentence(plan: Plan) -> str:
-    return next((option.sentence for option in plan.options if option.fits), "nothing fits")
-
-
 def of_plans(cells: Sequence[Planned]) -> str:
     """The table of plans, and its summary."""
     lines = [
-        "| model | budget | plan | predicted peak | measured | error | step predicted | measured | 20 steps |",
-        "|---|---:|---|---:|---:|---:|---:|---:|---|",
+        "| model | budget | change | predicted peak | fits | measured | error | step predicted | measured | 20 steps |",
+        "|---|---:|---|---:|---|---:|---:|---:|---:|---|",
     ]
     lines += [_row(cell) for cell in cells]
     errors = sorted(abs(cell.error) for cell in cells)
-    above = sum(cell.measured > cell.plan.budget_bytes for cell in cells)
-    inside = sum(cell.plan.low_bytes <= cell.measured <= cell.plan.high_bytes for cell in cells)
+    fitting = [cell for cell in cells if cell.option.fits]
+    above = sum(cell.measured > cell.budget_bytes for cell in fitting)
+    inside = sum(cell.option.low_bytes <= cell.measured <= cell.option.high_bytes for cell in cells)
     apart = sorted(abs((1 + cell.time[0]) / (1 + cell.time[1]) - 1) for cell in cells if cell.time is not None)
-    lines += [
-        "",
+    summary = (
         f"Peaks: median error {100 * statistics.median(errors):.1f} %, worst {100 * errors[-1]:.1f} %; {inside} of "
-        f"{len(cells)} in the predicted range, {above} above the budget. Times of a step: median error "
-        f"{100 * statistics.median(apart):.0f} %, worst {100 * apart[-1]:.0f} %.",
-    ]
-    return "\n".join(lines) + "\n"
+        f"{len(cells)} in the predicted range; of {len(fitting)} said to fit, {above} above the budget."
+    )
+    if apart:
+        summary += (
+            f" Times of a step: median error {100 * statistics.median(apart):.0f} %, worst {100 * apart[-1]:.0f} %."
+        )
+    return "\n".join([*lines, "", *textwrap.wrap(summary, 120)]) + "\n"
 
 
 def _row(cell: Planned) -> str:
-    plan = cell.plan
-    low, peak, high = (format_bytes(size) for size in (plan.low_bytes, plan.peak_bytes, plan.high_bytes))
+    option = cell.option
+    low, peak, high = (format_bytes(size) for size in (option.low_bytes, option.peak_bytes, option.high_bytes))
     times = ("–", "–") if cell.time is None else tuple(f"{100 * share:+.0f} %" for share in cell.time)
     exact = "–" if cell.same is None else "bit-identical" if cell.same else f"losses differ by {cell.apart:.1e}"
     return (
-        f"| {cell.model} | {format_bytes(plan.budget_bytes)} | {_sentence(plan)} | {peak} ({low} to {high}) | "
-        f"{format_bytes(cell.measured)} | {100 * cell.error:+.1f} % | {times[0]} | {times[1]} | {exact} |"
+        f"| {cell.model} | {format_bytes(cell.budget_bytes)} | {option.sentence} | {peak} ({low} to {high}) | "
+        f"{'yes' if option.fits else 'no'} | {format_bytes(cell.measured)} | {100 * cell.error:+.1f} % | {times[0]} | "
+        f"{times[1]} | {exact} |"
     )

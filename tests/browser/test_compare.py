@@ -199,7 +199,13 @@ PICTURES = {
 
 
 # Not `reads`: after about thirty downloads Chromium refuses a document those that no click started itself.
-@pytest.mark.parametrize("view", PICTURES)
+@pytest.mark.parametrize(
+    "view",
+    [
+        view if view in ("overview", "compare", "step", "oom") else pytest.param(view, marks=pytest.mark.long)
+        for view in PICTURES
+    ],
+)
 def test_every_view_can_be_saved(page: Page, address: str, view: str) -> None:
     run = {"oom": "died_capacity", "activations": "activations_only", "what-if": "requests"}.get(view, "frozen")
     other = {"other": "all_trainable"} if view == "compare" else {}

@@ -56,6 +56,7 @@ def test_the_first_screen_shows_answers_picture_and_legend(page: Page, tensorboa
 
 
 @pytest.mark.reads
+@pytest.mark.long
 def test_the_toolbar_fits_and_the_answers_keep_their_place_in_every_view(page: Page, tensorboard: str) -> None:
     # A view that is shown though the run has nothing for it has one tab more.
     tops: dict[tuple[int, str], set[float]] = {}
@@ -74,6 +75,7 @@ def test_the_toolbar_fits_and_the_answers_keep_their_place_in_every_view(page: P
 
 
 @pytest.mark.reads
+@pytest.mark.long
 def test_reload_moves_nothing_in_any_view(page: Page, tensorboard: str) -> None:
     reload = page.get_by_role("button", name="Reload").or_(page.locator("[mattooltip*=eload], app-header-reload"))
     for view in OF_STEPS:
@@ -101,7 +103,7 @@ def view_of(frame: FrameLocator | Page) -> str:
     ("server", "place"),
     [
         ("tensorboard", CHOSEN),
-        ("address", {}),
+        pytest.param("address", {}, marks=pytest.mark.long),
         pytest.param("tensorboard", {}, marks=pytest.mark.long),
         pytest.param("address", CHOSEN, marks=pytest.mark.long),
     ],
@@ -185,6 +187,7 @@ def test_dark_mode_follows_tensorboard(page: Page, tensorboard: str) -> None:
     assert surface(frame) == "rgb(255, 255, 255)"
 
 
+@pytest.mark.long
 def test_under_a_prefix(page: Page, logdir: pathlib.Path) -> None:
     with harness.tensorboard(str(logdir), prefix="/deep/er") as address:
         frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))

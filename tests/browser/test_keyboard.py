@@ -51,7 +51,13 @@ def active(frame: FrameLocator) -> Any:
 
 
 @pytest.mark.reads
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    "view",
+    [
+        view if view in ("overview", "layers", "step", "oom") else pytest.param(view, marks=pytest.mark.long)
+        for view in VIEWS
+    ],
+)
 def test_everything_is_reached_by_tab_and_nothing_holds_it(page: Page, address: str, view: str) -> None:
     place = {"view": view, "run": VIEWS[view], "layer": "vgg/block5_conv1", "step": 3}
     frame = harness.open_tab(page, address, urlencode(place))

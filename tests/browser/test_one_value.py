@@ -205,7 +205,14 @@ def shared(run: str, seen: list[Sighting]) -> dict[str, set[str]]:
     return {quantity: found for quantity, found in places.items() if len(found) > 1}
 
 
-@pytest.mark.parametrize("run", [run for run in STEPS if run != "activations_only"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        run if run in ("frozen", "died_capacity") else pytest.param(run, marks=pytest.mark.long)
+        for run in STEPS
+        if run != "activations_only"
+    ],
+)
 def test_a_quantity_has_one_value_and_one_name(
     page: Page,
     address: str,

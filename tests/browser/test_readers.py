@@ -20,6 +20,7 @@ def answer(address: str, path: str) -> bytes:
     return body
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", ["--load_fast=true", "--load_fast=false"])
 def test_every_view_gets_the_same_answers(page: Page, address: str, logdir: pathlib.Path, reader: str) -> None:
     asked: set[str] = set()

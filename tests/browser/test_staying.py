@@ -91,7 +91,7 @@ POINTED = ("overview", "frozen", "layer", "step", "fragmentation", "devices", "o
 @pytest.mark.parametrize(
     ("view", "width"),
     [
-        pytest.param(view, width, marks=[pytest.mark.long] * ((at + width // 320) % 2))
+        pytest.param(view, width, marks=[pytest.mark.long] * ((at + width // 320) % 4 != 0))
         for at, view in enumerate(POINTED)
         for width in (1440, 1120)
     ],

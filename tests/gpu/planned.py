@@ -33,7 +33,7 @@ def main() -> None:
     for model in options.models:
         cells += planned(trainings, (model,), device="GPU:0")
         if cells:
-            print(of_plans(cells[-2:]), flush=True)
+            print(of_plans(cells), flush=True)
     print(of_plans(cells))
 
 

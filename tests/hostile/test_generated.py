@@ -1,6 +1,6 @@
 """Generated damage: never a wrong number, a silent loss or a traceback, in Python, the terminal, the tab or a report.
 
-HOSTILE_SECONDS is the time for generated runs (default 8), HOSTILE_SEED the seed (default 1). By hand for longer:
+HOSTILE_SECONDS is the time for generated runs (default 5), HOSTILE_SEED the seed (default 1). By hand for longer:
 HOSTILE_SECONDS=3600 HOSTILE_SEED=$RANDOM PYTHONPATH=.:tests python -m pytest tests/hostile/test_generated.py
 """
 
@@ -22,7 +22,7 @@ from tb_memplugin.commands.report.contents import collect
 from tb_memplugin.export.rows import unit_tables
 from tb_memplugin.export.units import units_of
 
-SECONDS = float(os.environ.get("HOSTILE_SECONDS", "8"))
+SECONDS = float(os.environ.get("HOSTILE_SECONDS", "5"))
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))
 BATCH = 20
 SERVED = 20

@@ -38,9 +38,7 @@ EAGER = [f"{name}:eager" for name in ("convolutions", *LARGE)]
 OTHERS = ["vgg16", "two_models", "mirrored"]
 QUICK = {
     "collision:dump",
-    "shared:dump",
     "convolutions",
-    "convolutions:accumulation",
     "convolutions:mixed",
     "odd",
     "own_step",
@@ -159,7 +157,7 @@ def test_gradients_are_exact_where_all_of_them_are_there_at_the_peak() -> None:
         assert gradients[path] == answer["layers"][path]["trainable"], path
 
 
-@pytest.mark.parametrize("scenario", ["collision:dump", "shared:dump"])
+@pytest.mark.parametrize("scenario", each(["collision:dump", "shared:dump"]))
 def test_pool_is_that_of_the_allocators_memory_dump(scenario: str) -> None:
     answer = trained(scenario)
     assert answer["snapshot"]["pool_bytes"] == answer["pool"]
@@ -176,6 +174,7 @@ def test_layers_whose_scopes_cross_keep_their_own_bytes() -> None:
     assert frozen["sequential/dense"] is True
 
 
+@pytest.mark.long
 def test_a_layer_called_twice_and_nested_models_with_equal_names() -> None:
     answer = trained("shared:dump")
     waiting, batch = held(answer), answer["batch"]

@@ -28,7 +28,7 @@ answer({})
 
 
 @pytest.mark.parametrize(
-    "mode", ["graph", "xla", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "mixed"))]
+    "mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("xla", "eager", "mixed"))]
 )
 def test_the_layer_table_knows_the_bytes_of_results_for_the_batch(tmp_path: pathlib.Path, mode: str) -> None:
     run_child(CODE, str(tmp_path / "run"), mode, environment={"CUDA_VISIBLE_DEVICES": ""})

@@ -52,6 +52,7 @@ def peak(runs: pathlib.Path, name: str) -> int:
     return int(tb_memplugin.load(runs / name)["net"].samples.devices["CPU:0"].peak_bytes.max())
 
 
+@pytest.mark.long
 def test_the_same_training_is_within_and_a_larger_batch_is_not(
     runs: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +64,7 @@ def test_the_same_training_is_within_and_a_larger_batch_is_not(
     assert larger["allowed_bytes"] == peak(runs, "main") * 6 // 5 < peak(runs, "larger")
 
 
+@pytest.mark.long
 def test_a_recorder_that_stopped_does_not_pass(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, broken = checked(runs, "broken", capsys)
     assert (code, broken["status"]) == (2, "unchecked")

@@ -89,10 +89,12 @@ def test_every_link_leads_somewhere(site: pathlib.Path, pages: dict[pathlib.Path
     assert followed > 500
 
 
+@pytest.mark.long
 def test_pages_load_nothing_from_elsewhere(pages: dict[pathlib.Path, Page]) -> None:
     assert {link for page in pages.values() for link in page.loaded if urlsplit(link).netloc} == set()
 
 
+@pytest.mark.long
 def test_every_page_of_the_documentation_is_there(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
     for source in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tb_memplugin/server/*.md")]:
         assert site / source.relative_to(ROOT).with_suffix(".html") in pages
@@ -100,6 +102,7 @@ def test_every_page_of_the_documentation_is_there(site: pathlib.Path, pages: dic
     assert start is not None and site / start[1] in pages
 
 
+@pytest.mark.long
 def test_the_reference_has_every_public_name_and_field(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
     page = pages[site / "docs" / "reference.html"]
     public = {f"tb_memplugin.{name}" for name in tb_memplugin.__all__ if not name.startswith("__")}
@@ -112,6 +115,7 @@ def test_the_reference_has_every_public_name_and_field(site: pathlib.Path, pages
     assert re.findall(r".*(?:`|\*\*|Args:|Attributes:).*", page.text) == []
 
 
+@pytest.mark.long
 def test_diagrams_are_drawn_with_every_node(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
     source = (ROOT / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
     drawn = (site / "docs" / "development" / "architecture.html").read_text(encoding="utf-8")
@@ -126,12 +130,14 @@ def test_diagrams_are_drawn_with_every_node(site: pathlib.Path, pages: dict[path
     assert drawn.count('class="arrow"') == len(re.findall(r"^  r\d+ --> r\d+$", source, re.MULTILINE))
 
 
+@pytest.mark.long
 def test_the_sample_report_is_shown_and_holds_the_runs(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
     assert "../sample_report.html" in pages[site / "docs" / "sample_report.html"].loaded
     report = (site / "sample_report.html").read_text(encoding="utf-8")
     assert all(name in report for name in ("small", "out_of_memory"))
 
 
+@pytest.mark.long
 def test_links_that_lead_nowhere_fail_the_build(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     pages, out, beside = tmp_path / "pages", tmp_path / "out", tmp_path / "beside"
     pages.mkdir()

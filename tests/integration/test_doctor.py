@@ -3,6 +3,7 @@
 import os
 import pathlib
 
+import pytest
 from prepared_python import run_python
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -37,6 +38,7 @@ def test_what_is_wrong_is_said_with_what_to_do() -> None:
     assert "recording" not in said
 
 
+@pytest.mark.long
 def test_without_the_memory_map_the_reason_is_said_and_the_recording_still_checked() -> None:
     code, said = doctor(TF_CPU_ALLOCATOR_USE_BFC="1", TB_MEMPLUGIN_MEMORY_MAP="0")
     assert code == 1 and "TB_MEMPLUGIN_MEMORY_MAP=0 is set" in said["memory map"]

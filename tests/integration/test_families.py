@@ -32,8 +32,6 @@ MODELS = {
     **{f"random:{SEED * 1000 + number}": ("cached", "arrays", "batched")[number % 3] for number in range(5)},
 }
 """Model, as the child takes it, to how it is fed."""
-QUICK = {"VGG16:96:4", f"random:{SEED * 1000 + 1}"}
-"""The others are trained by tests marked `long`."""
 
 
 def trained(model: str, pipeline: str) -> Any:
@@ -74,9 +72,7 @@ def requested(snapshot: Any, category: str) -> dict[str, int]:
     return totals
 
 
-pytestmark = pytest.mark.parametrize(
-    "model", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in MODELS]
-)
+pytestmark = [pytest.mark.long, pytest.mark.parametrize("model", MODELS)]
 
 
 def test_traced_steps_are_in_the_run(answer: Any) -> None:

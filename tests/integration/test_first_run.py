@@ -46,7 +46,7 @@ def test_the_cpu_is_recorded_with_nothing_set(tmp_path: pathlib.Path) -> None:
     ("code", "setting", "line"),
     [
         (MODEL + IMPORT + FIT, {}, "Put `import tb_memplugin` above the first line"),
-        (IMPORT + MODEL + FIT, {VARIABLE: "0"}, "Set TF_CPU_ALLOCATOR_USE_BFC=1"),
+        pytest.param(IMPORT + MODEL + FIT, {VARIABLE: "0"}, "Set TF_CPU_ALLOCATOR_USE_BFC=1", marks=pytest.mark.long),
     ],
     ids=["too late", "switched off"],
 )

@@ -67,6 +67,7 @@ def test_arrays_kept_in_a_list_are_found_in_the_c_heap(tmp_path: pathlib.Path) -
     assert found.sentence() in run.findings
 
 
+@pytest.mark.long
 def test_a_growing_cache_is_found_in_the_buffers_of_tf_data(tmp_path: pathlib.Path) -> None:
     run = train("cache", tmp_path, 400)
     parts = check_rows(run)

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import pytest
 from child import run_child
 
 import tb_memplugin
@@ -40,6 +41,7 @@ def test_batches_of_predict_are_steps_and_its_outputs_are_held(tmp_path: pathlib
     assert [answer.status for answer in answers(run, "CPU:0")].count("unknown") <= 1  # 40 steps may be few for a jump
 
 
+@pytest.mark.long
 def test_evaluations_go_on_counting_until_training_begins(tmp_path: pathlib.Path) -> None:
     code = f"""{MODEL}{CALLS}
 model = make_model(optimizer="sgd")
@@ -59,6 +61,7 @@ callback.close(); answer(1)
     assert found == [*evaluated, (2, 80), (2, 81), *trained, *[(1, 9)] * 2, *[(2, 9)] * 2]
 
 
+@pytest.mark.long
 def test_an_evaluation_of_a_trained_model_starts_at_its_iterations(tmp_path: pathlib.Path) -> None:
     code = f"""{MODEL}{CALLS}
 model = make_model(optimizer="sgd")

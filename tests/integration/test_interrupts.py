@@ -2,6 +2,7 @@
 
 import pathlib
 
+import pytest
 from child import run_child
 
 import tb_memplugin
@@ -118,6 +119,7 @@ answer(told)
 )
 
 
+@pytest.mark.long
 def test_a_function_is_traced_once_more_only_if_it_was_traced_unseen(tmp_path: pathlib.Path) -> None:
     told = run_child(RETRACED, str(tmp_path), timeout=120)
     told.pop("stderr")

@@ -82,8 +82,8 @@ def check(run: Run, told: dict[str, Any]) -> None:
     ("keras", "optimizer", "environment"),
     [
         (AS_PACKAGE, "keras.optimizers.Adam()", {}),
-        (AS_PACKAGE, "keras.optimizers.legacy.Adam()", {}),
-        (AS_TF_KERAS, '"adam"', {"TF_USE_LEGACY_KERAS": "1"}),
+        pytest.param(AS_PACKAGE, "keras.optimizers.legacy.Adam()", {}, marks=pytest.mark.long),
+        pytest.param(AS_TF_KERAS, '"adam"', {"TF_USE_LEGACY_KERAS": "1"}, marks=pytest.mark.long),
     ],
     ids=["tf_keras", "legacy optimizer", "tf.keras"],
 )

@@ -177,6 +177,7 @@ def kill_trainings(directory: pathlib.Path, count: int, seed: int) -> list[tuple
     ]
 
 
+@pytest.mark.long
 def test_trainings_killed_at_random_moments_keep_every_step_that_was_flushed(tmp_path: pathlib.Path) -> None:
     killed = kill_trainings(tmp_path, 6, seed=3)
     assert any(read > 0 for _, _, read in killed)

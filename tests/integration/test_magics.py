@@ -62,6 +62,7 @@ def test_trainings_of_a_notebook_are_recorded_and_shown(
     assert said["restored"] and said["unknown"]
 
 
+@pytest.mark.long
 def test_with_the_switch_nothing_is_recorded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = run_child(SESSION, environment={"IPYTHONDIR": str(tmp_path / "ipython"), "TB_MEMPLUGIN": "0"})

@@ -170,6 +170,7 @@ def test_the_map_agrees_with_the_statistics_during_and_after_training() -> None:
     assert told["child"] == 0
 
 
+@pytest.mark.long
 def test_reading_costs_little_and_leaks_nothing() -> None:
     told = run_child(COST, environment=NO_GPU)
     costs = ", ".join(f"{name} {value:.3f} ms" for name, value in told["ms_per_1000"].items())
@@ -185,6 +186,7 @@ def test_reading_costs_little_and_leaks_nothing() -> None:
     assert told["used"] <= 128
 
 
+@pytest.mark.long
 def test_the_map_is_tensorflows_own_dump_of_a_failed_allocation(tmp_path: pathlib.Path) -> None:
     told = run_child(OOM, str(tmp_path), environment=NO_GPU)
     assert told["said"] == [] and told["waiting"]

@@ -207,7 +207,7 @@ CHILDREN |= {
     "first_step_eager": (160, "EAGERLY = True" + FIRST_STEP),
 }
 
-ONLY_LONG = {"validation", "compiled_anew", "first_step_eager"}
+ONLY_LONG = {"eager", "tape", "validation", "compiled_anew", "first_step_eager"}
 """Children that only tests marked `long` read."""
 
 
@@ -275,8 +275,8 @@ def logged(log: str, error: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name",
     [
-        *("fragmentation", "fit", "tape", "compiled", "eager"),
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("validation", "compiled_anew")),
+        *("fragmentation", "fit", "compiled"),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("eager", "tape", "validation", "compiled_anew")),
     ],
 )
 def test_a_death_has_the_figures_and_chunks_of_tensorflows_own_log(deaths: Failed, name: str) -> None:
@@ -363,6 +363,7 @@ def test_a_compiled_steps_death_names_its_owners_and_says_what_one_piece_hides(d
     assert held["net/hidden_1", "optimizer_state"] >= 2 * 512 * 512 * 4
 
 
+@pytest.mark.long
 def test_a_death_in_a_tape_loop_names_the_operations_layer(deaths: Failed) -> None:
     oom = only(deaths["tape"][0])
     assert (oom.step, oom.phase) == (5, "train")
@@ -381,6 +382,7 @@ def test_a_death_in_validation_says_so(deaths: Failed) -> None:
     assert owned >= 0.9 * oom.in_use_bytes
 
 
+@pytest.mark.long
 def test_a_death_in_eager_mode_names_the_layer_that_was_called_and_recording_goes_on(deaths: Failed) -> None:
     run, _ = deaths["eager"]
     oom = only(run)
@@ -417,6 +419,6 @@ def test_an_exception_that_nobody_catches_is_read_at_exit_and_the_users_dumps_st
 
 
 def test_nothing_of_ours_stays_behind(deaths: Failed) -> None:
-    for name in ("fragmentation", "tape"):  # their recorder was closed as the exception passed
+    for name in ("fragmentation", "fit"):  # their recorder was closed as the exception passed
         assert deaths[name][1]["dumps"] is None
     assert deaths["tolerated"][1]["dumps"] is None

@@ -42,7 +42,7 @@ answer({"counts": counts, "warnings": warnings})
 )
 
 
-@pytest.mark.parametrize("overhead", ["0", "0.005"])
+@pytest.mark.parametrize("overhead", ["0", pytest.param("0.005", marks=pytest.mark.long)])
 def test_an_ordinary_step_calls_few_functions(tmp_path: pathlib.Path, overhead: str) -> None:
     told = run_child(COUNT, str(tmp_path / "run"), overhead)
     assert told["warnings"] == []
@@ -77,7 +77,7 @@ answer({"warnings": warnings})
 )
 
 
-@pytest.mark.parametrize(("broken", "kept"), [("below", 100), ("both", 50)])
+@pytest.mark.parametrize(("broken", "kept"), [("both", 50), pytest.param("below", 100, marks=pytest.mark.long)])
 def test_a_fault_in_an_ordinary_step_is_reported_once_at_most(tmp_path: pathlib.Path, broken: str, kept: int) -> None:
     told = run_child(FAULT, str(tmp_path / "run"), broken)
     # The other path has functions of its own; what works there goes on.

@@ -15,6 +15,8 @@ from tb_memplugin.analysis.pool_steps import TRACED, UNKNOWN, pool_steps
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.model import MISSING, MemoryMap, Run
 
+pytestmark = pytest.mark.long
+
 LIMIT_MIB = 256
 STEPS = 24
 

@@ -67,7 +67,8 @@ answer({"found": found, "recorded": recorded, "methods": [one.method for one in 
 )
 
 
-@pytest.mark.parametrize("mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("xla", "mixed"))])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["graph", "xla", "mixed"])
 def test_a_training_after_a_probe_is_the_one_without_it(tmp_path: pathlib.Path, mode: str) -> None:
     # GIVEN trainings whose optimizer is built after the first probe and before the second one
     without = run_child(TRAINING, mode, "none", str(tmp_path), environment={"CUDA_VISIBLE_DEVICES": ""})
@@ -257,6 +258,7 @@ answer(found)
 )
 
 
+@pytest.mark.long
 def test_the_largest_batch_size_is_predicted_and_verified() -> None:
     # GIVEN a model on a device with 512 MiB
     found: dict[str, Any] = run_child(

@@ -18,12 +18,12 @@ from measure import PROGRAMS, Figures, Program, drawn, measure
 
 TESTED = [
     pytest.param(next(one for one in PROGRAMS if one.name == "function_loop"), id="function_loop"),
-    pytest.param(drawn(1), id="drawn:1", marks=pytest.mark.long),
+    pytest.param(drawn(1), id="drawn:1"),
 ]
 MOST_UNATTRIBUTED = 0.001
 MOST_SAVED_ERROR = 0.01
 
-pytestmark = pytest.mark.parametrize("program", TESTED)
+pytestmark = [pytest.mark.long, pytest.mark.parametrize("program", TESTED)]
 
 
 @functools.cache

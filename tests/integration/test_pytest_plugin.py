@@ -149,6 +149,7 @@ def test_a_tests_own_failure_and_xfail_stay_what_they_are(bounded: str) -> None:
     assert outcome(bounded, "test_expected_to_fail").startswith("XFAIL")
 
 
+@pytest.mark.long
 def test_an_allocator_without_statistics_fails_the_test(tmp_path: pathlib.Path) -> None:
     code, output = run_tests(
         tmp_path,
@@ -159,6 +160,7 @@ def test_an_allocator_without_statistics_fails_the_test(tmp_path: pathlib.Path) 
     assert "TF_CPU_ALLOCATOR_USE_BFC=1" in output and not (tmp_path / "ran").exists()
 
 
+@pytest.mark.long
 def test_wrong_arguments_fail_the_test(tmp_path: pathlib.Path) -> None:
     wrong = {
         "'lots'": "the limit is a size such as '512 MiB' or a number of bytes. Received: 'lots'",

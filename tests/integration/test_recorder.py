@@ -189,6 +189,7 @@ answer({"warnings": warnings})
     assert "step=-1" in told["warnings"][0] and "'training'" in told["warnings"][1]
 
 
+@pytest.mark.long
 def test_a_second_process_is_a_second_session_of_the_run(tmp_path: pathlib.Path) -> None:
     code = (
         MODEL
@@ -208,6 +209,7 @@ answer({})
     assert run.snapshots == ()
 
 
+@pytest.mark.long
 def test_a_model_that_was_trained_unseen_is_attributed_all_the_same(tmp_path: pathlib.Path) -> None:
     code = (
         MODEL
@@ -384,6 +386,7 @@ answer({"warnings": warnings})
     assert [(layer.path, layer.weight_bytes) for layer in run.layer_tables[-1].layers] == [("bare", 768 * 4 * 4)]
 
 
+@pytest.mark.long
 def test_an_allocator_without_statistics_is_said_once_and_training_goes_on(tmp_path: pathlib.Path) -> None:
     code = (
         MODEL
@@ -401,6 +404,7 @@ answer({"warnings": warnings})
     assert run.layer_tables[-1].layers[0].path == "net"
 
 
+@pytest.mark.long
 def test_another_profiler_in_the_way_is_said_once_and_harms_neither(tmp_path: pathlib.Path) -> None:
     code = (
         MODEL
@@ -527,6 +531,7 @@ answer(result)
         assert "broken on purpose" in told["warnings"][0] and "training is not affected" in told["warnings"][0]
 
 
+@pytest.mark.long
 def test_a_full_disk_and_a_vanished_directory_cost_one_warning_each(tmp_path: pathlib.Path) -> None:
     code = (
         MODEL

@@ -210,6 +210,7 @@ answer({"during": during, "after": after})
         assert saved & {"net/hidden", "net/logits"}, step
 
 
+@pytest.mark.long
 def test_an_evaluation_inside_a_training_that_is_not_recorded_leaves_it_its_functions(tmp_path: pathlib.Path) -> None:
     code = (
         MODEL

@@ -131,6 +131,7 @@ answer({"freed": freed, "same": same, "loss": loss, "function": gradient_of(func
 """
 
 
+@pytest.mark.long
 def test_what_the_program_can_still_reach_goes_on_working(tmp_path: pathlib.Path) -> None:
     told = run_child(SETUP + USED, str(tmp_path / "one"), str(tmp_path / "two"))
     assert told["freed"] > 0

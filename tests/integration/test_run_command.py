@@ -112,7 +112,14 @@ def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -
     assert sum(weights) == 4 * parameters
 
 
-@pytest.mark.parametrize(("kind", "first", "steps"), [("function", 1, 5), ("by hand", 1, 5), ("batch", 0, 6)])
+@pytest.mark.parametrize(
+    ("kind", "first", "steps"),
+    [
+        ("function", 1, 5),
+        pytest.param("by hand", 1, 5, marks=pytest.mark.long),
+        pytest.param("batch", 0, 6, marks=pytest.mark.long),
+    ],
+)
 def test_loops_whose_steps_can_be_seen_are_recorded(kind: str, first: int, steps: int, tmp_path: pathlib.Path) -> None:
     done = record(tmp_path, LOOP, kind)
     assert done.returncode == 0, done.stderr
@@ -132,6 +139,7 @@ def test_steps_that_cannot_be_seen_are_said_and_not_guessed(tmp_path: pathlib.Pa
     assert "tensorboard --logdir" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_program_that_records_itself_is_not_recorded_twice(tmp_path: pathlib.Path) -> None:
     code = MODEL + (
         "import tb_memplugin\n"
@@ -145,6 +153,7 @@ def test_a_program_that_records_itself_is_not_recorded_twice(tmp_path: pathlib.P
     assert runs(tmp_path) == ["own", "own2"]
 
 
+@pytest.mark.long
 def test_keras_2_and_a_second_model(tmp_path: pathlib.Path) -> None:
     code = MODEL + (
         "model.compile(optimizer, 'mse'); model.fit(x, y, verbose=0)\n"

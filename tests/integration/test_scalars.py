@@ -142,6 +142,7 @@ def test_the_memory_tab_ignores_the_scalars(address: str) -> None:
     assert (run["run"], run["steps"], run["damage"]) == ("exp", 24, [])
 
 
+@pytest.mark.long
 def test_a_custom_loop_writes_the_runs_peak_and_a_fault_costs_only_the_scalars(tmp_path: pathlib.Path) -> None:
     code = (
         FIT
@@ -169,6 +170,7 @@ answer({"same": same, "warnings": warnings})
     assert written[RUN_TAG][-1] == (4, rounded(peaks(runs["loop"], "train")))
 
 
+@pytest.mark.long
 def test_without_the_option_there_are_none(tmp_path: pathlib.Path) -> None:
     run_child(
         FIT + "callback = tb_memplugin.MemoryCallback(sys.argv[1] + '/exp', overhead=0)\n"

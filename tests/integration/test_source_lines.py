@@ -160,6 +160,7 @@ def test_rows_that_live_at_one_moment_do_not_overlap_in_addresses(trained: Any, 
         assert (timeline.address >= 0).all()
 
 
+@pytest.mark.long
 def test_a_post_mortem_names_the_line(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["fail-graph-lines", "fail-eager-lines", "fail-graph-none"]
     train(tmp_path, *([name] for name in names))  # beside each other: each waits ten seconds for memory

@@ -50,9 +50,10 @@ answer({"before": before, "after": figures(), "kept": len(kept)})
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "count"),
-    [("graph", 3), *(pytest.param(how, 12, marks=pytest.mark.long) for how in ("graph", "eager", "by hand"))],
+    [("graph", 12), ("eager", 12), ("by hand", 12)],
 )
 def test_unclosed_recorders_leave_nothing_but_one_thread(tmp_path: pathlib.Path, how: str, count: int) -> None:
     told = run_child(UNCLOSED, str(tmp_path), how, str(count))

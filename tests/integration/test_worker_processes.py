@@ -68,6 +68,7 @@ def test_a_worker_that_is_killed_says_so(tmp_path: pathlib.Path, capsys: pytest.
     assert sentence in printed and "imbalance: worker_b/CPU:0 peaks at" in printed
 
 
+@pytest.mark.long
 def test_two_processes_that_train_together_are_one_picture(tmp_path: pathlib.Path) -> None:
     # GIVEN MultiWorkerMirroredStrategy in two processes, both tracing step 3
     script = REPOSITORY / "demo" / "scenarios" / "data_parallel.py"

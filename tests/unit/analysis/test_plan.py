@@ -92,6 +92,7 @@ UNITS = {
 """The stored Transformer's layers between the sums of its residual connections."""
 
 
+@pytest.mark.long
 def test_a_larger_budget_costs_no_more_time() -> None:
     (stored,) = tb_memplugin.load(STORED).values()
     run = with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))

@@ -22,7 +22,7 @@ from tb_memplugin.model import MISSING
 STORED = pathlib.Path(__file__).parents[2] / "fixtures" / "runs"
 
 
-@pytest.mark.parametrize("name", ["finished", "out_of_memory", "small"])
+@pytest.mark.parametrize("name", ["finished", pytest.param("out_of_memory", marks=pytest.mark.long), "small"])
 def test_print_shows_what_the_command_shows(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(STORED), "--run", name]) == 0
     assert f"{tb_memplugin.load(STORED)[name]}\n" == capsys.readouterr().out
