@@ -265,7 +265,7 @@ def _recomputing(change: Change, segments: Segments, layers: Sequence[Layer]) ->
     last = {segment[-1] for segment in segments}
     sentence = (
         f"{counted(len(segments), 'segment')} of layers run again in the backward pass. Their operations may "
-        "overlap: the range covers three more results."
+        "overlap: the range covers some more of their results."
     )
     return dataclasses.replace(
         change,

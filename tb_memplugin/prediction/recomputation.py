@@ -70,6 +70,7 @@ class Parts:
         self._forward = self._by_layer(np.flatnonzero(results & ~backward_op))
         self._ahead = self._by_layer(np.flatnonzero(results & backward_op & (requests.death > self.forward_end)))
         self._backward = self._by_layer(np.flatnonzero(backward))
+        self._others: dict[str, Integers] = {}  # model to the births of the forward pass that are not its own, sorted
         self._inside: dict[str, list[str]] = {}  # path to the sorted paths of it and of what is inside it
         for path in sorted({owner.layer for owner in owners if owner.layer is not None}):
             parts = path.split("/")
@@ -104,13 +105,34 @@ class Parts:
         )
         if not len(forward) or not len(backward):
             return None
-        rows = forward[np.argsort(birth[forward], kind="stable")]
+        operations = self._operations(
+            layers[0].rpartition("/")[0], int(birth[forward].min()), int(birth[forward].max())
+        )
+        rows = np.concatenate([forward, operations])
+        rows = rows[np.argsort(birth[rows], kind="stable")]
         begin, end = int(birth[rows[0]]), int(birth[rows[-1]])
         back = int(birth[backward].min())
         held = rows[death[rows] > self.forward_end]
         lasting = rows[death[rows] > end]
         sized = lasting[requested[lasting] == output_bytes] if output_bytes is not None else lasting[-1:]
         return Part(rows, begin, end, back, held, int(sized[-1]) if len(sized) else None, ahead[death[ahead] > back])
+
+    def _operations(self, model: str, begin: int, end: int) -> Integers:
+        """Rows of a model's operations that are no layers, such as `x + y`, between some layers and behind them.
+
+        Args:
+            model: Path of the model.
+            begin, end: First and last birth of the layers in the forward pass.
+        """
+        if model not in self._others:
+            rows_of_others = [row for path, rows in self._forward.items() if path != model for row in rows]
+            self._others[model] = np.sort(self.requests.birth[np.asarray(rows_of_others, np.int64)])
+        others = self._others[model]
+        place = int(np.searchsorted(others, end, "right"))
+        following = others[place] if place < len(others) else self.forward_end + 1
+        rows = np.asarray(self._forward.get(model, ()), np.int64)
+        births = self.requests.birth[rows]
+        return rows[(births > begin) & (births < following)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,14 +186,10 @@ def _repeated(requests: StepRequests, segments: Segments, output_bytes: Sequence
         following = found[number + 1][1] if number + 1 < len(found) else None
         rows = part.forward
         # Between the event before the first backward event and that one, in the order of the forward pass.
-        place = part.back - 1 + (requests.birth[rows] - part.begin + 1) / (part.end - part.begin + 3)
-        done = part.back - 0.1
-        needed = requests.death[rows] > part.back
-        ends = np.where(
-            needed,
-            requests.death[rows],
-            np.minimum(part.back - 1 + (requests.death[rows] - part.begin + 1) / (part.end - part.begin + 3), done),
-        )
+        first, done, span = part.back - 0.9, part.back - 0.1, part.end - part.begin + 1
+        place = first + (done - first) * (requests.birth[rows] - part.begin) / span
+        again = np.minimum(first + (done - first) * (requests.death[rows] - part.begin) / span, done)
+        ends = np.where(requests.death[rows] > part.back, requests.death[rows], again)
         for row, start, end in zip(rows.tolist(), place.tolist(), ends.tolist(), strict=True):
             if row == part.output and requests.death[row] <= part.back:
                 continue  # no op of the backward pass reads it: it is not computed again

@@ -101,3 +101,19 @@ def test_what_the_backward_pass_computes_ahead_is_not_there_before_the_recomputa
     assert peak_in_one_piece(step) == AT_MOST + 4096
     # WHEN both layers are recomputed THEN it waits for that, and nothing but the output is there at the head's gradient
     assert peak_in_one_piece(recomputed(step, (("net/a", "net/b"),), {"net/b": 2048})) == AT_MOST - 1024
+
+
+def test_no_chunk_of_a_long_segment_is_freed_before_it_is_requested() -> None:
+    # GIVEN a layer with many temporaries, each freed before the next one
+    count = 40
+    temporaries: Chunks = tuple(("net/a", "workspace", "net/a/Mul", 256, 2 * at, 2 * at + 1) for at in range(count))
+    begin = 2 * count
+    chunks: Chunks = (
+        *temporaries,
+        ("net/a", "activations", "net/a/Add", 1024, begin, begin + 4),
+        ("net/head", "activations", "net/head/MatMul", 8192, begin + 1, begin + 3),
+        ("net/a", "activation_gradients", "gradient_tape/net/a/Add", 1024, begin + 2, begin + 5),
+    )
+    # WHEN it is recomputed THEN every chunk lives from its request on
+    again = recomputed(hand_made(chunks), (("net/a",),), {}).requests
+    assert len(again) > len(chunks) and (again.death > again.birth).all()
