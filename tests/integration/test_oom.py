@@ -418,7 +418,10 @@ def test_an_exception_that_nobody_catches_is_read_at_exit_and_the_users_dumps_st
     assert list(pathlib.Path(told["directory"]).glob("mine_*"))
 
 
+@pytest.mark.parametrize("name", ["fragmentation", pytest.param("tape", marks=pytest.mark.long)])
+def test_a_recorder_that_an_exception_closes_leaves_no_directory(deaths: Failed, name: str) -> None:
+    assert deaths[name][1]["dumps"] is None
+
+
 def test_nothing_of_ours_stays_behind(deaths: Failed) -> None:
-    for name in ("fragmentation", "fit"):  # their recorder was closed as the exception passed
-        assert deaths[name][1]["dumps"] is None
     assert deaths["tolerated"][1]["dumps"] is None
