@@ -36,6 +36,41 @@ TRACED = (0, 1, 3)
 """Steps whose requests are recorded; the first one makes Adam's slots."""
 
 
+HandMade = tuple[tuple[str, Category, str, int, int, int], ...]
+"""Layer, category, op, bytes, birth and death of each chunk of a step."""
+
+
+def hand_made_requests(chunks: HandMade) -> StepRequests:
+    """A traced step in graph mode, written chunk by chunk; every event is the birth or the death of one."""
+    layers, categories, ops, sizes, births, deaths = zip(*chunks, strict=True)
+    none, rows = np.zeros(0, np.int64), np.arange(len(chunks))
+    return StepRequests(
+        step=3,
+        phase="train",
+        device="CPU:0",
+        wall_time=0.0,
+        mode="graph",
+        first=False,
+        batch_size=4,
+        capacity_bytes=None,
+        events=2 * len(chunks),
+        batch_power=np.ones(len(chunks), np.int64),
+        address=np.cumsum([0, *sizes[:-1]]),
+        allocated=np.asarray(sizes),
+        requested=np.asarray(sizes),
+        birth=np.asarray(births),
+        death=np.asarray(deaths),
+        owner=rows,
+        op=rows,
+        ops=ops,
+        owners=tuple(ChunkOwner(*one, None) for one in zip(layers, categories, strict=True)),
+        region_address=none,
+        region_bytes=none,
+        added_address=none,
+        added_bytes=none,
+    )
+
+
 @dataclasses.dataclass
 class _Chunk:
     address: int

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tb_memplugin.analysis.facts import device_names
 from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.host_memory import host_findings
+from tb_memplugin.analysis.recomputed_layers import recomputation_finding
 from tb_memplugin.model import Run, Snapshot, full_device_name
 from tb_memplugin.model.former import former_name
 from tb_memplugin.model.units import format_bytes
@@ -74,7 +75,13 @@ def findings(by_worker: Mapping[str, Run]) -> list[str]:
 
 def device_findings(worker: str, run: Run) -> list[str]:
     """The findings on the devices of one worker."""
-    return growth_findings(worker, run) + former_findings(run, worker)
+    return growth_findings(worker, run) + former_findings(run, worker) + recomputation_findings(run, worker)
+
+
+def recomputation_findings(run: Run, worker: str = "") -> list[str]:
+    """The findings on recomputed layers, on all devices of one worker's run."""
+    found = (recomputation_finding(run, device, worker) for device in device_names(run))
+    return [sentence for sentence in found if sentence is not None]
 
 
 def growth_findings(worker: str, run: Run) -> list[str]:

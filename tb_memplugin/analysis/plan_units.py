@@ -51,6 +51,8 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
     """
     if requests.mode == "xla":
         return Units(sentences=("Recomputation is unknown: XLA compiled the step and chooses itself what it keeps.",))
+    if any(layer.recomputed is not None for layer in layers):
+        return Units(sentences=("The recorded step recomputes layers already. Record it without that to plan anew.",))
     numbered = sorted((layer for layer in layers if layer.unit is not None), key=lambda layer: layer.unit or 0)
     units = []
     for number, group in itertools.groupby(numbered, key=lambda layer: layer.unit or 0):

@@ -10,6 +10,7 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.model import MISSING, Layer, LayerTable, SessionInfo
+from tb_memplugin.model.layers import RECOMPUTED
 
 _LAYER_COLUMNS = ("parameters", "weight_bytes", "trainable_weight_bytes", "optimizer_bytes")
 
@@ -60,6 +61,8 @@ def layer_table_frame(table: LayerTable, sequence: int) -> Frame:
     }
     if any(layer.unit is not None for layer in layers):
         columns["unit"] = fields.optional_column([layer.unit for layer in layers])
+    if any(layer.recomputed is not None for layer in layers):
+        columns["recomputed"] = [layer.recomputed for layer in layers]
     for name in _LAYER_COLUMNS:
         columns[name] = fields.optional_column([getattr(layer, name) for layer in layers])
     dimensions = [size for layer in layers for size in layer.output_shape or ()]
@@ -106,6 +109,9 @@ def _read_layers(frame: Frame) -> LayerTable:
         raise FormatError("layer table lacks a byte count")
     # Only tables of models with a known layer graph have units.
     units = fields.byte_column(table, "unit") if "unit" in table else np.full(len(paths), MISSING)
+    recomputed = fields.strings(table, "recomputed") if "recomputed" in table else [None] * len(paths)
+    if not {*recomputed} <= {None, *RECOMPUTED}:
+        raise FormatError(f"layer table says of layers that they are recomputed {recomputed!r:.80}")
     ranks = fields.integers(table, "output_rank")
     if (ranks[ranks != MISSING] < 0).any() or ranks[ranks != MISSING].sum() != len(dimensions):
         raise FormatError("layer table's output shapes do not fit its dimensions")
@@ -124,6 +130,7 @@ def _read_layers(frame: Frame) -> LayerTable:
                 output_dtype=dtypes[row],
                 output_bytes=fields.maybe(figures["output_bytes"][row]),
                 unit=fields.maybe(units[row]),
+                recomputed=RECOMPUTED.get(recomputed[row] or ""),
                 **{name: int(figures[name][row]) for name in _LAYER_COLUMNS},
             )
         )

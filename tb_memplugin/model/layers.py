@@ -2,9 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeAlias
 
 from tb_memplugin.model.tensors import DTYPE_BYTES
+
+Recomputed: TypeAlias = Literal["exact", "anew"]
+RECOMPUTED: Mapping[str, Recomputed] = {"exact": "exact", "anew": "anew"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +29,8 @@ class Layer:
         unit: Number of the layers between two neighboring cut points of the layer graph, in the order of the forward
             pass: those with one number, or with consecutive ones, can be recomputed together. None if it cannot be
             recomputed, or only with the layer that it is in.
+        recomputed: How it runs a second time in the backward pass, None if it does not: ``exact`` as in the first
+            pass; ``anew`` with statistics that are updated once more and random numbers of its own.
     """
 
     path: str
@@ -38,6 +44,7 @@ class Layer:
     output_dtype: str | None
     output_bytes: int | None
     unit: int | None = None
+    recomputed: Recomputed | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.analysis import facts
-from tb_memplugin.analysis.findings import former_findings, growth_findings
+from tb_memplugin.analysis.findings import former_findings, growth_findings, recomputation_findings
 from tb_memplugin.analysis.host_memory import host_findings
 from tb_memplugin.analysis.status import RunStatus, run_status, worst
 from tb_memplugin.model import PHASES, Integers, full_device_name
 from tb_memplugin.model.distinct import distinct
 from tb_memplugin.reader.catalog import RunTags, workers_of
 from tb_memplugin.reader.limits import MAX_RUN_ROWS, MAX_WORKERS
-from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.sessions import limited
 from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.streams import basic_streams
+from tb_memplugin.reader.streams import REQUESTS, basic_streams
 from tb_memplugin.server.worker_lookup import each_worker
 
 MAX_STEPS = 2 * MAX_RUN_ROWS
@@ -127,6 +127,16 @@ class RunFacts:
             self._reader.cache.put(key, tags.version, known, size)
         return known
 
+    def _recomputation(self, source: Source, tags: RunTags, loaded: LoadedRun) -> tuple[str, ...]:
+        """The findings on recomputed layers, which need the requests of traced steps."""
+        tables = [run.layer_tables[-1] for run in loaded.by_worker.values() if run.layer_tables]
+        if all(layer.recomputed is None for table in tables for layer in table.layers):
+            return ()
+        loaded = self._reader.load(source, tags, basic_streams(tags.worker) | {REQUESTS})
+        return tuple(
+            sentence for worker, run in loaded.by_worker.items() for sentence in recomputation_findings(run, worker)
+        )
+
     def _read(self, source: Source, tags: RunTags) -> WorkerFacts:
         loaded = self._reader.load(source, tags, basic_streams(tags.worker))
         runs = list(loaded.by_worker.items())
@@ -157,7 +167,8 @@ class RunFacts:
                 sentence
                 for (worker, run), growths in zip(runs, growing, strict=True)
                 for sentence in [*growths, *former_findings(run, worker)]
-            ),
+            )
+            + self._recomputation(source, tags, loaded),
             host_findings=tuple(sentence for host in on_host for sentence in host),
             notes=loaded.run.notes,
             damage=loaded.run.damage,

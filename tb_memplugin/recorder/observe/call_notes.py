@@ -59,6 +59,8 @@ class CallNotes:
         active: Whether notes are taken.
         graphs: Function graph to its notes.
         outermost_layers: Layers that no other layer called.
+        recomputed: Layer that the backward pass traced last called again, to whether that call left all variables as
+            they were.
         optimizers: Optimizers with a traced update.
         traced_calls: Number of calls traced into graphs so far.
         eager_paths: id of a layer to its path while a profiler window is open, else None.
@@ -71,6 +73,7 @@ class CallNotes:
         self.active = False
         self.graphs: weakref.WeakKeyDictionary[Any, GraphNotes] = weakref.WeakKeyDictionary()
         self.outermost_layers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.recomputed: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.traced_calls = 0
         self.eager_paths: Mapping[int, str] | None = None
@@ -87,6 +90,15 @@ class CallNotes:
         except AttributeError:
             stack = self._local.stack = []
         return stack
+
+    @property
+    def again(self) -> set[int]:
+        """Identities of the layers that the backward pass which this thread is in called again."""
+        try:
+            again: set[int] = self._local.again
+        except AttributeError:
+            again = self._local.again = set()
+        return again
 
     def notes(self, graph: Any) -> GraphNotes:
         """The notes of a graph, new ones if there are none."""

@@ -55,6 +55,11 @@ def enter(kind: CallKind, layer: Any, persistent: bool = False) -> OpenCall | No
         if tf.executing_eagerly():
             return _enter_eager(tf, kind, layer, persistent)
         graph = tf.compat.v1.get_default_graph()
+        if None not in call_notes.stack:  # a recomputation has a tape of its own
+            call_notes.again.clear()
+        elif kind == "layer":
+            call_notes.again.add(id(layer))
+            call_notes.recomputed[layer] = _without_effect()
         call_notes.stack.append(layer)
         return OpenCall(graph, graph.version, kind, layer, None)
     except Exception:
@@ -76,6 +81,21 @@ def _enter_eager(tf: Any, kind: CallKind, layer: Any, persistent: bool) -> OpenC
     return OpenCall(None, 0, kind, layer, trace)
 
 
+def _without_effect() -> bool:
+    """Whether a call of a Keras layer that begins now changes no variables: statistics and seeds."""
+    import keras
+
+    return bool(keras.src.backend.common.stateless_scope.in_stateless_scope())
+
+
+def _forget_others(graph: Any) -> None:
+    """Forget that layers of a graph are recomputed which its backward pass has not called again."""
+    for span in call_notes.notes(graph).spans:
+        layer = None if span.layer is None else span.layer()
+        if layer is not None and id(layer) not in call_notes.again:
+            call_notes.recomputed.pop(layer, None)
+
+
 def leave(call: OpenCall) -> None:
     """Note where a call ends."""
     try:
@@ -86,6 +106,8 @@ def leave(call: OpenCall) -> None:
         changes.note()
         stack = call_notes.stack
         stack.pop()
+        if call.kind == "backward" and None not in stack:
+            _forget_others(call.graph)
         layer = None
         if call.layer is not None:
             layer = weakref.ref(call.layer)

@@ -7,6 +7,8 @@ from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
 
 from tb_memplugin.model import Layer, LayerTable
+from tb_memplugin.model.layers import Recomputed
+from tb_memplugin.recorder.observe.call_notes import call_notes
 from tb_memplugin.recorder.observe.keras_packages import dtype_name
 from tb_memplugin.recorder.observe.layers import own_variables, variable_bytes, variables_of, walk
 from tb_memplugin.recorder.observe.optimizer import all_variables, slots
@@ -35,6 +37,7 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
         dataclasses.replace(
             _layer(node.path, node.layer, owned[node.path], trainable_ids, by_layer.get(node.path, 0)),
             unit=units.get(node.path.removeprefix(root)),
+            recomputed=_recomputed(node.layer),
         )
         for node in nodes
     )
@@ -52,6 +55,11 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
         other_optimizer_bytes=other_optimizer,
         other_state_bytes=other_state,
     )
+
+
+def _recomputed(layer: Any) -> Recomputed | None:
+    exact = call_notes.recomputed.get(layer)
+    return None if exact is None else "exact" if exact else "anew"
 
 
 def outputs_by_layer(model: Any) -> dict[str, Outputs]:
@@ -82,6 +90,7 @@ def signature(model: Any, optimizer: Any) -> Hashable:
         frozenset(id(variable) for variable in variables_of(model, "trainable_variables")),
         id(optimizer),
         0 if optimizer is None else len(all_variables(optimizer)),
+        len(call_notes.recomputed),
     )
 
 
@@ -98,6 +107,9 @@ def describe_change(previous: LayerTable | None, layers: tuple[Layer, ...], opti
         parts.append(f"{_list(unfrozen)} became trainable")
     if frozen:
         parts.append(f"{_list(frozen)} became frozen")
+    again = [path for path in after if path in before and after[path].recomputed and not before[path].recomputed]
+    if again:
+        parts.append(f"{_list(again)} run{'' if len(again) > 1 else 's'} again in the backward pass")
     if set(after) - set(before):
         parts.append(f"{_list([path for path in after if path not in before])} appeared")
     if set(before) - set(after):

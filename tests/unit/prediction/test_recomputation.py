@@ -1,13 +1,11 @@
 """A step of three layers with two of them recomputed, worked out by hand."""
 
-import numpy as np
+from requests_cases import HandMade, hand_made_requests
 
-from tb_memplugin.model import Category, ChunkOwner, StepRequests
 from tb_memplugin.prediction.recomputation import Parts, recomputed
 from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece
 
-Chunks = tuple[tuple[str, Category, str, int, int, int], ...]
-CHUNKS: Chunks = (  # layer, category, op, bytes, birth, death
+CHUNKS: HandMade = (  # layer, category, op, bytes, birth, death
     ("net/a", "activations", "net/a/Conv2D", 1024, 0, 9),
     ("net/b", "activations", "net/b/Relu", 2048, 1, 7),
     ("net/head", "activations", "net/head/MatMul", 8192, 2, 4),
@@ -18,35 +16,9 @@ CHUNKS: Chunks = (  # layer, category, op, bytes, birth, death
 AT_MOST = 1024 + 2048 + 8192 + 256  # in the backward pass of the head
 
 
-def hand_made(chunks: Chunks = CHUNKS) -> SizedStep:
-    layers, categories, ops, sizes, births, deaths = zip(*chunks, strict=True)
-    none, rows = np.zeros(0, np.int64), np.arange(len(chunks))
-    requests = StepRequests(
-        step=3,
-        phase="train",
-        device="CPU:0",
-        wall_time=0.0,
-        mode="graph",
-        first=False,
-        batch_size=4,
-        capacity_bytes=None,
-        events=2 * len(chunks),
-        batch_power=np.ones(len(chunks), np.int64),
-        address=np.cumsum([0, *sizes[:-1]]),
-        allocated=np.asarray(sizes),
-        requested=np.asarray(sizes),
-        birth=np.asarray(births),
-        death=np.asarray(deaths),
-        owner=rows,
-        op=rows,
-        ops=ops,
-        owners=tuple(ChunkOwner(*one, None) for one in zip(layers, categories, strict=True)),
-        region_address=none,
-        region_bytes=none,
-        added_address=none,
-        added_bytes=none,
-    )
-    return SizedStep(requests, np.asarray(sizes))
+def hand_made(chunks: HandMade = CHUNKS) -> SizedStep:
+    requests = hand_made_requests(chunks)
+    return SizedStep(requests, requests.requested)
 
 
 def test_a_part_knows_its_passes_and_its_output() -> None:
@@ -86,7 +58,7 @@ def test_without_segments_that_save_something_the_step_is_as_recorded() -> None:
 
 def test_what_the_backward_pass_computes_ahead_is_not_there_before_the_recomputation() -> None:
     # GIVEN a part of GELU's derivative, which ran as soon as the layer's result was there
-    chunks: Chunks = (
+    chunks: HandMade = (
         ("net/a", "activations", "net/a/Conv2D", 1024, 0, 11),
         ("net/b", "activations", "net/b/Gelu/mul", 2048, 1, 9),
         ("net/b", "activations", "gradient_tape/net/b/Gelu/Square", 4096, 2, 8),
@@ -106,9 +78,9 @@ def test_what_the_backward_pass_computes_ahead_is_not_there_before_the_recomputa
 def test_no_chunk_of_a_long_segment_is_freed_before_it_is_requested() -> None:
     # GIVEN a layer with many temporaries, each freed before the next one
     count = 40
-    temporaries: Chunks = tuple(("net/a", "workspace", "net/a/Mul", 256, 2 * at, 2 * at + 1) for at in range(count))
+    temporaries: HandMade = tuple(("net/a", "workspace", "net/a/Mul", 256, 2 * at, 2 * at + 1) for at in range(count))
     begin = 2 * count
-    chunks: Chunks = (
+    chunks: HandMade = (
         *temporaries,
         ("net/a", "activations", "net/a/Add", 1024, begin, begin + 4),
         ("net/head", "activations", "net/head/MatMul", 8192, begin + 1, begin + 3),
