@@ -5,7 +5,7 @@ from typing import Any
 
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import format_bytes
-from tb_memplugin.prediction.demand import Demand, demand_of, one_region_bytes
+from tb_memplugin.prediction.demand import Demand, demand_of, growing_bytes, one_region_bytes
 from tb_memplugin.prediction.reproduction import reproduce
 
 
@@ -15,7 +15,9 @@ def peak_demand(run: Run, device: str) -> Demand | None:
     found = [(demand_of(one), one) for one in of_device]
     for demand, requests in sorted(found, key=lambda one: -one[0].peak_bytes):
         if reproduce(requests).whole:
-            return dataclasses.replace(demand, one_region_bytes=one_region_bytes(requests))
+            return dataclasses.replace(
+                demand, one_region_bytes=one_region_bytes(requests), growing_bytes=growing_bytes(requests)
+            )
     return None
 
 
@@ -27,9 +29,13 @@ def demand_sentences(demand: Demand) -> tuple[str, ...]:
         f"{format_bytes(demand.rounding_bytes)}, unsplit remainders of chunks {format_bytes(demand.unsplit_bytes)}."
     )
     pool = f"The pool has {format_bytes(demand.pool_bytes)}"
-    if demand.one_region_bytes is None:
+    if demand.one_region_bytes is None or demand.growing_bytes is None:
         return parts, f"{pool}."
-    return parts, f"{pool}; the replayed step passes in {format_bytes(demand.one_region_bytes)} reserved as a whole."
+    whole, growing = format_bytes(demand.one_region_bytes), format_bytes(demand.growing_bytes)
+    return parts, (
+        f"{pool}. Replayed in an empty pool, the step needs {whole} if that is reserved as a whole, and {growing} if "
+        "it grows by regions."
+    )
 
 
 def describe_demand(demand: Demand | None) -> dict[str, Any] | None:

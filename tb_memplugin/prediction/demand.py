@@ -26,7 +26,7 @@ class Demand:
         rounding_bytes: What rounding up to 256 bytes adds.
         unsplit_bytes: What remainders that the allocator does not split off add.
         pool_bytes: The regions at the end of the step.
-        one_region_bytes: Result of `one_region_bytes`; None if it was not computed.
+        one_region_bytes, growing_bytes: Results of the functions of these names; None if they were not computed.
     """
 
     step: int
@@ -37,6 +37,7 @@ class Demand:
     unsplit_bytes: int
     pool_bytes: int
     one_region_bytes: int | None = None
+    growing_bytes: int | None = None
 
 
 def demand_of(requests: StepRequests) -> Demand:
@@ -63,6 +64,16 @@ def _most(requests: StepRequests, sizes: Integers) -> int:
     return int(np.cumsum(changes)[: requests.events + 1].max())
 
 
+def growing_bytes(requests: StepRequests) -> int:
+    """Bytes of the regions by which a pool grows that starts empty and without limit, when the step is replayed in it.
+
+    Like `one_region_bytes`, with the chunks that are older than the step first.
+    """
+    simulator = Simulator(empty_map(requests), PoolRules(_NO_LIMIT))
+    _replay(requests, simulator)
+    return simulator.pool_bytes
+
+
 def one_region_bytes(requests: StepRequests) -> int:
     """About the smallest pool, reserved as a whole, in which the replayed step passes; to 1 %.
 
@@ -76,9 +87,16 @@ def one_region_bytes(requests: StepRequests) -> int:
 
 def _extent(requests: StepRequests, limit: int) -> int | None:
     """Bytes from the first to the last byte that is ever allocated in one region; None if a request fails."""
-    simulator = Simulator(empty_map(requests), PoolRules(limit, grows=False))
+    spans = _replay(requests, Simulator(empty_map(requests), PoolRules(limit, grows=False)))
+    if not spans:
+        return None if spans is None else 0
+    return max(end for _, end in spans) - min(begin for begin, _ in spans)
+
+
+def _replay(requests: StepRequests, simulator: Simulator) -> list[tuple[int, int]] | None:
+    """The span of addresses that each request gets; None if one fails."""
     place: dict[int, int] = {}
-    ends: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for entry in [*older_rows(requests), *event_order(requests)]:
         if entry < 0:
             simulator.free(place.pop(-1 - entry))
@@ -88,5 +106,5 @@ def _extent(requests: StepRequests, limit: int) -> int | None:
         if address is None:
             return None
         place[entry] = address
-        ends.append((address, address + rounded_bytes(size)))
-    return max(end for _, end in ends) - min(begin for begin, _ in ends) if ends else 0
+        spans.append((address, address + rounded_bytes(size)))
+    return spans

@@ -57,7 +57,12 @@ def test_the_sentences_have_the_figures(tmp_path: pathlib.Path) -> None:
     parts, pool = demand_sentences(demand)
     for size in (demand.peak_bytes, demand.demand_bytes, demand.rounding_bytes, demand.unsplit_bytes):
         assert format_bytes(size) in parts
-    assert f"The pool has {format_bytes(demand.pool_bytes)}; the replayed step passes in" in pool
+    assert demand.one_region_bytes is not None and demand.growing_bytes is not None
+    whole, growing = format_bytes(demand.one_region_bytes), format_bytes(demand.growing_bytes)
+    assert pool == (
+        f"The pool has {format_bytes(demand.pool_bytes)}. Replayed in an empty pool, the step needs {whole} if that is "
+        f"reserved as a whole, and {growing} if it grows by regions."
+    )
     assert demand_sentences(dataclasses.replace(demand, one_region_bytes=None))[1] == (
         f"The pool has {format_bytes(demand.pool_bytes)}."
     )

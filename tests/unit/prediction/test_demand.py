@@ -10,7 +10,7 @@ import requests_cases
 import tb_memplugin
 from tb_memplugin.allocator.growth import PoolRules
 from tb_memplugin.model import StepRequests
-from tb_memplugin.prediction.demand import demand_of, one_region_bytes
+from tb_memplugin.prediction.demand import demand_of, growing_bytes, one_region_bytes
 from tb_memplugin.prediction.history import History
 from tb_memplugin.prediction.sized_steps import as_recorded, event_order, older_rows
 
@@ -47,6 +47,12 @@ def test_the_step_passes_in_one_region_of_that_size_and_not_in_its_demand(reques
     for capacity, passes in ((size, True), (demand.demand_bytes - 4096, False)):
         outcome = History([emptied], PoolRules(capacity, grows=False)).run([0])
         assert (outcome.failed is None) is passes
+
+
+@pytest.mark.parametrize("requests", recorded()[-2:], ids=["step-1", "step-3"])
+def test_a_growing_pool_has_the_regions_of_the_training_whose_pool_grew(requests: StepRequests) -> None:
+    assert sorted(requests.region_bytes.tolist()) == [2 << 20, 4 << 20, 8 << 20, 16 << 20]
+    assert growing_bytes(requests) == 30 << 20
 
 
 def test_requests_of_multiples_of_256_have_no_rounding() -> None:
