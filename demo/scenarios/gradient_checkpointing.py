@@ -1,11 +1,13 @@
 """A stack of blocks, each a wide layer, a narrow one and a sum, trained as it is and with gradient checkpointing:
-`keras.RematScope` around the creation of the blocks, and `tf.recompute_grad` in them. Only the inputs of the blocks are
-saved for the backward pass, which computes the results inside a block again.
+`keras.RematScope` around the creation of the blocks, `tf.recompute_grad` in them, or `tb_memplugin.remat`.
+Only the inputs of the blocks are saved for the backward pass, which computes the results inside a block again. Blocks
+with a batch normalization show how often its statistics are updated.
 
 usage: python demo/scenarios/gradient_checkpointing.py [--logdir runs/scenarios]
 """
 
 import contextlib
+import math
 import os
 
 # Must be known before TensorFlow is imported: TensorFlow's default CPU allocator keeps no statistics.
@@ -33,11 +35,31 @@ class Block(keras.layers.Layer):
         return inputs + self.narrow(self.wide(inputs))
 
 
-class RecomputedBlock(Block):
-    """The same with TensorFlow's own function."""
+class NormalizedBlock(Block):
+    """With a batch normalization, which sees batches of a constant mean."""
+
+    def build(self, shape):
+        super().build(shape)
+        self.norm = keras.layers.BatchNormalization(name="norm")
+        self.norm.build(shape)
+
+    def call(self, inputs):
+        return super().call(self.norm(inputs, training=True))
+
+
+class Recomputed:
+    """A block with TensorFlow's own function."""
 
     def call(self, inputs):
         return tf.recompute_grad(super().call)(inputs)
+
+
+class RecomputedBlock(Recomputed, Block):
+    pass
+
+
+class RecomputedNormalizedBlock(Recomputed, NormalizedBlock):
+    pass
 
 
 def make_model(kind, scope):
@@ -55,8 +77,10 @@ def make_batches(steps):
     return tf.data.Dataset.range(steps).map(make_batch)
 
 
-def train(run, kind, scope):
-    model = make_model(kind, scope)
+def train(run, kind, scope, remat=False):
+    plain = model = make_model(kind, scope)
+    if remat:
+        model = tb_memplugin.remat(plain, [f"block{at}" for at in range(BLOCKS)])
     # In graph mode on every device; on a GPU, Keras compiles with XLA otherwise.
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     before = [variable.numpy() for variable in model.trainable_variables]
@@ -66,6 +90,21 @@ def train(run, kind, scope):
     changed = [(variable.numpy() != old).any() for variable, old in zip(model.trainable_variables, before, strict=True)]
     assert all(changed), "some variables got no gradient"
     return {"trained_steps": int(model.optimizer.iterations)}
+
+
+def train_on_ones(run, kind, remat=False):
+    """How often a step updates the statistics of a block: each update moves a mean of 0 toward the batches' 1."""
+    plain = model = make_model(kind, contextlib.nullcontext())
+    if remat:
+        model = tb_memplugin.remat(plain, [f"block{at}" for at in range(BLOCKS)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    inputs, steps = tf.ones((4 * BATCH, TOKENS, WIDTH)), 4
+    callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 3])
+    model.fit(inputs, tf.zeros(4 * BATCH, tf.int64), batch_size=BATCH, verbose=0, callbacks=[callback])
+    callback.close()
+    norm = plain.get_layer("block0").norm
+    updates = math.log(1 - float(norm.moving_mean[0])) / math.log(norm.momentum)
+    return {"update_count": round(updates) // steps}
 
 
 def train_in_scope(run, functional):
@@ -102,6 +141,10 @@ SCENARIO = Scenario(
         "plain": Variant(lambda run: train(run, Block, contextlib.nullcontext())),
         "remat_scope": Variant(lambda run: train(run, Block, keras.RematScope(mode="full"))),
         "recompute_grad": Variant(lambda run: train(run, RecomputedBlock, contextlib.nullcontext())),
+        "remat": Variant(lambda run: train(run, Block, contextlib.nullcontext(), remat=True)),
+        "normalized": Variant(lambda run: train_on_ones(run, NormalizedBlock)),
+        "normalized_recompute_grad": Variant(lambda run: train_on_ones(run, RecomputedNormalizedBlock)),
+        "normalized_remat": Variant(lambda run: train_on_ones(run, NormalizedBlock, remat=True)),
         "scope_around_model": Variant(lambda run: train_in_scope(run, functional=True)),
         "scope_around_dense": Variant(lambda run: train_in_scope(run, functional=False)),
     },
@@ -115,6 +158,7 @@ SCENARIO = Scenario(
                     "plain",
                     run,
                     title=title,
+                    only=only,
                     expected=[
                         Expected("weights", 4 * PARAMETERS, 4 * PARAMETERS, "4 B × parameters"),
                         Expected(
@@ -125,7 +169,33 @@ SCENARIO = Scenario(
                         ),
                     ],
                 )
-                for run, title in (("remat_scope", "`keras.RematScope`"), ("recompute_grad", "`tf.recompute_grad`"))
+                for run, title, only in (
+                    ("remat_scope", "`keras.RematScope`", ""),
+                    ("recompute_grad", "`tf.recompute_grad`", ""),
+                    ("remat", "`tb_memplugin.remat`", "CPU"),
+                )
+            ],
+        ),
+        Advice(
+            words=["“Gradient checkpointing trains the same.”"],
+            verdict="true only if",
+            because="the second run of a layer changes nothing. `tf.recompute_grad` and `RematScope` update the "
+            "statistics of a batch normalization in both runs, and draw another mask for a dropout. "
+            "`tb_memplugin.remat` does not.",
+            comparisons=[
+                Comparison(
+                    "normalized",
+                    run,
+                    title=title,
+                    figure="update_count",
+                    claim=STAYS,
+                    only="CPU",
+                    expected=[Expected("update_count", 1, updates, "updates in each step")],
+                )
+                for run, title, updates in (
+                    ("normalized_recompute_grad", "`tf.recompute_grad`", 2),
+                    ("normalized_remat", "`tb_memplugin.remat`", 1),
+                )
             ],
         ),
         Advice(

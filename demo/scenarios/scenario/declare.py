@@ -159,9 +159,9 @@ class Scenario:
 
 
 def judged(advice: Advice, figures: Mapping[str, Figures], device: str) -> Verdict | None:
-    """What the figures measured on a device say about `advice`; None if a run is missing."""
+    """What the figures measured on a device say about `advice`; None if a run or every comparison is missing."""
     pairs = [(one, figures.get(one.before), figures.get(one.after)) for one in advice.made_on(device)]
-    if any(before is None or after is None for _, before, after in pairs):
+    if not pairs or any(before is None or after is None for _, before, after in pairs):
         return None
     held = [one.claim.holds(before[one.figure], after[one.figure]) for one, before, after in pairs]
     return "true" if all(held) else "true only if" if any(held) else "not true"

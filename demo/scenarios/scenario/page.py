@@ -114,7 +114,9 @@ def _judgement(scenario: Scenario, advice: Advice, result: Mapping[str, Any], al
     place = "" if alone else f" on {_device(result['device'])}"
     if verdict is None:
         comparisons = advice.made_on(result["device"])
-        gpus = max(scenario.runs[run].gpus for one in comparisons for run in (one.before, one.after))
+        gpus = (
+            max(scenario.runs[run].gpus for one in comparisons for run in (one.before, one.after)) if comparisons else 0
+        )
         yield ""
         yield f"Not run{place}: needs {gpus} GPU{'s' if gpus > 1 else ''}." if gpus else f"Not run{place}."
     elif verdict == advice.verdict:
