@@ -59,8 +59,8 @@ def test_a_comparison_can_be_of_one_kind_of_device() -> None:
     assert "**True.** it is large. Otherwise not.\n" in text
     assert "**Not true** on NVIDIA H200. Everything grows there.\n" in text
     # Where nothing is compared, nothing holds.
-    text = topic(scenario("true", comparisons[:1]), results)
-    assert "Not run on NVIDIA H200.\n" in text and "True** on NVIDIA" not in text
+    alone = topic(scenario("true", comparisons[:1]), results)
+    assert "Not run on NVIDIA H200.\n" in alone and "True** on NVIDIA" not in alone
     on_cpu, on_gpu = text.split("Backwards:\n")
     assert "| at the peak | CPU: `a` | CPU: `b` | expected |" in on_cpu
     assert "| peak | 8.0 MiB | 4.0 MiB |  |" in on_cpu
