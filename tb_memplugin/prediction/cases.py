@@ -24,7 +24,8 @@ OVERLAPPING_RESULTS = 3
 """Results of recomputed layers that a step may hold in addition, since operations run in parallel.
 
 Fitted on recordings of `tests/integration/plan_child.py wide` on two busy cores: with 1, the median of a training lay
-up to 2.4 % above the range in 2 of about 30; with 2, 2.0 % in 1 of about 11; with 3, in none of 12."""
+up to 2.4 % above the range in 2 of about 30; with 2, 2.0 % in 1 of about 11; with 3, in none of 12. Of the plans in
+docs/accuracy.md, medians lay at most 2.2 results above the simulated peak."""
 OVERLAPPING_RESULTS_ON_A_GPU = 2
 """The same on a GPU, which runs one operation after the other. Of 12 plans for 8 models on an NVIDIA H100
 (`tests/gpu/planned.py`), the peak was at most 0.95 results above the simulated one."""

@@ -110,9 +110,9 @@ class Change:
         return own & _rows(requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES)
 
     def repeated_rows(self, requests: StepRequests) -> Rows:
-        """Which chunks are results of recomputed layers."""
-        layers = {path for segment in self.recompute for path in segment}
-        return _rows(requests, lambda owner: owner.layer in layers and owner.category == "activations")
+        """Which chunks are results of recomputed layers and of those inside them."""
+        layers = tuple(f"{path}/" for segment in self.recompute for path in segment)
+        return _rows(requests, lambda owner: owner.category == "activations" and f"{owner.layer}/".startswith(layers))
 
     def _recomputed(self, step: SizedStep) -> SizedStep:
         if not self.recompute:
