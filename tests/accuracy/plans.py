@@ -148,9 +148,16 @@ def _row(cell: Planned) -> str:
     option = cell.option
     low, peak, high = (format_bytes(size) for size in (option.low_bytes, option.peak_bytes, option.high_bytes))
     times = ("–", "–") if cell.time is None else tuple(f"{100 * share:+.0f} %" for share in cell.time)
-    exact = "–" if cell.same is None else "bit-identical" if cell.same else f"losses differ by {cell.apart:.1e}"
     return (
         f"| {cell.model} | {format_bytes(cell.budget_bytes)} | {option.sentence} | {peak} ({low} to {high}) | "
         f"{'yes' if option.fits else 'no'} | {format_bytes(cell.measured)} | {100 * cell.error:+.1f} % | {times[0]} | "
-        f"{times[1]} | {exact} |"
+        f"{times[1]} | {_exactness(cell)} |"
     )
+
+
+def _exactness(cell: Planned) -> str:
+    if cell.same is None:
+        return "–"
+    if cell.same:
+        return "bit-identical"
+    return f"losses differ by {cell.apart:.1e}" if cell.apart else "losses bit-identical, some variables are not"
