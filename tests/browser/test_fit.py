@@ -180,6 +180,7 @@ def test_the_view_is_busy_until_the_plan_is_there_and_a_wrong_budget_is_refused(
     page.close()
 
 
+@pytest.mark.long
 def test_a_report_has_the_plan_for_the_capacity(page: Page, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "report.html"
     harness.printed("report", str(RUNS), "-o", str(file), "--run", RUN)

@@ -28,7 +28,7 @@ def test_hostile_names_are_text(page: Page, address: str) -> None:
 
 @pytest.mark.reads
 @pytest.mark.parametrize(
-    "width", [*(pytest.param(width, marks=pytest.mark.long) for width in (600, 900, 2560)), 820, 1440]
+    "width", [*(pytest.param(width, marks=pytest.mark.long) for width in (600, 820, 900, 2560)), 1440]
 )
 def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
@@ -219,6 +219,7 @@ def test_outside_of_tensorboard(page: Page, address: str) -> None:
     assert "view=frozen" in harness.place(page)
 
 
+@pytest.mark.long
 def test_three_hundred_runs(page: Page, tmp_path: pathlib.Path) -> None:
     samples = take_samples(sample_runs.samples_of(sample_runs.FROZEN), list(range(20)))
     for index in range(300):

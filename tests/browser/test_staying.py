@@ -173,6 +173,7 @@ def test_new_steps_leave_step_zoom_category_and_scrolling_alone(
     expect(slider).to_have_attribute("aria-valuemax", "40")
 
 
+@pytest.mark.long
 def test_new_steps_wait_while_the_pointer_is_in_the_chart(
     page: Page, lives: dict[str, Live], live_address: str
 ) -> None:

@@ -40,7 +40,6 @@ QUICK = {
     "collision:dump",
     "convolutions",
     "convolutions:mixed",
-    "odd",
     "own_step",
     "custom_loop",
     "two_models",
@@ -187,6 +186,7 @@ def test_a_layer_called_twice_and_nested_models_with_equal_names() -> None:
     assert "both/a/dense" not in slots
 
 
+@pytest.mark.long
 def test_layers_with_scopes_models_and_loops_of_their_own() -> None:
     answer = trained("odd")
     outputs = {"dense": 64, "scoped": 512, "plain": 512, "tower/inner/dense": 384, "tower/inner/dense_2": 256}

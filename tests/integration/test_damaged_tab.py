@@ -78,7 +78,9 @@ def test_inspect_shows_the_highest_peak_and_says_what_is_missing(inspected: dict
         assert bool(run["damage"]) == (name != "whole"), name
 
 
-@pytest.mark.parametrize("load_fast", ["true", "false"], ids=["fast", "python"])
+@pytest.mark.parametrize(
+    "load_fast", [pytest.param("true", id="fast", marks=pytest.mark.long), pytest.param("false", id="python")]
+)
 def test_the_tab_shows_what_inspect_shows(
     load_fast: str, logdir: pathlib.Path, inspected: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:

@@ -34,6 +34,7 @@ def train(code: str, folder: pathlib.Path, **more: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_cpu_is_recorded_with_nothing_set(tmp_path: pathlib.Path) -> None:
     said = train(IMPORT + MODEL + FIT, tmp_path)
     (run,) = tb_memplugin.load(tmp_path / "runs").values()

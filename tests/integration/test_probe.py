@@ -200,6 +200,7 @@ SENTENCES = {
 }
 
 
+@pytest.mark.long
 def test_a_probe_that_cannot_run_says_why_and_changes_nothing() -> None:
     # GIVEN kernels that report a failed allocation; oneDNN's ones end the process
     found = run_child(ERRORS, "xla", environment={"CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"})

@@ -39,6 +39,7 @@ CALLS = {
 """Call to its code and its phase; each has four steps."""
 
 
+@pytest.mark.long
 def test_another_process_reads_the_run_as_soon_as_the_call_has_returned(tmp_path: pathlib.Path) -> None:
     # GIVEN a process that makes one call after the other, each with a new model and callback, when it is told to
     code = f"""
