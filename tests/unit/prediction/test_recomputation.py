@@ -2,6 +2,7 @@
 
 from requests_cases import HandMade, hand_made_requests
 
+from tb_memplugin.prediction.changes import Change
 from tb_memplugin.prediction.recomputation import Parts, recomputed
 from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece
 
@@ -89,3 +90,13 @@ def test_no_chunk_of_a_long_segment_is_freed_before_it_is_requested() -> None:
     # WHEN it is recomputed THEN every chunk lives from its request on
     again = recomputed(hand_made(chunks), (("net/a",),), {}).requests
     assert len(again) > len(chunks) and (again.death > again.birth).all()
+
+
+def test_results_of_layers_inside_a_recomputed_one_are_repeated_too() -> None:
+    chunks: HandMade = (
+        ("net/block/dense", "activations", "net/block/dense/MatMul", 1024, 0, 5),
+        ("net/blocks", "activations", "net/blocks/MatMul", 2048, 1, 4),
+        ("net/block/dense", "activation_gradients", "gradient_tape/net/block/dense/MatMul", 1024, 2, 3),
+    )
+    change = Change(recompute=(("net/block",),))
+    assert change.repeated_rows(hand_made_requests(chunks)).tolist() == [True, False, False]
