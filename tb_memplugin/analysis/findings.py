@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tb_memplugin.analysis.facts import device_names
 from tb_memplugin.analysis.growth import find_growth
@@ -59,8 +59,7 @@ def former_finding(run: Run, device: str, worker: str = "") -> str | None:
 
 def former_findings(run: Run, worker: str = "") -> list[str]:
     """The findings on all devices of one worker's run."""
-    found = (former_finding(run, device, worker) for device in device_names(run))
-    return [sentence for sentence in found if sentence is not None]
+    return _on_devices(former_finding, run, worker)
 
 
 def findings(by_worker: Mapping[str, Run]) -> list[str]:
@@ -80,7 +79,11 @@ def device_findings(worker: str, run: Run) -> list[str]:
 
 def recomputation_findings(run: Run, worker: str = "") -> list[str]:
     """The findings on recomputed layers, on all devices of one worker's run."""
-    found = (recomputation_finding(run, device, worker) for device in device_names(run))
+    return _on_devices(recomputation_finding, run, worker)
+
+
+def _on_devices(finding: Callable[[Run, str, str], str | None], run: Run, worker: str) -> list[str]:
+    found = (finding(run, device, worker) for device in device_names(run))
     return [sentence for sentence in found if sentence is not None]
 
 

@@ -26,13 +26,13 @@ OVERLAPPING_RESULTS = 3
 Fitted on recordings of `tests/integration/plan_child.py wide` on two busy cores: with 1, the median of a training lay
 up to 2.4 % above the range in 2 of about 30; with 2, 2.0 % in 1 of about 11; with 3, in none of 12. Of the plans in
 docs/accuracy.md, medians lay at most 2.2 results above the simulated peak."""
+OVERLAPPING_RESULTS_ON_A_GPU = 2
+"""The same on a GPU, which runs one operation after the other. Of 12 plans for 8 models on an NVIDIA H100
+(`tests/gpu/planned.py`), the peak was at most 0.95 results above the simulated one."""
 FEWER_RESULTS = 1
 """Results of recomputed layers that a step may hold less than the simulated ones, for the same reason; none on a GPU.
 
 Fitted on the same model: with 0, the median of a training lay 1.6 % below the range in 1 of 7."""
-OVERLAPPING_RESULTS_ON_A_GPU = 2
-"""The same on a GPU, which runs one operation after the other. Of 12 plans for 8 models on an NVIDIA H100
-(`tests/gpu/planned.py`), the peak was at most 0.95 results above the simulated one."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,8 +66,8 @@ column compares losses and variables of 20 steps with plain training, both with 
 by rounding: TensorFlow's arithmetic rewrites find other patterns in a graph with recomputation. Without these
 (`tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})`) they are bit-identical, too.
 
-Operations of a step run in parallel. The recorded steps of the decoder kept a gradient of 47 MiB while a segment was
-recomputed, those of the training that followed the plan did not.
+Operations of a step run in parallel. In two of the decoder's three recorded steps a gradient of 47 MiB lives until the
+first segment is recomputed, in one it does not: the prediction follows the two, the measured peak is near the one.
 
 """
 HEADINGS = {

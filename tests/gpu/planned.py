@@ -1,7 +1,7 @@
 """Compares plans under a budget with trainings on a GPU that follow them: peaks, times and losses. Prints Markdown.
 
 Trainings have a process of their own each, with a logical device of the stated capacity. Those that are timed run one
-after the other. Takes about eight minutes on a machine with 16 cores.
+after the other. Takes about fifteen minutes on a machine with 16 cores.
 
 usage: python tests/gpu/planned.py [--cache DIR] [--jobs 5] [MODEL ...]
 """

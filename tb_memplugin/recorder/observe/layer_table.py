@@ -62,6 +62,12 @@ def _recomputed(layer: Any) -> Recomputed | None:
     return None if exact is None else "exact" if exact else "anew"
 
 
+def _recomputed_ids(model: Any) -> frozenset[int]:
+    """Identities of the model's layers that are recomputed; those of other models come and go."""
+    known = call_notes.recomputed
+    return frozenset(id(node.layer) for node in walk(model) if node.layer in known) if known else frozenset()
+
+
 def outputs_by_layer(model: Any) -> dict[str, Outputs]:
     """Outputs of each layer by its path; empty if Keras does not know them."""
     return {node.path: _outputs(node.layer) for node in walk(model)}
@@ -90,7 +96,7 @@ def signature(model: Any, optimizer: Any) -> Hashable:
         frozenset(id(variable) for variable in variables_of(model, "trainable_variables")),
         id(optimizer),
         0 if optimizer is None else len(all_variables(optimizer)),
-        len(call_notes.recomputed),
+        _recomputed_ids(model),
     )
 
 
