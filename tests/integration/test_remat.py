@@ -28,12 +28,12 @@ def trained(name: str, kind: str, mode: str = "graph", steps: int = 20) -> Any:
 @pytest.mark.parametrize(
     ("name", "share"),
     [
-        *(("conv", 0.6), ("nested", 0.65), ("subclassed", 0.5), ("mlp", 0.8), ("mixed", 0.95)),
+        *(("conv", 0.6), ("nested", 0.65), ("subclassed", 0.5), ("mlp", 0.8), ("mixed", 0.9)),
         *(("mobilenet_v2", 0.7), ("resnet50", 0.95)),
     ],
 )
 def test_training_is_bit_identical_and_its_peak_is_lower(name: str, share: float) -> None:
-    """Losses, weights, statistics and seeds of 20 steps; the peak is the allocator's, from the third step on."""
+    """Losses, weights, statistics and seeds of 20 steps; the peak is the allocator's."""
     steps = 6 if name in ("mobilenet_v2", "resnet50") else 20
     plain, recomputed = (trained(name, kind, steps=steps) for kind in ("plain", "remat"))
     assert recomputed["losses"] == plain["losses"]

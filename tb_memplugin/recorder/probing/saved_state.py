@@ -43,7 +43,7 @@ class SavedState:
         self._trackers = [
             _Attributes(tracker)
             for one in objects
-            if (tracker := getattr(one, "_tracker", None)) is not None and hasattr(tracker, "__dict__")
+            if (tracker := getattr(one, "_tracker", None)) is not None
         ]
 
     def forget_step_functions(self) -> None:
