@@ -9,13 +9,16 @@ from prepared_python import run_python
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+def environment_with(**variables: str) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if name != "TB_MEMPLUGIN"}
+    return environment | {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **variables}
+
+
 def doctor(**variables: str) -> tuple[int, dict[str, str]]:
     """Exit code, and what is said by the name of the check, with `ok` or `!!` in front."""
-    environment = {name: value for name, value in os.environ.items() if name != "TB_MEMPLUGIN"}
-    environment |= {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **variables}
     done = run_python(
         ["-c", "import sys; from tb_memplugin.cli import main; sys.exit(main(['doctor']))"],
-        environment=environment,
+        environment=environment_with(**variables),
         timeout=240,
     )
     lines = [line for line in done.stdout.splitlines() if line[:4] in ("ok  ", "!!  ")]
@@ -36,6 +39,12 @@ def test_what_is_wrong_is_said_with_what_to_do() -> None:
     assert said["allocator"].startswith("!!") and "TF_CPU_ALLOCATOR_USE_BFC=1" in said["allocator"]
     assert said["memory map"].startswith("!!") and said["TensorFlow"].startswith("ok")
     assert "recording" not in said
+
+
+def test_a_training_goes_on_until_its_steps_are_traced_however_little_time_it_has() -> None:
+    code = "from tb_memplugin.recorder.doctor import checks; print(checks._recording(0.0))"
+    done = run_python(["-c", code], environment=environment_with(TF_CPU_ALLOCATOR_USE_BFC="1"), timeout=240)
+    assert done.stdout.startswith("(True, "), done.stdout + done.stderr
 
 
 @pytest.mark.long

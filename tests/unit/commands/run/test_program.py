@@ -5,10 +5,14 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 from collections.abc import Sequence
 
 import pytest
+
+from tb_memplugin.commands.run import program
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 
@@ -97,6 +101,18 @@ def test_modules_and_directories(tmp_path: pathlib.Path) -> None:
     assert compare(tmp_path, "package", "a")[0] == 0
     code, _, stderr = compare(tmp_path, "-m", "no_such_module")
     assert code == 1 and "No module named no_such_module" in stderr
+
+
+def test_the_programs_threads_are_waited_for_but_for_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    worker = threading.Thread(target=time.sleep, args=[0.2])
+    daemon = threading.Thread(target=release.wait, daemon=True)
+    for thread in (worker, daemon):
+        thread.start()
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread(), worker, daemon])
+    program.wait_for_threads()
+    assert daemon.is_alive() and not worker.is_alive()
+    release.set()
 
 
 def test_a_zip_file_is_run_as_a_directory_is(tmp_path: pathlib.Path) -> None:

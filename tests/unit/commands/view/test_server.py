@@ -68,6 +68,11 @@ def test_a_missing_directory_is_told(tmp_path: pathlib.Path, capsys: pytest.Capt
     )
 
 
+@pytest.mark.skipif(not pathlib.Path("/proc/net/if_inet6").exists(), reason="no IPv6 on this machine")
+def test_an_ipv6_address_can_be_listened_on() -> None:
+    server._check_address("::1", 0)
+
+
 def test_a_busy_port_is_told(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
