@@ -182,7 +182,7 @@ def make_snapshot(
 
 REPLAY = Replay(addresses=3079, of_addresses=3080, chunks=658, of_chunks=659, peak_bytes=600 * MIB)
 HELD_TENSORS = (
-    HeldTensorGroup((32, 10), "float32", 40, 51_200, "list `history` in module __main__"),
+    HeldTensorGroup((32, 10), "float32", 40, 51_200, "list `history` in module __main__", "train.py:42"),
     HeldTensorGroup((), "float32", 1, 4, None),
 )
 

@@ -129,13 +129,10 @@ function heldAt(plan: Plan, step: number): HeldTensorGroup[] {
   const count = 1 + Math.floor(step / plan.traceEvery);
   const total = ledgerAt(plan, step).find(({ category }) => category === "held_tensors")?.bytes ?? 0;
   const each = Math.floor(total / count / 4);
-  return Array.from({ length: count }, (_, index) => ({
-    shape: [each],
-    dtype: "float32",
-    count: 1,
-    bytes: 4 * each,
-    held_by: index % 2 === 0 ? "list `history` in module __main__" : null,
-  }));
+  return Array.from({ length: count }, (_, index) => {
+    const known = index % 2 === 0 ? { held_by: "list `history` in module __main__", line: "train.py:42" } : { held_by: null, line: null };
+    return { shape: [each], dtype: "float32", count: 1, bytes: 4 * each, ...known };
+  });
 }
 
 export const snapshotAt = (plan: Plan, step: number): Snapshot => ({

@@ -59,7 +59,8 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         capacity_step=growth.capacity_step,
         **_cause_figures(growth.cause),
     )
-    details = () if growth.held_by is None else (f"Kept alive by {growth.held_by}.",)
+    origin = ", ".join(growth.origin())
+    details = (f"{origin[0].upper()}{origin[1:]}.",) if origin else ()
     return Answer("growing", device, sentence, "warning", source, evidence, figures, details)
 
 

@@ -6,6 +6,7 @@ Steps after another phase are left out, and jumps are removed (`levelling`); `tr
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +16,26 @@ from tb_memplugin.analysis.growth_causes import Cause, cause_of
 from tb_memplugin.analysis.levelling import levelled
 from tb_memplugin.analysis.sessions import runs_of_sessions
 from tb_memplugin.analysis.trend import Trend, find_trend, is_long_enough, smallest_growth
-from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Integers, LayerActivations, Phase, Run, Samples, Snapshot
+from tb_memplugin.model import (
+    MISSING,
+    PHASES,
+    DeviceSamples,
+    HeldTensorGroup,
+    Integers,
+    LayerActivations,
+    Phase,
+    Run,
+    Samples,
+    Snapshot,
+)
 from tb_memplugin.model.units import format_bytes
 
 UNEXPLAINED = ("unattributed", "other_state", "rounding")
 """Categories of memory that traced functions may hold, such as their constants."""
 
 
+HeldKey: TypeAlias = tuple[tuple[int, ...], str, str | None]
+"""Shape, dtype and holder of held tensors."""
 LAST_STEPS = 100
 """Steps whose peaks above their ends tell those of later steps."""
 
@@ -41,6 +55,7 @@ class Growth:
         owner_bytes: Growth of the owner over these steps.
         rounding_bytes: Growth of the rounding of the owner's layer if it exceeds `owner_bytes`, else 0.
         held_by: Holder of most of the added held tensors, if the owner is held tensors; None if unknown.
+        line: Python line that made most of these; None if unknown.
         cause: Why it grows, by the program's counters; None if they do not tell it, or if the holder is known.
         capacity_step: Step by which the peak reaches the device's capacity at this rate; None if unknown or far away.
             With fragmentation a step fails before it.
@@ -55,6 +70,7 @@ class Growth:
     owner_bytes: int | None
     rounding_bytes: int
     held_by: str | None
+    line: str | None
     cause: Cause | None
     capacity_step: int | None
 
@@ -76,11 +92,15 @@ class Growth:
             text += f"; largest growth: {name}, {format_bytes(self.owner_bytes)}"
             if self.rounding_bytes:
                 text += f" and {format_bytes(self.rounding_bytes)} of rounding"
-            if self.held_by is not None:
-                text += f", kept alive by {self.held_by}"
+            text += "".join(f", {part}" for part in self.origin())
         if self.capacity_step is not None:
             text += f"; at this rate memory runs out by step {self.capacity_step}, earlier with fragmentation"
         return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
+
+    def origin(self) -> tuple[str, ...]:
+        """What keeps the added held tensors alive and what made them, as far as they are known."""
+        parts = (self.held_by and f"kept alive by {self.held_by}", self.line and f"made at {self.line}")
+        return tuple(part for part in parts if part)
 
 
 def jumps_text(jumps: Iterable[tuple[int, int]]) -> str:
@@ -114,10 +134,11 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
             owner, owner_bytes, rounding = _owner(run, snapshots, trend) or (None, None, 0)
             above = 0 if at_peak else _above_end(figures, rows)
             full = _capacity_step(trend, above, figures.capacity_bytes)
-            held_by = _holder(snapshots) if owner == (None, "held_tensors") else None
+            held_by, line = _holder_and_line(snapshots) if owner == (None, "held_tensors") else (None, None)
             explained = held_by is not None and _makes_up_half(owner_bytes, snapshots, trend)
             cause = None if explained else cause_of(run, device, trend, owner is not None and owner[1] in UNEXPLAINED)
-            return Growth(device, phase, at_peak, trend, jumps, owner, owner_bytes, rounding, held_by, cause, full)
+            causes = (held_by, line, cause)
+            return Growth(device, phase, at_peak, trend, jumps, owner, owner_bytes, rounding, *causes, full)
     return None
 
 
@@ -220,16 +241,28 @@ def traced_of(run: Run, device: str, phase: Phase, trend: Trend, jumps: Sequence
     return max(parts.values(), key=lambda part: part[-1].step - part[0].step, default=[])
 
 
-def _holder(snapshots: Sequence[Snapshot]) -> str | None:
-    """The holder of most of the held tensors added from the first to the last snapshot."""
+def _holder_and_line(snapshots: Sequence[Snapshot]) -> tuple[str | None, str | None]:
+    """The holder of most of the held tensors added from the first to the last snapshot, and the line that made those
+    of the shape that grew most; None where unknown."""
     if len(snapshots) < 2:
-        return None
-    added: Counter[str] = Counter()
+        return None, None
+    by_group: Counter[HeldKey] = Counter()
+    by_holder: Counter[str] = Counter()
     for snapshot, sign in ((snapshots[-1], 1), (snapshots[0], -1)):
         for group in snapshot.held_tensors:
+            by_group[_held_key(group)] += sign * group.bytes
             if group.held_by is not None:
-                added[group.held_by] += sign * group.bytes
-    return max((name for name in added if added[name] > 0), key=lambda name: added[name], default=None)
+                by_holder[group.held_by] += sign * group.bytes
+    held_by = max((name for name in by_holder if by_holder[name] > 0), key=lambda name: by_holder[name], default=None)
+    grown = [key for key, added in by_group.items() if added > 0 and held_by in (None, key[2])]
+    most = max(grown, key=lambda key: by_group[key], default=None)
+    # A step that made none of them does not know their line.
+    groups = (group for snapshot in reversed(snapshots) for group in snapshot.held_tensors)
+    return held_by, next((group.line for group in groups if group.line and _held_key(group) == most), None)
+
+
+def _held_key(group: HeldTensorGroup) -> HeldKey:
+    return group.shape, group.dtype, group.held_by
 
 
 def _sums(snapshot: Snapshot) -> dict[tuple[str | None, str], int]:

@@ -140,6 +140,12 @@ class Classifier:
         """Facts of the op that made a chunk; None if unknown."""
         return self._execution.maker(chunk)
 
+    def line(self, chunk: int) -> str | None:
+        """The Python line that made a chunk; None if unknown. Of a compiled module's chunk, that of its result."""
+        plan = self.plan(chunk)
+        fact = self.op_fact(chunk) if plan is None else self.plans.result_fact(plan[1])
+        return None if fact is None else fact.line
+
     def requester(self, chunk: int) -> OpFact | None:
         """Facts of the op that a chunk's event names; None if it names none or the op is unknown."""
         name = self._window.op_name(chunk)

@@ -172,8 +172,7 @@ def _add_chunks(
 
 
 def _chunk_rows(classifier: Classifier, chunk: int, moments: Moments, shape: TensorShape | None) -> Iterator[Row]:
-    fact = classifier.op_fact(chunk)
-    address, line = int(classifier.chunks.address[chunk]), None if fact is None else fact.line
+    address, line = int(classifier.chunks.address[chunk]), classifier.line(chunk)
     for begin, end, owners in classifier.owner_spans(chunk):
         start, stop = moments.moment(begin + 1), moments.moment(end + 1)
         for owner, size, requested in owners:

@@ -90,6 +90,11 @@ class BufferAssignments:
             self._facts[ops] = next((fact for fact in facts if fact is not None), None)
         return self._facts[ops]
 
+    def result_fact(self, allocation: BufferAllocation) -> OpFact | None:
+        """Facts of the op of the buffer that an allocation ends with, the largest of several."""
+        last = max(allocation.buffers, key=lambda buffer: (buffer.end, buffer.bytes), default=None)
+        return self.fact(last.ops[:1]) if last is not None and last.named else None
+
     def forward_end(self, module: Module) -> int:
         """Position in the schedule at which the forward pass ends; -1 in a module without one.
 

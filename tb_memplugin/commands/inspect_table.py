@@ -146,24 +146,28 @@ def _largest_first(sizes: dict[tuple[str, str], int]) -> list[tuple[tuple[str, .
 
 
 def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
-    """Tensors that Python objects keep alive, largest groups first."""
+    """Tensors that Python objects keep alive, largest groups first; the lines that made them where one is known."""
     if not groups:
         return ""
     unit = unit_for([groups[0].bytes])
+    has_lines = any(group.line is not None for group in groups[:MAX_ROWS])
     rows = [
         [
             f"{clean(group.dtype)} [{', '.join(map(str, group.shape))}]"[:MAX_NAME_CHARACTERS],
-            _name(group.held_by) if group.held_by is not None else UNKNOWN,
+            _known_name(group.held_by),
+            *([_known_name(group.line)] if has_lines else []),
             f"{group.count:,}",
             format_figure(group.bytes, unit),
         ]
         for group in groups[:MAX_ROWS]
     ]
     others = groups[MAX_ROWS:]
+    head = ["held tensors", "held by", *(["made at"] if has_lines else []), "count", unit]
     if others:
         size = format_figure(sum(group.bytes for group in others), unit)
-        rows.append([f"{len(others)} more", "", f"{sum(group.count for group in others):,}", size])
-    return format_table(["held tensors", "held by", "count", unit], rows, left=2)
+        names = [f"{len(others)} more", *[""] * (len(head) - 3)]
+        rows.append([*names, f"{sum(group.count for group in others):,}", size])
+    return format_table(head, rows, left=len(head) - 2)
 
 
 def _pool_text(snapshot: Snapshot) -> list[str]:
@@ -263,6 +267,10 @@ def _activations(run: Run) -> str:
     if len(described) > MAX_ROWS:
         rows.append([f"{len(described) - MAX_ROWS} more", "", "", "", ""])
     return format_table(["recorded activations", f"highest {unit}", "at step", f"last {unit}", "steps"], rows)
+
+
+def _known_name(text: str | None) -> str:
+    return UNKNOWN if text is None else _name(text)
 
 
 def _name(text: str) -> str:

@@ -131,6 +131,7 @@ TABLES: Mapping[str, TableSchema] = {
             Column("count", "integer", "number of tensors"),
             Column("bytes", "integer", "size of all of them"),
             Column("held_by", "text", "variable, container or object that holds them", _UNKNOWN),
+            Column("line", "text", "Python line that made them, such as `train.py:42`", _UNKNOWN),
         ),
     ),
     "failures": TableSchema(

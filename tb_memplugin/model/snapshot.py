@@ -91,6 +91,7 @@ class HeldTensorGroup:
         count: Number of tensors.
         bytes: Requested bytes of all of them.
         held_by: The holder, e.g. "list `history` in module __main__"; None if unknown.
+        line: The user's line that made most of those that the step itself made, e.g. ``train.py:42``; None if unknown.
     """
 
     shape: tuple[int, ...]
@@ -98,6 +99,7 @@ class HeldTensorGroup:
     count: int
     bytes: int
     held_by: str | None
+    line: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -207,7 +207,10 @@ def held_tensors_at(plan: Plan, step: int) -> tuple[HeldTensorGroup, ...]:
     if plan is ROOMY:
         return ()
     holder = HOSTILE_HOLDER if plan is HOSTILE else "list `history` in module __main__"
-    groups = [HeldTensorGroup((32, 10), "float32", 40, 51_200, holder), HeldTensorGroup((), "int64", 1, 8, None)]
+    groups = [
+        HeldTensorGroup((32, 10), "float32", 40, 51_200, holder, "train.py:42"),
+        HeldTensorGroup((), "int64", 1, 8, None),
+    ]
     if step >= max(plan.trainable):
         groups += [HeldTensorGroup((25 * size,), "float32", 1, 100 * size, None) for size in range(1, 9)]
     rest = HELD_BYTES - sum(group.bytes for group in groups)

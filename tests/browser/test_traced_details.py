@@ -37,6 +37,7 @@ def check_step(frame: FrameLocator, snapshot: dict[str, Any]) -> None:
             f"({', '.join(map(str, group['shape']))})",
             group["dtype"],
             group["held_by"] or "unknown",
+            *([group["line"]] if group["line"] else []),
         ]
         for group in groups[:8]
     ]
@@ -54,7 +55,7 @@ def test_held_tensors_and_the_replay_of_the_selected_step(
     check_step(frame, snapshot)
     frame.locator(".held-fold > summary").click()  # held tensors below 1 % are folded
     heads = frame.locator("[data-testid='held-tensors'] thead th").all_inner_texts()
-    assert heads == ["count", "shape", "dtype", "size, KiB", "held by"]
+    assert heads == ["count", "shape", "dtype", "size, KiB", "held by, made at"]
     more = frame.get_by_test_id("held-more")
     if step == 3:
         assert len(snapshot["held_tensors"]) == 3
@@ -73,6 +74,7 @@ def test_held_tensors_and_the_replay_of_the_selected_step(
     expect(tip).to_contain_text("51,200 B")
     expect(tip).to_contain_text("40 × (32, 10) float32")
     expect(tip).to_contain_text("held by list `history` in module __main__")
+    expect(tip).to_contain_text("made at train.py:42")
 
 
 def test_the_pointer_leaves_the_details_of_the_selected_step(page: Page, address: str) -> None:
@@ -104,7 +106,7 @@ def test_a_step_without_them_has_no_details(page: Page, address: str) -> None:
 @pytest.mark.reads
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("width", [1440, 1120, 950])
-def test_names_of_strangers_are_text_and_stay_in_the_panel(page: Page, address: str, width: int, exact: bool) -> None:
+def test_names_of_strangers_are_text_and_stay_in_their_rows(page: Page, address: str, width: int, exact: bool) -> None:
     page.set_viewport_size({"width": width, "height": 1600})
     frame = harness.open_tab(page, address, urlencode({"run": sample_runs.HOSTILE_RUN, "step": 4}))
     if exact:
@@ -118,6 +120,11 @@ def test_names_of_strangers_are_text_and_stay_in_the_panel(page: Page, address: 
         box = row.bounding_box()
         assert box and box["x"] + box["width"] <= panel["x"] + panel["width"] - 13
     assert frame.locator(".panel").evaluate("panel => panel.scrollWidth <= panel.clientWidth")
+    # AND no row overlaps the next, whether it names a line or not
+    rows = frame.locator("[data-testid='held-tensors'] tr")
+    heights = rows.evaluate_all("rows => rows.map(row => [row.clientHeight, row.scrollHeight])")
+    assert all(height == content for height, content in heights)
+    assert heights[2][0] > heights[1][0] > 0 and len(held_cells(frame)[1]) == len(held_cells(frame)[0]) + 1
 
 
 @pytest.mark.reads

@@ -73,13 +73,13 @@ def test_held_tensors_and_the_replay_of_a_step_are_shown(
     lines = inspect(capsys, logdir, "--run", "frozen", "--step", 3).splitlines()
     assert "  replay: 3,079 of 3,080 addresses, 658 of 659 chunks" in lines
     head = next(at for at, line in enumerate(lines) if line.startswith("  held tensors"))
-    assert lines[head].split() == ["held", "tensors", "held", "by", "count", "KiB"]
+    assert lines[head].split() == ["held", "tensors", "held", "by", "made", "at", "count", "KiB"]
     assert lines[head + 1].split() == [
         *("float32", "[32,", "10]"),
         *("list", "`history`", "in", "module", "__main__"),
-        *("40", "50.0"),
+        *("train.py:42", "40", "50.0"),
     ]
-    assert lines[head + 2].split() == ["float32", "[]", UNKNOWN, "1", "<0.01"]
+    assert lines[head + 2].split() == ["float32", "[]", UNKNOWN, UNKNOWN, "1", "<0.01"]
     # AND JSON has both, and null for a step without memory maps
     traced, other = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"]["frozen"][
         "snapshots"

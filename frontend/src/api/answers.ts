@@ -154,7 +154,9 @@ const snapshotAnswer = object<Snapshot>({
   ledger: list(ledgerRow),
   replay: maybe(object<Replay>({ addresses: number, of_addresses: number, chunks: number, of_chunks: number, peak_bytes: number })),
   saved_for_backward: list(object<SavedRow>({ layer: maybe(text), bytes: number })),
-  held_tensors: list(object<HeldTensorGroup>({ shape: list(number), dtype: text, count: number, bytes: number, held_by: maybe(text) })),
+  held_tensors: list(
+    object<HeldTensorGroup>({ shape: list(number), dtype: text, count: number, bytes: number, held_by: maybe(text), line: maybe(text) }),
+  ),
 });
 export const parseSnapshot = (json: unknown): Snapshot => snapshotAnswer(json, "snapshot");
 

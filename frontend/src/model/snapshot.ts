@@ -48,6 +48,8 @@ export interface HeldTensorGroup {
   bytes: number;
   /** The Python object that keeps them alive; null if unknown. */
   held_by: string | null;
+  /** The Python line that made them, e.g. "train.py:42"; null if unknown. */
+  line: string | null;
 }
 
 /** How much of the step its replay reproduced from the memory map at its start. */

@@ -4,7 +4,7 @@ import { parseSnapshot } from "../../src/api/answers";
 import type { HeldTensorGroup } from "../../src/model/snapshot";
 import { MAX_GROUPS, heldTensors, replayText, sizesText } from "../../src/model/traced-details";
 
-const group = (bytes: number): HeldTensorGroup => ({ shape: [bytes / 4], dtype: "float32", count: 1, bytes, held_by: null });
+const group = (bytes: number): HeldTensorGroup => ({ shape: [bytes / 4], dtype: "float32", count: 1, bytes, held_by: null, line: null });
 
 const REPLAY = { addresses: 3079, of_addresses: 3080, chunks: 659, of_chunks: 659, peak_bytes: 4096 };
 const ANSWER = {

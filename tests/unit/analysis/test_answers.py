@@ -113,18 +113,28 @@ def test_a_leak_names_what_grows_since_when() -> None:
     assert by_name(run)["changed"].sentence == "No changes in 240 steps"
 
 
-@pytest.mark.parametrize("held_by", ["list `history` in module __main__", None])
-def test_a_leak_of_held_tensors_names_their_holder(held_by: str | None) -> None:
+@pytest.mark.parametrize(
+    ("held_by", "line", "details"),
+    [
+        ("list `history` in module __main__", None, ("Kept alive by list `history` in module __main__.",)),
+        ("list `kept` in module a", "a.py:3", ("Kept alive by list `kept` in module a, made at a.py:3.",)),
+        (None, "a.py:3", ("Made at a.py:3.",)),
+        (None, None, ()),
+    ],
+)
+def test_a_leak_of_held_tensors_names_their_holder_and_line(
+    held_by: str | None, line: str | None, details: tuple[str, ...]
+) -> None:
     def traced(step: int) -> Snapshot:
         size = max(1, step - 40) * (MIB // 4)
-        held = (HeldTensorGroup((4,), "float32", 1, size, held_by),)
+        held = (HeldTensorGroup((4,), "float32", 1, size, held_by, line),)
         snapshot = make_snapshot(step, held_tensors=held)
         ledger = (*snapshot.ledger, LedgerRow(None, "held_tensors", None, size, 0))
         return dataclasses.replace(snapshot, ledger=ledger, in_use_bytes=snapshot.in_use_bytes + size)
 
     growing = by_name(leaking(snapshots=tuple(map(traced, (3, 60, 220)))))["growing"]
     assert growing.sentence.endswith(": held tensors")
-    assert growing.details == ((f"Kept alive by {held_by}.",) if held_by else ())
+    assert growing.details == details
 
 
 def test_a_category_that_grows_little_is_not_named() -> None:

@@ -131,6 +131,32 @@ def test_a_known_holder_is_the_cause() -> None:
         assert growth.owner == (None, "held_tensors") and growth.held_by == held_by and growth.cause is None
 
 
+def test_the_line_of_the_held_tensors_that_grow_most_is_named() -> None:
+    history, cache = "list `history` in module __main__", "list `cache` in module __main__"
+
+    def snapshot(step: int, grown: int, *groups: HeldTensorGroup) -> Snapshot:
+        ledger = (LedgerRow(None, "held_tensors", None, grown, 0),)
+        return dataclasses.replace(make_snapshot(step), ledger=ledger, held_tensors=groups)
+
+    def finding(*snapshots: Snapshot) -> str:
+        (growth,) = find_growth(run_of(LEAK, snapshots=snapshots))
+        return growth.sentence().partition("largest growth: ")[2].partition(";")[0]
+
+    def group(elements: int, size: int, held_by: str | None, line: str | None) -> HeldTensorGroup:
+        return HeldTensorGroup((elements,), "float32", 1, size, held_by, line)
+
+    steady = group(8, 900 * MIB, history, "train.py:7")
+    first = snapshot(500, MIB, steady, group(4, MIB, history, "train.py:8"), group(2, MIB, cache, "train.py:9"))
+    last = snapshot(1500, 101 * MIB, steady, group(4, 81 * MIB, history, "train.py:8"), group(2, 20 * MIB, cache, None))
+    assert finding(first, last) == f"held tensors, 100 MiB, kept alive by {history}, made at train.py:8"
+    # A step that made none of them does not know their line: the latest that made some does.
+    last = snapshot(1500, 101 * MIB, steady, group(4, 101 * MIB, history, None))
+    assert finding(first, last) == f"held tensors, 100 MiB, kept alive by {history}, made at train.py:8"
+    # Without a holder, their line is named.
+    unknown = (snapshot(step, step * MIB, group(4, step * MIB, None, "train.py:8")) for step in (500, 1500))
+    assert finding(*unknown) == "held tensors, 1000 MiB, made at train.py:8"
+
+
 def host_run(host: npt.NDArray[np.int64], device: npt.NDArray[np.int64] = FLAT, **parts: Any) -> Run:
     samples = make_samples(range(len(device)), [900 * MIB] * len(device), in_use=device.tolist())
     samples = dataclasses.replace(samples, host_resident_bytes=host)

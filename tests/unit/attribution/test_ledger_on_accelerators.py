@@ -143,6 +143,20 @@ def test_temporaries_of_a_module_that_one_op_runs_are_workspace() -> None:
     assert (None, "unattributed", 400) in of_step[0]
 
 
+def test_the_line_of_a_result_is_that_of_the_buffer_which_its_allocation_ends_with() -> None:
+    # GIVEN a result, in whose allocation a temporary lies before it, and a result that borrows a neighbor's name
+    temporary, result = buffer("a", 400, 0, 2, 0), buffer("b", 400, 3, 9, 0)
+    borrowed = buffer("b", 1000, 3, 9, 0, named=False)
+    planned = (BufferAllocation(400, True, (temporary, result)), BufferAllocation(1000, True, (borrowed,)))
+    ops = {op: OpFact("m/a", "forward", line=line) for op, line in (("a", "train.py:1"), ("b", "train.py:2"))}
+    step = Recorder()
+    for number, allocation in enumerate(planned):
+        step.event(1, 0x1000 * (number + 1), allocation.bytes)
+    trace = dataclasses.replace(step.trace(), modules=(Module("a_train__.1", "", planned),))
+    classifier = Classifier(trace, TraceFacts(graphs=graph(**ops)))
+    assert [classifier.line(chunk) for chunk in range(2)] == ["train.py:2", None]
+
+
 def any_trace() -> AllocationTrace:
     step = Recorder()
     step.run("a", [(0x1000, 256)])
