@@ -11,6 +11,8 @@ from tb_memplugin.model import Timeline
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "runs"
 """Recorded runs; `out_of_memory` has timelines of some steps."""
+TIMELINE_STEPS = tuple(sorted(one.step for one in Runs(FIXTURES)["out_of_memory"].timelines))
+"""These steps; the last one ran out of memory."""
 
 GIB = 1 << 30
 MONDAY = 1_789_948_800.0
@@ -55,11 +57,7 @@ def write_weeks(logdir: pathlib.Path) -> None:
 
 def recorded_ledger(timeline: Timeline) -> dict[tuple[str | None, str], int]:
     """Layer and category to the bytes in the breakdown of a step of the fixture `out_of_memory`."""
-    (snapshot,) = (
-        one
-        for one in Runs(FIXTURES, details=False)["out_of_memory"].snapshots
-        if (one.step, one.wall_time, one.at_failure) == (timeline.step, timeline.wall_time, False)
-    )
+    (snapshot,) = (one for one in Runs(FIXTURES, details=False)["out_of_memory"].snapshots if one.step == timeline.step)
     assert sum(row.bytes for row in snapshot.ledger) == timeline.in_use_bytes
     ledger: dict[tuple[str | None, str], int] = {}
     for row in snapshot.ledger:

@@ -79,12 +79,7 @@ def _failed(device: str, index: int, oom: Oom) -> Answer:
     when = "OOM" if oom.step is None else f"OOM at step {oom.step}"
     if oom.phase not in (None, "train"):
         when += f" ({oom.phase})"
-    parts = [f"{format_bytes(oom.requested_bytes)} requested"] if oom.requested_bytes is not None else []
-    if oom.largest_free_bytes is not None:
-        parts.append(f"largest free chunk {format_bytes(oom.largest_free_bytes)}")
-    elif oom.free_bytes is not None:
-        parts.append(f"{format_bytes(oom.free_bytes)} free")
-    sentence = f"{when}: {', '.join(parts)}" if parts else when
+    sentence = when if oom.requested_bytes is None else f"{when}: {format_bytes(oom.requested_bytes)} requested"
     figures = known(
         requested_bytes=oom.requested_bytes,
         in_use_bytes=oom.in_use_bytes,

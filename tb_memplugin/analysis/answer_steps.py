@@ -66,9 +66,11 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
 
 def _rate(trend: Trend) -> str:
     rate, per = (
-        (trend.bytes_per_step, "step") if trend.bytes_per_step >= 1 else (1e3 * trend.bytes_per_step, "1,000 steps")
+        (trend.bytes_per_step, "/step")
+        if trend.bytes_per_step >= 1
+        else (1e3 * trend.bytes_per_step, " per 1,000 steps")
     )
-    return f"+{format_bytes(round(rate))} per {per} since step {trend.since_step}"
+    return f"+{format_bytes(round(rate))}{per} since step {trend.since_step}"
 
 
 def _zoom(trend: Trend) -> tuple[int, int] | None:

@@ -41,39 +41,32 @@ class StepChange:
         return self.after.peak_bytes - self.before.peak_bytes
 
     def sentence(self) -> str:
-        """The change with its cause and its effect, in one line."""
+        """The change with its cause and its effect on the peak, in few words."""
         where = f"Step {self.step}" if self.after_step is None else f"Steps {self.after_step} to {self.step}"
         return f"{where}: {self._what()}"
 
     def _what(self) -> str:
         if self._is_former:
-            return self._former()
-        title, parts = ", ".join(self.titles), self._parts()
+            kept = "earlier model" if self.others_bytes else "earlier optimizer"
+            return f"{kept} stays, {signed_bytes(self.others_bytes + self.slots_bytes)}"
+        title = ", ".join(self.titles)
         size = None if self.delta_bytes is None else signed_bytes(self.delta_bytes)
         if not title:
-            return f"peak {size}" + (f": {parts}" if parts else "")
-        if parts and not self._is_batch:
-            return f"{title}: {parts}"
+            return f"peak {size}"
         return title if size is None else f"{title}, {size}"
 
     def details(self) -> tuple[str, ...]:
-        """What the sentence leaves out: the categories of another batch size, and what stays of earlier optimizers."""
+        """What the sentence leaves out: the categories of the change, and what stays of earlier optimizers."""
         found = []
-        if self.parts and (self._is_batch or self._is_former):
+        if self.parts:
             found.append(f"Mainly {self._parts()}.")
         if self.slots_bytes or self.others_bytes:
-            if not self._is_former:
-                former = self._former()
-                found.append(f"{former[0].upper()}{former[1:]}.")
+            found.append(self._former())
             found.append(
                 f"Earlier optimizers and models take {format_bytes(self.former_bytes)} in all. "
                 "`tb_memplugin.release_unused()` between two trainings frees them."
             )
         return tuple(found)
-
-    @property
-    def _is_batch(self) -> bool:
-        return any(title.startswith("batch ") for title in self.titles)
 
     @property
     def _is_former(self) -> bool:
@@ -90,8 +83,10 @@ class StepChange:
 
     def _former(self) -> str:
         if self.others_bytes:
-            return f"new model: variables of the earlier one stay, {signed_bytes(self.others_bytes + self.slots_bytes)}"
-        return f"compiled again: slots of the earlier optimizer stay, {signed_bytes(self.slots_bytes)}"
+            return (
+                f"New model: variables of the earlier one stay, {signed_bytes(self.others_bytes + self.slots_bytes)}."
+            )
+        return f"Compiled again: slots of the earlier optimizer stay, {signed_bytes(self.slots_bytes)}."
 
 
 def _signed(delta: int, unit: str) -> str:

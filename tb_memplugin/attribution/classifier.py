@@ -10,7 +10,7 @@ from tb_memplugin.attribution.older_chunks import OlderChunks
 from tb_memplugin.attribution.variables import VariableChunks, variable_owner
 from tb_memplugin.attribution.window import Owner, Window
 from tb_memplugin.attribution.xla import BufferAssignments
-from tb_memplugin.model import Category, Integers
+from tb_memplugin.model import GRADIENTS, Category, Integers
 from tb_memplugin.model.trace import AllocationTrace, BufferAllocation, Module, OpFact, TraceFacts
 
 
@@ -102,8 +102,16 @@ class Classifier:
         """
         plan = self.plan(chunk)
         if plan is not None:
-            return self._compiled.owners(chunk, *plan)
-        return [(self._owner(chunk, instant), self._window.allocated[chunk], self._window.requested[chunk])]
+            parts = self._compiled.owners(chunk, *plan)
+        else:
+            parts = [(self._owner(chunk, instant), self._window.allocated[chunk], self._window.requested[chunk])]
+        if not (self._window.facts.before_backward and self._window.outlives(chunk)):
+            return parts
+        # What the unfinished forward pass holds is no gradient.
+        return [
+            (owner._replace(category="workspace") if owner.category in GRADIENTS else owner, allocated, requested)
+            for owner, allocated, requested in parts
+        ]
 
     def owner_spans(self, chunk: int) -> list[tuple[int, int, list[tuple[Owner, int, int]]]]:
         """(event that begins it, event that ends it, `owners` between them) over a chunk's life.

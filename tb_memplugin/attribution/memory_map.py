@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tb_memplugin.attribution.step_chunks import UNATTRIBUTED, StepChunks
-from tb_memplugin.model import GRADIENTS, IN_USE, MISSING, OWNER_SOURCES, ChunkOwner, LedgerRow, MemoryMap
+from tb_memplugin.model import IN_USE, MISSING, OWNER_SOURCES, LedgerRow, MemoryMap
 from tb_memplugin.model.rounding import split_rounding
 from tb_memplugin.model.trace import TraceFacts
 
@@ -50,15 +50,6 @@ def owned_map(memory_map: MemoryMap, step: StepChunks, event: int, ages: Ages) -
     return dataclasses.replace(
         memory_map, step=step.step, phase=step.phase, owner=owner, source=source, since=since, owners=step.owners
     )
-
-
-def before_backward_pass(memory_map: MemoryMap) -> MemoryMap:
-    """The map of a moment in the forward pass, where chunks that will hold gradients are workspace."""
-    owners = tuple(
-        ChunkOwner(owner.layer, "workspace", owner.trainable) if owner.category in GRADIENTS else owner
-        for owner in memory_map.owners
-    )
-    return dataclasses.replace(memory_map, owners=owners)
 
 
 def ledger_of(memory_map: MemoryMap) -> tuple[LedgerRow, ...]:

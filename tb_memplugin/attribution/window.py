@@ -21,11 +21,15 @@ Span = tuple[int, int]
 """Times in picoseconds at which an op's first and last execution began."""
 
 
-def reordered_ops(trace: AllocationTrace, names: OpNames) -> set[str]:
+def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool = False) -> set[str]:
     """Names of the backward ops that began before all ops that they depend on in the traced graph.
 
     All, because the optimizer moves casts behind ops that depend on them. Both the first and the last executions count,
     as a trace may begin or end within a step.
+
+    Args:
+        trace, names: The trace and its ops.
+        before_backward: `TraceFacts.before_backward`: in the last step, the ops that they depend on never ran.
     """
     began = _began(trace, names)
     reordered: set[str] = set()
@@ -42,7 +46,7 @@ def reordered_ops(trace: AllocationTrace, names: OpNames) -> set[str]:
         pending.pop()
         spans = [span for span in (earliest[source] for source in inputs) if span is not None]
         own = began.get(name)
-        if own is not None and spans and _before(own, _earliest(spans)):
+        if own is not None and inputs and _reordered(own, spans, before_backward):
             reordered.add(name)
         elif own is not None:
             spans.append(own)
@@ -54,8 +58,12 @@ def _earliest(spans: list[Span]) -> Span:
     return min(first for first, _ in spans), min(last for _, last in spans)
 
 
-def _before(one: Span, other: Span) -> bool:
-    return one[0] < other[0] and one[1] < other[1]
+def _reordered(own: Span, spans: list[Span], before_backward: bool) -> bool:
+    """Whether an op ran before the ops that it depends on, which began at `spans` if they ran."""
+    if not spans:
+        return before_backward
+    first, last = _earliest(spans)
+    return own[0] < first and (before_backward or own[1] < last)
 
 
 def _depends_on_gradients(names: OpNames, name: str) -> bool:
@@ -120,7 +128,7 @@ class Window:
         self.reader: list[int] = readers(trace).tolist()
         self.is_input: list[bool] = input_events(trace, facts.arguments).tolist()
         self.names = OpNames(trace, facts)
-        self.names.regard_as_early(reordered_ops(trace, self.names))
+        self.names.regard_as_early(reordered_ops(trace, self.names, facts.before_backward))
         self.allocating = {
             trace.strings[index]
             for index in set(trace.op[(trace.kind == 1) & (trace.region != -1)].tolist())

@@ -325,6 +325,7 @@ class TraceFacts:
         earlier: Chunks observed before the window.
         start_in_use: The device's bytes in use just before the window, None if unknown.
         interrupted: Whether the window ends within a training step because an allocation failed.
+        before_backward: Whether that allocation was of the forward pass, so that no gradient exists yet.
         notes: Sentences on what is unknown.
         batch: The step's batch.
     """
@@ -338,6 +339,7 @@ class TraceFacts:
     earlier: Earlier = dataclasses.field(default_factory=Earlier)
     start_in_use: int | None = None
     interrupted: bool = False
+    before_backward: bool = False
     notes: tuple[str, ...] = ()
     tensors_at_end: tuple[TensorFact, ...] = ()
     batch: BatchFacts = dataclasses.field(default_factory=BatchFacts)

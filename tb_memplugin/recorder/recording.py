@@ -53,6 +53,13 @@ _RESIDENT = 3  # the place of host RSS in a row of samples
 
 
 @dataclasses.dataclass
+class _FailedStep:
+    """A step that ran out of memory; its post-mortem adds what the analysis needs to find the same owners."""
+
+    traced: TracedStep
+
+
+@dataclasses.dataclass
 class _OpenStep:
     """The running step; `Recording.ordinary` has its number, which may increase while this object stays."""
 
@@ -329,12 +336,13 @@ class Recording:
         if not concerns:
             return self._write_failure(error, step, opened.phase)
         traced = self._tracer.end(step, opened.phase, self._clock.now(), time.perf_counter() - opened.began, 0)
-        traced = None if traced is None else dataclasses.replace(traced, interrupted=True)
+        if traced is None:
+            return self._write_failure(error, step, opened.phase)
+        failed = _FailedStep(dataclasses.replace(traced, interrupted=True))
         known = self._background.drain()  # the chunks of earlier steps
-        replay = functools.partial(self._replay, traced) if known and traced is not None else None
+        replay = functools.partial(self._replay, failed) if known else None
         for_memory = self._write_failure(error, step, opened.phase, replay)
-        if traced is not None:
-            self._background.submit(functools.partial(self._work_through, traced))
+        self._background.submit(functools.partial(self._work_through, failed.traced))
         return for_memory
 
     def _write_failure(
@@ -346,12 +354,13 @@ class Recording:
         return False
 
     def _replay(
-        self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
+        self, failed: _FailedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
     ) -> OwnedMap | None:
+        owned = None
         with self._faults.part(REPLAYS) as runs:
             if runs:
-                return self._tracer.failed_step(traced, device, memory_map, request, now)
-        return None
+                failed.traced, owned = self._tracer.failed_step(failed.traced, device, memory_map, request, now)
+        return owned
 
     def _count(self, step: int) -> None:
         """Keep the program's counters that changed."""

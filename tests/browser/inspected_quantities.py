@@ -110,7 +110,11 @@ def _of_answers(answers: list[Mapping[str, Any]]) -> Iterator[tuple[str, Value |
 
 SIZE = r"[<>]?-?[\d.]+ [KMGTP]?i?B"
 ROW = r"^  (?P<head>{title} .*?) (?P<unit>[KMGTP]?i?B) +share$\n(?P<rows>(?:  .+\n?)+)"
-TRACED = r"traced step (?P<step>\d+) \(train, \w+\): (?P<used>" + SIZE + r") in use at the peak"
+TRACED = (
+    r"(?:traced|failed) step (?P<step>\d+) \(train[^)]*\): (?P<used>"
+    + SIZE
+    + r") in use at the (?:peak|failed allocation)"
+)
 
 
 def text_sightings(name: str, text: str) -> Iterator[Sighting]:

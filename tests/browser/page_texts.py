@@ -20,7 +20,6 @@ SENTENCES = (
         "largest free chunk at the {i} of step {n}",
     ),
     (rf"OOM at step \d+: {SIZE} requested", "request at the failure"),
-    (rf"OOM at step \d+: [^,]*, largest free chunk {SIZE}", "largest free chunk at the failure"),
     (rf"Free memory is fragmented: {SIZE} requested", "request at the failure"),
     (rf"Not enough free memory: {SIZE} requested", "request at the failure"),
     (rf"requested, {SIZE} free", "free bytes at the failure"),

@@ -27,6 +27,7 @@ COLLECT = """body => {
     row: one.parentElement.closest("[data-from]") ? "versus" : "",
     layer: one.closest("[data-layer]")?.dataset.layer, group: one.closest("[data-group]")?.dataset.group,
     totals: one.closest("tr.totals") !== null,
+    rounds: [...one.querySelectorAll("button")].some(button => button.textContent.trim() === "rounding"),
     bar: one.closest("[data-bar]")?.dataset.bar,
     label: (one.querySelector("th, dt") ?? one.querySelector(":scope > .label"))?.textContent.trim() ?? "",
     shown: (one.querySelector(".figure") ?? one.querySelector("dd") ?? one).textContent.trim(),
@@ -102,6 +103,7 @@ RULES = (
     Rule("timeline-breakdown", "in_use_bytes", PEAK, "in use"),
     Rule("timeline-breakdown", "peak_bytes", PEAK, "measured peak"),
     Rule("live", "tensor:(?P<n>.+)", "{run}: allocated bytes of tensor {n} of step {traced}"),
+    Rule("live", "rounding:(?P<n>.+)", "{run}: rounding bytes of tensor {n} of step {traced}"),
     Rule(
         "tensor", "(?P<n>allocated|requested|rounding)", "{run}: {n} bytes of tensor {tensor} of step {traced}", "{n}"
     ),
@@ -119,8 +121,8 @@ RULES = (
     Rule("pool", "(?P<p>pool_bytes|free_bytes)", POOL, "{poolword}"),
     Rule("pool", "(?P<p>free_largest|free_other|unreserved|fragmentation|utilisation)", POOL, "{poolword}"),
     Rule("pool", "capacity_bytes", "{run}: capacity", "capacity"),
-    Rule("pool", "rounding_bytes", "{run}: rounding at the peak of step {step}", "rounding at the peak"),
-    Rule("device-memory|Device memory", f"in_use:{GROUP}", AT_PEAK),
+    Rule("pool", "rounding_bytes", "{run}: measured rounding at the peak of step {step}", "measured rounding"),
+    Rule("device-memory|Device memory", f"in_use:{GROUP}", "{run}: {c} at the peak of step {traced}"),
     Rule(
         "device-memory|Device memory",
         "(?P<p>free_largest|free_other|unreserved)",
@@ -284,7 +286,8 @@ def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, s
             yield place, figure, _number(record["value"]), label
     elif "bytes" in record:
         if place == "live":
-            figure = f"tensor:{record['tensor']}"
+            # A tensor's bytes and its rounding are two rows.
+            figure = f"{'rounding' if record['rounds'] else 'tensor'}:{record['tensor']}"
         elif place == "output" or record["kind"] == "number output":
             figure = "output_bytes"
         elif place == "peak-bars" and record.get("bar"):
@@ -329,6 +332,8 @@ def derived(seen: Iterable[Sighting]) -> Iterator[Sighting]:
     """What figures say of other quantities: weights are the same at every step, and groups of layers have names."""
     for one in seen:
         run, _, quantity = one.quantity.partition(": ")
+        if quantity.startswith("measured rounding ") and one.value is not None:
+            yield dataclasses.replace(one, quantity=f"{run}: {quantity.removeprefix('measured ')}")
         if found := re.fullmatch(
             r"(weights of layer [^(].*|weights of layer \(all\)) at the peak of step \d+", quantity
         ):

@@ -1,5 +1,6 @@
 """One quantity has one value and one name: in every view, in ``inspect`` and in the report."""
 
+import json
 import pathlib
 import re
 from collections import defaultdict
@@ -45,8 +46,10 @@ OF_A_STEP = {
     "layer": "layer",
 }
 """These views, with the names of their tabs."""
-OTHER = {"frozen": "all_trainable"}
-LAYER = {"requests": "net/conv2"}
+OTHER = {"frozen": "all_trainable", "out_of_memory": "finished"}
+LAYER = {"requests": "net/conv2", "out_of_memory": "encoder/block1_attention"}
+RECORDED = pathlib.Path(__file__).parents[1] / "fixtures" / "runs"
+"""Recorded runs; `out_of_memory` ran out of memory for real, in a traced step."""
 TABS = (
     "Overview",
     "Layers",
@@ -99,7 +102,7 @@ class Reader:
         self.faults: list[str] = []
 
     def place(self, **more: Any) -> str:
-        return urlencode({"run": self.run, "step": STEPS[self.run], "other": self.other, **more})
+        return urlencode({"run": self.run, "step": STEPS.get(self.run, 0), "other": self.other, **more})
 
     def read(self, frame: Any, view: str) -> None:
         body = frame.locator("body")
@@ -247,6 +250,33 @@ def test_recorded_activations_have_one_value(
     seen = [*inspected_sightings, *reader.seen]
     assert contradictions(seen) == []
     assert len(shared("activations_only", seen)) >= LEAST_SHARED["activations_only"]
+
+
+def test_a_recorded_failure_has_one_breakdown_in_every_view(page: Page) -> None:
+    described = json.loads(inspect(RECORDED, "--format", "json"))["runs"]
+    run = described["out_of_memory"]
+    (failed,) = [oom["step"] for oom in run["oom"]]
+    traced = [snapshot["step"] for snapshot in run["snapshots"]]
+    between = next(step for step in range(traced[0], failed) if step not in traced)
+    reader = Reader("out_of_memory", described, "tab")
+    with harness.viewer(str(RECORDED)) as address:
+        for step in (traced[0], between, failed):
+            for view, tab in OF_A_STEP.items():
+                for layer in (reader.layer, "encoder/block2_wide") if view == "layer" else (reader.layer,):
+                    reader.layer = layer
+                    reader.read(harness.open_tab(page, address, reader.place(view=view, layer=layer, step=step)), tab)
+        reader.read(harness.open_tab(page, address, reader.place(view="oom")), "Out of memory")
+        page.goto("about:blank")
+    seen = [*reader.seen, *json_sightings("out_of_memory", run)]
+    seen += [*text_sightings("out_of_memory", inspect(RECORDED, "--run", "out_of_memory", "--step", str(failed)))]
+    seen += derived(seen)
+    faults = reader.faults + contradictions(seen)
+    assert not faults, "\n".join(faults)
+    # AND the main categories of the failed step are seen in the panel of a step, in its timeline and in the terminal
+    places = shared("out_of_memory", seen)
+    for category in ("workspace", "activations", "rounding", "optimizer_state"):
+        found = places[f"out_of_memory: {category.replace('_', ' ')} at the peak of step {failed}"]
+        assert {"tab, Overview, breakdown", "tab, Step, timeline-breakdown", "inspect"} <= found, category
 
 
 def test_a_contradiction_is_found() -> None:

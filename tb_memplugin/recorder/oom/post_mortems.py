@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from tb_memplugin.attribution.memory_map import before_backward_pass, unmoved
+from tb_memplugin.attribution.memory_map import unmoved
 from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
 from tb_memplugin.attribution.step_chunks import StepChunks
 from tb_memplugin.importers.allocator.oom_log import Request
@@ -18,7 +18,7 @@ from tb_memplugin.recorder.observe.graphs import output_bytes
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.dump_files import DumpFile, dump_files
 from tb_memplugin.recorder.oom.failure_maps import FailureMaps
-from tb_memplugin.recorder.oom.failures import layer_in, layer_of, line_of, memory_request, pass_of
+from tb_memplugin.recorder.oom.failures import layer_in, layer_of, line_of, memory_request
 from tb_memplugin.recorder.oom.recent_steps import RecentSteps
 from tb_memplugin.recorder.oom.stalled_maps import StalledMaps
 from tb_memplugin.recorder.sampling.devices import Device
@@ -166,8 +166,6 @@ class OomWatch:
         notes: list[str] = []
         facts, paths = self._look(device, notes)
         owned = None if replay is None else replay(device, memory_map, request, facts)
-        if owned is not None and pass_of(request.op, facts.graphs) == "forward":
-            owned = owned._replace(map=before_backward_pass(owned.map))
         memory_map = memory_map if owned is None else owned.map
         if memory_map is None:
             notes.append("Chunks are unknown: no memory map or dump was taken while the request waited for memory.")

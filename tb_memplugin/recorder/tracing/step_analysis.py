@@ -25,6 +25,7 @@ from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.batches import batch_notes
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
+from tb_memplugin.recorder.oom.failures import pass_of
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device
 from tb_memplugin.recorder.tracing.kept_steps import KeptRequests, KeptTimelines
@@ -55,6 +56,7 @@ class TracedStep:
         only_learn: Whether the step only updates the history of chunks and gets no snapshot.
         compiled: Whether the step traced a function.
         interrupted: Whether a failed allocation ended the step, so that it does not show what a whole step requests.
+        at_failure: The memory map at that allocation, by device; the analysis ends there.
     """
 
     step: int
@@ -67,6 +69,7 @@ class TracedStep:
     only_learn: bool
     compiled: bool = False
     interrupted: bool = False
+    at_failure: Mapping[str, MemoryMap] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -147,8 +150,7 @@ class StepAnalysis:
         analyzed: list[_Analyzed] = []
         for trace in read_traces(traced.profile):
             if trace.device in traced.facts:
-                start, end = self._parse_both(traced, trace.device)
-                analyzed.append(self._analyze_device(traced, between_maps(trace, start, end), result))
+                analyzed.append(self._analyze_device(traced, trace, result))
         given = next((facts.batch for facts in traced.facts.values()), BatchFacts())
         batch = batch_size(given, [one.chunks for one in analyzed])
         if traced.phase == "train":
@@ -167,8 +169,12 @@ class StepAnalysis:
     def _parse(self, dump: bytes | None, device: str, wall_time: float) -> MemoryMap | None:
         return None if dump is None else read_dump(dump, wall_time, self._capacities[device])
 
-    def _analyze_device(self, traced: TracedStep, trace: AllocationTrace, result: TraceResult) -> "_Analyzed":
-        """Add one device's results; return the owners of its chunks."""
+    def _analyze_device(self, traced: TracedStep, profiled: AllocationTrace, result: TraceResult) -> "_Analyzed":
+        """Add the results of one device's profile; return the owners of its chunks."""
+        start, end = self._parse_both(traced, profiled.device)
+        whole = between_maps(profiled, start, end)
+        failure = traced.at_failure.get(profiled.device)
+        trace = whole if failure is None else between_maps(profiled, start, failure)
         observer = self._watch.observer
         facts = traced.facts[trace.device]
         if trace.start_map is None and self._maps.available(trace.device):
@@ -180,7 +186,7 @@ class StepAnalysis:
         if not trace.missed:
             with self._faults.part(OBSERVING) as runs:
                 if runs:
-                    observer.remember(trace, classifier.input_sizes, facts.arguments)
+                    observer.remember(whole, classifier.input_sizes, facts.arguments)
         chunks = None if trace.missed else step_chunks(trace, classifier, traced.step, traced.phase)
         if traced.only_learn:
             return _Analyzed(trace, facts, classifier, chunks)
@@ -200,7 +206,7 @@ class StepAnalysis:
             self._oom.remember(trace.device, chunks, facts)
             with self._faults.part(MAPS) as runs:
                 if runs:
-                    self._add_map(trace, classifier, chunks, replay, result)
+                    self._add_map(trace, classifier, chunks, replay, traced.interrupted, result)
         if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
             kept = None
             with self._faults.part(TIMELINES) as runs:
@@ -238,19 +244,26 @@ class StepAnalysis:
         classifier: Classifier,
         chunks: StepChunks,
         replay: TraceReplay | None,
+        interrupted: bool,
         result: TraceResult,
     ) -> None:
         """Add the memory map at the step's peak."""
         ages = self._ages.get(trace.device, {})
-        self._ages[trace.device] = ages_after(ages, chunks)
+        after = ages_after(ages, chunks)
+        # Most of what an interrupted step allocated is freed before the next one.
+        self._ages[trace.device] = {key: after[key] for key in after if key in ages} if interrupted else after
         if replay is not None:
             peak = peak_event(trace)
             result.maps.append(owned_map(replay.map, owned_at(chunks, classifier, peak), peak, ages))
 
     def failed_step(
         self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
-    ) -> OwnedMap | None:
-        """The memory map at a failed allocation with owners from the trace of the same step.
+    ) -> tuple[TracedStep, OwnedMap | None]:
+        """A step that a failed allocation ended, and the memory map at the failure with owners from the step's trace.
+
+        The step is returned with the facts behind these owners, so that `analyze` gives its timeline the same ones. If
+        its trace does not lead to a known map, the post-mortem takes the owners from earlier steps, and the step is
+        only learned from.
 
         Args:
             traced: The step.
@@ -258,27 +271,26 @@ class StepAnalysis:
             memory_map: The memory map at the failure. Without it, the failure is assumed at the step's peak.
             request: The failed allocation; it must fail in the replay as well.
             now: Facts about the program now: the step may have made variables, such as the optimizer's slots.
-
-        Returns:
-            None if the trace does not lead to the failure.
         """
+        traced = dataclasses.replace(traced, facts=_facts_at_failure(traced, device, request, now), interrupted=True)
+        unmatched = dataclasses.replace(traced, only_learn=traced.only_learn or memory_map is not None)
         trace = next((trace for trace in read_traces(traced.profile) if trace.device == device), None)
         if trace is None:
-            return None
+            return unmatched, None
         start, end = self._parse_both(traced, device)
-        trace = between_maps(trace, start, end if memory_map is None else memory_map)
-        if trace.start_map is None or trace.missed:
-            return None
-        event = peak_event(trace) if memory_map is None else len(trace) - 1
+        at_failure = _map_at_peak(trace, start, end, request) if memory_map is None else memory_map
+        trace = between_maps(trace, start, at_failure)
+        if at_failure is None or trace.start_map is None or trace.missed:
+            return unmatched, None
+        traced = dataclasses.replace(traced, at_failure={device: at_failure})
+        event = len(trace) - 1
         at_failure = TraceReplay(trace, event).map
-        if memory_map is None and (not request.requested_bytes or would_fit(at_failure, request.requested_bytes).fits):
-            return None
-        facts = self._watch.observer.recall(_facts_at_failure(traced, device, now), trace)
+        facts = self._watch.observer.recall(traced.facts[device], trace)
         classifier = Classifier(trace, facts)
         chunks = step_chunks(trace, classifier, traced.step, traced.phase)
         batch = batch_size(batch_notes.failed or facts.batch, [chunks])
         owned = owned_at(chunks, classifier, event)
-        return OwnedMap(owned_map(at_failure, owned, event, self._ages.get(device, {})), batch)
+        return traced, OwnedMap(owned_map(at_failure, owned, event, self._ages.get(device, {})), batch)
 
     def _keep_profile(self, traced: TracedStep) -> None:
         """Write the profile into the run, for TensorBoard's profiler tab."""
@@ -293,9 +305,25 @@ class StepAnalysis:
             file.write(traced.profile)
 
 
-def _facts_at_failure(traced: TracedStep, device: str, now: TraceFacts) -> TraceFacts:
-    """The facts of an interrupted step, including the variables that it made."""
-    facts = traced.facts[device]
-    known = {variable.name for variable in facts.variables}
+def _map_at_peak(
+    trace: AllocationTrace, start: MemoryMap | None, end: MemoryMap | None, request: Request
+) -> MemoryMap | None:
+    """The memory map at a step's peak, if the request fails there."""
+    whole = between_maps(trace, start, end)
+    if whole.start_map is None or whole.missed or not request.requested_bytes:
+        return None
+    at_peak = TraceReplay(whole, peak_event(whole)).map
+    return None if would_fit(at_peak, request.requested_bytes).fits else at_peak
+
+
+def _facts_at_failure(traced: TracedStep, device: str, request: Request, now: TraceFacts) -> Mapping[str, TraceFacts]:
+    """The facts of an interrupted step by device, including the variables that it made on the failing one."""
+    before_backward = pass_of(request.op, now.graphs) == "forward"
+    facts = {
+        name: dataclasses.replace(one, interrupted=traced.phase == "train", before_backward=before_backward)
+        for name, one in traced.facts.items()
+    }
+    known = {variable.name for variable in facts[device].variables}
     made = [dataclasses.replace(one, start_address=None) for one in now.variables if one.name not in known]
-    return dataclasses.replace(facts, variables=(*facts.variables, *made), interrupted=traced.phase == "train")
+    facts[device] = dataclasses.replace(facts[device], variables=(*facts[device].variables, *made))
+    return facts

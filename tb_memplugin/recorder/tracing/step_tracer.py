@@ -267,6 +267,6 @@ class StepTracer:
 
     def failed_step(
         self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
-    ) -> OwnedMap | None:
-        """The memory map at a failed allocation with its owners; see `StepAnalysis.failed_step`."""
+    ) -> tuple[TracedStep, OwnedMap | None]:
+        """The step as it is to be analyzed, and its memory map at the failure; see `StepAnalysis.failed_step`."""
         return self._analysis.failed_step(traced, device, memory_map, request, now)

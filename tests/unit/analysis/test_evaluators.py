@@ -56,7 +56,7 @@ def test_an_evaluators_memory_is_that_of_its_validation_steps(by_worker: dict[st
     assert main_phase(run) == "train" and device_phase(run, "evaluator/GPU:0") == "validation"
     fits, growing, _, _ = answers(run, "evaluator/GPU:0")
     assert fits.figures["peak_bytes"] == 900 * MIB
-    assert growing.evidence.phase == "validation" and growing.sentence.startswith("+1.0 MiB per step since step ")
+    assert growing.evidence.phase == "validation" and growing.sentence.startswith("+1.0 MiB/step since step ")
     # The page reads the evaluator alone.
     assert answers(by_worker["evaluator"], "GPU:0")[1].sentence == growing.sentence
     assert answers(run, "trainer/GPU:0")[1].sentence == "No growth over 240 steps (under 3.0 MiB)"

@@ -175,7 +175,7 @@ def test_growing_host_memory_is_a_finding_with_its_cause() -> None:
     assert sentence.startswith("Host RSS grows by 10.0 MiB every 100 steps since step ")
     assert sentence.endswith(f"the last time because {WHY}.")
     growing = answers(run, "CPU:0")[1]
-    assert growing.sentence.startswith("Host RSS +102 KiB per step since step ")
+    assert growing.sentence.startswith("Host RSS +102 KiB/step since step ")
     assert growing.sentence.endswith(": retracing of train_step") and growing.status == "warning"
     (sentence,) = findings({"": host_run(LEAK)})
     assert sentence.startswith("Host RSS grows") and "Cause" not in sentence
@@ -205,12 +205,12 @@ def test_the_answer_says_what_its_rate_is_and_leads_to_the_chart_of_host_memory(
     # GIVEN memory in use that stays, in a pool of CPU:0 that grows, and RSS that grows by more
     run = host_run(FLAT + STEPS * MIB // 2)
     growing = answers(run, "CPU:0")[1]
-    assert growing.sentence.startswith("Host RSS +512 KiB per step since step ")
+    assert growing.sentence.startswith("Host RSS +512 KiB/step since step ")
     assert growing.evidence.view == "fragmentation" and growing.evidence.zoom is not None
     device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=FLAT + STEPS * MIB // 8)
     samples = dataclasses.replace(run.samples, devices={"CPU:0": device})
     growing = answers(dataclasses.replace(run, samples=samples), "CPU:0")[1]
-    assert growing.sentence.startswith("Host RSS beyond CPU:0 +384 KiB per step since step ")
+    assert growing.sentence.startswith("Host RSS beyond CPU:0 +384 KiB/step since step ")
     assert growing.figures["host_bytes_per_step"] == pytest.approx(384 << 10, rel=0.02)
 
 

@@ -56,7 +56,7 @@ def test_a_growing_cache_is_held_tensors() -> None:
     (growth,) = find_growth(run)
     assert (growth.phase, growth.owner) == ("predict", (None, "held_tensors"))
     growing = answers(run, DEVICE)[1]
-    assert growing.sentence == f"+256 KiB per step since step {growth.trend.since_step}: held tensors"
+    assert growing.sentence == f"+256 KiB/step since step {growth.trend.since_step}: held tensors"
     assert (growing.evidence.phase, growing.evidence.category) == ("predict", "held_tensors")
 
 
@@ -75,7 +75,7 @@ def test_a_phase_after_training_has_a_trend_of_its_own() -> None:
     run = make_run(join_samples([training, generating])[0])
     assert answers(run, DEVICE)[1].sentence == "No growth over 240 steps (under 3.0 MiB)"
     assert answers(run, DEVICE, "predict")[1].evidence.phase == "predict"
-    assert answers(run, DEVICE, "predict")[1].sentence.startswith("+256 KiB per step since step ")
+    assert answers(run, DEVICE, "predict")[1].sentence.startswith("+256 KiB/step since step ")
 
 
 def test_batches_after_one_training_step_are_no_trend() -> None:

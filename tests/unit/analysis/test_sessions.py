@@ -43,7 +43,7 @@ def test_memory_that_grows_again_after_a_restart_is_found() -> None:
     assert growth.trend.bytes_per_step == pytest.approx(MIB, rel=0.02)
     assert 200 < growth.trend.since_step < 220 and growth.trend.last_step == 439
     assert growth.trend.to_bytes == pytest.approx(539 * MIB, rel=0.02)
-    assert answers(run, "CPU:0")[1].sentence.startswith("+1.0 MiB per step since step 2")
+    assert answers(run, "CPU:0")[1].sentence.startswith("+1.0 MiB/step since step 2")
 
 
 def test_host_rss_that_grows_again_after_a_restart_is_found() -> None:
@@ -77,7 +77,7 @@ def test_each_worker_of_a_restarted_training_has_its_own_sessions() -> None:
         (growing,) = [answer for answer in told["answers"][f"{worker}/CPU:0"] if answer["name"] == "growing"]
         assert growing == {**alone, "device": f"{worker}/CPU:0"}
         assert growing["sentence"].replace("\u202f", " ") in format_run(run, by_worker=by_worker)
-    assert told["answers"]["a/CPU:0"][1]["sentence"].startswith("+1.0 MiB per step since step 2")
+    assert told["answers"]["a/CPU:0"][1]["sentence"].startswith("+1.0 MiB/step since step 2")
     assert told["answers"]["b/CPU:0"][1]["sentence"] == "No growth over 440 steps (under 3.0 MiB)"
     (finding,) = findings(by_worker)
     assert finding.startswith("a/CPU:0: memory in use at step end grows by 100 MiB every 100 steps since step 2")

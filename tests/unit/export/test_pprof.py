@@ -7,7 +7,7 @@ import pathlib
 from typing import Any
 
 import pytest
-from export_cases import FIXTURES, recorded_ledger
+from export_cases import FIXTURES, TIMELINE_STEPS, recorded_ledger
 from reading_cases import MIB, make_timeline
 
 from tb_memplugin.export.pprof import pprof
@@ -90,7 +90,7 @@ def test_a_known_step_is_a_profile(message: Any) -> None:
     assert pprof("small", timeline) == content
 
 
-@pytest.mark.parametrize("step", [1, 8])
+@pytest.mark.parametrize("step", [TIMELINE_STEPS[0], TIMELINE_STEPS[-1]])
 def test_samples_of_a_recorded_step_sum_to_its_ledger(message: Any, step: int) -> None:
     name, (timeline,) = step_timelines(str(FIXTURES), "out_of_memory", step)
     profile = Profile(message, pprof(name, timeline))

@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 
 import pytest
-from export_cases import FIXTURES, recorded_ledger
+from export_cases import FIXTURES, TIMELINE_STEPS, recorded_ledger
 from reading_cases import make_timeline, write_small_run
 from timeline_cases import category_totals
 
@@ -13,11 +13,8 @@ from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.export.steps import category_bytes, layer_names, step_timelines
 
-STEPS = (1, 8, 9, 10)
-"""Steps of the recorded run `out_of_memory` with a timeline and a breakdown at its peak."""
 
-
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", TIMELINE_STEPS)
 def test_categories_sum_to_the_ledger_at_the_peak(step: int) -> None:
     _, (timeline,) = step_timelines(str(FIXTURES), "out_of_memory", step)
     totals = category_bytes(timeline)

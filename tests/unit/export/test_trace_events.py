@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 import pytest
-from export_cases import FIXTURES, recorded_ledger
+from export_cases import FIXTURES, TIMELINE_STEPS, recorded_ledger
 from reading_cases import make_timeline, write_small_run
 
 from tb_memplugin.export.steps import step_timelines
@@ -86,7 +86,7 @@ def test_a_known_step_has_its_slices_and_counters() -> None:
     assert [time for time, _ in totals] == [0, 700, 1500] and totals[1][1] == timeline.in_use_bytes
 
 
-@pytest.mark.parametrize("step", [1, 8])
+@pytest.mark.parametrize("step", [TIMELINE_STEPS[0], TIMELINE_STEPS[-1]])
 def test_counters_and_slices_of_a_recorded_step_agree_with_its_ledger(step: int) -> None:
     name, timelines = step_timelines(str(FIXTURES), "out_of_memory", step)
     (timeline,) = timelines

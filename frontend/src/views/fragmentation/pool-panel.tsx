@@ -63,7 +63,7 @@ function Sizes({ facts, unit }: { facts: PoolFacts; unit: Unit }) {
           <Figure key={name} {...common(name)} bytes={facts[name]} share={shareOf(facts[name], facts.capacity_bytes)} />
         ))}
         {/* Shown even if unknown, so that the panel keeps its height while the pointer moves. */}
-        <Figure {...common("rounding_bytes")} label="rounding at the peak" bytes={facts.rounding_bytes} share={null} />
+        <Figure {...common("rounding_bytes")} label="measured rounding" bytes={facts.rounding_bytes} share={null} />
       </tbody>
     </>
   );
