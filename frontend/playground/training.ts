@@ -390,8 +390,8 @@ export function layersOf(plan: Plan, step: number): LayersAnswer {
       optimizer_bytes: bytesOf(slots, path),
       output_shape: [-1, 64, 64, 64],
       output_dtype: "float32",
-      // As of a layer whose table was written before the size of the batch was known.
-      output_bytes: index === 0 ? null : 4 * 16 * 64 ** 3,
+      output_bytes: index === 0 ? null : 4 * 16 * 64 ** 3, // null: the table was written before the batch size was known
+      recomputed: null,
     })),
   };
 }

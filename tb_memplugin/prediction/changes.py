@@ -39,6 +39,7 @@ class Change:
         unsaved: Layers that save nothing for the backward pass any more, as no layer before them is trained.
         saved: Layers that save their results for the backward pass in addition.
         without_slots: Whether the recorded optimizer state of layers goes.
+        accumulates: Whether most steps add their gradients to others instead of updating the weights.
         halved: Whether activations have two bytes instead of four.
         recompute: Segments of layers that are recomputed.
         outputs: Layer path to the bytes of its output for one example, for the last layer of each segment.
@@ -54,6 +55,7 @@ class Change:
     unsaved: frozenset[str] = frozenset()
     saved: frozenset[str] = frozenset()
     without_slots: bool = False
+    accumulates: bool = False
     halved: bool = False
     recompute: Segments = ()
     outputs: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -68,7 +70,7 @@ class Change:
     def least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, without all that may go."""
         gone = self._unsaved_rows(requests, _OF_PASSES)
-        if self.without_slots:
+        if self.without_slots or self.accumulates:
             gone |= _of_update(requests)
         kept = np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))
         if self.halved:
@@ -150,12 +152,13 @@ def _rows(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> Rows:
     return np.asarray([wanted(owner) for owner in requests.owners], bool)[requests.owner]
 
 
-def change_of(conditions: Conditions, layers: Sequence[Layer]) -> Change:
+def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepRequests | None = None) -> Change:
     """The change that conditions make to a recorded program.
 
     Args:
         conditions: The conditions.
         layers: The model's layers, in order.
+        requests: A recorded step, which has the size of each trained variable; that of each layer's is taken without.
     """
     thawed = _thawed(conditions, layers)
     change = _freezing(Change(), conditions, layers, thawed)
@@ -166,7 +169,7 @@ def change_of(conditions: Conditions, layers: Sequence[Layer]) -> Change:
     if conditions.unfreeze is not None:
         change = _unfreezing(change, conditions.unfreeze, layers, thawed, slots)
     if conditions.accumulate:
-        change = _accumulating(change, layers)
+        change = _accumulating(change, layers, requests)
     if conditions.recompute:
         change = _recomputing(change, conditions.recompute, layers)
     if conditions.precision not in (None, recorded_precision(layers), "float32"):
@@ -245,20 +248,44 @@ def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Seq
     )
 
 
-def _accumulating(change: Change, layers: Sequence[Layer]) -> Change:
-    sums = [layer for layer in layers if layer.trainable_weight_bytes]
-    added = ((ChunkOwner(layer.path, "other_state", None), layer.trainable_weight_bytes) for layer in sums)
+def _accumulating(change: Change, layers: Sequence[Layer], requests: StepRequests | None) -> Change:
+    """Each trained variable has an accumulator, to which its gradient is added as soon as it is there.
+
+    An update sets the accumulators to zeros, which TensorFlow keeps as constants: one for each shape of a variable,
+    here for each size. As it frees the accumulators one by one, its temporaries make the peak higher by a part only:
+    the least bytes are those of a step that only adds gradients. At most, one more gradient waits to be added.
+    """
+    trained = [(layer.path, layer.trainable_weight_bytes) for layer in layers if layer.trainable_weight_bytes]
+    sums = [one for one in trained if one[0] not in change.frozen]
+    zeros: set[int] = set()
+    if requests is not None:
+        known = {path for path, _ in sums}
+        sums = [one for one in _trained_variables(requests) if one[0] in known] or sums
+        zeros = {size for _, size in sums} if requests.mode != "xla" else zeros
+    added = [(ChunkOwner(path, "optimizer_state", True), size) for path, size in sums]
+    added += [(ChunkOwner(None, "other_state", None), size) for size in sorted(zeros)]
     sentence = (
-        "The accumulated gradients take as many bytes as the trainable weights, and up to twice as many more while "
-        "their means are computed and applied."
+        "The accumulated gradients take as many bytes as the trainable weights, and TensorFlow keeps zeros of each of "
+        "their shapes to reset them."
     )
-    total = sum(layer.trainable_weight_bytes for layer in sums)
     return dataclasses.replace(
         change,
         extra=(*change.extra, *added),
-        transient_bytes=_plus(change.transient_bytes, (0, total, 2 * total)),
+        transient_bytes=_plus(change.transient_bytes, (0, 0, max((size for _, size in sums), default=0))),
+        accumulates=True,
         sentences=(*change.sentences, sentence),
     )
+
+
+def _trained_variables(requests: StepRequests) -> list[tuple[str, int]]:
+    """Layer and bytes of each trained variable that was there when a step began."""
+    older = np.flatnonzero(requests.birth < 0).tolist()
+    rows = [(requests.owners[int(requests.owner[row])], int(requests.requested[row])) for row in older]
+    return [
+        (owner.layer, size)
+        for owner, size in rows
+        if owner.category == "weights" and owner.trainable and owner.layer is not None
+    ]
 
 
 def _recomputing(change: Change, segments: Segments, layers: Sequence[Layer]) -> Change:

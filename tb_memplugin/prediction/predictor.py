@@ -154,7 +154,7 @@ class Predictor:
         if reason is not None:
             texts = (reason, *sentences)
             return Prediction(batch, capacity, None, None, None, known, None, "unknown", self._checked(), texts, ())
-        change = change_of(conditions, self._layers)
+        change = self._change(conditions)
         case = self._case(conditions, change)
         assumptions = [*change.sentences, *case.sentences]
         if not self._first:
@@ -190,7 +190,7 @@ class Predictor:
             return known.low_bytes, known.median_bytes, known.high_bytes
         if self._reason_against(wanted) is not None:
             return None
-        change = change_of(wanted, self._layers)
+        change = self._change(wanted)
         case = self._case(wanted, change)
         return self._range(self._limits(case, change, 1, CURVE_STEPS), case)
 
@@ -199,7 +199,7 @@ class Predictor:
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
         if self._reason_against(wanted) is not None:
             return ()
-        change = change_of(wanted, self._layers)
+        change = self._change(wanted)
         case = self._case(wanted, change)
         return _ledger(self._limits(case, change, 1, CURVE_STEPS), case, change)
 
@@ -217,7 +217,7 @@ class Predictor:
         known = self._evidence_for(wanted).fits(batch_size, capacity_bytes)
         if known is not None:
             return known
-        change = change_of(wanted, self._layers)
+        change = self._change(wanted)
         case = self._case(wanted, change)
         count = (1, SIMULATED_STEPS) if quick else (VARIANTS, LASTING_STEPS)
         return _all_pass(*self._within(case.most, capacity_bytes - case.transient_bytes[-1], change, *count))
@@ -227,7 +227,7 @@ class Predictor:
     ) -> FailedRequest | None:
         """The request that fails first within a capacity, from one simulation with the most bytes, None without one."""
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
-        change = change_of(wanted, self._layers)
+        change = self._change(wanted)
         case = self._case(wanted, change)
         capacity = capacity_bytes - case.transient_bytes[-1]
         (outcome,), _ = self._within(case.most, capacity, change, 1, SIMULATED_STEPS)
@@ -236,7 +236,7 @@ class Predictor:
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
-        change = change_of(wanted, self._layers)
+        change = self._change(wanted)
         case = self._case(wanted, change)
         extra = sum(size for _, size in change.extra) + case.transient_bytes[-1]
         first = len(self._first)
@@ -247,7 +247,7 @@ class Predictor:
 
     def sized_step(self, conditions: Conditions) -> SizedStep:
         """The latest recorded step under conditions, with the most bytes of its sizes."""
-        return self._case(conditions, change_of(conditions, self._layers)).most[-1]
+        return self._case(conditions, self._change(conditions)).most[-1]
 
     def largest_batch_size(
         self, capacity_bytes: int, conditions: Conditions = RECORDED, below: int = MAX_BATCH_SIZE + 1
@@ -322,6 +322,9 @@ class Predictor:
                 "with tb_memplugin.probe."
             )
         return None
+
+    def _change(self, conditions: Conditions) -> Change:
+        return change_of(conditions, self._layers, self._steps[-1] if self._steps else None)
 
     def _case(self, conditions: Conditions, change: Change) -> Case:
         return make_case(self._first, self._steps, conditions.batch_size or self.batch_size, change)

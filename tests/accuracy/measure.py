@@ -9,6 +9,7 @@ With --small two models train at two batch sizes, and a prediction that is withh
 peak is an error.
 
 usage: python tests/accuracy/measure.py [--cache DIR] [--write docs/accuracy.md] [--small] [--sets NAME …]
+       python tests/accuracy/measure.py [--cache DIR] --plans-of MODEL …
 """
 
 import argparse
@@ -28,9 +29,9 @@ from typing import Any
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
 
-from plans import of_plans, planned  # noqa: E402
+from plans import Planned, of_plans, planned  # noqa: E402
 from report import of_changes, of_sizes, replaced, written  # noqa: E402
-from train import HUB_MODELS, MODELS, Training  # noqa: E402
+from train import HUB_MODELS, MODELS, OTHER_MODELS, Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
 from tb_memplugin.analysis.what_if import RunPredictor  # noqa: E402
@@ -238,12 +239,19 @@ PLANNED = ("ResNet50", "MobileNetV2", "VGG16", "U-Net", "Transformer", "Decoder"
 
 
 def plans(trainings: Trainings) -> str:
-    cells = planned(trainings, PLANNED)
+    return of_plans(planned_of(trainings, (*PLANNED, *OTHER_MODELS, *HUB_MODELS)))
+
+
+def planned_of(trainings: Trainings, names: Iterable[str]) -> list[Planned]:
+    """What plans of models are worth; without KerasHub its models are left out."""
+    hub = importlib.util.find_spec("keras_hub") is not None
     # Of a subclassed model, the generator of batches does not know the inputs.
-    cells += planned(trainings, ("Subclassed",), feed="arrays")
-    if importlib.util.find_spec("keras_hub") is not None:
-        cells += planned(trainings, HUB_MODELS, feed="arrays")
-    return of_plans(cells)
+    return [
+        cell
+        for name in names
+        if hub or name not in HUB_MODELS
+        for cell in planned(trainings, (name,), **({} if name in MODELS else {"feed": "arrays"}))
+    ]
 
 
 SETS: dict[str, Callable[[Trainings], str]] = {
@@ -263,8 +271,11 @@ def main() -> None:
     parser.add_argument("--write", type=pathlib.Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--plans-of", nargs="+", metavar="MODEL", help="print the plans of some models only")
     options = parser.parse_args()
     trainings = Trainings(options.cache)
+    if options.plans_of:
+        return print(of_plans(planned_of(trainings, options.plans_of)))
     if options.small:
         return small(trainings)
     tables = {}

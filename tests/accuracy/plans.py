@@ -14,6 +14,8 @@ from tb_memplugin.model.units import format_bytes
 
 SETTLED = 3
 """Steps before peaks and times are alike: the first ones create variables, choose kernels and plan buffers."""
+CYCLES = 4
+"""Updates of a training that accumulates gradients; the first one makes the optimizer's slots."""
 SHARES = (0.85, 0.7)
 """Budgets, as shares of the recorded peak."""
 STEPS = 20
@@ -29,7 +31,7 @@ class Planned:
     Attributes:
         budget_bytes: The plan's budget.
         option: The change.
-        peaks: Peaks of its steps.
+        peaks: Peaks of its steps; of a training that accumulates gradients, the highest one of each update's steps.
         time: The predicted and the measured additional time of a step, as shares of the plain step; None if the plan
             predicts none.
         same: Whether losses and variables were bit-identical to plain training with deterministic ops; None for a
@@ -79,7 +81,7 @@ def prepare(trainings: Any, name: str, shares: Sequence[float] = SHARES, **commo
 def _of_model(trainings: Any, training: Training, shares: Sequence[float]) -> Iterator[Planned]:
     for applied, option, budget in _proposed(trainings, training, shares):
         before, after = (trainings.run(one, records=False)[0] for one in (training, applied))
-        peaks = tuple(after["peaks"][SETTLED:])
+        peaks = settled_peaks(after["peaks"], option.accumulation)
         if option.extra_time is None:
             yield Planned(training.model, budget, option, peaks, None, None, 0.0)
             continue
@@ -106,8 +108,10 @@ def _proposed(
         for option in tb_memplugin.plan(run, budget=budget).options:
             if option.kind in FOLLOWED and (option.fits or option.kind == "recompute"):
                 batches = (option.batch_size or training.batches[0],)
+                parts = option.accumulation
+                steps = max(training.steps, CYCLES * parts if parts > 1 else 0)
                 applied = dataclasses.replace(
-                    training, batches=batches, segments=option.segments, accumulate=option.accumulation
+                    training, batches=batches, segments=option.segments, accumulate=parts, steps=steps
                 )
                 if applied not in followed:
                     print(f"{training.model}, {share}: {option.sentence}", flush=True)
@@ -115,6 +119,12 @@ def _proposed(
                     yield applied, option, budget
             if option.fits:
                 break
+
+
+def settled_peaks(peaks: Sequence[int], parts: int) -> tuple[int, ...]:
+    """The peaks once they are alike, one for each update; `parts` batches belong to each."""
+    first = -(-SETTLED // parts) * parts
+    return tuple(max(peaks[at : at + parts]) for at in range(first, len(peaks) - parts + 1, parts))
 
 
 def _exact(trainings: Any, *both: Training) -> list[dict[str, Any]]:

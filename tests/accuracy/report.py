@@ -61,9 +61,10 @@ Small ones without weights, with inputs in a dictionary.
 PLANS = """## Plans
 
 `tb_memplugin.plan` of a recorded training at batch size 32, for budgets of 85 and 70 % of its peak, against trainings
-that follow it with `tb_memplugin.remat`. Peaks and times are medians over the steps after the third one. The last
-column compares losses and variables of 20 steps with plain training, both with deterministic ops. BERT and GPT-2 differ
-by rounding: TensorFlow's arithmetic rewrites find other patterns in a graph with recomputation. Without these
+that follow it with `tb_memplugin.remat`. Peaks and times are medians over the steps after the third one; with
+accumulated gradients, medians of the highest peaks of the updates after the first. The last column compares losses and
+variables of 20 steps with plain training, both with deterministic ops. BERT and GPT-2 differ by rounding: TensorFlow's
+arithmetic rewrites find other patterns in a graph with recomputation. Without these
 (`tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})`) they are bit-identical, too.
 
 Operations of a step run in parallel. In two of the decoder's three recorded steps a gradient of 47 MiB lives until the

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
+from child import run_child
 from conftest import address_of_logdir
 from playwright.sync_api import Browser, FrameLocator, Page, Route, expect
 
@@ -15,6 +16,20 @@ from tb_memplugin.model.units import format_bytes
 
 RUNS = pathlib.Path(__file__).parents[1] / "fixtures" / "plans"
 RUN = "wide"
+INTEGRATION = pathlib.Path(__file__).parents[1] / "integration"
+FOLLOWING = """
+sys.path.insert(0, sys.argv[3])
+import tb_memplugin
+from plan_child import batch, compiled, wide
+model = wide()
+x, y = batch(model, "wide", 4)
+model = compiled(tb_memplugin.remat(model, [(names[0], names[-1]) for names in json.loads(sys.argv[2])]))
+with tb_memplugin.MemoryRecorder(sys.argv[1], model=model) as recorder:
+    for step in range(6):
+        with recorder.step(step):
+            model.train_on_batch(x, y)
+answer(0)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +112,40 @@ def test_figures_are_those_of_the_terminal(page: Page, address: str) -> None:
     expect(frame.locator("[data-testid='plan-ledger'] [data-figure='total']")).to_have_attribute(
         "data-from", str(measured["in_use_bytes"])
     )
+
+
+def tagged(frame: FrameLocator, tag: str) -> set[str]:
+    """Paths of the layers in the layer table that have a tag."""
+    expect(frame.locator("tr[data-layer] .tag", has_text=tag).first).to_be_visible()
+    rows = frame.locator("tr[data-layer]").evaluate_all(
+        "rows => rows.map(row => [row.dataset.layer, row.querySelector('.tag')?.textContent.trim() ?? ''])"
+    )
+    assert rows
+    return {path for path, given in rows if given == tag}
+
+
+def test_the_layer_table_marks_the_layers_of_the_plan(page: Page, address: str) -> None:
+    plan = asked("84MiB")
+    frame = open_view(page, address, budget="84MiB")
+    frame.get_by_role("button", name="Show in the layer table").click()
+    harness.idle(frame)
+    planned = {f"{plan['model']}/{name}" for segment in plan["segments"] for name in segment}
+    assert tagged(frame, "recomputed by plan") == planned
+    # A budget within which nothing fits has no plan, and neither has a table without a budget.
+    for choices in ({"budget": "1MiB"}, {}):
+        frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": RUN, **choices}))
+        expect(frame.locator("tr[data-layer]").first).to_be_visible()
+        expect(frame.locator("tr[data-layer] .tag")).to_have_count(0)
+
+
+@pytest.mark.long
+def test_the_layer_table_marks_what_a_training_recomputes(page: Page, tmp_path: pathlib.Path) -> None:
+    segments = asked("84MiB")["segments"]
+    run_child(FOLLOWING, str(tmp_path / "followed"), json.dumps(segments), str(INTEGRATION))
+    with harness.viewer(str(tmp_path)) as address:
+        frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "followed"}))
+        assert tagged(frame, "recomputed") == {f"net/{name}" for segment in segments for name in segment}
+        page.goto("about:blank")
 
 
 @pytest.mark.reads

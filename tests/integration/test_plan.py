@@ -2,13 +2,17 @@
 
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+from child import run_child
 
 import tb_memplugin
+from tb_memplugin.analysis.what_if import RunPredictor
+from tb_memplugin.prediction.conditions import Conditions
 
 CHILD = pathlib.Path(__file__).with_name("plan_child.py")
 
@@ -55,3 +59,50 @@ def test_a_plan_for_a_model_and_its_data_is_like_that_for_a_recorded_run() -> No
     assert answer["same"] is True and answer["batch_size"][0] == 16
     assert answer["recorded"] == pytest.approx(recorded, rel=0.15)
     assert answer["fits"] is True and answer["segments"] and answer["range"][2] <= budget, answer["text"]
+
+
+WEIGHTS = """
+import keras, numpy as np, tensorflow as tf
+import tb_memplugin
+run, optimizer, parts = sys.argv[1], sys.argv[2], 4
+L = keras.layers
+
+def compiled(steps):
+    widths = (768, 1024, 1280, 1536, 1024, 640)
+    model = keras.Sequential([keras.Input((512,)), *[L.Dense(one, "relu") for one in widths], L.Dense(10)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(getattr(keras.optimizers, optimizer)(gradient_accumulation_steps=steps), loss, jit_compile=False)
+    return model
+
+x, y = np.ones((16, 512), "float32"), np.zeros(16, int)
+if run:
+    model = compiled(None)
+    with tb_memplugin.MemoryRecorder(run, model=model, trace_steps=[3, 4, 5]) as recorder:
+        for step in range(10):
+            with recorder.step(step):
+                model.train_on_batch(x, y)
+peaks = []
+if not run:
+    model = compiled(parts)
+    for _ in range(6 * parts):
+        tf.config.experimental.reset_memory_stats("CPU:0")
+        model.train_on_batch(x[::parts], y[::parts])
+        peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+answer([max(peaks[at : at + parts]) for at in range(parts, len(peaks), parts)])
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("optimizer", ["Adam", "SGD"])
+def test_accumulated_gradients_take_what_is_predicted(tmp_path: pathlib.Path, optimizer: str) -> None:
+    # GIVEN a model whose memory is weights, so that sums of gradients are most of what accumulation changes
+    run_child(WEIGHTS, str(tmp_path / "run"), optimizer)
+    (run,) = tb_memplugin.load(tmp_path).values()
+    span = RunPredictor(run, "CPU:0").range_at(Conditions(batch_size=4, accumulate=True))
+    assert span is not None
+    # WHEN it accumulates THEN the highest peaks of the updates after the first are in the range and near its middle
+    peaks = run_child(WEIGHTS, "", optimizer)
+    low, peak, high = span
+    measured = statistics.median(peaks)
+    assert low <= measured <= high
+    assert peak == pytest.approx(measured, rel=0.1), (peaks, span)

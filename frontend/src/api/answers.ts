@@ -2,7 +2,7 @@
 
 import type { Activations } from "../model/activations";
 import { CATEGORIES, type Group } from "../model/categories";
-import type { LayerRow, LayersAnswer } from "../model/layers";
+import { RECOMPUTED, type LayerRow, type LayersAnswer } from "../model/layers";
 import type { LedgerTotals } from "../model/ledger-totals";
 import type { Epoch, Failure, LayerChange, Mode, Overview, SessionStart, SnapshotRef, Validation } from "../model/overview";
 import { PHASES, RUN_STATUSES, type DeviceInfo, type RunInfo, type RunsAnswer } from "../model/run";
@@ -179,6 +179,7 @@ const layersAnswer = object<LayersAnswer>({
       output_shape: maybe(list(number)),
       output_dtype: maybe(text),
       output_bytes: maybe(number),
+      recomputed: maybe(oneOf(RECOMPUTED)),
     }),
   ),
 });

@@ -3,7 +3,7 @@
 import { formatBytes } from "../lib/bytes";
 import { plural } from "../lib/format";
 import { CATEGORIES, PERSISTENT, type Category } from "./categories";
-import { trainingOf, type LayersAnswer, type Training } from "./layers";
+import { trainingOf, type LayersAnswer, type Recomputed, type Training } from "./layers";
 import { NOT_TIED } from "./names";
 import { layerSizes, rankOf, type LedgerRow, type SavedRow } from "./snapshot";
 
@@ -20,6 +20,8 @@ export interface LayerFigures {
   output_dtype: string | null;
   /** Of one batch. */
   output_bytes: number | null;
+  /** Null as well: not in the layer table. */
+  recomputed: Recomputed | null;
   bytes: Record<Category, number>;
   total: number;
   /** Persistent memory, and what is saved for the backward pass: neither depends on the moment of the peak. */
@@ -52,8 +54,8 @@ export function layerFigures(
     const ofTable = { ...nothing(), weights: layer.weight_bytes, optimizer_state: layer.optimizer_bytes };
     const bytes = ledger === null ? ofTable : (owned.get(layer.path) ?? nothing());
     owned.delete(layer.path);
-    const { path, type, trainable, parameters, output_shape, output_dtype, output_bytes } = layer;
-    const facts = { path, type, trainable, training: trainingOf(layer), parameters, output_shape, output_dtype, output_bytes };
+    const { path, type, trainable, parameters, output_shape, output_dtype, output_bytes, recomputed } = layer;
+    const facts = { path, type, trainable, training: trainingOf(layer), parameters, output_shape, output_dtype, output_bytes, recomputed };
     return { ...facts, bytes, total: sum(bytes), persistent: sum(bytes, PERSISTENT), saved: sizes.get(path)?.saved ?? 0 };
   });
   const untied = table?.other_optimizer_bytes ?? 0;
@@ -69,6 +71,7 @@ export function layerFigures(
     output_shape: null,
     output_dtype: null,
     output_bytes: null,
+    recomputed: null,
     bytes,
     total: sum(bytes),
     persistent: sum(bytes, PERSISTENT),

@@ -1,5 +1,9 @@
 /** The model's layer table at a step. */
 
+/** How the backward pass computes a layer a second time: exactly, or with statistics updated and random numbers drawn again. */
+export const RECOMPUTED = ["exact", "anew"] as const;
+export type Recomputed = (typeof RECOMPUTED)[number];
+
 export interface LayerRow {
   path: string;
   type: string;
@@ -11,6 +15,8 @@ export interface LayerRow {
   output_shape: number[] | null;
   output_dtype: string | null;
   output_bytes: number | null;
+  /** Null: the backward pass does not compute it again. */
+  recomputed: Recomputed | null;
 }
 
 export type Training = "frozen" | "trainable" | "no weights";

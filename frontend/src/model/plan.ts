@@ -112,6 +112,13 @@ export function planDeltas({ measured, ledger }: Plan): GroupDelta[] {
   return groupDeltas(parts(measured?.ledger ?? []), parts(ledger));
 }
 
+/** Whether a plan that fits recomputes a layer, or the layer that it is in. */
+export function plannedLayers(plan: Plan | null): (path: string) => boolean {
+  if (!plan?.fits) return () => false;
+  const paths = plan.segments.flat().map((name) => `${plan.model}/${name}/`);
+  return (path) => paths.some((one) => `${path}/`.startsWith(one));
+}
+
 /** The simulated changes, for downloads. */
 export const optionsTable = ({ options }: Plan): Table => ({
   columns: ["kind", "change", "peak_bytes", "low_bytes", "high_bytes", "fits", "extra_time"],

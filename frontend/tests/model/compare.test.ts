@@ -14,6 +14,7 @@ const layer = (path: string | null, bytes: Partial<Record<Category, number>>, pa
   output_shape: [-1, 8, 8, 4],
   output_dtype: "float32",
   output_bytes: null,
+  recomputed: null,
   training: "trainable",
   persistent: 0,
   saved: 0,

@@ -17,6 +17,7 @@ describe("the formula behind a figure", () => {
     output_shape: [-1, 64, 64, 64],
     output_dtype: "float32",
     output_bytes: null,
+    recomputed: null,
   };
 
   it("names elements, sizes and factors", () => {

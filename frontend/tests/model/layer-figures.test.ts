@@ -30,6 +30,7 @@ const layer = (
   output_shape: [-1, 8, -1],
   output_dtype: "float32",
   output_bytes,
+  recomputed: null,
 });
 
 const row = (path: string | null, category: LedgerRow["category"], bytes: number): LedgerRow => ({

@@ -195,6 +195,9 @@ def test_another_optimizer_may_need_none_of_the_recorded_update() -> None:
     least, most = (one(recorded, recorded.requested).sizes for one in (change.least, change.most))
     assert (least[update] == LEFT_OUT).all() and (most == SIZE).all() and (least[~update] == SIZE).all()
     prediction = Predictor([recorded], layers(LAYERS)).predict(Conditions(optimizer="sgd"))
+    accumulating = change_of(Conditions(accumulate=True), layers(LAYERS))
+    assert (accumulating.least(recorded, recorded.requested).sizes == least).all()
+    assert (accumulating.most(recorded, recorded.requested).sizes == most).all()
     # THEN the range goes from the peak without the update to that with it
     assert prediction.method == "estimate"
     assert prediction.low_bytes <= LAYERS * SIZE <= prediction.peak_bytes <= peak(LAYERS) <= prediction.high_bytes

@@ -69,6 +69,21 @@ def test_weights_are_trainable_or_frozen_as_they_would_be() -> None:
         assert found["optimizer_state", True] == 2 * expected
 
 
+def test_accumulated_gradients_take_the_bytes_of_the_trained_variables_and_zeros_of_each_size() -> None:
+    requests = update()
+    layer = Layer("net/a", "Dense", True, MIB // 2, 2 * MIB, 2 * MIB, 0, (-1, 4), "float32", None)
+    of_layer, zeros = ChunkOwner("net/a", "optimizer_state", True), ChunkOwner(None, "other_state", None)
+    conditions = Conditions(accumulate=True)
+    # Two variables of one size when the step began; one of them is replaced in it.
+    assert change_of(conditions, [layer], requests).extra == ((of_layer, MIB), (of_layer, MIB), (zeros, MIB))
+    # XLA fuses the zeros; without a step the layers' bytes are taken.
+    compiled = dataclasses.replace(requests, mode="xla")
+    assert change_of(conditions, [layer], compiled).extra == ((of_layer, MIB), (of_layer, MIB))
+    assert change_of(conditions, [layer]).extra == ((of_layer, 2 * MIB),)
+    frozen = Conditions(accumulate=True, frozen=("net/a",))
+    assert change_of(frozen, [layer], requests).extra == ()
+
+
 def test_results_that_an_unfreezing_saves_are_activations() -> None:
     of = Predictor(recorded_program(STEPS, DEVICE), TABLE.layers)
     frozen, trained = (of.predict(one).ledger for one in (Conditions(), Conditions(unfreeze="*conv1")))

@@ -56,7 +56,7 @@ export function Options({ plan }: { plan: Plan }) {
 }
 
 /** Each layer is a link to its page. */
-export function Segments({ plan: { segments, model } }: { plan: Plan }) {
+export function Segments({ plan: { segments, model, fits, budget_bytes: budget } }: { plan: Plan }) {
   const store = useStore();
   if (segments.length === 0) return null;
   return (
@@ -82,6 +82,11 @@ export function Segments({ plan: { segments, model } }: { plan: Plan }) {
           </li>
         ))}
       </ol>
+      {fits && !store.recordedOnly && (
+        <button type="button" class="link" onClick={() => store.choose({ view: "layers", budget: `${budget}B` })}>
+          Show in the layer table
+        </button>
+      )}
     </section>
   );
 }

@@ -203,9 +203,9 @@ function GroupRow({ kind, ...props }: RowProps<LayerGroup> & { kind: "subtotal" 
   );
 }
 
-function LayerRow(props: RowProps<LayerFigures>) {
+function LayerRow({ isPlanned, ...props }: RowProps<LayerFigures> & Pick<LayerTableProps, "isPlanned">) {
   const store = useStore();
-  const { path, type, training } = props.of;
+  const { path, type, training, recomputed } = props.of;
   const selected = path !== null && path === store.choices.value.layer;
   return (
     <tr class={selected ? "selected" : ""} data-layer={path ?? ""}>
@@ -218,6 +218,11 @@ function LayerRow(props: RowProps<LayerFigures>) {
           </button>
         )}
         {training === "frozen" && <span class="tag"> frozen</span>}
+        {recomputed ? (
+          <span class="tag"> recomputed</span>
+        ) : (
+          path !== null && isPlanned(path) && <span class="tag"> recomputed by plan</span>
+        )}
       </th>
       <td class="type" title={type ?? ""}>
         {type ?? ""}
@@ -241,9 +246,11 @@ interface LayerTableProps {
   sort: SortKey | null;
   onSort: (key: SortKey | null) => void;
   explain: Explain;
+  /** Whether the plan for the budget of the address recomputes a layer. */
+  isPlanned: (path: string) => boolean;
 }
 
-export function LayerTable({ groups, all, totals, unit, total, sort, onSort, explain }: LayerTableProps) {
+export function LayerTable({ groups, all, totals, unit, total, sort, onSort, explain, isPlanned }: LayerTableProps) {
   const store = useStore();
   const { layer: selected } = store.choices.value;
   const categories = useMemo(() => shownCategories(all, unit), [all, unit]);
@@ -282,7 +289,7 @@ export function LayerTable({ groups, all, totals, unit, total, sort, onSort, exp
               line.kind === "group" ? (
                 <GroupRow key={`group ${line.group.title ?? ""}`} kind="subtotal" of={line.group} {...shared} />
               ) : (
-                <LayerRow key={line.layer.path ?? `none ${index + first}`} of={line.layer} {...shared} />
+                <LayerRow key={line.layer.path ?? `none ${index + first}`} of={line.layer} isPlanned={isPlanned} {...shared} />
               ),
             )}
           <Filler rows={lines.length - last} height={ROW_HEIGHT} />

@@ -18,6 +18,7 @@ import {
   type LayerGroup,
 } from "../../model/layer-figures";
 import type { LayersAnswer } from "../../model/layers";
+import { plannedLayers } from "../../model/plan";
 import { NOT_TIED, shortName } from "../../model/names";
 import { at, instantOf, measuredAt, provenance, type Overview, type SnapshotRef } from "../../model/overview";
 import { SIZE_MEANINGS, rankOf } from "../../model/snapshot";
@@ -46,6 +47,15 @@ function useFigures(overview: Overview, row: number) {
   const ready = table.error !== null || (table.value !== null && (snapshot === null || snapshot.value !== null || snapshot.error !== null));
   const layers = useMemo(() => layerFigures(table.value, value?.ledger ?? null, value?.saved_for_backward), [table.value, value]);
   return { layers, ref, step, ready, error: snapshot?.error ?? table.error, table: table.value };
+}
+
+/** Whether the plan for the budget of the address recomputes a layer: of none without a budget, and until the plan is there. */
+function usePlanned(): (path: string) => boolean {
+  const store = useStore();
+  const [run, device, { budget }] = [store.primary.value, store.device.value, store.choices.value];
+  const asked = run && device !== null && budget !== "" && !store.recordedOnly;
+  const { value: plan } = useFetched(store.fetched.plans, asked ? [run, device, budget] : null);
+  return useMemo(() => plannedLayers(plan), [plan]);
 }
 
 function Source({ of }: { of: SnapshotRef | null }) {
@@ -80,6 +90,7 @@ const layerFile = (layers: readonly LayerFigures[]): Table => ({
     "layer",
     "type",
     "training",
+    "recomputed",
     "parameters",
     "output",
     "output_bytes",
@@ -92,6 +103,7 @@ const layerFile = (layers: readonly LayerFigures[]): Table => ({
     layer.path,
     layer.type,
     layer.training,
+    layer.recomputed,
     layer.parameters,
     shapeText(layer),
     layer.output_bytes,
@@ -136,6 +148,7 @@ export function LayersView({ overview }: { overview: Overview }) {
   const { search, grouping, sort } = store.choices.value;
   const selected = store.shownStep.value ?? { overview, row: 0 };
   const { layers, ref, step, ready, error, table } = useFigures(selected.overview, selected.row);
+  const isPlanned = usePlanned();
   const explain = useMemo(() => explainer(table, ref), [table, ref]);
   const all = useMemo(() => groupOf(null, layers), [layers]);
   const match = useMemo(() => matcher(search), [search]);
@@ -172,6 +185,7 @@ export function LayersView({ overview }: { overview: Overview }) {
         total={all.total}
         sort={sort}
         explain={explain}
+        isPlanned={isPlanned}
         onSort={(chosen) => store.choose({ sort: chosen })}
       />
     </div>

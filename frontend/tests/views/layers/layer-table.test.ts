@@ -5,9 +5,11 @@ import { expect, it } from "vitest";
 import type { Source } from "../../../src/api/source";
 import { CATEGORIES, type Category } from "../../../src/model/categories";
 import { groupOf, type LayerFigures, type SortKey } from "../../../src/model/layer-figures";
+import { plannedLayers } from "../../../src/model/plan";
 import { createStore } from "../../../src/state/store";
 import { LayerTable } from "../../../src/views/layers/layer-table";
 import { StoreContext } from "../../../src/views/shared/context";
+import { plan } from "../fit/plan-cases";
 
 const MIB = 2 ** 20;
 const BYTES = { weights: 4 * MIB, held_tensors: 238 * MIB, rounding: 100 };
@@ -20,6 +22,7 @@ const LAYER: LayerFigures = {
   output_shape: null,
   output_dtype: null,
   output_bytes: null,
+  recomputed: null,
   bytes: Object.fromEntries(
     CATEGORIES.map((category) => [category, (BYTES as Partial<Record<Category, number>>)[category] ?? 0]),
   ) as Record<Category, number>,
@@ -33,10 +36,11 @@ function drawn(
   layers: readonly LayerFigures[],
   sort: SortKey | null,
   onSort: (key: SortKey | null) => void = () => undefined,
+  isPlanned: (path: string) => boolean = () => false,
 ): HTMLElement {
   const host = document.createElement("div");
   const all = groupOf(null, layers);
-  const props = { groups: [all], all, totals: all, unit: "MiB" as const, total: all.total, sort, onSort, explain: () => "" };
+  const props = { groups: [all], all, totals: all, unit: "MiB" as const, total: all.total, sort, onSort, explain: () => "", isPlanned };
   render(h(StoreContext.Provider, { value: createStore({} as Source) }, h(LayerTable, props)), host);
   return host;
 }
@@ -95,4 +99,17 @@ it.each([
   const sorted = [...host.querySelectorAll("th[aria-sort]")].filter((cell) => cell.getAttribute("aria-sort") !== "none");
   expect(sorted.map((cell) => [cell.getAttribute("aria-sort"), cell.className])).toEqual([[order, kind]]);
   render(null, host);
+});
+
+it("tags layers that the step recomputes, and those that a plan would", () => {
+  const paths = ["net/a", "net/a/inner", "net/ab"];
+  const tags = (layers: readonly LayerFigures[]): string[] => {
+    const host = drawn(layers, "rank", undefined, plannedLayers({ ...plan, segments: [["a"]] }));
+    const texts = [...host.querySelectorAll("tbody th")].map((cell) => cell.querySelector(".tag")?.textContent?.trim() ?? "");
+    render(null, host);
+    return texts;
+  };
+  const layers = paths.map((path) => ({ ...LAYER, path }));
+  expect(tags([...layers, NOT_OF_A_LAYER])).toEqual(["recomputed by plan", "recomputed by plan", "", ""]);
+  expect(tags([{ ...layers[0], path: "net/other", recomputed: "anew" } as LayerFigures])).toEqual(["recomputed"]);
 });

@@ -7,7 +7,7 @@ import { areaFill, areaText, blockText, blocksOf, placeBlocks } from "../../../s
 const layer = (path: string | null, trainable: boolean | null, bytes: Partial<Record<Category, number>>): LayerFigures => {
   const all = Object.fromEntries(CATEGORIES.map((category) => [category, bytes[category] ?? 0])) as Record<Category, number>;
   const total = Object.values(all).reduce((sum, one) => sum + one, 0);
-  const unknown = { parameters: 0, output_shape: null, output_dtype: null, output_bytes: null };
+  const unknown = { parameters: 0, output_shape: null, output_dtype: null, output_bytes: null, recomputed: null };
   const persistent = PERSISTENT.reduce((sum, category) => sum + all[category], 0);
   return {
     path,
