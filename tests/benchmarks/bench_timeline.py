@@ -88,6 +88,7 @@ def opened(browser: Browser, url: str) -> tuple[dict[str, float], dict[str, list
     page = context.new_page()
     page.add_init_script(FRAMES)
     page.goto(url)
+    page.locator(".timeline .u-over").wait_for()
     idle(page)
     page.wait_for_timeout(1500)
     once = {"paint": float(page.evaluate(FIRST_PAINT, "/timeline?")["paint"])}
