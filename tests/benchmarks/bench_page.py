@@ -3,8 +3,7 @@
 Writes a run of many layers and steps and, for Time Series, one scalar for each line and band of the overview, at the
 same steps. Opens both tabs in Chromium in turn, several times, and prints medians: milliseconds from the arrival of
 the data to painted charts, main-thread milliseconds for each move of the pointer over the chart, bytes of the
-answers as they came; once, the script's size gzipped. Of the Step view with 10,000 tensors also the main thread's
-processor time for each turn of the wheel, which zooms: a frame may take 16 ms.
+answers as they came; once, the script's size gzipped. `bench_timeline.py` measures the Step view at several sizes.
 
 usage: python tests/benchmarks/bench_page.py [--steps 10000] [--layers 300] [--rounds 5] [--smallest]
 """
@@ -236,26 +235,6 @@ def measure(page: Page, url: str, data: str, chart: str, inside: str | None) -> 
 
 VIEWS = {"overview": "/overview?", "frozen": "/ledger_totals?", "layer": "/ledger_totals?", "step": "/timeline?"}
 """The measured views, and the answer that each one waits for."""
-ZOOMS = 40
-TURN = 120
-"""Pixels of one turn of the wheel."""
-
-
-def zoom_frame(page: Page, url: str) -> float:
-    """Processor time of a turn of the wheel over the Step view, in milliseconds: in to the peak, then out again."""
-    page.goto(url)
-    frame = page.frame_locator("iframe[src*='tb_memplugin']")
-    harness.idle(frame)
-    box = frame.locator(".u-over").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    busy = busy_clock(page, "threadTicks")
-    page.wait_for_timeout(500)
-    before = busy()
-    for turn in range(ZOOMS):
-        page.mouse.wheel(0, -TURN if turn < ZOOMS // 2 else TURN)
-        page.wait_for_timeout(20)
-    return 1000 * (busy() - before) / ZOOMS
 
 
 def rounds(browser: Browser, url: str, count: int, data: str, chart: str, inside: str | None) -> dict[str, float]:
@@ -294,16 +273,6 @@ def main() -> None:
             url = f"{address}/?darkMode=false&runFilter=scalars#timeseries"
             chart = "line-chart .series-view"
             show("Time Series", rounds(browser, url, arguments.rounds, "timeSeries", chart, None))
-            for place in ({}, {"timeline": "event index"}):
-                url = harness.tab_url(address, urlencode({"view": "step", "run": "large", "step": 0, **place}))
-                taken = []
-                for _ in range(arguments.rounds):
-                    context = browser.new_context(viewport={"width": 1440, "height": 900})
-                    taken.append(zoom_frame(context.new_page(), url))
-                    context.close()
-                axis = place.get("timeline", "time")
-                found = statistics.median(taken)
-                print_limit(f"a zoom frame of {tensors:,} tensors over {axis}", found, FRAME_MILLISECONDS, "ms")
             browser.close()
     finish()
 

@@ -534,3 +534,62 @@ def test_the_drawing_and_the_table_have_the_tensors(page: Page, address: str) ->
     assert {row["line"] for row in tensors} == set(sample_timelines.LINES)
     assert all(row["shape"] == f"(2, {row['bytes'] // 2})" and row["dtype"] == "uint8" for row in tensors)
     assert {row["shape"] for row in rows if row["category"] in ("rounding", "unattributed")} == {None}
+
+
+def shown_part(frame: FrameLocator) -> tuple[float, float]:
+    """Left edge and width of the minimap's box, as shares of its strip."""
+    strip, box = (frame.locator(name).bounding_box() for name in (".minimap", ".minimap-box"))
+    assert strip and box
+    return (box["x"] - strip["x"]) / strip["width"], box["width"] / strip["width"]
+
+
+def test_the_minimap_shows_and_moves_the_zoom(page: Page, address: str) -> None:
+    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
+    last = len(timeline.time_ns) - 1
+    frame = opened(page, address, step=3, timeline="event index")
+    assert shown_part(frame) == pytest.approx((0, 1), abs=0.01)
+    strip = frame.locator(".minimap").bounding_box()
+    assert strip
+    middle = strip["y"] + strip["height"] / 2
+
+    def drag(start: float, end: float) -> None:
+        page.mouse.move(strip["x"] + start * strip["width"], middle)
+        page.mouse.down()
+        page.mouse.move(strip["x"] + end * strip["width"], middle, steps=4)
+        page.mouse.up()
+        harness.idle(frame)
+
+    # WHEN an edge of the box is dragged THEN the range is as long as the box
+    drag(0.998, 0.5)
+    assert shown_part(frame) == pytest.approx((0, 0.5), abs=0.02)
+    first, end = span_of(page)
+    assert first == 0 and end == pytest.approx(last / 2, abs=0.03 * last)
+    # AND the box itself moves the range
+    drag(0.25, 0.5)
+    assert shown_part(frame) == pytest.approx((0.25, 0.5), abs=0.02)
+    # AND a press beside the box brings it there
+    drag(0.9, 0.9)
+    assert shown_part(frame) == pytest.approx((0.5, 0.5), abs=0.02)
+    # AND so do keys
+    box = frame.get_by_role("scrollbar", name="Shown part of the step")
+    box.focus()
+    page.keyboard.press("w")
+    page.keyboard.press("ArrowLeft")
+    harness.idle(frame)
+    assert shown_part(frame) == pytest.approx((0.5625, 0.25), abs=0.02)
+    assert (box.get_attribute("aria-valuetext") or "").count(" to ") == 1
+    page.keyboard.press("0")
+    harness.idle(frame)
+    assert shown_part(frame) == pytest.approx((0, 1), abs=0.01) and "span" not in harness.place(page)
+
+
+def test_tensors_smaller_than_a_pixel_are_counted(page: Page, address: str) -> None:
+    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
+    frame = opened(page, address, step=3, timeline="event index")
+    box = plot(frame)
+    # The highest moment is 1 / 1.14 of the plot's height.
+    per_pixel = timeline.in_use_bytes * 1.14 / box["height"]
+    short = (timeline.end - timeline.start) * box["width"] / len(timeline.time_ns) < 1
+    expected = int(((timeline.bytes < per_pixel) | short).sum())
+    assert expected > 0
+    expect(frame.get_by_test_id("thin")).to_contain_text(f"{expected:,} tensors smaller than a pixel")

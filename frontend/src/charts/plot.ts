@@ -25,6 +25,12 @@ export interface PlotSpec {
   lanes: readonly Painter[];
 }
 
+/** Where the cursor stands on a row: at its place, or at the start of the range if the row reaches into it. */
+export function placeOf({ x, range, rowAt }: Pick<PlotSpec, "x" | "range" | "rowAt">, row: number): number | null {
+  const place = x[row] ?? null;
+  return place !== null && place < range[0] && rowAt?.(range[0]) === row ? range[0] : place;
+}
+
 export interface PlotEvents {
   /** `value` is where the pointer stands on the y-axis. */
   cursor(row: number | null, value: number | null): void;
@@ -36,8 +42,13 @@ export interface PlotEvents {
   painted(box: { left: number; top: number; width: number; height: number }): void;
 }
 
+/** Path data of an outline above the plot, in CSS pixels of its box. */
+export type Outline = (scale: Scale) => string;
+
 export class Plot {
   private readonly chart: uPlot;
+  private readonly paths: readonly SVGPathElement[];
+  private outline: Outline | null = null;
   private readonly lines: Record<"cursor" | "pin", HTMLElement>;
   private places: Record<"cursor" | "pin", number | null> = { cursor: null, pin: null };
   private dragged = false;
@@ -51,7 +62,11 @@ export class Plot {
     const { width, height } = host.getBoundingClientRect();
     this.lines = { cursor: line("cursor-line"), pin: line("pin-line") };
     this.chart = new uPlot(this.options(Math.max(width, 50), Math.max(height, 50)), this.data(), host);
-    this.chart.over.append(this.lines.pin, this.lines.cursor);
+    const drawing = svg("svg");
+    // A wide line below a narrow one: legible on every fill.
+    this.paths = [svg("path"), svg("path")];
+    drawing.append(...this.paths);
+    this.chart.over.append(drawing, this.lines.pin, this.lines.cursor);
     this.chart.over.addEventListener("click", this.clicked);
     this.apply();
   }
@@ -81,12 +96,25 @@ export class Plot {
     if (x !== null) element.style.transform = `translateX(${this.chart.valToPos(x, "x").toFixed(2)}px)`;
   }
 
+  /** Shows an outline, which costs no paint of the plot; none for null. */
+  showOutline(outline: Outline | null): void {
+    this.outline = outline;
+    const { chart } = this;
+    const { clientWidth: width, clientHeight: height } = outline ? chart.over : { clientWidth: 0, clientHeight: 0 };
+    const x = (value: number): number => chart.valToPos(value, "x");
+    const y = (value: number): number => chart.valToPos(value, "y");
+    const path = outline?.({ x, y, left: 0, top: 0, width, height, ratio: 1 }) ?? "";
+    for (const element of this.paths) element.setAttribute("d", path);
+  }
+
   destroy(): void {
     this.chart.destroy();
   }
 
   private data(): uPlot.AlignedData {
-    return [this.spec.x, new Float64Array(this.spec.x.length)];
+    // uPlot looks at every row: it gets none that it need not find.
+    const x = this.spec.rowAt ? Float64Array.from(this.spec.range) : this.spec.x;
+    return [x, new Float64Array(x.length)];
   }
 
   private apply(): void {
@@ -130,6 +158,7 @@ export class Plot {
     const ratio = uPlot.pxRatio;
     this.show("cursor", this.places.cursor);
     this.show("pin", this.places.pin);
+    if (this.outline) this.showOutline(this.outline);
     this.events.painted({ left: bbox.left / ratio, top: bbox.top / ratio, width: bbox.width / ratio, height: bbox.height / ratio });
   }
 
@@ -206,6 +235,10 @@ function look(inks: PlotSpec["inks"]): uPlot.Axis {
     grid: { stroke: inks.grid, width: 1 },
     ticks: { stroke: inks.grid, width: 1, size: 5 },
   };
+}
+
+function svg<Name extends "svg" | "path">(name: Name): SVGElementTagNameMap[Name] {
+  return document.createElementNS("http://www.w3.org/2000/svg", name);
 }
 
 function line(name: string): HTMLElement {

@@ -34,11 +34,12 @@ function coloursOf({ fills, styles, ground }: BlockFills, ratio: number): Colour
 /** A distance in bytes, large enough that its pixels are exact. */
 const FAR = 2 ** 40;
 
-/** Remembers the last result for the same parts. */
-function kept<T>(): (parts: readonly unknown[], make: () => T) => T {
+/** Remembers the last result for the same parts; `make` may overwrite the one before. */
+function kept<T extends object>(): (parts: readonly unknown[], make: (before?: T) => T) => T {
   let last: { parts: readonly unknown[]; value: T } | null = null;
   return (parts, make) => {
-    if (last === null || parts.some((part, index) => part !== last?.parts[index])) last = { parts, value: make() };
+    // An overwritten result is another object, so that what was made of it is made anew.
+    if (last === null || parts.some((part, index) => part !== last?.parts[index])) last = { parts, value: make(last?.value) };
     return last.value;
   };
 }
@@ -62,6 +63,9 @@ class Surface {
   }
 }
 
+/** Width of a column of pixels while the range changes, in device pixels: painting half of them takes half the time. */
+const COARSE = 2;
+
 /** Paints blocks; one for each chart, because it keeps its pixels. */
 export class BlockPainter {
   private readonly raster = kept<Raster>();
@@ -69,45 +73,53 @@ export class BlockPainter {
   private readonly colours = kept<Colours>();
   private readonly surface = new Surface();
 
-  painter(blocks: Blocks, layout: TimelineLayout, range: Range, fills: BlockFills): Painter {
+  /** `moving`: the range is about to change again. */
+  painter(blocks: Blocks, layout: TimelineLayout, range: Range, fills: BlockFills, moving: boolean): Painter {
     return (context, scale) => {
-      const [width, height] = [Math.round(scale.width), Math.round(scale.height)];
+      const [whole, height] = [Math.round(scale.width), Math.round(scale.height)];
+      const width = moving ? Math.ceil(whole / COARSE) : whole;
       const perByte = (scale.y(0) - scale.y(FAR)) / FAR;
-      const raster = this.raster([blocks, layout, ...range, width, height, perByte], () =>
-        blocks.place
-          ? placedRaster(blocks, layout.edges, range, width, height, perByte)
-          : stackRaster(blocks, timelineCells(layout, range, width), width, height, perByte),
-      );
+      const raster = this.raster([blocks, layout, ...range, width, height, perByte], (used) => {
+        const frame = { width, height, scale: perByte, used };
+        return blocks.place
+          ? placedRaster(blocks, layout.edges, range, frame)
+          : stackRaster(blocks, timelineCells(layout, range, width), frame);
+      });
       const colours = this.colours([fills, scale.ratio], () => coloursOf(fills, scale.ratio));
       const image = this.image([raster, colours], () => this.surface.show(raster, colours));
-      context.drawImage(image, Math.round(scale.left), Math.round(scale.y(0)) - height);
+      context.imageSmoothingEnabled = false;
+      context.drawImage(image, Math.round(scale.left), Math.round(scale.y(0)) - height, whole, height);
     };
   }
 }
 
-/** The outline of some rows of a block, the lowest first, that lie on each other. */
-function outlineOf(blocks: Blocks, layout: TimelineLayout, rows: readonly number[], range: Range, scale: Scale): Path2D {
-  const path = new Path2D();
-  const row = rows[0] ?? 0;
-  const first = Math.max(blocks.start[row] ?? 0, momentAt(layout.edges, range[0]));
-  const end = Math.min(blocks.end[row] ?? 0, momentAt(layout.edges, range[1]) + 1);
+/** Path data of the outline of some rows of a block, the lowest first, that lie on each other; empty if they have no place. */
+export function outlinePath(blocks: Blocks, { edges }: TimelineLayout, rows: readonly number[], range: Range, scale: Scale): string {
+  const row = rows[0];
+  if (row === undefined) return "";
+  const first = Math.max(blocks.start[row] ?? 0, momentAt(edges, range[0]));
+  const end = Math.min(blocks.end[row] ?? 0, momentAt(edges, range[1]) + 1);
   const bases = basesOf(blocks, row, first, end);
+  if (bases.length === 0 || Number.isNaN(bases[0])) return "";
   const bytes = rows.reduce((sum, one) => sum + (blocks.bytes[one] ?? 0), 0);
-  if (bases.length === 0 || Number.isNaN(bases[0])) return path;
-  const corners: [number, number][] = [];
+  const across = scale.width / (range[1] - range[0]);
+  const x = (moment: number): number => scale.left + ((edges[moment] ?? 0) - range[0]) * across;
+  // Where the block lies anew; changes within a pixel are one.
+  const steps: { x: number; base: number }[] = [];
   bases.forEach((base, index) => {
-    if (index > 0 && base === bases[index - 1]) return;
-    if (index > 0) corners.push([scale.x(layout.edges[first + index] ?? 0), bases[index - 1] ?? 0]);
-    corners.push([scale.x(layout.edges[first + index] ?? 0), base]);
+    const last = steps.at(-1);
+    if (last?.base === base) return;
+    const at = x(first + index);
+    if (last && at - last.x < scale.ratio) last.base = base;
+    else steps.push({ x: at, base });
   });
-  corners.push([scale.x(layout.edges[end] ?? 0), bases.at(-1) ?? 0]);
+  const y = (value: number): string => scale.y(value).toFixed(1);
+  const start = steps[0]?.x ?? 0;
   // At least two pixels wide, so that the outline of a short life is seen.
-  const last = corners.at(-1);
-  if (last && last[0] - (corners[0]?.[0] ?? 0) < 2 * scale.ratio) last[0] = (corners[0]?.[0] ?? 0) + 2 * scale.ratio;
-  corners.forEach(([x, base], index) => path[index === 0 ? "moveTo" : "lineTo"](x, scale.y(base)));
-  for (const [x, base] of corners.reverse()) path.lineTo(x, scale.y(base + bytes));
-  path.closePath();
-  return path;
+  const right = Math.max(x(end), start + 2 * scale.ratio).toFixed(1);
+  const there = steps.map((step) => `H${step.x.toFixed(1)}V${y(step.base)}`).join("");
+  const back = steps.map((step) => `V${y(step.base + bytes)}H${step.x.toFixed(1)}`).reverse();
+  return `M${start.toFixed(1)} ${y(bases[0] ?? 0)}${there}H${right}${back.join("")}Z`;
 }
 
 /** A line around a tensor, legible on every fill. */
@@ -116,16 +128,16 @@ export function outlinePainter(
   layout: TimelineLayout,
   rows: readonly number[],
   range: Range,
-  inks: { line: string; ground: string; width: number },
+  inks: { line: string; ground: string },
 ): Painter {
   return (context, scale) => {
     if (rows.length === 0) return;
-    const path = outlineOf(blocks, layout, rows, range, scale);
+    const path = new Path2D(outlinePath(blocks, layout, rows, range, scale));
     context.save();
     context.lineJoin = "round";
     for (const [colour, width] of [
-      [inks.ground, inks.width + 2],
-      [inks.line, inks.width],
+      [inks.ground, 4.5],
+      [inks.line, 2.5],
     ] as const) {
       context.strokeStyle = colour;
       context.lineWidth = width * scale.ratio;

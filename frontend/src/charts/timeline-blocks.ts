@@ -75,24 +75,54 @@ export function blockAt(blocks: Blocks, moment: number, value: number): number {
   return -1;
 }
 
+/** What is seen of the blocks. */
+interface Seen {
+  /** Edges of the moments, and the shown range of them. */
+  edges: Float64Array;
+  range: readonly [number, number];
+  /** Pixels per unit of the x-axis, and per byte. */
+  across: number;
+  up: number;
+}
+
+/** How many blocks that live in the range are narrower or lower than a pixel; rows of one `group`, beside each other, are one block. */
+export function countThin({ start, end, bytes }: Spans, group: Float64Array, { edges, range, across, up }: Seen): number {
+  let [thin, height] = [0, 0];
+  for (let row = 0; row < group.length; row += 1) {
+    height += bytes[row] as number;
+    if (group[row + 1] === group[row]) continue;
+    const [from, to] = [edges[start[row] as number] as number, edges[end[row] as number] as number];
+    if (from <= range[1] && to >= range[0] && (height * up < 1 || (to - from) * across < 1)) thin += 1;
+    height = 0;
+  }
+  return thin;
+}
+
 /** Lower end of a row at the moments from `first` to before `end`. */
 export function basesOf(blocks: Blocks, row: number, first: number, end: number): Float64Array {
   const { order, rank, place, bytes, begins, ends } = blocks;
-  if (place) return new Float64Array(Math.max(end - first, 0)).fill(place[row] ?? NaN);
+  const bases = new Float64Array(Math.max(end - first, 0));
+  if (place) return bases.fill(place[row] ?? NaN);
   const own = rank[row] ?? 0;
   let base = 0;
-  for (let below = 0; below < own; below += 1) if (lives(blocks, order[below] ?? 0, first)) base += bytes[order[below] ?? 0] ?? 0;
-  const change = ({ ranks, first: from }: Index, moment: number): number => {
+  for (let below = 0; below < own; below += 1) {
+    const other = order[below] as number;
+    if (lives(blocks, other, first)) base += bytes[other] as number;
+  }
+  const change = (ranks: Uint32Array, from: number, to: number): number => {
     let sum = 0;
     // Ranks of one moment ascend: those below come first.
-    for (let at = from[moment] ?? 0; at < (from[moment + 1] ?? 0) && (ranks[at] ?? own) < own; at += 1)
-      sum += bytes[order[ranks[at] ?? 0] ?? 0] ?? 0;
+    for (let at = from; at < to && (ranks[at] as number) < own; at += 1) sum += bytes[order[ranks[at] as number] as number] as number;
     return sum;
   };
-  return Float64Array.from({ length: Math.max(end - first, 0) }, (_, index) => {
-    if (index > 0) base += change(begins, first + index) - change(ends, first + index);
-    return base;
-  });
+  for (let moment = first; moment < end; moment += 1) {
+    if (moment > first) {
+      base += change(begins.ranks, begins.first[moment] as number, begins.first[moment + 1] as number);
+      base -= change(ends.ranks, ends.first[moment] as number, ends.first[moment + 1] as number);
+    }
+    bases[moment - first] = base;
+  }
+  return bases;
 }
 
 /** The stack at one moment after the other; only what changed is worked out anew. */

@@ -1,6 +1,6 @@
 /** Geometry of a step's timeline, in data units and in pixels. Pure. */
 
-import { lowerBound } from "../lib/search";
+import { lowerBound, maximum } from "../lib/search";
 import type { Range } from "./axis";
 
 export interface TimelineLayout {
@@ -30,10 +30,6 @@ export function timelineLayout(edges: Float64Array, parts: readonly Float64Array
   });
   return { edges, tops, total };
 }
-
-/** Cursor position of each moment: its start, or the start of the range if that is later. */
-export const cursorPlaces = (edges: Float64Array, [from]: Range): Float64Array =>
-  edges.slice(0, -1).map((edge, moment) => (edge < from && (edges[moment + 1] ?? 0) > from ? from : edge));
 
 /** The moment that holds a place on the x-axis. */
 export function momentAt(edges: Float64Array, x: number): number {
@@ -102,6 +98,17 @@ export function timelineCells({ edges, total }: Pick<TimelineLayout, "edges" | "
   }
   flush();
   return cells;
+}
+
+/** Path data of the area below the uppermost boundary, in a box whose y-axis grows downward. */
+export function totalPath(layout: TimelineLayout, range: Range, width: number, height: number): string {
+  const most = Math.max(maximum(layout.total), 1);
+  const round = (value: number): number => Math.round(value * 10) / 10;
+  const cells = timelineCells(layout, range, width);
+  const steps = cells.map(
+    ({ from, to, moment }) => `L${round(from)} ${round(height - ((layout.total[moment] ?? 0) / most) * height)}H${round(to)}`,
+  );
+  return `M0 ${height}${steps.join("")}V${height}Z`;
 }
 
 /** A named stretch above the plot. */

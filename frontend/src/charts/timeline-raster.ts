@@ -16,13 +16,23 @@ export interface Raster {
 
 const EMPTY = -1;
 
-function emptyRaster(width: number, height: number): Raster {
-  return { rows: new Int32Array(width * height).fill(EMPTY), width, height };
+/** An empty raster, in the memory of another one that is no longer used if it is as large. */
+function emptyRaster(width: number, height: number, used?: Raster): Raster {
+  const rows = used?.rows.length === width * height ? used.rows : new Int32Array(width * height);
+  return { rows: rows.fill(EMPTY), width, height };
 }
 
-/** `scale` is in pixels per byte. Blocks that reach no pixel's edge are left out; the height of each column is exact to half a pixel. */
-export function stackRaster(blocks: Blocks, cells: readonly Cell[], width: number, height: number, scale: number): Raster {
-  const raster = emptyRaster(width, height);
+/** What a raster shows: its size in pixels, its scale in pixels per byte, and one to overwrite. */
+export interface Frame {
+  width: number;
+  height: number;
+  scale: number;
+  used?: Raster | undefined;
+}
+
+/** Blocks that reach no pixel's edge are left out; the height of each column is exact to half a pixel. */
+export function stackRaster(blocks: Blocks, cells: readonly Cell[], { width, height, scale, used }: Frame): Raster {
+  const raster = emptyRaster(width, height, used);
   const walk = new StackWalk(blocks);
   const column = new Int32Array(height).fill(EMPTY);
   let top = 0;
@@ -49,8 +59,8 @@ function paintColumn(column: Int32Array, { live, base, count }: StackWalk, { ord
 }
 
 /** Blocks at their places in a range of the x-axis with these edges of moments. Each is at least one pixel wide and high. */
-export function placedRaster(blocks: Blocks, edges: Float64Array, range: Range, width: number, height: number, scale: number): Raster {
-  const raster = emptyRaster(width, height);
+export function placedRaster(blocks: Blocks, edges: Float64Array, range: Range, { width, height, scale, used }: Frame): Raster {
+  const raster = emptyRaster(width, height, used);
   const across = width / (range[1] - range[0]);
   const [first, last] = [momentAt(edges, range[0]), momentAt(edges, range[1])];
   for (const row of blocks.order) {
@@ -79,25 +89,32 @@ export interface Colours {
 const APART = 4;
 
 /** The raster in colours, row after row from the top, as an image has them. */
-export function paintRaster({ rows, width, height }: Raster, colours: Colours, out: Uint32Array): void {
-  const { tiles, size, styles, edge } = colours;
+export function paintRaster({ rows, width, height }: Raster, { tiles, size, styles, edge }: Colours, out: Uint32Array): void {
   out.fill(0);
+  // Most blocks have one colour: theirs need no place in a tile.
+  const plain = tiles.map((tile) => tile.every((colour) => colour === tile[0]));
   for (let x = 0; x < width; x += 1) {
     const column = x * height;
+    const [left, right] = [x === 0 ? column : column - height, column + (APART - 1) * height];
     let y = 0;
     while (y < height) {
       const row = rows[column + y] as number;
       let end = y + 1;
       while (end < height && rows[column + end] === row) end += 1;
       if (row !== EMPTY) {
-        const tile = tiles[styles[row] as number] as Uint32Array;
-        const [left, right] = [column - height, column + (APART - 1) * height];
-        for (let at = y; at < end; at += 1) {
-          const image = height - 1 - at;
-          const isEdge = x > 0 && rows[left + at] !== row && rows[right + at] === row;
-          out[image * width + x] = isEdge ? edge : (tile[(image % size) * size + (x % size)] as number);
+        const style = styles[row] as number;
+        const tile = tiles[style] as Uint32Array;
+        const isPlain = plain[style] as boolean;
+        let image = (height - 1 - y) * width + x;
+        for (let at = y; at < end; at += 1, image -= width)
+          out[image] = tile[isPlain ? 0 : ((height - 1 - at) % size) * size + (x % size)] as number;
+        if (end - y >= APART) {
+          // The same above and below in the column to the left: no edge.
+          if (rows[left + y] !== row || rows[left + end - 1] !== row)
+            for (let at = y; at < end; at += 1)
+              if (rows[left + at] !== row && rows[right + at] === row) out[(height - 1 - at) * width + x] = edge;
+          out[(height - end) * width + x] = edge;
         }
-        if (end - y >= APART) out[(height - end) * width + x] = edge;
       }
       y = end;
     }

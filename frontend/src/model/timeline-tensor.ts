@@ -49,9 +49,10 @@ export const tensorStops = (timeline: Timeline, rows: readonly number[]): number
 export function largestTensor(timeline: Timeline, moment: number): number | null {
   let best = -1;
   for (let row = 0; row < timeline.rows; row += 1) {
+    // What fails for most rows comes first.
+    if (!isLive(timeline, row, moment) || (best >= 0 && (timeline.bytes[row] ?? 0) <= (timeline.bytes[best] ?? 0))) continue;
     const { category } = ownerOfRow(timeline, row);
-    if (timeline.count[row] !== 1 || category === "rounding" || category === "unattributed" || !isLive(timeline, row, moment)) continue;
-    if (best < 0 || (timeline.bytes[row] ?? 0) > (timeline.bytes[best] ?? 0)) best = row;
+    if (timeline.count[row] === 1 && category !== "rounding" && category !== "unattributed") best = row;
   }
   return best < 0 ? null : (timeline.tensor[best] ?? null);
 }

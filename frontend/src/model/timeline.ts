@@ -163,8 +163,15 @@ export const isLive = (timeline: Timeline, row: number, moment: number): boolean
   (timeline.start[row] ?? 0) <= moment && moment < (timeline.end[row] ?? 0);
 
 /** Rows that are live at a moment, in the order given. */
-export const liveRows = (timeline: Timeline, ordered: Uint32Array, moment: number): number[] =>
-  [...ordered].filter((row) => isLive(timeline, row, moment));
+export function liveRows({ start, end }: Timeline, ordered: Uint32Array, moment: number): number[] {
+  const live: number[] = [];
+  // Runs for each move of the pointer over as many rows as the step has.
+  for (let at = 0; at < ordered.length; at += 1) {
+    const row = ordered[at] as number;
+    if ((start[row] as number) <= moment && moment < (end[row] as number)) live.push(row);
+  }
+  return live;
+}
 
 export const bandOf = (timeline: Timeline, moment: number): Band | null =>
   timeline.bands.find(({ start, end }) => start <= moment && moment < end) ?? null;

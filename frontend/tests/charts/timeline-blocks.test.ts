@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { StackWalk, basesOf, blockAt } from "../../src/charts/timeline-blocks";
+import { StackWalk, basesOf, blockAt, countThin } from "../../src/charts/timeline-blocks";
 import { MOMENTS, ROWS, ORDER, BLOCKS, isLive, liveBytes, PLACED } from "./blocks-cases";
 
 describe("a stack of blocks", () => {
@@ -43,5 +43,32 @@ describe("blocks at places of their own", () => {
   it("are hit where they lie", () => {
     expect([0, 3.9, 4, 6, 8.9, 9].map((value) => blockAt(PLACED, 2, value))).toEqual([0, 0, -1, 1, 1, -1]);
     expect([...basesOf(PLACED, 3, 6, 8)]).toEqual([6, 6]);
+  });
+});
+
+describe("blocks smaller than a pixel", () => {
+  const edges = Float64Array.from({ length: MOMENTS + 1 }, (_, moment) => moment);
+  const own = Float64Array.from({ length: 150 }, (_, row) => row);
+
+  it("are those that are too low, and those that are too short", () => {
+    const expected = (from: number, to: number, low: number, short: number): number =>
+      [...own].filter((row) => {
+        const [start, end] = [ROWS.start[row] ?? 0, ROWS.end[row] ?? 0];
+        return start <= to && end >= from && ((ROWS.bytes[row] ?? 0) < low || end - start < short);
+      }).length;
+    const thin = (from: number, to: number, across: number, up: number): number =>
+      countThin(BLOCKS, own, { edges, range: [from, to], across, up });
+    expect(thin(0, MOMENTS, 1, 1)).toBe(0);
+    expect(thin(0, MOMENTS, 1, 0.2)).toBe(expected(0, MOMENTS, 5, 1));
+    expect(thin(0, MOMENTS, 0.5, 1)).toBe(expected(0, MOMENTS, 1, 2));
+    expect(thin(20, 30, 0.5, 0.2)).toBe(expected(20, 30, 5, 2));
+  });
+
+  it("are counted once for all rows of a tensor", () => {
+    const pairs = own.map((row) => Math.floor(row / 2));
+    const spans = { start: new Float64Array(150), end: new Float64Array(150).fill(MOMENTS), bytes: new Float64Array(150).fill(2) };
+    const seen = { edges, range: [0, MOMENTS] as const, across: 1 };
+    expect(countThin(spans, pairs, { ...seen, up: 0.2 })).toBe(75);
+    expect(countThin(spans, pairs, { ...seen, up: 0.25 })).toBe(0);
   });
 });

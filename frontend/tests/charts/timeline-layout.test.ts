@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 
 import {
-  cursorPlaces,
   momentAt,
   orderEdges,
   partAt,
@@ -11,6 +10,7 @@ import {
   timeEdges,
   timelineCells,
   timelineLayout,
+  totalPath,
 } from "../../src/charts/timeline-layout";
 
 const edges = Float64Array.from([0, 1, 1, 4, 10]);
@@ -43,8 +43,6 @@ describe("the stack", () => {
 
   it("adds up and is pointed at", () => {
     expect([...layout.total]).toEqual([1, 10, 3, 1]);
-    expect([...cursorPlaces(edges, [0, 10])]).toEqual([0, 1, 1, 4]);
-    expect([...cursorPlaces(edges, [2, 10])]).toEqual([0, 1, 2, 4]);
     expect(partAt(layout, 2, 0.5)).toBe(0);
     expect(partAt(layout, 2, 2.5)).toBe(1);
     expect(partAt(layout, 0, 1.5)).toBe(-1);
@@ -70,5 +68,12 @@ describe("stretches above the plot", () => {
       { from: 30, to: 44, label: "b" },
       { from: 44, to: 45, label: "" },
     ]);
+  });
+});
+
+describe("the path of the whole", () => {
+  it("has the height of each moment, and keeps a peak without width", () => {
+    const layout = timelineLayout(Float64Array.of(0, 2, 4), [Float64Array.of(5, 10)]);
+    expect(totalPath(layout, [0, 4], 40, 10)).toBe("M0 10L0 5H20L20 0H40V10Z");
   });
 });

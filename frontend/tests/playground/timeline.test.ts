@@ -37,8 +37,8 @@ const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) => some.sl
 function stepPicture(timeline: Timeline, parts: Parts, choices: Choices, scheme: Scheme, focus: Focus): StepPicture {
   const look = stepLook(timeline, parts, choices, scheme, focus);
   const range = rangeOfSpan(look.layout.edges, choices.span);
-  const outlined = { selected: [], pointed: [] };
-  return { ...look, spec: stepSpec(timeline, look, range, { choices, scheme, painter: new BlockPainter(), outlined }) };
+  const painting = { choices, scheme, painter: new BlockPainter(), selected: [], moving: false };
+  return { ...look, spec: stepSpec(timeline, look, range, painting) };
 }
 
 const last = (values: Float64Array): number => values[values.length - 1] ?? 0;

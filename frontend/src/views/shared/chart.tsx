@@ -5,7 +5,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { placeMarks, type Mark } from "../../charts/marks-layout";
 import type { Undo } from "../../charts/clicks";
-import { Plot, type PlotEvents, type PlotSpec } from "../../charts/plot";
+import { Plot, placeOf, type Outline, type PlotEvents, type PlotSpec } from "../../charts/plot";
 import { touch } from "../../lib/activity";
 
 export interface ChartMark extends Mark {
@@ -24,6 +24,8 @@ export interface ChartProps {
   pin: number | null;
   /** The row that is described, and where the keyboard starts, without a cursor and a selected step; by default the first. */
   rest?: number;
+  /** What is under the pointer. */
+  outline?: Outline | null;
   /** Text for screen readers at the cursor. */
   describe: (row: number) => string;
   /** `value` is where the pointer stands on the y-axis, null for the keyboard. */
@@ -34,11 +36,13 @@ export interface ChartProps {
   onZoom: (from: number, to: number) => void;
   onReset: () => void;
   onHover: (hovered: boolean) => void;
+  /** Gets the plot's box in CSS pixels when it changes. */
+  onBox?: (box: Box) => void;
   height?: "small" | "medium" | "tall" | "compare" | "large" | "timeline";
   children?: ComponentChildren;
 }
 
-interface Box {
+export interface Box {
   left: number;
   top: number;
   width: number;
@@ -54,6 +58,7 @@ function usePlot(props: ChartProps) {
   const latest = useRef(props);
   latest.current = props;
   const [box, setBox] = useState<Box>(NO_BOX);
+  const drawn = useRef(NO_BOX);
   const { spec } = props;
 
   useLayoutEffect(() => {
@@ -67,7 +72,11 @@ function usePlot(props: ChartProps) {
         zoom: (from, to) => latest.current.onZoom(from, to),
         reset: () => latest.current.onReset(),
         painted: (now) => {
-          setBox((before) => (JSON.stringify(before) === JSON.stringify(now) ? before : now));
+          if (JSON.stringify(drawn.current) !== JSON.stringify(now)) {
+            drawn.current = now;
+            setBox(now);
+            latest.current.onBox?.(now);
+          }
           touch();
         },
       };
@@ -90,11 +99,13 @@ function usePlot(props: ChartProps) {
     };
   }, []);
 
-  const place = (row: number | null): number | null => (row === null ? null : (spec.x[row] ?? null));
+  const place = (row: number | null): number | null => (row === null ? null : placeOf(spec, row));
   useLayoutEffect(() => {
     plot.current?.show("cursor", place(props.cursor));
     plot.current?.show("pin", place(props.pin));
   }, [props.cursor, props.pin, spec]);
+
+  useLayoutEffect(() => plot.current?.showOutline(props.outline ?? null), [props.outline, spec]);
 
   return { host, box };
 }

@@ -18,10 +18,10 @@ export function useScrollWindow(count: number, rowHeight: number) {
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(0);
   const measure = (): void => setHeight(host.current?.clientHeight ?? 0);
-  // Before the first frame is painted, and whenever the number of rows changes the height.
-  useLayoutEffect(measure);
   useLayoutEffect(() => {
     if (!host.current) return undefined;
+    // Before the first frame is painted; the observer tells of changes by the number of rows as well.
+    measure();
     const observer = new ResizeObserver(measure);
     observer.observe(host.current);
     return () => observer.disconnect();

@@ -2,20 +2,23 @@
 
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import type { Range } from "../../charts/axis";
-import { BlockPainter } from "../../charts/timeline-block-paint";
-import { blockAt } from "../../charts/timeline-blocks";
+import { xLabel, type Range } from "../../charts/axis";
+import { BlockPainter, outlinePath } from "../../charts/timeline-block-paint";
+import { blockAt, countThin } from "../../charts/timeline-blocks";
+import type { Outline, PlotSpec } from "../../charts/plot";
 import { partAt } from "../../charts/timeline-layout";
-import { formatBytes } from "../../lib/bytes";
+import { formatBytes, formatCount } from "../../lib/bytes";
 import { ownerOfRow, type Timeline } from "../../model/timeline";
 import { tensorOf } from "../../model/timeline-tensor";
 import { momentSentence, tensorLines } from "../../model/timeline-text";
-import { Chart } from "../shared/chart";
+import { Chart, type Box } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
+import { LegendItem } from "../shared/legend";
 import { partOf } from "./step-parts";
+import { Minimap } from "./minimap";
 import { stepSpec, type StepLook } from "./step-spec";
 import { useGestures } from "./use-gestures";
-import { useZoom } from "./use-zoom";
+import { useZoom, type Zoom } from "./use-zoom";
 
 /** What lies under the pointer: a part of the figures, and a tensor if tensors are drawn. */
 export interface Pointed {
@@ -45,16 +48,32 @@ function pointedAt(timeline: Timeline, { layout, series, tensors }: StepLook, mo
 const rowsOf = (timeline: Timeline, tensor: number | null): readonly number[] =>
   (tensor === null ? null : tensorOf(timeline, tensor))?.rows ?? [];
 
-/** The plot for the shown range and the outlined tensors. */
-function usePlotSpec({ timeline, look, pointed }: StepChartProps, range: Range) {
+/** The plot for the shown range, and the outline of the tensor under the pointer. */
+function usePlotSpec({ timeline, look, pointed }: StepChartProps, { range, moving }: Zoom) {
   const store = useStore();
   const scheme = schemeOf(store);
   const { stack, layer, timelineAxis, tensor } = store.choices.value;
   const painter = useMemo(() => new BlockPainter(), []);
+  const spec = useMemo(() => {
+    const choices = { stack, layer, timelineAxis };
+    return stepSpec(timeline, look, range, { choices, scheme, painter, selected: rowsOf(timeline, tensor), moving });
+  }, [timeline, look, range[0], range[1], moving, scheme, tensor]);
+  const outline = useMemo((): Outline | null => {
+    const blocks = look.tensors?.blocks;
+    if (!blocks || pointed.tensor === null) return null;
+    return (scale) => outlinePath(blocks, look.layout, rowsOf(timeline, pointed.tensor), range, scale);
+  }, [spec, pointed.tensor]);
+  return { spec, outline };
+}
+
+/** How many tensors of the shown range are smaller than a device pixel. */
+function useThin(timeline: Timeline, look: StepLook, { range, yMax }: PlotSpec, box: Box | null): number {
   return useMemo(() => {
-    const outlined = { selected: rowsOf(timeline, tensor), pointed: rowsOf(timeline, pointed.tensor) };
-    return stepSpec(timeline, look, range, { choices: { stack, layer, timelineAxis }, scheme, painter, outlined });
-  }, [timeline, look, range[0], range[1], scheme, tensor, pointed.tensor]);
+    if (!look.tensors || !box) return 0;
+    const ratio = window.devicePixelRatio || 1;
+    const [across, up] = [(ratio * box.width) / (range[1] - range[0]), (ratio * box.height) / yMax];
+    return countThin(look.tensors.blocks, timeline.tensor, { edges: look.layout.edges, range, across, up });
+  }, [timeline, look, range[0], range[1], yMax, box]);
 }
 
 export function StepChart(props: StepChartProps) {
@@ -62,33 +81,61 @@ export function StepChart(props: StepChartProps) {
   const store = useStore();
   const { stack } = store.choices.value;
   const zoom = useZoom(look.layout.edges);
-  const host = useGestures(zoom);
-  const spec = usePlotSpec(props, zoom.range);
+  const gestures = useGestures(zoom);
+  const { spec, outline } = usePlotSpec(props, zoom);
   props.range.current = zoom.range;
   const pointer = useRef({ x: 0, y: 0 });
+  const [box, setBox] = useState<Box | null>(null);
+  const thin = useThin(timeline, look, spec, box);
+  const label = zoom.range.map((value) => xLabel(spec.xKind, value)).join(" to ");
   return (
-    <div ref={host} onPointerMove={({ clientX: x, clientY: y }) => (pointer.current = { x, y })}>
-      <Chart
-        height="timeline"
-        label={`Timeline of step ${timeline.step} by ${stack}. Peak ${formatBytes(timeline.in_use_bytes)}.`}
-        spec={spec}
-        marks={[]}
-        cursor={moments.hovered}
-        pin={moments.selected}
-        rest={timeline.peak}
-        describe={(row) => momentSentence(timeline, look.series, look.labels, row)}
-        onCursor={(row, value) => {
-          store.momentCursor.value = row;
-          const next = row === null || value === null ? NOWHERE : pointedAt(timeline, look, row, value);
-          if (next.part !== pointed.part || next.tensor !== pointed.tensor) point(next);
-        }}
-        onPin={(row) => store.chooseWithUndo({ moment: row, ...(pointed.tensor === null ? {} : { tensor: pointed.tensor }) })}
-        onZoom={(from, to) => zoom.show([from, to])}
-        onReset={zoom.reset}
-        onHover={store.fetched.hold}
-      />
-      {pointed.tensor !== null && <PointerTip timeline={timeline} tensor={pointed.tensor} pointer={pointer} />}
-    </div>
+    <>
+      {box && <Minimap layout={look.layout} zoom={zoom} box={box} peak={look.layout.edges[timeline.peak] ?? 0} label={label} />}
+      <div id="step-chart" ref={gestures.host} onPointerMove={({ clientX: x, clientY: y }) => (pointer.current = { x, y })}>
+        <Chart
+          height="timeline"
+          label={`Timeline of step ${timeline.step} by ${stack}. Peak ${formatBytes(timeline.in_use_bytes)}.`}
+          spec={spec}
+          outline={outline}
+          marks={[]}
+          cursor={moments.hovered}
+          pin={moments.selected}
+          rest={timeline.peak}
+          describe={(row) => momentSentence(timeline, look.series, look.labels, row)}
+          onCursor={(row, value) => {
+            // The pointer holds the moment that it drags.
+            if (gestures.isPanning()) return;
+            store.momentCursor.value = row;
+            const next = row === null || value === null ? NOWHERE : pointedAt(timeline, look, row, value);
+            if (next.part !== pointed.part || next.tensor !== pointed.tensor) point(next);
+          }}
+          onPin={(row) => store.chooseWithUndo({ moment: row, ...(pointed.tensor === null ? {} : { tensor: pointed.tensor }) })}
+          onZoom={(from, to) => zoom.show([from, to])}
+          onReset={zoom.reset}
+          onHover={store.fetched.hold}
+          onBox={setBox}
+        />
+        <Legend look={look} thin={thin} />
+        {pointed.tensor !== null && <PointerTip timeline={timeline} tensor={pointed.tensor} pointer={pointer} />}
+      </div>
+    </>
+  );
+}
+
+/** What the chart's lines are, and how many tensors it is too coarse for. */
+function Legend({ look, thin }: { look: StepLook; thin: number }) {
+  const { stack, layer } = useStore().choices.value;
+  const byAddress = look.tensors?.addresses ?? null;
+  return (
+    <p class="legend">
+      {byAddress === null && <LegendItem kind="line">bytes in use</LegendItem>}
+      <LegendItem kind="peak">peak</LegendItem>
+      {stack === "category" && layer !== null && <LegendItem kind="layer">selected layer</LegendItem>}
+      {byAddress !== null && byAddress.cuts.length > 0 && <LegendItem kind="cut">unused addresses cut out</LegendItem>}
+      {thin > 0 && (
+        <span data-testid="thin">{`${formatCount(thin)} ${thin === 1 ? "tensor" : "tensors"} smaller than a pixel: zoom in, or see the list below`}</span>
+      )}
+    </p>
   );
 }
 

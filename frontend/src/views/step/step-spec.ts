@@ -5,15 +5,7 @@ import { cutsPainter, outlinePainter, type BlockFills, type BlockPainter } from 
 import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { ruleAcross } from "../../charts/rules";
-import {
-  cursorPlaces,
-  momentAt,
-  orderEdges,
-  timeEdges,
-  timelineLayout,
-  type Stretch,
-  type TimelineLayout,
-} from "../../charts/timeline-layout";
+import { momentAt, orderEdges, timeEdges, timelineLayout, type Stretch, type TimelineLayout } from "../../charts/timeline-layout";
 import { STRETCH_HEIGHT, flagPainter, stretchLane, timelineLine, timelinePainter } from "../../charts/timeline-paint";
 import { formatBytes } from "../../lib/bytes";
 import { bytesOfLayer, type Timeline } from "../../model/timeline";
@@ -72,22 +64,19 @@ function highestIn({ edges, total }: TimelineLayout, range: Range): number {
   return most;
 }
 
-/** Tensors with an outline, by their rows: the selected one, and the one under the pointer. */
-interface Outlined {
-  selected: readonly number[];
-  pointed: readonly number[];
-}
-
 export interface Painting {
   choices: StepChoices;
   scheme: Scheme;
   /** Keeps the pixels of tensors from paint to paint. */
   painter: BlockPainter;
-  outlined: Outlined;
+  /** Rows of the selected tensor. */
+  selected: readonly number[];
+  /** Whether the range is about to change again. */
+  moving: boolean;
 }
 
 /** What fills the plot: the tensors, or the parts with the line of the selected layer. */
-function contentOf(timeline: Timeline, look: StepLook, range: Range, { choices, scheme, painter, outlined }: Painting): Painter[] {
+function contentOf(timeline: Timeline, look: StepLook, range: Range, { choices, scheme, painter, selected, moving }: Painting): Painter[] {
   const { layout, fills, tensors } = look;
   const ink = INKS[scheme];
   const total = timelineLine(layout, layout.total, range, ink.line, 1.25);
@@ -97,13 +86,10 @@ function contentOf(timeline: Timeline, look: StepLook, range: Range, { choices, 
     return [timelinePainter(layout, range, fills, ink.background), total, ...line];
   }
   const { blocks, addresses } = tensors;
-  const outline = (rows: readonly number[], line: string, width: number): Painter =>
-    outlinePainter(blocks, layout, rows, range, { line, ground: ink.background, width });
   return [
-    painter.painter(blocks, layout, range, tensors.fills),
+    painter.painter(blocks, layout, range, tensors.fills, moving),
     ...(addresses ? [cutsPainter(addresses.cuts, ink.faint)] : [total]),
-    outline(outlined.pointed, ink.text, 1.5),
-    outline(outlined.selected, ink.accent, 2.5),
+    outlinePainter(blocks, layout, selected, range, { line: ink.accent, ground: ink.background }),
   ];
 }
 
@@ -145,7 +131,7 @@ export function stepSpec(timeline: Timeline, look: StepLook, range: Range, paint
   const lanes = lanesOf(timeline, edges);
   const laneInks = { ground: ink.panel, shade: ink.shade, text: ink.text };
   return {
-    x: cursorPlaces(edges, range),
+    x: edges.subarray(0, -1),
     xKind: choices.timelineAxis === "time" ? "milliseconds" : "event index",
     range,
     yKind: "bytes",

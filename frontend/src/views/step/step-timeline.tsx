@@ -13,7 +13,6 @@ import { timeText } from "../../model/timeline-text";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { useFocus, type Focus } from "../shared/focus";
-import { LegendItem } from "../shared/legend";
 import { TensorBar } from "./step-bars";
 import { LiveList } from "./live-list";
 import { MomentPanel } from "./moment-panel";
@@ -57,19 +56,6 @@ function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
   return { why, tensor: useMemo(() => (number === null ? null : tensorOf(timeline, number)), [timeline, number]) };
 }
 
-function Legend({ look }: { look: StepLook }) {
-  const { stack, layer } = useStore().choices.value;
-  const byAddress = look.tensors?.addresses ?? null;
-  return (
-    <p class="legend">
-      {byAddress === null && <LegendItem kind="line">bytes in use</LegendItem>}
-      <LegendItem kind="peak">peak</LegendItem>
-      {stack === "category" && layer !== null && <LegendItem kind="layer">selected layer</LegendItem>}
-      {byAddress !== null && byAddress.cuts.length > 0 && <LegendItem kind="cut">unused addresses cut out</LegendItem>}
-    </p>
-  );
-}
-
 /** The view's downloads. */
 function useDownloads(timeline: Timeline, look: StepLook, range: { current: Range }): void {
   const store = useStore();
@@ -79,8 +65,7 @@ function useDownloads(timeline: Timeline, look: StepLook, range: { current: Rang
     table: () => timelineFile(timeline),
     legend: () => look.labels.map((label, index) => ({ label, fill: look.fills[index] ?? { colour: "none", pattern: "plain" } })),
     drawing: () => {
-      const outlined = { selected: [], pointed: [] };
-      const spec = stepSpec(timeline, look, range.current, { choices, scheme, painter: new BlockPainter(), outlined });
+      const spec = stepSpec(timeline, look, range.current, { choices, scheme, painter: new BlockPainter(), selected: [], moving: false });
       return <StepDrawing timeline={timeline} picture={{ ...look, spec }} scheme={scheme} />;
     },
   });
@@ -102,7 +87,6 @@ export function StepTimeline({ timeline, children }: { timeline: Timeline; child
         {children}
         {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
         <StepChart timeline={timeline} look={look} moments={moments} pointed={pointed} point={point} range={range} />
-        <Legend look={look} />
       </div>
       <MomentPanel
         timeline={timeline}

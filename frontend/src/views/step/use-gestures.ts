@@ -18,16 +18,17 @@ export function wheelMove(event: Pick<WheelEvent, "deltaX" | "deltaY" | "deltaMo
   return event.shiftKey ? { pan: y, zoom: 0 } : { pan: 0, zoom: y };
 }
 
-/** Gives the element around the chart its gestures. */
+/** Gives the element around the chart its gestures; `isPanning` tells whether the pointer drags the range. */
 export function useGestures(zoom: Zoom) {
   const host = useRef<HTMLDivElement>(null);
   const latest = useRef(zoom);
+  const panning = useRef(false);
   latest.current = zoom;
-  useEffect(() => (host.current ? listen(host.current, () => latest.current) : undefined), []);
-  return host;
+  useEffect(() => (host.current ? listen(host.current, () => latest.current, panning) : undefined), []);
+  return { host, isPanning: () => panning.current };
 }
 
-function listen(host: HTMLElement, zoomNow: () => Zoom): () => void {
+function listen(host: HTMLElement, zoomNow: () => Zoom, panning: { current: boolean }): () => void {
   const plot = (): DOMRect | null => host.querySelector(".u-over")?.getBoundingClientRect() ?? null;
   let drag: { x: number; moved: boolean } | null = null;
   const wheel = (event: WheelEvent): void => {
@@ -53,7 +54,7 @@ function listen(host: HTMLElement, zoomNow: () => Zoom): () => void {
   const move = (event: MouseEvent): void => {
     const box = plot();
     if (!drag || !box || (!drag.moved && Math.abs(event.clientX - drag.x) < DRAGGED)) return;
-    event.stopPropagation();
+    panning.current = true;
     const { latest: latestRange, whole, show } = zoomNow();
     show(panned(latestRange(), whole, (drag.x - event.clientX) / box.width, 0), true);
     drag = { x: event.clientX, moved: true };
@@ -62,7 +63,10 @@ function listen(host: HTMLElement, zoomNow: () => Zoom): () => void {
     if (drag?.moved) event.stopPropagation();
     drag = null;
   };
-  const released = (): void => void window.setTimeout(() => (drag = null), 0);
+  const released = (): void => {
+    panning.current = false;
+    window.setTimeout(() => (drag = null), 0);
+  };
   host.addEventListener("wheel", wheel, { passive: false });
   host.addEventListener("mousedown", down, true);
   host.addEventListener("click", click, true);

@@ -14,6 +14,8 @@ const SETTLED_MS = 150;
 export interface Zoom {
   range: Range;
   whole: Range;
+  /** Whether a gesture goes on. */
+  moving: boolean;
   /** The latest range, rendered or not yet. */
   latest: () => Range;
   /** Shows a range; `soon` writes it into the address once the gesture ends. */
@@ -26,6 +28,7 @@ interface Shown {
   range: Range;
   /** The span of the address that the range stands for. */
   span: string;
+  moving: boolean;
 }
 
 export function useZoom(edges: Float64Array): Zoom {
@@ -40,7 +43,7 @@ export function useZoom(edges: Float64Array): Zoom {
   const own = now?.edges === edges && now.span === JSON.stringify(span) ? now.range : null;
   const write = (range: Range): void => {
     const next = spanOfRange(edges, range[0], range[1]);
-    shown.current = { edges, range, span: JSON.stringify(next) };
+    shown.current = { edges, range, span: JSON.stringify(next), moving: false };
     store.choose({ span: next });
   };
   const show = (wanted: Range, soon = false): void => {
@@ -49,14 +52,14 @@ export function useZoom(edges: Float64Array): Zoom {
     // Inside one moment there is nothing to see.
     if (!all && spanOfRange(edges, range[0], range[1]) === null && !coversAll(edges, range)) return;
     settle.current();
-    shown.current = { edges, range, span: JSON.stringify(store.choices.peek().span) };
+    shown.current = { edges, range, span: JSON.stringify(store.choices.peek().span), moving: soon };
     render((count) => count + 1);
     if (soon) settle.current = later(SETTLED_MS, () => write(range));
     else write(range);
   };
   const range = own ?? rangeOfSpan(edges, span);
   const latest = (): Range => (shown.current?.edges === edges && shown.current !== now ? shown.current.range : range);
-  return { range, whole, latest, show, reset: () => show(whole) };
+  return { range, whole, moving: now?.moving ?? false, latest, show, reset: () => show(whole) };
 }
 
 /** Whether a range touches every moment, though it is narrower than the step. */
