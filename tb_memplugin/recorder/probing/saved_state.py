@@ -41,9 +41,7 @@ class SavedState:
         objects = [model, *_optimizers(model), *(getattr(model, name, None) for name in _OF_COMPILE)]
         self._attributes = [_Attributes(one) for one in objects if hasattr(one, "__dict__")]
         self._trackers = [
-            _Attributes(tracker)
-            for one in objects
-            if (tracker := getattr(one, "_tracker", None)) is not None
+            _Attributes(tracker) for one in objects if (tracker := getattr(one, "_tracker", None)) is not None
         ]
 
     def forget_step_functions(self) -> None:
