@@ -1,14 +1,20 @@
 import { describe, expect, it } from "vitest";
 
-import type { Scale } from "../../src/charts/paint";
-import { capacitiesPainter } from "../../src/charts/rules";
+import type { Painter, Scale } from "../../src/charts/paint";
+import { capacitiesPainter, platePainter } from "../../src/charts/rules";
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 const edges = column(0, 1, 2, 3);
 
-/** What the painters draw: lines across the plot, stepped lines, texts. */
-function drawn(values: Float64Array, inside: boolean): { across: number; stepped: number; texts: string[] } {
-  const seen = { across: 0, stepped: 0, texts: [] as string[] };
+interface Seen {
+  across: number;
+  stepped: number;
+  texts: string[];
+}
+
+/** What painters draw: lines across the plot, stepped lines, texts. */
+function seenOf(painters: readonly Painter[], height: number): Seen {
+  const seen: Seen = { across: 0, stepped: 0, texts: [] };
   let grounds = 0;
   const context = new Proxy({} as Record<string, unknown>, {
     get: (_, name) => {
@@ -22,11 +28,16 @@ function drawn(values: Float64Array, inside: boolean): { across: number; stepped
     },
     set: () => true,
   }) as unknown as CanvasRenderingContext2D;
-  const scale: Scale = { x: (x) => x, y: (y) => y, left: 0, top: 0, width: 3, height: 10, ratio: 1 };
-  for (const paint of capacitiesPainter(edges, values, (value) => `limit ${value}`, inside, { capacity: "red", background: "white" }))
-    paint(context, scale);
+  const scale: Scale = { x: (x) => x, y: (y) => y, left: 0, top: 0, width: 3, height, ratio: 1 };
+  for (const paint of painters) paint(context, scale);
   return seen;
 }
+
+const drawn = (values: Float64Array, inside: boolean): Seen =>
+  seenOf(
+    capacitiesPainter(edges, values, (value) => `limit ${value}`, inside, { capacity: "red", background: "white" }),
+    10,
+  );
 
 class FakePath {
   moveTo(): void {}
@@ -43,5 +54,14 @@ describe("the capacity", () => {
     Object.assign(globalThis, { Path2D: FakePath });
     expect(drawn(column(9, 9, 6), true)).toEqual({ across: 0, stepped: 1, texts: ["limit 6"] });
     expect(drawn(column(9, 9, 6), false)).toEqual({ across: 0, stepped: 0, texts: ["↑ limit 6"] });
+  });
+});
+
+describe("a label in its area", () => {
+  it("is left out if the area is lower than the label", () => {
+    // One byte is one pixel, upwards.
+    const texts = (room: number): string[] => seenOf([platePainter(0, -room, "frozen layers", "black", "white")], 100).texts;
+    expect(texts(22)).toEqual(["bare frozen layers"]);
+    expect(texts(21)).toEqual([]);
   });
 });

@@ -170,6 +170,8 @@ describe("what is chosen", () => {
     const { layout } = stepPicture(compiled, stepParts(compiled, "category"), DEFAULTS, "light", NO_FOCUS);
     const lanes = lanesOf(compiled, layout.edges).map((lane) => lane.map(({ labels }) => labels.at(-1)));
     expect(lanes).toEqual([["forward", "backward", "backward + update", "update"], ["XLA"]]);
+    const graph = read(plan("refused"));
+    expect(lanesOf(graph, stepPicture(graph, stepParts(graph, "category"), DEFAULTS, "light", NO_FOCUS).layout.edges)).toHaveLength(1);
   });
 
   it("comes through the wire", () => {

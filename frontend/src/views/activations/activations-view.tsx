@@ -27,7 +27,7 @@ const LAYERS = 12;
 const keyOf = (series: LayerSeries): string => (series.layer === null ? "others" : `layer:${series.layer}`);
 const nameOf = (series: LayerSeries): string => (series.layer === null ? `other ${plural(series.count, "layer")}` : series.layer);
 
-function fillsOf(series: readonly LayerSeries[], scheme: Scheme, focus: string | null): BandFill[] {
+export function fillsOf(series: readonly LayerSeries[], scheme: Scheme, focus: string | null): BandFill[] {
   const colours = sequence(series.length, scheme);
   return series.map((one, index) => ({
     colour: colours[index] ?? INKS[scheme].faint,
