@@ -118,6 +118,12 @@ export function freeFill(part: FreePart, scheme: Scheme): Fill {
   return { colour: part === "unreserved" ? background : free, pattern: part === "other" ? "diagonal" : "plain" };
 }
 
+/** Memory of a device outside the pool: of this process, and of others. */
+export const outsideFill = (part: "process_other" | "others", scheme: Scheme): Fill => ({
+  colour: part === "others" ? INKS[scheme].line : INKS[scheme].faint,
+  pattern: "diagonal",
+});
+
 /** Shades for things that have no category colour of their own, such as layers, told apart by order and label. */
 export function sequence(count: number, scheme: Scheme): string[] {
   const [from, to] = scheme === "light" ? [34, 74] : [44, 80];

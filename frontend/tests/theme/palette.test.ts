@@ -12,7 +12,7 @@ import {
 import { describe, expect, it } from "vitest";
 
 import { CATEGORIES, type Category } from "../../src/model/categories";
-import { CATEGORY_COLOURS, INKS, fillOf, freeFill, runColour, runDash, sequence, type Scheme } from "../../src/theme/palette";
+import { CATEGORY_COLOURS, INKS, fillOf, freeFill, outsideFill, runColour, runDash, sequence, type Scheme } from "../../src/theme/palette";
 
 const colourOf = (css: string): Color => {
   const parsed = parse(css);
@@ -75,12 +75,31 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
     }
   });
 
-  it("free memory is no category and no memory in use", () => {
-    const { free, used } = INKS[scheme];
-    for (const category of CATEGORIES) {
-      if (fillOf(category, null, scheme).pattern !== "plain") continue;
-      for (const sight of Object.values(SIGHT)) expect(difference(free, colours[category], sight), category).toBeGreaterThan(9);
+  it.each(Object.entries(SIGHT))("what can lie beside a category in a bar or a map differs with %s sight", (_, sight) => {
+    const beside = {
+      free: freeFill("free", scheme),
+      other: freeFill("other", scheme),
+      unreserved: freeFill("unreserved", scheme),
+      process: outsideFill("process_other", scheme),
+      others: outsideFill("others", scheme),
+    };
+    const fills = Object.entries({
+      ...beside,
+      ...Object.fromEntries(CATEGORIES.map((category) => [category, fillOf(category, null, scheme)])),
+      frozen: fillOf("weights", false, scheme),
+    });
+    for (const [name, one] of Object.entries(beside)) {
+      for (const [other, fill] of fills) {
+        // Unreserved memory has the ground's colour and an outline.
+        if (name === other || fill.pattern !== one.pattern || (name === "unreserved" && other === "free")) continue;
+        if (name === "free" && other === "unreserved") continue;
+        expect(difference(one.colour, fill.colour, sight), `${name} and ${other}`).toBeGreaterThanOrEqual(15);
+      }
     }
+  });
+
+  it("free memory looks the same in every view, and not as memory in use", () => {
+    const { free, used } = INKS[scheme];
     for (const sight of Object.values(SIGHT)) expect(difference(free, used, sight)).toBeGreaterThan(15);
     expect(freeFill("largest", scheme)).toEqual(freeFill("free", scheme));
     expect(freeFill("other", scheme)).toEqual({ ...freeFill("free", scheme), pattern: "diagonal" });

@@ -14,14 +14,13 @@ import {
   type Segment,
 } from "../../model/device-memory";
 import { instantOf } from "../../model/overview";
-import { fillOf, freeFill, INKS, type Fill, type Scheme } from "../../theme/palette";
+import { fillOf, freeFill, outsideFill, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useFetched } from "../shared/fetched";
 import { Swatch } from "../shared/figures";
 import { tipOf } from "../shared/tips";
 
 function segmentFill(segment: Segment, scheme: Scheme): Fill {
-  const ink = INKS[scheme];
   switch (segment.part) {
     case "in_use":
       return fillOf(segment.category ?? "unattributed", segment.trainable, scheme);
@@ -31,9 +30,8 @@ function segmentFill(segment: Segment, scheme: Scheme): Fill {
     case "free_other":
       return freeFill("other", scheme);
     case "process_other":
-      return { colour: ink.faint, pattern: "plain" };
     case "others":
-      return { colour: ink.faint, pattern: "diagonal" };
+      return outsideFill(segment.part, scheme);
     default:
       return freeFill("unreserved", scheme);
   }
