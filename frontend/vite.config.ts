@@ -5,13 +5,23 @@ import { defineConfig } from "vitest/config";
 
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-/** Drops uPlot's static members, and with them the functions that only they need: the page draws with painters of its own. */
+/** Parts of uPlot, and what takes their place. */
+const UNUSED: readonly (readonly [RegExp, string])[] = [
+  [/(?<=const linearPath = )linear\(\)/, "null"],
+  [/(?<=const pointsPath = )points\(\)/, "null"],
+  [/uPlot\.assign = assign;[^]*(?=export \{ uPlot as default \};)/, "uPlot.pxRatio = pxRatio;\n"],
+];
+
+/** Drops uPlot's static members and its paths, with the functions that only they need: the page draws with painters of its own. */
 const bareUPlot: Plugin = {
   name: "bare-uplot",
   transform(code, id) {
     if (!id.endsWith("/uPlot.esm.js")) return undefined;
-    const bare = code.replace(/\nuPlot\.assign = assign;[^]*\n(?=export \{ uPlot as default \};)/, "\nuPlot.pxRatio = pxRatio;\n");
-    if (bare === code) throw new Error("uPlot's static members are not where they were: adapt vite.config.ts.");
+    let bare = code;
+    for (const [unused, instead] of UNUSED) {
+      if (!unused.test(bare)) throw new Error(`uPlot has no ${unused.source}: adapt vite.config.ts.`);
+      bare = bare.replace(unused, instead);
+    }
     return { code: bare, map: null };
   },
 };

@@ -593,3 +593,103 @@ def test_tensors_smaller_than_a_pixel_are_counted(page: Page, address: str) -> N
     expected = int(((timeline.bytes < per_pixel) | short).sum())
     assert expected > 0
     expect(frame.get_by_test_id("thin")).to_contain_text(f"{expected:,} tensors smaller than a pixel")
+
+
+def flows(frame: FrameLocator) -> dict[str, tuple[int, int, int]]:
+    """Bytes allocated, freed and net of each category of the selected span, and of all."""
+    rows: list[tuple[str, list[str]]] = frame.locator("[data-testid='span-flows'] tr[data-group]").evaluate_all(
+        "rows => rows.map(row => [row.dataset.group, [...row.querySelectorAll('td')].map(cell => cell.dataset.bytes)])"
+    )
+    return {group: (int(cells[0]), int(cells[1]), int(cells[2])) for group, cells in rows}
+
+
+def test_a_selected_span_has_its_statistics(page: Page, address: str) -> None:
+    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
+    frame = opened(page, address, step=3, timeline="event index")
+    box = plot(frame)
+    middle = box["y"] + box["height"] / 2
+    expect(frame.get_by_test_id("span")).to_have_count(0)
+    # WHEN a span is dragged with Ctrl
+    page.mouse.move(box["x"] + 0.3 * box["width"], middle)
+    page.keyboard.down("Control")
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], middle, steps=5)
+    page.mouse.up()
+    page.keyboard.up("Control")
+    harness.idle(frame)
+    # THEN it is in the address, the zoom is not, and its numbers are those of what was written
+    found = re.search(r"selected=(\d+)-(\d+)", harness.place(page))
+    assert found and "span=" not in harness.place(page)
+    first, last = int(found[1]), int(found[2])
+    moments = len(timeline.time_ns)
+    assert first == pytest.approx(0.3 * moments, abs=1) and last == pytest.approx(0.6 * moments, abs=1)
+    born = (timeline.start >= first) & (timeline.start <= last)
+    gone = (timeline.end >= first) & (timeline.end <= last)
+    total = flows(frame)["total"]
+    assert total[:2] == (int(timeline.bytes[born].sum()), int(timeline.bytes[gone].sum())) and min(total[:2]) > 0
+    in_use = [sum(live_rows(timeline, moment)) for moment in (first - 1, last)]
+    assert total[2] == in_use[1] - in_use[0]
+    assert sum(net for group, (*_, net) in flows(frame).items() if group != "total") == total[2]
+    panel = frame.get_by_test_id("span")
+    peak = max(sum(live_rows(timeline, moment)) for moment in range(first, last + 1))
+    assert panel.locator("[data-figure='peak']").get_attribute("data-bytes") == str(peak)
+    counts = [int(timeline.count[rows].sum()) for rows in (born, gone)]
+    expect(panel).to_contain_text(f"{counts[0]:,} tensors allocated, {counts[1]:,} freed")
+    largest = frame.locator("[data-testid='span-largest'] li").evaluate_all("all => all.map(one => one.dataset.bytes)")
+    assert [int(size) for size in largest] == sorted(timeline.bytes[born].tolist(), reverse=True)[:5]
+    # AND a tensor of the list can be selected, and the address shows the same again
+    frame.locator("[data-testid='span-largest'] button").first.click()
+    assert "tensor=" in harness.place(page)
+    before = flows(frame)
+    page.reload()
+    harness.idle(frame)
+    assert flows(frame) == before
+    frame.get_by_role("button", name="Zoom to span").click()
+    harness.idle(frame)
+    assert span_of(page) == (first, last)
+    frame.get_by_role("button", name="Clear span").click()
+    expect(panel).to_have_count(0)
+    assert "selected=" not in harness.place(page)
+    # AND Back restores and removes it
+    page.go_back()
+    harness.idle(frame)
+    expect(panel).to_have_count(1)
+
+
+def test_a_span_is_selected_by_a_mode_and_by_keys(page: Page, address: str) -> None:
+    frame = opened(page, address, step=3, timeline="event index")
+    panel = frame.get_by_test_id("span")
+    chart = frame.get_by_role("slider")
+    chart.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("m")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("m")
+    harness.idle(frame)
+    assert [panel.get_attribute(f"data-{end}") for end in ("first", "last")] == ["10", "12"]
+    # WHEN Back is pressed THEN the second end goes, then the first
+    page.go_back()
+    harness.idle(frame)
+    assert panel.get_attribute("data-last") == "10"
+    page.go_back()
+    harness.idle(frame)
+    expect(panel).to_have_count(0)
+    # AND in the mode, a drag selects and keys still zoom
+    frame.get_by_role("group", name="drag").get_by_role("button", name="select").click()
+    box = plot(frame)
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 50, steps=5)
+    page.mouse.up()
+    harness.idle(frame)
+    expect(panel).to_have_count(1)
+    assert "span=" not in harness.place(page)
+    chart.focus()
+    page.keyboard.press("w")
+    harness.idle(frame)
+    assert "span=" in harness.place(page) and "selected=" in harness.place(page)
+    page.mouse.move(5, 5)
+    page.keyboard.press("Escape")
+    expect(panel).to_have_count(0)

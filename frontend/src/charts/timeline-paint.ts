@@ -84,6 +84,19 @@ export function stretchLane(stretches: readonly Stretch[], lane: number, inks: S
   };
 }
 
+/** A shade over a part of the x-axis, between two lines. */
+export function spanPainter(from: number, to: number, colour: string): Painter {
+  return (context, scale) => {
+    const [left, right] = [scale.x(from), Math.max(scale.x(to), scale.x(from) + scale.ratio)];
+    context.save();
+    context.fillStyle = colour;
+    for (const x of [left, right]) context.fillRect(x - scale.ratio / 2, scale.top, scale.ratio, scale.height);
+    context.globalAlpha = 0.2;
+    context.fillRect(left, scale.top, right - left, scale.height);
+    context.restore();
+  };
+}
+
 /** A word beside a vertical line at the top of the plot, on the side where there is room. */
 export function flagPainter(x: number, label: string, ink: string, ground: string): Painter {
   return (context, scale) => {

@@ -37,6 +37,10 @@ export type Placement = (typeof PLACEMENTS)[number];
 export const TIMELINE_AXES = ["time", "event index"] as const;
 export type TimelineAxis = (typeof TIMELINE_AXES)[number];
 
+/** What a drag over a step's timeline does. */
+export const DRAGS = ["zoom", "select"] as const;
+type Drag = (typeof DRAGS)[number];
+
 /** In place of a key to sort by. */
 const MODEL_ORDER = "model";
 
@@ -70,6 +74,9 @@ export interface Choices {
   moment: number | null;
   /** First and last moment of the zoom in the step's timeline. */
   span: readonly [number, number] | null;
+  /** First and last moment of the selected span of the step's timeline. */
+  selection: readonly [number, number] | null;
+  dragging: Drag;
   /** One attempt of several that recorded the same steps; null: the last attempt of each step. */
   session: string | null;
   /** Which of the run's failures. */
@@ -121,6 +128,8 @@ const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
   timelineAxis: oneOf("timeline", TIMELINE_AXES, "time"),
   moment: wholeOrNone("moment"),
   span: spanOrNone("span"),
+  selection: spanOrNone("selected"),
+  dragging: oneOf("drag", DRAGS, "zoom"),
   session: nameOrNone("session"),
   oom: whole("oom"),
   other: nameOrNone("other"),
@@ -168,9 +177,10 @@ const OF_A_STEP = ["primary", "device", "phase", "step", "session"] as const;
 /** Whether they name the same step of the same attempt. */
 export const sameStep = (a: Choices, b: Choices): boolean => OF_A_STEP.every((name) => a[name] === b[name]);
 
-/** The choices with some of them changed; a moment and a tensor belong to their step, so another step clears them. */
+/** The choices with some of them changed; what is selected inside a step belongs to it, so another step clears it. */
 export function changedTo(choices: Choices, changed: Partial<Choices>): Choices {
   const next = { ...choices, ...changed };
   if (sameStep(next, choices)) return next;
-  return { ...next, moment: changed.moment ?? null, span: changed.span ?? null, tensor: changed.tensor ?? null };
+  const { moment = null, span = null, selection = null, tensor = null } = changed;
+  return { ...next, moment, span, selection, tensor };
 }

@@ -15,6 +15,7 @@ const CLEARINGS: readonly Clearing[] = [
   { name: "selected category", clear: ({ category }) => (category !== null ? { category: null } : null) },
   { name: "selected tensor", clear: ({ view, tensor }) => (supports(view, "moment") && tensor !== null ? { tensor: null } : null) },
   { name: "selected moment", clear: ({ view, moment }) => (supports(view, "moment") && moment !== null ? { moment: null } : null) },
+  { name: "selected span", clear: ({ view, selection }) => (supports(view, "moment") && selection !== null ? { selection: null } : null) },
   { name: "zoom of the timeline", clear: ({ view, span }) => (supports(view, "moment") && span !== null ? { span: null } : null) },
   { name: "selected step", clear: ({ step }) => (step !== null ? { step: null } : null) },
   { name: "zoom", clear: ({ zoom, mapZooms }) => (zoom !== null || mapZooms.length > 0 ? { zoom: null, mapZooms: [] } : null) },

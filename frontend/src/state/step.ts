@@ -34,10 +34,11 @@ export function createStep({ whole, overview }: Overviews, timelineList: Timelin
   return { shownStep, shownTimeline, shownOverview };
 }
 
-const sameInside = (a: Choices, b: Choices): boolean => a.moment === b.moment && a.span === b.span && a.tensor === b.tensor;
+const sameInside = (a: Choices, b: Choices): boolean =>
+  (["moment", "span", "selection", "tensor"] as const).every((name) => a[name] === b[name]);
 
 /**
- * Clears the moment, its zoom and the tensor once another timeline is shown without a choice: a live run got a higher traced peak, or a
+ * Clears the moment, its zoom, the span and the tensor once another timeline is shown without a choice: a live run got a higher traced peak, or a
  * filter hides the run. A step, a moment or a tensor that was chosen since, on the page or by the address, stays.
  */
 export function clearInside(timeline: ReadonlySignal<TimelineRef | null>, shown: Shown, choices: Signal<Choices>): void {
@@ -50,6 +51,6 @@ export function clearInside(timeline: ReadonlySignal<TimelineRef | null>, shown:
     last = { key, choices: now };
     if (before === null || before.key === key) return;
     if (sameStep(before.choices, now) && sameInside(before.choices, now))
-      choices.value = { ...now, moment: null, span: null, tensor: null };
+      choices.value = { ...now, moment: null, span: null, selection: null, tensor: null };
   });
 }

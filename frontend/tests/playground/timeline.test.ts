@@ -37,7 +37,7 @@ const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) => some.sl
 function stepPicture(timeline: Timeline, parts: Parts, choices: Choices, scheme: Scheme, focus: Focus): StepPicture {
   const look = stepLook(timeline, parts, choices, scheme, focus);
   const range = rangeOfSpan(look.layout.edges, choices.span);
-  const painting = { choices, scheme, painter: new BlockPainter(), selected: [], moving: false };
+  const painting = { choices, scheme, painter: new BlockPainter(), selected: [], selection: null, moving: false };
   return { ...look, spec: stepSpec(timeline, look, range, painting) };
 }
 

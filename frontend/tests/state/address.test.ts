@@ -8,6 +8,7 @@ import { GROUPINGS, SORT_KEYS } from "../../src/model/layer-figures";
 import { PHASES, RUN_SORTS } from "../../src/model/run";
 import {
   AXES,
+  DRAGS,
   DEFAULTS,
   PLACEMENTS,
   STACKS,
@@ -62,6 +63,8 @@ function anyChoices(random: () => number): Choices {
     timelineAxis: one(TIMELINE_AXES),
     moment: orNull(whole()),
     span: orNull(span()),
+    selection: orNull(span()),
+    dragging: one(DRAGS),
     session: orNull(text()),
     oom: whole(),
     other: orNull(text()),
@@ -102,6 +105,8 @@ describe("address", () => {
     timelineAxis: "event index",
     moment: 77,
     span: [3, 700],
+    selection: [9, 12],
+    dragging: "select",
     session: "20260921T131313Z-0a1b2c3d",
     oom: 2,
     other: "c&d=é",
@@ -174,13 +179,19 @@ describe("address", () => {
 });
 
 describe("a moment inside a step", () => {
-  const inside: Choices = { ...DEFAULTS, step: 7, moment: 3, span: [1, 9], layer: "a" };
+  const inside: Choices = { ...DEFAULTS, step: 7, moment: 3, span: [1, 9], selection: [2, 5], layer: "a" };
 
   it("is let go with its step, and only then", () => {
     expect(changedTo(inside, { view: "layers" })).toEqual({ ...inside, view: "layers" });
     expect(changedTo(inside, { step: 7 })).toEqual(inside);
-    expect(changedTo(inside, { step: 8 })).toEqual({ ...inside, step: 8, moment: null, span: null });
-    expect(changedTo(inside, { session: "s" })).toEqual({ ...inside, session: "s", moment: null, span: null });
-    expect(changedTo(inside, { device: "GPU:1", moment: 4 })).toEqual({ ...inside, device: "GPU:1", moment: 4, span: null });
+    expect(changedTo(inside, { step: 8 })).toEqual({ ...inside, step: 8, moment: null, span: null, selection: null });
+    expect(changedTo(inside, { session: "s" })).toEqual({ ...inside, session: "s", moment: null, span: null, selection: null });
+    expect(changedTo(inside, { device: "GPU:1", moment: 4 })).toEqual({
+      ...inside,
+      device: "GPU:1",
+      moment: 4,
+      span: null,
+      selection: null,
+    });
   });
 });

@@ -11,6 +11,7 @@ const ALL: Choices = {
   tensor: 3,
   moment: 4,
   span: [1, 9],
+  selection: [2, 5],
   step: 7,
   zoom: [1, 20],
   mapZooms: [[0, 256]],
@@ -29,9 +30,9 @@ function presses(start: Choices): string[] {
 
 describe("Escape", () => {
   it("clears one choice at a time, in the order of the list of shortcuts", () => {
-    expect(presses(ALL)).toEqual(["layer", "category", "tensor", "moment", "span", "step", "zoom+mapZooms"]);
+    expect(presses(ALL)).toEqual(["layer", "category", "tensor", "moment", "selection", "span", "step", "zoom+mapZooms"]);
     expect(CLEARED_IN_ORDER).toBe(
-      "selected layer, selected category, selected tensor, selected moment, zoom of the timeline, selected step, zoom",
+      "selected layer, selected category, selected tensor, selected moment, selected span, zoom of the timeline, selected step, zoom",
     );
   });
 

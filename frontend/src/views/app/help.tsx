@@ -22,6 +22,7 @@ const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
   ["Enter", "select the step in a chart, the moment in a step timeline, or a category in a table; zoom to the chunk in a memory map"],
   ["↑ ↓", "previous or next row of a table, with its explanation"],
   ["drag", "zoom to a span of a chart; double-click for all"],
+  ["Ctrl or ⌘ with a drag", "select a span of a step timeline; by keyboard, M marks one end and then the other"],
   ["W S or + −", "zoom in or out around the cursor"],
   ["A D", "pan left or right"],
   ["0", "show everything"],

@@ -34,6 +34,8 @@ export interface ChartProps {
   onPin: (row: number) => Undo | null;
   onMark?: (mark: ChartMark) => void;
   onZoom: (from: number, to: number) => void;
+  /** Instead, for a drag over the plot. */
+  onDrag?: (from: number, to: number) => void;
   onReset: () => void;
   onHover: (hovered: boolean) => void;
   /** Gets the plot's box in CSS pixels when it changes. */
@@ -69,7 +71,7 @@ function usePlot(props: ChartProps) {
       const events: PlotEvents = {
         cursor: (row, value) => latest.current.onCursor(row, value),
         pin: (row) => latest.current.onPin(row),
-        zoom: (from, to) => latest.current.onZoom(from, to),
+        zoom: (from, to) => (latest.current.onDrag ?? latest.current.onZoom)(from, to),
         reset: () => latest.current.onReset(),
         painted: (now) => {
           if (JSON.stringify(drawn.current) !== JSON.stringify(now)) {

@@ -3,7 +3,7 @@
 import { formatBytes } from "../../lib/bytes";
 import { plural } from "../../lib/format";
 import type { Timeline } from "../../model/timeline";
-import { PLACEMENTS, STACKS, TENSOR_COLOURINGS, TIMELINE_AXES } from "../../state/address";
+import { DRAGS, PLACEMENTS, STACKS, TENSOR_COLOURINGS, TIMELINE_AXES } from "../../state/address";
 import { useStore } from "../shared/context";
 import { Segments } from "../shared/segments";
 import { hasAddresses, type TensorBlocks } from "./tensor-blocks";
@@ -21,6 +21,7 @@ export function Chooser() {
         chosen={choices.timelineAxis}
         choose={(timelineAxis) => store.choose({ timelineAxis })}
       />
+      <Segments label="drag" options={DRAGS} chosen={choices.dragging} choose={(dragging) => store.choose({ dragging })} />
       <button type="button" class="quiet" disabled={choices.span === null} onClick={() => store.choose({ span: null })}>
         Show whole step
       </button>

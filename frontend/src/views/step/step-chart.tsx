@@ -6,7 +6,7 @@ import { xLabel, type Range } from "../../charts/axis";
 import { BlockPainter, outlinePath } from "../../charts/timeline-block-paint";
 import { blockAt, countThin } from "../../charts/timeline-blocks";
 import type { Outline, PlotSpec } from "../../charts/plot";
-import { partAt } from "../../charts/timeline-layout";
+import { momentAt, partAt } from "../../charts/timeline-layout";
 import { formatBytes, formatCount } from "../../lib/bytes";
 import { ownerOfRow, type Timeline } from "../../model/timeline";
 import { tensorOf } from "../../model/timeline-tensor";
@@ -34,6 +34,8 @@ interface StepChartProps {
   moments: { hovered: number | null; selected: number | null };
   pointed: Pointed;
   point: (pointed: Pointed) => void;
+  /** First and last moment of the selected span. */
+  selection: readonly [number, number] | null;
   /** The shown range, for a saved drawing. */
   range: { current: Range };
 }
@@ -49,15 +51,15 @@ const rowsOf = (timeline: Timeline, tensor: number | null): readonly number[] =>
   (tensor === null ? null : tensorOf(timeline, tensor))?.rows ?? [];
 
 /** The plot for the shown range, and the outline of the tensor under the pointer. */
-function usePlotSpec({ timeline, look, pointed }: StepChartProps, { range, moving }: Zoom) {
+function usePlotSpec({ timeline, look, pointed, selection }: StepChartProps, { range, moving }: Zoom) {
   const store = useStore();
   const scheme = schemeOf(store);
   const { stack, layer, timelineAxis, tensor } = store.choices.value;
   const painter = useMemo(() => new BlockPainter(), []);
   const spec = useMemo(() => {
     const choices = { stack, layer, timelineAxis };
-    return stepSpec(timeline, look, range, { choices, scheme, painter, selected: rowsOf(timeline, tensor), moving });
-  }, [timeline, look, range[0], range[1], moving, scheme, tensor]);
+    return stepSpec(timeline, look, range, { choices, scheme, painter, selected: rowsOf(timeline, tensor), selection, moving });
+  }, [timeline, look, range[0], range[1], moving, scheme, tensor, selection]);
   const outline = useMemo((): Outline | null => {
     const blocks = look.tensors?.blocks;
     if (!blocks || pointed.tensor === null) return null;
@@ -87,11 +89,23 @@ export function StepChart(props: StepChartProps) {
   const pointer = useRef({ x: 0, y: 0 });
   const [box, setBox] = useState<Box | null>(null);
   const thin = useThin(timeline, look, spec, box);
+  const mark = (event: KeyboardEvent): void => {
+    if (event.key !== "m" || event.ctrlKey || event.metaKey || event.altKey) return;
+    const now = moments.hovered ?? moments.selected ?? timeline.peak;
+    const [first, last] = props.selection ?? [-1, -2];
+    // The first press marks a moment, the second one the other end.
+    store.choose({ selection: first === last ? [Math.min(first, now), Math.max(first, now)] : [now, now] });
+  };
   const label = zoom.range.map((value) => xLabel(spec.xKind, value)).join(" to ");
   return (
     <>
       {box && <Minimap layout={look.layout} zoom={zoom} box={box} peak={look.layout.edges[timeline.peak] ?? 0} label={label} />}
-      <div id="step-chart" ref={gestures.host} onPointerMove={({ clientX: x, clientY: y }) => (pointer.current = { x, y })}>
+      <div
+        id="step-chart"
+        ref={gestures.host}
+        onKeyDown={mark}
+        onPointerMove={({ clientX: x, clientY: y }) => (pointer.current = { x, y })}
+      >
         <Chart
           height="timeline"
           label={`Timeline of step ${timeline.step} by ${stack}. Peak ${formatBytes(timeline.in_use_bytes)}.`}
@@ -111,6 +125,11 @@ export function StepChart(props: StepChartProps) {
           }}
           onPin={(row) => store.chooseWithUndo({ moment: row, ...(pointed.tensor === null ? {} : { tensor: pointed.tensor }) })}
           onZoom={(from, to) => zoom.show([from, to])}
+          onDrag={(from, to) => {
+            if (gestures.isSelecting() || store.choices.peek().dragging === "select")
+              store.choose({ selection: [momentAt(look.layout.edges, from), momentAt(look.layout.edges, to)] });
+            else zoom.show([from, to]);
+          }}
           onReset={zoom.reset}
           onHover={store.fetched.hold}
           onBox={setBox}

@@ -6,7 +6,7 @@ import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { ruleAcross } from "../../charts/rules";
 import { momentAt, orderEdges, timeEdges, timelineLayout, type Stretch, type TimelineLayout } from "../../charts/timeline-layout";
-import { STRETCH_HEIGHT, flagPainter, stretchLane, timelineLine, timelinePainter } from "../../charts/timeline-paint";
+import { STRETCH_HEIGHT, flagPainter, spanPainter, stretchLane, timelineLine, timelinePainter } from "../../charts/timeline-paint";
 import { formatBytes } from "../../lib/bytes";
 import { bytesOfLayer, type Timeline } from "../../model/timeline";
 import { bandLabel } from "../../model/timeline-text";
@@ -71,6 +71,8 @@ export interface Painting {
   painter: BlockPainter;
   /** Rows of the selected tensor. */
   selected: readonly number[];
+  /** First and last moment of the selected span. */
+  selection: readonly [number, number] | null;
   /** Whether the range is about to change again. */
   moving: boolean;
 }
@@ -98,8 +100,10 @@ function paintersOf(timeline: Timeline, look: StepLook, range: Range, painting: 
   const { layout } = look;
   const ink = INKS[painting.scheme];
   const flag = peakFlag(timeline, layout);
+  const { selection } = painting;
   return [
     ...contentOf(timeline, look, range, painting),
+    ...(selection ? [spanPainter(layout.edges[selection[0]] ?? 0, layout.edges[selection[1] + 1] ?? 0, ink.line)] : []),
     ...timeline.bands.slice(1).map(({ start }) => ruleAcross(layout.edges[start] ?? 0, ink.faint, [3, 3])),
     ruleAcross(flag.x, ink.accent, [5, 3]),
     flagPainter(flag.x, flag.label, ink.text, ink.background),

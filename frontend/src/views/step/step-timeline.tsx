@@ -17,6 +17,7 @@ import { TensorBar } from "./step-bars";
 import { LiveList } from "./live-list";
 import { MomentPanel } from "./moment-panel";
 import { NOWHERE, StepChart, type Pointed } from "./step-chart";
+import { SpanPanel } from "./span-panel";
 import { StepDrawing } from "./step-drawing";
 import { partingOf, stepParts } from "./step-parts";
 import { stepLook, stepSpec, type StepLook } from "./step-spec";
@@ -46,6 +47,12 @@ function useMoment(timeline: Timeline) {
   return { hovered, selected, moment: hovered ?? selected ?? timeline.peak };
 }
 
+/** The selected span, within the step. */
+function useSelection({ moments }: Timeline): readonly [number, number] | null {
+  const { selection } = useStore().choices.value;
+  return useMemo(() => selection && [Math.min(selection[0], moments - 1), Math.min(selection[1], moments - 1)], [selection, moments]);
+}
+
 /** The tensor that the panel describes. */
 function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
   const { tensor: selected } = useStore().choices.value;
@@ -65,7 +72,14 @@ function useDownloads(timeline: Timeline, look: StepLook, range: { current: Rang
     table: () => timelineFile(timeline),
     legend: () => look.labels.map((label, index) => ({ label, fill: look.fills[index] ?? { colour: "none", pattern: "plain" } })),
     drawing: () => {
-      const spec = stepSpec(timeline, look, range.current, { choices, scheme, painter: new BlockPainter(), selected: [], moving: false });
+      const spec = stepSpec(timeline, look, range.current, {
+        choices,
+        scheme,
+        painter: new BlockPainter(),
+        selected: [],
+        selection: null,
+        moving: false,
+      });
       return <StepDrawing timeline={timeline} picture={{ ...look, spec }} scheme={scheme} />;
     },
   });
@@ -80,13 +94,14 @@ export function StepTimeline({ timeline, children }: { timeline: Timeline; child
   const shown = useTensor(timeline, pointed, moment);
   const range = useRef<Range>([0, 1]);
   useDownloads(timeline, look, range);
+  const selection = useSelection(timeline);
   const where = moment === timeline.peak ? "at the peak" : `at ${timeText(timeline, moment)}`;
   return (
     <div class="body" data-testid="timeline" data-step={timeline.step} data-moments={timeline.moments}>
       <div class="picture">
         {children}
         {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
-        <StepChart timeline={timeline} look={look} moments={moments} pointed={pointed} point={point} range={range} />
+        <StepChart timeline={timeline} look={look} moments={moments} pointed={pointed} point={point} range={range} selection={selection} />
       </div>
       <MomentPanel
         timeline={timeline}
@@ -97,6 +112,7 @@ export function StepTimeline({ timeline, children }: { timeline: Timeline; child
         focus={focus}
         hover={hover}
       />
+      {selection && <SpanPanel timeline={timeline} total={look.layout.total} span={selection} />}
       <TensorPanel timeline={timeline} {...shown} />
       <LiveList timeline={timeline} moment={moment} unit={unitOf(timeline.in_use_bytes)} where={where} />
     </div>

@@ -18,17 +18,18 @@ export function wheelMove(event: Pick<WheelEvent, "deltaX" | "deltaY" | "deltaMo
   return event.shiftKey ? { pan: y, zoom: 0 } : { pan: 0, zoom: y };
 }
 
-/** Gives the element around the chart its gestures; `isPanning` tells whether the pointer drags the range. */
+/** Gives the element around the chart its gestures; tells whether the pointer drags the range, or a span with Ctrl. */
 export function useGestures(zoom: Zoom) {
   const host = useRef<HTMLDivElement>(null);
   const latest = useRef(zoom);
   const panning = useRef(false);
+  const selecting = useRef(false);
   latest.current = zoom;
-  useEffect(() => (host.current ? listen(host.current, () => latest.current, panning) : undefined), []);
-  return { host, isPanning: () => panning.current };
+  useEffect(() => (host.current ? listen(host.current, () => latest.current, panning, selecting) : undefined), []);
+  return { host, isPanning: () => panning.current, isSelecting: () => selecting.current };
 }
 
-function listen(host: HTMLElement, zoomNow: () => Zoom, panning: { current: boolean }): () => void {
+function listen(host: HTMLElement, zoomNow: () => Zoom, panning: { current: boolean }, selecting: { current: boolean }): () => void {
   const plot = (): DOMRect | null => host.querySelector(".u-over")?.getBoundingClientRect() ?? null;
   let drag: { x: number; moved: boolean } | null = null;
   const wheel = (event: WheelEvent): void => {
@@ -45,6 +46,7 @@ function listen(host: HTMLElement, zoomNow: () => Zoom, panning: { current: bool
     show(pan !== 0 ? panned(range, whole, pan / box.width, 0) : zoomed(range, whole, around, Math.exp(zoom * ZOOM_PER_PIXEL), 0), true);
   };
   const down = (event: MouseEvent): void => {
+    selecting.current = event.ctrlKey || event.metaKey;
     if (!event.shiftKey || event.button !== 0) return;
     // The plot would begin to select a range.
     event.stopPropagation();
