@@ -59,6 +59,9 @@ def test_map_leads_to_a_single_chunk(page: Page, address: str) -> None:
     expect(chunk).to_contain_text(taken.owners[int(taken.owner[0])].layer or "not tied to a layer")
     page.keyboard.press("ArrowRight")
     expect(chunk).to_contain_text(f"at 0x{int(taken.address[1]):x}")
+    page.keyboard.press("ArrowLeft")
+    expect(chunk).to_contain_text(f"at 0x{int(taken.address[0]):x}")
+    page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     label = frame.locator(".strip-label").first
     expect(label).to_contain_text(" shown")
@@ -72,6 +75,22 @@ def test_map_leads_to_a_single_chunk(page: Page, address: str) -> None:
     for colouring in ("layer", "age", "category"):
         frame.get_by_role("button", name=colouring, exact=True).click()
         assert sum(listed(frame, "map-legend").values()) == int(taken.bytes.sum())
+
+
+@pytest.mark.reads
+def test_parts_of_the_device_memory_are_drawn_in_proportion(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"view": "fragmentation", "run": "frozen", "step": 3}))
+    drawn = dict(
+        frame.locator(".device-memory .memory-bar i").evaluate_all(
+            "parts => parts.map(part => [part.dataset.figure, part.getBoundingClientRect().width])"
+        )
+    )
+    stated = listed(frame, "device-memory")
+    width = frame.locator(".device-memory .memory-bar").first.bounding_box()
+    assert width is not None and set(drawn) == set(stated) and len(stated) > 2
+    for name, size in stated.items():
+        # A border of one pixel, and at least a visible line.
+        assert drawn[name] == pytest.approx(width["width"] * size / sum(stated.values()), abs=3), name
 
 
 def test_map_of_fifty_thousand_chunks(page: Page, address: str) -> None:
