@@ -37,7 +37,7 @@ export function fixWord({ enough }: Fix): "fits" | "fails" | "estimate" {
 }
 
 /** The first sentence of a fix, without its full stop: what to change. */
-export const fixLabel = ({ sentence }: Fix): string => /^(.*?)\.(?= [A-Z]|$)/s.exec(sentence)?.[1] ?? sentence;
+export const fixLabel = ({ sentence }: Fix): string => sentence.replace(/( instead of | \(|\. [A-Z]|\.$).*/s, "");
 
 const MIB = 1 << 20;
 
@@ -96,10 +96,10 @@ export function verdictSentence({ verdict, requested_bytes: requested, free_byte
   return `${[said[verdict ?? "unknown"], figures.join(", ")].filter(Boolean).join(": ")}.`;
 }
 
-/** "Step 59 (train) ran out of memory on GPU:0". */
+/** "Step 59 ran out of memory on GPU:0"; a phase other than the training's is named. */
 export function whenSentence({ status, step, phase, device }: Oom): string {
   const waiting = status === "failing";
   if (step === null) return waiting ? `An allocation on ${device} was still waiting for memory` : `An allocation on ${device} failed`;
-  const name = `Step ${step}${phase === null ? "" : ` (${phase})`}`;
+  const name = `Step ${step}${phase === null || phase === "train" ? "" : ` (${phase})`}`;
   return waiting ? `${name} ended while waiting for memory on ${device}` : `${name} ran out of memory on ${device}`;
 }

@@ -6,10 +6,13 @@ import { DEFAULTS, changedTo, decode, encode, type Choices } from "./address";
 import { readAddress, writeAddress, writeNextAddress } from "./host";
 
 /** Choices that change with each key or turn of the wheel, or follow from others: Back does not stop at them. */
-const PASSING: ReadonlySet<keyof Choices> = new Set(["filter", "search", "moment", "tensor", "span", "mapZooms", "fitMib"]);
+const PASSING: ReadonlySet<keyof Choices> = new Set(["search", "moment", "tensor", "span", "mapZooms", "fitMib"]);
 
+/** Of the runs' filter, its first character and its removal are changes: Back undoes it as a whole. */
 const isChange = (before: Choices, now: Choices): boolean =>
-  (Object.keys(now) as (keyof Choices)[]).some((name) => !PASSING.has(name) && now[name] !== before[name]);
+  (Object.keys(now) as (keyof Choices)[]).some(
+    (name) => !PASSING.has(name) && now[name] !== before[name] && (name !== "filter" || !now.filter || !before.filter),
+  );
 
 /** The choices, at first those of the address. */
 export function createChoices() {

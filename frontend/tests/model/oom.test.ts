@@ -62,7 +62,7 @@ describe("a fix as conditions of What if", () => {
 
   it("is named by what to change", () => {
     expect(fixLabel({ ...FIX, sentence: "A capacity of 1.3 GiB instead of 512 MiB. Simulated: whole steps fit." })).toBe(
-      "A capacity of 1.3 GiB instead of 512 MiB",
+      "A capacity of 1.3 GiB",
     );
     expect(fixLabel({ ...FIX, sentence: "Simulated: even a batch size of 1 fails." })).toBe("Simulated: even a batch size of 1 fails");
   });
@@ -94,11 +94,11 @@ describe("the verdict", () => {
 
 describe("the failed step", () => {
   it.each<[Partial<Oom>, string]>([
-    [{}, "Step 12 (train) ran out of memory on GPU:0"],
+    [{}, "Step 12 ran out of memory on GPU:0"],
     [{ step: 0, phase: "validation" }, "Step 0 (validation) ran out of memory on GPU:0"],
     [{ phase: null }, "Step 12 ran out of memory on GPU:0"],
     [{ step: null }, "An allocation on GPU:0 failed"],
-    [{ status: "failing" }, "Step 12 (train) ended while waiting for memory on GPU:0"],
+    [{ status: "failing" }, "Step 12 ended while waiting for memory on GPU:0"],
     [{ status: "failing", step: null }, "An allocation on GPU:0 was still waiting for memory"],
   ])("%o", (changed, sentence) => {
     expect(whenSentence({ ...OOM, ...changed })).toBe(sentence);

@@ -108,7 +108,7 @@ describe("post-mortems", () => {
   const ooms = parseOoms(wire({ ooms: oomsOf(plan("oom")) }));
 
   it("say what happened and why", () => {
-    expect(ooms.map(whenSentence)).toEqual(["Step 43 (train) ran out of memory on GPU:0", "Step 44 (train) ran out of memory on GPU:0"]);
+    expect(ooms.map(whenSentence)).toEqual(["Step 43 ran out of memory on GPU:0", "Step 44 ran out of memory on GPU:0"]);
     expect(ooms.map(({ verdict }) => verdict)).toEqual(["fragmentation", "capacity"]);
     const [pieces] = ooms as [(typeof ooms)[0]];
     const known = { ...pieces, requested_bytes: 96 * 2 ** 20, free_bytes: 120 * 2 ** 20, largest_free_bytes: 40 * 2 ** 20 };

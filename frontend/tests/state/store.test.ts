@@ -142,13 +142,14 @@ describe("the store", () => {
     expect(store.answer.value.error).toBeNull();
   });
 
-  it("lets Back undo one change at a time, but no typing, and no choice that was taken back", async () => {
+  it("lets Back undo one change at a time, a filter as a whole, and no choice that was taken back", async () => {
     const { source } = sourceOf([run("a", 1)]);
     const store = createStore(source);
     const left: string[] = [];
     const push = vi.spyOn(window.history, "pushState").mockImplementation((_, __, url) => void left.push(String(url).replace(/.*#/, "")));
     store.choose({ step: 7 });
     store.choose({ filter: "a" });
+    store.choose({ filter: "ab" });
     store.choose({ filter: "" });
     store.chooseWithUndo({ step: 9 })();
     // In place of the choice that was taken back.
@@ -159,7 +160,16 @@ describe("the store", () => {
     store.choose({ step: 8 });
     store.choose({ conditions: { ...DEFAULTS.conditions, batch_size: "64" } });
     push.mockRestore();
-    expect(left).toEqual(["view=overview", "step=7", "step=7&zoom=1-2", "step=7", "view=what-if&step=7", "view=what-if&step=8"]);
+    expect(left).toEqual([
+      "view=overview",
+      "step=7",
+      "step=7&filter=ab",
+      "step=7",
+      "step=7&zoom=1-2",
+      "step=7",
+      "view=what-if&step=7",
+      "view=what-if&step=8",
+    ]);
     expect(window.location.hash).toBe("#view=what-if&step=8&batch_size=64");
     window.history.replaceState(null, "", "#view=what-if&step=8");
     store.follow();

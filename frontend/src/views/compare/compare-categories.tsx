@@ -71,7 +71,7 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
       <FigureTable kind="versus" testid="versus">
         <thead>
           <tr>
-            <th scope="col" />
+            <td />
             <th scope="col">A</th>
             <th scope="col">B</th>
             <th scope="col">change</th>

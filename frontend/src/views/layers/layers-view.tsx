@@ -120,7 +120,7 @@ function LayersBar({ said, unit, of }: { said: string; unit: Unit; of: SnapshotR
   const { grouping, layer } = store.choices.value;
   return (
     <div class="layers-bar">
-      <Search label="Search layers by regular expression" placeholder="Search layers (regex)" />
+      <Search label="Search layers by regular expression" placeholder="Search (regex)" />
       <Segments
         named={false}
         label="group by"

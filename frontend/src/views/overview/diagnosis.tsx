@@ -19,9 +19,8 @@ function PostMortem({ run, index }: { run: RunInfo; index: number }) {
       </h2>
       <p>
         {/* The answers above have the figures. */}
-        {verdictSentence(oom).split(":")[0]}.{" "}
-        <button type="button" class="link" onClick={() => store.choose({ view: "oom", oom: index })}>
-          Post-mortem
+        <button type="button" class="link" title="Open the post-mortem" onClick={() => store.choose({ view: "oom", oom: index })}>
+          {verdictSentence(oom).split(":")[0]}
         </button>
       </p>
       <PossibleFixes run={run} oom={oom} index={index} brief />

@@ -8,8 +8,8 @@ import { useStore } from "./context";
 import { useFetched } from "./fetched";
 import { Fault } from "./states";
 
-/** `brief`: only what to change; the figures are in the tooltip. */
-function FixRow({ fix, oom, brief }: { fix: Fix; oom: Oom; brief: boolean }) {
+/** `brief`: only what to change; the figures are in the tooltip. `said`: the fix before it said that it fits. */
+function FixRow({ fix, oom, brief, said }: { fix: Fix; oom: Oom; brief: boolean; said: boolean }) {
   const store = useStore();
   const text = unbroken(brief ? fixLabel(fix) : fix.sentence);
   const conditions = store.recordedOnly ? null : fixConditions(fix, oom);
@@ -18,7 +18,7 @@ function FixRow({ fix, oom, brief }: { fix: Fix; oom: Oom; brief: boolean }) {
   const open = conditions ? { view: "what-if" as const, conditions } : budget !== null ? { view: "fit" as const, budget } : null;
   return (
     <li data-fix={fix.kind}>
-      <span class={fixWord(fix)}>{fixWord(fix)}</span>
+      {!(brief && said) && <span class={fixWord(fix)}>{fixWord(fix)}</span>}
       {open === null ? (
         <span data-tip={tip}>{text}</span>
       ) : (
@@ -38,14 +38,16 @@ function FixRow({ fix, oom, brief }: { fix: Fix; oom: Oom; brief: boolean }) {
 }
 
 function FixList({ found: { fixes, note }, oom, brief }: { found: Fixes; oom: Oom; brief: boolean }) {
+  // In brief, those that fit are enough.
+  const fits = brief ? fixes.filter(({ enough }) => enough) : [];
   return (
     <>
       {fixes.length > 0 && (
         <>
           {!brief && <p class="small">Each simulated fix ran through whole training steps, with this allocator's rules.</p>}
           <ul class={brief ? "fixes brief" : "fixes"} data-testid="fixes">
-            {fixes.map((fix) => (
-              <FixRow key={fix.kind} fix={fix} oom={oom} brief={brief} />
+            {(fits.length > 0 ? fits : fixes).map((fix) => (
+              <FixRow key={fix.kind} fix={fix} oom={oom} brief={brief} said={fix.enough === true && fix !== fits[0]} />
             ))}
           </ul>
         </>

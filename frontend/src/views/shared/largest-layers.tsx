@@ -12,7 +12,7 @@ import { useStore } from "./context";
 import { useFetched } from "./fetched";
 import { FigureTable, useFigureText } from "./figures";
 
-const SHOWN = 3;
+const SHOWN = 2;
 
 /** A layer's name that links to its page. */
 function LayerLink({ layer, name }: { layer: string; name: string }) {
@@ -64,7 +64,7 @@ function LayerSizesRow({ layer, name, sizes, columns, unit, source }: RowProps) 
 
 const SizesHead = ({ columns }: Pick<RowProps, "columns">) => (
   <tr>
-    <th scope="col" />
+    <td />
     {columns.map((column) => (
       <th key={column} scope="col" title={SIZE_MEANINGS[column]}>
         {column}

@@ -40,7 +40,7 @@ export function MeasuredPanel({ label, testid, name, note, measured, predicted, 
       <FigureTable kind="versus" testid={testid}>
         <thead>
           <tr>
-            <th scope="col" />
+            <td />
             <th scope="col">measured</th>
             <th scope="col">{name}</th>
           </tr>

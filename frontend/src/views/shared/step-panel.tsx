@@ -48,7 +48,7 @@ export function PanelHead({ overview, row, unit }: { overview: Overview; row: nu
           time === null ? "" : `${formatWallTime(time)}, ${formatDuration(time - startOf(store.whole.value.value ?? overview))} after start`
         }
       >
-        {epoch === null ? "" : `epoch ${epoch}`}
+        {epoch === null || overview.epochs.length < 2 ? "" : `epoch ${epoch}`}
       </p>
     </header>
   );
