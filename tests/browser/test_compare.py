@@ -198,6 +198,23 @@ PICTURES = {
 }
 
 
+def outside(page: Page, drawing: str) -> list[str]:
+    """Bars and texts of a saved drawing that its edges cut off."""
+    viewer = page.context.new_page()
+    viewer.set_content(drawing)
+    found: list[str] = viewer.evaluate(
+        """() => { const all = document.querySelector("svg").getBoundingClientRect();
+            const shown = [...document.querySelectorAll("svg > rect, svg text, svg g rect")]
+                .filter(one => !one.closest("defs, pattern, clipPath"));
+            return shown.filter(one => { const box = one.getBoundingClientRect();
+                return box.left < all.left - 1 || box.right > all.right + 1
+                    || box.top < all.top - 1 || box.bottom > all.bottom + 1; })
+                .map(one => one.textContent || one.outerHTML.slice(0, 80)); }"""
+    )
+    viewer.close()
+    return found
+
+
 # Not `reads`: after about thirty downloads Chromium refuses a document those that no click started itself.
 @pytest.mark.parametrize(
     "view",
@@ -224,6 +241,7 @@ def test_every_view_can_be_saved(page: Page, address: str, view: str) -> None:
             drawing = ElementTree.fromstring(saved)
             assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
             assert len(list(drawing.iter("{http://www.w3.org/2000/svg}rect"))) > 5
+            assert outside(page, saved.decode()) == []
 
 
 @pytest.mark.reads
