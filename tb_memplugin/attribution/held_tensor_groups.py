@@ -4,7 +4,7 @@ The maker of a tensor is known in the step that allocates it, so a group's line 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -40,14 +40,17 @@ def held_tensor_groups(facts: TraceFacts, classifier: Classifier, peak: int) -> 
 
 def _grouped(tensors: Iterable[TensorFact], lines: Mapping[_Key, str | None]) -> tuple[HeldTensorGroup, ...]:
     """Groups of tensors with the same shape, dtype and holder, the largest first."""
-    sizes: dict[_Key, list[int]] = {}
+    by_key: dict[_Key, list[TensorFact]] = {}
     for tensor in tensors:
-        sizes.setdefault(_key(tensor), []).append(tensor.requested_bytes)
-    groups = (
-        HeldTensorGroup(shape, dtype, len(own), sum(own), held_by, lines.get((shape, dtype, held_by)))
-        for (shape, dtype, held_by), own in sizes.items()
-    )
+        by_key.setdefault(_key(tensor), []).append(tensor)
+    groups = (_group(own, lines.get(key)) for key, own in by_key.items())
     return tuple(sorted(groups, key=lambda group: (-group.bytes, group.shape, group.dtype, group.held_by or "")))
+
+
+def _group(tensors: Sequence[TensorFact], line: str | None) -> HeldTensorGroup:
+    newest = tensors[-1]
+    size = sum(tensor.requested_bytes for tensor in tensors)
+    return HeldTensorGroup(newest.shape, newest.dtype, len(tensors), size, newest.held_by, line, newest.retaining_path)
 
 
 def _lines(tensors: Iterable[TensorFact], classifier: Classifier) -> dict[_Key, str | None]:

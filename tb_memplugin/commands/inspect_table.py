@@ -146,14 +146,14 @@ def _largest_first(sizes: dict[tuple[str, str], int]) -> list[tuple[tuple[str, .
 
 
 def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
-    """Tensors that Python objects keep alive, largest groups first; the lines that made them where one is known."""
+    """Tensors that Python objects keep alive, largest groups first, and what is known of their origin and holders."""
     if not groups:
         return ""
     unit = unit_for([groups[0].bytes])
     has_lines = any(group.line is not None for group in groups[:MAX_ROWS])
     rows = [
         [
-            f"{clean(group.dtype)} [{', '.join(map(str, group.shape))}]"[:MAX_NAME_CHARACTERS],
+            _tensor_name(group),
             _known_name(group.held_by),
             *([_known_name(group.line)] if has_lines else []),
             f"{group.count:,}",
@@ -167,7 +167,16 @@ def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
         size = format_figure(sum(group.bytes for group in others), unit)
         names = [f"{len(others)} more", *[""] * (len(head) - 3)]
         rows.append([*names, f"{sum(group.count for group in others):,}", size])
-    return format_table(head, rows, left=len(head) - 2)
+    paths = [
+        f"  retaining path of one {_tensor_name(group)}: {clean(group.retaining_path)}"
+        for group in groups[:MAX_ROWS]
+        if group.retaining_path is not None
+    ]
+    return "\n".join([format_table(head, rows, left=len(head) - 2), *paths])
+
+
+def _tensor_name(group: HeldTensorGroup) -> str:
+    return f"{clean(group.dtype)} [{', '.join(map(str, group.shape))}]"[:MAX_NAME_CHARACTERS]
 
 
 def _pool_text(snapshot: Snapshot) -> list[str]:

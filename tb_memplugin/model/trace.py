@@ -283,6 +283,7 @@ class TensorFact:
         address: Address of its buffer.
         shape, dtype: Its shape and the name of its dtype.
         held_by: Its holder in words; None if unknown.
+        retaining_path: The references to it from a module or a running function in words; None if unknown.
     """
 
     category: Literal["inputs", "other_state", "held_tensors"]
@@ -291,6 +292,7 @@ class TensorFact:
     shape: tuple[int, ...] = ()
     dtype: str = ""
     held_by: str | None = None
+    retaining_path: str | None = None
 
 
 TensorSpec: TypeAlias = tuple[tuple[int, ...], str]

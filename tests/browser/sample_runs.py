@@ -202,13 +202,16 @@ def snapshot_at(plan: Plan, step: int) -> Snapshot:
     )
 
 
+HELD_PATH = "module __main__ › history (list) › [39]"
+
+
 def held_tensors_at(plan: Plan, step: int) -> tuple[HeldTensorGroup, ...]:
     """Three groups before the step of the last change of the layer table and eleven after it; none in the roomy run."""
     if plan is ROOMY:
         return ()
     holder = HOSTILE_HOLDER if plan is HOSTILE else "list `history` in module __main__"
     groups = [
-        HeldTensorGroup((32, 10), "float32", 40, 51_200, holder, "train.py:42"),
+        HeldTensorGroup((32, 10), "float32", 40, 51_200, holder, "train.py:42", HELD_PATH),
         HeldTensorGroup((), "int64", 1, 8, None),
     ]
     if step >= max(plan.trainable):

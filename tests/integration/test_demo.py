@@ -183,7 +183,9 @@ def test_the_leak_is_found_and_what_keeps_it_is_named(leaking: pathlib.Path) -> 
         count = sum(group["count"] for group in kept)
         assert snapshot["step"] <= count <= snapshot["step"] + 1
         assert sum(group["bytes"] for group in kept) == count * 16 * 16 * 16 * 128 * 4
-        assert max(kept, key=lambda group: group["count"])["held_by"] == "list `history` in module __main__"
+        leaked = max(kept, key=lambda group: group["count"])
+        assert leaked["held_by"] == "list `history` in module __main__"
+        assert re.fullmatch(r"module __main__ › history \(list\) › \[\d+\]", leaked["retaining_path"])
     # AND the trend names them and the list
     (finding,) = run["findings"]
     assert "memory in use at step end grows by " in finding

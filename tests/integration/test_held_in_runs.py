@@ -31,14 +31,17 @@ def trained(scenario: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "holder"),
+    ("scenario", "holder", "path"),
     [
-        ("results_in_a_list", "list `history` in module __main__"),
-        pytest.param("results_of_a_function", "list in attribute `outputs` of Evaluator", marks=pytest.mark.long),
-        ("fit_on_tensors", "list in attribute `kept` of Keeper"),
+        ("results_in_a_list", "list `history` in module __main__", "module __main__ › history (list) › ["),
+        pytest.param(
+            *("results_of_a_function", "list in attribute `outputs` of Evaluator", "(Evaluator) › outputs (list) › ["),
+            marks=pytest.mark.long,
+        ),
+        ("fit_on_tensors", "list in attribute `kept` of Keeper", "(Keeper) › kept (list) › ["),
     ],
 )
-def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(scenario: str, holder: str) -> None:
+def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(scenario: str, holder: str, path: str) -> None:
     answer = trained(scenario)
     for snapshot in answer["snapshots"]:
         kept = [group for group in snapshot["groups"] if group["shape"] == [256, 512]]
@@ -46,7 +49,8 @@ def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(scenario: s
         assert snapshot["step"] <= sum(group["count"] for group in kept) <= snapshot["step"] + 1
         assert sum(group["bytes"] for group in kept) == sum(group["count"] for group in kept) * RESULT
         assert snapshot["categories"]["held_tensors"] >= sum(group["bytes"] for group in snapshot["groups"])
-    assert max(answer["snapshots"][-1]["groups"], key=lambda group: group["bytes"])["held_by"] == holder
+    largest = max(answer["snapshots"][-1]["groups"], key=lambda group: group["bytes"])
+    assert largest["held_by"] == holder and path in largest["retaining_path"]
     (finding,) = answer["findings"]
     assert "largest growth: held tensors, " in finding and f"kept alive by {holder}" in finding
     assert answer["notes"] == []

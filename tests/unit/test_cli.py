@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import pytest
-from reading_cases import HELD_TENSORS, MIB, REPLAY, make_samples, make_snapshot, write_small_run
+from reading_cases import HELD_PATH, HELD_TENSORS, MIB, REPLAY, make_samples, make_snapshot, write_small_run
 from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -80,6 +80,7 @@ def test_held_tensors_and_the_replay_of_a_step_are_shown(
         *("train.py:42", "40", "50.0"),
     ]
     assert lines[head + 2].split() == ["float32", "[]", UNKNOWN, UNKNOWN, "1", "<0.01"]
+    assert lines[head + 3] == f"  retaining path of one float32 [32, 10]: {HELD_PATH}"
     # AND JSON has both, and null for a step without memory maps
     traced, other = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"]["frozen"][
         "snapshots"

@@ -155,7 +155,15 @@ const snapshotAnswer = object<Snapshot>({
   replay: maybe(object<Replay>({ addresses: number, of_addresses: number, chunks: number, of_chunks: number, peak_bytes: number })),
   saved_for_backward: list(object<SavedRow>({ layer: maybe(text), bytes: number })),
   held_tensors: list(
-    object<HeldTensorGroup>({ shape: list(number), dtype: text, count: number, bytes: number, held_by: maybe(text), line: maybe(text) }),
+    object<HeldTensorGroup>({
+      shape: list(number),
+      dtype: text,
+      count: number,
+      bytes: number,
+      held_by: maybe(text),
+      line: maybe(text),
+      retaining_path: maybe(text),
+    }),
   ),
 });
 export const parseSnapshot = (json: unknown): Snapshot => snapshotAnswer(json, "snapshot");

@@ -2,9 +2,17 @@ import { describe, expect, it } from "vitest";
 
 import { parseSnapshot } from "../../src/api/answers";
 import type { HeldTensorGroup } from "../../src/model/snapshot";
-import { MAX_GROUPS, heldTensors, replayText, sizesText } from "../../src/model/traced-details";
+import { MAX_GROUPS, heldTensors, holderOf, replayText, sizesText } from "../../src/model/traced-details";
 
-const group = (bytes: number): HeldTensorGroup => ({ shape: [bytes / 4], dtype: "float32", count: 1, bytes, held_by: null, line: null });
+const group = (bytes: number): HeldTensorGroup => ({
+  shape: [bytes / 4],
+  dtype: "float32",
+  count: 1,
+  bytes,
+  held_by: null,
+  line: null,
+  retaining_path: null,
+});
 
 const REPLAY = { addresses: 3079, of_addresses: 3080, chunks: 659, of_chunks: 659, peak_bytes: 4096 };
 const ANSWER = {
@@ -33,6 +41,23 @@ describe("heldTensors", () => {
   it("says nothing of more if all are shown", () => {
     expect(heldTensors(Array.from({ length: MAX_GROUPS }, () => group(4))).more).toBeNull();
     expect(heldTensors([])).toEqual({ groups: [], more: null });
+  });
+});
+
+describe("the holder of a tensor", () => {
+  const [shape, dtype] = [[32, 10], "float32"];
+  const own = { ...group(1280), shape, held_by: "list `history` in module __main__" };
+  const path = "module __main__ › history (list) › [12]";
+
+  it("is that of the only group of its shape and dtype, best by the path to it", () => {
+    const others = [group(4), { ...own, dtype: "int32" }];
+    expect(holderOf([...others, { ...own, retaining_path: path }], { shape, dtype })).toBe(path);
+    expect(holderOf([...others, own], { shape, dtype })).toBe(own.held_by);
+  });
+
+  it("is unknown if there is no such group, or several", () => {
+    expect(holderOf([group(4)], { shape, dtype })).toBeNull();
+    expect(holderOf([own, { ...own, held_by: null }], { shape, dtype })).toBeNull();
   });
 });
 

@@ -153,7 +153,8 @@ class HeldTensors:
             category = self._category(tensor, of_datasets)
             if address not in entries or _RANKS[category] < _RANKS[entries[address][1].category]:
                 shape = tuple(int(size) for size in tensor.shape)
-                fact = TensorFact(category, tensor_size(tensor), address, shape, tensor.dtype.name, known.held_by)
+                held = (known.held_by, known.retaining_path)
+                fact = TensorFact(category, tensor_size(tensor), address, shape, tensor.dtype.name, *held)
                 entries[address] = short_device(tensor.device), fact, known
         yield from entries.values()
 
@@ -174,5 +175,5 @@ class HeldTensors:
 
 def _with_holder(entry: Entry) -> tuple[Device, TensorFact]:
     device, fact, known = entry
-    is_held = fact.category == "held_tensors"
-    return device, dataclasses.replace(fact, held_by=known.held_by if is_held else None)
+    held_by, path = (known.held_by, known.retaining_path) if fact.category == "held_tensors" else (None, None)
+    return device, dataclasses.replace(fact, held_by=held_by, retaining_path=path)

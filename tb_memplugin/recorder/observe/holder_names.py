@@ -15,19 +15,21 @@ class Node(NamedTuple):
     Attributes:
         value: The object; for a root, the dict of its variables.
         parent: The node that refers to it, None for a root.
-        place: For a root, its description.
+        root: For a root, its description.
+        place: Position among the references of the parent.
         depth: Number of references from the root.
     """
 
     value: Any
     parent: "Node | None"
-    place: str = ""
+    root: str = ""
+    place: int = 0
     depth: int = 0
 
 
 def describe_variable(root: Node, tensor: Any) -> str:
     """Describe the variable of a root that is the tensor."""
-    return f"variable {_name_of(root.value, tensor)} in {root.place}"
+    return f"variable {_name_of(root.value, tensor)} in {root.root}"
 
 
 def describe_holder(node: Node, tensor: Any) -> str:
@@ -49,11 +51,12 @@ def _path(node: Node) -> list[Node]:
     path = [node]
     while path[-1].parent is not None:
         path.append(path[-1].parent)
-    inner = [one for one, parent in itertools.pairwise(path) if not _is_attribute_dict(one, parent)]
+    inner = [one for one, parent in itertools.pairwise(path) if not is_attribute_dict(one, parent)]
     return [*inner, path[-1]]
 
 
-def _is_attribute_dict(node: Node, parent: Node) -> bool:
+def is_attribute_dict(node: Node, parent: Node) -> bool:
+    """Whether a node is the ``__dict__`` of its parent, whose attributes it contains."""
     if parent.parent is None or not isinstance(node.value, dict) or _kind(parent.value) is not None:
         return False
     return getattr(parent.value, "__dict__", None) is node.value
@@ -62,12 +65,12 @@ def _is_attribute_dict(node: Node, parent: Node) -> bool:
 def _owner_name(owner: Node, child: Any) -> str:
     """Describe a variable, or an object and its attribute, that is `child`."""
     if owner.parent is None:
-        return f"{_name_of(owner.value, child)} in {owner.place}"
+        return f"{_name_of(owner.value, child)} in {owner.root}"
     value = owner.value
     if isinstance(value, types.FunctionType):
         return f"variable {_name_of(closure(value), child) or 'of the defaults'} of {value.__name__}()"
     kind = f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
-    name = _name_of(_attributes(value), child)
+    name = _name_of(attributes(value), child)
     return f"attribute {name} of {kind}" if name else f"an object of type {kind}"
 
 
@@ -91,7 +94,7 @@ def closure(function: types.FunctionType) -> dict[str, Any]:
     return values
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def attributes(value: Any) -> dict[str, Any]:
     """Attributes of an object, without running code of its class."""
     try:
         attributes = dict(object.__getattribute__(value, "__dict__"))

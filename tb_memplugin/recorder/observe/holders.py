@@ -15,17 +15,31 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.frames import running_functions
 from tb_memplugin.recorder.observe.holder_names import Node, closure, describe_holder, describe_variable
 from tb_memplugin.recorder.observe.keras_packages import PREFIXES
 from tb_memplugin.recorder.observe.python_objects import KnownTensor
+from tb_memplugin.recorder.observe.retaining_path import RetainingPaths
 
 HOLDER_SHARE = 0.01
 """Least share of a device's bytes in use that held tensors must have for a search, unless they grew; and least share of
 the held tensors that those of one shape must have: a search for a few scalars would take as long."""
+
+
+class Holder(NamedTuple):
+    """What keeps a tensor alive.
+
+    Attributes:
+        text: The object, such as "list `history` in module __main__".
+        path: The references from a module or a running function to the tensor; see `RetainingPaths`.
+    """
+
+    text: str
+    path: str
+
 
 Device = str
 Entry = tuple[Device, TensorFact, KnownTensor]
@@ -38,7 +52,7 @@ class HolderSearch:
         self._held_before: dict[Device, int] = {}
 
     def search(self, entries: Iterable[Entry], in_use: Mapping[Device, int], window: int) -> None:
-        """Set `held_by` of the held tensors if they grew or are many and the holder is unknown.
+        """Set `held_by` and `retaining_path` of the held tensors if they grew or are many and the holder is unknown.
 
         Args:
             entries: Tensors.
@@ -69,7 +83,7 @@ class HolderSearch:
         tensors = [tensor for _, tensor in due if tensor is not None]
         holders = find_holders(tensors) if tensors else {}
         for known, tensor in due:
-            known.held_by = holders.get(id(tensor))
+            known.held_by, known.retaining_path = holders.get(id(tensor), (None, None))
             known.next_search = 2 * window
 
 
@@ -92,39 +106,42 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 def find_holders(
     tensors: Sequence[Any], seconds: float = SEARCH_SECONDS, clock: Callable[[], float] = time.thread_time
-) -> dict[int, str]:
-    """Id of a tensor to a description of its holder, such as "list `history` in module __main__".
+) -> dict[int, Holder]:
+    """Id of a tensor to its holder; tensors without a known holder are missing.
 
-    Tensors without a known holder are missing. Prefers an attribute or a container to a variable.
+    Prefers an attribute or a container to a variable.
     """
     end = clock() + seconds
     ids = {id(tensor) for tensor in tensors}
-    holders: dict[int, str] = {}
-    variables: dict[int, str] = {}
-    for count, (node, child) in enumerate(_references({*ids, id(tensors)})):
+    holders: dict[int, Holder] = {}
+    variables: dict[int, Holder] = {}
+    paths = RetainingPaths()
+    for count, (node, place, child) in enumerate(_references({*ids, id(tensors)})):
         if len(holders) == len(ids) or (count % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end):
             break
         key = id(child)
         if key not in ids or key in holders:
             continue
         if node.parent is None:
-            variables.setdefault(key, describe_variable(node, child))
+            if key not in variables:
+                variables[key] = Holder(describe_variable(node, child), paths.to(node, place, child))
         else:
-            holders[key] = describe_holder(node, child)
+            holders[key] = Holder(describe_holder(node, child), paths.to(node, place, child))
     return {**variables, **holders}
 
 
-def _references(ends: set[int]) -> Iterator[tuple[Node, Any]]:
-    """(object, object that it refers to), breadth first, not beyond the objects with the ids `ends`."""
+def _references(ends: set[int]) -> Iterator[tuple[Node, int, Any]]:
+    """(object, position of a reference, object that it refers to), breadth first, not beyond the objects with the ids
+    `ends`."""
     visited = set(ends)
     pending: collections.deque[Node] = collections.deque(_roots())
     while pending:
         node = pending.popleft()
-        for child in _children(node.value):
-            yield node, child
+        for place, child in enumerate(_children(node.value)):
+            yield node, place, child
             if node.depth < MAX_DEPTH and id(child) not in visited and _may_hold(child):
                 visited.add(id(child))
-                pending.append(Node(child, node, depth=node.depth + 1))
+                pending.append(Node(child, node, "", place, node.depth + 1))
 
 
 def _roots() -> Iterator[Node]:
@@ -176,6 +193,8 @@ def _children(value: Any) -> Sequence[Any]:
         return list(value.values())
     if isinstance(value, (list, tuple)):
         return value
+    if isinstance(value, collections.deque):
+        return list(value)
     if isinstance(value, type):
         return list(vars(value).values())
     if isinstance(value, types.FunctionType):

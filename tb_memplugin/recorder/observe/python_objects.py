@@ -60,6 +60,7 @@ class KnownTensor:
         reference: Weak reference to it.
         address: Of its data; 0 until it was read, None if unknown.
         held_by: Description of the object that holds it, None if unknown.
+        retaining_path: Description of the references to it from a module or a running function; None if unknown.
         next_search: First window in which to search for its holder again.
     """
 
@@ -67,6 +68,7 @@ class KnownTensor:
         self.reference = weakref.ref(tensor)
         self.address: int | None = 0
         self.held_by: str | None = None
+        self.retaining_path: str | None = None
         self.next_search = 0
 
 

@@ -37,7 +37,8 @@ def test_each_record_of_a_run_is_a_row(tmp_path: pathlib.Path) -> None:
     held = tables["held_tensors"]
     assert held["count"].tolist() == [group.count for group in HELD_TENSORS]
     assert held["shape"][0] == "[32, 10]" and None in held["held_by"]
-    assert held["line"] == [group.line for group in HELD_TENSORS]
+    for name in ("line", "retaining_path"):
+        assert held[name] == [getattr(group, name) for group in HELD_TENSORS]
 
 
 def test_unknown_integers_are_missing(tmp_path: pathlib.Path) -> None:

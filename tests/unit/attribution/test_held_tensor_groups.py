@@ -60,6 +60,13 @@ def test_a_step_that_makes_none_knows_no_line() -> None:
     assert groups([], OLD, {}) == [LEAK]
 
 
+def test_a_group_has_the_path_to_one_of_its_tensors() -> None:
+    paths = [f"module __main__ › history (list) › [{at}]" for at in range(2)]
+    old = [dataclasses.replace(tensor, retaining_path=path) for tensor, path in zip(OLD, paths, strict=True)]
+    (group,) = groups([], old, {})
+    assert group.retaining_path in paths and group == dataclasses.replace(LEAK, retaining_path=group.retaining_path)
+
+
 def test_a_tensor_that_lives_at_the_peak_is_counted_with_its_line() -> None:
     # GIVEN a leaked tensor of no layer, made before the step's largest allocation
     step = Recorder()

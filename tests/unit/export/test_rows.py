@@ -98,7 +98,7 @@ def test_layers_held_tensors_and_failures_are_those_that_were_written(small: Rec
         for position, layer in enumerate(table.layers)
     ]
     assert small["layers"][0]["output_shape"] == [-1, 8, 8, 4]
-    names = ("dtype", "count", "bytes", "held_by", "line")
+    names = ("dtype", "count", "bytes", "held_by", "line", "retaining_path")
     assert [(row["shape"], *(row[name] for name in names)) for row in small["held_tensors"]] == [
         (list(group.shape), *(getattr(group, name) for name in names)) for group in HELD_TENSORS
     ]

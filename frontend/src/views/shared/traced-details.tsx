@@ -60,7 +60,7 @@ function HeldTensorsTable({ held, step, of }: HeldTensorsProps) {
           </tr>
         </thead>
         <tbody>
-          {groups.map(({ shape, dtype, count, bytes, held_by, line }, index) => (
+          {groups.map(({ shape, dtype, count, bytes, held_by, line, retaining_path: path }, index) => (
             <tr
               key={index}
               data-figure={`held_tensors:${JSON.stringify([shape, dtype, held_by])}`}
@@ -70,7 +70,8 @@ function HeldTensorsTable({ held, step, of }: HeldTensorsProps) {
                 categoryMeaning("held_tensors"),
                 `${formatCount(count)} × ${sizesText(shape)} ${dtype}`,
                 `held by ${held_by ?? "unknown"}`,
-                line === null ? null : `made at ${line}`,
+                path && `retaining path of one: ${path}`,
+                line && `made at ${line}`,
                 `traced at the peak of step ${step}`,
               )}
             >

@@ -6,7 +6,7 @@ import { formatBytes, formatCount, type Unit } from "../../lib/bytes";
 import { categoryLabel } from "../../model/categories";
 import { NOT_TIED, namesOf } from "../../model/names";
 import { lineOfRow, liveRows, ownerOfRow, shapeOfRow, type Timeline } from "../../model/timeline";
-import { survives } from "../../model/survivors";
+import { survivors } from "../../model/survivors";
 import { LARGEST_FIRST, LIVE_KEYS, ascends, nextSort, sortedRows, type LiveKey, type LiveSort } from "../../model/timeline-sort";
 import { shapeText, tensorStops } from "../../model/timeline-tensor";
 import { whatText } from "../../model/timeline-text";
@@ -47,7 +47,7 @@ function useLive(timeline: Timeline, moment: number, search: string, sort: LiveS
   const { layer, category, survived } = useStore().choices.value;
   const ordered = useMemo(() => sortedRows(timeline, sort), [timeline, sort]);
   const live = useMemo(
-    () => (survived ? [...ordered].filter((row) => survives(timeline, row)) : liveRows(timeline, ordered, moment)),
+    () => (survived ? survivors(timeline, ordered) : liveRows(timeline, ordered, moment)),
     [timeline, ordered, survived ? null : moment],
   );
   const match = useMemo(() => matcher(search), [search]);
@@ -74,7 +74,7 @@ function Survived() {
       type="button"
       class="quiet survived"
       aria-pressed={survived}
-      title="Only tensors that this step allocated and did not free: a leak is among them"
+      title="Only tensors that this step allocated and did not free, without new values of variables: a leak is among them"
       onClick={() => store.choose({ survived: !survived })}
     >
       Survived this step

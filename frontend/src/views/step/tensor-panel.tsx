@@ -6,10 +6,13 @@ import { addressText, formatExact } from "../../lib/bytes";
 import { categoryMeaning, groupLabel } from "../../model/categories";
 import { NOT_TIED } from "../../model/names";
 import { groupOfOwner, ownerOfRow, type Timeline } from "../../model/timeline";
+import { isHeld } from "../../model/survivors";
+import { holderOf } from "../../model/traced-details";
 import { shapeText, sizeFormula, sizeText, type Tensor } from "../../model/timeline-tensor";
 import { atPeakText, lifetimeText, whatText } from "../../model/timeline-text";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
+import { useFetched } from "../shared/fetched";
 import { Swatch } from "../shared/figures";
 import { useCategoryRow } from "../shared/focus";
 import { Known } from "../shared/known";
@@ -93,6 +96,21 @@ function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
   );
 }
 
+/** What in Python keeps a tensor alive after the step. */
+function Holder({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
+  const store = useStore();
+  const row = tensor.rows[0] ?? 0;
+  const { shape } = tensor;
+  const held = shape !== null && isHeld(timeline, row);
+  const { value } = useFetched(store.fetched.snapshots, held ? store.stepOf(store.shownTimeline.value) : null);
+  const holder = held && value ? (holderOf(value.held_tensors, shape) ?? "unknown") : "–";
+  return (
+    <Fact name="held by" title={holder}>
+      {holder}
+    </Fact>
+  );
+}
+
 interface TensorPanelProps {
   timeline: Timeline;
   tensor: Tensor | null;
@@ -132,6 +150,7 @@ export function TensorPanel({ timeline, tensor, why }: TensorPanelProps) {
             </Fact>
             <ShapeFacts tensor={tensor} />
             <Fact name="lifetime">{lifetimeText(timeline, row)}</Fact>
+            <Holder timeline={timeline} tensor={tensor} />
           </dl>
           <Known>
             <dl>

@@ -47,7 +47,8 @@ def clear_kept() -> Iterator[None]:
 
 
 def holder_of(tensor: Any) -> str | None:
-    return find_holders([tensor], seconds=5.0).get(id(tensor))
+    holder = find_holders([tensor], seconds=5.0).get(id(tensor))
+    return None if holder is None else holder.text
 
 
 def test_a_list_of_a_module() -> None:
@@ -130,7 +131,7 @@ def test_a_class_attribute() -> None:
 
 def hold_many(count: int) -> list[str]:
     history = [Tensor() for _ in range(count)]
-    return list(find_holders(list(history), seconds=5.0).values())
+    return [holder.text for holder in find_holders(list(history), seconds=5.0).values()]
 
 
 def test_many_tensors_at_once_and_none_without_a_holder() -> None:
