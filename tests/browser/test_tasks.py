@@ -2,8 +2,10 @@
 
 import pathlib
 import re
+import shutil
 
 import harness
+import numpy as np
 import pytest
 import task_runs
 from conftest import address_of_logdir, made_once
@@ -11,9 +13,12 @@ from playwright.sync_api import FrameLocator, Page, expect
 from reading_cases import MIB
 from requests_cases import program_fits
 
+import tb_memplugin
 from tb_memplugin.model.units import format_bytes
 
 pytest.importorskip("playwright")
+
+RECORDED = pathlib.Path(__file__).parents[1] / "fixtures" / "runs" / "out_of_memory"
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +105,30 @@ def test_another_batch_size_on_another_card(page: Page, address: str) -> None:
     expect(verdict).to_have_attribute("data-verdict", "fits")
     expect(verdict).to_contain_text(re.compile(r"^Fits: \d+\sMiB of 8\.0\sGiB$"))
     assert program_fits(64, 8 << 30)
+
+
+def test_the_largest_tensor_at_the_peak(page: Page, tmp_path: pathlib.Path) -> None:
+    """One click, on a recorded run that ran out of memory: the first row below the picture."""
+    shutil.copytree(RECORDED, tmp_path / "out_of_memory")
+    run = tb_memplugin.load(tmp_path)["out_of_memory"]
+    (failed,) = run.ooms
+    (timeline,) = (one for one in run.timelines if one.step == failed.step)
+    live = np.flatnonzero((timeline.start <= timeline.peak) & (timeline.end > timeline.peak))
+    largest = live[np.argmax(timeline.bytes[live])]
+    owner = timeline.owners[timeline.owner[largest]]
+    assert owner.layer is not None
+    with harness.viewer(str(tmp_path)) as address:
+        frame = opened(page, address)
+        frame.get_by_role("button", name="Step", exact=True).click()
+        harness.idle(frame)
+        first = frame.get_by_test_id("live").locator("tr[data-tensor]").first
+        requested = int(timeline.bytes[largest] - max(timeline.rounding_bytes[largest], 0))
+        assert int(first.get_attribute("data-bytes") or 0) == requested
+        text = first.inner_text()
+        for part in (
+            owner.layer.rsplit("/", 1)[-1],
+            owner.category.replace("_", " "),
+            timeline.ops[timeline.op[largest]].rsplit("/", 1)[-1],
+        ):
+            assert part in text
+        page.goto("about:blank")

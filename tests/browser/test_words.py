@@ -23,8 +23,8 @@ PLACES: dict[str, dict[str, str]] = {
 }
 MOST = 150
 MOST_OF = {"oom": 195, "a leak": 170}
-"""A post-mortem has the verdict, the request, the memory by category and the memory map on one screen; a leak, what holds
-its tensors."""
+"""A post-mortem has the verdict, the request, the memory by category and the memory map on one screen; a leak, the
+holder of its tensors."""
 
 
 @pytest.fixture(scope="module")

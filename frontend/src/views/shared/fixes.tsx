@@ -11,14 +11,18 @@ import { Fault } from "./states";
 /** `brief`: only what to change; the figures are in the tooltip. `said`: the fix before it said that it fits. */
 function FixRow({ fix, oom, brief, said }: { fix: Fix; oom: Oom; brief: boolean; said: boolean }) {
   const store = useStore();
-  const text = unbroken(brief ? fixLabel(fix) : fix.sentence);
+  const text = unbroken(brief ? fixLabel(fix) : fix.sentence.replace(/\. (Simulated: whole steps fit|Estimate)[,:]/, ":"));
   const conditions = store.recordedOnly ? null : fixConditions(fix, oom);
   const tip = brief ? fix.sentence : undefined;
   const budget = store.recordedOnly ? null : fixBudget(fix);
   const open = conditions ? { view: "what-if" as const, conditions } : budget !== null ? { view: "fit" as const, budget } : null;
   return (
     <li data-fix={fix.kind}>
-      {!(brief && said) && <span class={fixWord(fix)}>{fixWord(fix)}</span>}
+      {!(brief && said) && (
+        <span class={fixWord(fix)} title={fix.enough === null ? "" : "Whole training steps, simulated by the allocator's rules"}>
+          {fixWord(fix)}
+        </span>
+      )}
       {open === null ? (
         <span data-tip={tip}>{text}</span>
       ) : (
@@ -43,14 +47,11 @@ function FixList({ found: { fixes, note }, oom, brief }: { found: Fixes; oom: Oo
   return (
     <>
       {fixes.length > 0 && (
-        <>
-          {!brief && <p class="small">Each simulated fix ran through whole training steps, with this allocator's rules.</p>}
-          <ul class={brief ? "fixes brief" : "fixes"} data-testid="fixes">
-            {(fits.length > 0 ? fits : fixes).map((fix) => (
-              <FixRow key={fix.kind} fix={fix} oom={oom} brief={brief} said={fix.enough === true && fix !== fits[0]} />
-            ))}
-          </ul>
-        </>
+        <ul class={brief ? "fixes brief" : "fixes"} data-testid="fixes">
+          {(fits.length > 0 ? fits : fixes).map((fix) => (
+            <FixRow key={fix.kind} fix={fix} oom={oom} brief={brief} said={fix.enough === true && fix !== fits[0]} />
+          ))}
+        </ul>
       )}
       {note !== null && (
         <p class="small" data-testid="fixes-note">
