@@ -13,7 +13,7 @@ import { Swatch } from "../figures";
 import { Bins, Blocking, WouldFit } from "./answers";
 import { mapColours } from "./colours";
 import { RequestChip } from "./request-chip";
-import { Strip } from "./strip";
+import { Strip, StripAxis } from "./strip";
 import { Fault, NoticeList, Skeleton } from "../states";
 import { tipOf } from "../tips";
 import { Segments } from "../segments";
@@ -49,6 +49,7 @@ function Strips({ map, colouring, requested }: StripsProps) {
   const { category } = store.choices.value;
   const colours = useMemo(() => mapColours(map, colouring, scheme, category), [map, colouring, scheme, category]);
   const starts = useMemo(() => regionStarts(map), [map]);
+  const most = map.regions.reduce((largest, { bytes }) => Math.max(largest, bytes), 1);
   const shown = all ? map.regions.length : Math.min(map.regions.length, REGIONS);
   const ghost = asked === null || requested === null ? null : { chunk: asked, bytes: requested, ...requestPlace(map, asked, requested) };
   return (
@@ -63,11 +64,13 @@ function Strips({ map, colouring, requested }: StripsProps) {
             index={index}
             first={starts[index] ?? 0}
             end={starts[index + 1] ?? 0}
+            most={most}
             marked={marked}
             onMark={mark}
             request={ghost !== null && map.region[ghost.chunk] === index ? ghost : null}
           />
         ))}
+        <StripAxis most={most} />
       </div>
       {shown < map.regions.length && (
         <button type="button" class="quiet" onClick={() => store.choose({ all: true })}>

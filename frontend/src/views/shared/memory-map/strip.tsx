@@ -1,8 +1,8 @@
-/** One region of a memory map: drag to zoom, arrow keys move from chunk to chunk. */
+/** One region of a memory map, at the scale of all, or zoomed at its own: drag to zoom, arrow keys move from chunk to chunk. */
 
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import type { Range } from "../../../charts/axis";
+import { byteTicks, type Range } from "../../../charts/axis";
 import { chunkAt, clamped, dragged, panned, stripCells, zoomed } from "../../../charts/map-layout";
 import { paintStrip } from "../../../charts/strip";
 import { formatBytes } from "../../../lib/bytes";
@@ -18,6 +18,8 @@ interface StripProps {
   index: number;
   first: number;
   end: number;
+  /** Bytes of the largest region. */
+  most: number;
   /** Chunk under the pointer or the keyboard's cursor. */
   marked: number | null;
   onMark: (chunk: number | null) => void;
@@ -40,7 +42,9 @@ function useView({ map, index, first, end }: StripProps) {
   };
   return {
     view,
-    isWhole: chosen === null,
+    isZoomed: chosen !== null,
+    /** The region over the full width: as if zoomed, but all of it. */
+    widen: (): void => choose(whole),
     zoom: (around: number, factor: number): void => {
       const next = zoomed(view, whole, around, factor);
       choose(next[1] - next[0] >= whole[1] - whole[0] ? null : next);
@@ -156,8 +160,29 @@ function Overlays({ map, request, view: [from, to], drag }: OverlaysProps) {
   );
 }
 
+function StripLabel({ index, bytes, view }: { index: number; bytes: number; view: View }) {
+  const { isZoomed } = view;
+  return (
+    <span class="strip-label">
+      <button
+        type="button"
+        class="quiet"
+        aria-pressed={isZoomed}
+        title={isZoomed ? "Show at the scale of all regions" : "Show at full width"}
+        onClick={isZoomed ? view.reset : view.widen}
+      >
+        region {index + 1}
+      </button>
+      <span class="small">
+        {formatBytes(bytes)}
+        {isZoomed && `, ${formatBytes(view.view[1] - view.view[0])} shown`}
+      </span>
+    </span>
+  );
+}
+
 export function Strip(props: StripProps) {
-  const { map, colours, index, first, end, marked, request } = props;
+  const { map, colours, index, first, end, most, marked, request } = props;
   const store = useStore();
   const ink = inkOf(store);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -178,20 +203,14 @@ export function Strip(props: StripProps) {
     touch();
   }, [cells, colours, own, ink, width]);
   const bytes = map.regions[index]?.bytes ?? 0;
-  const shown = view.isWhole ? "" : `, ${formatBytes(view.view[1] - view.view[0])} shown`;
   const facts = own === null ? null : chunkFacts(map, own);
   return (
     <div class="strip">
-      <span class="strip-label">
-        region {index + 1}
-        <span class="small">
-          {formatBytes(bytes)}
-          {shown}
-        </span>
-      </span>
+      <StripLabel index={index} bytes={bytes} view={view} />
       <div
         ref={host}
-        class="strip-plot"
+        class={view.isZoomed ? "strip-plot zoomed" : "strip-plot"}
+        style={view.isZoomed ? {} : { width: `${(100 * bytes) / most}%` }}
         data-region={index}
         data-begin={view.view[0]}
         data-end={view.view[1]}
@@ -208,6 +227,24 @@ export function Strip(props: StripProps) {
       >
         <canvas ref={canvas} width={Math.max(Math.round(width * ratio), 1)} height={Math.round(30 * ratio)} />
         <Overlays map={map} request={request} view={view.view} drag={pointer.drag} />
+      </div>
+    </div>
+  );
+}
+
+/** Bytes from the start of each region that is not zoomed. */
+export function StripAxis({ most }: { most: number }) {
+  const { host, width } = useSize();
+  const { values, labels } = byteTicks(most, Math.max(width / 130, 1));
+  return (
+    <div class="strip strip-axis" aria-hidden="true">
+      <span />
+      <div ref={host} data-testid="strip-axis">
+        {values.map((value, index) => (
+          <span key={value} class={value > 0.93 * most ? "last" : ""} data-bytes={value} style={{ left: `${(100 * value) / most}%` }}>
+            {labels[index]}
+          </span>
+        ))}
       </div>
     </div>
   );
