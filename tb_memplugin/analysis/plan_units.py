@@ -16,6 +16,11 @@ FORWARD_SHARE = 1 / 3
 """Share of a step's time that the forward pass is taken to have where no time was recorded: a backward pass does about
 twice the work."""
 
+COMPILED = (
+    "XLA compiled the recorded step. It merges recomputed layers with their first run, so no segments are planned: "
+    "record a step with jit_compile=False for a plan with recomputation."
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Units:
@@ -50,7 +55,7 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
         layers: The model's layers.
     """
     if requests.mode == "xla":
-        return Units(sentences=("Recomputation is unknown: XLA compiled the step and chooses itself what it keeps.",))
+        return Units(sentences=(COMPILED,))
     if any(layer.recomputed is not None for layer in layers):
         return Units(sentences=("The recorded step recomputes layers already. Record it without that to plan anew.",))
     numbered = sorted((layer for layer in layers if layer.unit is not None), key=lambda layer: layer.unit or 0)

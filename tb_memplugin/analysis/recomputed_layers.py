@@ -2,12 +2,26 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
-from tb_memplugin.model import GRADIENTS, Layer, Run, StepRequests, full_device_name
+import numpy as np
+
+from tb_memplugin.model import (
+    GRADIENTS,
+    Category,
+    Layer,
+    Run,
+    Snapshot,
+    StepRequests,
+    Timeline,
+    full_device_name,
+)
 from tb_memplugin.model.units import counted, format_bytes
 
 MAX_NAMES = 3
 """Most names of layers in a list, the first ones."""
 _WITH_STATISTICS = "BatchNormalization"
+_RESULTS: tuple[Category, ...] = ("activations", "workspace")
+_BACKWARD = "gradient_tape/"
+"""Part of the names of a backward pass's ops."""
 _DRAWING = ("Dropout", "Noise")
 """In the names of the types of layers that draw random numbers in training."""
 
@@ -15,7 +29,8 @@ _DRAWING = ("Dropout", "Noise")
 def recomputation_finding(run: Run, device: str, worker: str = "") -> str | None:
     """What `keras.RematScope` or `tf.recompute_grad` save, and what they change; None if no layer is in one.
 
-    Layers that `remat` recomputes train as they would without it: there is nothing to find.
+    Layers that `remat` recomputes train as they would without it: there is nothing to find, unless XLA has merged the
+    second run with the first.
 
     Args:
         run: The run of one worker, with its requests.
@@ -23,22 +38,73 @@ def recomputation_finding(run: Run, device: str, worker: str = "") -> str | None
         worker: The worker's name.
     """
     table = run.layer_tables[-1].layers if run.layer_tables else ()
-    anew = [layer for layer in table if layer.recomputed == "anew"]
+    again = [layer for layer in table if layer.recomputed is not None]
+    anew = [layer for layer in again if layer.recomputed == "anew"]
     requests = next((one for one in reversed(run.requests) if (one.device, one.phase) == (device, "train")), None)
-    if not anew or requests is None:
+    if not again or requests is None:
         return None
-    paths = [layer.path for layer in anew]
+    kept = _merged_bytes(run, requests, [layer.path for layer in again])
+    if not anew and not kept:
+        return None
+    paths = [layer.path for layer in (again if kept else anew)]
     outermost = [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
-    runs = f"{counted(len(outermost), 'layer')} run{'' if len(outermost) > 1 else 's'} again in the backward pass"
-    first = f"{full_device_name(worker, device)}: {runs} ({_listed(outermost)}). {_saving(requests, paths)}"
+    name, layers = full_device_name(worker, device), counted(len(outermost), "layer")
+    if kept:
+        first = (
+            f"{name}: {layers} should run again in the backward pass ({_listed(outermost)}), but XLA merged both runs: "
+            f"{format_bytes(kept)} of their activations are kept until then. Compile the model with jit_compile=False."
+        )
+    else:
+        runs = f"{layers} run{'' if len(outermost) > 1 else 's'} again in the backward pass"
+        first = f"{name}: {runs} ({_listed(outermost)}). {_saving(run, requests, paths)}"
     return " ".join([first, *_differences(anew)])
 
 
-def _saving(requests: StepRequests, paths: Collection[str]) -> str:
-    if requests.mode == "xla":
+def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
+    if requests.mode != "xla":
+        size = sum(int(requests.requested[row]) for row in _repeated_rows(requests, paths))
+    elif not (size := _planned_again(run, requests, paths) or 0):
         return "XLA compiled the step and may have merged both runs: compare its peak with that of the plain model."
-    size = sum(int(requests.requested[row]) for row in _repeated_rows(requests, paths))
     return f"{format_bytes(size)} of activations are not kept until then."
+
+
+def _merged_bytes(run: Run, requests: StepRequests, paths: Collection[str]) -> int:
+    """Bytes of layers' results that a compiled step keeps for its backward pass, where it computes none of them again.
+
+    0 if that is unknown, and for steps that are not compiled.
+    """
+    if requests.mode != "xla" or _planned_again(run, requests, paths) != 0:
+        return 0
+    rows = (row for one in run.snapshots if _same_step(one, requests) for row in one.saved_for_backward)
+    return sum(row.bytes for row in rows if _is_inside(row.layer, paths))
+
+
+def _planned_again(run: Run, requests: StepRequests, paths: Collection[str]) -> int | None:
+    """Bytes of layers' results that the buffer assignment of a compiled step has in the backward pass a second time.
+
+    Their buffers bear names of the forward pass. None if the step's passes are unknown.
+    """
+    line = next((one for one in run.timelines if _same_step(one, requests)), None)
+    begin = None if line is None else next((band.start for band in line.bands if band.name == "backward"), None)
+    if line is None or begin is None:
+        return None
+    names = ("", *line.ops)
+    rows = [
+        row
+        for row in np.flatnonzero(line.start >= begin).tolist()
+        if (owner := line.owners[int(line.owner[row])]).category in _RESULTS
+        and _BACKWARD not in names[int(line.op[row]) + 1]
+        and _is_inside(owner.layer, paths)
+    ]
+    return int((line.bytes[rows] - np.maximum(line.rounding_bytes[rows], 0)).sum())
+
+
+def _same_step(one: Snapshot | Timeline, requests: StepRequests) -> bool:
+    return (one.step, one.phase, one.device) == (requests.step, requests.phase, requests.device)
+
+
+def _is_inside(layer: str | None, paths: Collection[str]) -> bool:
+    return layer is not None and any(f"{layer}/".startswith(f"{path}/") for path in paths)
 
 
 def _repeated_rows(requests: StepRequests, paths: Collection[str]) -> Iterator[int]:
@@ -48,8 +114,7 @@ def _repeated_rows(requests: StepRequests, paths: Collection[str]) -> Iterator[i
     gradients = [birth[row] for row, owner in enumerate(owners) if owner.category in GRADIENTS]
     begin = min(gradients, default=requests.events)
     for row, owner in enumerate(owners):
-        inside = owner.layer is not None and any(f"{owner.layer}/".startswith(f"{path}/") for path in paths)
-        if inside and owner.category == "activations" and birth[row] > begin:
+        if owner.category == "activations" and birth[row] > begin and _is_inside(owner.layer, paths):
             yield row
 
 

@@ -16,7 +16,7 @@ from tb_memplugin.reader.limits import MAX_RUN_ROWS, MAX_WORKERS
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.sessions import limited
 from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.streams import REQUESTS, basic_streams
+from tb_memplugin.reader.streams import REQUESTS, TIMELINES, basic_streams
 from tb_memplugin.server.worker_lookup import each_worker
 
 MAX_STEPS = 2 * MAX_RUN_ROWS
@@ -128,11 +128,11 @@ class RunFacts:
         return known
 
     def _recomputation(self, source: Source, tags: RunTags, loaded: LoadedRun) -> tuple[str, ...]:
-        """The findings on recomputed layers, which need the requests of traced steps."""
+        """The findings on recomputed layers, which need the requests and timelines of traced steps."""
         tables = [run.layer_tables[-1] for run in loaded.by_worker.values() if run.layer_tables]
         if all(layer.recomputed is None for table in tables for layer in table.layers):
             return ()
-        loaded = self._reader.load(source, tags, basic_streams(tags.worker) | {REQUESTS})
+        loaded = self._reader.load(source, tags, basic_streams(tags.worker) | {REQUESTS, TIMELINES})
         return tuple(
             sentence for worker, run in loaded.by_worker.items() for sentence in recomputation_findings(run, worker)
         )

@@ -18,7 +18,8 @@ import contextlib
 import tb_memplugin
 import keras, numpy as np, tensorflow as tf
 L = keras.layers
-run, (kind, *dense) = sys.argv[1], sys.argv[2].split()
+run, (kind, *options) = sys.argv[1], sys.argv[2].split()
+dense = "dense" in options
 
 class Block(L.Layer):
     def build(self, shape):
@@ -36,12 +37,12 @@ class Recomputed(Block):
 
 keras.utils.set_random_seed(1)
 with keras.RematScope(mode="full") if kind == "scope" else contextlib.nullcontext():
-    blocks = [(Recomputed if kind in ("grad", "xla") else Block)(name=f"block{{at}}") for at in range({BLOCKS})]
+    blocks = [(Recomputed if kind == "grad" else Block)(name=f"block{{at}}") for at in range({BLOCKS})]
 layers = [keras.Input(({TOKENS}, {WIDTH})), *blocks, L.GlobalAveragePooling1D(), L.Dense(4)]
 model = keras.Sequential(layers, name="net")
 if kind == "remat":
     model = tb_memplugin.remat(model, ["block0", "block1"])
-model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=kind == "xla")
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile="xla" in options)
 x, y = np.ones((4 * {BATCH}, {TOKENS}, {WIDTH}), "float32"), np.zeros(4 * {BATCH}, int)
 callback = tb_memplugin.MemoryCallback(run, trace_steps=[2, 3])
 model.fit(x, y, batch_size={BATCH}, verbose=0, validation_data=(x, y), callbacks=[callback])
@@ -87,9 +88,23 @@ def test_the_bytes_are_what_the_forward_pass_no_longer_saves(tmp_path: pathlib.P
 
 
 @pytest.mark.long
-def test_of_a_compiled_step_no_bytes_are_said(tmp_path: pathlib.Path) -> None:
-    _, _, (sentence,) = recorded(tmp_path, "xla")
-    assert "XLA compiled the step and may have merged both runs" in sentence
+def test_a_compiled_step_says_from_its_buffers_whether_layers_run_again(tmp_path: pathlib.Path) -> None:
+    runs = {kind: recorded(tmp_path, f"{kind} dense xla") for kind in ("plain", "grad", "remat")}
+    saved = {
+        kind: {row.layer: row.bytes for row in run.snapshots[-1].saved_for_backward}
+        for kind, (run, _, _) in runs.items()
+    }
+    assert {run.snapshots[-1].mode for run, _, _ in runs.values()} == {"xla"} and not runs["plain"][2]
+    # A second run that depends on the gradient stays: the sentence has what the plain training keeps in addition.
+    (sentence,) = runs["grad"][2]
+    less = sum(saved["plain"].values()) - sum(saved["grad"].values())
+    assert less > 0 and f"{format_bytes(less)} of activations are not kept until then" in sentence
+    # That of `remat` is merged with the first: as much is kept as in the plain training, and the plan says why.
+    (sentence,) = runs["remat"][2]
+    assert saved["remat"] == saved["plain"]
+    kept = sum(size for layer, size in saved["plain"].items() if (layer or "").startswith(("net/block0", "net/block1")))
+    assert kept > 0 and f"XLA merged both runs: {format_bytes(kept)} of their activations are kept" in sentence
+    assert "jit_compile=False" in " ".join(tb_memplugin.plan(runs["plain"][0], budget="1MiB").sentences)
 
 
 def test_what_remat_recomputes_trains_the_same_and_is_no_finding(tmp_path: pathlib.Path) -> None:

@@ -68,7 +68,7 @@ def test_a_plan_says_why_it_recomputes_nothing(run: Run) -> None:
     assert "recompute" not in {option.kind for option in plan.options}
     assert "Recomputation is unknown: the model's layer graph was not recorded." in plan.sentences
     compiled = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, mode="xla") for one in run.requests))
-    assert any("XLA compiled the step" in one for one in tb_memplugin.plan(compiled, budget="20MiB").sentences)
+    assert any("XLA compiled the recorded step" in one for one in tb_memplugin.plan(compiled, budget="20MiB").sentences)
 
 
 def with_units(run: Run, unit_of: Callable[[str], int | None]) -> Run:

@@ -61,6 +61,8 @@ def test_segments_are_pairs_of_their_ends() -> None:
     text = code_of(option("recompute", segments=SEGMENTS), "Adam", LAYERS).replace("...", "None")
     exec(text, {"tb_memplugin": recording, "model": model, "optimizer": None})
     assert passed == [[("a", "a"), ("b", "d")]]
+    assert "without jit_compile=True: XLA would undo the recomputation" in text
+    assert "XLA" not in code_of(option("accumulate", accumulation=4), "Adam", LAYERS)
 
 
 def test_layers_are_frozen_where_a_model_has_them() -> None:

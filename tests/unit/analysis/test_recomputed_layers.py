@@ -2,13 +2,15 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
-from reading_cases import MIB, empty_activations, make_samples
+from reading_cases import MIB, empty_activations, make_samples, make_snapshot, make_timeline
 from requests_cases import hand_made_requests
 
 from tb_memplugin.analysis.recomputed_layers import recomputation_finding
-from tb_memplugin.model import Layer, LayerTable, Mode, Run
+from tb_memplugin.model import Band, ChunkOwner, Layer, LayerTable, Mode, Run
 from tb_memplugin.model.layers import Recomputed
+from tb_memplugin.model.snapshot import SavedRow
 
 
 def layer(path: str, kind: str, recomputed: Recomputed | None) -> Layer:
@@ -56,3 +58,45 @@ def test_of_a_compiled_step_no_bytes_are_said(worker: str) -> None:
     sentence = recomputation_finding(run, "CPU:0", worker)
     assert sentence is not None and "may have merged both runs" in sentence and "MiB" not in sentence
     assert "draws other random numbers" in sentence and sentence.startswith(f"{worker}/CPU:0" if worker else "CPU:0")
+
+
+def compiled(
+    kind: Recomputed, op: str, bands: tuple[Band, ...] = (Band("forward", 0, 2), Band("backward", 2, 5))
+) -> Run:
+    """A compiled step that saves 5 MiB of `net/block`; its backward pass has a buffer of that layer, named by an op."""
+    line = dataclasses.replace(
+        make_timeline(3, device="CPU:0"),
+        mode="xla",
+        start=np.asarray([1, 3]),
+        bytes=np.asarray([5 * MIB, 2 * MIB]),
+        rounding_bytes=np.asarray([0, -1]),
+        owner=np.asarray([0, 1]),
+        op=np.asarray([-1, 0]),
+        owners=(ChunkOwner("net/block", "activations", True), ChunkOwner("net/block/dense", "workspace", True)),
+        ops=(op,),
+        bands=bands,
+    )
+    saved = (SavedRow("net/block", 5 * MIB), SavedRow("net/blocks", MIB))
+    snapshot = dataclasses.replace(make_snapshot(3), device="CPU:0", saved_for_backward=saved)
+    run = run_with(layer("net/block", "Block", kind), mode="xla")
+    return dataclasses.replace(run, timelines=(line,), snapshots=(snapshot,))
+
+
+def test_a_compiled_step_says_what_its_buffers_show() -> None:
+    merged = (
+        "CPU:0: 1 layer should run again in the backward pass (net/block), but XLA merged both runs: 5.0 MiB of their "
+        "activations are kept until then. Compile the model with jit_compile=False."
+    )
+    backward, forward = "gradient_tape/net/block/dense/MatMul", "dense/BiasAdd"
+    kinds: tuple[Recomputed, ...] = ("exact", "anew")
+    for kind in kinds:
+        assert recomputation_finding(compiled(kind, backward), "CPU:0") == merged
+    again = (
+        "CPU:0: 1 layer runs again in the backward pass (net/block). 2.0 MiB of activations are not kept until then."
+    )
+    assert recomputation_finding(compiled("anew", forward), "CPU:0") == again
+    assert recomputation_finding(compiled("exact", forward), "CPU:0") is None
+    # Where the passes are unknown, so is what XLA did.
+    unknown = recomputation_finding(compiled("anew", backward, bands=()), "CPU:0")
+    assert unknown is not None and "may have merged both runs" in unknown
+    assert recomputation_finding(compiled("exact", backward, bands=()), "CPU:0") is None
