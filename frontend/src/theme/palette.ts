@@ -142,7 +142,7 @@ export const LAYERS_TOLD_APART = LAYER_HUES.length;
 
 export function layerColour(index: number, scheme: Scheme): string {
   const hue = LAYER_HUES[index % LAYER_HUES.length] ?? 0;
-  const lightness = (scheme === "light" ? 36 : 60) + (index % 2) * 9;
+  const lightness = (scheme === "light" ? 33 : 60) + (index % 2) * 5;
   return `hsl(${hue} ${scheme === "light" ? 68 : 62}% ${lightness}%)`;
 }
 

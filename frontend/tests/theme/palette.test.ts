@@ -12,7 +12,19 @@ import {
 import { describe, expect, it } from "vitest";
 
 import { CATEGORIES, type Category } from "../../src/model/categories";
-import { CATEGORY_COLOURS, INKS, fillOf, freeFill, outsideFill, runColour, runDash, sequence, type Scheme } from "../../src/theme/palette";
+import {
+  CATEGORY_COLOURS,
+  INKS,
+  LAYERS_TOLD_APART,
+  fillOf,
+  freeFill,
+  layerColour,
+  outsideFill,
+  runColour,
+  runDash,
+  sequence,
+  type Scheme,
+} from "../../src/theme/palette";
 
 const colourOf = (css: string): Color => {
   const parsed = parse(css);
@@ -115,6 +127,9 @@ describe.each<Scheme>(["light", "dark"])("%s", (scheme) => {
   it("marks stand out from the background", () => {
     const minimum = Math.min(...CATEGORIES.map((category) => contrast(colours[category], INKS[scheme].background)));
     expect(minimum).toBeGreaterThanOrEqual(3);
+    const layers = Array.from({ length: LAYERS_TOLD_APART }, (_, index) => layerColour(index, scheme));
+    expect(Math.min(...layers.map((colour) => contrast(colour, INKS[scheme].background)))).toBeGreaterThanOrEqual(3);
+    expect(new Set(layers).size).toBe(LAYERS_TOLD_APART);
   });
 
   it("shades in sequence get lighter, every other one, and none is black or white", () => {

@@ -1,0 +1,79 @@
+"""Maps at step end: which of them become figures of a sample, and when the next one is due."""
+
+import math
+from typing import Any
+
+import pytest
+from dump_cases import make_dump
+
+from tb_memplugin.recorder.tracing import step_ends
+from tb_memplugin.recorder.tracing.step_ends import LOOK_SECONDS, MAX_WAITING, SHARE, StepEnds
+
+DUMP = make_dump(in_use=1536)
+
+
+class Maps:
+    def available(self, device: str) -> bool:
+        return device != "CPU:0"
+
+    def read(self, device: str) -> bytes:
+        return DUMP
+
+
+class Buffer:
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str]] = []
+
+    def measure(self, row: int, device: str, pool_bytes: int, largest_free_bytes: int) -> None:
+        assert 0 < largest_free_bytes <= pool_bytes - 1536
+        self.rows.append((row, device))
+
+
+def make(buffer: Buffer, overhead: float = 0.005, spend: Any = lambda seconds: None) -> StepEnds:
+    return StepEnds(["GPU:0", "CPU:0"], Maps(), buffer, overhead, spend)  # type: ignore[arg-type]
+
+
+def test_a_map_of_the_samples_moment_becomes_its_figures() -> None:
+    buffer = Buffer()
+    ends = make(buffer)
+    dumps = ends.read()
+    assert dumps == {"GPU:0": DUMP}
+    ends.measure_read(7, {"GPU:0": 1536}, dumps)
+    assert buffer.rows == [(7, "GPU:0")]
+
+
+@pytest.mark.parametrize(("in_use", "dump"), [(1537, DUMP), (1536, None)], ids=["another moment", "unread"])
+def test_other_maps_are_ignored(in_use: int, dump: bytes | None) -> None:
+    buffer = Buffer()
+    make(buffer).measure(7, {"GPU:0": in_use}, {"GPU:0": dump})
+    assert buffer.rows == []
+
+
+def test_maps_cost_their_share_of_the_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(step_ends.time, "perf_counter", lambda: now[0])
+    spent: list[float] = []
+    ends = make(Buffer(), spend=spent.append)
+    assert ends.due_in() == 0
+    ends._count(0.002)
+    assert spent == [0.002]
+    assert ends.due_in() == pytest.approx(0.002 / (SHARE * 0.005))
+    now[0] += 3
+    assert ends.due_in() < 0
+
+
+def test_while_many_maps_wait_none_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for clock in ("perf_counter", "thread_time"):
+        monkeypatch.setattr(step_ends.time, clock, lambda: 100.0)
+    ends = make(Buffer())
+    read = [ends.read() for _ in range(MAX_WAITING - 1)]
+    assert ends.due_in() == 0
+    read.append(ends.read())
+    assert ends.due_in() == LOOK_SECONDS
+    ends.measure_read(0, {"GPU:0": 1536}, read[0])
+    assert ends.due_in() == 0
+
+
+def test_without_maps_or_budget_none_is_due() -> None:
+    assert make(Buffer(), overhead=0).due_in() == math.inf
+    assert StepEnds(["CPU:0"], Maps(), Buffer(), 0.005, lambda seconds: None).due_in() == math.inf  # type: ignore[arg-type]
