@@ -181,7 +181,7 @@ def make_snapshot(
 
 
 REPLAY = Replay(addresses=3079, of_addresses=3080, chunks=658, of_chunks=659, peak_bytes=600 * MIB)
-HELD_PATH = "module __main__ › history (list) › [39]"
+HELD_PATH = "module __main__ › history (list) › […]"
 HELD_TENSORS = (
     HeldTensorGroup((32, 10), "float32", 40, 51_200, "list `history` in module __main__", "train.py:42", HELD_PATH),
     HeldTensorGroup((), "float32", 1, 4, None),

@@ -11,6 +11,7 @@ import numpy as np
 
 from tb_memplugin.attribution.classifier import Classifier
 from tb_memplugin.model import HeldTensorGroup
+from tb_memplugin.model.retaining_paths import common_path
 from tb_memplugin.model.trace import TensorFact, TraceFacts
 
 _Key: TypeAlias = tuple[tuple[int, ...], str, str | None]
@@ -48,9 +49,10 @@ def _grouped(tensors: Iterable[TensorFact], lines: Mapping[_Key, str | None]) ->
 
 
 def _group(tensors: Sequence[TensorFact], line: str | None) -> HeldTensorGroup:
-    newest = tensors[-1]
+    first = tensors[0]
     size = sum(tensor.requested_bytes for tensor in tensors)
-    return HeldTensorGroup(newest.shape, newest.dtype, len(tensors), size, newest.held_by, line, newest.retaining_path)
+    path = common_path([tensor.retaining_path for tensor in tensors if tensor.retaining_path is not None])
+    return HeldTensorGroup(first.shape, first.dtype, len(tensors), size, first.held_by, line, path)
 
 
 def _lines(tensors: Iterable[TensorFact], classifier: Classifier) -> dict[_Key, str | None]:

@@ -168,7 +168,7 @@ def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
         names = [f"{len(others)} more", *[""] * (len(head) - 3)]
         rows.append([*names, f"{sum(group.count for group in others):,}", size])
     paths = [
-        f"  retaining path of one {_tensor_name(group)}: {clean(group.retaining_path)}"
+        f"  retaining path of {_tensor_name(group)}: {clean(group.retaining_path)}"
         for group in groups[:MAX_ROWS]
         if group.retaining_path is not None
     ]

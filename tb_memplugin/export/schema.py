@@ -132,7 +132,7 @@ TABLES: Mapping[str, TableSchema] = {
             Column("bytes", "integer", "size of all of them"),
             Column("held_by", "text", "variable, container or object that holds them", _UNKNOWN),
             Column("line", "text", "Python line that made them, such as `train.py:42`", _UNKNOWN),
-            Column("retaining_path", "text", "references from a module or function to one of them", _UNKNOWN),
+            Column("retaining_path", "text", "references from a module or function to them", _UNKNOWN),
         ),
     ),
     "failures": TableSchema(

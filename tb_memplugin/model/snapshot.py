@@ -92,8 +92,8 @@ class HeldTensorGroup:
         bytes: Requested bytes of all of them.
         held_by: The holder, e.g. "list `history` in module __main__"; None if unknown.
         line: The user's line that made most of those that the step itself made, e.g. ``train.py:42``; None if unknown.
-        retaining_path: The references from a module or a running function to one of them, e.g.
-            ``module __main__ › history (list) › [12] (dict) › "loss"``; None if unknown.
+        retaining_path: The references from a module or a running function to them, with "…" for those that differ, e.g.
+            ``module __main__ › history (list) › […] (dict) › "loss"``; None if unknown.
     """
 
     shape: tuple[int, ...]

@@ -202,7 +202,7 @@ def snapshot_at(plan: Plan, step: int) -> Snapshot:
     )
 
 
-HELD_PATH = "module __main__ › history (list) › [39]"
+HELD_PATH = "module __main__ › history (list) › […]"
 
 
 def held_tensors_at(plan: Plan, step: int) -> tuple[HeldTensorGroup, ...]:

@@ -74,7 +74,7 @@ def test_held_tensors_and_the_replay_of_the_selected_step(
     expect(tip).to_contain_text("51,200 B")
     expect(tip).to_contain_text("40 × (32, 10) float32")
     expect(tip).to_contain_text("held by list `history` in module __main__")
-    expect(tip).to_contain_text(f"retaining path of one: {sample_runs.HELD_PATH}")
+    expect(tip).to_contain_text(f"retaining path: {sample_runs.HELD_PATH}")
     expect(tip).to_contain_text("made at train.py:42")
 
 

@@ -80,7 +80,7 @@ def test_held_tensors_and_the_replay_of_a_step_are_shown(
         *("train.py:42", "40", "50.0"),
     ]
     assert lines[head + 2].split() == ["float32", "[]", UNKNOWN, UNKNOWN, "1", "<0.01"]
-    assert lines[head + 3] == f"  retaining path of one float32 [32, 10]: {HELD_PATH}"
+    assert lines[head + 3] == f"  retaining path of float32 [32, 10]: {HELD_PATH}"
     # AND JSON has both, and null for a step without memory maps
     traced, other = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"]["frozen"][
         "snapshots"

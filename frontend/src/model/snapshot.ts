@@ -50,7 +50,7 @@ export interface HeldTensorGroup {
   held_by: string | null;
   /** The Python line that made them, e.g. "train.py:42"; null if unknown. */
   line: string | null;
-  /** The references from a Python module or function to one of them; null if unknown. */
+  /** The references from a Python module or function to them, "…" where they differ; null if unknown. */
   retaining_path: string | null;
 }
 

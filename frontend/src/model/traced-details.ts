@@ -22,7 +22,7 @@ export function heldTensors(groups: readonly HeldTensorGroup[]): HeldTensors {
   };
 }
 
-/** What holds the tensors of a shape: the path to one of them, or the holder; null if unknown or if there are several. */
+/** What holds the tensors of a shape: the path to them, or the holder; null if unknown or if there are several. */
 export function holderOf(groups: readonly HeldTensorGroup[], { shape, dtype }: Pick<HeldTensorGroup, "shape" | "dtype">): string | null {
   const [group, ...others] = groups.filter((one) => one.dtype === dtype && sizesText(one.shape) === sizesText(shape));
   return group && others.length === 0 ? (group.retaining_path ?? group.held_by) : null;

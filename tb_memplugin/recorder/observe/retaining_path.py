@@ -5,13 +5,12 @@ import re
 import types
 from typing import Any
 
+from tb_memplugin.model.retaining_paths import OMITTED, SEPARATOR
 from tb_memplugin.recorder.observe.holder_names import Node, attributes, closure, is_attribute_dict
 
 MAX_NAME_CHARACTERS = 32
 MAX_PATH_CHARACTERS = 240
 """Of a longer path, objects in its middle are left out."""
-_SEPARATOR = " › "
-_UNNAMED = "…"
 _PLAIN_KEY = re.compile(r"\w[\w.:-]*(/[\w.:-]+)*")
 """Keys that may be stored: others, such as absolute paths and addresses of persons, are data of the program."""
 _MAX_INTEGER_KEY = 10**9
@@ -56,10 +55,10 @@ def _keys(value: Any) -> list[Any]:
 
 def _joined(parts: list[str]) -> str:
     """The path; if it is too long, with "…" for objects in the middle."""
-    first, rest, path = parts[:2], parts[2:], _SEPARATOR.join(parts)
+    first, rest, path = parts[:2], parts[2:], SEPARATOR.join(parts)
     while len(path) > MAX_PATH_CHARACTERS and len(rest) > 1:
         rest = rest[1:]
-        path = _SEPARATOR.join([*first, _UNNAMED, *rest])
+        path = SEPARATOR.join([*first, OMITTED, *rest])
     return path
 
 
@@ -77,7 +76,7 @@ def _reference(owner: Node, keys: list[Any], place: int, child: Any) -> str:
 
 
 def _name(name: Any) -> str:
-    return _cut(name) if type(name) is str and _PLAIN_KEY.fullmatch(name) else _UNNAMED
+    return _cut(name) if type(name) is str and _PLAIN_KEY.fullmatch(name) else OMITTED
 
 
 def _key(key: Any) -> str:
@@ -85,7 +84,7 @@ def _key(key: Any) -> str:
         return f'"{_cut(key)}"'
     if type(key) in (int, bool) and -_MAX_INTEGER_KEY < key < _MAX_INTEGER_KEY:
         return f"[{key}]"
-    return f"[{_UNNAMED}]"
+    return f"[{OMITTED}]"
 
 
 def _class_name(value: Any) -> str:

@@ -70,7 +70,7 @@ function HeldTensorsTable({ held, step, of }: HeldTensorsProps) {
                 categoryMeaning("held_tensors"),
                 `${formatCount(count)} × ${sizesText(shape)} ${dtype}`,
                 `held by ${held_by ?? "unknown"}`,
-                path && `retaining path of one: ${path}`,
+                path && `retaining path: ${path}`,
                 line && `made at ${line}`,
                 `traced at the peak of step ${step}`,
               )}
