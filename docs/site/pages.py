@@ -23,7 +23,14 @@ from tb_memplugin.recorder.device_contents import CategorySum, DeviceContents, L
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAVIGATION = {
-    "Start": ("docs/tutorial", "docs/getting_started", "docs/how_do_i", "docs/sample_report", "docs/troubleshooting"),
+    "Start": (
+        "docs/tutorial",
+        "docs/fitting_tutorial",
+        "docs/getting_started",
+        "docs/how_do_i",
+        "docs/sample_report",
+        "docs/troubleshooting",
+    ),
     "Use": (
         "docs/views",
         "docs/recording",

@@ -31,13 +31,14 @@ NOT_RUN = {
     "docs/development/gpu.md": 9,
     "docs/export.md": 7,
     "docs/fitting.md": 1,
+    "docs/fitting_tutorial.md": 1,
     "docs/getting_started.md": 1,
     "docs/tutorial.md": 1,
 }
 """Number of blocks by page that do not run."""
 DRAWN = {"mermaid"}
 """Kinds of blocks without code."""
-TYPED = {"docs/tutorial.md"}
+TYPED = {"docs/tutorial.md", "docs/fitting_tutorial.md"}
 """Pages whose blocks test_tutorial.py runs: they save files and fail on purpose."""
 NEEDS = {"to_pandas": "pandas", "--to tables": "pyarrow"}
 """What a block contains to the package without which it does not run."""

@@ -1,4 +1,4 @@
-"""The tutorial, typed as it stands: each command in a fresh process, with nothing set beforehand."""
+"""The tutorials, typed as they stand: each command in a fresh process, with nothing set beforehand."""
 
 import os
 import pathlib
@@ -11,12 +11,17 @@ from page_runner import shape
 from prepared_python import bare_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 
 
-def blocks(kind: str) -> list[str]:
+def blocks(page: str, kind: str) -> list[str]:
     """The code blocks of one kind, in the page's order."""
-    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def commands_of(page: str) -> list[str]:
+    """The lines to type, but for the one that serves until it is stopped."""
+    return [line for block in blocks(page, "sh") for line in block.splitlines() if not line.startswith("tensorboard")]
 
 
 def typed(command: str, directory: pathlib.Path) -> subprocess.CompletedProcess[str]:
@@ -31,10 +36,10 @@ def typed(command: str, directory: pathlib.Path) -> subprocess.CompletedProcess[
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_tutorial_does_what_it_says(tmp_path: pathlib.Path) -> None:
-    script, question = blocks("python")
+    page = "tutorial.md"
+    script, question = blocks(page, "python")
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
-    commands = [line for block in blocks("sh") for line in block.splitlines() if not line.startswith("tensorboard")]
-    shown = blocks("text")
+    commands, shown = commands_of(page), blocks(page, "text")
     # 1. The training fails.
     done = typed(commands[0], tmp_path)
     assert done.returncode != 0 and "OOM when allocating tensor with shape[" in done.stderr
@@ -55,3 +60,24 @@ def test_the_tutorial_does_what_it_says(tmp_path: pathlib.Path) -> None:
     assert typed(f"python train.py {batch}", tmp_path).returncode == 0
     done = typed(f"tb-memplugin inspect runs --run batch_{batch}", tmp_path)
     assert set(shape(shown[3])) <= set(shape(done.stdout)), done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_tutorial_on_fitting_trains_the_same_within_the_budget(tmp_path: pathlib.Path) -> None:
+    page = "fitting_tutorial.md"
+    (script,) = blocks(page, "python")
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    commands, shown = commands_of(page), blocks(page, "text")
+    plain, plan, recomputed, inspected = (typed(command, tmp_path) for command in commands)
+    for done, text in zip((plain, plan, recomputed, inspected), shown, strict=True):
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert set(shape(text)) <= set(shape(done.stdout)), done.stdout
+    # The same losses, and a peak within the budget that needs it.
+    assert plain.stdout == recomputed.stdout
+    budget = 90.0
+    before, after = (
+        float(re.search(rf"{words} ([0-9.]+) MiB", done.stdout)[1])  # type: ignore[index]
+        for words, done in (("recorded peak", plan), ("Fits:", inspected))
+    )
+    assert after <= budget < before

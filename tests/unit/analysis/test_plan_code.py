@@ -61,7 +61,7 @@ def test_segments_are_pairs_of_their_ends() -> None:
     text = code_of(option("recompute", segments=SEGMENTS), "Adam", LAYERS).replace("...", "None")
     exec(text, {"tb_memplugin": recording, "model": model, "optimizer": None})
     assert passed == [[("a", "a"), ("b", "d")]]
-    assert "without jit_compile=True: XLA would undo the recomputation" in text
+    assert "no jit_compile=True: XLA would undo it" in text
     assert "XLA" not in code_of(option("accumulate", accumulation=4), "Adam", LAYERS)
 
 
