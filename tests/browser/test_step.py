@@ -292,6 +292,27 @@ def plot(frame: FrameLocator) -> FloatRect:
     return box
 
 
+def test_a_held_tensor_has_the_path_of_references_to_it(page: Page, address: str) -> None:
+    # GIVEN a held tensor with the shape of a group of the snapshot
+    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
+    categories = [timeline.owners[int(owner)].category for owner in timeline.owner]
+    held, weights = categories.index("held_tensors"), categories.index("weights")
+    requested = int(timeline.bytes[held] - timeline.rounding_bytes[held])
+    group = {"shape": [2, requested // 2], "dtype": "uint8", "count": 1, "bytes": requested, "line": None}
+
+    def handle(route: Route) -> None:
+        answer = route.fetch()
+        held_by = {"held_by": "list `history` in module __main__", "retaining_path": sample_runs.HELD_PATH}
+        route.fulfill(response=answer, json={**answer.json(), "held_tensors": [{**group, **held_by}]})
+
+    with_details(page)
+    page.route("**/snapshot?*", handle)
+    holder = opened(page, address, step=3, tensor=held).locator("[data-fact='held by'] dd")
+    expect(holder).to_have_text(sample_runs.HELD_PATH)
+    # BUT what a variable owns has none
+    expect(opened(page, address, step=3, tensor=weights).locator("[data-fact='held by'] dd")).to_have_text("–")
+
+
 def test_a_tensor_is_selected_in_the_chart_with_all_that_is_known(page: Page, address: str) -> None:
     timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
     with_details(page)
