@@ -41,6 +41,10 @@ export const list =
     return value.map((item, index) => check(item, `${where}[${index}]`));
   };
 
+/** A list of numbers, which may be long: no text is made for each of them. */
+export const numbers: Check<number[]> = (value, where) =>
+  Array.isArray(value) && value.every((item) => Number.isFinite(item)) ? (value as number[]) : list(number)(value, where);
+
 export const oneOf =
   <T extends string>(allowed: readonly T[]): Check<T> =>
   (value, where) => {

@@ -6,7 +6,7 @@ import { PHASES } from "../model/run";
 import { BAND_NAMES, type Band, type CompiledSpan, type TensorShape, type Timeline, type TimelineRef } from "../model/timeline";
 import { splitRounding } from "../model/timeline-rounding";
 import { MODES } from "./answers";
-import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
+import { flag, list, maybe, number, numbers, object, oneOf, text, type Check } from "./check";
 import { readColumns } from "./columns";
 
 const refFields: { [K in keyof TimelineRef]: Check<TimelineRef[K]> } = {
@@ -38,8 +38,8 @@ const head = object<Head>({
   lines: list(text),
   bands: list(object<Band>({ name: oneOf(BAND_NAMES), start: number, end: number })),
   compiled: list(object<CompiledSpan>({ start: number, end: number })),
-  time_ns: list(number),
-  event: list(number),
+  time_ns: numbers,
+  event: numbers,
 });
 
 const COLUMNS = ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op", "address", "shape", "line"] as const;

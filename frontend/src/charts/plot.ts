@@ -100,7 +100,7 @@ export class Plot {
   showOutline(outline: Outline | null): void {
     this.outline = outline;
     const { chart } = this;
-    const { clientWidth: width, clientHeight: height } = outline ? chart.over : { clientWidth: 0, clientHeight: 0 };
+    const [width, height] = [chart.bbox.width / uPlot.pxRatio, chart.bbox.height / uPlot.pxRatio];
     const x = (value: number): number => chart.valToPos(value, "x");
     const y = (value: number): number => chart.valToPos(value, "y");
     const path = outline?.({ x, y, left: 0, top: 0, width, height, ratio: 1 }) ?? "";

@@ -19,7 +19,8 @@ export function footprint(value: unknown): number {
     else {
       const held = Array.isArray(one) ? one : Object.values(one);
       bytes += OBJECT_BYTES + held.length * FIELD_BYTES;
-      for (const part of held) left.push(part);
+      // Numbers, of which there may be very many, hold nothing else.
+      for (const part of held) if (typeof part !== "number") left.push(part);
     }
   }
   return bytes;

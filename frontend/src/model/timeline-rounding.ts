@@ -22,25 +22,35 @@ export function splitRounding(stored: StoredTimeline): Timeline {
     known.set(key, number);
     return number;
   };
-  const parts: { row: number; owner: number; bytes: number; address: number }[] = [];
+  const most = 2 * stored.rows;
+  const source = new Uint32Array(most);
+  const [owner, bytes, address] = [new Float64Array(most), new Float64Array(most), new Float64Array(most)];
+  let rows = 0;
+  const add = (row: number, its: number, size: number, place: number): void => {
+    [source[rows], owner[rows], bytes[rows], address[rows]] = [row, its, size, place];
+    rows += 1;
+  };
   for (let row = 0; row < stored.rows; row += 1) {
-    const [allocated, owner] = [stored.bytes[row] ?? 0, stored.owner[row] ?? NaN];
+    const allocated = stored.bytes[row] ?? 0;
     const rounding = Math.min(stored.rounding_bytes[row] || 0, allocated);
-    const address = stored.address[row] ?? NaN;
-    if (allocated > rounding) parts.push({ row, owner, bytes: allocated - rounding, address });
-    if (rounding > 0) parts.push({ row, owner: roundingOwner(row), bytes: rounding, address: address + allocated - rounding });
+    const place = stored.address[row] ?? NaN;
+    if (allocated > rounding) add(row, stored.owner[row] ?? NaN, allocated - rounding, place);
+    if (rounding > 0) add(row, roundingOwner(row), rounding, place + allocated - rounding);
   }
-  const columns = Object.fromEntries(
-    COLUMNS.map((name) => [name, Float64Array.from(parts, ({ row }) => stored[name][row] ?? NaN)]),
-  ) as Pick<Timeline, (typeof COLUMNS)[number]>;
+  const take = (column: Float64Array): Float64Array => {
+    const out = new Float64Array(rows);
+    for (let at = 0; at < rows; at += 1) out[at] = column[source[at] as number] ?? NaN;
+    return out;
+  };
+  const columns = Object.fromEntries(COLUMNS.map((name) => [name, take(stored[name])])) as Pick<Timeline, (typeof COLUMNS)[number]>;
   return {
     ...stored,
     ...columns,
-    rows: parts.length,
+    rows,
     owners,
-    owner: Float64Array.from(parts, ({ owner }) => owner),
-    bytes: Float64Array.from(parts, ({ bytes }) => bytes),
-    address: Float64Array.from(parts, ({ address }) => address),
-    tensor: Float64Array.from(parts, ({ row }) => row),
+    owner: owner.slice(0, rows),
+    bytes: bytes.slice(0, rows),
+    address: address.slice(0, rows),
+    tensor: new Float64Array(source.subarray(0, rows)),
   };
 }

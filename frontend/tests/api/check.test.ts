@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "../../src/api/allocator-answers";
 import { parseRuns, parseSnapshots } from "../../src/api/answers";
-import { WrongAnswer, flag, list, maybe, number, object, oneOf, text } from "../../src/api/check";
+import { WrongAnswer, flag, list, maybe, number, numbers, object, oneOf, text } from "../../src/api/check";
 import { decodeColumns, readColumns } from "../../src/api/columns";
 
 /** An answer in the wire's binary form, written by hand: length, head, zero bytes up to a multiple of 8, columns. */
@@ -165,5 +165,21 @@ describe("the names on the wire", () => {
     expect(parseSnapshots({ snapshots: [snapshot] })).toMatchObject([{ phase: "predict", mode: "xla", pool_bytes: null }]);
     expect(() => parseSnapshots({ snapshots: [{ ...snapshot, phase: "build" }] })).toThrow("train, validation, predict");
     expect(() => parseRuns({ plugin_version: "1", runs: {} })).toThrow("runs.runs should be a list");
+  });
+});
+
+describe("a list of numbers", () => {
+  it("is checked like any other list", () => {
+    expect(numbers([1, 2.5], "l")).toEqual([1, 2.5]);
+    for (const wrong of [{}, [1, null], [1, "2"], [NaN]]) {
+      let said = "";
+      try {
+        list(number)(wrong, "l");
+      } catch (error) {
+        said = String(error);
+      }
+      expect(said).not.toBe("");
+      expect(() => numbers(wrong, "l")).toThrow(said.replace(/^\w+: /, ""));
+    }
   });
 });

@@ -62,20 +62,23 @@ function usePlotSpec({ timeline, look, pointed, selection }: StepChartProps, { r
   }, [timeline, look, range[0], range[1], moving, scheme, tensor, selection]);
   const outline = useMemo((): Outline | null => {
     const blocks = look.tensors?.blocks;
-    if (!blocks || pointed.tensor === null) return null;
+    if (!blocks || pointed.tensor === null || moving) return null;
     return (scale) => outlinePath(blocks, look.layout, rowsOf(timeline, pointed.tensor), range, scale);
   }, [spec, pointed.tensor]);
   return { spec, outline };
 }
 
-/** How many tensors of the shown range are smaller than a device pixel. */
-function useThin(timeline: Timeline, look: StepLook, { range, yMax }: PlotSpec, box: Box | null): number {
-  return useMemo(() => {
+/** How many tensors of the shown range are smaller than a device pixel; of the range before while it changes. */
+function useThin(timeline: Timeline, look: StepLook, { range, yMax }: PlotSpec, box: Box | null, moving: boolean): number {
+  const last = useRef(0);
+  last.current = useMemo(() => {
+    if (moving) return last.current;
     if (!look.tensors || !box) return 0;
     const ratio = window.devicePixelRatio || 1;
     const [across, up] = [(ratio * box.width) / (range[1] - range[0]), (ratio * box.height) / yMax];
     return countThin(look.tensors.blocks, timeline.tensor, { edges: look.layout.edges, range, across, up });
-  }, [timeline, look, range[0], range[1], yMax, box]);
+  }, [timeline, look, range[0], range[1], yMax, box, moving]);
+  return last.current;
 }
 
 export function StepChart(props: StepChartProps) {
@@ -88,7 +91,7 @@ export function StepChart(props: StepChartProps) {
   props.range.current = zoom.range;
   const pointer = useRef({ x: 0, y: 0 });
   const [box, setBox] = useState<Box | null>(null);
-  const thin = useThin(timeline, look, spec, box);
+  const thin = useThin(timeline, look, spec, box, zoom.moving);
   const mark = (event: KeyboardEvent): void => {
     if (event.key !== "m" || event.ctrlKey || event.metaKey || event.altKey) return;
     const now = moments.hovered ?? moments.selected ?? timeline.peak;
