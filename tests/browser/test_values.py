@@ -318,7 +318,7 @@ def test_largest_layers_keep_their_order_under_the_pointer(page: Page, address: 
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 41}))
     names = frame.locator(".owners .leads")
     selected = names.all_inner_texts()
-    assert len(selected) == 3
+    assert len(selected) == 2
     chart = frame.get_by_role("slider").bounding_box()
     assert chart is not None
     shown = []

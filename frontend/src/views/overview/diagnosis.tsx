@@ -7,6 +7,7 @@ import type { RunInfo } from "../../model/run";
 import { useStore } from "../shared/context";
 import { useFetched } from "../shared/fetched";
 import { PossibleFixes, Requester } from "../shared/fixes";
+import { Sentence } from "../shared/states";
 
 function PostMortem({ run, index }: { run: RunInfo; index: number }) {
   const store = useStore();
@@ -36,7 +37,7 @@ function Growth({ run, device }: { run: RunInfo; device: string }) {
     <section class="diagnosis growing" aria-label="Growth" data-testid="diagnosis">
       {found.map(({ sentence, view, step, zoom }) => (
         <button key={sentence} type="button" onClick={() => store.choose({ view, step, ...(zoom === null ? {} : { zoom }) })}>
-          {unbroken(sentence)}
+          <Sentence of={unbroken(sentence)} />
         </button>
       ))}
     </section>

@@ -20,6 +20,7 @@ import { useFocus } from "../shared/focus";
 import { Figure, FigureTable } from "../shared/figures";
 import { StackLegend } from "../shared/legend";
 import { overviewPicture, type OtherRun } from "./overview-spec";
+import { Sentence } from "../shared/states";
 import { useOverviewChart } from "../shared/steps-chart";
 import { StepPanel, panelUnit } from "../shared/step-panel";
 
@@ -42,7 +43,7 @@ function Findings({ overview }: { overview: Overview }) {
       {all.map((finding) => (
         <li key={finding.sentence} class={finding.kind}>
           <button type="button" title={goal(finding)} onClick={() => show(finding)}>
-            {unbroken(finding.sentence)}
+            <Sentence of={unbroken(finding.sentence)} />
           </button>
         </li>
       ))}

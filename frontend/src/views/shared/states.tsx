@@ -96,7 +96,7 @@ export function NoticeList({ sentences, testid }: { sentences: readonly string[]
 }
 
 /** A sentence with its code spans, the parts between backticks, set as code; everything stays text. */
-function Sentence({ of }: { of: string }) {
+export function Sentence({ of }: { of: string }) {
   return <>{codeSpans(of).map((part, index) => (part.code ? <code key={index}>{part.text}</code> : part.text))}</>;
 }
 
