@@ -17,8 +17,8 @@ FORWARD_SHARE = 1 / 3
 twice the work."""
 
 COMPILED = (
-    "XLA compiled the recorded step. It merges recomputed layers with their first run, so no segments are planned: "
-    "record a step with jit_compile=False for a plan with recomputation."
+    "XLA compiled the recorded step, and XLA's memory for recomputed layers cannot be simulated, so no segments are "
+    "planned: record a step with jit_compile=False for a plan with recomputation."
 )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from tb_memplugin.recomputation.checks import variables_of
 from tb_memplugin.recomputation.exact_pass import Passed, Run, call_in_context, exact_pass, is_floating, refuse
@@ -48,6 +49,22 @@ class Segment:
         return list(call_in_context(function, tensors))
 
 
+def _compiled_by_xla() -> bool:
+    """Whether the function that is traced now is compiled by XLA."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def _dependent(tensors: Sequence[Any], upstream: Sequence[Any]) -> list[Any]:
+    """The same tensors, which XLA cannot compute before the gradients from behind: it ignores control dependencies.
+
+    XLA would merge a second pass over the same values with the first one. It cannot simplify the comparison, as
+    `tf.recompute_grad` relies on, too.
+    """
+    gradient = upstream[0].values if isinstance(upstream[0], tf.IndexedSlices) else upstream[0]
+    flag = tf.cast(tf.reduce_max(tf.reshape(gradient, [-1])[:1]), tf.bool)
+    return [tf.where(tf.equal(flag, flag), tensor, tf.zeros((), tensor.dtype)) for tensor in tensors]
+
+
 def _connect(
     layers: Sequence[Any], run: Run, tensors: list[Any], masks: list[Any], variables: list[Any], training: Any
 ) -> tuple[Passed, list[Any]]:
@@ -76,6 +93,8 @@ def _connect(
             # Without the control dependencies, TensorFlow would run the second pass right after the first.
             with tf.control_dependencies([tensor for tensor in upstream if isinstance(tensor, tf.Tensor)]):
                 copies = [tf.identity(tensor) for tensor in inputs]
+            if _compiled_by_xla():
+                copies = _dependent(copies, upstream)
             sources = [*copies, *states]
             watched = [source for source, need in zip(sources, needs, strict=True) if need]
 

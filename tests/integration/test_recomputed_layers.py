@@ -95,15 +95,13 @@ def test_a_compiled_step_says_from_its_buffers_whether_layers_run_again(tmp_path
         for kind, (run, _, _) in runs.items()
     }
     assert {run.snapshots[-1].mode for run, _, _ in runs.values()} == {"xla"} and not runs["plain"][2]
-    # A second run that depends on the gradient stays: the sentence has what the plain training keeps in addition.
+    # A second run that depends on the gradients stays: the sentence has what the plain training keeps in addition.
     (sentence,) = runs["grad"][2]
     less = sum(saved["plain"].values()) - sum(saved["grad"].values())
     assert less > 0 and f"{format_bytes(less)} of activations are not kept until then" in sentence
-    # That of `remat` is merged with the first: as much is kept as in the plain training, and the plan says why.
-    (sentence,) = runs["remat"][2]
-    assert saved["remat"] == saved["plain"]
-    kept = sum(size for layer, size in saved["plain"].items() if (layer or "").startswith(("net/block0", "net/block1")))
-    assert kept > 0 and f"XLA merged both runs: {format_bytes(kept)} of their activations are kept" in sentence
+    # That of `remat` does so, too, and trains the same, which is no finding.
+    assert not runs["remat"][2]
+    assert sum(saved["remat"].values()) < sum(saved["plain"].values())
     assert "jit_compile=False" in " ".join(tb_memplugin.plan(runs["plain"][0], budget="1MiB").sentences)
 
 
