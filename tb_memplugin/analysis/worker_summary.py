@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.facts import capacity_of, device_names, fitting_peak
-from tb_memplugin.analysis.ledger_totals import Group, group_sums
 from tb_memplugin.analysis.step_rows import one_row_a_step, snapshots_of
 from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Floats, Integers, Phase, Run, Snapshot
+from tb_memplugin.model.groups import Group, group_sums
 
 _STEP_BYTES, _TOGETHER_BYTES, _DEVICE_STEP_BYTES = 16, 40, 16
 """Bytes of a step of a worker, in what is put together of all workers, and of each device."""
