@@ -13,7 +13,6 @@ const workerInfo = object<WorkerInfo>({
   sessions: number,
   first_step: maybe(number),
   last_step: maybe(number),
-  rows: number,
   ended: flag,
   last_wall_time: maybe(number),
   stopped_early: maybe(text),
@@ -32,7 +31,6 @@ const deviceRow = object<DeviceRow>({
   last_in_use_bytes: maybe(number),
   headroom_bytes: maybe(number),
   pool_bytes: maybe(number),
-  rows: number,
   breakdown: maybe(
     object<DeviceBreakdown>({
       step: number,

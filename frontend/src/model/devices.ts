@@ -12,7 +12,6 @@ export interface WorkerInfo {
   sessions: number;
   first_step: number | null;
   last_step: number | null;
-  rows: number;
   /** Its last session said that it ended. */
   ended: boolean;
   last_wall_time: number | null;
@@ -45,7 +44,6 @@ export interface DeviceRow {
   /** Capacity − peak. */
   headroom_bytes: number | null;
   pool_bytes: number | null;
-  rows: number;
   breakdown: DeviceBreakdown | null;
   ooms: number;
 }
