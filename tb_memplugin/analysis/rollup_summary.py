@@ -11,7 +11,7 @@ from tb_memplugin.analysis.answer_memory import wastes_pool
 from tb_memplugin.analysis.facts import device_order
 from tb_memplugin.analysis.levelling import levelled
 from tb_memplugin.analysis.status import RunStatus
-from tb_memplugin.analysis.trend import MIN_GROWTH_BYTES, find_trend, is_long_enough
+from tb_memplugin.analysis.trend import find_trend, is_long_enough, may_rise
 from tb_memplugin.analysis.worker_summary import DeviceSummary, TracedPeak, WorkerSummary
 from tb_memplugin.model import MISSING, PHASES, Integers, Phase
 from tb_memplugin.model.rollup import DeviceRollup, PhaseRollup, Rollup
@@ -209,16 +209,15 @@ def _grows(rollups: Sequence[Rollup]) -> bool:
         return False
     steps = last.levels.step
     return any(
-        _rises(steps, values) for table in (last.levels.in_use_bytes, last.levels.peak_bytes) for values in table
+        _rises(steps, table[row])
+        for table in (last.levels.in_use_bytes, last.levels.peak_bytes)
+        for row in np.flatnonzero(may_rise(table)).tolist()
     )
 
 
 def _rises(steps: Integers, values: Integers) -> bool:
     known = values != MISSING
     steps, values = steps[known], values[known]
-    # Most do not, which costs a comparison: levels of later steps are higher than those of the first.
-    if not is_long_enough(len(steps)) or values[-3:].max() - values[:8].min() < MIN_GROWTH_BYTES:
-        return False
     return find_trend(steps, levelled(steps, values, ()).values) is not None
 
 

@@ -327,7 +327,7 @@ ROLLUPS = Stream(
     without_repeats=lambda rollup, _: rollup,
     of_sessions=lambda rollups, _: rollups,
     of_workers=lambda by_worker: (by_worker, None),
-    objects={"devices": ROW_BYTES, "phases": ROW_BYTES, "pools": ROW_BYTES, "traced": ROW_BYTES, "parts": ROW_BYTES},
+    objects={"integers": ROW_BYTES // 2, "names": ROW_BYTES},
 )
 """They repeat what the other streams say, and are read instead of these; see `rollups`."""
 

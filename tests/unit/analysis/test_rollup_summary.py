@@ -9,10 +9,12 @@ from reading_cases import MIB, START, make_samples, make_snapshot
 from rollup_cases import rollups_of
 
 import tb_memplugin
+from tb_memplugin.analysis.levelling import levelled
 from tb_memplugin.analysis.rollup_summary import summarize_rollups
+from tb_memplugin.analysis.trend import find_trend, may_rise
 from tb_memplugin.analysis.worker_summary import WorkerSummary, summarize_worker
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import Phase
+from tb_memplugin.model import MISSING, Phase
 
 
 def write_session(
@@ -130,3 +132,23 @@ def test_the_breakdown_is_that_of_the_traced_step_with_the_highest_peak(tmp_path
     assert rolled_up is not None
     (traced,) = rolled_up.devices[0].traced
     assert dataclasses.asdict(traced) == dataclasses.asdict(whole.devices[0].traced[1]) and traced.step == 5
+
+
+def test_no_growth_is_missed_by_the_quick_look() -> None:
+    # GIVEN series that grow or not, with jumps, some with unknown values
+    random = np.random.default_rng(11)
+    grew = 0
+    for _ in range(150):
+        count = int(random.integers(36, 81))
+        rate = random.choice([0, 0, 1, 3]) * MIB
+        values = 200 * MIB + rate * np.arange(count) + random.integers(0, 3 * MIB, count)
+        values[int(random.integers(0, count)) :] += int(random.choice([0, 0, 80])) * MIB
+        if random.random() < 0.2:
+            values[int(random.integers(0, count))] = MISSING
+        known = values != MISSING
+        steps = np.arange(count)[known]
+        grows = find_trend(steps, levelled(steps, values[known], ()).values) is not None
+        grew += grows
+        # THEN what grows is never left out
+        assert may_rise(values[None])[0] or not grows
+    assert 30 < grew < 120

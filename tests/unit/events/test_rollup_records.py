@@ -10,7 +10,7 @@ from reading_cases import MIB, equal, make_oom, make_samples, make_snapshot
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import codec
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.rollup_records import MAX_DEVICES, read_rollup, rollup_frame
+from tb_memplugin.events.rollup_records import MAX_DEVICES, packed, read_rollup, rollup_frame, unpacked
 from tb_memplugin.events.session_records import new_session_info
 from tb_memplugin.events.session_rollup import SessionRollup
 from tb_memplugin.model.rollup import Rollup
@@ -73,24 +73,37 @@ def test_a_session_without_samples_is_read() -> None:
 )
 def test_values_out_of_range_are_refused(table: str, column: str, value: int) -> None:
     frame = stored(rollup_frame(made(), 0))
-    changed = np.array(frame.tables[table][column])
+    changed = np.array(unpacked(frame)[table][column])
     changed[0] = value
     with pytest.raises(FormatError):
         read_rollup(with_column(frame, table, column, changed))
 
 
 def with_column(frame: Frame, table: str, column: str, values: Any) -> Frame:
-    tables = {**frame.tables, table: {**frame.tables[table], column: values}}
-    return dataclasses.replace(frame, tables=tables)
+    """The frame with other values in a column of integers, or of texts."""
+    if table in frame.tables:
+        return dataclasses.replace(frame, tables={**frame.tables, table: {column: values}})
+    tables = {name: dict(columns) for name, columns in unpacked(frame).items()}
+    tables[table][column] = values
+    lengths, packed_values = packed(tables)
+    return dataclasses.replace(
+        frame,
+        attributes={**frame.attributes, "lengths": lengths},
+        tables={**frame.tables, "integers": {"value": packed_values}},
+    )
 
 
 @pytest.mark.parametrize(
     ("table", "column", "values"),
     [
-        ("devices", "name", ("CPU:0", "CPU:0")),
-        ("devices", "name", ("CPU:0", None)),
-        ("devices", "name", tuple(f"GPU:{at}" for at in range(MAX_DEVICES + 1))),
-        ("parts", "category", ("wights",) * 5),
+        ("names", "name", ("CPU:0", "CPU:0")),
+        ("names", "name", ("CPU:0", None)),
+        ("names", "name", ("CPU:0",)),
+        ("names", "name", tuple(f"GPU:{at}" for at in range(MAX_DEVICES + 1))),
+        ("categories", "category", ("wights",) * 10),
+        ("categories", "category", ("weights",)),
+        ("times", "last_wall_time", np.zeros(1)),
+        ("integers", "value", np.zeros(7, np.int64)),
         ("peaks", "p50_bytes", np.zeros(5, np.int64)),
         ("level_sizes", "in_use_bytes", np.zeros(5, np.int64)),
     ],
@@ -101,7 +114,8 @@ def test_columns_that_do_not_fit_are_refused(table: str, column: str, values: An
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("started", None), ("is_recorders", 1), ("samples", -1), ("first_step", "0"), ("ended", "now")]
+    ("name", "value"),
+    [("started", None), ("is_recorders", 1), ("samples", -1), ("first_step", "0"), ("lengths", 3)],
 )
 def test_attributes_of_another_type_are_refused(name: str, value: Any) -> None:
     frame = stored(rollup_frame(made(), 0))
@@ -109,7 +123,7 @@ def test_attributes_of_another_type_are_refused(name: str, value: Any) -> None:
         read_rollup(dataclasses.replace(frame, attributes={**frame.attributes, name: value}))
 
 
-@pytest.mark.parametrize("table", ["devices", "phases", "pools", "traced", "parts", "spans", "peaks", "levels"])
+@pytest.mark.parametrize("table", ["integers", "names", "categories", "times"])
 def test_a_missing_table_is_refused(table: str) -> None:
     frame = stored(rollup_frame(made(), 0))
     tables = {name: columns for name, columns in frame.tables.items() if name != table}
