@@ -15,6 +15,7 @@ const workerInfo = object<WorkerInfo>({
   last_step: maybe(number),
   ended: flag,
   last_wall_time: maybe(number),
+  status: maybe(text),
   stopped_early: maybe(text),
   clock_offset_seconds: maybe(number),
 });
@@ -60,7 +61,15 @@ const devicesAnswer = object<Devices>({
   ),
   outlier_count: number,
   sum_peak_bytes: number,
-  steps: object<DeviceSteps>({ step: column, max_peak_bytes: column, min_peak_bytes: column, sum_in_use_bytes: maybe(column) }),
+  steps: object<DeviceSteps>({
+    step: column,
+    max_peak_bytes: column,
+    min_peak_bytes: column,
+    p5_peak_bytes: maybe(column),
+    p50_peak_bytes: maybe(column),
+    p95_peak_bytes: maybe(column),
+    sum_in_use_bytes: maybe(column),
+  }),
   damage: list(text),
 });
 export const parseDevices = (json: unknown): Devices => devicesAnswer(json, "devices");
