@@ -18,6 +18,7 @@ from tb_memplugin.reader.rollups import RollupReader, WorkerRuns
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.reader.streams import basic_streams
+from tb_memplugin.server.responses import LargeAnswer
 from tb_memplugin.server.worker_lookup import each_worker
 
 MAX_SERIES_BYTES = MAX_RUN_BYTES
@@ -84,12 +85,9 @@ class DeviceHandlers:
             described += self._history(source, workers, worker, phase)
             del summaries[worker]
         spread = bands({worker: rolled_up[worker].rollups for worker in rolled_up if worker not in reasons}, phase)
-        answer = {
-            "run": workers.name,
-            **combine([*summaries.values(), *described], phase, with_steps=False, steps=spread),
-            "damage": _damage(reasons),
-        }
-        self._reader.cache.put(key, workers.version, answer, 4000 * len(answer["devices"]))
+        combined = combine([*summaries.values(), *described], phase, with_steps=False, steps=spread)
+        answer = LargeAnswer({"run": workers.name, **combined, "damage": _damage(reasons)})
+        self._reader.cache.put(key, workers.version, answer, 5000 * len(answer["devices"]))
         return answer
 
     def _history(self, source: Source, workers: WorkerRuns, worker: str, phase: Phase) -> list[WorkerSummary]:
