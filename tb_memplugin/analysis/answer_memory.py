@@ -105,11 +105,16 @@ def _fragmented_failure(device: str, index: int, oom: Oom) -> Answer:
     return Answer("fragmented", device, _free(free, largest), status, "measured", evidence, figures)
 
 
-def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:
+def wastes_pool(free: int, largest: int, pool: int, capacity: int | None) -> bool:
+    """Whether free memory outside the largest free chunk is a warning; see `LARGE_WASTE`."""
     wasted = free - largest
     large = 2 * wasted > free and wasted > LARGE_WASTE * pool
     grows = capacity is not None and capacity - pool >= wasted
-    return "warning" if large and not grows else "ok"
+    return large and not grows
+
+
+def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:
+    return "warning" if wastes_pool(free, largest, pool, capacity) else "ok"
 
 
 def _at_failure(index: int, oom: Oom) -> Evidence:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.changes import layer_totals
-from tb_memplugin.analysis.ledger_totals import Group, group_sums
 from tb_memplugin.analysis.long_lived import Moments, long_lived
 from tb_memplugin.analysis.step_rows import one_row_a_step
 from tb_memplugin.model import (
@@ -26,6 +25,7 @@ from tb_memplugin.model import (
     Snapshot,
     is_cpu,
 )
+from tb_memplugin.model.groups import Group, group_sums
 
 _FROZEN: Group = ("weights", False)
 _TRAINABLE: Group = ("weights", True)

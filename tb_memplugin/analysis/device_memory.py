@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.analysis.ledger_totals import group_sums
 from tb_memplugin.model import MISSING, Category, Run, Snapshot
+from tb_memplugin.model.groups import group_sums
 
 Part: TypeAlias = Literal[
     "in_use",

@@ -1,5 +1,6 @@
 """All devices and workers of a run side by side. Pure; ``server/http_api.md`` describes the answer."""
 
+import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,24 +45,42 @@ def clock_offset(first: WorkerSummary, other: WorkerSummary) -> float | None:
     return offset if spread <= float(np.median(np.abs(np.diff(times)))) else None
 
 
-def stopped_early(workers: Sequence[WorkerSummary], at: int, offsets: Sequence[float | None]) -> str | None:
-    """A sentence if the worker at index `at` did not say that it ended and others went on without it.
+def early_stops(workers: Sequence[WorkerSummary], offsets: Sequence[float | None]) -> list[str | None]:
+    """A sentence on each worker that did not say that it ended while others went on without it.
 
     Others went on if they recorded later steps, and have ended or recorded until long after the worker's last record.
     """
-    worker = workers[at]
-    others = [other for place, other in enumerate(workers) if place != at]
-    last = max((other.last_step for other in others if other.last_step is not None), default=None)
-    if worker.ended is not False or last is None or (worker.last_step is not None and last <= worker.last_step):
+    steps = _two_highest([-1 if worker.last_step is None else worker.last_step for worker in workers])
+    ends = [_until(worker, offset) for worker, offset in zip(workers, offsets, strict=True)]
+    latest = _two_highest(ends)
+    running = sum(not worker.ended for worker in workers)
+    return [
+        _early_stop(
+            worker,
+            last=steps[0] if worker.last_step is None or worker.last_step < steps[0] else steps[1],
+            seconds=(latest[0] if end < latest[0] else latest[1]) - end,
+            others=len(workers) - 1,
+            all_ended=running == (not worker.ended),
+        )
+        for worker, end in zip(workers, ends, strict=True)
+    ]
+
+
+def _two_highest(values: Sequence[float]) -> list[float]:
+    """The two highest values; without them −∞."""
+    return heapq.nlargest(2, [*values, -np.inf, -np.inf])
+
+
+def _early_stop(worker: WorkerSummary, last: float, seconds: float, others: int, all_ended: bool) -> str | None:
+    """The sentence, if others recorded until step `last`, `seconds` longer than the worker."""
+    if worker.ended is not False or last < 0 or (worker.last_step is not None and last <= worker.last_step):
         return None
-    until = _until(worker, offsets[at])
-    latest = max((_until(other, offset) for other, offset in zip(workers, offsets, strict=True) if other is not worker))
-    if latest - until < SILENT_SECONDS and not all(other.ended for other in others):
+    if seconds < SILENT_SECONDS and not all_ended:
         return None
     name = worker.worker or "The worker without a name"
     recorded = "no step" if worker.last_step is None else f"nothing after step {worker.last_step}"
-    rest = "the other went on" if len(others) == 1 else "the others went on"
-    return f"{name} recorded {recorded}; {rest} to step {last}"
+    rest = "the other went on" if others == 1 else "the others went on"
+    return f"{name} recorded {recorded}; {rest} to step {int(last)}"
 
 
 def _until(worker: WorkerSummary, offset: float | None) -> float:
@@ -70,7 +89,7 @@ def _until(worker: WorkerSummary, offset: float | None) -> float:
     return (-np.inf if last is None else last) - (offset or 0.0)
 
 
-MAX_OUTLIERS = 10
+MAX_OUTLIERS = 50
 """Most outliers that are listed."""
 MAX_POINTS = 1000
 """Most rows of the series over steps."""
@@ -85,8 +104,15 @@ def describe_devices(by_worker: Mapping[str, Run], phase: Phase) -> dict[str, An
     return combine([summarize_worker(worker, run, phase) for worker, run in by_worker.items()], phase)
 
 
-def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = True) -> dict[str, Any]:
-    """The devices of summarized workers as a JSON object, without the run's name; figures over steps only if wanted."""
+def combine(
+    workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = True, steps: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The devices of summarized workers as a JSON object, without the run's name.
+
+    Args:
+        with_steps: Whether figures over steps are wanted.
+        steps: These figures, if they are known.
+    """
     workers = sorted(workers, key=lambda worker: natural_order(worker.worker))
     devices = {
         full_device_name(worker.worker, device.name): (worker, device)
@@ -107,12 +133,19 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
         "outliers": [_outlier(one) for one in apart[:MAX_OUTLIERS]],
         "outlier_count": len(apart),
         "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
-        "steps": _steps(comparable if with_steps else []),
+        "steps": _steps(comparable if with_steps else []) if steps is None else steps,
     }
+
+
+def stopped_workers(workers: Sequence[WorkerSummary]) -> list[str]:
+    """The workers that did not say that they ended while others went on without them, if all clocks agree."""
+    stops = early_stops(workers, [None] * len(workers))
+    return [worker.worker for worker, stop in zip(workers, stops, strict=True) if stop is not None]
 
 
 def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:
     offsets = [0.0 if not at else clock_offset(workers[0], worker) for at, worker in enumerate(workers)]
+    stops = early_stops(workers, offsets)
     return [
         {
             "worker": worker.worker,
@@ -122,7 +155,8 @@ def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:
             "rows": worker.rows,
             "ended": worker.ended is True,
             "last_wall_time": worker.last_wall_time,
-            "stopped_early": stopped_early(workers, at, offsets),
+            "status": worker.status,
+            "stopped_early": stops[at],
             "clock_offset_seconds": offsets[at],
         }
         for at, worker in enumerate(workers)
@@ -233,6 +267,8 @@ def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
         "step": steps[rows].tolist(),
         "max_peak_bytes": _optional(highest[rows]),
         "min_peak_bytes": _optional(lowest[rows]),
+        # They would need the figures of all devices at once.
+        **dict.fromkeys(("p5_peak_bytes", "p50_peak_bytes", "p95_peak_bytes")),
         "sum_in_use_bytes": sums if any(size is not None for size in sums) else None,
     }
 

@@ -1,17 +1,12 @@
-"""Ledgers summed by category and trainability: one as the stack shows it, or many for all layers or for one. Pure."""
+"""Many ledgers summed by category and trainability, for all layers or for one. Pure."""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 
-from tb_memplugin.model import CATEGORIES, Category, Integers, LedgerRow, Snapshot, stack_order
-
-Group: TypeAlias = tuple[Category, bool | None]
-"""A category and whether its layers are trainable, None if that does not apply."""
-_SPLIT: tuple[Category, ...] = ("weights",)
-"""Categories of the stack with a group for each trainability."""
+from tb_memplugin.model import CATEGORIES, Integers, Snapshot, stack_order
+from tb_memplugin.model.groups import Group, group_sums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,20 +20,6 @@ class LedgerTotals:
 
     groups: tuple[Group, ...]
     bytes: Integers
-
-
-def group_sums(ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT) -> dict[Group, int]:
-    """Bytes of the groups of a ledger, in stack order, frozen before trainable.
-
-    Args:
-        ledger: Rows of one instant.
-        split: Categories with a group for each trainability; others have one group.
-    """
-    sums: dict[Group, int] = {}
-    for row in ledger:
-        group = row.category, row.trainable if row.category in split else None
-        sums[group] = sums.get(group, 0) + row.bytes
-    return {group: sums[group] for group in sorted(sums, key=lambda group: stack_order(*group))}
 
 
 def ledger_totals(snapshots: Sequence[Snapshot], layer: str | None = None) -> LedgerTotals:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.ledger_totals import Group
 from tb_memplugin.model import Integers
+from tb_memplugin.model.groups import Group
 from tb_memplugin.model.units import counted, format_bytes
 
 MIN_GROUP = 5

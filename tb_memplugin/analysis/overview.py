@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.composition import composition_of, sources_of
-from tb_memplugin.analysis.ledger_totals import Group
 from tb_memplugin.analysis.step_rows import rows_of_steps, snapshots_of
 from tb_memplugin.model import DeviceSamples, Integers, Phase, Run, Snapshot
+from tb_memplugin.model.groups import Group
 
 
 @dataclasses.dataclass(frozen=True)

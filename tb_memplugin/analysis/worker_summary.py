@@ -7,9 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.facts import capacity_of, device_names, fitting_peak
-from tb_memplugin.analysis.ledger_totals import Group, group_sums
+from tb_memplugin.analysis.growth import find_growth
+from tb_memplugin.analysis.status import RunStatus, run_status
 from tb_memplugin.analysis.step_rows import one_row_a_step, snapshots_of
 from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Floats, Integers, Phase, Run, Snapshot
+from tb_memplugin.model.groups import Group, group_sums
 
 _STEP_BYTES, _TOGETHER_BYTES, _DEVICE_STEP_BYTES = 16, 40, 16
 """Bytes of a step of a worker, in what is put together of all workers, and of each device."""
@@ -33,7 +35,7 @@ class DeviceSummary:
         peak_bytes, peak_step: The same as in the answer `fits`; see `fitting_peak`.
         capacity_bytes: The allocator's limit, None if unknown.
         last_in_use_bytes, pool_bytes: As last recorded in the phase, None if unknown.
-        rows: Number of its steps in the phase.
+        rows: Number of its steps in the phase; None if only roll-ups were read of a training that repeated steps.
         step, step_peak_bytes, step_in_use_bytes: One row a step, ascending, shape [rows]; `MISSING` if unknown.
             Empty in a summary without steps.
         traced: The traced steps of the phase, one of each step, ascending.
@@ -46,7 +48,7 @@ class DeviceSummary:
     capacity_bytes: int | None
     last_in_use_bytes: int | None
     pool_bytes: int | None
-    rows: int
+    rows: int | None
     step: Integers
     step_peak_bytes: Integers
     step_in_use_bytes: Integers
@@ -68,9 +70,10 @@ class WorkerSummary:
         sessions: Number of its sessions.
         started: Start of its last session in seconds since the epoch, None if unknown.
         ended: Whether its last session said that it ended; None if none of a recorder can say so.
-        rows: Number of samples in any phase.
-        step, wall_time: Step and time of the samples of training steps, ascending, each step once; empty in a summary
-            without steps.
+        status: What is wrong with it; host memory is not examined.
+        rows: Number of samples in any phase; None if only roll-ups were read of a training that repeated steps.
+        step, wall_time: Step and time of the samples of training steps, or of the last ones of the spans of roll-ups;
+            ascending, each step once; empty in a summary without steps.
         first_step, last_step, last_wall_time: Of the samples of any phase, None without any.
         devices: Its devices with figures in the phase, accelerators first.
     """
@@ -79,7 +82,8 @@ class WorkerSummary:
     sessions: int
     started: float | None
     ended: bool | None
-    rows: int
+    status: RunStatus
+    rows: int | None
     step: Integers
     wall_time: Floats
     first_step: int | None
@@ -113,6 +117,7 @@ def summarize_worker(worker: str, run: Run, phase: Phase, with_steps: bool = Tru
         sessions=len(run.sessions),
         started=max(run.session_starts, default=None),
         ended=run.ended,
+        status=run_status(run, grows=bool(find_growth(run))),
         rows=len(samples),
         step=steps,
         wall_time=samples.wall_time[training][::-1][last_rows],

@@ -10,7 +10,6 @@ from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activ
 from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
 from tb_memplugin.analysis.host_memory import host_summaries_of
-from tb_memplugin.analysis.ledger_totals import group_sums
 from tb_memplugin.analysis.pool_spans import pool_history
 from tb_memplugin.commands.inspect_answers import answer_lines
 from tb_memplugin.commands.inspect_devices import device_lines
@@ -18,6 +17,7 @@ from tb_memplugin.commands.inspect_host import host_lines
 from tb_memplugin.commands.inspect_oom import oom_lines
 from tb_memplugin.commands.inspect_pool import demand_lines, pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
+from tb_memplugin.model.groups import group_sums
 from tb_memplugin.model.notes import unrecorded_devices
 from tb_memplugin.model.tables import format_table
 from tb_memplugin.model.text import clean

@@ -36,12 +36,14 @@ STREAMS = (
     "requests",
     "counters",
     "host",
+    "rollups",
 )
 """Streams of a session. `meta`: session facts and layer tables; `samples`: per-step allocator figures;
 `activations`: activation bytes by layer over steps; `snapshots`: ledgers of traced steps; `peak`: the sample of the
 highest peak so far; `maps`: memory maps of traced steps; `oom`: failed allocations; `timelines`: live allocations
 inside traced steps; `requests`: all requests of a traced step, for its replay; `counters`: what the program built and
-traced; `host`: parts of host memory. Append new streams: frames store the index."""
+traced; `host`: parts of host memory; `rollups`: all of the session so far in a record of bounded size. Append new
+streams: frames store the index."""
 
 _TAG = re.compile(r"(?P<stream>[a-z]+)/(?P<session>[0-9A-Za-z_-]{1,64})/(?P<number>[0-9]{1,9})")
 

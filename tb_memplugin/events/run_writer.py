@@ -16,6 +16,7 @@ from tb_memplugin.events import (
     memory_map_records,
     oom_records,
     request_records,
+    rollup_records,
     sample_records,
     session_records,
     snapshot_records,
@@ -24,6 +25,7 @@ from tb_memplugin.events import (
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.metadata import DIRECTORY_NAME, TagRotation, frame_summary, new_session_id, scalar_summary
 from tb_memplugin.events.record_file import LocalRecordFile, RecordFile
+from tb_memplugin.events.session_rollup import SessionRollup
 from tb_memplugin.model import (
     Counters,
     HostSamples,
@@ -44,6 +46,14 @@ MAX_SAMPLE_ROWS = 4096
 """Most samples per frame: keeps it below 1 MB for some 30 devices."""
 MAX_ACTIVATION_VALUES = 1 << 17
 """Most layer × step values per frame (1 MiB before compression)."""
+MAX_ROLLUP_BYTES = 4096
+"""Largest record of a roll-up. A session that cannot be described in it has none."""
+ROLLUP_SECONDS = 30.0
+ROLLUP_SHARE = 0.01
+"""A flush writes a roll-up if the last one is older than this and than this share of the session's time so far, sooner
+in the first minute. The roll-ups of a week take 3 MB."""
+_EVENT_BYTES = 160
+"""Most bytes of an event and its record around a frame."""
 
 
 class RunWriter:
@@ -114,6 +124,8 @@ class RunWriter:
             return
         self.info = dataclasses.replace(self.info, ended=time.time())
         self._write("meta", 0, session_records.session_frame, self.info)
+        self._rolled_up = False
+        self.roll_up()
 
     def layer_table(self, table: LayerTable) -> None:
         """Write a layer table, valid from `table.step` on."""
@@ -122,6 +134,7 @@ class RunWriter:
 
     def samples(self, samples: Samples) -> None:
         """Write samples in order, in frames of bounded size; write a sample with a new highest peak a second time."""
+        self._roll(SessionRollup.add_samples, samples)
         for start in range(0, len(samples), MAX_SAMPLE_ROWS):
             part = take_samples(samples, slice(start, start + MAX_SAMPLE_ROWS))
             self._write("samples", int(part.step.max()), sample_records.samples_frame, part)
@@ -149,6 +162,7 @@ class RunWriter:
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Write one snapshot."""
+        self._roll(SessionRollup.add_snapshot, snapshot)
         self._write("snapshots", snapshot.step, snapshot_records.snapshot_frame, snapshot)
 
     def memory_map(self, memory_map: MemoryMap) -> None:
@@ -171,7 +185,24 @@ class RunWriter:
 
     def oom(self, oom: Oom) -> None:
         """Write one failed allocation; it replaces an earlier one with the same identifier."""
+        self._roll(SessionRollup.add_oom, oom)
         self._write("oom", oom.step or 0, oom_records.oom_frame, oom)
+
+    def roll_up(self) -> None:
+        """Write a roll-up of what the session has recorded so far, unless nothing was added since the last one."""
+        if self._rolled_up or self._rollup.is_empty:
+            return
+        self._rolled_up, self._rolled_up_at = True, time.monotonic()
+        while True:
+            rollup = self._rollup.rollup(self.info)
+            rotation = self._rotations.setdefault("rollups", TagRotation(self.session, "rollups"))
+            data = codec.encode(rollup_records.rollup_frame(rollup, rotation.sequence), level=9)
+            if len(data) <= MAX_ROLLUP_BYTES - _EVENT_BYTES:
+                step = rollup.last_step or 0
+                self._event(self._opened(), step, frame_summary(rotation.next(step), data))
+                return
+            if not self._rollup.halve():
+                return
 
     def scalar(self, tag: str, step: int, value: float) -> None:
         """Write a value for TensorBoard's own Scalars dashboard."""
@@ -181,6 +212,10 @@ class RunWriter:
         """Flush everything written so far to the operating system or the remote file system."""
         if self._file is None or not self._unflushed:
             return
+        now = time.monotonic()
+        elapsed = now - self._began
+        if now - self._rolled_up_at >= max(min(ROLLUP_SECONDS, elapsed / 2), ROLLUP_SHARE * elapsed):
+            self.roll_up()
         self._file.flush()
         self._unflushed = False
         if self._max_file_bytes is not None and self._file_bytes >= self._max_file_bytes:
@@ -221,6 +256,8 @@ class RunWriter:
         self._rotations: dict[str, TagRotation] = {}
         self._peaks: dict[str, int] = {}
         self._files = 0
+        self._rollup, self._rolled_up = SessionRollup(), True
+        self._began = self._rolled_up_at = time.monotonic()
         self._make_directories(self.directory)
         self._begin_file()
         self.info = session_records.new_session_info(self.session, self._producer, self._versions)
@@ -261,6 +298,11 @@ class RunWriter:
             self.note(sentence)
         if table is not None:
             self.layer_table(table)
+
+    def _roll(self, add: Callable[[SessionRollup, Any], None], record: Any) -> None:
+        self._opened()  # which may begin a new session
+        add(self._rollup, record)
+        self._rolled_up = False
 
     def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:
         file = self._opened()  # which may begin a new session

@@ -219,6 +219,18 @@ def frame_of(record: bytes, place: Place) -> bytes | None:
     return bytes(values[place.value].tensor.string_val[0])
 
 
+def only_frame(record: bytes) -> tuple[str, int, bytes] | None:
+    """The tag, the step and the frame of a record; None if it does not hold exactly one frame."""
+    try:
+        event = event_pb2.Event.FromString(record)
+    except DecodeError:
+        return None
+    values = event.summary.value
+    if len(values) != 1 or not _holds_one_string(values[0].tensor):
+        return None
+    return values[0].tag, int(event.step), bytes(values[0].tensor.string_val[0])
+
+
 def _is_marked(data: bytes) -> bool:
     """Whether bytes hold a mark of this plugin."""
     first, second = _OUR_MARKS

@@ -1,17 +1,19 @@
 """Frames from event files, without TensorBoard's server and without TensorFlow."""
 
+import contextlib
 import itertools
 import math
 import os
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.metadata import run_name
 from tb_memplugin.reader import directories, files
 from tb_memplugin.reader.event_file import EventFile, Place, frame_of
+from tb_memplugin.reader.file_tail import read_tail
 from tb_memplugin.reader.limits import MAX_TAG_BYTES
-from tb_memplugin.reader.source import Listing, SourceError, StoredFrame, TagContent
+from tb_memplugin.reader.source import Listing, NewestFrames, SourceError, StoredFrame, TagContent
 
 SCAN_SECONDS = 1.0
 """Time that a live listing spends on files with records of this plugin before it leaves the others to the next one."""
@@ -49,6 +51,9 @@ class FileSource:
         self._unlisted: Mapping[str, Sequence[str]] = {}
         self._marks: Mapping[str, Mapping[str, Hashable]] = {}
         self._valid_until = -math.inf
+        self._scanned_alone = False
+        self._runs: Mapping[str, tuple[tuple[str, files.FileState], ...]] = {}
+        self._runs_valid_until = -math.inf
         if not files.is_directory(self._logdir):
             raise NotFoundError(f"no directory {self._logdir}; pass the log directory, as for tensorboard --logdir")
 
@@ -67,7 +72,8 @@ class FileSource:
             run: {path: self._files.get(run, {}).get(path) or _event_file(run, path) for path in paths}
             for run, paths in found.files.items()
         }
-        changed = known != {run: list(of_run) for run, of_run in self._files.items()}
+        changed = self._scanned_alone or known != {run: list(of_run) for run, of_run in self._files.items()}
+        self._scanned_alone = False
         every = [file for of_run in self._files.values() for file in of_run.values()]
         # What the last listing did not finish comes last: it must not hold up the others again.
         for file in sorted(every, key=lambda file: (not file.is_ours, file.remaining > 0)):
@@ -76,9 +82,47 @@ class FileSource:
         if changed:
             self._marks = {run: marks for run, of_run in self._files.items() if (marks := _marks(of_run))}
         if self._live and not any(file.remaining for file in every):
-            now = time.monotonic()
-            self._valid_until = now + min(_REST_FACTOR * (now - began), _MAX_REST_SECONDS)
+            self._valid_until = _rested(began)
         return self._marks
+
+    def event_runs(self) -> Mapping[str, Hashable]:
+        """See `Source.event_runs`: runs with files of the recorder. Their marks are the states of their files."""
+        began = time.monotonic()
+        if began < self._runs_valid_until:
+            return self._runs
+        found = self._found or directories.event_files(self._logdir)
+        self._runs = {run: _states(paths) for run, paths in found.files.items() if run_name(run)[0] != run}
+        if self._live:
+            self._runs_valid_until = _rested(began)
+        return self._runs
+
+    def listing_of(self, event_runs: Collection[str]) -> Listing:
+        """See `Source.listing_of`."""
+        runs = self.event_runs().keys() & set(event_runs)
+        for run in runs:
+            known = self._files.get(run, {})
+            self._files[run] = {path: known.get(path) or _event_file(run, path) for path, _ in self._runs[run]}
+            for file in self._files[run].values():
+                self._scanned_alone |= file.scan(math.inf)
+        return {run: _marks(self._files[run]) for run in runs}
+
+    def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
+        """See `Source.newest`: reads the ends of files."""
+        known = self.event_runs()
+        for run in event_runs:
+            sessions: dict[str, TagContent] = {}
+            missing = None
+            for path, state in self._runs[run] if run in known else ():
+                try:
+                    tail = read_tail(files.reader(path), state.length, stream)
+                except Exception as error:  # each file system raises its own
+                    missing = f"it cannot be read: {directories.reason(error, path)}"
+                    continue
+                missing = missing or tail.missing
+                if tail.tag is not None and tail.frame is not None:
+                    # Of several files of a session the last one holds the newest.
+                    sessions[tail.tag.split("/")[1]] = TagContent(run, tail.tag, (tail.frame,))
+            yield NewestFrames(run, tuple(content for _, content in sorted(sessions.items())), missing)
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
         """See `Source.read`."""
@@ -122,6 +166,21 @@ class FileSource:
                 else:
                     frames.append(StoredFrame(place.step, data))
             yield TagContent(run, tag, tuple(frames), tuple(damage))
+
+
+def _rested(began: float) -> float:
+    """Until when a result is valid whose making began then."""
+    now = time.monotonic()
+    return now + min(_REST_FACTOR * (now - began), _MAX_REST_SECONDS)
+
+
+def _states(paths: Sequence[str]) -> tuple[tuple[str, files.FileState], ...]:
+    states = []
+    for path in paths:
+        # One that is gone by now, or that cannot be read, is found out when it is read.
+        with contextlib.suppress(Exception):
+            states.append((path, files.state(path)))
+    return tuple(states)
 
 
 def _event_file(run: str, path: str) -> EventFile:

@@ -19,7 +19,9 @@ MAX_TAG_BYTES = 32 << 20
 MAX_SESSIONS = 1000
 """Most sessions shown per run, the newest."""
 MAX_WORKERS = 128
-"""Most workers shown per run, the first by name."""
+"""Most workers whose histories are read for a view of all of them, the first by name."""
+MANY_WORKERS = 64
+"""Of runs with more workers the comparison of devices reads roll-ups only."""
 MAX_SESSION_DEVICES = 256
 """Most devices shown per session."""
 MAX_RUN_DEVICES = 1024

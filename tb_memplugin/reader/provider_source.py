@@ -1,14 +1,15 @@
 """Frames from TensorBoard's data provider."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from tensorboard import errors
 from tensorboard.data import provider as provider_lib
 
-from tb_memplugin.events.metadata import PLUGIN_NAME
-from tb_memplugin.reader.source import Listing, SourceError, StoredFrame, TagContent
+from tb_memplugin.events.metadata import PLUGIN_NAME, Tag, parse_tag
+from tb_memplugin.reader.source import Listing, NewestFrames, SourceError, StoredFrame, TagContent
 
 ALL = 2**31 - 1
 """`downsample` of every read: the provider must not drop points at random."""
@@ -16,6 +17,7 @@ FIRST_BATCH_TAGS = 16
 MAX_BATCH_TAGS = 512
 AIM_BATCH_BYTES = 8 << 20
 """Target size of a batch; the data server limits a response to 256 MiB."""
+_DATA = ("samples", "snapshots", "oom")
 MAX_FAILURES = 24
 """Failed reads after which the provider counts as unavailable, not single tags as damaged."""
 
@@ -75,6 +77,28 @@ class ProviderSource:
             total = sum(len(frame.data) for content in contents for frame in content.frames)
             size = _next_size(len(batch), total)
 
+    def event_runs(self) -> Mapping[str, Hashable]:
+        """See `Source.event_runs`; a run's mark is the number of its tags and the newest of their marks."""
+        listing = self.listing()
+        return {run: (len(tags), max(tags.values(), key=_time)) for run, tags in listing.items() if tags}
+
+    def listing_of(self, event_runs: Collection[str]) -> Listing:
+        """See `Source.listing_of`."""
+        return {run: tags for run, tags in self.listing().items() if run in event_runs}
+
+    def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
+        """See `Source.newest`: reads the last tag of each session."""
+        listing = self.listing_of(event_runs)
+        last = {run: _last_tags(tags, stream) for run, tags in listing.items()}
+        contents: dict[str, list[TagContent]] = {}
+        for content in self.read({run: [str(tag) for tag in of.values()] for run, of in last.items()}):
+            contents.setdefault(content.event_run, []).append(dataclasses.replace(content, frames=content.frames[-1:]))
+        for run in event_runs:
+            tags = listing.get(run, {})
+            recorded = {tag.session for text in tags if (tag := parse_tag(text)) and tag.stream in _DATA}
+            missing = "it has no roll-up" if recorded - last.get(run, {}).keys() else None
+            yield NewestFrames(run, tuple(sorted(contents.get(run, ()), key=lambda content: content.tag)), missing)
+
     def damage(self) -> Mapping[str, tuple[str, ...]]:
         """Empty: providers do not report damage."""
         return {}
@@ -95,6 +119,16 @@ class ProviderSource:
             if data is not None:
                 contents.append(_content(run, tag, data))
         return contents
+
+
+def _time(mark: Any) -> float:
+    return float(mark[1])
+
+
+def _last_tags(tags: Collection[str], stream: str) -> dict[str, Tag]:
+    """The last tag of a stream of each session."""
+    parsed = sorted(tag for text in tags if (tag := parse_tag(text)) is not None and tag.stream == stream)
+    return {tag.session: tag for tag in parsed}
 
 
 def _content(run: str, tag: str, data: Sequence[Any]) -> TagContent:

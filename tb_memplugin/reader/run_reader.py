@@ -117,12 +117,12 @@ class Reader:
         cache_bytes: Limit of all that is kept.
 
     Attributes:
+        lock: Held while the source is used, but not while a run is decoded: runs do not wait for each other.
         cache: What is kept. Handlers keep their answers in it as well, under keys that begin with their names.
     """
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
-        # Held while the source is used, but not while a run is decoded: runs do not wait for each other.
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._run_locks: dict[str, threading.RLock] = {}
         # Held by a run of more than `LARGE_BYTES` from then on until it has been read.
         self._large = threading.RLock()
@@ -139,7 +139,7 @@ class Reader:
             SourceError: The source cannot be read now.
         """
         arrived = time.monotonic()
-        with self._lock:
+        with self.lock:
             # Concurrent requests share a listing that started after they arrived.
             if self._listed_at < arrived:
                 began = time.monotonic()
@@ -302,7 +302,7 @@ class Reader:
         return len(frozenset().union(*(survey.layers for _, _, survey in known))), tuple(limited(damage))
 
     def _lock_of(self, name: str) -> threading.RLock:
-        with self._lock:
+        with self.lock:
             return self._run_locks.setdefault(name, threading.RLock())
 
     def _load(
@@ -379,7 +379,7 @@ class Reader:
             return
         contents = source.read(wanted)
         while True:
-            with self._lock:
+            with self.lock:
                 content = next(contents, None)
             if content is None:
                 return

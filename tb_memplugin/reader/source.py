@@ -1,7 +1,7 @@
 """The interface of a source of frames: a data provider or a directory of event files."""
 
 import dataclasses
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from tb_memplugin.errors import MemoryPluginError
@@ -32,6 +32,20 @@ class TagContent:
     damage: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class NewestFrames:
+    """The newest frame of one stream of each session in an event run.
+
+    Attributes:
+        contents: One frame each, in order of the sessions.
+        missing: Why a session may lack its newest frame, as the end of a sentence; None if none does.
+    """
+
+    event_run: str
+    contents: tuple[TagContent, ...]
+    missing: str | None
+
+
 class Source(Protocol):
     """A source of frames. Used by one thread at a time."""
 
@@ -51,3 +65,24 @@ class Source(Protocol):
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:
         """Event run to sentences on data that the last `listing` could not list."""
+
+    def event_runs(self) -> Mapping[str, Hashable]:
+        """Event runs that may have frames, each with a mark that changes whenever its frames do. Reads no frames.
+
+        Raises:
+            SourceError: The source cannot be read now.
+        """
+
+    def listing_of(self, event_runs: Collection[str]) -> Listing:
+        """The current tags of some event runs, complete however many others there are.
+
+        Raises:
+            SourceError: The source cannot be read now.
+        """
+
+    def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
+        """The newest frames of a stream in some event runs, at a cost that does not depend on how much they hold.
+
+        Raises:
+            SourceError: The source cannot be read now.
+        """

@@ -15,6 +15,7 @@ from tb_memplugin.events import (
     memory_map_records,
     oom_records,
     request_records,
+    rollup_records,
     sample_records,
     session_records,
     snapshot_records,
@@ -317,13 +318,26 @@ HOST = _rows(
     ),
 )
 
+ROLLUPS = Stream(
+    "rollups",
+    "",
+    "",
+    read=lambda _, frame: rollup_records.read_rollup(frame),
+    of_frames=lambda rollups: (rollups[-1], None),
+    without_repeats=lambda rollup, _: rollup,
+    of_sessions=lambda rollups, _: rollups,
+    of_workers=lambda by_worker: (by_worker, None),
+    objects={"integers": ROW_BYTES // 2, "names": ROW_BYTES},
+)
+"""They repeat what the other streams say, and are read instead of these; see `rollups`."""
+
 ALL = (SAMPLES, ACTIVATIONS, SNAPSHOTS, META, MAPS, OOM, TIMELINES, REQUESTS, COUNTERS, HOST, PEAK)
 """All streams, in the order in which sentences name their losses."""
 BASIC = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM, COUNTERS, HOST})
 """The streams that most answers need; the others are read if an answer is about them."""
 BASIC_FIGURES = BASIC - {SAMPLES} | {SAMPLE_FIGURES}
 """The same with few columns of the samples: enough for lists of workers."""
-OF_TAG: Mapping[str, Stream] = {stream.tag: stream for stream in ALL}
+OF_TAG: Mapping[str, Stream] = {stream.tag: stream for stream in (*ALL, ROLLUPS)}
 MERGED = tuple(stream for stream in ALL if stream is not PEAK)
 """The streams with a field of their own in `Session` and `Run`."""
 

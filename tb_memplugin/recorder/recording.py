@@ -474,6 +474,8 @@ class Recording:
             self._output.end_epoch()
             if self._ending:
                 self._files.end()
+            else:
+                self._files.roll_up()
         finally:
             self._files.rest()
             self._faults.clean_up(POST_MORTEMS, self._oom.remove)

@@ -49,6 +49,13 @@ class RunFiles:
                 if runs:
                     self._writer.flush()
 
+    def roll_up(self) -> None:
+        """Write a roll-up of the session so far."""
+        if self._writer is not None:
+            with self._faults.part(FILES) as runs:
+                if runs:
+                    self._writer.roll_up()
+
     def end(self) -> None:
         """Write that the session ended."""
         if self._writer is not None:

@@ -10,7 +10,7 @@ from tb_memplugin.model.suggestions import some
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
-from tb_memplugin.server.worker_lookup import with_all_ooms, workers_with
+from tb_memplugin.server.worker_lookup import tags_with, with_all_ooms, workers_with
 
 _RESPONSE_BYTES = 16 << 10
 """Estimated bytes of a response in memory."""
@@ -24,7 +24,7 @@ class AnswerHandlers:
 
     def answers(self, source: Source, run: str, device: str | None, phase: Phase) -> dict[str, Any]:
         """``GET answers``: the answers on a device, cached for runs that did not change."""
-        tags = self._reader.tags(source, run)
+        tags = tags_with(self._reader, source, run, device)
         key = ("answers", run, device, phase)
         known: dict[str, Any] | None = self._reader.cache.get(key, tags.version)
         if known is not None:
@@ -45,6 +45,6 @@ class AnswerHandlers:
             loaded = self._reader.load(source, own)
             of_worker = [facts.device for facts in device_facts(loaded.run)]
             if device is None or device in of_worker:
-                return with_all_ooms(self._reader, source, loaded, tags)
+                return with_all_ooms(self._reader, source, loaded, tags.name)
             names.extend(of_worker)
         raise NotFoundError(f"run {tags.name} has no device {device!r:.200}; available: {some(names)}")

@@ -1,19 +1,24 @@
 """Handler of the route with all devices and workers of a run."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tb_memplugin.analysis.devices import combine
+from tb_memplugin.analysis.bands import bands
+from tb_memplugin.analysis.devices import combine, stopped_workers
+from tb_memplugin.analysis.rollup_summary import summarize_rollups
 from tb_memplugin.analysis.worker_summary import WorkerSummary, series_bytes, summarize_worker
 from tb_memplugin.model import Integers, Phase
 from tb_memplugin.model.suggestions import some
-from tb_memplugin.model.units import format_bytes
-from tb_memplugin.reader.catalog import RunTags, workers_of
-from tb_memplugin.reader.limits import MAX_RUN_BYTES, MAX_WORKERS, Room
+from tb_memplugin.model.units import counted, format_bytes
+from tb_memplugin.reader.catalog import RunTags
+from tb_memplugin.reader.limits import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, Room
+from tb_memplugin.reader.rollups import RollupReader, WorkerRuns
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.reader.streams import basic_streams
+from tb_memplugin.server.responses import LargeAnswer
 from tb_memplugin.server.worker_lookup import each_worker
 
 MAX_SERIES_BYTES = MAX_RUN_BYTES
@@ -36,9 +41,13 @@ class DeviceHandlers:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+        self._rollups = RollupReader(reader)
 
     def devices(self, source: Source, run: str, phase: Phase) -> dict[str, Any]:
         """``GET devices``: the devices of all workers, cached for runs that did not change."""
+        workers = self._rollups.workers(source, run)
+        if len(workers.of_worker) > MANY_WORKERS:
+            return self._of_rollups(source, workers, phase)
         tags = self._reader.tags(source, run)
         key = ("devices", run, phase)
         known: dict[str, Any] | None = self._reader.cache.get(key, tags.version)
@@ -49,6 +58,43 @@ class DeviceHandlers:
         size = 2000 * len(described["devices"]) + 200 * points
         self._reader.cache.put(key, tags.version, described, size)
         return described
+
+    def _of_rollups(self, source: Source, workers: WorkerRuns, phase: Phase) -> dict[str, Any]:
+        """The answer for many workers: from their roll-ups, and from the histories of only those that need it."""
+        key = ("devices", workers.name, phase)
+        known: dict[str, Any] | None = self._reader.cache.get(key, workers.version)
+        if known is not None:
+            return known
+        rolled_up = self._rollups.read(source, workers)
+        summaries: dict[str, WorkerSummary] = {}
+        reasons: dict[str, str] = {}
+        for worker, of in rolled_up.items():
+            summary = None if of.missing else summarize_rollups(worker, of.rollups, phase)
+            if summary is None:
+                reasons[worker] = of.missing or "its sessions overlap"
+            else:
+                summaries[worker] = summary
+        described = [
+            summary
+            for worker in sorted(reasons)[:MAX_WORKERS]
+            for summary in self._history(source, workers, worker, phase)
+        ]
+        # A roll-up lags behind: where a worker stopped, only its history says.
+        stopped = stopped_workers([*summaries.values(), *described])
+        for worker in [worker for worker in stopped if worker in summaries][:MAX_WORKERS]:
+            described += self._history(source, workers, worker, phase)
+            del summaries[worker]
+        spread = bands({worker: rolled_up[worker].rollups for worker in rolled_up if worker not in reasons}, phase)
+        combined = combine([*summaries.values(), *described], phase, with_steps=False, steps=spread)
+        answer = LargeAnswer({"run": workers.name, **combined, "damage": _damage(reasons)})
+        self._reader.cache.put(key, workers.version, answer, 5000 * len(answer["devices"]))
+        return answer
+
+    def _history(self, source: Source, workers: WorkerRuns, worker: str, phase: Phase) -> list[WorkerSummary]:
+        """The summaries of one worker's directory from all that it recorded, without steps."""
+        tags = self._rollups.tags(source, workers, worker)
+        loaded = self._reader.load(source, tags, basic_streams(worker))
+        return [summarize_worker(name, run, phase, with_steps=False) for name, run in loaded.by_worker.items()]
 
     def _combined(self, source: Source, tags: RunTags, phase: Phase) -> dict[str, Any]:
         """The answer, without figures over steps if there is no room for those of all workers."""
@@ -68,9 +114,6 @@ class DeviceHandlers:
                 f"figures over steps are not shown: they would exceed {format_bytes(MAX_SERIES_BYTES)} with those of "
                 f"{some(without)}"
             )
-        hidden = workers_of(tags)[MAX_WORKERS:]
-        if hidden:
-            damage.append(f"{len(hidden)} workers are not shown: only the first {MAX_WORKERS} by name are")
         return {**described, "damage": damage}
 
     def _summarized(
@@ -93,3 +136,20 @@ class DeviceHandlers:
         summarized = _Summarized(workers, size, fits)
         self._reader.cache.put(key, tags.version, summarized, others + (size if fits else 0))
         return workers
+
+
+def _damage(reasons: Mapping[str, str]) -> list[str]:
+    """A sentence on each reason for which histories were read, and on those that were not."""
+    shown = sorted(reasons)[:MAX_WORKERS]
+    sentences = []
+    for reason in sorted(set(reasons.values())):
+        of_reason = [worker for worker in shown if reasons[worker] == reason]
+        if of_reason:
+            sentences.append(
+                f"the history of {counted(len(of_reason), 'worker')} was read instead of a roll-up ({reason}): "
+                f"{some(of_reason)}"
+            )
+    hidden = len(reasons) - len(shown)
+    if hidden:
+        sentences.append(f"{hidden} workers without a roll-up are not shown: only {MAX_WORKERS} histories are read")
+    return sentences

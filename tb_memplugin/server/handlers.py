@@ -96,7 +96,7 @@ class Handlers:
         """``GET overview``: memory of a device by category and step."""
         found = find_device(self._reader, source, run, stretch.device, stretch.session)
         loaded, of_worker, own_name = found.loaded, found.run, found.own_name
-        ooms = with_all_ooms(self._reader, source, loaded, self._reader.tags(source, run)).ooms
+        ooms = with_all_ooms(self._reader, source, loaded, run).ooms
         view = stretch.overview(of_worker, own_name)
         fields = {
             "run": run,

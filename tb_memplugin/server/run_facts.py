@@ -1,6 +1,7 @@
 """The key figures of a run, worker by worker: a run of many workers is never in memory as a whole."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,15 @@ import numpy as np
 from tb_memplugin.analysis import facts
 from tb_memplugin.analysis.findings import former_findings, growth_findings, recomputation_findings
 from tb_memplugin.analysis.host_memory import host_findings
+from tb_memplugin.analysis.rollup_summary import summarize_rollups
 from tb_memplugin.analysis.status import RunStatus, run_status, worst
+from tb_memplugin.analysis.worker_summary import WorkerSummary
 from tb_memplugin.model import PHASES, Integers, full_device_name
 from tb_memplugin.model.distinct import distinct
-from tb_memplugin.reader.catalog import RunTags, workers_of
-from tb_memplugin.reader.limits import MAX_RUN_ROWS, MAX_WORKERS
+from tb_memplugin.model.rollup import Rollup
+from tb_memplugin.reader.catalog import RunTags
+from tb_memplugin.reader.limits import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS
+from tb_memplugin.reader.rollups import RollupReader, WorkerRuns
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.sessions import limited
 from tb_memplugin.reader.source import Source
@@ -63,13 +68,15 @@ class RunFacts:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+        self._rollups = RollupReader(reader)
 
     def describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
         """The run's entry in ``GET runs``."""
         workers: list[WorkerFacts] = []
         training = every = _NO_STEPS
-        for own in each_worker(tags):
-            worker = self._worker(source, own)
+        runs = self._rollups.workers(source, tags.name)
+        many = len(runs.of_worker) > MANY_WORKERS
+        for worker in self._of_many(source, runs) if many else (self._worker(source, own) for own in each_worker(tags)):
             same = training is every and worker.training_steps is worker.steps
             every = _union(every, worker.steps)
             training = every if same else _union(training, worker.training_steps)
@@ -85,9 +92,6 @@ class RunFacts:
             key=lambda device: facts.device_order(device.device),
         )
         sentences = [*tags.damage, *(sentence for worker in workers for sentence in worker.damage)]
-        hidden = len(workers_of(tags)) - MAX_WORKERS
-        if hidden > 0:
-            sentences.append(f"{hidden} workers are not shown: only the first {MAX_WORKERS} by name are")
         if len(every) > MAX_STEPS:
             sentences.append(f"steps after step {int(every[MAX_STEPS - 1])} are not counted: only {MAX_STEPS} are")
         found = [sentence for worker in workers for sentence in worker.findings]
@@ -117,6 +121,29 @@ class RunFacts:
             "notes": list(dict.fromkeys(note for worker in workers for note in worker.notes)),
             "damage": list(dict.fromkeys([*(sentences if len(workers) == 1 else limited(sentences)), *damage])),
         }
+
+    def _of_many(self, source: Source, runs: WorkerRuns) -> list[WorkerFacts]:
+        """The figures of many workers, from their roll-ups, or of up to `MAX_WORKERS` without one from their histories.
+
+        Roll-ups have no notes, and say nothing of host memory.
+        """
+        key = "facts of many", runs.name
+        known: list[WorkerFacts] | None = self._reader.cache.get(key, runs.version)
+        if known is not None:
+            return known
+        found: list[WorkerFacts] = []
+        histories = 0
+        for worker, of in sorted(self._rollups.read(source, runs).items()):
+            summary = None if of.missing else summarize_rollups(worker, of.rollups, "train")
+            if summary is not None:
+                found.append(_facts_of(summary, of.rollups, found[-1].steps if found else _NO_STEPS))
+            elif histories < MAX_WORKERS:
+                histories += 1
+                found.append(self._worker(source, self._rollups.tags(source, runs, worker)))
+        steps = {id(one.steps): len(one.steps) for one in found}
+        size = 16 * sum(steps.values()) + 1000 * sum(1 + len(one.devices) for one in found)
+        self._reader.cache.put(key, runs.version, found, size)
+        return found
 
     def _worker(self, source: Source, tags: RunTags) -> WorkerFacts:
         key = "facts", tags.name, tags.worker
@@ -181,6 +208,61 @@ class RunFacts:
 
 
 _NO_STEPS: Integers = np.empty(0, np.int64)
+
+
+def _facts_of(summary: WorkerSummary, rollups: Sequence[Rollup], known_steps: Integers) -> WorkerFacts:
+    """The figures of a worker from its roll-ups, whose steps count as evenly spaced.
+
+    Args:
+        known_steps: Those of another worker, whose array one with the same steps shares.
+    """
+    worker, status = summary.worker, summary.status
+    spans = [_evenly_spaced(one) for one in rollups]
+    steps = distinct(_NO_STEPS, *spans)
+    steps = known_steps if np.array_equal(known_steps, steps) else steps
+    traced = {device.name: 0 for one in rollups for device in one.devices}
+    for one in rollups:
+        for device in one.devices:
+            traced[device.name] += device.snapshots
+    return WorkerFacts(
+        workers=(worker,),
+        sessions=summary.sessions,
+        started=min((one.started for one in rollups), default=None),
+        training_steps=steps,
+        steps=steps,
+        phases=frozenset(PHASES.index(name) for one in rollups for device in one.devices for name in device.phases),
+        devices=tuple(
+            facts.DeviceFacts(
+                full_device_name(worker, device.name),
+                device.capacity_bytes,
+                device.peak_bytes,
+                device.peak_step,
+                traced[device.name],
+            )
+            for device in summary.devices
+        ),
+        ooms=sum(device.ooms for device in summary.devices),
+        findings=(f"{worker}: memory grows; open one of its devices for the finding.",) if status == "growing" else (),
+        host_findings=(),
+        notes=(),
+        damage=(),
+        statuses=(status,),
+        ended=summary.ended is not False,
+        recorded_until=summary.last_wall_time,
+    )
+
+
+def _evenly_spaced(rollup: Rollup) -> Integers:
+    """The training steps of a session, as many as there were; without any the other ones."""
+    first, last = rollup.first_training_step, rollup.last_training_step
+    if first is None or last is None:
+        first, last = rollup.first_step, rollup.last_step
+    counts = (of.steps for device in rollup.devices for of in device.phases.values())
+    steps = min(max(counts, default=0), MAX_STEPS)
+    if first is None or last is None or not steps:
+        return _NO_STEPS
+    spaced: Integers = np.linspace(first, last, steps).round().astype(np.int64)
+    return spaced
 
 
 def _union(steps: Integers, others: Integers) -> Integers:

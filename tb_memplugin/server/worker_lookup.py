@@ -7,7 +7,8 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import Run, full_device_name
 from tb_memplugin.model.suggestions import some
 from tb_memplugin.reader.catalog import RunTags, of_session, of_worker, workers_of
-from tb_memplugin.reader.limits import MAX_WORKERS
+from tb_memplugin.reader.limits import MANY_WORKERS, MAX_WORKERS
+from tb_memplugin.reader.rollups import RollupReader
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
 
@@ -34,7 +35,7 @@ def find_device(reader: Reader, source: Source, name: str, device: str, session:
         NotFoundError: There is no such run, session or device.
         SourceError: The source cannot be read now.
     """
-    tags = reader.tags(source, name)
+    tags = tags_with(reader, source, name, device)
     if session is not None:
         of_session(tags, session)
     names = []
@@ -50,6 +51,22 @@ def find_device(reader: Reader, source: Source, name: str, device: str, session:
     raise NotFoundError(f"run {name} has no device {device!r:.200}; available: {some(names)}")
 
 
+def tags_with(reader: Reader, source: Source, name: str, device: str | None) -> RunTags:
+    """The tags of the run called `name`, or of a run with many workers those of the one that the device's name says.
+
+    Raises:
+        NotFoundError: There is no such run.
+        SourceError: The source cannot be read now.
+    """
+    if device is not None and "/" in device:
+        rollups = RollupReader(reader)
+        workers = rollups.workers(source, name)
+        named = [worker for worker in workers.of_worker if worker and device.startswith(f"{worker}/")]
+        if named and len(workers.of_worker) > MANY_WORKERS:
+            return rollups.tags(source, workers, max(named, key=len))
+    return reader.tags(source, name)
+
+
 def workers_with(tags: RunTags, device: str | None) -> Iterator[RunTags]:
     """The tags of each worker that is shown, first those of workers that the device's name says."""
     workers = workers_of(tags)[:MAX_WORKERS]
@@ -61,15 +78,18 @@ def workers_with(tags: RunTags, device: str | None) -> Iterator[RunTags]:
         yield of_worker(tags, worker)
 
 
-def with_all_ooms(reader: Reader, source: Source, found: LoadedRun, tags: RunTags) -> Run:
-    """The run of some workers with the failed allocations of all, so that their indices are those of the whole run."""
+def with_all_ooms(reader: Reader, source: Source, found: LoadedRun, name: str) -> Run:
+    """The run of some workers with the failed allocations of all, so that their indices are those of the whole run.
+
+    Those of a worker beyond the limit of workers come last.
+    """
     if not found.run.ooms:
         return found.run
     # Identifiers are those of a session.
     own = {(oom.identifier, oom.wall_time): oom for oom in found.run.ooms}
-    everything = reader.ooms(source, tags)
-    ooms = (own.get((oom.identifier, oom.wall_time), oom) for oom in everything)
-    return dataclasses.replace(found.run, ooms=tuple(ooms))
+    everything = reader.ooms(source, reader.tags(source, name))
+    ooms = [own.pop((oom.identifier, oom.wall_time), oom) for oom in everything]
+    return dataclasses.replace(found.run, ooms=(*ooms, *own.values()))
 
 
 def each_worker(tags: RunTags) -> Iterator[RunTags]:

@@ -12,11 +12,14 @@ import harness
 import pytest
 import sample_devices
 import sample_runs
+from cluster_cases import Fault, name_of, write_cluster
 from conftest import address_of_logdir
 from playwright.sync_api import FrameLocator, Page, expect
 from test_compare import download
 
 DEVICES = [f"{worker}/GPU:{at}" for worker, scales in sample_devices.SCALES.items() for at in range(len(scales))]
+CLUSTER_WORKERS = 70
+CLUSTER_FAULTS = [Fault(9, 1, mib=3000), Fault(20, stops=100), Fault(33, leak_mib=900)]
 MOST_LOADED = "worker_1/GPU:1"
 ROW = "tr[data-device='{}']"
 ALL_ROWS = "rows => rows.map(row => row.dataset.device)"
@@ -38,6 +41,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     sample_runs.write_run(directory / "frozen", sample_runs.FROZEN)
     sample_runs.write_activations(directory / "activations_only", 3, 20)
     sample_devices.write_many(directory / "many")
+    write_cluster(directory / "cluster", CLUSTER_WORKERS, 2, 200, CLUSTER_FAULTS, flush_steps=20)
     return directory
 
 
@@ -288,11 +292,39 @@ def test_of_many_devices_only_those_in_sight_are_in_the_document(fresh_page: Pag
     assert len(rows(frame)) < 40
 
 
+def test_of_many_workers_both_ends_are_shown_and_the_others_are_found(page: Page, address: str) -> None:
+    # GIVEN 70 workers of two devices, one apart from its stage, one stopped, one growing
+    frame = opened(page, address, "cluster")
+    # THEN the ten most and the ten least loaded devices are there, and nothing is drawn for the others
+    region = frame.get_by_role("region", name="Table of devices")
+    more = region.get_by_role("button", name="Show 120 more devices")
+    expect(frame.get_by_test_id("devices")).to_have_attribute("aria-rowcount", "22")
+    assert rows(frame)[0] == f"{name_of(9)}/GPU:1"
+    # AND what is wrong is said
+    wrong = frame.get_by_test_id("conspicuous")
+    expect(wrong).to_contain_text(f"{name_of(20)} recorded nothing after step 99; the others went on to step 199")
+    expect(wrong).to_contain_text(f"{name_of(33)}: memory grows")
+    expect(wrong).to_contain_text(f"{name_of(9)}/GPU:1 peaks at")
+    expect(wrong).to_contain_text("+2.9 GiB activations")
+    # AND the chart has the median of all devices
+    expect(frame.get_by_test_id("devices-at-step")).to_contain_text("median")
+    # WHEN one is searched THEN it is there, and selecting it selects it in every view
+    frame.get_by_role("searchbox", name="Search devices").fill("stage_3_worker_16")
+    expect(frame.locator("tr[data-device]")).to_have_count(2)
+    frame.locator(ROW.format("stage_3_worker_16/GPU:1")).click()
+    expect(frame.locator(ROW.format("stage_3_worker_16/GPU:1"))).to_have_attribute("aria-current", "true")
+    # AND all can be shown
+    frame.get_by_role("searchbox", name="Search devices").fill("")
+    region.evaluate("region => region.scrollTo(0, 10 * 28)")
+    more.click()
+    expect(frame.get_by_test_id("devices")).to_have_attribute("aria-rowcount", "141")
+
+
 @pytest.mark.reads
 @pytest.mark.parametrize("width", [900, 1180, 1440, 2560])
 def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
-    for run in ("devices", "many"):
+    for run in ("devices", "many", "cluster"):
         for order in ("device", "peak_bytes"):
             frame = opened(page, address, run, devices=order)
             wider = frame.locator("body").evaluate(

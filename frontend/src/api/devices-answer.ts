@@ -13,9 +13,9 @@ const workerInfo = object<WorkerInfo>({
   sessions: number,
   first_step: maybe(number),
   last_step: maybe(number),
-  rows: number,
   ended: flag,
   last_wall_time: maybe(number),
+  status: maybe(text),
   stopped_early: maybe(text),
   clock_offset_seconds: maybe(number),
 });
@@ -32,7 +32,6 @@ const deviceRow = object<DeviceRow>({
   last_in_use_bytes: maybe(number),
   headroom_bytes: maybe(number),
   pool_bytes: maybe(number),
-  rows: number,
   breakdown: maybe(
     object<DeviceBreakdown>({
       step: number,
@@ -62,7 +61,15 @@ const devicesAnswer = object<Devices>({
   ),
   outlier_count: number,
   sum_peak_bytes: number,
-  steps: object<DeviceSteps>({ step: column, max_peak_bytes: column, min_peak_bytes: column, sum_in_use_bytes: maybe(column) }),
+  steps: object<DeviceSteps>({
+    step: column,
+    max_peak_bytes: column,
+    min_peak_bytes: column,
+    p5_peak_bytes: maybe(column),
+    p50_peak_bytes: maybe(column),
+    p95_peak_bytes: maybe(column),
+    sum_in_use_bytes: maybe(column),
+  }),
   damage: list(text),
 });
 export const parseDevices = (json: unknown): Devices => devicesAnswer(json, "devices");

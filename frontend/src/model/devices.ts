@@ -12,10 +12,11 @@ export interface WorkerInfo {
   sessions: number;
   first_step: number | null;
   last_step: number | null;
-  rows: number;
   /** Its last session said that it ended. */
   ended: boolean;
   last_wall_time: number | null;
+  /** As in the list of runs; host memory does not count. */
+  status: string | null;
   /** A sentence, if it recorded nothing while the others went on. */
   stopped_early: string | null;
   /** Against the first worker's clock; null if unknown. */
@@ -45,7 +46,6 @@ export interface DeviceRow {
   /** Capacity − peak. */
   headroom_bytes: number | null;
   pool_bytes: number | null;
-  rows: number;
   breakdown: DeviceBreakdown | null;
   ooms: number;
 }
@@ -76,6 +76,10 @@ export interface DeviceSteps {
   step: Float64Array;
   max_peak_bytes: Float64Array;
   min_peak_bytes: Float64Array;
+  /** Quantiles of the devices, known for runs with many workers only. */
+  p5_peak_bytes: Float64Array | null;
+  p50_peak_bytes: Float64Array | null;
+  p95_peak_bytes: Float64Array | null;
   /** Null if it is known at no step. */
   sum_in_use_bytes: Float64Array | null;
 }
@@ -87,7 +91,7 @@ export interface Devices {
   /** In natural order: by worker, then by number. */
   devices: DeviceRow[];
   imbalance: Imbalance | null;
-  /** The largest differences first; at most ten of `outlier_count`. */
+  /** The largest differences first; at most 50 of `outlier_count`. */
   outliers: Outlier[];
   outlier_count: number;
   /** Sum of the peaks of the accelerators, or of all devices without one: at no step is more in use on all of them together. */
@@ -115,20 +119,33 @@ export function sortedDevices(devices: readonly DeviceRow[], sort: DeviceSort): 
   return [...devices].sort((a, b) => (key(a) === key(b) ? 0 : key(a) - key(b)));
 }
 
-export type DeviceLine = { kind: "worker"; worker: WorkerInfo } | { kind: "device"; device: DeviceRow };
+export type DeviceLine =
+  | { kind: "worker"; worker: WorkerInfo }
+  | { kind: "device"; device: DeviceRow }
+  /** Lines that are left out. */
+  | { kind: "more"; count: number };
+
+/** Of a run with more workers only roll-ups are read, and nobody reads its devices line by line. */
+const MANY_WORKERS = 64;
+const ENDS = 10;
+
+export const areMany = ({ workers }: Devices): boolean => workers.length > MANY_WORKERS;
+
+/** The first and the last ones of many lines. */
+export const ends = (lines: DeviceLine[]): DeviceLine[] => [
+  ...lines.slice(0, ENDS),
+  { kind: "more", count: lines.length - 2 * ENDS },
+  ...lines.slice(-ENDS),
+];
 
 /** The table's lines: in natural order below the header of their worker if there are several. */
 export function deviceLines({ devices, workers }: Devices, sort: DeviceSort): DeviceLine[] {
   const line = (device: DeviceRow): DeviceLine => ({ kind: "device", device });
   if (sort !== "device" || workers.length < 2) return sortedDevices(devices, sort).map(line);
-  const known = new Set(workers.map(({ worker }) => worker));
-  return [
-    ...workers.flatMap((worker): DeviceLine[] => [
-      { kind: "worker", worker },
-      ...devices.filter((device) => device.worker === worker.worker).map(line),
-    ]),
-    ...devices.filter(({ worker }) => !known.has(worker)).map(line),
-  ];
+  const lines = new Map<string, DeviceLine[]>(workers.map((worker) => [worker.worker, [{ kind: "worker", worker }]]));
+  const strange = devices.filter(({ worker }) => !lines.has(worker));
+  for (const device of devices) lines.get(device.worker)?.push(line(device));
+  return [...lines.values(), strange.map(line)].flat();
 }
 
 /** Something to look at first, and the device to select for it; null if its worker has none. */
@@ -137,25 +154,35 @@ export interface Conspicuous {
   sentence: string;
 }
 
-const MAX_STOPPED = 10;
+const LISTED = 10;
+
+const STATUSES: Record<string, string> = {
+  failed: "ran out of memory",
+  growing: "memory grows",
+  fragmented: "free memory is fragmented",
+};
 
 /** "+700 MiB activations, +20 MiB optimizer state". */
 const explained = ({ parts }: Outlier): string =>
   parts.map((part) => `${part.bytes < 0 ? "−" : "+"}${formatBytes(Math.abs(part.bytes))} ${groupLabel(part)}`).join(", ");
 
-/** Workers that stopped early, then outliers; the last entry counts those that are not listed. */
+/** Workers that stopped early or have a bad status, then outliers; the last entry counts those that are not listed. */
 export function conspicuous({ devices, workers, outliers, outlier_count }: Devices): Conspicuous[] {
   const stopped = workers.filter(({ stopped_early }) => stopped_early !== null);
+  // Of few workers, the views of each say it.
+  const bad = workers.length > MANY_WORKERS ? workers.filter(({ status }) => status !== null && status in STATUSES) : [];
+  const listed = [
+    ...stopped.slice(0, LISTED).map(({ worker, stopped_early }) => ({ worker, sentence: stopped_early ?? "" })),
+    ...bad.slice(0, LISTED).map(({ worker, status }) => ({ worker, sentence: `${worker}: ${STATUSES[status ?? ""] ?? ""}` })),
+  ];
   const left = [
-    { count: stopped.length - MAX_STOPPED, what: "stopped early" },
-    { count: outlier_count - outliers.length, what: "with a peak apart from the others" },
+    { count: stopped.length - LISTED, what: "stopped early" },
+    { count: bad.length - LISTED, what: "with a failure, growth or fragmentation" },
+    { count: outlier_count - Math.min(outliers.length, LISTED), what: "with a peak apart from the others" },
   ].filter(({ count }) => count > 0);
   return [
-    ...stopped.slice(0, MAX_STOPPED).map(({ worker, stopped_early }) => ({
-      device: devices.find((row) => row.worker === worker)?.device ?? null,
-      sentence: stopped_early ?? "",
-    })),
-    ...outliers.map((outlier) => ({
+    ...listed.map(({ worker, sentence }) => ({ device: devices.find((row) => row.worker === worker)?.device ?? null, sentence })),
+    ...outliers.slice(0, LISTED).map((outlier) => ({
       device: outlier.device,
       sentence: `${outlier.sentence}${outlier.parts.length > 0 ? `: ${explained(outlier)}` : ""}`,
     })),
@@ -222,9 +249,11 @@ export function stepSentence({ steps, devices }: Devices, row: number): string {
     return value === undefined || Number.isNaN(value) ? null : formatBytes(value);
   };
   const [most, least, sum] = [size(steps.max_peak_bytes), size(steps.min_peak_bytes), size(steps.sum_in_use_bytes)];
+  const middle = size(steps.p50_peak_bytes);
   const several = ofOneKind(devices).length > 1;
   const parts = [
     ...(most === null ? [] : [`${several ? "highest peak" : "peak"} ${most}`]),
+    ...(middle === null ? [] : [`median ${middle}`]),
     ...(least === null || !several ? [] : [`lowest peak ${least}`]),
     ...(sum === null || !several ? [] : [`sum in use at step end ${sum}`]),
   ];

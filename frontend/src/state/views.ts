@@ -89,7 +89,7 @@ const TABLE = {
   host: { title: "Host memory", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "host memory"] },
   devices: {
     title: "Devices",
-    selects: ["phase", "step"],
+    selects: ["phase", "step", "search"],
     needs: ["overview", "devices"],
     ownSteps: true,
     offered: (primary) => (primary?.devices.length ?? 0) > 1,

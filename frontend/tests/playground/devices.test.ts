@@ -10,11 +10,13 @@ import { parseDevices } from "../../src/api/devices-answer";
 import { toCsv } from "../../src/lib/table";
 import {
   alignedStep,
+  areMany,
   breakdownNote,
   conspicuous,
   deviceLines,
   devicesFile,
   devicesSummary,
+  ends,
   groupsOf,
   sortedDevices,
   stepSentence,
@@ -111,10 +113,47 @@ describe("what to look at first", () => {
   });
 });
 
+describe("many devices", () => {
+  const wide = (count: number): Devices => ({
+    ...two,
+    devices: Array.from({ length: count }, (_, at) => ({ ...(two.devices[0] as Devices["devices"][0]), device: `w${at}`, peak_bytes: at })),
+  });
+
+  it("show the ten most and the ten least loaded, and how many are between", () => {
+    const lines = ends(deviceLines(wide(8000), "peak_bytes"));
+    expect(lines).toHaveLength(21);
+    expect(lines[0]).toMatchObject({ kind: "device", device: { peak_bytes: 7999 } });
+    expect(lines[10]).toEqual({ kind: "more", count: 7980 });
+    expect(lines.at(-1)).toMatchObject({ kind: "device", device: { peak_bytes: 0 } });
+  });
+
+  it("are those of more workers than are read one by one", () => {
+    const workers = (count: number) => Array.from({ length: count }, () => two.workers[0] as Devices["workers"][0]);
+    expect([64, 65].map((count) => areMany({ ...two, workers: workers(count) }))).toEqual([false, true]);
+  });
+
+  it("name workers with a bad status", () => {
+    const workers = Array.from({ length: 65 }, (_, at) => ({
+      ...(two.workers[0] as Devices["workers"][0]),
+      worker: `worker_${at}`,
+      status: at === 1 ? "growing" : "ok",
+    }));
+    expect(conspicuous({ ...two, workers })).toEqual([{ device: "worker_1/GPU:0", sentence: "worker_1: memory grows" }]);
+    expect(conspicuous({ ...two, workers: workers.slice(1) })).toEqual([]);
+  });
+
+  it("have a band of quantiles and a median over the steps", () => {
+    const column = Float64Array.from(two.steps.step, () => 2 ** 30);
+    const steps = { ...two.steps, p5_peak_bytes: column, p50_peak_bytes: column, p95_peak_bytes: column };
+    expect(stepSentence({ ...two, steps }, 0)).toContain("median 1.0 GiB");
+    expect(stepSentence(two, 0)).not.toContain("median");
+  });
+});
+
 describe("rows", () => {
   it("lie below their worker in natural order, and without workers where there is one", () => {
     const lines = deviceLines(two, "device");
-    expect(lines.map((line) => (line.kind === "worker" ? line.worker.worker : line.device.name))).toEqual(
+    expect(lines.map((line) => (line.kind === "worker" ? line.worker.worker : line.kind === "device" ? line.device.name : ""))).toEqual(
       ["worker_0", "worker_1"].flatMap((worker) => [worker, "GPU:0", "GPU:1", "GPU:2", "GPU:3"]),
     );
     expect(deviceLines(one, "device").map(({ kind }) => kind)).toEqual(["device"]);

@@ -5,13 +5,13 @@ import dataclasses
 import gzip
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events.metadata import run_name
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.source import Listing, Source, TagContent
+from tb_memplugin.reader.source import Listing, NewestFrames, Source, TagContent
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.responses import COLUMNS_TYPE, data_body
 from tb_memplugin.server.routes import DATA_ROUTES
@@ -133,3 +133,15 @@ class ChosenRuns:
     def damage(self) -> Mapping[str, tuple[str, ...]]:
         """See `Source.damage`."""
         return {run: damage for run, damage in self._source.damage().items() if run_name(run)[0] in self._names}
+
+    def event_runs(self) -> Mapping[str, Hashable]:
+        """See `Source.event_runs`; as they were listed."""
+        return {run: tuple(tags.items()) for run, tags in self.listing().items()}
+
+    def listing_of(self, event_runs: Collection[str]) -> Listing:
+        """See `Source.listing_of`."""
+        return {run: tags for run, tags in self.listing().items() if run in event_runs}
+
+    def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
+        """See `Source.newest`."""
+        return self._source.newest(event_runs, stream)

@@ -6,10 +6,12 @@ import struct
 
 import numpy as np
 import pytest
+from reading_cases import make_samples
+from rollup_cases import rollups_of
 from tensorboard.compat.proto import event_pb2
 
 import tb_memplugin
-from tb_memplugin.events import codec, sample_records
+from tb_memplugin.events import codec, run_writer, sample_records
 from tb_memplugin.events.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
 from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, LayerTable, Samples, take_samples
@@ -219,3 +221,48 @@ def test_a_closed_session_does_not_end_in_a_directory_that_another_one_uses(tmp_
     first.end()
     assert sorted(tmp_path.rglob("events.*")) == files
     second.close()
+
+
+def test_flushes_write_a_roll_up_on_a_schedule(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a writer that flushes every 5 seconds for two hours
+    now = [1000.0]
+    monkeypatch.setattr(run_writer.time, "monotonic", lambda: now[0])
+    writer = RunWriter(tmp_path / "run")
+    written = []
+    for flush in range(1440):
+        now[0] += 5
+        writer.samples(make_samples([flush], [100]))
+        before = len(rollups_of(tmp_path)) if flush < 20 else 0
+        writer.flush()
+        if flush < 20:
+            written += [flush] if len(rollups_of(tmp_path)) > before else []
+    # THEN the first flush writes one, then there is one every 30 seconds, later when a hundredth of the time has passed
+    assert written == [0, 1, 3, 7, 13, 19]
+    steps = [rollup.last_step for _, _, rollup in rollups_of(tmp_path)]
+    gaps = np.diff([0, *steps]) * 5
+    assert gaps.max() <= 0.01 * 7200 + 10 and gaps[100:].min() >= 30 and gaps[-1] > 60
+    # AND one that is killed now has a recent one
+    assert 1439 - steps[-1] <= 15
+    writer.close()
+
+
+def test_nothing_new_is_rolled_up_only_once(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path / "run")
+    writer.roll_up()
+    writer.samples(make_samples([0], [100]))
+    for _ in range(3):
+        writer.roll_up()
+    writer.close()
+    assert [rollup.samples for _, _, rollup in rollups_of(tmp_path)] == [1]
+
+
+def test_each_session_has_a_roll_up_of_its_own(tmp_path: pathlib.Path) -> None:
+    for first in (0, 5):
+        writer = RunWriter(tmp_path / "run")
+        writer.samples(make_samples(range(first, first + 10), [100] * 10))
+        writer.end()
+        writer.close()
+    found = rollups_of(tmp_path)
+    assert len({session for session, _, _ in found}) == 2
+    assert sorted((rollup.first_step, rollup.last_step) for _, _, rollup in found) == [(0, 9), (5, 14)]
+    assert all(rollup.ended is not None for _, _, rollup in found)

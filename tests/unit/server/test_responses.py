@@ -85,3 +85,11 @@ def test_errors_are_sentences_as_plain_text() -> None:
     response = responses.error_response(request(), 404, "there is no run '\ud800<script>'")
     assert response.status_code == 404 and response.content_type == "text/plain; charset=utf-8"
     assert "there is no run" in response.get_data(as_text=True) and headers_are_safe(response)
+
+
+def test_a_large_answer_is_encoded_once_and_as_any_other() -> None:
+    answer = {"run": "cluster", "devices": [{"peak_bytes": 2**53 - 1}]}
+    large = responses.LargeAnswer(answer)
+    first, again = responses.data_body(large), responses.data_body(large)
+    assert first == responses.data_body(answer)
+    assert first[0] is again[0]

@@ -180,7 +180,8 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(
     # THEN every device has its peak, and nothing says what only some workers did
     assert told["devices"] == whole["devices"] and told["sum_peak_bytes"] == whole["sum_peak_bytes"]
     assert told["imbalance"] == whole["imbalance"] and told["most_loaded"] == whole["most_loaded"]
-    assert told["steps"] == {"step": [], "max_peak_bytes": [], "min_peak_bytes": [], "sum_in_use_bytes": None}
+    columns = {name: values for name, values in told["steps"].items() if values is not None}
+    assert columns == {"step": [], "max_peak_bytes": [], "min_peak_bytes": []}
     assert [worker["clock_offset_seconds"] for worker in told["workers"]] == [0.0, 0.0, None, None]
     assert len(told["damage"]) == 1 and told["damage"][0].endswith("with those of worker_2, worker_3")
     # AND what is kept is within the limit, and says the same with the answer gone

@@ -1,13 +1,15 @@
 /** The table of all devices: sorted, with the arrow keys going from device to device. */
 
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { formatBytes, type Unit } from "../../lib/bytes";
+import { formatBytes, formatCount, type Unit } from "../../lib/bytes";
 import {
   DEVICE_SORTS,
+  areMany,
   ascends,
   breakdownNote,
   deviceLines,
+  ends,
   workerFacts,
   workerTitle,
   type DeviceLine,
@@ -15,6 +17,7 @@ import {
   type DeviceSort,
   type WorkerInfo,
 } from "../../model/devices";
+import { matcher } from "../../state/selection";
 import { useStore } from "../shared/context";
 import { useExact } from "../shared/figures";
 import { Filler, SortedColumn, arrowKeys } from "../shared/long-table";
@@ -92,11 +95,36 @@ function WorkerRow({ worker }: { worker: WorkerInfo }) {
 const lineOf = (lines: readonly DeviceLine[], device: string | null): number =>
   lines.findIndex((line) => line.kind === "device" && line.device.device === device);
 
+/** What is left out between the most and the least loaded of many devices. */
+function MoreRow({ count, show }: { count: number; show: () => void }) {
+  return (
+    <tr class="subtotal">
+      <th scope="rowgroup" colSpan={COLUMNS}>
+        <button type="button" class="link" onClick={show}>
+          {`Show ${formatCount(count)} more devices`}
+        </button>
+      </th>
+    </tr>
+  );
+}
+
+/** The lines that are shown: those that the search finds, otherwise of many devices both ends until all are wanted. */
+function useLines(devices: Devices) {
+  const { deviceSort: sort, search } = useStore().choices.value;
+  const [all, setAll] = useState(false);
+  const lines = useMemo(() => {
+    const match = matcher(search);
+    if (search) return deviceLines({ ...devices, devices: devices.devices.filter(({ device }) => match.test(device)), workers: [] }, sort);
+    const every = deviceLines(devices, sort);
+    return all || !areMany(devices) ? every : ends(every);
+  }, [devices, sort, search, all]);
+  return { lines, showAll: () => setAll(true) };
+}
+
 export function DeviceTable({ devices, unit, scale }: { devices: Devices; unit: Unit; scale: number }) {
   const store = useStore();
-  const { deviceSort: sort } = store.choices.value;
   const selected = store.device.value;
-  const lines = useMemo(() => deviceLines(devices, sort), [devices, sort]);
+  const { lines, showAll } = useLines(devices);
   const workers = useMemo(() => new Map(devices.workers.map((worker) => [worker.worker, worker])), [devices]);
   const { host, first, last, reveal, onScroll } = useScrollWindow(lines.length, ROW_HEIGHT);
   const arrows = arrowKeys(
@@ -126,6 +154,8 @@ export function DeviceTable({ devices, unit, scale }: { devices: Devices; unit: 
             .map((line) =>
               line.kind === "worker" ? (
                 <WorkerRow key={`worker ${line.worker.worker}`} worker={line.worker} />
+              ) : line.kind === "more" ? (
+                <MoreRow key="more" count={line.count} show={showAll} />
               ) : (
                 <DeviceRow
                   key={line.device.device}

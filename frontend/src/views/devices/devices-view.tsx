@@ -1,17 +1,18 @@
 /** All devices and workers of a run side by side. */
 
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 
 import { unitOf } from "../../lib/bytes";
 import { unbroken } from "../../lib/format";
 import { groupKey, groupLabel, type Group } from "../../model/categories";
-import { breakdownNote, devicesFile, devicesSummary, groupsOf, type Devices } from "../../model/devices";
+import { areMany, breakdownNote, devicesFile, devicesSummary, groupsOf, type Devices } from "../../model/devices";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { Swatch, UnitButton } from "../shared/figures";
 import { useCategoryRow } from "../shared/focus";
 import { LegendItem } from "../shared/legend";
+import { Search } from "../shared/search";
 import { Nothing } from "../shared/states";
 import { barScale, deviceBar } from "./device-bars";
 import { ConspicuousList } from "./conspicuous-list";
@@ -49,6 +50,10 @@ export function DevicesView({ devices }: { devices: Devices }) {
   const { deviceSort: sort } = store.choices.value;
   const groups = useMemo(() => groupsOf(devices.devices), [devices]);
   const scale = useMemo(() => barScale(devices.devices), [devices]);
+  useEffect(() => {
+    // In natural order, many devices say nothing.
+    if (areMany(devices) && sort === "device") store.choose({ deviceSort: "peak_bytes" });
+  }, []);
   useExport({
     table: () => devicesFile(devices),
     legend: () => seriesOf(devices).map(({ name, label }) => ({ label, fill: { colour: seriesColour(name, scheme), pattern: "plain" } })),
@@ -68,6 +73,7 @@ export function DevicesView({ devices }: { devices: Devices }) {
         <h2 class="verdict" data-testid="imbalance">
           {unbroken(devices.imbalance?.sentence ?? devicesSummary(devices))}
         </h2>
+        {areMany(devices) && <Search label="Search devices" placeholder="Search devices" />}
         <UnitButton unit={unit} />
       </div>
       <p class="small">{unbroken([...(devices.imbalance ? [devicesSummary(devices)] : []), breakdownNote(devices.devices)].join(" "))}</p>

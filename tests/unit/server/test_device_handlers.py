@@ -1,0 +1,147 @@
+"""The comparison of the devices of many workers, from roll-ups: it says what their histories say."""
+
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from cluster_cases import Fault, findings, name_of, planted_faults, write_cluster
+from reading_cases import MIB, event_files, make_samples
+
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.limits import MANY_WORKERS, MAX_WORKERS
+from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.reader.source import Listing, TagContent
+from tb_memplugin.server import device_handlers
+from tb_memplugin.server.handlers import Handlers, Stretch
+
+
+class NotingSource(FileSource):
+    """Notes the workers whose histories are read."""
+
+    def __init__(self, logdir: pathlib.Path) -> None:
+        super().__init__(logdir)
+        self.read_workers: set[str] = set()
+        self.listed = 0
+
+    def listing(self) -> Listing:
+        self.listed += 1
+        return super().listing()
+
+    def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
+        self.read_workers.update(run.rpartition("/")[2] for run in wanted)
+        return super().read(wanted)
+
+
+def devices_of(source: FileSource, run: str = "run") -> dict[str, Any]:
+    return Handlers(Reader()).comparing.devices(source, run, "train")
+
+
+def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    # GIVEN more workers than are compared by their histories, with twelve faults
+    workers, devices, steps = MANY_WORKERS + 6, 2, 400
+    faults = planted_faults(workers, devices, steps, seed=4)
+    write_cluster(tmp_path / "run", workers, devices, steps, faults, flush_steps=40)
+    source = NotingSource(tmp_path)
+    told = devices_of(source)
+    # THEN each is found, and nothing else
+    assert len(told["workers"]) == workers and len(told["devices"]) == workers * devices
+    found = {(one["worker"], one["status"]) for one in told["workers"] if one["status"] != "ok"}
+    found |= {(one["worker"], one["stopped_early"]) for one in told["workers"] if one["stopped_early"]}
+    found |= {(one["device"], "outlier") for one in told["outliers"]}
+    assert found == findings(faults, devices, steps)
+    assert told["outlier_count"] == len(told["outliers"])
+    # AND only the histories of the workers that stopped were read, which say where exactly
+    assert source.read_workers == {name_of(fault.worker) for fault in faults if fault.stops is not None}
+    assert source.listed == 0 and told["damage"] == []
+    # AND the quantiles over steps lie between the lowest and the highest peak
+    figures = told["steps"]
+    assert figures["step"][-1] == steps - 1
+    names = ("min_peak_bytes", "p5_peak_bytes", "p50_peak_bytes", "p95_peak_bytes", "max_peak_bytes")
+    for row in zip(*(figures[name] for name in names), strict=True):
+        assert list(row) == sorted(row) and row[0] < row[2] < row[4]
+
+
+@pytest.mark.parametrize("faults", [[Fault(1, leak_mib=500), Fault(2, stops=75), Fault(3, oom=90)], []])
+def test_roll_ups_say_what_the_histories_say(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, faults: list[Fault]
+) -> None:
+    write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)
+    whole = devices_of(FileSource(tmp_path))
+    monkeypatch.setattr(device_handlers, "MANY_WORKERS", 4)
+    told = devices_of(FileSource(tmp_path))
+    for name in ("devices", "most_loaded", "imbalance", "outliers", "outlier_count", "sum_peak_bytes", "phase", "run"):
+        assert told[name] == whole[name]
+    for own, expected in zip(told["workers"], whole["workers"], strict=True):
+        assert {**own, "clock_offset_seconds": 0.0} == {**expected, "clock_offset_seconds": 0.0}
+        # The last steps of epochs tell the offset as well; of a worker whose history was read it is unknown.
+        assert own["clock_offset_seconds"] in (expected["clock_offset_seconds"], None)
+    # The highest and the lowest peak of an epoch are those of its steps.
+    steps = np.asarray(whole["steps"]["step"])
+    for at, last in enumerate(told["steps"]["step"]):
+        rows = (steps > last - 12) & (steps <= last)
+        assert told["steps"]["max_peak_bytes"][at] == np.asarray(whole["steps"]["max_peak_bytes"])[rows].max()
+
+
+def test_a_restarted_training_has_the_peaks_of_its_history(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN every worker killed in the middle, gone on from half of that
+    write_cluster(tmp_path / "run", 6, 1, 100, [Fault(at, restarts=60) for at in range(6)], flush_steps=10)
+    whole = devices_of(FileSource(tmp_path))
+    monkeypatch.setattr(device_handlers, "MANY_WORKERS", 4)
+    source = NotingSource(tmp_path)
+    told = devices_of(source)
+    for own, expected in zip(told["devices"], whole["devices"], strict=True):
+        assert {**own, "rows": None} == {**expected, "rows": None}
+    assert [(one["sessions"], one["first_step"], one["last_step"]) for one in told["workers"]] == [(2, 0, 99)] * 6
+
+
+def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cluster(tmp_path / "run", 6, 1, 100, [], flush_steps=25)
+    whole = devices_of(FileSource(tmp_path))
+    monkeypatch.setattr(device_handlers, "MANY_WORKERS", 4)
+    (path,) = event_files(tmp_path / "run" / "memory" / name_of(3))
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"rollups/") + 60] ^= 1
+    path.write_bytes(data)
+    source = NotingSource(tmp_path)
+    told = devices_of(source)
+    assert told["devices"] == whole["devices"]
+    assert source.read_workers == {name_of(3)}
+    assert told["damage"] == [
+        "the history of 1 worker was read instead of a roll-up (its newest roll-up is damaged): stage_3_worker_0"
+    ]
+
+
+def test_histories_are_read_up_to_a_limit(tmp_path: pathlib.Path) -> None:
+    for worker in range(MAX_WORKERS + 3):
+        writer = RunWriter(tmp_path / "run", worker=f"worker_{worker:03}")
+        writer.samples(make_samples([0], [MIB]))
+        writer.close()
+    told = devices_of(FileSource(tmp_path))
+    assert len(told["workers"]) == MAX_WORKERS
+    assert told["damage"][0].startswith(
+        f"the history of {MAX_WORKERS} workers was read instead of a roll-up (it has no"
+    )
+    assert told["damage"][1:] == [
+        f"3 workers without a roll-up are not shown: only {MAX_WORKERS} histories are read",
+    ]
+
+
+def test_one_worker_of_many_is_read_alone(tmp_path: pathlib.Path) -> None:
+    # GIVEN more workers than views of whole runs show
+    workers = MAX_WORKERS + 2
+    write_cluster(tmp_path / "run", workers, 1, 10, [])
+    source, handlers = NotingSource(tmp_path), Handlers(Reader())
+    device = f"{name_of(workers - 1)}/GPU:0"
+    # THEN the details of any of them are there, without an index of the others
+    view = handlers.overview(source, "run", Stretch(device, "train", None, None, 1500))
+    assert len(view.columns["step"]) == 10
+    (fits, *_) = handlers.answering.answers(source, "run", device, "train")["answers"]
+    assert fits["device"] == device
+    assert source.read_workers == {name_of(workers - 1)} and source.listed == 0
