@@ -102,7 +102,7 @@ RULES = (
     Rule("timeline-breakdown", GROUP, AT_PEAK, "{c}"),
     Rule("timeline-breakdown", "in_use_bytes", PEAK, "in use"),
     Rule("timeline-breakdown", "peak_bytes", PEAK, "measured peak"),
-    Rule("live", "tensor:(?P<n>.+)", "{run}: allocated bytes of tensor {n} of step {traced}"),
+    Rule("live", "tensor:(?P<n>.+)", "{run}: requested bytes of tensor {n} of step {traced}"),
     Rule("live", "rounding:(?P<n>.+)", "{run}: rounding bytes of tensor {n} of step {traced}"),
     Rule(
         "tensor", "(?P<n>allocated|requested|rounding)", "{run}: {n} bytes of tensor {tensor} of step {traced}", "{n}"
@@ -201,7 +201,20 @@ POOL_NAMES = {
 }
 """Name and label of each figure of the pool, under all names that it has in data."""
 
-SAID_FACTS = {"layer", "category", "operation", "Python line", "shape", "size", "lifetime", "address", "live at peak"}
+SAID_FACTS = {
+    *(
+        "layer",
+        "category",
+        "operation",
+        "Python line",
+        "shape",
+        "size",
+        "lifetime",
+        "address",
+        "live at peak",
+        "held by",
+    ),
+}
 """Facts on a tensor that are no sizes, or the formula of one."""
 SAID_FIGURES = {"method", "reproduced", "recorded"}
 """Parts of a prediction that are no single figure."""

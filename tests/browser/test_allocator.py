@@ -111,7 +111,7 @@ def test_regions_have_one_scale(page: Page, address: str, width: int) -> None:
     ticks = frame.get_by_test_id("strip-axis").locator("span")
     left = strips.first.evaluate("strip => strip.getBoundingClientRect().left")
     places = ticks.evaluate_all(
-        "all => all.map(one => [+one.dataset.bytes, one.offsetParent.getBoundingClientRect().left + one.offsetLeft])"
+        "all => all.map(one => [+one.dataset.tick, one.offsetParent.getBoundingClientRect().left + one.offsetLeft])"
     )
     assert len(places) >= 3
     assert [place for _, place in places] == pytest.approx([left + size * widest / most for size, _ in places], abs=1)

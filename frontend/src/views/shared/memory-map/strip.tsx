@@ -241,7 +241,7 @@ export function StripAxis({ most }: { most: number }) {
       <span />
       <div ref={host} data-testid="strip-axis">
         {values.map((value, index) => (
-          <span key={value} class={value > 0.93 * most ? "last" : ""} data-bytes={value} style={{ left: `${(100 * value) / most}%` }}>
+          <span key={value} class={value > 0.93 * most ? "last" : ""} data-tick={value} style={{ left: `${(100 * value) / most}%` }}>
             {labels[index]}
           </span>
         ))}
