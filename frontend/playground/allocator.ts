@@ -202,7 +202,7 @@ export const fixesOf = (plan: Plan, oom: number): Fixes & { run: string; oom: nu
   run: plan.run,
   oom,
   fixes: [
-    { ...FIX, kind: "batch", sentence: "Batch size 16 instead of 32. Simulated: whole steps fit.", enough: true, batch_size: 16 },
+    { ...FIX, kind: "batch", sentence: "Batch size 16 instead of 32. Simulated peak: 410 MiB of 512 MiB.", enough: true, batch_size: 16 },
     { ...FIX, kind: "precision", sentence: "Mixed precision (mixed_float16), as an estimate.", enough: null },
   ],
   note: null,

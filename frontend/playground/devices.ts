@@ -47,6 +47,7 @@ export function devicesOf(plan: Plan) {
   const sentence = `${largest?.device ?? ""} peaks ${Math.round(bytes / 2 ** 20)} MiB higher than ${smallest?.device ?? ""}.`;
   return {
     run: plan.run,
+    rolled_up: false,
     phase: "train",
     workers: workers.map((worker) => ({
       worker,

@@ -8,15 +8,11 @@ import numpy as np
 
 from tb_memplugin.analysis.facts import most_loaded, natural_order, of_one_kind
 from tb_memplugin.analysis.outliers import ComparedDevice, Outlier, outliers
-from tb_memplugin.analysis.worker_summary import (
-    DeviceSummary,
-    TracedPeak,
-    WorkerSummary,
-    summarize_worker,
-)
+from tb_memplugin.analysis.worker_summary import DeviceSummary, WorkerSummary, summarize_worker
 from tb_memplugin.model import MISSING, Integers, Phase, Run, full_device_name
 from tb_memplugin.model.distinct import distinct
 from tb_memplugin.model.downsample import extreme_rows
+from tb_memplugin.model.groups import TracedPeak
 from tb_memplugin.model.units import format_bytes
 
 SILENT_SECONDS = 60.0

@@ -40,7 +40,7 @@ def recomputing_fix(predictor: Predictor, units: Units, layers: Sequence[Layer],
     segments = inside(f"{layers[0].path}/", found.segments)
     what = recompute_sentence(segments)
     sentence = (
-        f"{what[0].upper()}{what[1:]} in the backward pass. Simulated: whole steps pass, peak "
+        f"{what[0].upper()}{what[1:]} in the backward pass. Simulated peak: "
         f"{format_bytes(found.range[1])} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
     )
     return Fix("recompute", sentence, enough=True, budget_bytes=found.range[-1], code=remat_line(segments))

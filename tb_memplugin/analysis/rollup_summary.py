@@ -12,7 +12,7 @@ from tb_memplugin.analysis.facts import device_order
 from tb_memplugin.analysis.levelling import levelled
 from tb_memplugin.analysis.status import RunStatus
 from tb_memplugin.analysis.trend import find_trend, is_long_enough, may_rise
-from tb_memplugin.analysis.worker_summary import DeviceSummary, TracedPeak, WorkerSummary
+from tb_memplugin.analysis.worker_summary import DeviceSummary, WorkerSummary
 from tb_memplugin.model import MISSING, PHASES, Integers, Phase
 from tb_memplugin.model.rollup import DeviceRollup, PhaseRollup, Rollup
 
@@ -169,7 +169,7 @@ def _summarize(
         step=_NO_STEPS,
         step_peak_bytes=_NO_STEPS,
         step_in_use_bytes=_NO_STEPS,
-        traced=tuple(TracedPeak(one.step, one.peak_bytes, one.parts) for one in shown),
+        traced=tuple(shown),
         ooms=sum(one.ooms for one in sessions),
     )
 

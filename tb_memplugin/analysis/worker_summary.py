@@ -1,7 +1,6 @@
 """What the view of all devices needs of one worker: small enough to keep for each of many workers. Pure."""
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -11,19 +10,10 @@ from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.status import RunStatus, run_status
 from tb_memplugin.analysis.step_rows import one_row_a_step, snapshots_of
 from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Floats, Integers, Phase, Run, Snapshot
-from tb_memplugin.model.groups import Group, group_sums
+from tb_memplugin.model.groups import TracedPeak, group_sums
 
 _STEP_BYTES, _TOGETHER_BYTES, _DEVICE_STEP_BYTES = 16, 40, 16
 """Bytes of a step of a worker, in what is put together of all workers, and of each device."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TracedPeak:
-    """The breakdown of a traced step at its peak: bytes by group, in stack order."""
-
-    step: int
-    peak_bytes: int
-    parts: Mapping[Group, int]
 
 
 @dataclasses.dataclass(frozen=True)

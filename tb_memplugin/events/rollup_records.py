@@ -13,8 +13,8 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Floats, Integers, Phase
-from tb_memplugin.model.groups import Group
-from tb_memplugin.model.rollup import DeviceRollup, Levels, PhaseRollup, PoolRollup, Rollup, Spans, TracedRollup
+from tb_memplugin.model.groups import Group, TracedPeak
+from tb_memplugin.model.rollup import DeviceRollup, Levels, PhaseRollup, PoolRollup, Rollup, Spans
 
 MAX_DEVICES = 1024
 """Most devices of a roll-up; the reader refuses more before it builds objects."""
@@ -190,7 +190,7 @@ def _read_pools(tables: Tables, rows: int) -> dict[int, PoolRollup]:
     return dict(zip(_indices(table, "row", rows), states, strict=True))
 
 
-def _read_traced(tables: Tables, rows: int, categories: Sequence[str | None]) -> dict[int, TracedRollup]:
+def _read_traced(tables: Tables, rows: int, categories: Sequence[str | None]) -> dict[int, TracedPeak]:
     table, parts = tables["traced"], tables["parts"]
     unknown = {*categories} - {*CATEGORIES}
     if unknown or len(categories) != len(parts["row"]):
@@ -201,7 +201,7 @@ def _read_traced(tables: Tables, rows: int, categories: Sequence[str | None]) ->
     for at, category, trains, size in zip(_indices(parts, "row", rows), categories, trainable, sizes, strict=True):
         of_row.setdefault(at, {})[category, trains] = size  # type: ignore[index]  # checked above
     steps, peaks, row = _counts(table, "step"), _counts(table, "peak_bytes"), _indices(table, "row", rows)
-    return {at: TracedRollup(step, peak, of_row.get(at, {})) for at, step, peak in zip(row, steps, peaks, strict=True)}
+    return {at: TracedPeak(step, peak, of_row.get(at, {})) for at, step, peak in zip(row, steps, peaks, strict=True)}
 
 
 def _read_spans(tables: Tables, devices: int, times: Floats) -> Spans:

@@ -134,7 +134,6 @@ class RunWriter:
 
     def samples(self, samples: Samples) -> None:
         """Write samples in order, in frames of bounded size; write a sample with a new highest peak a second time."""
-        self._roll(SessionRollup.add_samples, samples)
         for start in range(0, len(samples), MAX_SAMPLE_ROWS):
             part = take_samples(samples, slice(start, start + MAX_SAMPLE_ROWS))
             self._write("samples", int(part.step.max()), sample_records.samples_frame, part)
@@ -142,6 +141,7 @@ class RunWriter:
         if row is not None:
             top = take_samples(samples, slice(row, row + 1))
             self._write("peak", int(top.step[0]), sample_records.peak_frame, top)
+        self._roll(SessionRollup.add_samples, samples)
 
     def host(self, host: HostSamples) -> None:
         """Write parts of host memory: as many rows as are due between two flushes."""
@@ -162,8 +162,8 @@ class RunWriter:
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Write one snapshot."""
-        self._roll(SessionRollup.add_snapshot, snapshot)
         self._write("snapshots", snapshot.step, snapshot_records.snapshot_frame, snapshot)
+        self._roll(SessionRollup.add_snapshot, snapshot)
 
     def memory_map(self, memory_map: MemoryMap) -> None:
         """Write one memory map."""
@@ -185,8 +185,8 @@ class RunWriter:
 
     def oom(self, oom: Oom) -> None:
         """Write one failed allocation; it replaces an earlier one with the same identifier."""
-        self._roll(SessionRollup.add_oom, oom)
         self._write("oom", oom.step or 0, oom_records.oom_frame, oom)
+        self._roll(SessionRollup.add_oom, oom)
 
     def roll_up(self) -> None:
         """Write a roll-up of what the session has recorded so far, unless nothing was added since the last one."""
@@ -300,7 +300,7 @@ class RunWriter:
             self.layer_table(table)
 
     def _roll(self, add: Callable[[SessionRollup, Any], None], record: Any) -> None:
-        self._opened()  # which may begin a new session
+        """Add what was just written to the roll-up of its session."""
         add(self._rollup, record)
         self._rolled_up = False
 

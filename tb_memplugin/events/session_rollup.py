@@ -26,14 +26,8 @@ from tb_memplugin.model import (
     Snapshot,
     take_figures,
 )
-from tb_memplugin.model.groups import group_sums
-from tb_memplugin.model.rollup import (
-    DeviceRollup,
-    PhaseRollup,
-    PoolRollup,
-    Rollup,
-    TracedRollup,
-)
+from tb_memplugin.model.groups import TracedPeak, group_sums
+from tb_memplugin.model.rollup import DeviceRollup, PhaseRollup, PoolRollup, Rollup
 
 MAX_FAILURES = 1000
 """Most failed allocations that are counted."""
@@ -54,7 +48,7 @@ class _PhaseFigures:
         self.pool_bytes: int | None = None
         self.sampled_pool: tuple[int, PoolRollup] | None = None  # with the peak of its step
         self.traced_pool: tuple[tuple[int, int], PoolRollup] | None = None
-        self.traced: TracedRollup | None = None
+        self.traced: TracedPeak | None = None
 
     def add(self, steps: Integers, figures: DeviceSamples) -> None:
         peaks = np.maximum(figures.peak_bytes, figures.in_use_bytes)
@@ -100,7 +94,7 @@ class _PhaseFigures:
             free = int(pool[row] - in_use[row])
             self.sampled_pool = peak, PoolRollup(free, int(largest[row]), int(pool[row]), None)
 
-    def add_traced(self, traced: TracedRollup) -> None:
+    def add_traced(self, traced: TracedPeak) -> None:
         place = traced.peak_bytes, -traced.step
         self.peak = max(self.peak, place)
         if self.traced is None or place > (self.traced.peak_bytes, -self.traced.step):
@@ -146,7 +140,7 @@ class _Failure:
     """What is kept of a failed allocation."""
 
     oom: Oom
-    traced: TracedRollup | None
+    traced: TracedPeak | None
 
 
 class SessionRollup:
@@ -190,7 +184,7 @@ class SessionRollup:
         if snapshot.capacity_bytes is not None:
             device.traced_capacity_bytes = snapshot.capacity_bytes
         phase = device.phase(snapshot.phase)
-        phase.add_traced(TracedRollup(snapshot.step, snapshot.in_use_bytes, group_sums(snapshot.ledger)))
+        phase.add_traced(TracedPeak(snapshot.step, snapshot.in_use_bytes, group_sums(snapshot.ledger)))
         phase.add_traced_pool(snapshot)
 
     def add_oom(self, oom: Oom) -> None:
@@ -201,7 +195,7 @@ class SessionRollup:
         traced = None
         if oom.step is not None and oom.phase is not None and oom.in_use_bytes is not None and oom.ledger:
             # Readers take it for the breakdown of a traced step.
-            traced = TracedRollup(oom.step, oom.in_use_bytes, group_sums(oom.ledger))
+            traced = TracedPeak(oom.step, oom.in_use_bytes, group_sums(oom.ledger))
         # Without what takes much memory.
         kept = dataclasses.replace(oom, ledger=(), map=None, fixes=(), not_available=())
         self._failures[oom.identifier] = _Failure(kept, traced)

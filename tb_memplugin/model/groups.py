@@ -1,6 +1,7 @@
 """Ledgers summed by category and trainability, as the stack shows them."""
 
-from collections.abc import Collection, Iterable
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from tb_memplugin.model.snapshot import Category, LedgerRow, stack_order
@@ -9,6 +10,15 @@ Group: TypeAlias = tuple[Category, bool | None]
 """A category and whether its layers are trainable, None if that does not apply."""
 _SPLIT: tuple[Category, ...] = ("weights",)
 """Categories of the stack with a group for each trainability."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedPeak:
+    """The breakdown of a traced step at its peak: bytes by group, in stack order."""
+
+    step: int
+    peak_bytes: int
+    parts: Mapping[Group, int]
 
 
 def group_sums(ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT) -> dict[Group, int]:

@@ -4,16 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from tb_memplugin.model.basics import Floats, Integers, Phase
-from tb_memplugin.model.groups import Group
-
-
-@dataclasses.dataclass(frozen=True)
-class TracedRollup:
-    """The breakdown of the traced step with the highest peak: bytes by group, in stack order."""
-
-    step: int
-    peak_bytes: int
-    parts: Mapping[Group, int]
+from tb_memplugin.model.groups import TracedPeak
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +27,7 @@ class PhaseRollup:
             if no sample has them.
         in_use_bytes, pool_bytes: The last known values at step end, None if unknown.
         pool: None if it was never measured.
-        traced: None if no step was traced.
+        traced: The traced step with the highest peak, None if no step was traced.
     """
 
     steps: int
@@ -45,7 +36,7 @@ class PhaseRollup:
     in_use_bytes: int | None
     pool_bytes: int | None
     pool: PoolRollup | None
-    traced: TracedRollup | None
+    traced: TracedPeak | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -115,12 +115,12 @@ class _Finder:
         return self._predictor.passes(batch, capacity, conditions, quick)
 
     def _simulated(self, conditions: Conditions) -> str:
-        """The label of a fix that passes: in simulation, or because the run has such steps."""
+        """The peak with a fix: simulated over whole steps, or that of such steps in the run."""
         capacity = conditions.capacity_bytes or self._failed.capacity_bytes
         batch = conditions.batch_size or self._failed.batch_size
         prediction = self._predictor.predict(dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity))
-        how = "Recorded: such steps fit" if prediction.method == "recorded" else "Simulated: whole steps fit"
-        return f"{how}, peak {format_bytes(prediction.peak_bytes)} of {format_bytes(capacity)}."
+        how = "Recorded" if prediction.method == "recorded" else "Simulated"
+        return f"{how} peak: {format_bytes(prediction.peak_bytes)} of {format_bytes(capacity)}."
 
     def _batch(self, largest: int) -> Fix:
         before = self._failed.batch_size
@@ -205,7 +205,7 @@ class _Finder:
         if prediction.low_bytes is None or prediction.low_bytes > failed.capacity_bytes:
             return None
         sentence = (
-            f"Mixed precision (mixed_float16, on a device that supports it). Estimate: peak "
+            f"Mixed precision (mixed_float16, on a device that supports it). Estimated peak: "
             f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)} of "
             f"{format_bytes(failed.capacity_bytes)}."
         )

@@ -16,7 +16,7 @@ from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.prediction.cases import Case, make_case
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
-from tb_memplugin.prediction.evidence import NOTHING, Evidence
+from tb_memplugin.prediction.evidence import NOTHING, Evidence, Peaks
 from tb_memplugin.prediction.history import (
     LARGE_DISTANCE,
     TYPICAL_DISTANCE,
@@ -28,7 +28,7 @@ from tb_memplugin.prediction.largest import largest
 from tb_memplugin.prediction.limits import Limits, arrays_in_place, settled
 from tb_memplugin.prediction.peak_ledger import peak_ledger
 from tb_memplugin.prediction.prediction import Prediction
-from tb_memplugin.prediction.recorded import recorded_prediction
+from tb_memplugin.prediction.recorded import recorded_ledger, recorded_prediction
 from tb_memplugin.prediction.reproduction import Reproduced, reproduce
 from tb_memplugin.prediction.sized_steps import SizedStep, exploratory_rows, peak_in_one_piece, start_map
 
@@ -181,12 +181,17 @@ class Predictor:
             ledger=_ledger(limits, case, change),
         )
 
+    def _recorded_peaks(self, conditions: Conditions, batch_size: int) -> Peaks | None:
+        """The measured peaks of a batch size that fitted under these conditions, None if none did."""
+        evidence = self._evidence_for(conditions)
+        fits = evidence.fits(batch_size, conditions.capacity_bytes or self.capacity_bytes)
+        return evidence.peaks.get(batch_size) if fits else None
+
     def range_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
         """(low, typical, high) peak for a batch size, from one simulation instead of several; None if unknown."""
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
-        evidence = self._evidence_for(wanted)
-        if batch_size in evidence.peaks and evidence.fits(batch_size, wanted.capacity_bytes or self.capacity_bytes):
-            known = evidence.peaks[batch_size]
+        known = self._recorded_peaks(wanted, batch_size)
+        if known is not None:
             return known.low_bytes, known.median_bytes, known.high_bytes
         if self._reason_against(wanted) is not None:
             return None
@@ -195,8 +200,11 @@ class Predictor:
         return self._range(self._limits(case, change, 1, CURVE_STEPS), case)
 
     def ledger_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[LedgerRow, ...]:
-        """The breakdown of the typical peak of `range_at`, from the same simulation; empty if unknown."""
+        """The breakdown of the typical peak of `range_at`, recorded or from the same simulation; empty if unknown."""
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
+        known = self._recorded_peaks(wanted, batch_size)
+        if known is not None:
+            return recorded_ledger(self._steps, batch_size, known)
         if self._reason_against(wanted) is not None:
             return ()
         change = self._change(wanted)

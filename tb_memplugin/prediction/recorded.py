@@ -15,6 +15,21 @@ from tb_memplugin.prediction.reproduction import Reproduced
 from tb_memplugin.prediction.sized_steps import as_recorded
 
 
+def recorded_ledger(steps: Sequence[StepRequests], batch: int, peaks: Peaks) -> tuple[LedgerRow, ...]:
+    """The breakdown of the most typical recorded step of a batch size; sums to the median peak. Empty without one.
+
+    Args:
+        steps: The recorded steps.
+        batch: The batch size.
+        peaks: Its measured peaks.
+    """
+    own = [(one, recorded_peak(one)) for one in steps if one.batch_size == batch]
+    if not own:
+        return ()
+    typical, peak = min(own, key=lambda pair: abs(pair[1].bytes - peaks.median_bytes))
+    return peak_ledger([(as_recorded(typical), dataclasses.replace(peak, bytes=peaks.median_bytes))], Change())
+
+
 def recorded_prediction(
     steps: Sequence[StepRequests], batch: int, capacity: int | None, peaks: Peaks, reproduced: Reproduced
 ) -> Prediction:
@@ -26,11 +41,6 @@ def recorded_prediction(
         peaks: The measured peaks.
         reproduced: The replays of the recorded steps.
     """
-    own = [(one, recorded_peak(one)) for one in steps if one.batch_size == batch]
-    ledger: tuple[LedgerRow, ...] = ()
-    if own:
-        typical, peak = min(own, key=lambda pair: abs(pair[1].bytes - peaks.median_bytes))
-        ledger = peak_ledger([(as_recorded(typical), dataclasses.replace(peak, bytes=peaks.median_bytes))], Change())
     return Prediction(
         batch_size=batch,
         capacity_bytes=capacity,
@@ -42,7 +52,7 @@ def recorded_prediction(
         method="recorded",
         reproduced=reproduced,
         assumptions=(),
-        ledger=ledger,
+        ledger=recorded_ledger(steps, batch, peaks),
     )
 
 

@@ -5,7 +5,7 @@ import re
 
 from tb_memplugin.events.crc32c import masked_crc32c
 from tb_memplugin.reader.event_file import only_frame
-from tb_memplugin.reader.source import StoredFrame
+from tb_memplugin.reader.source import NO_ROLLUP, RECORDED, StoredFrame
 from tb_memplugin.reader.tfrecord import ReadAt, Record
 
 TAIL_BYTES = (64 << 10, 1 << 20)
@@ -13,7 +13,7 @@ TAIL_BYTES = (64 << 10, 1 << 20)
 _BEFORE_TAG = 64
 """Most bytes between the begin of a record and its tag."""
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
-_DATA = tuple(f"{stream}/".encode() for stream in ("samples", "snapshots", "oom"))
+_RECORDED = tuple(f"{stream}/".encode() for stream in RECORDED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +55,8 @@ def read_tail(read_at: ReadAt, length: int, stream: str) -> Tail:
             return Tail(tag, StoredFrame(step, frame), None)
         if not begin:
             break
-    recorded = length > len(data) or any(mark in data for mark in _DATA)
-    return Tail(None, None, "it has no roll-up" if recorded else None)
+    recorded = length > len(data) or any(mark in data for mark in _RECORDED)
+    return Tail(None, None, NO_ROLLUP if recorded else None)
 
 
 def _record_before(data: bytes, tag_at: int) -> int | None:

@@ -9,7 +9,7 @@ from tensorboard import errors
 from tensorboard.data import provider as provider_lib
 
 from tb_memplugin.events.metadata import PLUGIN_NAME, Tag, parse_tag
-from tb_memplugin.reader.source import Listing, NewestFrames, SourceError, StoredFrame, TagContent
+from tb_memplugin.reader.source import NO_ROLLUP, RECORDED, Listing, NewestFrames, SourceError, StoredFrame, TagContent
 
 ALL = 2**31 - 1
 """`downsample` of every read: the provider must not drop points at random."""
@@ -17,7 +17,6 @@ FIRST_BATCH_TAGS = 16
 MAX_BATCH_TAGS = 512
 AIM_BATCH_BYTES = 8 << 20
 """Target size of a batch; the data server limits a response to 256 MiB."""
-_DATA = ("samples", "snapshots", "oom")
 MAX_FAILURES = 24
 """Failed reads after which the provider counts as unavailable, not single tags as damaged."""
 
@@ -95,8 +94,8 @@ class ProviderSource:
             contents.setdefault(content.event_run, []).append(dataclasses.replace(content, frames=content.frames[-1:]))
         for run in event_runs:
             tags = listing.get(run, {})
-            recorded = {tag.session for text in tags if (tag := parse_tag(text)) and tag.stream in _DATA}
-            missing = "it has no roll-up" if recorded - last.get(run, {}).keys() else None
+            recorded = {tag.session for text in tags if (tag := parse_tag(text)) and tag.stream in RECORDED}
+            missing = NO_ROLLUP if recorded - last.get(run, {}).keys() else None
             yield NewestFrames(run, tuple(sorted(contents.get(run, ()), key=lambda content: content.tag)), missing)
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:

@@ -32,6 +32,11 @@ class TagContent:
     damage: tuple[str, ...] = ()
 
 
+RECORDED = ("samples", "snapshots", "oom")
+"""Streams of a session of which a roll-up is made: a session with any of them should have one."""
+NO_ROLLUP = "it has no roll-up"
+
+
 @dataclasses.dataclass(frozen=True)
 class NewestFrames:
     """The newest frame of one stream of each session in an event run.

@@ -53,7 +53,7 @@ class DeviceHandlers:
         known: dict[str, Any] | None = self._reader.cache.get(key, tags.version)
         if known is not None:
             return known
-        described = {"run": run, **self._combined(source, tags, phase)}
+        described = {"run": run, "rolled_up": False, **self._combined(source, tags, phase)}
         points = len(described["steps"]["step"])
         size = 2000 * len(described["devices"]) + 200 * points
         self._reader.cache.put(key, tags.version, described, size)
@@ -86,7 +86,7 @@ class DeviceHandlers:
             del summaries[worker]
         spread = bands({worker: rolled_up[worker].rollups for worker in rolled_up if worker not in reasons}, phase)
         combined = combine([*summaries.values(), *described], phase, with_steps=False, steps=spread)
-        answer = LargeAnswer({"run": workers.name, **combined, "damage": _damage(reasons)})
+        answer = LargeAnswer({"run": workers.name, "rolled_up": True, **combined, "damage": _damage(reasons)})
         self._reader.cache.put(key, workers.version, answer, 5000 * len(answer["devices"]))
         return answer
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from typing import Any
 
 from prepared_python import run_python
@@ -26,3 +28,13 @@ def run_child(code: str, *arguments: str, environment: dict[str, str] | None = N
     if isinstance(value, dict):
         value["stderr"] = done.stderr
     return value
+
+
+def start_child(code: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    """Starts `code` and returns while it runs; what it prints can be read, so that it can be killed at some point."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )

@@ -4,13 +4,11 @@ import os
 import pathlib
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
-from child import BFC, run_child
+from child import run_child, start_child
 from reading_cases import make_samples, make_snapshot
 
 import tb_memplugin
@@ -78,13 +76,7 @@ class Tell(keras.callbacks.Callback):
 model.fit(np.zeros((10_000_000, 8), "float32"), np.zeros((10_000_000, 4), "float32"), batch_size=4, verbose=0,
           callbacks=[tb_memplugin.MemoryCallback(sys.argv[1]), Tell()])
 """
-    environment = {**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    ) as training:
+    with start_child(code, str(tmp_path / "run")) as training:
         assert training.stdout is not None and training.stdout.readline() == b"going\n"
         deadline = time.monotonic() + 30
         while len(tb_memplugin.load(tmp_path)["run"].samples) <= 100 and time.monotonic() < deadline:

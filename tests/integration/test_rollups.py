@@ -1,12 +1,8 @@
 """Roll-ups of real trainings, against the history that the same recorder wrote."""
 
-import os
 import pathlib
-import signal
-import subprocess
-import sys
 
-from child import BFC, run_child
+from child import run_child, start_child
 from rollup_cases import last_rollup, rollups_of, spans_of, spans_of_history
 
 import tb_memplugin
@@ -71,17 +67,11 @@ make_model().fit(x, y, batch_size=16, epochs=1_000_000, verbose=0,
                  callbacks=[tb_memplugin.MemoryCallback(sys.argv[1]), Tell()])
 """
     )
-    environment = {**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    ) as training:
+    with start_child(code, str(tmp_path / "run")) as training:
         assert training.stdout is not None
         while not rollups_of(tmp_path) or last_rollup(tmp_path).samples < 100:
             assert training.stdout.readline() == b"EPOCH\n"
-        os.kill(training.pid, signal.SIGKILL)
+        training.kill()
     # THEN it does not say that it ended, and what it says is the history up to its last step
     rollup, run = last_rollup(tmp_path), tb_memplugin.load(tmp_path)["run"]
     assert rollup.ended is None and rollup.last_step is not None

@@ -44,6 +44,7 @@ const deviceRow = object<DeviceRow>({
 
 const devicesAnswer = object<Devices>({
   run: text,
+  rolled_up: flag,
   phase: oneOf(PHASES),
   workers: list(workerInfo),
   devices: list(deviceRow),

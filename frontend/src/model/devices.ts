@@ -86,6 +86,8 @@ export interface DeviceSteps {
 
 export interface Devices {
   run: string;
+  /** Read from roll-ups: there are too many workers, and nobody reads their devices line by line. */
+  rolled_up: boolean;
   phase: Phase;
   workers: WorkerInfo[];
   /** In natural order: by worker, then by number. */
@@ -125,11 +127,7 @@ export type DeviceLine =
   /** Lines that are left out. */
   | { kind: "more"; count: number };
 
-/** Of a run with more workers only roll-ups are read, and nobody reads its devices line by line. */
-const MANY_WORKERS = 64;
 const ENDS = 10;
-
-export const areMany = ({ workers }: Devices): boolean => workers.length > MANY_WORKERS;
 
 /** The first and the last ones of many lines. */
 export const ends = (lines: DeviceLine[]): DeviceLine[] => [
@@ -167,10 +165,10 @@ const explained = ({ parts }: Outlier): string =>
   parts.map((part) => `${part.bytes < 0 ? "−" : "+"}${formatBytes(Math.abs(part.bytes))} ${groupLabel(part)}`).join(", ");
 
 /** Workers that stopped early or have a bad status, then outliers; the last entry counts those that are not listed. */
-export function conspicuous({ devices, workers, outliers, outlier_count }: Devices): Conspicuous[] {
+export function conspicuous({ rolled_up, devices, workers, outliers, outlier_count }: Devices): Conspicuous[] {
   const stopped = workers.filter(({ stopped_early }) => stopped_early !== null);
   // Of few workers, the views of each say it.
-  const bad = workers.length > MANY_WORKERS ? workers.filter(({ status }) => status !== null && status in STATUSES) : [];
+  const bad = rolled_up ? workers.filter(({ status }) => status !== null && status in STATUSES) : [];
   const listed = [
     ...stopped.slice(0, LISTED).map(({ worker, stopped_early }) => ({ worker, sentence: stopped_early ?? "" })),
     ...bad.slice(0, LISTED).map(({ worker, status }) => ({ worker, sentence: `${worker}: ${STATUSES[status ?? ""] ?? ""}` })),

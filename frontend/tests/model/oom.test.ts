@@ -61,7 +61,7 @@ describe("a fix as conditions of What if", () => {
   });
 
   it("is named by what to change", () => {
-    expect(fixLabel({ ...FIX, sentence: "A capacity of 1.3 GiB instead of 512 MiB. Simulated: whole steps fit." })).toBe(
+    expect(fixLabel({ ...FIX, sentence: "A capacity of 1.3 GiB instead of 512 MiB. Simulated peak: 1.2 GiB of 1.3 GiB." })).toBe(
       "A capacity of 1.3 GiB",
     );
     expect(fixLabel({ ...FIX, sentence: "Simulated: even a batch size of 1 fails." })).toBe("Simulated: even a batch size of 1 fails");

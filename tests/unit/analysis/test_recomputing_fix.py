@@ -35,7 +35,7 @@ def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(run: Run) -> None
     (oom,) = run.ooms
     (fix,) = (one for one in oom.fixes if one.kind == "recompute")
     assert oom.capacity_bytes is not None and fix.enough is True
-    said = re.match(r"Recompute (\d+) segments? with \d+ layers .* whole steps pass, peak .* of 60.0 MiB", fix.sentence)
+    said = re.match(r"Recompute (\d+) segments? with \d+ layers .* Simulated peak: .* of 60.0 MiB", fix.sentence)
     assert said and fix.code is not None and fix.code.count('("') == int(said[1])
     # The training as it is fails; with the plan for the fix's budget it passes within the capacity.
     predictor = RunPredictor(run, "CPU:0").predictor

@@ -31,7 +31,7 @@ def test_the_failed_training_fails_and_every_simulated_fix_passes() -> None:
     assert batch.enough and batch.batch_size is not None
     assert program_fits(batch.batch_size, FAILED.capacity_bytes)
     assert not program_fits(round(1.12 * batch.batch_size), FAILED.capacity_bytes)
-    assert batch.sentence.startswith(f"Batch size {batch.batch_size} instead of 48. Simulated: whole steps fit, peak ")
+    assert batch.sentence.startswith(f"Batch size {batch.batch_size} instead of 48. Simulated peak: ")
     assert accumulated.batch_size is not None and 48 % accumulated.batch_size == 0
     assert accumulated.batch_size <= batch.batch_size and accumulated.enough
     assert limit.capacity_bytes is not None and limit.capacity_bytes > FAILED.capacity_bytes

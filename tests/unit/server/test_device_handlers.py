@@ -72,6 +72,7 @@ def test_roll_ups_say_what_the_histories_say(
     whole = devices_of(FileSource(tmp_path))
     monkeypatch.setattr(device_handlers, "MANY_WORKERS", 4)
     told = devices_of(FileSource(tmp_path))
+    assert (whole["rolled_up"], told["rolled_up"]) == (False, True)
     for name in ("devices", "most_loaded", "imbalance", "outliers", "outlier_count", "sum_peak_bytes", "phase", "run"):
         assert told[name] == whole[name]
     for own, expected in zip(told["workers"], whole["workers"], strict=True):

@@ -5,7 +5,6 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { formatBytes, formatCount, type Unit } from "../../lib/bytes";
 import {
   DEVICE_SORTS,
-  areMany,
   ascends,
   breakdownNote,
   deviceLines,
@@ -116,7 +115,7 @@ function useLines(devices: Devices) {
     const match = matcher(search);
     if (search) return deviceLines({ ...devices, devices: devices.devices.filter(({ device }) => match.test(device)), workers: [] }, sort);
     const every = deviceLines(devices, sort);
-    return all || !areMany(devices) ? every : ends(every);
+    return all || !devices.rolled_up ? every : ends(every);
   }, [devices, sort, search, all]);
   return { lines, showAll: () => setAll(true) };
 }

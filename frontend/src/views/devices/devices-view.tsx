@@ -5,7 +5,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { unitOf } from "../../lib/bytes";
 import { unbroken } from "../../lib/format";
 import { groupKey, groupLabel, type Group } from "../../model/categories";
-import { areMany, breakdownNote, devicesFile, devicesSummary, groupsOf, type Devices } from "../../model/devices";
+import { breakdownNote, devicesFile, devicesSummary, groupsOf, type Devices } from "../../model/devices";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -52,7 +52,7 @@ export function DevicesView({ devices }: { devices: Devices }) {
   const scale = useMemo(() => barScale(devices.devices), [devices]);
   useEffect(() => {
     // In natural order, many devices say nothing.
-    if (areMany(devices) && sort === "device") store.choose({ deviceSort: "peak_bytes" });
+    if (devices.rolled_up && sort === "device") store.choose({ deviceSort: "peak_bytes" });
   }, []);
   useExport({
     table: () => devicesFile(devices),
@@ -73,7 +73,7 @@ export function DevicesView({ devices }: { devices: Devices }) {
         <h2 class="verdict" data-testid="imbalance">
           {unbroken(devices.imbalance?.sentence ?? devicesSummary(devices))}
         </h2>
-        {areMany(devices) && <Search label="Search devices" placeholder="Search devices" />}
+        {devices.rolled_up && <Search label="Search devices" placeholder="Search devices" />}
         <UnitButton unit={unit} />
       </div>
       <p class="small">{unbroken([...(devices.imbalance ? [devicesSummary(devices)] : []), breakdownNote(devices.devices)].join(" "))}</p>

@@ -11,7 +11,7 @@ import { Fault } from "./states";
 /** `brief`: only what to change; the figures are in the tooltip. `said`: the fix before it said that it fits. */
 function FixRow({ fix, oom, brief, said }: { fix: Fix; oom: Oom; brief: boolean; said: boolean }) {
   const store = useStore();
-  const text = unbroken(brief ? fixLabel(fix) : fix.sentence.replace(/\. (Simulated: whole steps fit|Estimate)[,:]/, ":"));
+  const text = unbroken(brief ? fixLabel(fix) : fix.sentence);
   const conditions = store.recordedOnly ? null : fixConditions(fix, oom);
   const tip = brief ? fix.sentence : undefined;
   const budget = store.recordedOnly ? null : fixBudget(fix);
