@@ -203,7 +203,7 @@ def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) 
 
 def test_the_devices_are_those_of_inspect(client: Client, logdir: pathlib.Path) -> None:
     compared = describe_run(tb_memplugin.load(logdir)["frozen"])["compared"]
-    assert answer(client, "devices?run=frozen") == {"run": "frozen", **compared, "damage": []}
+    assert answer(client, "devices?run=frozen") == {"run": "frozen", "rolled_up": False, **compared, "damage": []}
 
 
 def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(
