@@ -1,18 +1,24 @@
 """Possible fixes of a failed allocation, simulated from the steps that the run recorded before it. Pure."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.analysis.plan_units import units_of
-from tb_memplugin.analysis.recomputing_fix import recomputing_fix
+from tb_memplugin.analysis.plan import inside, recompute_sentence
+from tb_memplugin.analysis.plan_answer import format_time
+from tb_memplugin.analysis.plan_code import remat_line
+from tb_memplugin.analysis.plan_units import Units, units_of
+from tb_memplugin.analysis.segment_search import Recomputing, SegmentSearch
 from tb_memplugin.analysis.what_if import table_of
 from tb_memplugin.analysis.what_if_evidence import recorded_evidence
-from tb_memplugin.model import PHASES, Fix, Oom, Run, is_gpu
+from tb_memplugin.model import PHASES, Fix, Layer, Oom, Run, is_gpu
+from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.evidence import NOTHING
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
-from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.prediction.predictor import SPARE, Predictor
 from tb_memplugin.prediction.program import first_typical_step, recorded_program
 
 MAX_FIXED = 8
@@ -77,3 +83,34 @@ def _median_peak(session: Run, oom: Oom, first: int) -> int | None:
     rows = (samples.phase == PHASES.index(oom.phase)) & (samples.step >= first) & (samples.wall_time < oom.wall_time)
     peaks = figures.peak_bytes[rows & (figures.peak_bytes > 0)]
     return int(np.median(peaks)) if len(peaks) else None
+
+
+def recomputing_fix(predictor: Predictor, units: Units, layers: Sequence[Layer], failed: FailedTraining) -> Fix | None:
+    """The segments with which the failed training passes at the least time; None if none are enough.
+
+    Args:
+        predictor: Predicts for the program that failed.
+        units: The layers that can be recomputed.
+        layers: The model's layers, the first being the model itself.
+        failed: The training that failed.
+    """
+    capacity = failed.capacity_bytes
+    budget = int(capacity / (1 + SPARE))
+    conditions = Conditions(batch_size=failed.batch_size)
+
+    def passes(found: Recomputing) -> bool:
+        wanted = dataclasses.replace(conditions, recompute=found.segments)
+        return found.range[-1] <= budget and predictor.passes(failed.batch_size, capacity, wanted)
+
+    if not len(units):
+        return None
+    found = SegmentSearch(predictor, units, conditions).cheapest(passes)
+    if found is None or not passes(found):
+        return None
+    segments = inside(f"{layers[0].path}/", found.segments)
+    what = recompute_sentence(segments)
+    sentence = (
+        f"{what[0].upper()}{what[1:]} in the backward pass. Simulated peak: "
+        f"{format_bytes(found.range[1])} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
+    )
+    return Fix("recompute", sentence, enough=True, budget_bytes=found.range[-1], code=remat_line(segments))

@@ -4,7 +4,7 @@ from typing import Any
 
 from tb_memplugin.analysis.plan import plan_for
 from tb_memplugin.analysis.plan_answer import describe_plan
-from tb_memplugin.analysis.what_if_measured import describe_measured, measured_snapshot
+from tb_memplugin.analysis.what_if_answer import describe_measured, measured_snapshot
 from tb_memplugin.analysis.what_if_questions import capacity_bytes, device_of
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tb_memplugin.analysis.what_if import RunPredictor, describe_curve
-from tb_memplugin.analysis.what_if_answer import describe_what_if
-from tb_memplugin.analysis.what_if_measured import describe_measured, measured_snapshot
+from tb_memplugin.analysis.what_if_answer import describe_measured, describe_what_if, measured_snapshot
 from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
