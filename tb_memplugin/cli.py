@@ -25,12 +25,11 @@ from tb_memplugin.commands.doctor.command import add_arguments as add_doctor
 from tb_memplugin.commands.import_files import import_files
 from tb_memplugin.commands.inspect_table import format_run
 from tb_memplugin.commands.loading import Runs, load, no_records
-from tb_memplugin.commands.plan import plan_of_run
 from tb_memplugin.commands.run.command import add_arguments as add_run
+from tb_memplugin.commands.what_if import plan_of_run
 from tb_memplugin.errors import MemoryPluginError, NotFoundError, RequestError
 from tb_memplugin.model import PHASES, Run
-from tb_memplugin.model.suggestions import some, unknown_name
-from tb_memplugin.model.text import clean
+from tb_memplugin.model.text import clean, some, unknown_name
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.version import __version__
 

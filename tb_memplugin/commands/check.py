@@ -12,8 +12,7 @@ from tb_memplugin.analysis.describe import FORMAT
 from tb_memplugin.commands.loading import Runs, no_records
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Phase, Run
-from tb_memplugin.model.suggestions import unknown_name
-from tb_memplugin.model.text import clean
+from tb_memplugin.model.text import clean, unknown_name
 from tb_memplugin.model.units import parse_bytes
 
 EXIT_CODES = {"within": 0, "violated": 1, "unchecked": 2}

@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from tb_memplugin.model.suggestions import did_you_mean, unknown_name
-from tb_memplugin.model.text import clean
+from tb_memplugin.model.text import clean, did_you_mean, unknown_name
 
 USER_ERROR = 2
 """Exit code of wrong usage and of errors of the user."""

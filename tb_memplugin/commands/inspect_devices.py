@@ -6,8 +6,7 @@ from typing import Any
 
 from tb_memplugin.analysis.facts import of_one_kind
 from tb_memplugin.model import stack_order
-from tb_memplugin.model.tables import format_table
-from tb_memplugin.model.text import clean
+from tb_memplugin.model.text import clean, format_table
 from tb_memplugin.model.units import UNKNOWN, counted, format_bytes, format_figure, unit_for
 
 MAX_DEVICES = 8

@@ -11,16 +11,12 @@ from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
 from tb_memplugin.analysis.host_memory import host_summaries_of
 from tb_memplugin.analysis.pool_spans import pool_history
-from tb_memplugin.commands.inspect_answers import answer_lines
 from tb_memplugin.commands.inspect_devices import device_lines
-from tb_memplugin.commands.inspect_host import host_lines
-from tb_memplugin.commands.inspect_oom import oom_lines
-from tb_memplugin.commands.inspect_pool import demand_lines, pool_lines
+from tb_memplugin.commands.inspect_sections import answer_lines, demand_lines, host_lines, oom_lines, pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
 from tb_memplugin.model.groups import group_sums
 from tb_memplugin.model.notes import unrecorded_devices
-from tb_memplugin.model.tables import format_table
-from tb_memplugin.model.text import clean
+from tb_memplugin.model.text import clean, format_table
 from tb_memplugin.model.units import UNKNOWN, format_bytes, format_figure, unit_for
 
 MAX_ROWS = 15

@@ -9,7 +9,7 @@ from tb_memplugin.commands.recorded_run import RecordedRun, recorded_run
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events import own_recordings
 from tb_memplugin.model import Oom, Run
-from tb_memplugin.model.suggestions import unknown_name
+from tb_memplugin.model.text import unknown_name
 from tb_memplugin.reader.failed_sessions import failed_session
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import LoadedRun, Reader

@@ -1,8 +1,10 @@
-"""Answers what-if questions in Python."""
+"""Answers what-if questions, and plans how a training fits into a budget, in Python."""
 
+from tb_memplugin.analysis.plan import plan_for
+from tb_memplugin.analysis.plan_answer import Plan
 from tb_memplugin.analysis.what_if import RunPredictor
 from tb_memplugin.analysis.what_if_answer import WhatIf
-from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
+from tb_memplugin.analysis.what_if_questions import capacity_bytes, checked_conditions, device_of
 from tb_memplugin.model import Run
 
 
@@ -41,3 +43,14 @@ def what_if(
     """
     conditions = checked_conditions(batch_size, capacity, freeze, unfreeze, optimizer, precision)
     return RunPredictor(run, device_of(run, device)).what_if(conditions)
+
+
+def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_size: int | None = None) -> Plan:
+    """The plan for a run, as `tb_memplugin.plan` returns it.
+
+    Raises:
+        RequestError: The budget or the batch size is malformed.
+        NotFoundError: The run has no such device.
+    """
+    size = checked_conditions(batch_size, None, None, None, None, None).batch_size
+    return plan_for(run, device_of(run, device), capacity_bytes(budget, "budget"), size)

@@ -21,7 +21,7 @@ from tb_memplugin.export.arrow import arrow_schema, arrow_table, pyarrow
 from tb_memplugin.export.rows import Rows, unit_tables, unreadable
 from tb_memplugin.export.schema import TABLES
 from tb_memplugin.export.units import Unit, fingerprint, units_of
-from tb_memplugin.model.suggestions import unknown_name
+from tb_memplugin.model.text import unknown_name
 from tb_memplugin.model.units import counted
 
 STATE = "exported.jsonl"

@@ -17,7 +17,6 @@ from tb_memplugin.model.memory_map import (
     OwnerSource,
 )
 from tb_memplugin.model.oom import FIX_KINDS, OOM_STATUSES, VERDICTS, Fix, FixKind, Oom, OomStatus, Verdict
-from tb_memplugin.model.pool import Pool, pool_of
 from tb_memplugin.model.requests import SCRATCH_POWER, UNKNOWN_POWER, StepRequests
 from tb_memplugin.model.run import Run, Session, SessionInfo
 from tb_memplugin.model.samples import (
@@ -35,9 +34,11 @@ from tb_memplugin.model.snapshot import (
     Category,
     HeldTensorGroup,
     LedgerRow,
+    Pool,
     Replay,
     SavedRow,
     Snapshot,
+    pool_of,
     stack_order,
 )
 from tb_memplugin.model.tensors import TensorShape

@@ -1,10 +1,13 @@
 """Ledgers summed by category and trainability, as the stack shows them."""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from tb_memplugin.model.snapshot import Category, LedgerRow, stack_order
+import numpy as np
+
+from tb_memplugin.model.basics import Integers
+from tb_memplugin.model.snapshot import CATEGORIES, Category, LedgerRow, Snapshot, stack_order
 
 Group: TypeAlias = tuple[Category, bool | None]
 """A category and whether its layers are trainable, None if that does not apply."""
@@ -33,3 +36,29 @@ def group_sums(ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT
         group = row.category, row.trainable if row.category in split else None
         sums[group] = sums.get(group, 0) + row.bytes
     return {group: sums[group] for group in sorted(sums, key=lambda group: stack_order(*group))}
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerTotals:
+    """Sums of ledgers.
+
+    Attributes:
+        groups: Groups of any of the ledgers, in stack order, frozen before trainable.
+        bytes: Shape [snapshots, groups].
+    """
+
+    groups: tuple[Group, ...]
+    bytes: Integers
+
+
+def ledger_totals(snapshots: Sequence[Snapshot], layer: str | None = None) -> LedgerTotals:
+    """Sum each snapshot's ledger, or the rows of one layer."""
+    sums = [
+        group_sums((row for row in snapshot.ledger if layer in (None, row.layer)), CATEGORIES) for snapshot in snapshots
+    ]
+    groups = tuple(sorted({group for own in sums for group in own}, key=lambda group: stack_order(*group)))
+    values = np.zeros((len(sums), len(groups)), np.int64)
+    for at, own in enumerate(sums):
+        for place, group in enumerate(groups):
+            values[at, place] = own.get(group, 0)
+    return LedgerTotals(groups, values)

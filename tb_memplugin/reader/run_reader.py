@@ -12,8 +12,7 @@ import numpy as np
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.metadata import Tag
 from tb_memplugin.model import Oom, Session
-from tb_memplugin.model.suggestions import unknown_name
-from tb_memplugin.model.text import clean
+from tb_memplugin.model.text import clean, unknown_name
 from tb_memplugin.reader.activation_rows import ActivationRows, rows_of
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, of_session, of_stream

@@ -24,8 +24,8 @@ from tb_memplugin.recorder.native.allocators import PINNED
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
 from tb_memplugin.recorder.observe.program_counters import program_counters
+from tb_memplugin.recorder.oom.failure_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Replay
-from tb_memplugin.recorder.oom.stalled_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.output import Output
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.counter_rows import CounterRows

@@ -11,12 +11,12 @@ from tb_memplugin.analysis.describe import describe_oom
 from tb_memplugin.analysis.device_memory import device_memory
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, OWNER_SOURCES, MemoryMap, Phase
-from tb_memplugin.model.suggestions import some
+from tb_memplugin.model.text import some
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.reader.streams import BASIC, MAPS
 from tb_memplugin.server.columns import Columns
-from tb_memplugin.server.lookup import at_step
+from tb_memplugin.server.worker_lookup import at_step
 
 _STATES = ("free", "in_use", "unknown")
 _COLUMNS = ("address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region")

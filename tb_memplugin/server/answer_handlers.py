@@ -6,7 +6,7 @@ from tb_memplugin.analysis.answers import describe_answers
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import Phase, Run
-from tb_memplugin.model.suggestions import some
+from tb_memplugin.model.text import some
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source

@@ -10,7 +10,7 @@ from tb_memplugin.analysis.devices import combine, stopped_workers
 from tb_memplugin.analysis.rollup_summary import summarize_rollups
 from tb_memplugin.analysis.worker_summary import WorkerSummary, series_bytes, summarize_worker
 from tb_memplugin.model import Integers, Phase
-from tb_memplugin.model.suggestions import some
+from tb_memplugin.model.text import some
 from tb_memplugin.model.units import counted, format_bytes
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.limits import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, Room

@@ -11,7 +11,6 @@ from tb_memplugin.analysis import changes
 from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.composition import first_described
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
-from tb_memplugin.analysis.ledger_totals import ledger_totals
 from tb_memplugin.analysis.overview import Overview, overview
 from tb_memplugin.analysis.pool_steps import pool_steps
 from tb_memplugin.analysis.status import with_ranks
@@ -20,6 +19,7 @@ from tb_memplugin.analysis.traced_steps import comparable_steps
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
+from tb_memplugin.model.groups import ledger_totals
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
@@ -29,14 +29,13 @@ from tb_memplugin.server.demand_handlers import DemandHandlers
 from tb_memplugin.server.device_handlers import DeviceHandlers
 from tb_memplugin.server.fix_handlers import FixHandlers
 from tb_memplugin.server.host_columns import host_columns
-from tb_memplugin.server.lookup import at_step
 from tb_memplugin.server.plan_handlers import PlanHandlers
 from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.server.run_facts import RunFacts
 from tb_memplugin.server.run_list import RunList
 from tb_memplugin.server.timeline_handlers import TimelineHandlers
 from tb_memplugin.server.what_if_handlers import WhatIfHandlers
-from tb_memplugin.server.worker_lookup import find_device, with_all_ooms
+from tb_memplugin.server.worker_lookup import at_step, find_device, with_all_ooms
 from tb_memplugin.version import __version__
 
 MAX_ANSWER_VALUES = 2 << 20

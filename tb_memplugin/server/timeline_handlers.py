@@ -11,7 +11,7 @@ from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.reader.streams import BASIC, TIMELINES
 from tb_memplugin.server.columns import Columns
-from tb_memplugin.server.lookup import at_step
+from tb_memplugin.server.worker_lookup import at_step
 
 _COLUMNS = ("start", "end", "bytes", "rounding_bytes", "count", "owner")
 _MAYBE_UNKNOWN = ("op", "address", "shape", "line")

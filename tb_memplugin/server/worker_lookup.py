@@ -1,11 +1,12 @@
-"""Reads only the workers of a run that a response needs: those of a large run are read one by one."""
+"""Finds the records that a response needs, and reads only their workers: those of a large run one by one."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import Run, full_device_name
-from tb_memplugin.model.suggestions import some
+from tb_memplugin.model import MemoryMap, Phase, Run, Snapshot, Timeline, full_device_name
+from tb_memplugin.model.text import some
 from tb_memplugin.reader.catalog import RunTags, of_session, of_worker, workers_of
 from tb_memplugin.reader.limits import MANY_WORKERS, MAX_WORKERS
 from tb_memplugin.reader.rollups import RollupReader
@@ -95,3 +96,21 @@ def with_all_ooms(reader: Reader, source: Source, found: LoadedRun, name: str) -
 def each_worker(tags: RunTags) -> Iterator[RunTags]:
     """The tags of each worker that is shown."""
     yield from workers_with(tags, None)
+
+
+_Record = TypeVar("_Record", Snapshot, MemoryMap, Timeline)
+
+
+def at_step(
+    records: Iterable[_Record], device: str | None, step: int | None, phase: Phase, missing: str
+) -> list[_Record]:
+    """The records of a device in a phase at a step; at least one.
+
+    Raises:
+        NotFoundError: There is none; the message is `missing` and the available steps.
+    """
+    candidates = [record for record in records if record.device == device and record.phase == phase]
+    matches = [record for record in candidates if record.step == step]
+    if not matches:
+        raise NotFoundError(f"{missing}; available steps: {some([record.step for record in candidates])}")
+    return matches

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.observe import holders, promotions
+from tb_memplugin.recorder.observe import heap, holders
 from tb_memplugin.recorder.observe.held_tensors import HeldTensors
 from tb_memplugin.recorder.observe.holders import find_holders
 
@@ -71,7 +71,7 @@ def test_a_tensor_that_another_thread_makes_while_a_collection_starts_is_found(
             thread.join()
 
     if between == "error":
-        monkeypatch.setattr(promotions, "objects_of", lambda *_: 1 / 0)
+        monkeypatch.setattr(heap, "objects_of", lambda *_: 1 / 0)
         kept.append(tf.random.uniform([7000, 10]))
     gc.callbacks.append(interrupt)
     try:

@@ -123,8 +123,8 @@ def test_a_training_records_into_an_object_store(tmp_path: pathlib.Path) -> None
     # GIVEN TensorFlow's file system in memory, which is no local path to the recorder
     code = f"""{SERVING}
 import keras, numpy as np, tensorflow as tf, tb_memplugin
-from tb_memplugin.recorder import run_files
-run_files.REMOTE_FILE_BYTES = 20_000  # several files, as in a long training
+from tb_memplugin.recorder import output
+output.REMOTE_FILE_BYTES = 20_000  # several files, as in a long training
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
 model.compile("sgd", "mse", jit_compile=False)
 x, y = np.zeros((480, 8), "float32"), np.zeros((480, 4), "float32")

@@ -14,10 +14,9 @@ from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import Oom
 from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.oom.dump_files import VARIABLE
-from tb_memplugin.recorder.oom.failure_maps import FailureMaps
+from tb_memplugin.recorder.oom.failure_maps import FailureMaps, StalledMaps
 from tb_memplugin.recorder.oom.failures import memory_request
 from tb_memplugin.recorder.oom.post_mortems import OomWatch
-from tb_memplugin.recorder.oom.stalled_maps import StalledMaps
 from tb_memplugin.recorder.sampling.devices import Device
 
 # As TensorFlow 2.21 reports it on a GPU.

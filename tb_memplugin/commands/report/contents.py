@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tb_memplugin.commands.report.answers import Answer, ChosenRuns, Collected, Question
 from tb_memplugin.commands.report.parts import PARTS, ReportRun
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.model.suggestions import unknown_name
-from tb_memplugin.model.text import clean
+from tb_memplugin.model.text import clean, unknown_name
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.progress import Progress
 from tb_memplugin.reader.catalog import RunTags

@@ -10,14 +10,44 @@ import mimetypes
 import socket
 import sys
 import types
+import zipfile
+from typing import IO
 
 from tensorboard import program
 from tensorboard.plugins.core.core_plugin import CorePluginLoader
 
-from tb_memplugin.commands.view.page import assets
 from tb_memplugin.errors import RequestError
+from tb_memplugin.events.metadata import PLUGIN_NAME
 from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.reader.file_source import FileSource
+
+# The page's addresses are relative to its module, as in TensorBoard's frame.
+_DOCUMENT = f"""<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Memory</title>
+<base href="data/plugin/{PLUGIN_NAME}/">
+<link rel="icon" href="data:,">
+</head>
+<body>
+<noscript>This page needs a browser with JavaScript enabled.</noscript>
+<script type="module" src="../../../start.js"></script>
+</body>
+</html>
+"""
+# A file of its own: TensorBoard's content security policy forbids scripts inside the document.
+_START = f'import {{ render }} from "./data/plugin/{PLUGIN_NAME}/index.js";\nrender();\n'
+
+
+def assets() -> IO[bytes]:
+    """A zip archive with the document and the module that starts the page, in place of TensorBoard's frontend."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("index.html", _DOCUMENT)
+        file.writestr("start.js", _START)
+    archive.seek(0)
+    return archive
 
 
 def start(logdir: str, host: str, port: int) -> str:

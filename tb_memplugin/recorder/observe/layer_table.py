@@ -6,13 +6,13 @@ import time
 from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
 
+from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.model import Layer, LayerTable
 from tb_memplugin.model.layers import Recomputed
 from tb_memplugin.recorder.observe.call_notes import call_notes
 from tb_memplugin.recorder.observe.keras_packages import dtype_name
 from tb_memplugin.recorder.observe.layers import own_variables, variable_bytes, variables_of, walk
 from tb_memplugin.recorder.observe.optimizer import all_variables, slots
-from tb_memplugin.recorder.observe.units import recomputable_units
 
 Outputs: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
 """Shape (−1 for an unknown dimension) and dtype of each output of a layer's first call."""
@@ -222,3 +222,29 @@ def _item_bytes(dtype: str) -> int:
     import numpy as np
 
     return {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}.get(dtype) or np.dtype(dtype).itemsize
+
+
+def recomputable_units(model: Any) -> dict[str, int]:
+    """Path of a layer inside the model to its number, as `Layer.unit` has it; empty if the layer graph is unknown.
+
+    Numbers go on by one between neighbors that can be recomputed together, and by two where they cannot.
+    """
+    import keras
+
+    if not isinstance(model, keras.Model):
+        return {}
+    try:
+        from tb_memplugin.recomputation.segments import cut_points, is_graph, segments_between
+
+        segments = segments_between(model, cut_points(model))
+    except (MemoryPluginError, AttributeError, ImportError, TypeError, ValueError):
+        return {}  # a graph of another version of Keras
+    joins = is_graph(model)
+    units: dict[str, int] = {}
+    number, parent = -1, None
+    for segment in segments:
+        inside = segment[0].rpartition("/")[0]
+        number += 1 if joins and inside == parent else 2
+        parent = inside
+        units.update(dict.fromkeys(segment, number))
+    return units

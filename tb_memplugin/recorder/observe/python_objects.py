@@ -10,9 +10,8 @@ from itertools import chain
 from typing import Any
 
 from tb_memplugin.recorder.observe import keras_packages
-from tb_memplugin.recorder.observe.heap import objects_of
+from tb_memplugin.recorder.observe.heap import YOUNG, Promotions, objects_of
 from tb_memplugin.recorder.observe.layers import children, is_module
-from tb_memplugin.recorder.observe.promotions import YOUNG, Promotions
 
 PIPELINE_FUNCTION = "Dataset_"
 """Prefix of the names of tf.data's function graphs."""

@@ -17,10 +17,9 @@ from tb_memplugin.recorder.observe.batches import batch_notes, running_batch
 from tb_memplugin.recorder.observe.graphs import output_bytes
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.dump_files import DumpFile, dump_files
-from tb_memplugin.recorder.oom.failure_maps import FailureMaps
+from tb_memplugin.recorder.oom.failure_maps import FailureMaps, StalledMaps
 from tb_memplugin.recorder.oom.failures import layer_in, layer_of, line_of, memory_request
 from tb_memplugin.recorder.oom.recent_steps import RecentSteps
-from tb_memplugin.recorder.oom.stalled_maps import StalledMaps
 from tb_memplugin.recorder.sampling.devices import Device
 
 

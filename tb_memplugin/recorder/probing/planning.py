@@ -6,7 +6,7 @@ TensorFlow is imported only for a model.
 from typing import Any
 
 from tb_memplugin.analysis.plan_answer import Plan
-from tb_memplugin.commands.plan import plan_of_run
+from tb_memplugin.commands.what_if import plan_of_run
 from tb_memplugin.errors import RequestError
 from tb_memplugin.model import Run
 from tb_memplugin.switch import is_off
@@ -56,7 +56,7 @@ def plan(
         from tb_memplugin.recorder import off
 
         off.probe()
-    from tb_memplugin.recorder.probing.planned_steps import recorded_steps
+    from tb_memplugin.recorder.probing.probe import recorded_steps
 
     run, trained_size = recorded_steps(run_or_model, data, batch_size)
     return plan_of_run(run, budget, device, trained_size)

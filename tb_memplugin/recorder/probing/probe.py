@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,9 +18,36 @@ from tb_memplugin.recorder.callback import MemoryCallback
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.oom.failures import memory_request
 from tb_memplugin.recorder.probing.examples import Examples
-from tb_memplugin.recorder.probing.saved_state import SavedState
-from tb_memplugin.recorder.probing.shared_values import SharedValues
+from tb_memplugin.recorder.probing.saved_state import SavedState, variables_of
 from tb_memplugin.recorder.sampling.devices import Device, choose_devices
+
+
+class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Refers to the values of all variables during the first step, which therefore needs room for a second copy.
+
+    Later steps need no more than the first one, so they do not fail.
+
+    Args:
+        batch: A batch, from which metrics and the optimizer make their variables before the first step.
+    """
+
+    def __init__(self, batch: Any) -> None:
+        super().__init__()
+        self._batch = batch
+        self._values: list[Any] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Take the references, or drop them once a step has run."""
+        first, self._batch = self._batch, None
+        self._values = []
+        if first is not None and self.model.jit_compile:
+            self.model._symbolic_build(data_batch=first)  # Keras does so itself under other backends than TensorFlow's
+            self._values = [variable.read_value() for variable in variables_of(self.model)]
+
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Drop the references."""
+        self._values = []
+
 
 TRACED_STEPS = 3
 """Traced steps of each batch size, after one that compiles: ops run in another order in each."""
@@ -184,3 +211,30 @@ def train(model: Any, examples: Examples, size: int, steps: int, callback: Any) 
     callbacks.clear()
     gc.collect()
     raise OutOfMemoryError(message)
+
+
+SIZES = (4, 8)
+"""Recorded batch sizes, those that are not larger than the training's."""
+DEFAULT_SIZE = 32
+"""What `fit` takes for arrays."""
+_MOST = 1 << 20
+
+
+def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[RecordedRun, int]:
+    """A probing run of a model, and the batch size of its training.
+
+    Args:
+        model: Compiled Keras model with weights.
+        data: What it is trained on, as for `probe`.
+        batch_size: Examples in a batch; None for those of the dataset, or Keras's default.
+
+    Raises:
+        RecordingError: An argument is invalid, or nothing could be recorded.
+    """
+    if batch_size is not None:
+        (size,) = checked_sizes([batch_size])
+    elif isinstance(data, tf.data.Dataset):
+        size = len(tf.nest.flatten(Examples(data.take(1), _MOST).batch(_MOST))[0])
+    else:
+        size = DEFAULT_SIZE
+    return probe(model, data, [one for one in SIZES if one <= size] or [size]), size

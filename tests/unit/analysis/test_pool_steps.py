@@ -13,7 +13,7 @@ from tb_memplugin.analysis.overview import overview
 from tb_memplugin.analysis.pool_growth import MAX_SENTENCES
 from tb_memplugin.analysis.pool_spans import pool_history
 from tb_memplugin.analysis.pool_steps import MEASURED, POOL_SOURCES, PoolSteps, pool_steps
-from tb_memplugin.commands.inspect_pool import pool_lines
+from tb_memplugin.commands.inspect_sections import pool_lines
 from tb_memplugin.model import MISSING, Run, Snapshot
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tb_memplugin
 from tb_memplugin.errors import RecomputationError
+from tb_memplugin.recomputation.remat import RecomputedLayer
 from tb_memplugin.recomputation.segments import cut_points
 
 L = keras.layers
@@ -212,3 +213,32 @@ def test_segments_that_do_not_follow_each_other_are_refused() -> None:
         tb_memplugin.remat(make_model(), types.SimpleNamespace(segments=(("nowhere",),)))
     with pytest.raises(RecomputationError, match="Pass a model of Keras 3"):
         tb_memplugin.remat("model", [])
+
+
+def made() -> keras.layers.Layer:
+    layer = keras.layers.Dense(2)
+    layer.build((None, 3))
+    return layer
+
+
+def test_the_layers_call_is_back_after_the_models_call() -> None:
+    layer = made()
+    with RecomputedLayer(layer).active():
+        assert "call" in vars(layer)
+    assert "call" not in vars(layer)
+
+
+def test_a_call_that_the_user_had_replaced_is_back_too() -> None:
+    layer = made()
+    layer.call = own = lambda inputs: inputs
+    with RecomputedLayer(layer).active():
+        assert layer.call is not own
+    assert layer.call is own
+
+
+def test_it_is_back_after_a_call_that_failed() -> None:
+    layer = made()
+    layer.call = own = lambda inputs: inputs
+    with pytest.raises(ZeroDivisionError), RecomputedLayer(layer).active():
+        raise ZeroDivisionError
+    assert layer.call is own

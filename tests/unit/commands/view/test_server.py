@@ -13,7 +13,7 @@ import pytest
 
 from tb_memplugin import cli
 from tb_memplugin.commands.view import server
-from tb_memplugin.commands.view.page import assets
+from tb_memplugin.commands.view.server import assets
 from tb_memplugin.server.static_files import StaticFiles
 
 

@@ -8,8 +8,7 @@ from map_cases import memory_map
 from tb_memplugin.model import MISSING
 from tb_memplugin.recorder.oom import failure_maps
 from tb_memplugin.recorder.oom.dump_files import DumpFile
-from tb_memplugin.recorder.oom.failure_maps import FailureMaps
-from tb_memplugin.recorder.oom.stalled_maps import StalledMaps
+from tb_memplugin.recorder.oom.failure_maps import FailureMaps, StalledMaps
 
 POOL_BYTES = 1 << 14
 POOL = [(0, POOL_BYTES)]

@@ -7,14 +7,14 @@ from typing import cast
 import pytest
 
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.recorder import run_files
+from tb_memplugin.recorder import output
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
-from tb_memplugin.recorder.run_files import RunFiles
+from tb_memplugin.recorder.output import RunFiles
 
 
 def opened(directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
-    monkeypatch.setattr(run_files, "open_run_writer", lambda settings: RunWriter(directory))
+    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(directory))
     files = RunFiles(cast(Settings, None), Faults())
     files.open()
     return files

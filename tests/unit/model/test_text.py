@@ -2,7 +2,7 @@
 
 import pytest
 
-from tb_memplugin.model.suggestions import did_you_mean, some, unknown_name
+from tb_memplugin.model.text import did_you_mean, some, unknown_name
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import dataclasses
 
 from tb_memplugin.analysis.answer import QUESTIONS, Answer, Evidence
-from tb_memplugin.commands.inspect_answers import answer_lines
+from tb_memplugin.commands.inspect_sections import answer_lines
 
 CHANGED = Answer(
     "changed", "CPU:0", "Step 72: unfroze 8 layers", "ok", "measured", Evidence("compare"), {}, ("One.", "Two " * 40)

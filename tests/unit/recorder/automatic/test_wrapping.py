@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from tb_memplugin.recorder.automatic.imports import AfterImport
+from tb_memplugin.recorder.automatic.wrapping import AfterImport
 
 NAME = "tb_memplugin_test_module"
 

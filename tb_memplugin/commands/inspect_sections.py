@@ -1,0 +1,142 @@
+"""Sections of a run as text for the terminal: answers, pool, host memory and failed allocations. Pure."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from tb_memplugin.analysis.answer import QUESTIONS, Answer
+from tb_memplugin.analysis.facts import step_name
+from tb_memplugin.analysis.host_memory import HostSummary
+from tb_memplugin.analysis.host_parts import PART_NAMES
+from tb_memplugin.analysis.pool_spans import PoolHistory, PoolSpan
+from tb_memplugin.model import Oom, Phase
+from tb_memplugin.model.units import UNKNOWN, format_bytes
+
+MAX_LINES = 12
+"""Printed spans and sentences: the last ones."""
+
+_WHEN = {"measured": "measured at step end", "traced": "traced, at the peak", "failed": "at the failed allocation"}
+
+
+def pool_lines(device: str, history: PoolHistory, phase: Phase = "train") -> list[str]:
+    """The pool of a device in spans of steps, and its growth; no lines if it is unknown."""
+    if not history.spans:
+        return []
+    lines = [f"{device}, pool over {step_name(phase)}s:"]
+    sentences = [_span_line(span) for span in history.spans] + list(history.sentences)
+    left_out = len(sentences) - MAX_LINES
+    if left_out > 0:
+        lines.append(f"  {left_out} earlier lines are not shown")
+    for sentence in sentences[-MAX_LINES:]:
+        lines += textwrap.wrap(sentence, 120, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+    return lines
+
+
+def demand_lines(device: str, sentences: Sequence[str]) -> list[str]:
+    """The parts of a device's highest recorded peak, as `demand_sentences` says them."""
+    lines = [f"{device}, demand of the peak:"]
+    for sentence in sentences:
+        lines += textwrap.wrap(sentence, 120, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+    return lines
+
+
+def _span_line(span: PoolSpan) -> str:
+    steps, count = f"step {span.first_step}", ""
+    if span.first_step != span.last_step:
+        steps, count = f"steps {span.first_step} to {span.last_step}", f"{span.known_steps} "
+    least, most = format_bytes(span.least_free_bytes), format_bytes(span.most_free_bytes)
+    parts = [f"pool {format_bytes(span.pool_bytes)}", f"free {least if least == most else f'{least} to {most}'}"]
+    if span.least_largest_free_bytes is not None:
+        parts.append(f"largest free chunk at least {format_bytes(span.least_largest_free_bytes)}")
+    if span.most_fragmentation is not None:
+        parts.append(f"fragmentation up to {100 * span.most_fragmentation:.0f} %")
+    return f"{steps} ({count}{_WHEN[span.source]}): {', '.join(parts)}"
+
+
+def host_lines(worker: str, summary: HostSummary) -> list[str]:
+    """RSS of a worker, its parts, and its growth."""
+    lines = [f"{worker}, host memory:" if worker else "host memory:"]
+    resident, peak, state = summary.resident_bytes, summary.peak_bytes, summary.state
+    if resident is None or peak is None:
+        return []
+    sentences = [
+        f"RSS {format_bytes(resident)} at the last step, at most {format_bytes(peak)} at step {summary.peak_step}"
+    ]
+    if state is not None:
+        sentences.append(f"step {state.step}: RSS {format_bytes(state.resident_bytes)} = {_sum(state.parts)}")
+    if state is not None and state.allocated:
+        sentences.append(f"allocated in it, resident or not: {_list(state.allocated)}")
+    sentences.append(summary.sentence())
+    for sentence in sentences:
+        lines += textwrap.wrap(sentence, 120, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+    return lines
+
+
+def _named(sizes: Mapping[str, int]) -> list[str]:
+    return [f"{PART_NAMES[name]} {format_bytes(size)}" for name, size in sizes.items()]
+
+
+def _sum(parts: Mapping[str, int]) -> str:
+    return " + ".join(_named({name: size for name, size in parts.items() if size or name == "other_bytes"}))
+
+
+def _list(sizes: Mapping[str, int]) -> str:
+    return ", ".join(_named(sizes))
+
+
+MAX_OWNERS = 12
+"""Listed owners; the others are summed in one line."""
+
+
+def oom_lines(oom: Oom) -> list[str]:
+    """The request, the verdict, memory at failure and possible fixes. Texts of the run are not cleaned yet."""
+    where = "" if oom.step is None else f" at step {oom.step} ({oom.phase})"
+    head = f"{oom.device}, ran out of memory{where}: {format_bytes(oom.requested_bytes)} requested"
+    requester = ", ".join(text for text in (oom.op, oom.shape, oom.layer and f"layer {oom.layer}", oom.line) if text)
+    lines = [f"{head} by {requester}" if requester else head]
+    if oom.status == "failing":
+        lines.append(
+            "  outcome unknown: the process ended while TensorFlow waited for memory, or only a dump was imported"
+        )
+    lines.append(f"  verdict: {oom.verdict or UNKNOWN}. {oom.reason}".rstrip())
+    figures = (
+        ("in use", oom.in_use_bytes),
+        ("free", oom.free_bytes),
+        ("largest free chunk", oom.largest_free_bytes),
+        ("pool", oom.pool_bytes),
+        ("capacity", oom.capacity_bytes),
+    )
+    lines.append("  " + ", ".join(f"{name} {format_bytes(size)}" for name, size in figures))
+    if oom.ledger:
+        lines.append("  memory at failure, by layer and category:")
+    for row in oom.ledger[:MAX_OWNERS]:
+        owner = ", ".join(filter(None, (row.layer, row.category.replace("_", " "))))
+        lines.append(f"    {format_bytes(row.bytes):>10}  {owner}")
+    others = oom.ledger[MAX_OWNERS:]
+    if others:
+        lines.append(f"    {format_bytes(sum(row.bytes for row in others)):>10}  {len(others)} more")
+    if oom.fixes:
+        lines.append("  possible fixes:")
+    for fix in oom.fixes:
+        word = {True: "fits", False: "fails", None: "estimate"}[fix.enough]
+        lines.append(f"    {word:>10}  {fix.sentence}")
+        lines += [f"                {line}" for line in (fix.code or "").splitlines()]
+    lines.extend(f"  {sentence}" for sentence in oom.not_available)
+    return lines
+
+
+_MARKS = {"ok": "", "warning": "warning", "failed": "failed", "unknown": "unknown"}
+
+
+def answer_lines(device: str, answers: Sequence[Answer]) -> list[str]:
+    """The answers on a device, one line each, and below it its details; texts of the run are not cleaned yet."""
+    width = max(map(len, QUESTIONS.values()))
+    lines = [f"{device}:"]
+    for answer in answers:
+        marks = [_MARKS[answer.status], "inferred" if answer.source == "inferred" else ""]
+        suffix = ", ".join(filter(None, marks))
+        text = f"{answer.question:<{width}}  {answer.sentence}" + (f" ({suffix})" if suffix else "")
+        lines += textwrap.wrap(text, 120, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
+        indent = " " * (width + 4)
+        for detail in answer.details:
+            lines += textwrap.wrap(detail, 120, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+    return lines
