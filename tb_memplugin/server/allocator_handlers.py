@@ -1,4 +1,4 @@
-"""Handlers of the allocator's routes: memory maps, failed allocations, division of device memory."""
+"""Handlers of the routes on single steps: memory maps, timelines, failed allocations, division of device memory."""
 
 import dataclasses
 from typing import Any
@@ -10,16 +10,19 @@ from tb_memplugin.allocator import fit as bfc
 from tb_memplugin.analysis.describe import describe_oom
 from tb_memplugin.analysis.device_memory import device_memory
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import MISSING, OWNER_SOURCES, MemoryMap, Phase
+from tb_memplugin.model import MISSING, OWNER_SOURCES, MemoryMap, Phase, Timeline
 from tb_memplugin.model.text import some
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.streams import BASIC, MAPS
+from tb_memplugin.reader.streams import BASIC, MAPS, TIMELINES
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.worker_lookup import at_step
 
 _STATES = ("free", "in_use", "unknown")
-_COLUMNS = ("address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region")
+_MAP_COLUMNS = ("address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region")
+_TIMELINE_COLUMNS = ("start", "end", "bytes", "rounding_bytes", "count", "owner")
+_TIMELINE_INDICES = ("op", "address", "shape", "line")
+"""Columns in which -1 is unknown."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +47,7 @@ class AllocatorHandlers:
         chosen = [memory_map for memory_map in loaded.run.maps if device in (None, memory_map.device)]
         return {
             "run": run,
-            "maps": [{**_facts(memory_map), "regions": memory_map.region_bytes.tolist()} for memory_map in chosen],
+            "maps": [{**_map_facts(memory_map), "regions": memory_map.region_bytes.tolist()} for memory_map in chosen],
         }
 
     def map(self, source: Source, run: str, place: Place) -> Columns:
@@ -52,7 +55,7 @@ class AllocatorHandlers:
         memory_map = self._map(source, run, place)
         fields = {
             "run": run,
-            **_facts(memory_map),
+            **_map_facts(memory_map),
             "states": list(_STATES),
             "sources": list(OWNER_SOURCES),
             "owners": [dataclasses.asdict(owner) for owner in memory_map.owners],
@@ -64,8 +67,39 @@ class AllocatorHandlers:
             ],
             "summary": bfc.summary(memory_map),
         }
-        columns: dict[str, npt.NDArray[Any]] = {name: getattr(memory_map, name) for name in _COLUMNS}
+        columns: dict[str, npt.NDArray[Any]] = {name: getattr(memory_map, name) for name in _MAP_COLUMNS}
         columns["owner"] = np.where(memory_map.owner < 0, MISSING, memory_map.owner)
+        return Columns(fields, columns)
+
+    def timelines(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
+        """``GET timelines``: the timelines, without allocations."""
+        loaded = self._reader.run(source, run, {*BASIC, TIMELINES})
+        return {
+            "run": run,
+            "timelines": [_timeline_facts(one) for one in loaded.run.timelines if device in (None, one.device)],
+        }
+
+    def timeline(self, source: Source, run: str, device: str, step: int, phase: Phase) -> Columns:
+        """``GET timeline``: one timeline with its allocations; of several of a step, that of the highest peak."""
+        timelines = self._reader.run(source, run, {*BASIC, TIMELINES}).run.timelines
+        missing = f"no timeline of step {step} in phase {phase} on {device!r:.200}"
+        timeline = max(at_step(timelines, device, step, phase, missing), key=lambda timeline: timeline.in_use_bytes)
+        fields = {
+            "run": run,
+            **_timeline_facts(timeline),
+            "owners": [dataclasses.asdict(owner) for owner in timeline.owners],
+            "ops": list(timeline.ops),
+            "shapes": [{"shape": list(one.shape), "dtype": one.dtype} for one in timeline.shapes],
+            "lines": list(timeline.lines),
+            "bands": [dataclasses.asdict(band) for band in timeline.bands],
+            "compiled": [dataclasses.asdict(span) for span in timeline.compiled],
+            "time_ns": timeline.time_ns.tolist(),
+            "event": timeline.event.tolist(),
+        }
+        columns: dict[str, npt.NDArray[Any]] = {name: getattr(timeline, name) for name in _TIMELINE_COLUMNS}
+        for name in _TIMELINE_INDICES:
+            column = getattr(timeline, name)
+            columns[name] = np.where(column < 0, MISSING, column)
         return Columns(fields, columns)
 
     def oom(self, source: Source, run: str) -> dict[str, Any]:
@@ -109,7 +143,7 @@ class AllocatorHandlers:
         return at_step(maps, place.device, place.step, place.phase, missing)[-1]
 
 
-def _facts(memory_map: MemoryMap) -> dict[str, Any]:
+def _map_facts(memory_map: MemoryMap) -> dict[str, Any]:
     return {
         "step": memory_map.step,
         "phase": memory_map.phase,
@@ -121,4 +155,21 @@ def _facts(memory_map: MemoryMap) -> dict[str, Any]:
         "capacity_bytes": memory_map.capacity_bytes,
         "complete": memory_map.complete,
         "not_available": list(memory_map.not_available),
+    }
+
+
+def _timeline_facts(timeline: Timeline) -> dict[str, Any]:
+    return {
+        "step": timeline.step,
+        "phase": timeline.phase,
+        "device": timeline.device,
+        "wall_time": timeline.wall_time,
+        "mode": timeline.mode,
+        "in_use_bytes": timeline.in_use_bytes,
+        "allocations": len(timeline),
+        "moments": len(timeline.time_ns),
+        "peak": timeline.peak,
+        "events": timeline.events,
+        "duration_ns": timeline.duration_ns,
+        "not_available": list(timeline.not_available),
     }

@@ -24,16 +24,10 @@ from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.answer_handlers import AnswerHandlers
-from tb_memplugin.server.columns import Columns
-from tb_memplugin.server.demand_handlers import DemandHandlers
+from tb_memplugin.server.columns import Columns, host_columns, pool_columns
 from tb_memplugin.server.device_handlers import DeviceHandlers
-from tb_memplugin.server.fix_handlers import FixHandlers
-from tb_memplugin.server.host_columns import host_columns
-from tb_memplugin.server.plan_handlers import PlanHandlers
-from tb_memplugin.server.pool_columns import pool_columns
 from tb_memplugin.server.run_facts import RunFacts
 from tb_memplugin.server.run_list import RunList
-from tb_memplugin.server.timeline_handlers import TimelineHandlers
 from tb_memplugin.server.what_if_handlers import WhatIfHandlers
 from tb_memplugin.server.worker_lookup import at_step, find_device, with_all_ooms
 from tb_memplugin.version import __version__
@@ -76,12 +70,8 @@ class Handlers:
 
     def __init__(self, reader: Reader, patience_seconds: float | None = None) -> None:
         self.allocator = AllocatorHandlers(reader)
-        self.timelines = TimelineHandlers(reader)
         self.answering = AnswerHandlers(reader)
         self.questions = WhatIfHandlers(reader)
-        self.fixing = FixHandlers(reader)
-        self.planning = PlanHandlers(reader)
-        self.demanding = DemandHandlers(reader)
         self._reader = reader
         self.comparing = DeviceHandlers(reader)
         self._runs = RunList(RunFacts(reader).describe, patience_seconds)
@@ -206,10 +196,9 @@ class Handlers:
             "layers": [describe_layer(layer) for layer in table.layers],
         }
 
-    def activations(
-        self, source: Source, run: str, first_step: int | None, last_step: int | None, points: int
-    ) -> Columns:
-        """``GET activations``: recorded activation bytes by layer and step."""
+    def activations(self, source: Source, run: str, steps: tuple[int | None, int | None], points: int) -> Columns:
+        """``GET activations``: recorded activation bytes by layer and step; `steps` are the first and the last."""
+        first_step, last_step = steps
         recorded = self._reader.activation_rows(source, run)
         inside = np.flatnonzero(
             (recorded.step >= (0 if first_step is None else first_step))

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tensorboard import errors as tensorboard_errors
 from werkzeug.exceptions import HTTPException
@@ -84,35 +84,14 @@ class Server:
             return self._handlers[source]
 
 
-def _run_and_stretch(values: Mapping[str, str]) -> tuple[str, Stretch]:
-    first_step, last_step = requests.step_range(values)
-    return requests.text(values, "run"), Stretch(
+def _stretch(values: Mapping[str, str]) -> Stretch:
+    """The requested steps of a device."""
+    return Stretch(
         requests.text(values, "device"),
         requests.phase(values),
-        first_step,
-        last_step,
+        *requests.step_range(values),
         requests.points(values),
         requests.optional_text(values, "session"),
-    )
-
-
-def _snapshot(handlers: Handlers, source: Source, values: Mapping[str, str]) -> dict[str, Any]:
-    return handlers.snapshot(
-        source,
-        requests.text(values, "run"),
-        requests.text(values, "device"),
-        requests.step(values, "step"),
-        requests.phase(values),
-    )
-
-
-def _timeline(handlers: Handlers, source: Source, values: Mapping[str, str]) -> Columns:
-    return handlers.timelines.timeline(
-        source,
-        requests.text(values, "run"),
-        requests.text(values, "device"),
-        requests.step(values, "step"),
-        requests.phase(values),
     )
 
 
@@ -125,123 +104,72 @@ def _place(values: Mapping[str, str]) -> Place:
     return Place(requests.step(values, "oom"))
 
 
+class _Parameter(NamedTuple):
+    """An argument of a handler: the request's parameters that it is read from, and how."""
+
+    names: tuple[str, ...]
+    read: Callable[[Mapping[str, str]], Any]
+
+
+def _named(read: Callable[[Mapping[str, str], str], Any], name: str) -> _Parameter:
+    return _Parameter((name,), lambda values: read(values, name))
+
+
+def _route(
+    handler: Callable[[Handlers], Callable[..., dict[str, Any] | Columns]], *parameters: _Parameter
+) -> tuple[tuple[str, ...], Answer]:
+    """The parameters that a route accepts, and its answer."""
+
+    def answer(handlers: Handlers, source: Source, values: Mapping[str, str]) -> dict[str, Any] | Columns:
+        return handler(handlers)(source, *(parameter.read(values) for parameter in parameters))
+
+    return tuple(name for parameter in parameters for name in parameter.names), answer
+
+
+_RUN = _named(requests.text, "run")
+_DEVICE, _ANY_DEVICE = _named(requests.text, "device"), _named(requests.optional_text, "device")
+_STEP, _ANY_STEP = _named(requests.step, "step"), _named(requests.optional_step, "step")
+_PHASE = _Parameter(("phase",), requests.phase)
+_STRETCH = _Parameter(("device", "phase", "first_step", "last_step", "points", "session"), _stretch)
+_PLACE = _Parameter(("device", "step", "phase", "oom"), _place)
+_CONDITIONS = _Parameter(
+    ("batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"), lambda values: values
+)
 _FILES = ("index.js", "static/*")
-_OVER_STEPS = ("run", "device", "phase", "first_step", "last_step", "points", "session")
 DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
-    "runs": ((), lambda handlers, source, values: handlers.runs(source)),
-    "answers": (
-        ("run", "device", "phase"),
-        lambda handlers, source, values: handlers.answering.answers(
-            source,
-            requests.text(values, "run"),
-            requests.optional_text(values, "device"),
-            requests.phase(values),
-        ),
+    "runs": _route(lambda handlers: handlers.runs),
+    "answers": _route(lambda handlers: handlers.answering.answers, _RUN, _ANY_DEVICE, _PHASE),
+    "devices": _route(lambda handlers: handlers.comparing.devices, _RUN, _PHASE),
+    "overview": _route(lambda handlers: handlers.overview, _RUN, _STRETCH),
+    "pool": _route(lambda handlers: handlers.pool, _RUN, _STRETCH),
+    "host_memory": _route(lambda handlers: handlers.host_memory, _RUN, _STRETCH),
+    "snapshots": _route(lambda handlers: handlers.snapshots, _RUN, _ANY_DEVICE),
+    "snapshot": _route(lambda handlers: handlers.snapshot, _RUN, _DEVICE, _STEP, _PHASE),
+    "ledger_totals": _route(
+        lambda handlers: handlers.ledger_totals,
+        _RUN,
+        _DEVICE,
+        _PHASE,
+        *(_named(requests.optional_text, name) for name in ("layer", "session")),
     ),
-    "devices": (
-        ("run", "phase"),
-        lambda handlers, source, values: handlers.comparing.devices(
-            source, requests.text(values, "run"), requests.phase(values)
-        ),
+    "layers": _route(lambda handlers: handlers.layers, _RUN, _ANY_STEP),
+    "activations": _route(
+        lambda handlers: handlers.activations,
+        _RUN,
+        _Parameter(("first_step", "last_step"), requests.step_range),
+        _Parameter(("points",), requests.points),
     ),
-    "overview": (
-        _OVER_STEPS,
-        lambda handlers, source, values: handlers.overview(source, *_run_and_stretch(values)),
+    "timelines": _route(lambda handlers: handlers.allocator.timelines, _RUN, _ANY_DEVICE),
+    "timeline": _route(lambda handlers: handlers.allocator.timeline, _RUN, _DEVICE, _STEP, _PHASE),
+    "maps": _route(lambda handlers: handlers.allocator.maps, _RUN, _ANY_DEVICE),
+    "map": _route(lambda handlers: handlers.allocator.map, _RUN, _PLACE),
+    "oom": _route(lambda handlers: handlers.allocator.oom, _RUN),
+    "fixes": _route(lambda handlers: handlers.questions.fixes, _RUN, _named(requests.step, "oom")),
+    "device_memory": _route(lambda handlers: handlers.allocator.device_memory, _RUN, _DEVICE, _ANY_STEP),
+    "demand": _route(lambda handlers: handlers.questions.demand, _RUN, _ANY_DEVICE),
+    "plan": _route(
+        lambda handlers: handlers.questions.plan, _RUN, _ANY_DEVICE, _named(requests.optional_text, "budget")
     ),
-    "pool": (
-        _OVER_STEPS,
-        lambda handlers, source, values: handlers.pool(source, *_run_and_stretch(values)),
-    ),
-    "host_memory": (
-        _OVER_STEPS,
-        lambda handlers, source, values: handlers.host_memory(source, *_run_and_stretch(values)),
-    ),
-    "snapshots": (
-        ("run", "device"),
-        lambda handlers, source, values: handlers.snapshots(
-            source, requests.text(values, "run"), requests.optional_text(values, "device")
-        ),
-    ),
-    "snapshot": (("run", "device", "step", "phase"), _snapshot),
-    "ledger_totals": (
-        ("run", "device", "phase", "layer", "session"),
-        lambda handlers, source, values: handlers.ledger_totals(
-            source,
-            requests.text(values, "run"),
-            requests.text(values, "device"),
-            requests.phase(values),
-            requests.optional_text(values, "layer"),
-            requests.optional_text(values, "session"),
-        ),
-    ),
-    "layers": (
-        ("run", "step"),
-        lambda handlers, source, values: handlers.layers(
-            source, requests.text(values, "run"), requests.optional_step(values, "step")
-        ),
-    ),
-    "activations": (
-        ("run", "first_step", "last_step", "points"),
-        lambda handlers, source, values: handlers.activations(
-            source, requests.text(values, "run"), *requests.step_range(values), requests.points(values)
-        ),
-    ),
-    "timelines": (
-        ("run", "device"),
-        lambda handlers, source, values: handlers.timelines.timelines(
-            source, requests.text(values, "run"), requests.optional_text(values, "device")
-        ),
-    ),
-    "timeline": (("run", "device", "step", "phase"), _timeline),
-    "maps": (
-        ("run", "device"),
-        lambda handlers, source, values: handlers.allocator.maps(
-            source, requests.text(values, "run"), requests.optional_text(values, "device")
-        ),
-    ),
-    "map": (
-        ("run", "device", "step", "phase", "oom"),
-        lambda handlers, source, values: handlers.allocator.map(source, requests.text(values, "run"), _place(values)),
-    ),
-    "oom": (
-        ("run",),
-        lambda handlers, source, values: handlers.allocator.oom(source, requests.text(values, "run")),
-    ),
-    "fixes": (
-        ("run", "oom"),
-        lambda handlers, source, values: handlers.fixing.fixes(
-            source, requests.text(values, "run"), requests.step(values, "oom")
-        ),
-    ),
-    "device_memory": (
-        ("run", "device", "step"),
-        lambda handlers, source, values: handlers.allocator.device_memory(
-            source,
-            requests.text(values, "run"),
-            requests.text(values, "device"),
-            requests.optional_step(values, "step"),
-        ),
-    ),
-    "demand": (
-        ("run", "device"),
-        lambda handlers, source, values: handlers.demanding.demand(
-            source, requests.text(values, "run"), requests.optional_text(values, "device")
-        ),
-    ),
-    "plan": (
-        ("run", "device", "budget"),
-        lambda handlers, source, values: handlers.planning.plan(
-            source,
-            requests.text(values, "run"),
-            requests.optional_text(values, "device"),
-            requests.optional_text(values, "budget"),
-        ),
-    ),
-    "what_if": (
-        ("run", "device", "batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"),
-        lambda handlers, source, values: handlers.questions.what_if(
-            source, requests.text(values, "run"), requests.optional_text(values, "device"), values
-        ),
-    ),
+    "what_if": _route(lambda handlers: handlers.questions.what_if, _RUN, _ANY_DEVICE, _CONDITIONS),
 }
 """Route to accepted parameters and handler."""

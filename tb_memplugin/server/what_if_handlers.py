@@ -1,31 +1,40 @@
-"""Handler of the what-if route."""
+"""Handlers of the routes whose answers are simulated: what-if, plan, fixes and demand. Each takes some seconds."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
+from tb_memplugin.analysis.demand import describe_demand, peak_demand
+from tb_memplugin.analysis.describe import describe_fixes
+from tb_memplugin.analysis.fixes import advice
+from tb_memplugin.analysis.plan import plan_for
+from tb_memplugin.analysis.plan_answer import describe_plan
 from tb_memplugin.analysis.what_if import RunPredictor, describe_curve
 from tb_memplugin.analysis.what_if_answer import describe_measured, describe_what_if, measured_snapshot
-from tb_memplugin.analysis.what_if_questions import checked_conditions, device_of
+from tb_memplugin.analysis.what_if_questions import capacity_bytes, checked_conditions, device_of
+from tb_memplugin.errors import NotFoundError
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.reader.failed_sessions import failed_session
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.streams import BASIC, REQUESTS
+from tb_memplugin.reader.streams import BASIC, REQUESTS, TIMELINES
 from tb_memplugin.server import requests
-from tb_memplugin.server.computed import Computed
 
-_ROW_BYTES = 500
-"""Estimated bytes of a row of an answer in memory."""
+_ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10
+"""Estimated bytes in memory of a row or a layer's name of an answer, and of an answer with few of them."""
 
 
 class WhatIfHandlers:
-    """Handler on top of one `Reader`; errors as in `Handlers`, and RequestError for malformed conditions.
+    """Handlers on top of one `Reader`; errors as in `Handlers`, and RequestError for malformed conditions or budgets.
 
-    An answer takes up to some seconds to compute.
+    Answers are computed one at a time, each only once. That does not slow down the other routes more than one answer
+    does. A cached answer does not wait for it.
     """
+
+    _computing = threading.Lock()
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._answers = Computed(reader.cache)
 
     def what_if(self, source: Source, run: str, device: str | None, values: Mapping[str, str]) -> dict[str, Any]:
         """``GET what_if``: what a run would need under other conditions; `values` are the request's parameters."""
@@ -36,14 +45,63 @@ class WhatIfHandlers:
         )
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS})
         chosen = device_of(loaded.run, device)
-        answer: dict[str, Any] = self._answers.get(
-            ("what_if", run, chosen, conditions), loaded.version, lambda: self._described(loaded, chosen, conditions)
+        return self._once(
+            ("what_if", run, chosen, conditions), loaded.version, lambda: self._what_if(loaded, chosen, conditions)
         )
-        return answer
 
-    def _described(self, loaded: LoadedRun, device: str, conditions: Conditions) -> tuple[dict[str, Any], int]:
-        """The answer, and its estimated bytes in memory."""
-        predictor = self._predictor(loaded, device)
+    def plan(self, source: Source, run: str, device: str | None, budget: str | None) -> dict[str, Any]:
+        """``GET plan``: how a run fits into a budget, by default the allocator's limit."""
+        size = None if budget is None else capacity_bytes(budget, "budget")
+        loaded = self._reader.run(source, run, {*BASIC, REQUESTS, TIMELINES})
+        chosen = device_of(loaded.run, device)
+        return self._once(("plan", run, chosen, size), loaded.version, lambda: _plan(loaded, chosen, size))
+
+    def fixes(self, source: Source, run: str, index: int) -> dict[str, Any]:
+        """``GET fixes``: the possible fixes of a failed allocation, by its index in ``oom``."""
+        loaded = self._reader.run(source, run)
+        if index >= len(loaded.run.ooms):
+            raise NotFoundError(f"run {run} has no failed allocation {index}; it has {len(loaded.run.ooms)} of them")
+
+        def compute() -> tuple[dict[str, Any], int]:
+            tags = self._reader.tags(source, run)
+            found = advice(*failed_session(self._reader, source, tags, loaded, loaded.run.ooms[index]))
+            described = {"run": run, "oom": index, "fixes": describe_fixes(found.fixes), "note": found.note}
+            return described, _SHORT_ANSWER_BYTES
+
+        return self._once(("fixes", run, index), loaded.version, compute)
+
+    def demand(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
+        """``GET demand``: how much of a device's highest recorded peak any allocator would need."""
+        loaded = self._reader.run(source, run, {*BASIC, REQUESTS})
+        chosen = device_of(loaded.run, device)
+
+        def compute() -> tuple[dict[str, Any], int]:
+            described = {"run": run, "device": chosen, "demand": describe_demand(peak_demand(loaded.run, chosen))}
+            return described, _SHORT_ANSWER_BYTES
+
+        return self._once(("demand", run, chosen), loaded.version, compute)
+
+    def _once(
+        self, key: Hashable, version: Hashable, compute: Callable[[], tuple[dict[str, Any], int]]
+    ) -> dict[str, Any]:
+        """An answer at a version of its run; `compute` returns it and its estimated bytes in memory."""
+        cache = self._reader.cache
+        known: dict[str, Any] | None = cache.get(key, version)
+        if known is not None:
+            return known
+        with self._computing:
+            known = cache.get(key, version)  # another thread may have computed it meanwhile
+            if known is None:
+                known, size = compute()
+                cache.put(key, version, known, size)
+        return known
+
+    def _what_if(self, loaded: LoadedRun, device: str, conditions: Conditions) -> tuple[dict[str, Any], int]:
+        key = ("predictor", loaded.run.name, device)
+        predictor: RunPredictor | None = self._reader.cache.get(key, loaded.version)
+        if predictor is None:
+            predictor = RunPredictor(loaded.run, device)
+            self._reader.cache.put(key, loaded.version, predictor, loaded.nbytes)
         answer = predictor.what_if(conditions)
         described = {
             "run": loaded.run.name,
@@ -51,14 +109,21 @@ class WhatIfHandlers:
             "curve": describe_curve(predictor.curve(answer)),
             "measured": describe_measured(measured_snapshot(loaded.run, device, answer.recorded_steps)),
         }
-        rows = 20 + len(described["ledger"]) + len(described["curve"])
-        rows += len(described["measured"]["ledger"]) if described["measured"] else 0
-        return described, _ROW_BYTES * rows
+        return described, _answer_bytes(described, len(described["curve"]))
 
-    def _predictor(self, loaded: LoadedRun, device: str) -> RunPredictor:
-        key = ("predictor", loaded.run.name, device)
-        predictor: RunPredictor | None = self._reader.cache.get(key, loaded.version)
-        if predictor is None:
-            predictor = RunPredictor(loaded.run, device)
-            self._reader.cache.put(key, loaded.version, predictor, loaded.nbytes)
-        return predictor
+
+def _plan(loaded: LoadedRun, device: str, budget: int | None) -> tuple[dict[str, Any], int]:
+    plan = plan_for(loaded.run, device, budget)
+    steps = [one.step for one in loaded.run.requests if one.device == device and one.phase == "train"]
+    described = {
+        "run": loaded.run.name,
+        **describe_plan(plan),
+        "measured": describe_measured(measured_snapshot(loaded.run, device, steps)),
+    }
+    return described, _answer_bytes(described, sum(len(part) for option in plan.options for part in option.segments))
+
+
+def _answer_bytes(described: Mapping[str, Any], others: int) -> int:
+    """Estimated bytes in memory of an answer with a ledger, a measured one if known, and other rows."""
+    measured = described["measured"]
+    return _ROW_BYTES * (20 + len(described["ledger"]) + others + (len(measured["ledger"]) if measured else 0))

@@ -89,7 +89,7 @@ def test_all_that_a_server_keeps_is_within_the_budget_as_the_allocator_measures_
         before, _ = tracemalloc.get_traced_memory()
         kept = []
         for name in "abcdef":
-            handlers.activations(source, name, None, None, 100)
+            handlers.activations(source, name, (None, None), 100)
             handlers.comparing.devices(source, name, "train")
             handlers.allocator.maps(source, name, None)
             reader.run(source, name, ALL)

@@ -11,6 +11,7 @@ import requests_cases
 from reading_cases import DEVICE, MIB, make_oom, write_small_run
 
 import tb_memplugin
+from tb_memplugin.analysis.plan_answer import describe_plan
 from tb_memplugin.analysis.what_if import RunPredictor
 from tb_memplugin.analysis.what_if_answer import describe_what_if
 from tb_memplugin.cli import main
@@ -19,8 +20,11 @@ from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.reproduction import reproduce
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.server import what_if_handlers
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.routes import DATA_ROUTES
+
+FAILED = dataclasses.replace(make_oom(18), capacity_bytes=100 * MIB, op=None, batch_size=48)
 
 
 @pytest.fixture(scope="module")
@@ -227,3 +231,114 @@ def test_a_cached_answer_does_not_wait_for_one_that_is_computed(
     running.join()
     asking.join()
     assert is_answered
+
+
+def plan_of(handlers: Handlers, logdir: pathlib.Path, **values: str) -> dict[str, Any]:
+    """The answer, as JSON."""
+    accepted, answer = DATA_ROUTES["plan"]
+    assert values.keys() <= set(accepted)
+    found: dict[str, Any] = json.loads(
+        json.dumps(answer(handlers, FileSource(logdir), {"run": "traced", **values}), allow_nan=False)
+    )
+    return found
+
+
+def test_the_plan_is_that_of_the_library(logdir: pathlib.Path) -> None:
+    answer = plan_of(Handlers(Reader()), logdir, device=DEVICE, budget="20MiB")
+    plan = tb_memplugin.plan(tb_memplugin.load(logdir)["traced"], budget="20MiB")
+    expected = json.loads(json.dumps(describe_plan(plan)))
+    assert {name: answer[name] for name in expected} == expected
+    assert sum(row["bytes"] for row in answer["ledger"]) == answer["peak_bytes"]
+    highest = max(one.snapshot.in_use_bytes for one in requests_cases.make_traced().values())
+    assert answer["measured"]["in_use_bytes"] == highest
+    assert sum(row["bytes"] for row in answer["measured"]["ledger"]) == highest
+
+
+def test_the_budget_is_by_default_the_capacity(logdir: pathlib.Path) -> None:
+    answer = plan_of(Handlers(Reader()), logdir)
+    assert answer["budget_bytes"] == requests_cases.CAPACITY and answer["fits"] is True
+    assert [option["kind"] for option in answer["options"]] == ["none"]
+
+
+def test_a_batch_that_ran_out_of_memory_does_not_fit_into_the_capacity(tmp_path: pathlib.Path) -> None:
+    # GIVEN a run of batch 4 whose last step, with batch 12, ran out of memory, though its simulated peak is lower
+    failed = make_oom(20)
+    object.__setattr__(failed, "batch_size", 12)
+    object.__setattr__(failed, "capacity_bytes", requests_cases.CAPACITY)
+    requests_cases.write_run(tmp_path / "traced", oom=failed)
+    handlers = Handlers(Reader())
+    answer = plan_of(handlers, tmp_path)
+    (same, *others) = answer["options"]
+    assert same["batch_size"] == 12 and same["high_bytes"] < requests_cases.CAPACITY and not same["fits"]
+    assert answer["fits"] is True and any(option["fits"] for option in others)
+    assert plan_of(handlers, tmp_path, budget="1GiB")["options"][0]["fits"] is True
+
+
+def test_plans_are_computed_once(logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers, real, asked = Handlers(Reader()), what_if_handlers.plan_for, []
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(run: Any, device: str, budget: int | None) -> Any:
+        asked.append(budget)
+        entered.set()
+        assert go_on.wait(20)
+        return real(run, device, budget)
+
+    monkeypatch.setattr(what_if_handlers, "plan_for", slow)
+    threads = [threading.Thread(target=plan_of, args=(handlers, logdir), kwargs={"budget": "20MiB"}) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert entered.wait(20)
+    # Other routes answer meanwhile.
+    assert handlers.snapshots(FileSource(logdir), "traced", None)["snapshots"]
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    plan_of(handlers, logdir, budget="20MiB")
+    assert asked == [20 * MIB]
+
+
+@pytest.fixture(scope="module")
+def failed_logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    directory = tmp_path_factory.mktemp("runs")
+    requests_cases.write_run(directory / "failed", oom=FAILED)
+    return directory
+
+
+def fixes_of(handlers: Handlers, source: FileSource, **values: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(json.dumps(DATA_ROUTES["fixes"][1](handlers, source, values)))
+    return found
+
+
+def test_the_fixes_are_those_of_the_library_and_computed_once(
+    failed_logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (oom,) = tb_memplugin.load(failed_logdir)["failed"].ooms
+    assert {"batch", "limit"} <= {fix.kind for fix in oom.fixes}
+    calls = []
+    real = what_if_handlers.advice
+    monkeypatch.setattr(what_if_handlers, "advice", lambda *parts: calls.append(parts) or real(*parts))
+    handlers, source = Handlers(Reader()), FileSource(failed_logdir)
+    expected = {"run": "failed", "oom": 0, "fixes": [dataclasses.asdict(fix) for fix in oom.fixes], "note": None}
+    assert (
+        fixes_of(handlers, source, run="failed", oom="0")
+        == fixes_of(handlers, source, run="failed", oom="0")
+        == expected
+    )
+    assert len(calls) == 1
+
+
+def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(
+    failed_logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(what_if_handlers, "advice", lambda *parts: pytest.fail("simulated"))
+    (oom,) = DATA_ROUTES["oom"][1](Handlers(Reader()), FileSource(failed_logdir), {"run": "failed"})["ooms"]
+    assert oom["batch_size"] == 48 and "fixes" not in oom
+
+
+def test_unknown_failures(failed_logdir: pathlib.Path) -> None:
+    handlers, source = Handlers(Reader()), FileSource(failed_logdir)
+    with pytest.raises(NotFoundError, match="no failed allocation 1; it has 1"):
+        fixes_of(handlers, source, run="failed", oom="1")
+    with pytest.raises(RequestError, match="oom"):
+        fixes_of(handlers, source, run="failed", oom="-1")
