@@ -6,9 +6,9 @@ import numpy as np
 
 from tb_memplugin.analysis.answer import Answer, AnswerStatus, Evidence, known
 from tb_memplugin.analysis.facts import capacity_of, fitting_peak
-from tb_memplugin.analysis.pool_figures import measured_rows
 from tb_memplugin.analysis.step_rows import step_rows
 from tb_memplugin.model import Oom, Phase, Pool, Run
+from tb_memplugin.model.samples import measured_pools
 from tb_memplugin.model.units import format_bytes
 
 LITTLE_HEADROOM = 0.05
@@ -141,7 +141,7 @@ def _pool_at_peak(run: Run, device: str, phase: Phase) -> _PoolAt | None:
         return max(described, key=lambda one: (one.pool.in_use_bytes, -one.step))
     rows = step_rows(run, device, phase)
     figures = rows.devices[device]
-    measured = np.flatnonzero(measured_rows(figures))
+    measured = np.flatnonzero(measured_pools(figures))
     if not len(measured):
         return None
     row = int(measured[np.argmax(figures.peak_bytes[measured])])

@@ -8,6 +8,7 @@ import numpy as np
 
 from tb_memplugin.analysis.facts import of_one_kind
 from tb_memplugin.model import MISSING, PHASES, Integers, Phase, full_device_name
+from tb_memplugin.model.basics import optional_values
 from tb_memplugin.model.rollup import Rollup
 
 QUANTILES = {"min_peak_bytes": 0, "p5_peak_bytes": 5, "p50_peak_bytes": 50, "p95_peak_bytes": 95, "max_peak_bytes": 100}
@@ -75,4 +76,4 @@ def _ranked(ordered: Integers, counts: Integers, percent: int) -> list[int | Non
     ranks = np.maximum(-(-percent * counts // 100), 1)
     rows = len(ordered) - counts + ranks - 1
     values = ordered[np.minimum(rows, len(ordered) - 1), np.arange(ordered.shape[1])]
-    return [None if value == MISSING else value for value in values.tolist()]
+    return optional_values(values)

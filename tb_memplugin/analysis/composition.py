@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis.changes import layer_totals
 from tb_memplugin.analysis.long_lived import Moments, long_lived
-from tb_memplugin.analysis.step_rows import one_row_a_step
+from tb_memplugin.analysis.step_rows import phase_steps
 from tb_memplugin.model import (
     CATEGORIES,
     MISSING,
@@ -160,7 +160,7 @@ def _long_lived(
 def _end_bytes(run: Run, device: str, phase: Phase, steps: Integers) -> Integers:
     """Bytes in use at the end of some steps, `MISSING` if unknown; from all samples, so that no zoom changes them."""
     figures = run.samples.devices.get(device)
-    rows = one_row_a_step(run.samples, figures, phase)
+    rows = phase_steps(run.samples, figures, phase)
     ends = np.full(len(steps), MISSING)
     if figures is not None and len(rows):
         place = np.minimum(np.searchsorted(run.samples.step[rows], steps), len(rows) - 1)

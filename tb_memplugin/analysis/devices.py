@@ -10,6 +10,7 @@ from tb_memplugin.analysis.facts import most_loaded, natural_order, of_one_kind
 from tb_memplugin.analysis.outliers import ComparedDevice, Outlier, outliers
 from tb_memplugin.analysis.worker_summary import DeviceSummary, WorkerSummary, summarize_worker
 from tb_memplugin.model import MISSING, Integers, Phase, Run, full_device_name
+from tb_memplugin.model.basics import optional_values
 from tb_memplugin.model.distinct import distinct
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.groups import TracedPeak
@@ -258,11 +259,11 @@ def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
     recorded = sum(len(device.step) > 0 for device in devices)
     total[known < max(recorded, 1)] = MISSING
     rows = extreme_rows([highest, lowest, total], MAX_POINTS) if len(steps) else np.empty(0, np.intp)
-    sums = _optional(total[rows])
+    sums = optional_values(total[rows])
     return {
         "step": steps[rows].tolist(),
-        "max_peak_bytes": _optional(highest[rows]),
-        "min_peak_bytes": _optional(lowest[rows]),
+        "max_peak_bytes": optional_values(highest[rows]),
+        "min_peak_bytes": optional_values(lowest[rows]),
         # They would need the figures of all devices at once.
         **dict.fromkeys(("p5_peak_bytes", "p50_peak_bytes", "p95_peak_bytes")),
         "sum_in_use_bytes": sums if any(size is not None for size in sums) else None,
@@ -276,7 +277,3 @@ def _all_steps(devices: Sequence[DeviceSummary]) -> Integers:
         if len(device.step) != len(steps) or (device.step != steps).any():
             steps = distinct(steps, device.step)
     return steps
-
-
-def _optional(values: Integers) -> list[int | None]:
-    return [None if value == MISSING else value for value in values.tolist()]

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.model import MISSING, PHASES, Integers, Phase, Run, Samples, is_cpu
+from tb_memplugin.model.basics import last_known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,10 +185,8 @@ def fitting_peak(run: Run, device: str, phase: Phase) -> Peak | None:
 def capacity_of(run: Run, device: str) -> int | None:
     """The allocator's limit, as last recorded; None if unknown."""
     figures = run.samples.devices.get(device)
-    known = np.empty(0, np.intp) if figures is None else np.flatnonzero(figures.capacity_bytes != MISSING)
-    if figures is not None and len(known):
-        return int(figures.capacity_bytes[known[-1]])
-    limits = [snapshot.capacity_bytes for snapshot in reversed(run.snapshots) if snapshot.device == device]
+    limits = [None if figures is None else last_known(figures.capacity_bytes)]
+    limits += [snapshot.capacity_bytes for snapshot in reversed(run.snapshots) if snapshot.device == device]
     limits += [oom.capacity_bytes for oom in run.ooms if oom.device == device]
     return next((limit for limit in limits if limit is not None), None)
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.pool_figures import measured_rows
 from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Run
+from tb_memplugin.model.samples import measured_pools
 from tb_memplugin.model.units import format_bytes
 
 MAX_SENTENCES = 30
@@ -133,7 +133,7 @@ def _moments(run: Run, device: str) -> _Moments:
     rows = np.empty(0, np.intp)
     pool = np.empty(0, np.int64)
     if figures is not None:
-        measured = measured_rows(figures)
+        measured = measured_pools(figures)
         measured_steps.update(zip(samples.step[measured].tolist(), samples.phase[measured].tolist(), strict=True))
         rows = np.flatnonzero(~np.isnan(samples.wall_time) & ((figures.peak_bytes != MISSING) | measured))
         pool = np.where(measured, figures.pool_bytes, MISSING)[rows]

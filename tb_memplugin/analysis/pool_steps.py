@@ -6,7 +6,6 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from tb_memplugin.analysis.overview import Overview
-from tb_memplugin.analysis.pool_figures import fragmentation, measured_rows
 from tb_memplugin.analysis.pool_growth import (
     MAX_GROWTHS,
     PoolGrowth,
@@ -16,7 +15,9 @@ from tb_memplugin.analysis.pool_growth import (
     sessions_of,
     shortened,
 )
+from tb_memplugin.analysis.step_rows import fragmentation
 from tb_memplugin.model import MISSING, Floats, Integers, Run
+from tb_memplugin.model.samples import measured_pools
 
 PoolSource: TypeAlias = Literal["unknown", "traced", "measured", "failed"]
 POOL_SOURCES: tuple[PoolSource, ...] = get_args(PoolSource)
@@ -63,7 +64,7 @@ class PoolSteps:
 
 def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
     """The pool at the rows of the overview of a device of the run."""
-    measured = measured_rows(view.figures)
+    measured = measured_pools(view.figures)
     peak = view.figures.peak_bytes.copy()
     pool = np.where(measured, view.figures.pool_bytes, MISSING)
     largest = np.where(measured, view.figures.largest_free_bytes, MISSING)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tb_memplugin.analysis.facts import device_names
 from tb_memplugin.model import MISSING, PHASES, Floats, HeldTensorGroup, Integers, Layer, LedgerRow, Run
+from tb_memplugin.model.basics import optional_column
 
 Column: TypeAlias = Integers | Floats | list[str | None] | list[bool | None]
 """One value for each row. Unknown is `MISSING` in an array of integers and None in a list."""
@@ -89,11 +90,5 @@ def _fields(row: LedgerRow | HeldTensorGroup | Layer) -> dict[str, Any]:
 
 def _table(columns: Mapping[str, type], rows: Sequence[Mapping[str, Any]]) -> Table:
     """The named fields of the rows, as columns of the given types."""
-    table: dict[str, Column] = {}
-    for name, kind in columns.items():
-        values = [row[name] for row in rows]
-        if kind is int:
-            table[name] = np.asarray([MISSING if value is None else value for value in values], np.int64)
-        else:
-            table[name] = values
-    return table
+    values = {name: [row[name] for row in rows] for name in columns}
+    return {name: optional_column(values[name]) if kind is int else values[name] for name, kind in columns.items()}

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.pool_figures import pool_extremes
 from tb_memplugin.model import (
     MISSING,
     PHASES,
     DeviceSamples,
+    Floats,
     Integers,
     Phase,
     Run,
@@ -19,7 +19,12 @@ from tb_memplugin.model import (
     take_figures,
     take_samples,
 )
+from tb_memplugin.model.basics import optional_column
 from tb_memplugin.model.downsample import extreme_rows
+from tb_memplugin.model.samples import measured_pools, one_row_a_step
+
+_RATIO_STEPS = 1 << 40
+"""Resolution of a ratio as an integer."""
 
 
 def step_rows(run: Run, device: str, phase: Phase) -> Samples:
@@ -48,7 +53,7 @@ def rows_of_steps(
 ) -> tuple[Samples, int]:
     """The rows of an overview, and their number before reduction."""
     figures = run.samples.devices.get(device)
-    chosen = one_row_a_step(run.samples, figures, phase)
+    chosen = phase_steps(run.samples, figures, phase)
     steps = run.samples.step[chosen]
     begin = 0 if first_step is None else int(np.searchsorted(steps, first_step, side="left"))
     end = len(steps) if last_step is None else int(np.searchsorted(steps, last_step, side="right"))
@@ -72,20 +77,11 @@ def rows_of_steps(
     return _with_snapshots(rows, device, phase, highest, unsampled), total
 
 
-def one_row_a_step(samples: Samples, figures: DeviceSamples | None, phase: Phase) -> npt.NDArray[np.intp]:
+def phase_steps(samples: Samples, figures: DeviceSamples | None, phase: Phase) -> npt.NDArray[np.intp]:
     """The rows of a phase with a value of the device, sorted by step; for each step the row of the highest peak."""
     if figures is None:
         return np.empty(0, np.intp)
-    known = (figures.peak_bytes != MISSING) | (figures.in_use_bytes != MISSING)
-    known |= figures.driver_process_bytes != MISSING
-    chosen = np.flatnonzero((samples.phase == PHASES.index(phase)) & known)
-    steps = samples.step[chosen]
-    if (np.diff(steps) <= 0).any():
-        # Sorted by step and peak, the last row of a step has its highest peak.
-        chosen = chosen[np.lexsort((figures.peak_bytes[chosen], steps))]
-        steps = samples.step[chosen]
-        chosen = chosen[np.append(steps[1:] != steps[:-1], True)]
-    return chosen
+    return one_row_a_step(samples.step, figures, samples.phase == PHASES.index(phase))
 
 
 def _places(steps: Integers, highest: Mapping[int, Snapshot]) -> tuple[list[int], list[Snapshot]]:
@@ -111,9 +107,7 @@ def _with_snapshots(
     if not unsampled:
         return rows
     missing = np.full(len(unsampled), MISSING)
-    capacity = np.asarray(
-        [MISSING if snapshot.capacity_bytes is None else snapshot.capacity_bytes for snapshot in unsampled], np.int64
-    )
+    capacity = optional_column(snapshot.capacity_bytes for snapshot in unsampled)
     peaks = np.asarray([snapshot.in_use_bytes for snapshot in unsampled], np.int64)
     added = dataclasses.replace(_no_figures(len(unsampled)), peak_bytes=peaks, capacity_bytes=capacity)
     joined = Samples(
@@ -137,3 +131,24 @@ def _with_snapshots(
 def _no_figures(rows: int) -> DeviceSamples:
     missing = np.full(rows, MISSING)
     return DeviceSamples(**{field.name: missing for field in dataclasses.fields(DeviceSamples)})
+
+
+def fragmentation(figures: DeviceSamples) -> Floats:
+    """1 − largest free chunk / free bytes of each row; NaN if nothing is free or the pool was not measured."""
+    free = figures.pool_bytes - figures.in_use_bytes
+    known = measured_pools(figures) & (free > 0)
+    ratio: Floats = np.where(known, 1 - figures.largest_free_bytes / np.where(known, free, 1), np.nan)
+    return ratio
+
+
+def pool_extremes(figures: DeviceSamples) -> list[Integers]:
+    """Columns whose extremes a reduction keeps; none if no pool was measured."""
+    measured = measured_pools(figures)
+    if not measured.any():
+        return []
+    ratio = fragmentation(figures)
+    return [
+        np.where(measured, figures.pool_bytes, MISSING),
+        np.where(measured, figures.largest_free_bytes, MISSING),
+        np.where(np.isnan(ratio), MISSING, np.nan_to_num(ratio) * _RATIO_STEPS).astype(np.int64),
+    ]

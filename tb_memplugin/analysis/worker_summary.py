@@ -8,8 +8,9 @@ import numpy.typing as npt
 from tb_memplugin.analysis.facts import capacity_of, device_names, fitting_peak
 from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.status import RunStatus, run_status
-from tb_memplugin.analysis.step_rows import one_row_a_step, snapshots_of
-from tb_memplugin.model import MISSING, PHASES, DeviceSamples, Floats, Integers, Phase, Run, Snapshot
+from tb_memplugin.analysis.step_rows import phase_steps, snapshots_of
+from tb_memplugin.model import PHASES, DeviceSamples, Floats, Integers, Phase, Run, Snapshot
+from tb_memplugin.model.basics import last_known
 from tb_memplugin.model.groups import TracedPeak, group_sums
 
 _STEP_BYTES, _TOGETHER_BYTES, _DEVICE_STEP_BYTES = 16, 40, 16
@@ -137,7 +138,7 @@ def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | Non
         size, step = max(known, default=(None, None))
     if size is None or step is None:
         return None
-    rows = one_row_a_step(run.samples, figures, phase)
+    rows = phase_steps(run.samples, figures, phase)
     shown = rows if steps is not None else rows[:0]
     own_steps = run.samples.step[shown]
     return DeviceSummary(
@@ -145,8 +146,8 @@ def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | Non
         peak_bytes=size,
         peak_step=step,
         capacity_bytes=capacity_of(run, device),
-        last_in_use_bytes=_last_known(figures, "in_use_bytes", rows),
-        pool_bytes=_last_known(figures, "pool_bytes", rows),
+        last_in_use_bytes=last_known(_column(figures, "in_use_bytes", rows)),
+        pool_bytes=last_known(_column(figures, "pool_bytes", rows)),
         rows=len(rows),
         step=steps if steps is not None and np.array_equal(own_steps, steps) else own_steps,
         step_peak_bytes=_column(figures, "peak_bytes", shown),
@@ -164,9 +165,3 @@ def _traced_peak(snapshot: Snapshot) -> TracedPeak:
 def _column(figures: DeviceSamples | None, field: str, rows: npt.NDArray[np.intp]) -> Integers:
     values: Integers = np.empty(0, np.int64) if figures is None else getattr(figures, field)[rows]
     return values
-
-
-def _last_known(figures: DeviceSamples | None, field: str, rows: npt.NDArray[np.intp]) -> int | None:
-    values = _column(figures, field, rows)
-    known = np.flatnonzero(values != MISSING)
-    return int(values[known[-1]]) if len(known) else None

@@ -7,6 +7,7 @@ import numpy as np
 
 from tb_memplugin.model import MISSING, Integers
 from tb_memplugin.model.downsample import extreme_rows
+from tb_memplugin.model.timeline import live_sums
 from tb_memplugin.model.units import format_bytes
 
 MAX_ALLOCATIONS = 20_000
@@ -60,7 +61,7 @@ def reduced(
     if len(rows.start) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
         return _sorted(rows), time_ns, event, np.arange(moments), []
     largest = np.argsort(-rows.bytes, kind="stable")
-    in_use = level_at(rows.start, rows.end, rows.bytes, moments)
+    in_use = live_sums(rows.start, rows.end, rows.bytes, moments)
     limit = MAX_MOMENTS
     while True:
         kept = extreme_rows([in_use], limit, always=sorted(set(always))).astype(np.int64)
@@ -95,14 +96,6 @@ def _sorted(rows: Rows) -> Rows:
     return rows.take(np.lexsort((rows.end, rows.start)))
 
 
-def level_at(start: Integers, end: Integers, amount: Integers, moments: int) -> Integers:
-    """At each moment, the sum of the amounts that are live from `start` up to before `end`."""
-    changes = np.zeros(moments + 1, np.int64)
-    np.add.at(changes, start, amount)
-    np.subtract.at(changes, end, amount)
-    return np.cumsum(changes)[:-1]
-
-
 def _at_kept(rows: Rows, kept: Integers) -> Rows:
     """The rows in terms of the kept moments; start equals end for rows that are live at none of them."""
     start, end = np.searchsorted(kept, rows.start), np.searchsorted(kept, rows.end)
@@ -124,7 +117,7 @@ def _merged(rows: Rows, moments: int) -> Rows:
         columns = (np.ones_like(own.bytes), own.bytes, rounding_bytes, own.count, *known)
         edges = np.unique(np.concatenate([own.start, own.end]))
         first, last = np.searchsorted(edges, own.start), np.searchsorted(edges, own.end)
-        levels = [level_at(first, last, column, len(edges) - 1).tolist() for column in columns]
+        levels = [live_sums(first, last, column, len(edges) - 1).tolist() for column in columns]
         stretches = zip(edges[:-1].tolist(), edges[1:].tolist(), *levels, strict=True)
         for start, end, alive, size, rounding, count, *facts in stretches:
             if size:

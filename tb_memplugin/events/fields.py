@@ -35,11 +35,6 @@ def make_frame(
     return Frame(STREAMS.index(stream), sequence, first, last, len(steps), attributes, tables)
 
 
-def optional_column(values: Sequence[int | None]) -> Integers:
-    """Integers with `MISSING` for None."""
-    return np.asarray([MISSING if value is None else value for value in values], np.int64)
-
-
 def maybe(value: Any) -> int | None:
     """None for `MISSING`."""
     return None if value == MISSING else int(value)

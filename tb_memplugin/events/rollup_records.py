@@ -12,7 +12,8 @@ import numpy as np
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
-from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Floats, Integers, Phase
+from tb_memplugin.model import CATEGORIES, PHASES, Floats, Integers, Phase
+from tb_memplugin.model.basics import optional_column, optional_values
 from tb_memplugin.model.groups import Group, TracedPeak
 from tb_memplugin.model.rollup import DeviceRollup, Levels, PhaseRollup, PoolRollup, Rollup, Spans
 
@@ -58,7 +59,7 @@ def rollup_frame(rollup: Rollup, sequence: int) -> Frame:
     traced = [(row, of.traced) for row, (_, _, of) in enumerate(phases) if of.traced is not None]
     pools = [(row, of.pool) for row, (_, _, of) in enumerate(phases) if of.pool is not None]
     parts = [(row, group, size) for row, of in traced for group, size in of.parts.items()]
-    column = fields.optional_column
+    column = optional_column
     tables: Tables = {
         "devices": {name: column([getattr(device, name) for device in devices]) for name in _COLUMNS["devices"]},
         "phases": {
@@ -157,7 +158,8 @@ def _read_devices(tables: Tables, names: Sequence[str], categories: Sequence[str
     table = tables["devices"]
     if len(table["ooms"]) != len(names):
         raise FormatError(f"roll-up has figures of {len(table['ooms'])} devices and {len(names)} names")
-    capacities, in_use, steps = (_optional(table[name]) for name in ("capacity_bytes", "oom_in_use_bytes", "oom_step"))
+    figures = ("capacity_bytes", "oom_in_use_bytes", "oom_step")
+    capacities, in_use, steps = (optional_values(table[name]) for name in figures)
     ooms, snapshots = _counts(table, "ooms"), _counts(table, "snapshots")
     phases: list[dict[Phase, PhaseRollup]] = [{} for _ in names]
     for device, phase, of in _read_phases(tables, len(names), categories):
@@ -170,7 +172,7 @@ def _read_phases(
 ) -> list[tuple[int, Phase, PhaseRollup]]:
     table = tables["phases"]
     device, phase = _indices(table, "device", devices), _indices(table, "phase", len(PHASES))
-    sizes = zip(*(_optional(table[name]) for name in _PHASE_SIZES), strict=True)
+    sizes = zip(*(optional_values(table[name]) for name in _PHASE_SIZES), strict=True)
     traced, pools = _read_traced(tables, len(device), categories), _read_pools(tables, len(device))
     steps = _counts(table, "steps")
     return [
@@ -186,7 +188,7 @@ def _read_phases(
 def _read_pools(tables: Tables, rows: int) -> dict[int, PoolRollup]:
     table = tables["pools"]
     free, largest, pool = (_counts(table, name) for name in _POOL_SIZES[:3])
-    states = map(PoolRollup, free, largest, pool, _optional(table["capacity_bytes"]))
+    states = map(PoolRollup, free, largest, pool, optional_values(table["capacity_bytes"]))
     return dict(zip(_indices(table, "row", rows), states, strict=True))
 
 
@@ -196,7 +198,7 @@ def _read_traced(tables: Tables, rows: int, categories: Sequence[str | None]) ->
     if unknown or len(categories) != len(parts["row"]):
         raise FormatError(f"roll-up of {len(parts['row'])} parts has {len(categories)} categories, unknown: {unknown}")
     of_row: dict[int, dict[Group, int]] = {}
-    trainable = [None if value is None else value == 1 for value in _optional(parts["trainable"])]
+    trainable = [None if value is None else value == 1 for value in optional_values(parts["trainable"])]
     sizes = _counts(parts, "bytes")
     for at, category, trains, size in zip(_indices(parts, "row", rows), categories, trainable, sizes, strict=True):
         of_row.setdefault(at, {})[category, trains] = size  # type: ignore[index]  # checked above
@@ -234,7 +236,3 @@ def _indices(table: Mapping[str, Integers], name: str, end: int) -> list[int]:
 
 def _counts(table: Mapping[str, Integers], name: str) -> list[int]:
     return _indices(table, name, fields.MAX_BYTES + 1)
-
-
-def _optional(column: Integers) -> list[int | None]:
-    return [None if value == MISSING else value for value in column.tolist()]

@@ -10,6 +10,7 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.model import MISSING, Layer, LayerTable, SessionInfo
+from tb_memplugin.model.basics import optional_column
 from tb_memplugin.model.layers import RECOMPUTED
 
 _LAYER_COLUMNS = ("parameters", "weight_bytes", "trainable_weight_bytes", "optimizer_bytes")
@@ -52,21 +53,21 @@ def layer_table_frame(table: LayerTable, sequence: int) -> Frame:
     columns: dict[str, Any] = {
         "path": [layer.path for layer in layers],
         "type": [layer.type for layer in layers],
-        "trainable": fields.optional_column([int(layer.trainable) for layer in layers]),
+        "trainable": optional_column([int(layer.trainable) for layer in layers]),
         "output_dtype": [layer.output_dtype for layer in layers],
-        "output_bytes": fields.optional_column([layer.output_bytes for layer in layers]),
-        "output_rank": fields.optional_column(
+        "output_bytes": optional_column([layer.output_bytes for layer in layers]),
+        "output_rank": optional_column(
             [None if layer.output_shape is None else len(layer.output_shape) for layer in layers]
         ),
     }
     if any(layer.unit is not None for layer in layers):
-        columns["unit"] = fields.optional_column([layer.unit for layer in layers])
+        columns["unit"] = optional_column([layer.unit for layer in layers])
     if any(layer.recomputed is not None for layer in layers):
         columns["recomputed"] = [layer.recomputed for layer in layers]
     for name in _LAYER_COLUMNS:
-        columns[name] = fields.optional_column([getattr(layer, name) for layer in layers])
+        columns[name] = optional_column([getattr(layer, name) for layer in layers])
     dimensions = [size for layer in layers for size in layer.output_shape or ()]
-    tables = {"layers": columns, "dimensions": {"size": fields.optional_column(dimensions)}}
+    tables = {"layers": columns, "dimensions": {"size": optional_column(dimensions)}}
     return fields.make_frame("meta", sequence, np.asarray([table.step]), attributes, tables)
 
 

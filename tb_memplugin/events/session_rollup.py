@@ -26,8 +26,10 @@ from tb_memplugin.model import (
     Snapshot,
     take_figures,
 )
+from tb_memplugin.model.basics import last_known
 from tb_memplugin.model.groups import TracedPeak, group_sums
 from tb_memplugin.model.rollup import DeviceRollup, PhaseRollup, PoolRollup, Rollup
+from tb_memplugin.model.samples import measured_pools, one_row_a_step
 
 MAX_FAILURES = 1000
 """Most failed allocations that are counted."""
@@ -56,9 +58,7 @@ class _PhaseFigures:
         if known.any():
             size, step = earliest_peak(peaks[known], steps[known])
             self.peak = max(self.peak, (size, -step))
-        rows = np.flatnonzero(known | (figures.driver_process_bytes != MISSING))
-        rows = rows[np.lexsort((figures.peak_bytes[rows], steps[rows]))]
-        rows = rows[np.append(steps[rows][1:] != steps[rows][:-1], True)] if len(rows) else rows
+        rows = one_row_a_step(steps, figures, np.ones(len(steps), bool))
         self._add_steps(steps[rows], figures.peak_bytes[rows], figures.in_use_bytes[rows], figures.pool_bytes[rows])
         self._add_measured(figures)
 
@@ -84,8 +84,7 @@ class _PhaseFigures:
 
     def _add_measured(self, figures: DeviceSamples) -> None:
         in_use, pool, largest = figures.in_use_bytes, figures.pool_bytes, figures.largest_free_bytes
-        rows = np.flatnonzero((in_use != MISSING) & (pool != MISSING) & (largest != MISSING))
-        rows = rows[in_use[rows] + largest[rows] <= pool[rows]]
+        rows = np.flatnonzero(measured_pools(figures))
         if not len(rows):
             return
         row = int(rows[np.argmax(figures.peak_bytes[rows])])
@@ -282,8 +281,8 @@ def _phases_of(samples: Samples) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
 
 def _last(values: Integers, before: int | None) -> int | None:
     """The last known value."""
-    known = np.flatnonzero(values != MISSING)
-    return int(values[known[-1]]) if len(known) else before
+    known = last_known(values)
+    return before if known is None else known
 
 
 def _range(values: list[_Number]) -> list[_Number]:

@@ -22,6 +22,7 @@ from tb_memplugin.model import (
     SavedRow,
     Snapshot,
 )
+from tb_memplugin.model.basics import optional_column
 
 MAX_LEDGER_ROWS = 200_000
 """Most rows of a ledger; the reader refuses more before it builds objects."""
@@ -33,9 +34,9 @@ def ledger_columns(ledger: Sequence[LedgerRow]) -> dict[str, Any]:
     return {
         "layer": [row.layer for row in ledger],
         "category": [row.category for row in ledger],
-        "trainable": fields.optional_column([None if row.trainable is None else int(row.trainable) for row in ledger]),
-        "bytes": fields.optional_column([row.bytes for row in ledger]),
-        "rounding_bytes": fields.optional_column([row.rounding_bytes for row in ledger]),
+        "trainable": optional_column([None if row.trainable is None else int(row.trainable) for row in ledger]),
+        "bytes": optional_column([row.bytes for row in ledger]),
+        "rounding_bytes": optional_column([row.rounding_bytes for row in ledger]),
     }
 
 
@@ -67,9 +68,7 @@ def owner_columns(owners: Sequence[ChunkOwner]) -> dict[str, Any]:
     return {
         "layer": [owner.layer for owner in owners],
         "category": [owner.category for owner in owners],
-        "trainable": fields.optional_column(
-            [None if owner.trainable is None else int(owner.trainable) for owner in owners]
-        ),
+        "trainable": optional_column([None if owner.trainable is None else int(owner.trainable) for owner in owners]),
     }
 
 
@@ -111,7 +110,7 @@ def snapshot_frame(snapshot: Snapshot, sequence: int) -> Frame:
         "ledger": ledger_columns(ledger),
         "saved_for_backward": {
             "layer": [row.layer for row in saved],
-            "bytes": fields.optional_column([row.bytes for row in saved]),
+            "bytes": optional_column([row.bytes for row in saved]),
         },
         **_held_tensor_tables(snapshot.held_tensors[:MAX_HELD_GROUPS]),
     }
@@ -174,15 +173,15 @@ def _held_tensor_tables(groups: Sequence[HeldTensorGroup]) -> dict[str, dict[str
         return {}
     columns = {
         "dtype": [group.dtype for group in groups],
-        "rank": fields.optional_column([len(group.shape) for group in groups]),
-        "count": fields.optional_column([group.count for group in groups]),
-        "bytes": fields.optional_column([group.bytes for group in groups]),
+        "rank": optional_column([len(group.shape) for group in groups]),
+        "count": optional_column([group.count for group in groups]),
+        "bytes": optional_column([group.bytes for group in groups]),
         "held_by": [group.held_by for group in groups],
         "line": [group.line for group in groups],
         "retaining_path": [group.retaining_path for group in groups],
     }
     sizes = [size for group in groups for size in group.shape]
-    return {"held_tensors": columns, "held_tensor_shapes": {"size": fields.optional_column(sizes)}}
+    return {"held_tensors": columns, "held_tensor_shapes": {"size": optional_column(sizes)}}
 
 
 def _read_held_tensors(frame: Frame) -> tuple[HeldTensorGroup, ...]:

@@ -10,6 +10,7 @@ from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.snapshot_records import owner_columns, read_owners
 from tb_memplugin.model import BAND_NAMES, MODES, PHASES, Band, CompiledSpan, Integers, TensorShape, Timeline
+from tb_memplugin.model.timeline import live_sums
 
 MAX_MOMENTS = 100_000
 """Most moments, and most allocations, of a timeline; a larger one is neither written nor read."""
@@ -168,10 +169,7 @@ def _check_levels(columns: Mapping[str, Integers], moments: int, peak: int, in_u
         raise FormatError(f"timeline's peak is moment {peak}, but it has {moments} moments")
     if float(columns["bytes"].astype(np.float64).sum()) > MAX_TOTAL_BYTES:
         raise FormatError(f"allocations of a timeline sum to over {MAX_TOTAL_BYTES:.0f} bytes")
-    changes = np.zeros(moments + 1, np.int64)
-    np.add.at(changes, columns["start"], columns["bytes"])
-    np.subtract.at(changes, columns["end"], columns["bytes"])
-    levels = np.cumsum(changes)[:-1]
+    levels = live_sums(columns["start"], columns["end"], columns["bytes"], moments)
     if int(levels[peak]) != in_use or int(levels.max()) > in_use:
         raise FormatError(
             f"timeline's allocations sum to {int(levels[peak])} bytes at its peak and to {int(levels.max())} at most, "

@@ -11,6 +11,7 @@ from tb_memplugin.export.peaks import daily_peaks
 from tb_memplugin.export.schema import TABLES, Kind
 from tb_memplugin.export.units import Unit, read_unit
 from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Run
+from tb_memplugin.model.basics import optional_column, optional_values
 from tb_memplugin.reader.directories import reason
 
 Values: TypeAlias = Integers | list[Any]
@@ -59,7 +60,7 @@ def _plain(kind: Kind, values: Values) -> list[Any]:
         return [list(value) if isinstance(value, tuple) else value for value in values]
     if kind == "time":
         return [None if value == MISSING else _EPOCH + timedelta(microseconds=value) for value in values.tolist()]
-    return [None if value == MISSING else value for value in values.tolist()]
+    return optional_values(values)
 
 
 def _run_tables(name: str, worker: str, run: Run) -> dict[str, Rows]:
@@ -137,12 +138,8 @@ def _from_records(table: str, constants: Mapping[str, Any], records: Sequence[Ma
             columns[column.name] = _times(np.asarray([record[field] for record in records], np.float64))
         else:
             values = [record[column.name] for record in records]
-            columns[column.name] = _integers(values) if column.kind == "integer" else values
+            columns[column.name] = optional_column(values) if column.kind == "integer" else values
     return columns
-
-
-def _integers(values: Sequence[int | None]) -> Integers:
-    return np.asarray([MISSING if value is None else value for value in values], np.int64)
 
 
 def _times(seconds: Floats) -> Integers:

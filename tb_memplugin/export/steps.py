@@ -9,6 +9,7 @@ from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events import own_recordings
 from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Integers, Timeline
 from tb_memplugin.model.text import some, unknown_name
+from tb_memplugin.model.timeline import live_sums
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.streams import META, TIMELINES
@@ -69,21 +70,15 @@ def split_rounding(timeline: Timeline) -> tuple[Integers, Integers]:
 def category_bytes(timeline: Timeline) -> dict[str, Integers]:
     """Bytes of each category at every moment, shape [moments] each, without categories that have none."""
     requested, rounding = split_rounding(timeline)
-    changes = {category: np.zeros(len(timeline.time_ns) + 1, np.int64) for category in CATEGORIES}
-    of_owner = [owner.category for owner in timeline.owners]
-    category = np.asarray([CATEGORIES.index(of_owner[at]) for at in timeline.owner.tolist()], np.int64)
-    for number, name in enumerate(CATEGORIES):
-        rows = np.flatnonzero(category == number)
-        _add(changes[name], timeline, rows, requested)
-    _add(changes["rounding"], timeline, np.arange(len(timeline)), rounding)
-    totals = {name: np.cumsum(change)[:-1] for name, change in changes.items()}
+    moments = len(timeline.time_ns)
+    of_owner = np.asarray([CATEGORIES.index(owner.category) for owner in timeline.owners], np.int64)
+    category = of_owner[timeline.owner]
+    totals = {
+        name: live_sums(timeline.start, timeline.end, np.where(category == number, requested, 0), moments)
+        for number, name in enumerate(CATEGORIES)
+    }
+    totals["rounding"] += live_sums(timeline.start, timeline.end, rounding, moments)
     return {name: total for name, total in totals.items() if total.any()}
-
-
-def _add(changes: Integers, timeline: Timeline, rows: Integers, sizes: Integers) -> None:
-    """Add the sizes of rows where they begin, and subtract them where they end."""
-    np.add.at(changes, timeline.start[rows], sizes[rows])
-    np.subtract.at(changes, timeline.end[rows], sizes[rows])
 
 
 def layer_names(path: str | None) -> Sequence[str]:

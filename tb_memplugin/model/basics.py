@@ -1,5 +1,6 @@
-"""Array types, phases, modes, kinds of devices, and the mark for unknown values."""
+"""Array types with their mark for unknown values, phases, modes, and kinds of devices."""
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -19,6 +20,22 @@ MISSING = -(2**63)
 
 MAX_STEP = 2**53 - 1
 """Largest step: JavaScript represents no larger integer exactly."""
+
+
+def optional_column(values: Iterable[int | None]) -> Integers:
+    """Integers with `MISSING` for None."""
+    return np.asarray([MISSING if value is None else value for value in values], np.int64)
+
+
+def optional_values(column: Integers) -> list[int | None]:
+    """The values of a column, None for `MISSING`."""
+    return [None if value == MISSING else value for value in column.tolist()]
+
+
+def last_known(column: Integers) -> int | None:
+    """The last value that is not `MISSING`, None without any."""
+    known = np.flatnonzero(column != MISSING)
+    return int(column[known[-1]]) if len(known) else None
 
 
 def is_gpu(device: str) -> bool:

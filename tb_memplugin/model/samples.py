@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model.basics import Floats, Integers
+from tb_memplugin.model.basics import MISSING, Floats, Integers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +75,27 @@ def take_figures(figures: DeviceSamples, rows: slice | Sequence[int] | npt.NDArr
     """The given rows of a device's figures."""
     fields = (field.name for field in dataclasses.fields(DeviceSamples))
     return DeviceSamples(**{name: getattr(figures, name)[rows] for name in fields})
+
+
+def one_row_a_step(steps: Integers, figures: DeviceSamples, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+    """Those of some rows with a value of the device, sorted by step; for each step the row of the highest peak."""
+    known = (figures.peak_bytes != MISSING) | (figures.in_use_bytes != MISSING)
+    chosen = np.flatnonzero(rows & (known | (figures.driver_process_bytes != MISSING)))
+    steps, peaks = steps[chosen], figures.peak_bytes[chosen]
+    if (np.diff(steps) <= 0).any():
+        # Sorted by step and peak, the last row of a step has its highest peak.
+        order = np.lexsort((peaks, steps))
+        steps = steps[order]
+        chosen = chosen[order][np.append(steps[1:] != steps[:-1], True)]
+    return chosen
+
+
+def measured_pools(figures: DeviceSamples) -> npt.NDArray[np.bool_]:
+    """Mask of rows with a measured pool that holds the allocated bytes and the largest free chunk at step end."""
+    in_use, pool, largest = figures.in_use_bytes, figures.pool_bytes, figures.largest_free_bytes
+    known = (in_use != MISSING) & (pool != MISSING) & (largest != MISSING)
+    measured: npt.NDArray[np.bool_] = known & (in_use + largest <= pool)
+    return measured
 
 
 @dataclasses.dataclass(frozen=True)

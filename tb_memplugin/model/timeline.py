@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal, TypeAlias, get_args
 
+import numpy as np
+
 from tb_memplugin.model.basics import Integers, Mode, Phase
 from tb_memplugin.model.memory_map import ChunkOwner
 from tb_memplugin.model.tensors import TensorShape
@@ -99,3 +101,11 @@ class Timeline:
 
     def __len__(self) -> int:
         return len(self.start)
+
+
+def live_sums(start: Integers, end: Integers, amount: Integers, moments: int) -> Integers:
+    """At each moment, the sum of the amounts that are live from `start` up to before `end`."""
+    changes = np.zeros(moments + 1, np.int64)
+    np.add.at(changes, start, amount)
+    np.subtract.at(changes, end, amount)
+    return np.cumsum(changes)[:-1]
