@@ -6,7 +6,6 @@ import numpy as np
 
 from tb_memplugin.model import (
     GRADIENTS,
-    Category,
     Layer,
     Run,
     Snapshot,
@@ -15,13 +14,11 @@ from tb_memplugin.model import (
     full_device_name,
 )
 from tb_memplugin.model.units import counted, format_bytes
+from tb_memplugin.prediction.recomputation import BACKWARD, RESULTS
 
 MAX_NAMES = 3
 """Most names of layers in a list, the first ones."""
 _WITH_STATISTICS = "BatchNormalization"
-_RESULTS: tuple[Category, ...] = ("activations", "workspace")
-_BACKWARD = "gradient_tape/"
-"""Part of the names of a backward pass's ops."""
 _DRAWING = ("Dropout", "Noise")
 """In the names of the types of layers that draw random numbers in training."""
 
@@ -92,8 +89,8 @@ def _planned_again(run: Run, requests: StepRequests, paths: Collection[str]) -> 
     rows = [
         row
         for row in np.flatnonzero(line.start >= begin).tolist()
-        if (owner := line.owners[int(line.owner[row])]).category in _RESULTS
-        and _BACKWARD not in names[int(line.op[row]) + 1]
+        if (owner := line.owners[int(line.owner[row])]).category in RESULTS
+        and BACKWARD not in names[int(line.op[row]) + 1]
         and _is_inside(owner.layer, paths)
     ]
     return int((line.bytes[rows] - np.maximum(line.rounding_bytes[rows], 0)).sum())

@@ -2,13 +2,11 @@
 
 import dataclasses
 
-import numpy as np
-
 from tb_memplugin.allocator.growth import PoolRules
 from tb_memplugin.allocator.rules import ROUNDING, rounded_bytes
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.model import Integers, Phase, StepRequests
-from tb_memplugin.prediction.sized_steps import empty_map, event_order, older_rows
+from tb_memplugin.model import Phase, StepRequests
+from tb_memplugin.prediction.sized_steps import empty_map, event_order, in_use, older_rows, rounded_sizes
 
 _NO_LIMIT = 1 << 60
 STEP_UP = 1.01
@@ -42,9 +40,9 @@ class Demand:
 
 def demand_of(requests: StepRequests) -> Demand:
     """The parts of a recorded step's peak."""
-    rounded = np.maximum(-(-requests.requested // ROUNDING) * ROUNDING, ROUNDING)
     # Each is at least as much as the one before at every moment, so their maxima are, too.
-    demand, whole, peak = (_most(requests, sizes) for sizes in (requests.requested, rounded, requests.allocated))
+    sizes = (requests.requested, rounded_sizes(requests.requested), requests.allocated)
+    demand, whole, peak = (int(in_use(requests, one).max()) for one in sizes)
     return Demand(
         step=requests.step,
         phase=requests.phase,
@@ -54,14 +52,6 @@ def demand_of(requests: StepRequests) -> Demand:
         unsplit_bytes=peak - whole,
         pool_bytes=int(requests.region_bytes.sum() + requests.added_bytes.sum()),
     )
-
-
-def _most(requests: StepRequests, sizes: Integers) -> int:
-    """Most bytes at once after any event of the step, and before the first."""
-    changes = np.zeros(requests.events + 2, np.int64)
-    np.add.at(changes, requests.birth + 1, sizes)
-    np.subtract.at(changes, requests.death + 1, sizes)
-    return int(np.cumsum(changes)[: requests.events + 1].max())
 
 
 def growing_bytes(requests: StepRequests) -> int:

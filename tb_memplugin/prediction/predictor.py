@@ -154,8 +154,7 @@ class Predictor:
         if reason is not None:
             texts = (reason, *sentences)
             return Prediction(batch, capacity, None, None, None, known, None, "unknown", self._checked(), texts, ())
-        change = self._change(conditions)
-        case = self._case(conditions, change)
+        change, case = self._changed(conditions)
         assumptions = [*change.sentences, *case.sentences]
         if not self._first:
             assumptions.append("The run's first step was not traced: its long-lived chunks are simulated without it.")
@@ -195,8 +194,7 @@ class Predictor:
             return known.low_bytes, known.median_bytes, known.high_bytes
         if self._reason_against(wanted) is not None:
             return None
-        change = self._change(wanted)
-        case = self._case(wanted, change)
+        change, case = self._changed(wanted)
         return self._range(self._limits(case, change, 1, CURVE_STEPS), case)
 
     def ledger_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[LedgerRow, ...]:
@@ -207,8 +205,7 @@ class Predictor:
             return recorded_ledger(self._steps, batch_size, known)
         if self._reason_against(wanted) is not None:
             return ()
-        change = self._change(wanted)
-        case = self._case(wanted, change)
+        change, case = self._changed(wanted)
         return _ledger(self._limits(case, change, 1, CURVE_STEPS), case, change)
 
     def passes(
@@ -225,8 +222,7 @@ class Predictor:
         known = self._evidence_for(wanted).fits(batch_size, capacity_bytes)
         if known is not None:
             return known
-        change = self._change(wanted)
-        case = self._case(wanted, change)
+        change, case = self._changed(wanted)
         count = (1, SIMULATED_STEPS) if quick else (VARIANTS, LASTING_STEPS)
         return _all_pass(*self._within(case.most, capacity_bytes - case.transient_bytes[-1], change, *count))
 
@@ -234,18 +230,14 @@ class Predictor:
         self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED
     ) -> FailedRequest | None:
         """The request that fails first within a capacity, from one simulation with the most bytes, None without one."""
-        wanted = dataclasses.replace(conditions, batch_size=batch_size)
-        change = self._change(wanted)
-        case = self._case(wanted, change)
+        change, case = self._changed(dataclasses.replace(conditions, batch_size=batch_size))
         capacity = capacity_bytes - case.transient_bytes[-1]
         (outcome,), _ = self._within(case.most, capacity, change, 1, SIMULATED_STEPS)
         return outcome.failed
 
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
-        wanted = dataclasses.replace(conditions, batch_size=batch_size)
-        change = self._change(wanted)
-        case = self._case(wanted, change)
+        change, case = self._changed(dataclasses.replace(conditions, batch_size=batch_size))
         extra = sum(size for _, size in change.extra) + case.transient_bytes[-1]
         first = len(self._first)
         return extra + max(
@@ -255,7 +247,7 @@ class Predictor:
 
     def sized_step(self, conditions: Conditions) -> SizedStep:
         """The latest recorded step under conditions, with the most bytes of its sizes."""
-        return self._case(conditions, self._change(conditions)).most[-1]
+        return self._changed(conditions)[1].most[-1]
 
     def largest_batch_size(
         self, capacity_bytes: int, conditions: Conditions = RECORDED, below: int = MAX_BATCH_SIZE + 1
@@ -331,8 +323,10 @@ class Predictor:
             )
         return None
 
-    def _change(self, conditions: Conditions) -> Change:
-        return change_of(conditions, self._layers, self._steps[-1] if self._steps else None)
+    def _changed(self, conditions: Conditions) -> tuple[Change, Case]:
+        """What conditions change, and the steps under them."""
+        change = change_of(conditions, self._layers, self._steps[-1] if self._steps else None)
+        return change, self._case(conditions, change)
 
     def _case(self, conditions: Conditions, change: Change) -> Case:
         return make_case(self._first, self._steps, conditions.batch_size or self.batch_size, change)

@@ -19,8 +19,8 @@ from tb_memplugin.prediction.sized_steps import SizedStep, event_order
 
 Segments = tuple[tuple[str, ...], ...]
 """Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""
-_RESULTS: tuple[Category, ...] = ("activations", "workspace")
-_BACKWARD = "gradient_tape/"
+RESULTS: tuple[Category, ...] = ("activations", "workspace")
+BACKWARD = "gradient_tape/"
 """Part of the names of a backward pass's ops."""
 
 
@@ -62,10 +62,10 @@ class Parts:
         self.requests = requests
         owners = requests.owners
         own = (requests.birth >= 0) & (requests.death < requests.events)
-        backward_op = np.asarray([_BACKWARD in op for op in (*requests.ops, "")], bool)[requests.op]
+        backward_op = np.asarray([BACKWARD in op for op in (*requests.ops, "")], bool)[requests.op]
         self.activations = own & self._of_category(("activations",)) & ~backward_op
         self.forward_end = int(requests.birth[self.activations].max(initial=-1))
-        results = own & self._of_category(_RESULTS) & (requests.birth <= self.forward_end)
+        results = own & self._of_category(RESULTS) & (requests.birth <= self.forward_end)
         backward = (requests.birth > self.forward_end) & (backward_op | self._of_category(GRADIENTS))
         self._forward = self._by_layer(np.flatnonzero(results & ~backward_op))
         self._ahead = self._by_layer(np.flatnonzero(results & backward_op & (requests.death > self.forward_end)))

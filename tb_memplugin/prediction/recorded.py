@@ -12,7 +12,7 @@ from tb_memplugin.prediction.history import StepPeak
 from tb_memplugin.prediction.peak_ledger import peak_ledger
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.reproduction import Reproduced
-from tb_memplugin.prediction.sized_steps import as_recorded
+from tb_memplugin.prediction.sized_steps import as_recorded, in_use
 
 
 def recorded_ledger(steps: Sequence[StepRequests], batch: int, peaks: Peaks) -> tuple[LedgerRow, ...]:
@@ -58,9 +58,6 @@ def recorded_prediction(
 
 def recorded_peak(requests: StepRequests) -> StepPeak:
     """The peak of a step as it was recorded."""
-    changes = np.zeros(requests.events + 2, np.int64)
-    np.add.at(changes, requests.birth + 1, requests.allocated)
-    np.subtract.at(changes, requests.death + 1, requests.allocated)
-    in_use = np.cumsum(changes)[: requests.events + 1]
-    event = int(np.argmax(in_use)) - 1
-    return StepPeak(int(in_use[event + 1]), 0, event)
+    levels = in_use(requests, requests.allocated)
+    highest = int(np.argmax(levels))
+    return StepPeak(int(levels[highest]), 0, highest - 1)

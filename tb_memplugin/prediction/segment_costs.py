@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.allocator.rules import ROUNDING
 from tb_memplugin.model import Floats, Integers, StepRequests
 from tb_memplugin.prediction.recomputation import Part, Parts
-from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep
+from tb_memplugin.prediction.sized_steps import SizedStep, in_use, rounded_sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,18 +85,15 @@ def unit_costs(step: SizedStep, found: Sequence[tuple[Unit, Part]], seconds: Seq
         seconds: Time of each one's forward pass.
     """
     requests = step.requests
-    sized = np.where(step.sizes == LEFT_OUT, 0, np.maximum(-(-step.sizes // ROUNDING) * ROUNDING, ROUNDING))
-    changes = np.zeros(requests.events + 2, np.int64)
-    np.add.at(changes, requests.birth + 1, sized)
-    np.subtract.at(changes, requests.death + 1, sized)
-    in_use = np.cumsum(changes)[1:]  # after each event
+    sized = rounded_sizes(step.sizes)
+    level = in_use(requests, sized)[1:]  # after each event
     backs = [part.back for _, part in found]
     ends = [min((back for back in backs[:row] if back > own), default=requests.events) for row, own in enumerate(backs)]
     forward_end = max((part.end for _, part in found), default=0)
     last_back = max(min(backs, default=0), forward_end)
     return UnitCosts(
-        backward=np.asarray([int(in_use[back:end].max()) for back, end in zip(backs, ends, strict=True)], np.int64),
-        start=np.asarray([int(in_use[back - 1]) for back in backs], np.int64),
+        backward=np.asarray([int(level[back:end].max()) for back, end in zip(backs, ends, strict=True)], np.int64),
+        start=np.asarray([int(level[back - 1]) for back in backs], np.int64),
         held=np.asarray([int(sized[part.saved].sum()) for _, part in found], np.int64),
         kept=np.asarray([0 if part.output is None else int(sized[part.output]) for _, part in found], np.int64),
         working=np.asarray([_most(requests, sized, part) for _, part in found], np.int64),
@@ -105,7 +101,7 @@ def unit_costs(step: SizedStep, found: Sequence[tuple[Unit, Part]], seconds: Seq
         joins=np.asarray(
             [row > 0 and found[row - 1][0].last + 1 == unit.first for row, (unit, _) in enumerate(found)], bool
         ),
-        after=int(in_use[forward_end : last_back + 1].max(initial=0)),
+        after=int(level[forward_end : last_back + 1].max(initial=0)),
     )
 
 

@@ -197,10 +197,19 @@ def empty_map(requests: StepRequests) -> MemoryMap:
 
 def peak_in_one_piece(step: SizedStep, may_fail: frozenset[int] = frozenset()) -> int:
     """Peak of a step's rounded requests, as if each took exactly its size. Requests that may fail are left out."""
-    requests = step.requests
-    rounded = np.where(step.sizes == LEFT_OUT, 0, np.maximum(-(-step.sizes // ROUNDING) * ROUNDING, ROUNDING))
+    rounded = rounded_sizes(step.sizes)
     rounded[list(may_fail)] = 0
+    return int(in_use(step.requests, rounded).max())
+
+
+def rounded_sizes(sizes: Integers) -> Integers:
+    """Sizes as the allocator rounds them; 0 for chunks that are left out."""
+    return np.where(sizes == LEFT_OUT, 0, np.maximum(-(-sizes // ROUNDING) * ROUNDING, ROUNDING))
+
+
+def in_use(requests: StepRequests, sizes: Integers) -> Integers:
+    """Bytes in use before the first event and after each one, if the chunks have these sizes; shape [1 + events]."""
     changes = np.zeros(requests.events + 2, np.int64)
-    np.add.at(changes, requests.birth + 1, rounded)
-    np.subtract.at(changes, requests.death + 1, rounded)
-    return int(np.cumsum(changes)[: requests.events + 1].max())
+    np.add.at(changes, requests.birth + 1, sizes)
+    np.subtract.at(changes, requests.death + 1, sizes)
+    return np.cumsum(changes)[:-1]
