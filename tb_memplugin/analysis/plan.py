@@ -65,7 +65,7 @@ class _Planner:
         chosen = next((option for option in options if option.fits), None)
         sentences = list(self._units.sentences)
         least = chosen or min(options, key=lambda option: option.high_bytes)
-        ledger = self._predictor.ledger_at(self._conditions(least))
+        ledger = self._predictor.predictor.ledger_at(self._conditions(least))
         if chosen is None:
             sentences.insert(
                 0,
@@ -194,7 +194,7 @@ class _Planner:
         return any(layer.optimizer_bytes for layer in self._predictor.layers)
 
     def _option(self, kind: Kind, sentence: str, conditions: Conditions, parts: int = 1) -> PlanOption | None:
-        span = self._predictor.range_at(conditions)
+        span = self._predictor.predictor.range_at(conditions)
         return None if span is None else self._described(kind, sentence, conditions, span, parts=parts)
 
     def _recomputed(
@@ -257,7 +257,7 @@ class _Planner:
         """Most bytes of its step that are live at once; None for an option whose step is not simulated by sizes."""
         if {"optimizer", "precision", "freeze"}.intersection(option.kind.split("_and_")):
             return None
-        return peak_in_one_piece(self._predictor.sized_step(self._conditions(option)))
+        return peak_in_one_piece(self._predictor.predictor.sized_step(self._conditions(option)))
 
     def _curve(self) -> tuple[PlanPoint, ...]:
         """The curve at the recorded batch size, which ends with the training as recorded; empty if nothing saves."""

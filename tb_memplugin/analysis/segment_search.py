@@ -94,8 +94,5 @@ class SegmentSearch:
         return self._found[choice.spans]
 
     def _with_range(self, segments: tuple[tuple[str, ...], ...], extra_time: float) -> Recomputing | None:
-        batch = self._conditions.batch_size or self._predictor.batch_size
-        if batch is None:
-            return None
-        span = self._predictor.range_at(batch, dataclasses.replace(self._conditions, recompute=segments))
+        span = self._predictor.range_at(dataclasses.replace(self._conditions, recompute=segments))
         return None if span is None else Recomputing(segments, extra_time, span)

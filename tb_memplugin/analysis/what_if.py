@@ -10,14 +10,13 @@ from tb_memplugin.analysis.facts import device_facts, phases
 from tb_memplugin.analysis.what_if_answer import WhatIf, describe_failure
 from tb_memplugin.analysis.what_if_evidence import last_failed_batch, recorded_evidence, typical_peaks
 from tb_memplugin.errors import RequestError
-from tb_memplugin.model import Layer, LayerTable, LedgerRow, Phase, Run, StepRequests
+from tb_memplugin.model import Layer, LayerTable, Phase, Run, StepRequests
 from tb_memplugin.prediction.capacity import CapacitySearch
 from tb_memplugin.prediction.conditions import Conditions, unmatched
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
 from tb_memplugin.prediction.program import first_typical_step, recorded_program
-from tb_memplugin.prediction.sized_steps import SizedStep
 
 CURVE_POINTS = 16
 """Batch sizes of a curve."""
@@ -53,59 +52,33 @@ class RunPredictor:
     Args:
         run: A run with its requests.
         device: One of its devices.
+
+    Attributes:
+        predictor: Predicts for the device.
+        steps: The recorded steps that predictions come from.
+        layers: The model's layers in these steps.
     """
 
     def __init__(self, run: Run, device: str) -> None:
         self._device = device
-        self._steps = recorded_program(run.requests, device, _TRAIN)
-        evidence = recorded_evidence(run, device, self._steps)
-        self._measured_bytes = _measured_peak(run, device, self._steps)
+        self.steps = recorded_program(run.requests, device, _TRAIN)
+        evidence = recorded_evidence(run, device, self.steps)
+        self._measured_bytes = _measured_peak(run, device, self.steps)
         # A run that failed is asked about what failed.
-        self._default_batch = last_failed_batch(run, device, self._steps)
-        table = table_of(run, self._steps)
-        self._layers: tuple[Layer, ...] = () if table is None else table.layers
-        self._predictor = Predictor(self._steps, self._layers, self._measured_bytes, _without_training(run), evidence)
+        self._default_batch = last_failed_batch(run, device, self.steps)
+        table = table_of(run, self.steps)
+        self.layers: tuple[Layer, ...] = () if table is None else table.layers
+        self.predictor = Predictor(self.steps, self.layers, self._measured_bytes, _without_training(run), evidence)
 
     def predict(self, conditions: Conditions) -> Prediction:
         """The prediction alone, without the search for the largest batch size."""
-        return self._predictor.predict(self._complete(conditions))
-
-    def _complete(self, conditions: Conditions) -> Conditions:
-        return dataclasses.replace(conditions, batch_size=conditions.batch_size or self._default_batch)
-
-    @property
-    def predictor(self) -> Predictor:
-        """Predicts for the device."""
-        return self._predictor
-
-    @property
-    def steps(self) -> tuple[StepRequests, ...]:
-        """The recorded steps that predictions come from."""
-        return self._steps
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """The model's layers in these steps."""
-        return self._layers
-
-    def range_at(self, conditions: Conditions) -> tuple[int, int, int] | None:
-        """(low, typical, high) peak under conditions with a batch size, from one simulation; None if unknown."""
-        size = conditions.batch_size or self._predictor.batch_size
-        return None if size is None else self._predictor.range_at(size, conditions)
-
-    def ledger_at(self, conditions: Conditions) -> tuple[LedgerRow, ...]:
-        """The breakdown of the typical peak of `range_at`; empty if unknown."""
-        size = conditions.batch_size or self._predictor.batch_size
-        return () if size is None else self._predictor.ledger_at(size, conditions)
-
-    def sized_step(self, conditions: Conditions) -> SizedStep:
-        """The latest recorded step under conditions, with the most bytes of its sizes."""
-        return self._predictor.sized_step(conditions)
+        batch = conditions.batch_size or self._default_batch
+        return self.predictor.predict(dataclasses.replace(conditions, batch_size=batch))
 
     def largest_batch_size(self, conditions: Conditions) -> int | None:
         """The largest batch size of which every simulated step fits; 0 if none does, None if that is unknown."""
-        capacity = conditions.capacity_bytes or self._predictor.capacity_bytes
-        return None if capacity is None else self._predictor.largest_batch_size(capacity, conditions)
+        capacity = conditions.capacity_bytes or self.predictor.capacity_bytes
+        return None if capacity is None else self.predictor.largest_batch_size(capacity, conditions)
 
     def what_if(self, conditions: Conditions) -> WhatIf:
         """The prediction under some conditions, and the largest batch size that fits.
@@ -113,7 +86,7 @@ class RunPredictor:
         Raises:
             RequestError: A glob for layers matches none.
         """
-        error = unmatched(conditions, self._layers)
+        error = unmatched(conditions, self.layers)
         if error is not None:
             parameter, sentence = error
             raise RequestError(sentence, parameter)
@@ -123,8 +96,8 @@ class RunPredictor:
             conditions=conditions,
             prediction=prediction,
             largest_batch_size=self.largest_batch_size(conditions),
-            recorded_batch_sizes=self._predictor.batch_sizes,
-            recorded_steps=tuple(one.step for one in self._steps),
+            recorded_batch_sizes=self.predictor.batch_sizes,
+            recorded_steps=tuple(one.step for one in self.steps),
             measured_peak_bytes=self._measured_bytes,
             enough_capacity_bytes=self._enough(prediction, conditions),
         )
@@ -134,15 +107,15 @@ class RunPredictor:
         batch, capacity = prediction.batch_size, prediction.capacity_bytes
         if prediction.fits is not False or prediction.method == "unknown" or batch is None or capacity is None:
             return None
-        return CapacitySearch(self._predictor, batch, capacity, conditions).find()
+        return CapacitySearch(self.predictor, batch, capacity, conditions).find()
 
     def curve(self, answer: WhatIf) -> list[CurvePoint]:
         """Predicted peaks over batch sizes: from an eighth of the recorded one to beyond the largest that fits.
 
         At the answer's own batch size they are the answer's. Each of the others comes from one simulation only.
         """
-        conditions, largest, known = answer.conditions, answer.largest_batch_size, answer.prediction
-        recorded = self._predictor.batch_size
+        largest, known = answer.largest_batch_size, answer.prediction
+        recorded = self.predictor.batch_size
         if recorded is None:
             return []
         low = max(1, recorded // 8)
@@ -152,30 +125,33 @@ class RunPredictor:
         sizes |= {size for size in (asked, largest) if size}
         points = []
         for size in sorted(sizes):
-            found = self._predictor.range_at(size, conditions) if size != known.batch_size else _range(known)
+            found = self._range(size, answer)
             if found is not None:
                 fits = None if largest is None else size <= largest
                 failed = self._failure(size, answer) if fits is False else None
                 points.append(CurvePoint(size, found[1], found[0], found[2], fits, failed))
         return points
 
+    def _range(self, batch_size: int, answer: WhatIf) -> tuple[int, int, int] | None:
+        """(low, typical, high) peak for a batch size under the answer's conditions; at its own size, its own."""
+        known = answer.prediction
+        if batch_size != known.batch_size:
+            return self.predictor.range_at(dataclasses.replace(answer.conditions, batch_size=batch_size))
+        if known.low_bytes is None or known.peak_bytes is None or known.high_bytes is None:
+            return None
+        return known.low_bytes, known.peak_bytes, known.high_bytes
+
     def _failure(self, batch_size: int, answer: WhatIf) -> FailedRequest | None:
         """The request that fails first with a batch size under the answer's conditions; at its own size, its own."""
         known, capacity = answer.prediction, answer.prediction.capacity_bytes
         if capacity is None or (batch_size == known.batch_size and known.fails_at is not None):
             return known.fails_at
-        return self._predictor.failure_at(batch_size, capacity, answer.conditions)
+        return self.predictor.failure_at(batch_size, capacity, answer.conditions)
 
 
 def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, Any]]:
     """The points of a curve as JSON objects."""
     return [{**dataclasses.asdict(point), "fails_at": describe_failure(point.fails_at)} for point in points]
-
-
-def _range(prediction: Prediction) -> tuple[int, int, int] | None:
-    """(low, typical, high) peak of a prediction, None if unknown."""
-    low, peak, high = prediction.low_bytes, prediction.peak_bytes, prediction.high_bytes
-    return None if low is None or peak is None or high is None else (low, peak, high)
 
 
 def _without_training(run: Run) -> str | None:

@@ -180,32 +180,33 @@ class Predictor:
             ledger=_ledger(limits, case, change),
         )
 
-    def _recorded_peaks(self, conditions: Conditions, batch_size: int) -> Peaks | None:
-        """The measured peaks of a batch size that fitted under these conditions, None if none did."""
-        evidence = self._evidence_for(conditions)
-        fits = evidence.fits(batch_size, conditions.capacity_bytes or self.capacity_bytes)
-        return evidence.peaks.get(batch_size) if fits else None
+    def _recorded_peaks(self, conditions: Conditions) -> tuple[int, Peaks] | None:
+        """The batch size of conditions with its measured peaks, None if it did not run under them."""
+        batch, evidence = conditions.batch_size or self.batch_size, self._evidence_for(conditions)
+        fits = evidence.fits(batch, conditions.capacity_bytes or self.capacity_bytes)
+        return (batch, evidence.peaks[batch]) if fits and batch is not None and batch in evidence.peaks else None
 
-    def range_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
-        """(low, typical, high) peak for a batch size, from one simulation instead of several; None if unknown."""
-        wanted = dataclasses.replace(conditions, batch_size=batch_size)
-        known = self._recorded_peaks(wanted, batch_size)
-        if known is not None:
-            return known.low_bytes, known.median_bytes, known.high_bytes
-        if self._reason_against(wanted) is not None:
+    def _is_unknown(self, conditions: Conditions) -> bool:
+        return not (conditions.batch_size or self.batch_size) or self._reason_against(conditions) is not None
+
+    def range_at(self, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
+        """(low, typical, high) peak under conditions, from one simulation instead of several; None if unknown."""
+        recorded = self._recorded_peaks(conditions)
+        if recorded is not None:
+            return recorded[1].low_bytes, recorded[1].median_bytes, recorded[1].high_bytes
+        if self._is_unknown(conditions):
             return None
-        change, case = self._changed(wanted)
+        change, case = self._changed(conditions)
         return self._range(self._limits(case, change, 1, CURVE_STEPS), case)
 
-    def ledger_at(self, batch_size: int, conditions: Conditions = RECORDED) -> tuple[LedgerRow, ...]:
+    def ledger_at(self, conditions: Conditions = RECORDED) -> tuple[LedgerRow, ...]:
         """The breakdown of the typical peak of `range_at`, recorded or from the same simulation; empty if unknown."""
-        wanted = dataclasses.replace(conditions, batch_size=batch_size)
-        known = self._recorded_peaks(wanted, batch_size)
-        if known is not None:
-            return recorded_ledger(self._steps, batch_size, known)
-        if self._reason_against(wanted) is not None:
+        recorded = self._recorded_peaks(conditions)
+        if recorded is not None:
+            return recorded_ledger(self._steps, *recorded)
+        if self._is_unknown(conditions):
             return ()
-        change, case = self._changed(wanted)
+        change, case = self._changed(conditions)
         return _ledger(self._limits(case, change, 1, CURVE_STEPS), case, change)
 
     def passes(

@@ -15,6 +15,7 @@ from requests_cases import make_traced
 
 from tb_memplugin.attribution.lifetimes import chunks
 from tb_memplugin.model import StepRequests
+from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.reproduction import reproduce
 
@@ -65,7 +66,7 @@ def main() -> None:
     predictor = Predictor((requests,))
     assert predictor.reproduced.whole
     began = time.process_time()
-    points = [predictor.range_at(round(size)) for size in np.geomspace(1, 32, SIZES)]
+    points = [predictor.range_at(Conditions(batch_size=round(size))) for size in np.geomspace(1, 32, SIZES)]
     assert None not in points
     print_limit(f"curve of {SIZES} batch sizes", time.process_time() - began, LIMIT_SECONDS, "s")
     began = time.process_time()

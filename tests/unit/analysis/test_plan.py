@@ -45,7 +45,8 @@ def test_a_plan_is_within_its_budget_as_simulated(share: float) -> None:
     assert plan.low_bytes <= plan.peak_bytes <= plan.high_bytes <= budget
     # The range is that of the prediction for the plan's conditions.
     conditions = Conditions(batch_size=plan.batch_size, accumulate=True)
-    assert RunPredictor(stored, plan.device).range_at(conditions) == (plan.low_bytes, plan.peak_bytes, plan.high_bytes)
+    span = RunPredictor(stored, plan.device).predictor.range_at(conditions)
+    assert span == (plan.low_bytes, plan.peak_bytes, plan.high_bytes)
     # Nothing that costs less fits, and the whole batch is as before.
     before = plan.options[: [option.fits for option in plan.options].index(True)]
     assert before and not any(option.high_bytes <= budget for option in before)
@@ -137,7 +138,7 @@ def test_freezing_is_an_option_with_its_layers(run: Run) -> None:
     (option,) = (one for one in plan.options if one.kind == "freeze")
     # All but the last of the two trained layers.
     assert option.sentence == "freeze the first 1 trainable layer" and len(option.frozen) == 1
-    span = RunPredictor(run, plan.device).range_at(Conditions(batch_size=4, frozen=("net/conv2",)))
+    span = RunPredictor(run, plan.device).predictor.range_at(Conditions(batch_size=4, frozen=("net/conv2",)))
     assert span == (option.low_bytes, option.peak_bytes, option.high_bytes)
 
 

@@ -78,10 +78,10 @@ def test_a_batch_size_that_ran_fits_whatever_the_simulation_says() -> None:
         highs.append(predictor(Evidence(size, {2 * BATCH: low})).predict(asked).high_bytes)
     assert low.high_bytes < 22 * MIB == highs[1] < (highs[0] or 0)
     assert known.passes(2 * BATCH, tight) and known.largest_batch_size(tight) == 2 * BATCH
-    assert known.range_at(BATCH) == (20 * MIB, 21 * MIB, 23 * MIB)
+    assert known.range_at(Conditions(batch_size=BATCH)) == (20 * MIB, 21 * MIB, 23 * MIB)
     # AND its breakdown is the recorded one, wherever it is asked for
-    assert known.ledger_at(BATCH) == known.predict(Conditions()).ledger
-    assert sum(row.bytes for row in known.ledger_at(BATCH)) == 21 * MIB
+    assert known.ledger_at(Conditions(batch_size=BATCH)) == known.predict(Conditions()).ledger
+    assert sum(row.bytes for row in known.ledger_at(Conditions(batch_size=BATCH))) == 21 * MIB
 
 
 def test_a_batch_size_that_failed_does_not_fit_whatever_the_simulation_says() -> None:
