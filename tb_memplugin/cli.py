@@ -24,7 +24,7 @@ from tb_memplugin.commands.completion import SHELLS, completion_script
 from tb_memplugin.commands.doctor.command import add_arguments as add_doctor
 from tb_memplugin.commands.import_files import import_files
 from tb_memplugin.commands.inspect_table import format_run
-from tb_memplugin.commands.loading import Runs, load, no_records
+from tb_memplugin.commands.loading import existing_runs
 from tb_memplugin.commands.run.command import add_arguments as add_run
 from tb_memplugin.commands.what_if import plan_of_run
 from tb_memplugin.errors import MemoryPluginError, NotFoundError, RequestError
@@ -337,12 +337,10 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _only_run(options: argparse.Namespace) -> tuple[str, Run]:
     """The run of --run, or the only one."""
-    runs = Runs(options.logdir)
+    runs = existing_runs(options.logdir)
     if options.run is None and len(runs) > 1:
         raise RequestError(f"several runs: choose one with --run. Available: {', '.join(runs)}")
-    name = options.run or next(iter(runs), None)
-    if name is None:
-        raise no_records(options.logdir)
+    name = options.run or next(iter(runs))
     if name not in runs:
         raise NotFoundError(unknown_name("no run", name, runs))
     return name, runs[name]
@@ -395,7 +393,7 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    loaded = load(options.logdir, all_attempts=options.all_attempts)
+    loaded = existing_runs(options.logdir, all_attempts=options.all_attempts, fixes=True)
     runs = _selected_runs(loaded, options)
     selection = Selection(options.step, options.device, options.phase)
     if options.format == "json":
@@ -407,8 +405,6 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _selected_runs(runs: Mapping[str, Run], options: argparse.Namespace) -> dict[str, Run]:
-    if not runs:
-        raise no_records(options.logdir)
     if options.run is not None and options.run not in runs:
         raise NotFoundError(unknown_name("no run", options.run, runs))
     selected = {name: runs[name] for name in runs if options.run in (None, name)}

@@ -43,13 +43,6 @@ class ChangeEffect:
     before: Level | None
     after: Level | None
 
-    @property
-    def delta_bytes(self) -> int | None:
-        """Change of the peak; None if it was not measured on both sides."""
-        if self.before is None or self.after is None:
-            return None
-        return self.after.peak_bytes - self.before.peak_bytes
-
 
 def change_effects(
     tables: Sequence[LayerTable], steps: Integers, peaks: Integers, traced: Sequence[int] = ()

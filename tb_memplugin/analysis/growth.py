@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis.facts import device_phase, step_name
 from tb_memplugin.analysis.growth_causes import Cause, cause_of
-from tb_memplugin.analysis.levelling import levelled
+from tb_memplugin.analysis.levelling import trend_between_jumps
 from tb_memplugin.analysis.sessions import runs_of_sessions
-from tb_memplugin.analysis.trend import Trend, find_trend, is_long_enough, smallest_growth
+from tb_memplugin.analysis.trend import Trend, is_long_enough, smallest_growth
 from tb_memplugin.model import (
     MISSING,
     PHASES,
@@ -124,12 +124,9 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
     # Memory in use at step end is the clearer sign of a leak; the peak is examined only if it does not grow.
     for at_peak, column in ((False, figures.in_use_bytes), (True, figures.peak_bytes)):
         rows = phase_rows(run.samples, column, phase)
-        steps, values = run.samples.step[rows], column[rows]
-        level = levelled(steps, values, run.layer_tables)
-        trend = find_trend(steps, level.values)
-        if trend is not None:
-            jumps = tuple((step, size) for step, size in level.jumps if step > trend.since_step)
-            trend = dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps))
+        found = trend_between_jumps(run.samples.step[rows], column[rows], run.layer_tables)
+        if found is not None:
+            trend, jumps = found
             snapshots = traced_of(run, device, phase, trend, jumps)
             owner, owner_bytes, rounding = _owner(run, snapshots, trend) or (None, None, 0)
             above = 0 if at_peak else _above_end(figures, rows)

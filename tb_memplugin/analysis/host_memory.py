@@ -16,13 +16,12 @@ from tb_memplugin.analysis.facts import samples_phase
 from tb_memplugin.analysis.growth import growth_of, jumps_text, phase_rows
 from tb_memplugin.analysis.growth_causes import Cause, host_cause_of
 from tb_memplugin.analysis.host_parts import PART_NAMES, HostState, growth_of_allocated, growth_of_parts, state_at
-from tb_memplugin.analysis.levelling import levelled
+from tb_memplugin.analysis.levelling import trend_between_jumps
 from tb_memplugin.analysis.sessions import host_of_sessions
 from tb_memplugin.analysis.trend import (
     MIN_GROWTH_BYTES,
     MIN_GROWTH_SHARE,
     Trend,
-    find_trend,
     is_long_enough,
     smallest_growth,
 )
@@ -172,13 +171,10 @@ def host_growth(run: Run, worker: str, memory: HostMemory) -> HostGrowth | None:
     run, memory = _examined(run, memory)
     samples = memory.samples
     rows = _rss_rows(samples)
-    steps = samples.step[rows]
-    level = levelled(steps, samples.host_resident_bytes[rows], run.layer_tables)
-    trend = find_trend(steps, level.values)
-    if trend is None:
+    found = trend_between_jumps(samples.step[rows], samples.host_resident_bytes[rows], run.layer_tables)
+    if found is None:
         return None
-    jumps = tuple((step, size) for step, size in level.jumps if step > trend.since_step)
-    trend = dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps))
+    trend, jumps = found
     on_cpu = _cpu_bytes_per_step(run, worker, trend.since_step)
     cause = host_cause_of(run, worker, _beyond(trend, on_cpu), samples) if _grows_beyond(trend, on_cpu) else None
     parts = memory.parts

@@ -1,4 +1,4 @@
-"""A series without its jumps, so that growth under them can be measured. Pure."""
+"""A series without its jumps, and the trend under them. Pure."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis.change_effects import WINDOW
 from tb_memplugin.analysis.jumps import MAX_ROWS, largest_jump
+from tb_memplugin.analysis.trend import Trend, find_trend
 from tb_memplugin.model import Integers, LayerTable
 
 MAX_CHANGES = 200
@@ -29,6 +30,21 @@ class Levelled:
 
     values: npt.NDArray[np.float64]
     jumps: tuple[tuple[int, int], ...]
+
+
+def trend_between_jumps(
+    steps: Integers, values: Integers, tables: Sequence[LayerTable]
+) -> tuple[Trend, tuple[tuple[int, int], ...]] | None:
+    """The trend of a series without its jumps, with levels as measured, and the jumps since it began; None without one.
+
+    Parameters and jumps are as in `levelled`.
+    """
+    level = levelled(steps, values, tables)
+    trend = find_trend(steps, level.values)
+    if trend is None:
+        return None
+    jumps = tuple((step, size) for step, size in level.jumps if step > trend.since_step)
+    return dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps)), jumps
 
 
 def levelled(steps: Integers, values: Integers, tables: Sequence[LayerTable]) -> Levelled:

@@ -9,9 +9,9 @@ import numpy as np
 
 from tb_memplugin.analysis.answer_memory import wastes_pool
 from tb_memplugin.analysis.facts import device_order
-from tb_memplugin.analysis.levelling import levelled
+from tb_memplugin.analysis.levelling import trend_between_jumps
 from tb_memplugin.analysis.status import RunStatus
-from tb_memplugin.analysis.trend import find_trend, is_long_enough, may_rise
+from tb_memplugin.analysis.trend import is_long_enough, may_rise
 from tb_memplugin.analysis.worker_summary import DeviceSummary, WorkerSummary
 from tb_memplugin.model import MISSING, PHASES, Integers, Phase
 from tb_memplugin.model.rollup import DeviceRollup, PhaseRollup, Rollup
@@ -217,8 +217,7 @@ def _grows(rollups: Sequence[Rollup]) -> bool:
 
 def _rises(steps: Integers, values: Integers) -> bool:
     known = values != MISSING
-    steps, values = steps[known], values[known]
-    return find_trend(steps, levelled(steps, values, ()).values) is not None
+    return trend_between_jumps(steps[known], values[known], ()) is not None
 
 
 def _is_fragmented(device: DeviceRollup) -> bool:

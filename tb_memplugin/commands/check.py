@@ -9,7 +9,7 @@ from typing import Any
 
 from tb_memplugin.analysis.budget import Budget, Check, CheckStatus, Regression, check_run, exit_status
 from tb_memplugin.analysis.describe import FORMAT
-from tb_memplugin.commands.loading import Runs, no_records
+from tb_memplugin.commands.loading import existing_runs
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Phase, Run
 from tb_memplugin.model.text import clean, unknown_name
@@ -71,11 +71,11 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
     """
     if (limits.max_regression is None) != (baseline is None):
         raise RequestError("--max-regression and --baseline belong together: pass both or neither")
-    runs = _loaded(logdir)
+    runs = existing_runs(logdir, details=False)
     unknown = [name for name in names if name not in runs]
     if unknown:
         raise NotFoundError(unknown_name("no run", unknown[0], runs))
-    before = None if baseline is None else _loaded(baseline)
+    before = None if baseline is None else existing_runs(baseline, details=False)
     chosen = list(dict.fromkeys(names)) or [
         name for name in runs if baseline is None or not _inside(_directory(logdir, name), baseline)
     ]
@@ -120,13 +120,6 @@ def describe_checks(checks: Sequence[Check], allow_new: bool) -> dict[str, Any]:
     """The checks as a JSON object."""
     status = exit_status(list(checks), allow_new)
     return {"format": FORMAT, "status": status, "checks": [dataclasses.asdict(check) for check in checks]}
-
-
-def _loaded(logdir: str) -> Mapping[str, Run]:
-    runs = Runs(logdir, details=False)
-    if not runs:
-        raise no_records(logdir)
-    return runs
 
 
 def _counterpart(baseline: Mapping[str, Run], name: str) -> Run | None:

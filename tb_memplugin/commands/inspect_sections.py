@@ -1,7 +1,7 @@
 """Sections of a run as text for the terminal: answers, pool, host memory and failed allocations. Pure."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tb_memplugin.analysis.answer import QUESTIONS, Answer
 from tb_memplugin.analysis.facts import step_name
@@ -26,17 +26,18 @@ def pool_lines(device: str, history: PoolHistory, phase: Phase = "train") -> lis
     left_out = len(sentences) - MAX_LINES
     if left_out > 0:
         lines.append(f"  {left_out} earlier lines are not shown")
-    for sentence in sentences[-MAX_LINES:]:
-        lines += textwrap.wrap(sentence, 120, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
-    return lines
+    return lines + _wrapped(sentences[-MAX_LINES:])
 
 
 def demand_lines(device: str, sentences: Sequence[str]) -> list[str]:
     """The parts of a device's highest recorded peak, as `demand_sentences` says them."""
-    lines = [f"{device}, demand of the peak:"]
-    for sentence in sentences:
-        lines += textwrap.wrap(sentence, 120, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
-    return lines
+    return [f"{device}, demand of the peak:", *_wrapped(sentences)]
+
+
+def _wrapped(sentences: Iterable[str], first: str = "  ", following: str = "    ") -> list[str]:
+    """The lines of sentences, with the indents of the first line of each and of the others."""
+    wrapper = textwrap.TextWrapper(120, initial_indent=first, subsequent_indent=following, break_long_words=False)
+    return [line for sentence in sentences for line in wrapper.wrap(sentence)]
 
 
 def _span_line(span: PoolSpan) -> str:
@@ -54,7 +55,6 @@ def _span_line(span: PoolSpan) -> str:
 
 def host_lines(worker: str, summary: HostSummary) -> list[str]:
     """RSS of a worker, its parts, and its growth."""
-    lines = [f"{worker}, host memory:" if worker else "host memory:"]
     resident, peak, state = summary.resident_bytes, summary.peak_bytes, summary.state
     if resident is None or peak is None:
         return []
@@ -62,25 +62,16 @@ def host_lines(worker: str, summary: HostSummary) -> list[str]:
         f"RSS {format_bytes(resident)} at the last step, at most {format_bytes(peak)} at step {summary.peak_step}"
     ]
     if state is not None:
-        sentences.append(f"step {state.step}: RSS {format_bytes(state.resident_bytes)} = {_sum(state.parts)}")
+        parts = _named({name: size for name, size in state.parts.items() if size or name == "other_bytes"})
+        sentences.append(f"step {state.step}: RSS {format_bytes(state.resident_bytes)} = {' + '.join(parts)}")
     if state is not None and state.allocated:
-        sentences.append(f"allocated in it, resident or not: {_list(state.allocated)}")
+        sentences.append(f"allocated in it, resident or not: {', '.join(_named(state.allocated))}")
     sentences.append(summary.sentence())
-    for sentence in sentences:
-        lines += textwrap.wrap(sentence, 120, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
-    return lines
+    return [f"{worker}, host memory:" if worker else "host memory:", *_wrapped(sentences)]
 
 
 def _named(sizes: Mapping[str, int]) -> list[str]:
     return [f"{PART_NAMES[name]} {format_bytes(size)}" for name, size in sizes.items()]
-
-
-def _sum(parts: Mapping[str, int]) -> str:
-    return " + ".join(_named({name: size for name, size in parts.items() if size or name == "other_bytes"}))
-
-
-def _list(sizes: Mapping[str, int]) -> str:
-    return ", ".join(_named(sizes))
 
 
 MAX_OWNERS = 12
@@ -135,8 +126,6 @@ def answer_lines(device: str, answers: Sequence[Answer]) -> list[str]:
         marks = [_MARKS[answer.status], "inferred" if answer.source == "inferred" else ""]
         suffix = ", ".join(filter(None, marks))
         text = f"{answer.question:<{width}}  {answer.sentence}" + (f" ({suffix})" if suffix else "")
-        lines += textwrap.wrap(text, 120, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
         indent = " " * (width + 4)
-        for detail in answer.details:
-            lines += textwrap.wrap(detail, 120, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+        lines += _wrapped([text], following="      ") + _wrapped(answer.details, indent, indent)
     return lines

@@ -10,6 +10,7 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events import own_recordings
 from tb_memplugin.model import Oom, Run
 from tb_memplugin.model.text import unknown_name
+from tb_memplugin.reader.catalog import no_records
 from tb_memplugin.reader.failed_sessions import failed_session
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
@@ -81,13 +82,18 @@ class Runs(Mapping[str, RecordedRun]):
         return f"<tb_memplugin runs: {', '.join(self._catalog) or 'none'}>"
 
 
+def existing_runs(logdir: str, all_attempts: bool = False, details: bool = True, fixes: bool = False) -> Runs:
+    """The runs under a log directory, with the arguments of `Runs`.
+
+    Raises:
+        NotFoundError: The directory does not exist, or has no runs.
+    """
+    runs = Runs(logdir, all_attempts, details, fixes)
+    if not runs:
+        raise no_records(logdir)
+    return runs
+
+
 def load(path: str | os.PathLike[str], all_attempts: bool = False) -> Runs:
     """Load the runs under `path`; see `Runs`."""
     return Runs(path, all_attempts, fixes=True)
-
-
-def no_records(logdir: str) -> NotFoundError:
-    """The error for a log directory without runs."""
-    return NotFoundError(
-        f"no memory records under {logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
-    )

@@ -79,3 +79,10 @@ def of_session(tags: RunTags, session: str) -> RunTags:
 
 def of_stream(tags: RunTags, stream: str) -> tuple[tuple[str, str, Tag, Hashable], ...]:
     return tuple(entry for entry in tags.tags if entry[2].stream == stream)
+
+
+def no_records(logdir: str) -> NotFoundError:
+    """The error for a log directory without runs."""
+    return NotFoundError(
+        f"no memory records under {logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
+    )

@@ -11,7 +11,7 @@ from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model.text import clean, unknown_name
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.progress import Progress
-from tb_memplugin.reader.catalog import RunTags
+from tb_memplugin.reader.catalog import RunTags, no_records
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 
@@ -71,9 +71,7 @@ def collect(
 def _chosen(catalog: Iterable[RunTags], logdir: str, names: list[str]) -> list[str]:
     known = {tags.name: tags for tags in catalog}
     if not known:
-        raise NotFoundError(
-            f"no memory records under {logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
-        )
+        raise no_records(logdir)
     for name in names:
         if name not in known:
             raise NotFoundError(unknown_name("no run", name, known))
