@@ -10,7 +10,7 @@ from tb_memplugin.analysis.facts import most_loaded, natural_order, of_one_kind
 from tb_memplugin.analysis.outliers import ComparedDevice, Outlier, outliers
 from tb_memplugin.analysis.worker_summary import DeviceSummary, WorkerSummary, summarize_worker
 from tb_memplugin.model import MISSING, Integers, Phase, Run, full_device_name
-from tb_memplugin.model.basics import optional_values
+from tb_memplugin.model.basics import fields_of, optional_values
 from tb_memplugin.model.distinct import distinct
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.groups import TracedPeak
@@ -145,11 +145,7 @@ def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:
     stops = early_stops(workers, offsets)
     return [
         {
-            "worker": worker.worker,
-            "sessions": worker.sessions,
-            "first_step": worker.first_step,
-            "last_step": worker.last_step,
-            "rows": worker.rows,
+            **fields_of(worker, "worker", "sessions", "first_step", "last_step", "rows"),
             "ended": worker.ended is True,
             "last_wall_time": worker.last_wall_time,
             "status": worker.status,
@@ -165,14 +161,8 @@ def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: in
     return {
         "device": name,
         "worker": worker.worker,
-        "name": device.name,
-        "capacity_bytes": device.capacity_bytes,
-        "peak_bytes": device.peak_bytes,
-        "peak_step": device.peak_step,
-        "last_in_use_bytes": device.last_in_use_bytes,
-        "headroom_bytes": device.headroom_bytes,
-        "pool_bytes": device.pool_bytes,
-        "rows": device.rows,
+        **fields_of(device, "name", "capacity_bytes", "peak_bytes", "peak_step"),
+        **fields_of(device, "last_in_use_bytes", "headroom_bytes", "pool_bytes", "rows"),
         "breakdown": None if traced is None else _breakdown(traced),
         "ooms": device.ooms,
     }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tb_memplugin.model import CATEGORIES, Category, LedgerRow, Run, Snapshot
+from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.markup import html_table, html_text
 from tb_memplugin.model.text import clean, format_table
 from tb_memplugin.model.units import format_bytes
@@ -78,13 +79,8 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
     prediction = answer.prediction
     return {
         "device": answer.device,
-        "conditions": {name: getattr(answer.conditions, name) for name in ASKED},
-        "batch_size": prediction.batch_size,
-        "capacity_bytes": prediction.capacity_bytes,
-        "peak_bytes": prediction.peak_bytes,
-        "low_bytes": prediction.low_bytes,
-        "high_bytes": prediction.high_bytes,
-        "fits": prediction.fits,
+        "conditions": fields_of(answer.conditions, *ASKED),
+        **fields_of(prediction, "batch_size", "capacity_bytes", "peak_bytes", "low_bytes", "high_bytes", "fits"),
         "sentence": answer.sentence,
         "fails_at": describe_failure(prediction.fails_at),
         "enough_capacity_bytes": answer.enough_capacity_bytes,
@@ -103,22 +99,13 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
 
 def describe_failure(failed: FailedRequest | None) -> dict[str, Any] | None:
     """A request that fails in a simulation as a JSON object."""
-    if failed is None:
-        return None
-    return {
-        "op": failed.op,
-        "layer": failed.layer,
-        "requested_bytes": failed.requested_bytes,
-        "free_bytes": failed.free_bytes,
-        "largest_free_bytes": failed.largest_free_bytes,
-    }
+    names = ("op", "layer", "requested_bytes", "free_bytes", "largest_free_bytes")
+    return None if failed is None else fields_of(failed, *names)
 
 
 def describe_rows(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
     """Rows of a ledger as JSON objects, without their rounding, which a prediction has as rows of its own."""
-    return [
-        {"layer": row.layer, "category": row.category, "trainable": row.trainable, "bytes": row.bytes} for row in rows
-    ]
+    return [fields_of(row, "layer", "category", "trainable", "bytes") for row in rows]
 
 
 def _lines(answer: WhatIf) -> list[str]:

@@ -8,6 +8,7 @@ from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.snapshot_records import owner_columns, read_owners
 from tb_memplugin.model import OWNER_SOURCES, UNKNOWN_STATE, Integers, MemoryMap
+from tb_memplugin.model.basics import fields_of
 
 MAX_CHUNKS = 500_000
 """Most chunks of a map; a larger one is neither written nor read."""
@@ -45,7 +46,7 @@ def map_parts(memory_map: MemoryMap) -> tuple[dict[str, Any], dict[str, Any]]:
         "not_available": list(memory_map.not_available),
     }
     tables = {
-        "chunks": {name: getattr(memory_map, name) for name in _CHUNK_COLUMNS},
+        "chunks": fields_of(memory_map, *_CHUNK_COLUMNS),
         "owners": owner_columns(memory_map.owners),
         "regions": {"address": memory_map.region_address, "bytes": memory_map.region_bytes},
     }

@@ -10,6 +10,7 @@ from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.memory_map_records import MAX_REGIONS, addresses
 from tb_memplugin.events.snapshot_records import owner_columns, read_owners
 from tb_memplugin.model import MODES, SCRATCH_POWER, Integers, StepRequests
+from tb_memplugin.model.basics import fields_of
 
 MAX_REQUESTS = 200_000
 """Most chunks of a step; one with more is neither written nor read."""
@@ -23,12 +24,11 @@ def requests_frame(requests: StepRequests, sequence: int) -> Frame:
     """Frame of the requests of one step."""
     if len(requests) > MAX_REQUESTS:
         raise FormatError(f"step of {len(requests)} chunks is over the limit of {MAX_REQUESTS}")
-    attributes = {
-        name: getattr(requests, name)
-        for name in ("phase", "device", "wall_time", "mode", "first", "batch_size", "capacity_bytes", "events")
-    }
+    attributes = fields_of(
+        requests, "phase", "device", "wall_time", "mode", "first", "batch_size", "capacity_bytes", "events"
+    )
     tables = {
-        "chunks": {name: getattr(requests, name) for name in _COLUMNS},
+        "chunks": fields_of(requests, *_COLUMNS),
         "owners": owner_columns(requests.owners),
         "ops": {"name": list(requests.ops)},
         "regions": {"address": requests.region_address, "bytes": requests.region_bytes},

@@ -13,7 +13,7 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.model import CATEGORIES, PHASES, Floats, Integers, Phase
-from tb_memplugin.model.basics import optional_column, optional_values
+from tb_memplugin.model.basics import fields_of, optional_column, optional_values
 from tb_memplugin.model.groups import Group, TracedPeak
 from tb_memplugin.model.rollup import DeviceRollup, Levels, PhaseRollup, PoolRollup, Rollup, Spans
 
@@ -45,15 +45,8 @@ Tables: TypeAlias = Mapping[str, Mapping[str, Integers]]
 
 def rollup_frame(rollup: Rollup, sequence: int) -> Frame:
     """Frame of a roll-up. A later frame of the session replaces an earlier one."""
-    attributes: dict[str, Any] = {name: getattr(rollup, name) for name in _FACTS}
-    attributes |= {
-        "started": rollup.started,
-        "ended": rollup.ended,
-        "is_recorders": rollup.is_recorders,
-        "samples": rollup.samples,
-        "first_wall_time": rollup.first_wall_time,
-        "last_wall_time": rollup.last_wall_time,
-    }
+    more = ("started", "ended", "is_recorders", "samples", "first_wall_time", "last_wall_time")
+    attributes = fields_of(rollup, *_FACTS, *more)
     devices, spans = rollup.devices, rollup.spans
     phases = [(at, phase, of) for at, device in enumerate(devices) for phase, of in device.phases.items()]
     traced = [(row, of.traced) for row, (_, _, of) in enumerate(phases) if of.traced is not None]
@@ -82,7 +75,7 @@ def rollup_frame(rollup: Rollup, sequence: int) -> Frame:
             "trainable": column([None if trainable is None else int(trainable) for _, (_, trainable), _ in parts]),
             "bytes": column([size for _, _, size in parts]),
         },
-        "spans": {name: getattr(spans, name) for name in _COLUMNS["spans"]},
+        "spans": fields_of(spans, *_COLUMNS["spans"]),
         "peaks": {name: getattr(spans, name).reshape(-1) for name in _PEAK_COLUMNS},
         "levels": {"step": rollup.levels.step},
         "level_sizes": {name: getattr(rollup.levels, name).reshape(-1) for name in _LEVEL_COLUMNS},

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from tb_memplugin.model import (
     LayerActivations,
     Samples,
 )
+from tb_memplugin.model.basics import fields_of
 
 
 def activations_frame(activations: LayerActivations, sequence: int) -> Frame:
@@ -66,14 +66,7 @@ MAX_COUNTER_ROWS = 4096
 
 def counters_frame(counters: Counters, sequence: int) -> Frame:
     """Frame of one or more rows."""
-    table: dict[str, Any] = {
-        "step": counters.step,
-        "kind": counters.kind,
-        "name": counters.name,
-        "count": counters.count,
-        "bytes": counters.bytes,
-        "detail": counters.detail,
-    }
+    table = fields_of(counters, "step", "kind", "name", "count", "bytes", "detail")
     return fields.make_frame("counters", sequence, counters.step, {}, {"counters": table})
 
 
@@ -122,7 +115,7 @@ def join_counters(parts: Sequence[Counters]) -> Counters | None:
 
 def host_frame(host: HostSamples, sequence: int) -> Frame:
     """Frame of one or more rows."""
-    table = {name: getattr(host, name) for name in HOST_COLUMNS}
+    table = fields_of(host, *HOST_COLUMNS)
     return fields.make_frame("host", sequence, host.step, {}, {"host": table})
 
 
@@ -164,13 +157,7 @@ def peak_frame(samples: Samples, sequence: int) -> Frame:
 
 
 def _samples_frame(stream: str, samples: Samples, sequence: int) -> Frame:
-    table: dict[str, Any] = {
-        "step": samples.step,
-        "phase": samples.phase,
-        "epoch": samples.epoch,
-        "wall_time": samples.wall_time,
-        "host_resident_bytes": samples.host_resident_bytes,
-    }
+    table = fields_of(samples, "step", "phase", "epoch", "wall_time", "host_resident_bytes")
     for device, figures in samples.devices.items():
         for name in _DEVICE_COLUMNS:
             table[f"{name}/{device}"] = getattr(figures, name)

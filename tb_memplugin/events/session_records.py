@@ -10,7 +10,7 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.model import MISSING, Layer, LayerTable, SessionInfo
-from tb_memplugin.model.basics import optional_column
+from tb_memplugin.model.basics import fields_of, optional_column
 from tb_memplugin.model.layers import RECOMPUTED
 
 _LAYER_COLUMNS = ("parameters", "weight_bytes", "trainable_weight_bytes", "optimizer_bytes")
@@ -43,11 +43,7 @@ def layer_table_frame(table: LayerTable, sequence: int) -> Frame:
     """Frame of one layer table."""
     attributes = {
         "record": "layers",
-        "wall_time": table.wall_time,
-        "reason": table.reason,
-        "optimizer": table.optimizer,
-        "other_optimizer_bytes": table.other_optimizer_bytes,
-        "other_state_bytes": table.other_state_bytes,
+        **fields_of(table, "wall_time", "reason", "optimizer", "other_optimizer_bytes", "other_state_bytes"),
     }
     layers = table.layers
     columns: dict[str, Any] = {

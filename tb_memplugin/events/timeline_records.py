@@ -10,6 +10,7 @@ from tb_memplugin.events import fields
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.snapshot_records import owner_columns, read_owners
 from tb_memplugin.model import BAND_NAMES, MODES, PHASES, Band, CompiledSpan, Integers, TensorShape, Timeline
+from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.timeline import live_sums
 
 MAX_MOMENTS = 100_000
@@ -43,7 +44,7 @@ def timeline_frame(timeline: Timeline, sequence: int) -> Frame:
     }
     tables = {
         "moments": {"time_ns": timeline.time_ns, "event": timeline.event},
-        "allocations": {name: getattr(timeline, name) for name in _COLUMNS},
+        "allocations": fields_of(timeline, *_COLUMNS),
         "owners": owner_columns(timeline.owners),
         "ops": {"name": list(timeline.ops)},
         "lines": {"name": list(timeline.lines)},

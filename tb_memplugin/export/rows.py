@@ -11,7 +11,7 @@ from tb_memplugin.export.peaks import daily_peaks
 from tb_memplugin.export.schema import TABLES, Kind
 from tb_memplugin.export.units import Unit, read_unit
 from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Run
-from tb_memplugin.model.basics import optional_column, optional_values
+from tb_memplugin.model.basics import fields_of, optional_column, optional_values
 from tb_memplugin.reader.directories import reason
 
 Values: TypeAlias = Integers | list[Any]
@@ -115,11 +115,7 @@ def _samples(name: str, worker: str, run: Run) -> Rows:
 
 def _of_snapshots(run: Run, field: str) -> list[dict[str, Any]]:
     about = ("step", "phase", "device", "wall_time", "at_failure")
-    return [
-        {**{name: getattr(snapshot, name) for name in about}, **vars(row)}
-        for snapshot in run.snapshots
-        for row in getattr(snapshot, field)
-    ]
+    return [fields_of(snapshot, *about) | vars(row) for snapshot in run.snapshots for row in getattr(snapshot, field)]
 
 
 def _dead_letters(unit: Unit, exported: bool, reasons: Sequence[str]) -> Rows:

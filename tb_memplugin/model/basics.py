@@ -1,7 +1,7 @@
 """Array types with their mark for unknown values, phases, modes, and kinds of devices."""
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,12 @@ MISSING = -(2**63)
 
 MAX_STEP = 2**53 - 1
 """Largest step: JavaScript represents no larger integer exactly."""
+
+
+def fields_of(record: object, *names: str) -> dict[str, Any]:
+    """Name to value of some fields of a record; a tuple is a list, as in JSON."""
+    values = {name: getattr(record, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def optional_column(values: Iterable[int | None]) -> Integers:

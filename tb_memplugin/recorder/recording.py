@@ -287,7 +287,8 @@ class Recording:
         traced = self._tracer.end(step, opened.phase, wall_time, seconds, peak)
         self._faults.run(COUNTERS, self._count, step)
         if traced is not None and sample is not None:
-            self._background.submit(functools.partial(self._measure, sample, traced.end))
+            measure = functools.partial(self._step_ends.measure, sample.number, sample.in_use_bytes, traced.end)
+            self._submit_part(POOLS, measure)
         if traced is not None:
             self._background.submit(functools.partial(self._work_through, traced))
         if opened.phase == "train":
@@ -395,9 +396,6 @@ class Recording:
         if self._faults.stopped(SAMPLES):
             return
         self._faults.run(POST_MORTEMS, self._stalled.poll)
-
-    def _measure(self, sample: _Sample, dumps: Mapping[str, bytes | None]) -> None:
-        self._faults.run(POOLS, self._step_ends.measure, sample.number, sample.in_use_bytes, dumps)
 
     def _work_through(self, traced: TracedStep) -> None:
         if self._has_breakdown:

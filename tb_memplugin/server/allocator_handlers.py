@@ -11,6 +11,7 @@ from tb_memplugin.analysis.describe import describe_oom
 from tb_memplugin.analysis.device_memory import device_memory
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, OWNER_SOURCES, MemoryMap, Phase, Timeline
+from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.text import some
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
@@ -118,12 +119,9 @@ class AllocatorHandlers:
         return {
             "run": run,
             "device": device,
-            "step": division.snapshot.step,
-            "phase": division.snapshot.phase,
-            "at_failure": division.snapshot.at_failure,
-            "in_use_bytes": division.snapshot.in_use_bytes,
-            "pool_bytes": division.snapshot.pool_bytes,
-            "capacity_bytes": division.snapshot.capacity_bytes,
+            **fields_of(
+                division.snapshot, "step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes"
+            ),
             **described,
             "segments": [dataclasses.asdict(segment) for segment in division.segments],
             "notes": list(division.notes),
@@ -145,31 +143,16 @@ class AllocatorHandlers:
 
 def _map_facts(memory_map: MemoryMap) -> dict[str, Any]:
     return {
-        "step": memory_map.step,
-        "phase": memory_map.phase,
-        "device": memory_map.device,
-        "wall_time": memory_map.wall_time,
+        **fields_of(memory_map, "step", "phase", "device", "wall_time"),
         "chunks": len(memory_map),
-        "in_use_bytes": memory_map.in_use_bytes,
-        "pool_bytes": memory_map.pool_bytes,
-        "capacity_bytes": memory_map.capacity_bytes,
-        "complete": memory_map.complete,
-        "not_available": list(memory_map.not_available),
+        **fields_of(memory_map, "in_use_bytes", "pool_bytes", "capacity_bytes", "complete", "not_available"),
     }
 
 
 def _timeline_facts(timeline: Timeline) -> dict[str, Any]:
     return {
-        "step": timeline.step,
-        "phase": timeline.phase,
-        "device": timeline.device,
-        "wall_time": timeline.wall_time,
-        "mode": timeline.mode,
-        "in_use_bytes": timeline.in_use_bytes,
+        **fields_of(timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes"),
         "allocations": len(timeline),
         "moments": len(timeline.time_ns),
-        "peak": timeline.peak,
-        "events": timeline.events,
-        "duration_ns": timeline.duration_ns,
-        "not_available": list(timeline.not_available),
+        **fields_of(timeline, "peak", "events", "duration_ns", "not_available"),
     }

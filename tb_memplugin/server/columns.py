@@ -12,6 +12,7 @@ from tb_memplugin.analysis.host_parts import host_steps
 from tb_memplugin.analysis.overview import Overview
 from tb_memplugin.analysis.pool_steps import POOL_SOURCES, PoolSteps
 from tb_memplugin.model import Phase, Run
+from tb_memplugin.model.basics import fields_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ def pool_columns(fields: dict[str, Any], view: Overview, pool: PoolSteps) -> Col
         "peak_bytes": pool.peak_bytes,
         "capacity_bytes": view.figures.capacity_bytes,
         "pool_source": np.asarray(pool.source, np.int64),
-        **{name: getattr(pool, name) for name in _OF_THE_POOL},
+        **fields_of(pool, *_OF_THE_POOL),
     }
     return Columns(
         {

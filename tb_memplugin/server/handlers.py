@@ -19,6 +19,7 @@ from tb_memplugin.analysis.traced_steps import comparable_steps
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
+from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.groups import ledger_totals
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.source import Source
@@ -95,11 +96,7 @@ class Handlers:
             "groups": [{"category": category, "trainable": trainable} for category, trainable in view.groups],
             "snapshots": [
                 {
-                    "step": one.step,
-                    "phase": one.phase,
-                    "mode": one.mode,
-                    "batch_size": one.batch_size,
-                    "at_failure": one.at_failure,
+                    **fields_of(one, "step", "phase", "mode", "batch_size", "at_failure"),
                     "first_step": first_step,
                 }
                 for one, first_step in zip(
@@ -188,11 +185,7 @@ class Handlers:
             raise NotFoundError(f"run {run} has no layer table: it was recorded without a model, or the table was lost")
         return {
             "run": run,
-            "step": table.step,
-            "reason": table.reason,
-            "optimizer": table.optimizer,
-            "other_optimizer_bytes": table.other_optimizer_bytes,
-            "other_state_bytes": table.other_state_bytes,
+            **fields_of(table, "step", "reason", "optimizer", "other_optimizer_bytes", "other_state_bytes"),
             "layers": [describe_layer(layer) for layer in table.layers],
         }
 
