@@ -146,10 +146,9 @@ def examined(run: Run, device: str, phase: Phase) -> Run:
     return next((one for one in sessions if _has_enough(one, device, phase)), run)
 
 
-def growth_bound(run: Run, device: str, phase: Phase | None = None) -> int | None:
-    """The smallest growth of a device's memory that would be found in a phase, by default its `device_phase`; None
-    without enough steps."""
-    phase = device_phase(run, device) if phase is None else phase
+def growth_bound(run: Run, device: str) -> int | None:
+    """The smallest growth of a device's memory that would be found in its `device_phase`; None without enough steps."""
+    phase = device_phase(run, device)
     run = examined(run, device, phase)
     figures = run.samples.devices.get(device)
     for column in () if figures is None else (figures.in_use_bytes, figures.peak_bytes):

@@ -57,7 +57,7 @@ def summarize_rollups(worker: str, rollups: Sequence[Rollup], phase: Phase) -> W
         peak = _peak_of_sessions(sessions, phase)
         if peak.hidden_bytes > (peak.place or (-1, 0))[0]:
             return None
-        summary = _summarize(name, [device for _, _, device, _ in sessions], phase, peak, repeated, has_repeats)
+        summary = _summarize(name, [device for _, _, device, _ in sessions], phase, peak, has_repeats)
         if summary is not None:
             devices.append(summary)
     step, wall_time = _span_ends(rollups)
@@ -144,7 +144,6 @@ def _summarize(
     sessions: Sequence[DeviceRollup],
     phase: Phase,
     peak: _Peak,
-    repeated: Sequence[Sequence[Steps]],
     has_repeats: bool,
 ) -> DeviceSummary | None:
     """None if nothing tells its peak."""

@@ -67,7 +67,7 @@ def reduced(
         kept = extreme_rows([in_use], limit, always=sorted(set(always))).astype(np.int64)
         placed = _at_kept(rows, kept)
         own, small = np.sort(largest[: MAX_ALLOCATIONS // 2]), np.sort(largest[MAX_ALLOCATIONS // 2 :])
-        merged = _merged(placed.take(small), len(kept))
+        merged = _merged(placed.take(small))
         if len(own) + len(merged.start) <= MAX_ALLOCATIONS or limit <= 16:
             break
         limit //= 2
@@ -102,7 +102,7 @@ def _at_kept(rows: Rows, kept: Integers) -> Rows:
     return dataclasses.replace(rows, start=start.astype(np.int64), end=end.astype(np.int64))
 
 
-def _merged(rows: Rows, moments: int) -> Rows:
+def _merged(rows: Rows) -> Rows:
     """One row for each owner and stretch of moments over which the owner's bytes stay the same.
 
     Allocations of unknown rounding have rows of their own. A stretch with one allocation keeps what is known of it.

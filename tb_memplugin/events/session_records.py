@@ -1,7 +1,7 @@
 """Frames of session facts and of layer tables, both in stream ``meta``."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,9 @@ from tb_memplugin.model.layers import RECOMPUTED
 _LAYER_COLUMNS = ("parameters", "weight_bytes", "trainable_weight_bytes", "optimizer_bytes")
 
 
-def new_session_info(
-    session: str, producer: Any, versions: Mapping[str, str], notes: Sequence[str] = ()
-) -> SessionInfo:
+def new_session_info(session: str, producer: Any, versions: Mapping[str, str]) -> SessionInfo:
     """The facts of a session that starts now."""
-    return SessionInfo(session, time.time(), producer, dict(versions), tuple(notes))
+    return SessionInfo(session, time.time(), producer, dict(versions), ())
 
 
 def session_frame(info: SessionInfo, sequence: int) -> Frame:
