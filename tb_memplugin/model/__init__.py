@@ -4,7 +4,6 @@ Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero
 """
 
 from tb_memplugin.model.basics import MAX_STEP, MISSING, MODES, PHASES, Floats, Integers, Mode, Phase, is_cpu, is_gpu
-from tb_memplugin.model.counters import COUNTER_KINDS, CounterKind, Counters
 from tb_memplugin.model.host import HOST_ALLOCATED, HOST_BYTES, HOST_COLUMNS, HOST_PARTS, HostMemory, HostSamples
 from tb_memplugin.model.layers import Layer, LayerTable
 from tb_memplugin.model.memory_map import (
@@ -18,7 +17,7 @@ from tb_memplugin.model.memory_map import (
 )
 from tb_memplugin.model.oom import FIX_KINDS, OOM_STATUSES, VERDICTS, Fix, FixKind, Oom, OomStatus, Verdict
 from tb_memplugin.model.requests import SCRATCH_POWER, UNKNOWN_POWER, StepRequests
-from tb_memplugin.model.run import Run, Session, SessionInfo
+from tb_memplugin.model.run import COUNTER_KINDS, CounterKind, Counters, Run, Session, SessionInfo
 from tb_memplugin.model.samples import (
     DeviceSamples,
     LayerActivations,

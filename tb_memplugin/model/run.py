@@ -1,10 +1,10 @@
-"""A run and its sessions."""
+"""A run, its sessions, and the counters of its program."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
-from tb_memplugin.model.counters import Counters
+from tb_memplugin.model.basics import Integers
 from tb_memplugin.model.host import HostMemory, HostSamples
 from tb_memplugin.model.layers import LayerTable
 from tb_memplugin.model.memory_map import MemoryMap
@@ -15,6 +15,49 @@ from tb_memplugin.model.snapshot import Snapshot
 from tb_memplugin.model.text import clean
 from tb_memplugin.model.timeline import Timeline
 from tb_memplugin.model.units import counted
+
+CounterKind: TypeAlias = Literal[
+    "models_built", "models_alive", "models_gone", "slots_without_model", "traces", "compiled_shapes", "dataset_caches"
+]
+"""Of a row:
+
+- `models_built`: Keras models built so far; no name.
+- `models_alive`: by device, models that exist, and the bytes of their variables and of their optimizers' slots.
+- `models_gone`: by device, models that Python dropped while variables or slots of them are alive, and these bytes.
+- `slots_without_model`: by device, optimizers that exist without their model, and the bytes of their slots.
+- `traces`: by function, calls so far that traced a `tf.function`; the detail says why the last one did.
+- `compiled_shapes`: by function, different signatures that a function with `jit_compile=True` was called with so far,
+  for each of which XLA compiles it; the detail says how the last one differs.
+- `dataset_caches`: datasets that are read and cached in memory, and the bytes that they cache for one batch until all
+  of their elements are cached; no name.
+"""
+COUNTER_KINDS: tuple[CounterKind, ...] = get_args(CounterKind)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counters:
+    """Rows in the order of recording: one for each counter at the session's start and whenever it changed.
+
+    Attributes:
+        step: Training step at whose end the counter had the value, shape [rows].
+        kind: Kinds of the counters.
+        name: Device or function; None for other kinds.
+        count: Shape [rows].
+        bytes: Shape [rows]; `MISSING` for kinds without bytes, or if they are unknown.
+        detail: A clause such as "argument `scale` changed from 1 to 2 (Python value)"; None without one.
+        worker: Worker of the session in a merged run.
+    """
+
+    step: Integers
+    kind: tuple[CounterKind, ...]
+    name: tuple[str | None, ...]
+    count: Integers
+    bytes: Integers
+    detail: tuple[str | None, ...]
+    worker: str = ""
+
+    def __len__(self) -> int:
+        return len(self.step)
 
 
 @dataclasses.dataclass(frozen=True)
