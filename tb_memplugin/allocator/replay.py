@@ -1,7 +1,7 @@
 """Replays a trace of allocations in the simulator, to check it against the memory maps before and after it. Pure.
 
 The recorder reads one map just after the profiler starts and one just before it stops, so both lie within the trace.
-Their places follow from the chunks in use, of which every event adds or removes one. If the chunks match a map in
+Their places follow from the chunks in use; every event adds or removes one. If the chunks match a map in
 several places, the longest part of the trace is taken.
 """
 

@@ -30,7 +30,7 @@ from tb_memplugin.model.units import format_bytes
 
 CPU = "CPU:0"
 MIN_OWN_SHARE = 0.5
-"""Least share of the growth that the CPU's allocator must not explain for a finding."""
+"""Report growth only if at least this share is not explained by `CPU:0`'s allocator."""
 
 
 @dataclasses.dataclass(frozen=True)

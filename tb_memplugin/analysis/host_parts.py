@@ -110,7 +110,7 @@ def host_steps(
     """
     samples, parts = memory.samples, memory.parts
     chosen = np.flatnonzero((samples.phase == PHASES.index(phase)) & (samples.host_resident_bytes != MISSING))
-    # The parts of a sample have its time. Of several samples of a step, the one with parts is shown, or else the last.
+    # The parts of a sample have its time. A step's sample with parts is shown, or else its last sample.
     place = {time: row for row, time in enumerate(parts.wall_time.tolist())}
     source = np.asarray([place.get(time, -1) for time in samples.wall_time[chosen].tolist()], np.int64)
     order = np.lexsort((source >= 0, samples.step[chosen]))

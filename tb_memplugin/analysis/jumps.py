@@ -12,14 +12,14 @@ from tb_memplugin.model import MISSING, Integers
 MIN_STEPS = 20
 """Shorter series have no jump."""
 _OUTLIERS = 5
-"""One in so many steps of a side may lie outside its range, at either end."""
+"""On each side of a jump, 1 in this many steps may be an outlier at either end."""
 CLEARNESS = 2
 """Least ratio of the gap between the levels to the variation within them and to the usual change over as many steps."""
 MIN_JUMP_BYTES = 1 << 20
 MIN_JUMP_SHARE = 0.01
 """Smaller jumps, absolute or relative to the peak before, are ignored."""
 MAX_ROWS = 20_000
-"""Longer series are reduced to so many medians of successive steps."""
+"""Longer series are reduced to this many medians of successive steps."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,7 @@ class _Peak:
     """A highest peak: bytes, and minus its step, since of equal peaks the earliest counts.
 
     Attributes:
-        hidden_bytes: A peak of steps of which some were trained again; it is not known whether its step was.
+        hidden_bytes: A peak of steps that were partly trained again; whether its own step was is unknown.
     """
 
     place: tuple[int, int] | None
@@ -38,7 +38,7 @@ def summarize_rollups(worker: str, rollups: Sequence[Rollup], phase: Phase) -> W
     """Summarize a worker whose sessions have these roll-ups, in order of their start.
 
     Returns:
-        None if only the history tells the peaks: sessions overlap in time, or a session trained some steps again
+        None if the peaks follow only from the history: sessions overlap in time, or a session trained some steps again
         which an earlier one describes together with others. `rows` is None if steps were trained again.
     """
     spans = [(one.first_wall_time or 0.0, one.last_wall_time or 0.0) for one in rollups if one.samples]
@@ -146,7 +146,7 @@ def _summarize(
     peak: _Peak,
     has_repeats: bool,
 ) -> DeviceSummary | None:
-    """None if nothing tells its peak."""
+    """The summary, None if the peak is unknown."""
     size, step = (None, None) if peak.place is None else (peak.place[0], -peak.place[1])
     if size is None and phase == "train":
         known = [(one.oom_in_use_bytes, one.oom_step or 0) for one in sessions if one.oom_in_use_bytes is not None]

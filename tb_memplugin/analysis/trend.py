@@ -48,7 +48,7 @@ class Trend:
 
 
 def is_long_enough(steps: int) -> bool:
-    """Whether a series of so many steps can have a trend."""
+    """Whether a series of this many steps can have a trend."""
     return steps - _skipped(steps) >= MIN_STEPS
 
 
@@ -58,7 +58,7 @@ def smallest_growth(values: Integers | npt.NDArray[np.float64]) -> int:
 
 
 def may_rise(table: Integers) -> npt.NDArray[np.bool_]:
-    """Whether each row of a table may have a trend, of which a jump upward was removed or not; most have none.
+    """Whether each row of a table may have a trend, with or without a jump upward; most have none.
 
     Args:
         table: Bytes, shape [series, steps]; series with `MISSING` values may have one.

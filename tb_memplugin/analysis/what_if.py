@@ -76,7 +76,7 @@ class RunPredictor:
         return self.predictor.predict(dataclasses.replace(conditions, batch_size=batch))
 
     def largest_batch_size(self, conditions: Conditions) -> int | None:
-        """The largest batch size of which every simulated step fits; 0 if none does, None if that is unknown."""
+        """The largest batch size at which every simulated step fits; 0 if none does, None if that is unknown."""
         capacity = conditions.capacity_bytes or self.predictor.capacity_bytes
         return None if capacity is None else self.predictor.largest_batch_size(capacity, conditions)
 

@@ -30,7 +30,7 @@ class WhatIf:
         device: The device.
         conditions: The conditions.
         prediction: The prediction.
-        largest_batch_size: The largest batch size of which every simulated step fits into the capacity; 0 if none
+        largest_batch_size: The largest batch size at which every simulated step fits into the capacity; 0 if none
             does, None if that is unknown.
         recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
         recorded_steps: The recorded steps that the prediction comes from.

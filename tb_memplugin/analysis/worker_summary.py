@@ -14,7 +14,7 @@ from tb_memplugin.model.basics import last_known
 from tb_memplugin.model.groups import TracedPeak, group_sums
 
 _STEP_BYTES, _TOGETHER_BYTES, _DEVICE_STEP_BYTES = 16, 40, 16
-"""Bytes of a step of a worker, in what is put together of all workers, and of each device."""
+"""Estimated bytes per step: per worker, in the combined series, and per device."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ def summarize_worker(worker: str, run: Run, phase: Phase, with_steps: bool = Tru
 
 
 def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | None) -> DeviceSummary | None:
-    """None if nothing tells its peak.
+    """The summary, None if the peak is unknown.
 
     Args:
         steps: Those of the worker, whose array a device with the same steps shares; None for a summary without steps.
@@ -152,7 +152,7 @@ def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | Non
         step=steps if steps is not None and np.array_equal(own_steps, steps) else own_steps,
         step_peak_bytes=_column(figures, "peak_bytes", shown),
         step_in_use_bytes=_column(figures, "in_use_bytes", shown),
-        # Of several snapshots of a step the last one has the most bytes in use.
+        # A step's last snapshot has the most bytes in use.
         traced=tuple({one.step: _traced_peak(one) for one in snapshots_of(run, device, phase)}.values()),
         ooms=len(ooms),
     )

@@ -121,7 +121,7 @@ def new_session_id() -> str:
 
 
 def start_of(session: str) -> float | None:
-    """The start that an identifier of `new_session_id` tells, in whole seconds since the epoch; None for others."""
+    """The start in an identifier of `new_session_id`, in whole seconds since the epoch; None for others."""
     try:
         return float(calendar.timegm(time.strptime(session.partition("-")[0], _START)))
     except ValueError:

@@ -43,7 +43,7 @@ class _PhaseFigures:
 
     def __init__(self) -> None:
         self.steps = 0
-        # Of several samples of a step the one with the highest peak counts, so the last step's may still change.
+        # A step's sample with the highest peak counts, so the last step's may still change.
         self.last: tuple[int, int, int, int] | None = None  # step, peak, bytes in use, pool
         self.peak = (MISSING, 0)  # bytes, −step: of equal peaks the earliest counts
         self.in_use_bytes: int | None = None

@@ -51,7 +51,7 @@ def step_timelines(
 
 
 def _one_for_each_device(timelines: Iterable[Timeline]) -> list[Timeline]:
-    """Of several timelines of a device, that of the highest peak."""
+    """The timeline with the highest peak of each device."""
     highest: dict[str, Timeline] = {}
     for timeline in timelines:
         known = highest.get(timeline.device)

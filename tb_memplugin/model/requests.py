@@ -6,9 +6,9 @@ from tb_memplugin.model.basics import Integers, Mode, Phase
 from tb_memplugin.model.memory_map import ChunkOwner
 
 UNKNOWN_POWER = -1
-"""Stands in `StepRequests.batch_power` for sizes of which it is unknown how they follow from the batch."""
+"""Marks sizes in `StepRequests.batch_power` whose dependence on the batch size is unknown."""
 SCRATCH_POWER = -2
-"""Stands there for the scratch space of a GPU's kernel, such as cuDNN's for a convolution: roughly proportional to the
+"""Marks there the scratch space of a GPU's kernel, such as cuDNN's for a convolution: roughly proportional to the
 batch, but with another algorithm it takes another size."""
 
 

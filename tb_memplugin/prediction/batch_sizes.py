@@ -89,7 +89,7 @@ def _slopes(
 ) -> dict[int, float]:
     """Bytes per example of the chunks that a step with another batch size has as well.
 
-    Of several batch sizes, the one closest to the wanted one tells, of its steps the latest.
+    Uses the recorded batch size closest to the requested one, and its latest step.
     """
     if requests.first:
         return _slopes_of_first(requests, others, rows, batch_size)

@@ -72,12 +72,12 @@ class Case:
 
 
 def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batch: int | None, change: Change) -> Case:
-    """The recorded steps of the batch size closest to the wanted one, with their sizes.
+    """The recorded steps whose batch size is closest to the requested one, with their sizes.
 
     Args:
         first: The recorded first step, if any.
         steps: The other recorded steps.
-        batch: The wanted batch size, None if unknown.
+        batch: The requested batch size, None if unknown.
         change: What other conditions change.
     """
     chosen = steps if not batch else _closest(steps, batch)

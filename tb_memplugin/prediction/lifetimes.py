@@ -15,7 +15,7 @@ from tb_memplugin.prediction.sized_steps import event_order
 
 Rows: TypeAlias = npt.NDArray[np.bool_]
 LATER_RESULTS = 3
-"""A result that is not saved is freed once so many later ones exist: its consumers have run by then. No quick test
+"""A result that is not saved is freed once this many later ones exist: its consumers have run by then. No quick test
 depends on its value: they pass with 1 as well."""
 
 

@@ -253,7 +253,7 @@ class Predictor:
     def largest_batch_size(
         self, capacity_bytes: int, conditions: Conditions = RECORDED, below: int = MAX_BATCH_SIZE + 1
     ) -> int | None:
-        """The largest batch size of which every simulated step passes; 0 if none does, None if that is unknown.
+        """The largest batch size at which every simulated step passes; 0 if none does, None if that is unknown.
 
         Args:
             capacity_bytes: The allocator's limit.

@@ -10,7 +10,7 @@ from tb_memplugin.model.former import former_name
 
 
 def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase = "train") -> tuple[StepRequests, ...]:
-    """The recorded steps of a device since the program last changed, without changes of which no later step is known.
+    """The recorded steps of a device since the program last changed, without changes that no later step follows.
 
     The first one may be the step that made the long-lived chunks. Steps before it with other batch sizes count as well
     if they have the same weights and optimizer state, for example those of an earlier session.
@@ -36,7 +36,7 @@ def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase
 
 
 def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str | None, str, int]]]:
-    """What tells a step's program from others: its mode, and the weights and optimizer state that it starts with."""
+    """What distinguishes a step's program: its mode, and the weights and optimizer state that it starts with."""
     lasting: collections.Counter[tuple[str | None, str, int]] = collections.Counter()
     for row in np.flatnonzero(requests.birth < 0).tolist():
         owner = requests.owners[int(requests.owner[row])]

@@ -108,7 +108,7 @@ def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
 
 
 def surveys_bytes(surveys: Sequence[TagSurvey]) -> int:
-    """Bytes of surveys in memory, of which several may share their layers."""
+    """Bytes of surveys in memory; several may share their layers."""
     layers = {id(survey.layers): survey.layers for survey in surveys}.values()
     texts = [text for survey in surveys for text in survey.damage] + [path for paths in layers for path in paths]
     frames = sum(len(survey.heads) for survey in surveys)

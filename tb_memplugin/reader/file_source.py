@@ -120,7 +120,7 @@ class FileSource:
                     continue
                 missing = missing or tail.missing
                 if tail.tag is not None and tail.frame is not None:
-                    # Of several files of a session the last one holds the newest.
+                    # A session's last file holds the newest.
                     sessions[tail.tag.split("/")[1]] = TagContent(run, tail.tag, (tail.frame,))
             yield NewestFrames(run, tuple(content for _, content in sorted(sessions.items())), missing)
 

@@ -39,7 +39,7 @@ class Room:
         bytes: Bytes in memory.
         rows: Rows of samples, or values of activations.
         is_full: Whether a frame was left out.
-        layers: Tuples of layer paths, of which equal ones are kept once.
+        layers: Tuples of layer paths; equal tuples are kept once.
     """
 
     bytes: int

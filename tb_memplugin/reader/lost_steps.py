@@ -1,4 +1,4 @@
-"""Which steps the lost frames of a session held, as far as the frames that were read tell."""
+"""Infers from the remaining frames which steps a session lost."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ def gaps_of(pieces: Sequence[Piece], earliest: int = 0) -> list[Lost]:
 def first_step_of(streams: Mapping[Stream, Sequence[Piece]]) -> int:
     """The least step that the session's samples can have.
 
-    The recorder's first layer table tells it. Without one, lost frames are taken to be as long as they may be.
+    It follows from the recorder's first layer table. Without one, lost frames are taken to be as long as they may be.
     """
     for piece in streams.get(META, ()):
         if piece.sequence == _FIRST_TABLE and isinstance(piece.value, LayerTable):

@@ -307,7 +307,7 @@ class Reader:
     def _load(
         self, source: Source, tags: RunTags, streams: frozenset[Stream], all_attempts: bool, known: _Read | None
     ) -> LoadedRun:
-        """The streams of a run, of which those of `BASIC` may be known."""
+        """The streams of a run; those of `BASIC` may be known."""
         wanted, sentences = within_limits(
             [entry for entry in tags.tags if entry[2].stream in {stream.tag for stream in streams}]
         )

@@ -33,7 +33,7 @@ class TagContent:
 
 
 RECORDED = ("samples", "snapshots", "oom")
-"""Streams of a session of which a roll-up is made: a session with any of them should have one."""
+"""Streams that a roll-up summarizes: a session with any of them should have a roll-up."""
 NO_ROLLUP = "it has no roll-up"
 
 

@@ -19,7 +19,7 @@ SHARE = 0.2
 MIN_SECONDS = 0.2
 """Least time between two of them."""
 MAX_ROWS_PER_DOUBLING = 1500
-"""About so many rows are recorded while the run time doubles, so that days of training do not fill the disk."""
+"""About this many rows are recorded while the run time doubles, so that days of training do not fill the disk."""
 _CPU = "CPU:0"
 
 
@@ -46,7 +46,7 @@ class HostParts:
         self._rows: list[tuple[float, ...]] = []
         self._lock = threading.Lock()
         if self._known and self._share > 0:
-            # What the first calls load is no cost of a step.
+            # Warm up, so that one-time loading is not charged to a step.
             heaps.python_objects_bytes()
             heaps.c_heap()
 

@@ -139,7 +139,7 @@ class DeviceHandlers:
 
 
 def _damage(reasons: Mapping[str, str]) -> list[str]:
-    """A sentence on each reason for which histories were read, and on those that were not."""
+    """A sentence on each reason why histories were read, and on those that were not."""
     shown = sorted(reasons)[:MAX_WORKERS]
     sentences = []
     for reason in sorted(set(reasons.values())):

@@ -82,7 +82,7 @@ class RunList:
                 break
             last, delays_others = time.monotonic(), True
         with self._lock:
-            # What is done was waited for, or belongs to a version that has passed.
+            # Drop finished futures: their result was used or is outdated.
             wanted = {(futures[future].name, futures[future].version) for future in pending}
             self._reading = {key: future for key, future in self._reading.items() if key in wanted or not future.done()}
         return {tags.name: (tags.version, future.result()) for future, tags in futures.items() if future not in pending}

@@ -8,7 +8,7 @@ class Due(NamedTuple):
     """When more is to be done than to sample a step: whatever comes first.
 
     Attributes:
-        seconds: In so many seconds.
+        seconds: After this many seconds.
         step: As a step of this number or a later one begins.
         peak_bytes: After a step with a higher peak.
     """

@@ -1,4 +1,4 @@
-"""`RunningCall`: notices that a training method of Keras has ended by an exception, which no callback is told."""
+"""`RunningCall`: detects that `fit`, `evaluate` or `predict` raised; Keras does not notify callbacks."""
 
 import sys
 import threading

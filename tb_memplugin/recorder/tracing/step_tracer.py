@@ -24,7 +24,7 @@ from tb_memplugin.recorder.tracing.schedule import TraceSchedule
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, Dumps, StepAnalysis, TracedStep, TraceResult
 
 MAX_WAITING = 2
-"""Most profiles that wait for analysis. While so many wait, no step is traced; explicitly requested steps wait."""
+"""Most profiles that wait for analysis. While this many wait, no step is traced; explicitly requested steps wait."""
 
 RECENT_SHARE = 0.2
 """Weight of the last step in the mean time of untraced steps."""
