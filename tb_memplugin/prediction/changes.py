@@ -102,7 +102,7 @@ class Change:
         return [(dataclasses.replace(owner, trainable=True), part), (owner, size - part)]
 
     @property
-    def frees_otherwise(self) -> bool:
+    def changes_lifetimes(self) -> bool:
         """Whether results are freed earlier or later than before."""
         return bool(self.unsaved or self.saved)
 

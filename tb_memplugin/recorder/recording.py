@@ -137,7 +137,7 @@ class Recording:
         self._stalled = StalledMaps(self._names, self._maps)
         self._oom = OomWatch(self._devices, self._watch, self._stalled, weakly(self._write_oom))
         self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults, self._oom, self._maps)
-        overhead, spend = self._settings.overhead, self._tracer.schedule.cost
+        overhead, spend = self._settings.overhead, self._tracer.schedule.add_cost
         self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
         self._output.host_parts = self._host_parts = HostParts(self._maps, overhead, spend)
         self._watch.install()

@@ -123,7 +123,7 @@ class ModelObserver:
         """Let go of the window's variables, which it keeps alive, after `end_window` for each device."""
         self._window = None
 
-    def know_handles(self, device: str, size: int | None) -> None:
+    def note_handle_size(self, device: str, size: int | None) -> None:
         """Set the chunk size of variables' resource handles on a device; call it before any other method for it."""
         self._history[device] = ChunkHistory(size)
 

@@ -130,7 +130,7 @@ class TraceSchedule:
     def record_cost(self, phase: str, cost_seconds: float) -> None:
         """Handle the end of a step that was traced to learn; the next one is traced for its ledger."""
         self.compiled(phase)
-        self.cost(cost_seconds)
+        self.add_cost(cost_seconds)
 
     def step_done(self, phase: str, peak_bytes: int, steps: int = 1) -> None:
         """Handle the end of a step, or of several, that was not traced."""
@@ -147,10 +147,10 @@ class TraceSchedule:
         # Only a still higher peak requests another trace.
         state.traced_peak_bytes = max(peak_bytes, state.highest_peak_bytes)
         state.highest_peak_bytes = state.traced_peak_bytes
-        self.cost(cost_seconds)
+        self.add_cost(cost_seconds)
         self._last_cost_seconds = cost_seconds
 
-    def cost(self, seconds: float) -> None:
+    def add_cost(self, seconds: float) -> None:
         """Add recording time outside of a trace: analysis on the background thread, memory maps."""
         self._spent_seconds += seconds
 

@@ -77,7 +77,7 @@ class StepTracer:
         for device in self._devices:
             if is_cpu(device) and maps.available(device) and settings.traces:
                 size = self._faults.run(OBSERVING, resource_handle_bytes, maps, device)
-                self._watch.observer.know_handles(device, size)
+                self._watch.observer.note_handle_size(device, size)
 
     # --- the first batches of a phase ---------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class StepTracer:
         """The current memory maps; their cost counts as overhead."""
         began = time.perf_counter()
         dumps = self.read_maps()
-        self.schedule.cost(time.perf_counter() - began)
+        self.schedule.add_cost(time.perf_counter() - began)
         return dumps
 
     # --- windows ------------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class StepTracer:
         try:
             return self._analysis.analyze(traced)
         finally:
-            self.schedule.cost(time.thread_time() - began)
+            self.schedule.add_cost(time.thread_time() - began)
             self._room.release()
 
     def failed_step(
