@@ -56,6 +56,11 @@ def text_of(frame: FrameLocator, selector: str) -> str:
     return place.inner_text().replace("\u00a0", " ")
 
 
+def open_run(frame: FrameLocator, run: str) -> None:
+    frame.get_by_role("button", name=re.compile(f"^{run} ")).click()
+    harness.idle(frame)
+
+
 def click(frame: FrameLocator, name: str) -> None:
     frame.get_by_role("button", name=name, exact=True).first.click()
     harness.idle(frame)
@@ -77,7 +82,7 @@ def test_why_it_failed_and_what_to_do(page: Page, address: str, demo: pathlib.Pa
 def test_the_line_that_leaks(page: Page, address: str) -> None:
     """One click, on the run."""
     frame = harness.open_tab(page, address)
-    click(frame, "leak")
+    open_run(frame, "leak")
     diagnosis = text_of(frame, "[data-testid='diagnosis']")
     assert line_of("leak.py", "logits, features = model(images") in diagnosis
     assert "kept alive by list history" in diagnosis and "memory runs out by step" in diagnosis
@@ -88,7 +93,7 @@ def test_the_line_that_leaks(page: Page, address: str) -> None:
 def test_what_unfreezing_cost_and_what_the_earlier_optimizers_hold(page: Page, address: str) -> None:
     """One click, on the run."""
     frame = harness.open_tab(page, address)
-    click(frame, "frozen")
+    open_run(frame, "frozen")
     assert re.fullmatch(r".*Step 72: unfroze 8 layers, \+1\d\d MiB", text_of(frame, "[data-answer='changed']"), re.S)
     tip = (frame.locator("[data-answer='changed']").get_attribute("data-tip") or "").replace("\u00a0", " ")
     # Adam has two slots for each weight. The first optimizer trained the head, the second one block 5 as well.

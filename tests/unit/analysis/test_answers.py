@@ -1,6 +1,7 @@
 """The four answers of recorded runs and of runs with known histories: sentences, how they are known, and evidence."""
 
 import dataclasses
+import re
 import gzip
 import pathlib
 
@@ -116,10 +117,10 @@ def test_a_leak_names_what_grows_since_when() -> None:
 @pytest.mark.parametrize(
     ("held_by", "line", "details"),
     [
-        ("list `history` in module __main__", None, ("Kept alive by list `history` in module __main__.",)),
-        ("list `kept` in module a", "a.py:3", ("Kept alive by list `kept` in module a, made at a.py:3.",)),
-        (None, "a.py:3", ("Made at a.py:3.",)),
-        (None, None, ()),
+        ("list `history` in module __main__", None, ("Held tensors +40.0 MiB, kept alive by list `history` in module __main__.",)),
+        ("list `kept` in module a", "a.py:3", ("Held tensors +40.0 MiB, kept alive by list `kept` in module a, made at a.py:3.",)),
+        (None, "a.py:3", ("Held tensors +40.0 MiB, made at a.py:3.",)),
+        (None, None, ("Held tensors +40.0 MiB.",)),
     ],
 )
 def test_a_leak_of_held_tensors_names_their_holder_and_line(
@@ -134,7 +135,17 @@ def test_a_leak_of_held_tensors_names_their_holder_and_line(
 
     growing = by_name(leaking(snapshots=tuple(map(traced, (3, 60, 220)))))["growing"]
     assert growing.sentence.endswith(": held tensors")
-    assert growing.details == details
+    assert growing.details == details  # from step 60 to 220, 256 KiB at each
+
+
+def test_a_leak_says_when_memory_runs_out() -> None:
+    # GIVEN peaks of 900 MiB that grow by 4 MiB a step from step 40 on, in a capacity of 2 GiB
+    grown = np.maximum(STEPS - 40, 0) * 4 * MIB
+    samples = make_samples(range(240), (900 * MIB + grown).tolist(), in_use=(300 * MIB + grown).tolist())
+    (detail,) = by_name(make_run(samples))["growing"].details
+    # THEN step 40 + (2048 - 900) / 4 = 327 is the first that does not fit
+    found = re.fullmatch(r"At this rate memory runs out by step (\d+), earlier with fragmentation\.", detail)
+    assert found is not None and int(found.group(1)) == pytest.approx(327, abs=3)
 
 
 def test_a_category_that_grows_little_is_not_named() -> None:
