@@ -70,7 +70,7 @@ def test_why_it_failed_and_what_to_do(page: Page, address: str, demo: pathlib.Pa
     """Without a click."""
     frame = harness.open_tab(page, address)
     diagnosis = text_of(frame, "[data-testid='diagnosis']")
-    assert line_of("out_of_memory.py", "model.fit(make_batches(1,") in diagnosis
+    assert line_of("out_of_memory.py", 'name=f"block{block}_attention"') in diagnosis
     assert "ran out of memory" in diagnosis and "Not enough free memory" in diagnosis
     assert re.search(r"fits\s+Batch size \d+", diagnosis)
     (failed,) = tb_memplugin.load(demo)["out_of_memory"].ooms
