@@ -57,8 +57,11 @@ export function fixConditions(fix: Fix, { batch_size: failed }: Pick<Oom, "batch
   return null;
 }
 
-/** The budget that the view Fit is opened with; null for a fix that recomputes nothing. */
-export const fixBudget = ({ budget_bytes: budget }: Fix): string | null => (budget === null ? null : sizeText(budget));
+/** The budget that the view Fit is opened with, empty for the capacity; null for a fix that it does not plan. */
+export function fixBudget({ kind, budget_bytes: budget }: Fix): string | null {
+  if (kind === "accumulation") return "";
+  return budget === null ? null : sizeText(budget);
+}
 
 export interface Oom {
   status: string;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { AS_RECORDED } from "../../src/model/conditions";
-import { fixConditions, fixWord, type Fix, verdictSentence, whenSentence, type Oom } from "../../src/model/oom";
+import { fixBudget, fixConditions, fixWord, type Fix, verdictSentence, whenSentence, type Oom } from "../../src/model/oom";
 
 const MIB = 2 ** 20;
 
@@ -60,6 +60,18 @@ describe("a fix as conditions of What if", () => {
       of({ kind: "limit", enough: false }),
       of({ kind: "freezing" }),
     ]).toEqual([null, null, null, null]);
+  });
+});
+
+describe("a fix as a budget of Fit", () => {
+  const of = (fix: Partial<Fix>) => fixBudget({ ...FIX, ...fix });
+
+  it("is that of the recomputed segments, or the capacity for accumulated gradients", () => {
+    expect([of({ kind: "recompute", budget_bytes: 700 * MIB }), of({ kind: "accumulation" }), of({ kind: "batch" })]).toEqual([
+      "700MiB",
+      "",
+      null,
+    ]);
   });
 });
 
