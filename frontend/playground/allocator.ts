@@ -163,7 +163,7 @@ export function deviceMemoryOf(plan: Plan, step: number): DeviceMemory {
   };
 }
 
-const FIX = { batch_size: null, capacity_bytes: null, freeze: null, budget_bytes: null, code: null };
+const FIX = { batch_size: null, capacity_bytes: null, freeze: null, budget_bytes: null, peak_bytes: null, code: null };
 
 export function oomsOf(plan: Plan): Oom[] {
   return (plan.failures ?? []).map((verdict, index): Oom => {
@@ -202,8 +202,16 @@ export const fixesOf = (plan: Plan, oom: number): Fixes & { run: string; oom: nu
   run: plan.run,
   oom,
   fixes: [
-    { ...FIX, kind: "batch", sentence: "Batch size 16 instead of 32. Simulated peak: 410 MiB of 512 MiB.", enough: true, batch_size: 16 },
-    { ...FIX, kind: "precision", sentence: "Mixed precision (mixed_float16), as an estimate.", enough: null },
+    {
+      ...FIX,
+      kind: "batch",
+      change: "Batch size 16",
+      sentence: "Batch size 16 instead of 32. Simulated peak: 410 MiB of 512 MiB.",
+      enough: true,
+      batch_size: 16,
+      peak_bytes: 410 << 20,
+    },
+    { ...FIX, kind: "precision", change: "Mixed precision", sentence: "Mixed precision (mixed_float16), as an estimate.", enough: null },
   ],
   note: null,
 });

@@ -59,9 +59,22 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         capacity_step=growth.capacity_step,
         **_cause_figures(growth.cause),
     )
-    origin = ", ".join(growth.origin())
-    details = (f"{origin[0].upper()}{origin[1:]}.",) if origin else ()
-    return Answer("growing", device, sentence, "warning", source, evidence, figures, details)
+    return Answer("growing", device, sentence, "warning", source, evidence, figures, _details(growth, owner))
+
+
+def _details(growth: Growth, owner: tuple[str | None, str] | None) -> tuple[str, ...]:
+    """What grows and what keeps it alive, why, and when memory runs out, as far as they are known."""
+    details = []
+    if owner is not None and growth.owner_bytes is not None:
+        layer, category = owner
+        name = category.replace("_", " ").capitalize() + (f" of {layer}" if layer and not growth.origin() else "")
+        parts = (f"{name} +{format_bytes(growth.owner_bytes)}", *growth.origin())
+        details.append(f"{', '.join(parts)}.")
+    if growth.cause is not None:
+        details.append(f"Cause: {growth.cause.text}.")
+    if growth.capacity_step is not None:
+        details.append(f"At this rate memory runs out by step {growth.capacity_step}, earlier with fragmentation.")
+    return tuple(details)
 
 
 def _rate(trend: Trend) -> str:

@@ -109,8 +109,10 @@ def recomputing_fix(predictor: Predictor, units: Units, layers: Sequence[Layer],
         return None
     segments = inside(f"{layers[0].path}/", found.segments)
     what = recompute_sentence(segments)
+    change, peak = f"{what[0].upper()}{what[1:]}", found.range[1]
     sentence = (
-        f"{what[0].upper()}{what[1:]} in the backward pass. Simulated peak: "
-        f"{format_bytes(found.range[1])} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
+        f"{change} in the backward pass. Simulated peak: "
+        f"{format_bytes(peak)} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
     )
-    return Fix("recompute", sentence, enough=True, budget_bytes=found.range[-1], code=remat_line(segments))
+    line = remat_line(segments)
+    return Fix("recompute", change, sentence, enough=True, budget_bytes=found.range[-1], peak_bytes=peak, code=line)

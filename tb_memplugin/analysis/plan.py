@@ -14,8 +14,10 @@ from tb_memplugin.model.units import counted, format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.sized_steps import peak_in_one_piece
 
-ACCUMULATED = (2, 4, 8, 16)
-"""Numbers of batches that gradients are accumulated over."""
+MOST_PARTS = 16
+"""Most batches that gradients are accumulated over."""
+SEARCHED_PARTS = (2, 4, 8, 16)
+"""Numbers of batches that are tried together with recomputation, which takes a search for each."""
 CURVE_POINTS = 4
 """Points of the curve that are simulated beside those that the search simulates."""
 FREEZING_TRIES = 5
@@ -106,7 +108,7 @@ class _Planner:
             yield self._recomputed("recompute", Conditions(batch), found)
         if batch is None:
             return
-        parts = [count for count in ACCUMULATED if batch % count == 0]
+        parts = [count for count in range(2, MOST_PARTS + 1) if batch % count == 0]
         fits = found is not None and found.range[-1] <= self._budget
         for count in parts:
             option = self._option("accumulate", _accumulating(count, batch), _accumulated(batch, count), parts=count)
@@ -115,7 +117,7 @@ class _Planner:
                 yield option
                 break
         if not fits:
-            yield from self._in_parts(batch, parts)
+            yield from self._in_parts(batch, [count for count in parts if count in SEARCHED_PARTS])
         alone = list(self._changing(batch))
         yield from alone
         if not fits and not any(option.fits for option in alone):

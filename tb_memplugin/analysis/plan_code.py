@@ -41,8 +41,9 @@ def code_of(option: PlanOption, optimizer: str, layers: Sequence[Layer]) -> str:
     if "optimizer" in kinds:
         lines.append("optimizer = keras.optimizers.SGD()")
     if option.segments or option.frozen or option.accumulation > 1 or "optimizer" in kinds:
-        without = " without jit_compile: compiled steps have other peaks" if option.segments else ""
-        lines.append(f"model.compile(optimizer, ...)  # the other arguments as before{without}")
+        notes = [] if option.accumulation > 1 else ["the other arguments as before"]
+        notes += ["without jit_compile: compiled steps have other peaks"] if option.segments else []
+        lines.append("model.compile(optimizer, ...)" + (f"  # {', '.join(notes)}" if notes else ""))
     if option.accumulation > 1 or "batch_size" in kinds:
         lines.append(f"batch_size = {option.batch_size}")
     return "\n".join(lines)

@@ -26,21 +26,25 @@ class Fix:
         kind: ``batch``: a smaller batch; ``recompute``: segments of layers run again in the backward pass;
             ``accumulation``: gradient accumulation; ``freezing``: frozen layers; ``one_piece``: no fragmentation;
             ``limit``: a larger capacity; ``precision``: mixed precision.
-        sentence: The fix with its figures.
+        change: What to change, in few words.
+        sentence: The change with its figures.
         enough: Whether the training passes with it alone, in a simulation of whole steps; None for an estimate.
         batch_size, capacity_bytes: The advised batch size and capacity, None for other fixes.
         freeze: The layers to freeze as globs for `what_if`, None for other fixes or if they are too long for it.
         budget_bytes: The budget with which `plan` recomputes the same, None for fixes that do not recompute.
+        peak_bytes: The peak with the fix, of simulated or recorded steps; None for an estimate.
         code: The line of Python that applies the fix, None for fixes that need none.
     """
 
     kind: FixKind
+    change: str
     sentence: str
     enough: bool | None = None
     batch_size: int | None = None
     capacity_bytes: int | None = None
     freeze: str | None = None
     budget_bytes: int | None = None
+    peak_bytes: int | None = None
     code: str | None = None
 
 

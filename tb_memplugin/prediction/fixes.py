@@ -6,9 +6,9 @@ passes in the simulation.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from tb_memplugin.model import Fix, Layer, Verdict
+from tb_memplugin.model import Fix, FixKind, Layer, Verdict
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.capacity import CapacitySearch
@@ -114,21 +114,23 @@ class _Finder:
         capacity = conditions.capacity_bytes or self._failed.capacity_bytes
         return self._predictor.passes(batch, capacity, conditions, quick)
 
-    def _simulated(self, conditions: Conditions) -> str:
-        """The peak with a fix: simulated over whole steps, or that of such steps in the run."""
+    def _fix(self, kind: FixKind, change: str, conditions: Conditions, detail: str = "", **advice: Any) -> Fix:
+        """A fix that is enough, with its peak: simulated over whole steps, or that of such steps in the run."""
         capacity = conditions.capacity_bytes or self._failed.capacity_bytes
         batch = conditions.batch_size or self._failed.batch_size
         prediction = self._predictor.predict(dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity))
         how = "Recorded" if prediction.method == "recorded" else "Simulated"
-        return f"{how} peak: {format_bytes(prediction.peak_bytes)} of {format_bytes(capacity)}."
+        peak = prediction.peak_bytes
+        sentence = f"{change}{detail}. {how} peak: {format_bytes(peak)} of {format_bytes(capacity)}."
+        return Fix(kind, change, sentence, enough=True, peak_bytes=peak, **advice)
 
     def _batch(self, largest: int) -> Fix:
         before = self._failed.batch_size
         if not largest:
             sentence = f"Simulated: even a batch size of 1 instead of {before} fails."
-            return Fix("batch", sentence, enough=False)
-        sentence = f"Batch size {largest} instead of {before}. {self._simulated(Conditions(batch_size=largest))}"
-        return Fix("batch", sentence, enough=True, batch_size=largest)
+            return Fix("batch", "Batch size 1", sentence, enough=False)
+        conditions, detail = Conditions(batch_size=largest), f" instead of {before}"
+        return self._fix("batch", f"Batch size {largest}", conditions, detail, batch_size=largest)
 
     def _accumulation(self, largest: int) -> Fix | None:
         """The same effective batch in fewest parts; the sums of the gradients take as much as the weights."""
@@ -139,11 +141,9 @@ class _Finder:
                 continue
             conditions = Conditions(batch_size=size, accumulate=True)
             if self._passes(conditions):
-                sentence = (
-                    f"Gradient accumulation over {parts} batches of {size} (gradient_accumulation_steps={parts}). "
-                    f"{self._simulated(conditions)}"
-                )
-                return Fix("accumulation", sentence, enough=True, batch_size=size)
+                change = f"Gradient accumulation over {parts} batches of {size}"
+                detail = f" (gradient_accumulation_steps={parts})"
+                return self._fix("accumulation", change, conditions, detail, batch_size=size)
         return None
 
     def _freezing(self) -> Fix | None:
@@ -162,8 +162,8 @@ class _Finder:
         while passing < len(trained) - 1 and not self._passes(self._frozen(trained[:passing])):
             passing += 1
         which = f"the first {passing} trainable layers (up to {trained[passing - 1]})" if passing > 1 else trained[0]
-        sentence = f"Freeze {which}. {self._simulated(self._frozen(trained[:passing]))}"
-        return Fix("freezing", sentence, enough=True, freeze=globs_of(trained[:passing]))
+        paths = trained[:passing]
+        return self._fix("freezing", f"Freeze {which}", self._frozen(paths), freeze=globs_of(paths))
 
     @staticmethod
     def _frozen(paths: Sequence[str]) -> Conditions:
@@ -176,12 +176,9 @@ class _Finder:
         advised = search.find()
         if advised is None:
             tried = format_bytes(search.most_bytes)
-            return Fix("limit", f"Simulated: a capacity of {tried} is not enough.", enough=False)
-        sentence = (
-            f"A capacity of {format_bytes(advised)} instead of {format_bytes(failed.capacity_bytes)}. "
-            f"{self._simulated(Conditions(capacity_bytes=advised))}"
-        )
-        return Fix("limit", sentence, enough=True, capacity_bytes=advised)
+            return Fix("limit", f"Capacity {tried}", f"Simulated: a capacity of {tried} is not enough.", enough=False)
+        conditions, detail = Conditions(capacity_bytes=advised), f" instead of {format_bytes(failed.capacity_bytes)}"
+        return self._fix("limit", f"Capacity {format_bytes(advised)}", conditions, detail, capacity_bytes=advised)
 
     def _one_piece(self) -> Fix:
         """The same training in a pool whose free memory is always in one piece."""
@@ -189,11 +186,12 @@ class _Finder:
         capacity = self._failed.capacity_bytes
         enough = needed * (1 + SPARE) <= capacity
         how = "TF_GPU_ALLOCATOR=cuda_malloc_async joins free pieces. " if self._failed.is_gpu else ""
+        change = "Free memory in one piece"
         sentence = (
-            f"The same free memory in one piece. {how}Simulated without fragmentation: peak {format_bytes(needed)} of "
+            f"{change}. {how}Simulated without fragmentation: peak {format_bytes(needed)} of "
             f"{format_bytes(capacity)}, which is {'enough' if enough else 'not enough'}."
         )
-        return Fix("one_piece", sentence, enough=enough)
+        return Fix("one_piece", change, sentence, enough=enough, peak_bytes=needed)
 
     def _precision(self) -> Fix | None:
         """Mixed precision, as an estimate."""
@@ -204,9 +202,10 @@ class _Finder:
         prediction = self._predictor.predict(conditions)
         if prediction.low_bytes is None or prediction.low_bytes > failed.capacity_bytes:
             return None
+        change = "Mixed precision"
         sentence = (
-            f"Mixed precision (mixed_float16, on a device that supports it). Estimated peak: "
+            f"{change} (mixed_float16, on a device that supports it). Estimated peak: "
             f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)} of "
             f"{format_bytes(failed.capacity_bytes)}."
         )
-        return Fix("precision", sentence)
+        return Fix("precision", change, sentence)

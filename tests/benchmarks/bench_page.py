@@ -3,7 +3,8 @@
 Writes a run of many layers and steps and, for Time Series, one scalar for each line and band of the overview, at the
 same steps. Opens both tabs in Chromium in turn, several times, and prints medians: milliseconds from the arrival of
 the data to painted charts, main-thread milliseconds for each move of the pointer over the chart, bytes of the
-answers as they came; once, the script's size gzipped. `bench_timeline.py` measures the Step view at several sizes.
+answers as they came; milliseconds from a click on a tab to the end of the first frame that it changed; once, the
+script's size gzipped. `bench_timeline.py` measures the Step view at several sizes.
 
 usage: python tests/benchmarks/bench_page.py [--steps 10000] [--layers 300] [--rounds 5] [--smallest]
 """
@@ -50,7 +51,7 @@ SNAPSHOTS = 100
 TENSORS = 10_000
 """Rectangles that the Step view draws."""
 MOVES = 60
-PAINT_MILLISECONDS, FRAME_MILLISECONDS, PAYLOAD_BYTES = 100, 16, 1_000_000
+PAINT_MILLISECONDS, FRAME_MILLISECONDS, CHANGE_MILLISECONDS, PAYLOAD_BYTES = 100, 16, 100, 1_000_000
 
 FRAMES = """
 window.__frames = [];
@@ -68,6 +69,19 @@ FIRST_PAINT = """data => {
     return { paint: frames[calm - 2] - arrived, bytes };
 }"""
 """First frame after the last answer from which on frames follow each other at once: by then the charts are painted."""
+
+
+CHANGE = """async title => {
+    const tab = [...document.querySelectorAll(".tab")].find((one) => one.firstChild.data === title);
+    const frame = () => new Promise(requestAnimationFrame);
+    await frame();
+    const began = performance.now();
+    tab.click();
+    await frame();
+    await frame();
+    return performance.now() - began;
+}"""
+"""Milliseconds from a click on a tab to the start of the frame after the one that shows its view."""
 
 
 def write_memory(directory: pathlib.Path, steps: int, layers: int, tensors: int) -> None:
@@ -233,6 +247,23 @@ def measure(page: Page, url: str, data: str, chart: str, inside: str | None) -> 
     return {"paint": found["paint"], "hover": 1000 * (busy() - before) / MOVES, "bytes": found["bytes"]}
 
 
+def view_changes(browser: Browser, url: str, count: int) -> dict[str, float]:
+    """Of each tab, the median time of a change to it from the view before; the answers of all views are loaded."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.goto(url)
+    frame = page.frame_locator("iframe[src*='tb_memplugin']")
+    harness.idle(frame)
+    titles = frame.locator(".tab").evaluate_all("tabs => tabs.map((tab) => tab.firstChild.data)")
+    taken: dict[str, list[float]] = {title: [] for title in titles}
+    for _ in range(count + 1):
+        for title in [*titles[1:], titles[0]]:
+            taken[title].append(frame.locator("body").evaluate(f"(_, title) => ({CHANGE})(title)", title))
+            harness.idle(frame)
+    context.close()
+    return {title: statistics.median(times[1:]) for title, times in taken.items()}
+
+
 VIEWS = {"overview": "/overview?", "frozen": "/ledger_totals?", "layer": "/ledger_totals?", "step": "/timeline?"}
 """The measured views, and the answer that each one waits for."""
 
@@ -270,6 +301,9 @@ def main() -> None:
                 place = {"view": view, "run": "large", "layer": "model/block_00/layer_000"}
                 url = harness.tab_url(address, urlencode(place))
                 show(f"Memory, {view}", rounds(browser, url, arguments.rounds, data, ".u-over", "tb_memplugin"))
+            url = harness.tab_url(address, urlencode({"run": "large"}))
+            for title, taken in view_changes(browser, url, arguments.rounds).items():
+                print_limit(f"change to {title}: first frame", taken, CHANGE_MILLISECONDS, "ms")
             url = f"{address}/?darkMode=false&runFilter=scalars#timeseries"
             chart = "line-chart .series-view"
             show("Time Series", rounds(browser, url, arguments.rounds, "timeSeries", chart, None))

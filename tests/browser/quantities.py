@@ -135,9 +135,10 @@ RULES = (
     Rule("bins", r"(?P<n>\d+)", "{run}: free chunks from {n} B {mapat}"),
     Rule("blocking-chunks", r"joined:(?P<n>\d+)", "{run}: free chunk without a chunk of owner {n} {mapat}"),
     # A failure.
-    Rule("oom-figures", "(?P<p>requested_bytes|in_use_bytes|free_bytes|pool_bytes)", FAILURE, "{poolword}"),
+    Rule("oom-figures", "(?P<p>requested_bytes|free_bytes|pool_bytes)", FAILURE, "{poolword}"),
     Rule("oom-figures", "(?P<p>largest_free_bytes)", FAILURE, "{poolword}"),
-    Rule("oom-figures", "capacity_bytes", "{run}: capacity", "capacity"),
+    Rule("oom-categories", "(?P<p>in_use_bytes)", FAILURE, "{poolword}"),
+    Rule("oom-categories", "capacity_bytes", "{run}: capacity", "capacity"),
     Rule("oom", "(?P<p>in_use_bytes|free_largest|free_other)", FAILURE),
     Rule("oom-categories", CATEGORY, "{run}: {c} at the failure", "{c}"),
     Rule("oom-layers", "layer:(?P<l>.*)", "{run}: layer {l} at the failure", "{short}"),

@@ -60,6 +60,10 @@ TABS = (
     "What if / Fit",
     "Compare",
 )
+UNFOLD = """body => {
+  for (const button of body.querySelectorAll(".folded-rows button[aria-expanded='false']")) button.click();
+}"""
+"""Shows rows that are too small to be shown at once."""
 SCOPE = """body => {
   const data = (id, name) => body.querySelector(`[data-testid='${id}']`)?.dataset[name] ?? "";
   const text = query => body.querySelector(query)?.textContent ?? "";
@@ -106,6 +110,8 @@ class Reader:
 
     def read(self, frame: Any, view: str) -> None:
         body = frame.locator("body")
+        body.evaluate(UNFOLD)
+        harness.settled(frame)
         dom = body.evaluate(SCOPE)
         scope = self.scope(dom, view)
         seen, faults = page_sightings(body.evaluate(COLLECT), scope, f"{self.where}, {view}")

@@ -62,7 +62,7 @@ def check(frame: FrameLocator, answer: dict[str, Any]) -> None:
     )
     verdict = {True: "fits", False: "fails", None: "unknown"}[answer["fits"]]
     expect(frame.get_by_test_id("verdict")).to_have_attribute("data-verdict", verdict)
-    assert frame.get_by_test_id("assumptions").locator("li").all_inner_texts() == answer["assumptions"]
+    assert frame.get_by_test_id("assumptions").locator("li").all_text_contents() == answer["assumptions"]
     shown = columns(frame)
     expected = by_category(answer["ledger"])
     assert {name: int(shown[name][1]) for name in expected} == expected
@@ -145,7 +145,7 @@ def test_a_condition_changes_the_address_and_the_figures_and_back_undoes_it(
     frame.get_by_role("button", name="Reset").click()
     harness.idle(frame)
     assert figure(frame, "peak_bytes") == recorded and "batch_size" not in harness.place(page)
-    expect(frame.get_by_role("button", name="Reset")).to_be_disabled()
+    expect(frame.get_by_role("button", name="Reset")).to_have_count(0)  # there is nothing to reset
 
 
 def test_the_view_is_busy_until_the_answer_is_there(page: Page, address: str) -> None:
@@ -261,11 +261,11 @@ def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, addres
     frame = open_view(page, address)
     for label, text, sentence in (
         (
-            "unfreeze layers",
+            "unfreeze",
             "conv9",
             "unfreeze: no layer with weights has a path like 'conv9'; the nearest is 'net/conv",
         ),
-        ("freeze layers", "*conv*, x", "freeze: no layer with weights has a path like 'x'"),
+        ("freeze", "*conv*, x", "freeze: no layer with weights has a path like 'x'"),
         ("capacity", "much", "a capacity is a size such as 24GiB"),
         ("batch size", "0", "batch_size"),
     ):

@@ -30,7 +30,7 @@ class Block(L.Layer):  # type: ignore[misc]
 def functional() -> Any:
     """A functional model with the custom layer."""
     inputs = keras.Input((32,))
-    x = Block(64)(L.Dense(48, name="first")(inputs))
+    x = Block(64)(L.Dense(48, name="first")(inputs))  # made first
     return keras.Model(inputs, L.Dense(10, name="head")(x), name="model")
 
 

@@ -87,12 +87,14 @@ const fixesAnswer = object<Fixes>({
   fixes: list(
     object<Fix>({
       kind: text,
+      change: text,
       sentence: text,
       enough: maybe(flag),
       batch_size: maybe(number),
       capacity_bytes: maybe(number),
       freeze: maybe(text),
       budget_bytes: maybe(number),
+      peak_bytes: maybe(number),
       code: maybe(text),
     }),
   ),

@@ -88,6 +88,8 @@ function areaPath(edges: Float64Array, top: Float64Array, scale: Scale): Path2D 
 
 /** Strength of colours where the breakdown is inferred. */
 const INFERRED = 0.62;
+/** Width in pixels of the edges between bands there. */
+const EDGE = 0.75;
 
 /** A stack: lighter everywhere, then at full strength within `spans`, where the breakdown was measured. */
 export function stackPainter(
@@ -107,6 +109,8 @@ export function stackPainter(
     };
     if (spans === "all") return paint(1);
     paint(INFERRED);
+    // Lighter colours differ less: an edge tells neighbours apart.
+    for (const path of paths) stroke(context, scale, path, { colour: ground, width: EDGE, dash: [] });
     const clip = new Path2D();
     for (const [from, to] of spans) {
       const middle = (scale.x(from) + scale.x(to)) / 2;

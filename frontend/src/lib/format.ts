@@ -3,6 +3,13 @@
 /** The share of a whole, 0 to 1; null if one of them is unknown or the whole is nothing. */
 export const shareOf = (part: number | null, whole: number | null): number | null => (whole && part !== null ? part / whole : null);
 
+/** Share of a whole below which rows of a table are folded into one. */
+const MINOR_SHARE = 0.01;
+
+/** Whether a part is so small that its row may be folded; not if it is unknown. */
+export const isMinor = (part: number | null, whole: number): boolean =>
+  part !== null && (part === 0 || Math.abs(part) < MINOR_SHARE * whole);
+
 /** "43 %", "0.4 %", "<0.1 %". */
 export function formatShare(share: number): string {
   const percent = share * 100;

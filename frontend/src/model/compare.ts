@@ -1,5 +1,6 @@
 /** Two steps, of one run or of two, side by side: by category and by layer. */
 
+import { isMinor } from "../lib/format";
 import { CATEGORIES, groupKey, stackOrder, type Category, type Group } from "./categories";
 import type { LayerFigures } from "./layer-figures";
 import type { Part } from "./overview";
@@ -24,9 +25,6 @@ export function groupDeltas(from: readonly Part[], to: readonly Part[]): GroupDe
   return [...all.values()].map((one) => ({ ...one, delta: one.to - one.from })).sort((a, b) => stackOrder(a.group) - stackOrder(b.group));
 }
 
-/** Share of the larger side below which a difference is folded. */
-const LEAST_SHARE = 0.01;
-
 /** Differences too small to matter, summed. */
 export interface FoldedDeltas {
   count: number;
@@ -38,8 +36,8 @@ export interface FoldedDeltas {
 /** The differences that matter, in stack order, and the sum of the others: none if it would be of a single one. */
 export function foldDeltas(deltas: readonly GroupDelta[]): { shown: GroupDelta[]; folded: FoldedDeltas | null } {
   const total = (side: "from" | "to"): number => deltas.reduce((sum, one) => sum + one[side], 0);
-  const least = LEAST_SHARE * Math.max(total("from"), total("to"));
-  const small = deltas.filter(({ delta }) => Math.abs(delta) < least);
+  const whole = Math.max(total("from"), total("to"));
+  const small = deltas.filter(({ delta }) => isMinor(delta, whole));
   if (small.length < 2) return { shown: [...deltas], folded: null };
   const folded = { count: small.length, from: 0, to: 0, delta: 0 };
   for (const { from, to, delta } of small) {

@@ -2,15 +2,14 @@
 
 import { formatBytes } from "../lib/bytes";
 import { formatShare } from "../lib/format";
-import { groupLabel } from "./categories";
-import { at, breakdown, peakRow, provenance, type Overview } from "./overview";
+import { at, breakdown, peakRow, type Overview } from "./overview";
 import type { RunInfo } from "./run";
 
 export interface Finding {
   sentence: string;
   /** The step that shows it, null if none does. */
   step: number | null;
-  kind: "peak" | "frozen" | "growth";
+  kind: "frozen" | "growth";
   /** The view that shows it. */
   view: "overview" | "frozen" | "fragmentation";
   /** First and last step of a growth. */
@@ -39,44 +38,15 @@ export function growthFindings(run: RunInfo, device: string): Finding[] {
   });
 }
 
-/** Findings on the peak. Of a run that ran out of memory the post-mortem says what filled it; the peak of another step does not. */
-export function findings(overview: Overview, failed: boolean, training = true): Finding[] {
+/** Whether it is on growth over steps that it names, which stands above the chart of a run that grows. */
+export const isSteady = ({ zoom, view }: Finding): boolean => zoom !== null && view === "overview";
+
+/** What frozen weights take of the peak. */
+export function frozenFindings(overview: Overview): Finding[] {
   const row = peakRow(overview);
   const step = at(overview.step, row);
   const peak = at(overview.peak_bytes, row);
   if (step === null || peak === null) return [];
-  return [...(failed ? [] : atPeak(overview, row, step, peak)), ...(training ? frozenCost(overview, row, step, peak) : [])];
-}
-
-function atPeak(overview: Overview, row: number, step: number, peak: number): Finding[] {
-  const parts = breakdown(overview, row).map((part) => ({ ...part, bytes: part.bytes ?? 0 }));
-  const known = parts
-    .filter(({ group, bytes }) => group.category !== "unattributed" && bytes > 0)
-    .sort((a, b) => b.bytes - a.bytes)
-    .slice(0, 2);
-  const sum = (some: typeof parts): number => some.reduce((total, { bytes }) => total + bytes, 0);
-  // With more unattributed than named, the largest known categories need not be the largest.
-  if (known.length === 0 || sum(parts.filter(({ group }) => group.category === "unattributed")) > sum(known)) return [];
-  const largest = known.map(({ group, bytes, share }) => `${groupLabel(group)} ${formatBytes(bytes)} (${formatShare(share ?? 0)})`);
-  const source = provenance(overview, row);
-  const how =
-    source.kind === "traced" || source.kind === "failure"
-      ? ""
-      : source.kind === "inferred"
-        ? `, inferred from the trace of step ${source.snapshot.step}`
-        : ", from the layer table";
-  return [
-    {
-      kind: "peak",
-      view: "overview",
-      zoom: null,
-      step,
-      sentence: `The peak of ${formatBytes(peak)} at step ${step} consists mainly of ${largest.join(" and ")}${how}.`,
-    },
-  ];
-}
-
-function frozenCost(overview: Overview, row: number, step: number, peak: number): Finding[] {
   const frozen = breakdown(overview, row).find(({ group }) => group.category === "weights" && group.trainable === false);
   const table = overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];
   if (!frozen?.bytes || table?.frozen_layers === 0) return [];

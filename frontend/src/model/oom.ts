@@ -10,6 +10,9 @@ export type Verdict = (typeof VERDICTS)[number];
 
 export interface Fix {
   kind: string;
+  /** What to change, in few words. */
+  change: string;
+  /** The change with its figures. */
   sentence: string;
   batch_size: number | null;
   capacity_bytes: number | null;
@@ -19,6 +22,8 @@ export interface Fix {
   enough: boolean | null;
   /** The budget of the plan that recomputes the same. */
   budget_bytes: number | null;
+  /** The peak with it; null for an estimate. */
+  peak_bytes: number | null;
   /** The line that applies it. */
   code: string | null;
 }
@@ -36,9 +41,6 @@ export function fixWord({ enough }: Fix): "fits" | "fails" | "estimate" {
   return enough ? "fits" : "fails";
 }
 
-/** The first sentence of a fix, without its full stop: what to change. */
-export const fixLabel = ({ sentence }: Fix): string => sentence.replace(/( instead of | \(|\. [A-Z]|\.$).*/s, "");
-
 const MIB = 1 << 20;
 
 /** Bytes as a size that a condition can be; exact. */
@@ -55,8 +57,11 @@ export function fixConditions(fix: Fix, { batch_size: failed }: Pick<Oom, "batch
   return null;
 }
 
-/** The budget that the view Fit is opened with; null for a fix that recomputes nothing. */
-export const fixBudget = ({ budget_bytes: budget }: Fix): string | null => (budget === null ? null : sizeText(budget));
+/** The budget that the view Fit is opened with, empty for the capacity; null for a fix that it does not plan. */
+export function fixBudget({ kind, budget_bytes: budget }: Fix): string | null {
+  if (kind === "accumulation") return "";
+  return budget === null ? null : sizeText(budget);
+}
 
 export interface Oom {
   status: string;
@@ -96,10 +101,11 @@ export function verdictSentence({ verdict, requested_bytes: requested, free_byte
   return `${[said[verdict ?? "unknown"], figures.join(", ")].filter(Boolean).join(": ")}.`;
 }
 
-/** "Step 59 ran out of memory on GPU:0"; a phase other than the training's is named. */
-export function whenSentence({ status, step, phase, device }: Oom): string {
+/** "Step 59 ran out of memory on GPU:0"; a phase other than the training's is named, the only device of a run is not. */
+export function whenSentence({ status, step, phase, device: name }: Oom, devices = 2): string {
   const waiting = status === "failing";
-  if (step === null) return waiting ? `An allocation on ${device} was still waiting for memory` : `An allocation on ${device} failed`;
-  const name = `Step ${step}${phase === null || phase === "train" ? "" : ` (${phase})`}`;
-  return waiting ? `${name} ended while waiting for memory on ${device}` : `${name} ran out of memory on ${device}`;
+  const device = devices > 1 ? ` on ${name}` : "";
+  if (step === null) return waiting ? `An allocation${device} was still waiting for memory` : `An allocation${device} failed`;
+  const what = `Step ${step}${phase === null || phase === "train" ? "" : ` (${phase})`}`;
+  return waiting ? `${what} ended while waiting for memory${device}` : `${what} ran out of memory${device}`;
 }

@@ -91,11 +91,11 @@ export function conditionHints(answer: WhatIf | null, { batch_size, capacity }: 
   if (answer === null) return unknown;
   const { batch_size: size, capacity_bytes: bytes, recorded } = answer;
   // A run that ran out of memory is asked about the batch that failed.
-  const source = recorded.batch_sizes.includes(size ?? 0) ? "as recorded" : "as failed";
+  const source = recorded.batch_sizes.includes(size ?? 0) ? "" : ", as failed";
   const limit = bytes === null ? null : formatBytes(bytes);
   return {
-    batchSize: batch_size !== "" || size === null ? unknown.batchSize : `${formatCount(size)}, ${source}`,
-    capacity: capacity !== "" || limit === null ? unknown.capacity : `${limit}, as recorded`,
+    batchSize: batch_size !== "" || size === null ? unknown.batchSize : `${formatCount(size)}${source}`,
+    capacity: capacity !== "" || limit === null ? unknown.capacity : limit,
     capacityNote: /^[\s\d.]+$/.test(capacity) && limit !== null ? `= ${limit}` : "",
   };
 }

@@ -135,8 +135,8 @@ describe("the names on the wire", () => {
   });
 
   it("of fixes, or of the reason why there are none", () => {
-    const conditions = { batch_size: null, capacity_bytes: 9, freeze: null, budget_bytes: null, code: "limit(9)" };
-    const fixes = [{ kind: "limit", sentence: "More memory.", enough: true, ...conditions }];
+    const conditions = { batch_size: null, capacity_bytes: 9, freeze: null, budget_bytes: null, peak_bytes: 8, code: "limit(9)" };
+    const fixes = [{ kind: "limit", change: "Capacity 9 B", sentence: "More memory.", enough: true, ...conditions }];
     expect(parseFixes({ fixes, note: null })).toEqual({ fixes, note: null });
     expect(parseFixes({ fixes: [], note: "Unknown." })).toEqual({ fixes: [], note: "Unknown." });
     expect(() => parseFixes({ note: null })).toThrow("fixes.fixes should be a list");

@@ -1,27 +1,16 @@
 import { describe, expect, it } from "vitest";
 
-import { findings, growthFindings } from "../../src/model/findings";
+import { frozenFindings, growthFindings } from "../../src/model/findings";
 import type { RunInfo } from "../../src/model/run";
 import { MIB, column, unknown, OVERVIEW } from "./overview-cases";
 
 describe("findings", () => {
-  it("name the largest known categories of the peak and the cost of frozen weights", () => {
+  it("name the cost of frozen weights", () => {
     const atTraced = { ...OVERVIEW, peak_bytes: column(NaN, 64 * MIB, 0, 0) };
-    expect(findings(atTraced, false).map(({ sentence }) => sentence)).toEqual([
-      "The peak of 64.0 MiB at step 20 consists mainly of activations 40.0 MiB (63 %) and weights, frozen 16.0 MiB (25 %).",
+    expect(frozenFindings(atTraced).map(({ sentence }) => sentence)).toEqual([
       "Frozen weights take 16.0 MiB (25 % of the peak at step 20); they need no gradients and no optimizer state.",
     ]);
-    expect(findings({ ...OVERVIEW, peak_bytes: unknown }, false)).toEqual([]);
-  });
-
-  it("name no largest categories if more than those is unattributed, or if the run ran out of memory", () => {
-    const frozen = "Frozen weights take 20.0 MiB (25 % of the peak at step 30); they need no gradients and no optimizer state.";
-    expect(findings(OVERVIEW, false).map(({ sentence }) => sentence)).toEqual([frozen]);
-    const attributed = { ...OVERVIEW, bytes: [column(0, 0, 20, 0), column(0, 0, 30, 0), column(0, 0, 30, 0)] };
-    expect(findings(attributed, false).map(({ kind }) => kind)).toEqual(["peak", "frozen"]);
-    expect(findings(attributed, true).map(({ kind }) => kind)).toEqual(["frozen"]);
-    // Without training steps, other weights need no gradients either.
-    expect(findings(attributed, false, false).map(({ kind }) => kind)).toEqual(["peak"]);
+    expect(frozenFindings({ ...OVERVIEW, peak_bytes: unknown })).toEqual([]);
   });
 
   const RUN: RunInfo = {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { AS_RECORDED } from "../../src/model/conditions";
-import { fixConditions, fixLabel, fixWord, type Fix, verdictSentence, whenSentence, type Oom } from "../../src/model/oom";
+import { fixBudget, fixConditions, fixWord, type Fix, verdictSentence, whenSentence, type Oom } from "../../src/model/oom";
 
 const MIB = 2 ** 20;
 
@@ -31,12 +31,14 @@ const OOM: Oom = {
 
 const FIX: Fix = {
   kind: "batch",
+  change: "",
   sentence: "",
   enough: true,
   batch_size: null,
   capacity_bytes: null,
   freeze: null,
   budget_bytes: null,
+  peak_bytes: null,
   code: null,
 };
 
@@ -59,12 +61,17 @@ describe("a fix as conditions of What if", () => {
       of({ kind: "freezing" }),
     ]).toEqual([null, null, null, null]);
   });
+});
 
-  it("is named by what to change", () => {
-    expect(fixLabel({ ...FIX, sentence: "A capacity of 1.3 GiB instead of 512 MiB. Simulated peak: 1.2 GiB of 1.3 GiB." })).toBe(
-      "A capacity of 1.3 GiB",
-    );
-    expect(fixLabel({ ...FIX, sentence: "Simulated: even a batch size of 1 fails." })).toBe("Simulated: even a batch size of 1 fails");
+describe("a fix as a budget of Fit", () => {
+  const of = (fix: Partial<Fix>) => fixBudget({ ...FIX, ...fix });
+
+  it("is that of the recomputed segments, or the capacity for accumulated gradients", () => {
+    expect([of({ kind: "recompute", budget_bytes: 700 * MIB }), of({ kind: "accumulation" }), of({ kind: "batch" })]).toEqual([
+      "700MiB",
+      "",
+      null,
+    ]);
   });
 });
 

@@ -80,7 +80,7 @@ describe("empty conditions", () => {
     conditionHints(answerOf(changed), { ...AS_RECORDED, ...typed });
 
   it("stand for the recorded batch and capacity, or for the batch that failed", () => {
-    expect(hints({})).toEqual({ batchSize: "4, as recorded", capacity: "512 MiB, as recorded", capacityNote: "" });
+    expect(hints({})).toEqual({ batchSize: "4", capacity: "512 MiB", capacityNote: "" });
     expect(hints({ batch_size: 96 }).batchSize).toBe("96, as failed");
   });
 

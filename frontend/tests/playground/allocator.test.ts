@@ -108,7 +108,7 @@ describe("post-mortems", () => {
   const ooms = parseOoms(wire({ ooms: oomsOf(plan("oom")) }));
 
   it("say what happened and why", () => {
-    expect(ooms.map(whenSentence)).toEqual(["Step 43 ran out of memory on GPU:0", "Step 44 ran out of memory on GPU:0"]);
+    expect(ooms.map((oom) => whenSentence(oom))).toEqual(["Step 43 ran out of memory on GPU:0", "Step 44 ran out of memory on GPU:0"]);
     expect(ooms.map(({ verdict }) => verdict)).toEqual(["fragmentation", "capacity"]);
     const [pieces] = ooms as [(typeof ooms)[0]];
     const known = { ...pieces, requested_bytes: 96 * 2 ** 20, free_bytes: 120 * 2 ** 20, largest_free_bytes: 40 * 2 ** 20 };
@@ -119,6 +119,10 @@ describe("post-mortems", () => {
     expect(verdictSentence({ ...known, verdict: null, requested_bytes: null, free_bytes: null })).toBe("Verdict unknown.");
     expect(whenSentence({ ...pieces, status: "failing", phase: null })).toBe("Step 43 ended while waiting for memory on GPU:0");
     expect(whenSentence({ ...pieces, step: null })).toBe("An allocation on GPU:0 failed");
+    expect([whenSentence(pieces, 1), whenSentence({ ...pieces, step: null }, 1)]).toEqual([
+      "Step 43 ran out of memory",
+      "An allocation failed",
+    ]);
   });
 
   it("are no findings, because the answers name them; growths are", () => {

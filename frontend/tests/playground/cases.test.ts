@@ -26,7 +26,7 @@ import { topLayers, totalAt, type Activations } from "../../src/model/activation
 import { groupLayers, layerFigures } from "../../src/model/layer-figures";
 import { groupDeltas } from "../../src/model/compare";
 import { effectSentence, effectTitle, effects } from "../../src/model/changes";
-import { findings } from "../../src/model/findings";
+import { frozenFindings } from "../../src/model/findings";
 import { costSentences, splitBySide } from "../../src/model/frozen";
 import { breakdown, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../../src/model/overview";
 import { rankOf, owners } from "../../src/model/snapshot";
@@ -128,7 +128,7 @@ describe("the unfreezing of a run", () => {
   });
 
   it("is no finding, because the answers and a mark name it", () => {
-    expect(findings(overview, false).map(({ kind }) => kind)).toEqual(["peak", "frozen"]);
+    expect(frozenFindings(overview).map(({ kind }) => kind)).toEqual(["frozen"]);
   });
 });
 

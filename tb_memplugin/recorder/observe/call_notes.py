@@ -16,7 +16,7 @@ CallKind: TypeAlias = Literal["layer", "backward", "update"]
 class CallingLine(Protocol):
     """Finds the user's line on this thread's stack."""
 
-    def calling(self) -> str | None: ...
+    def calling(self, layer: Any = None) -> str | None: ...
 
 
 class Span(NamedTuple):

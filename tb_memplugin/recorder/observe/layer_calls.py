@@ -75,7 +75,7 @@ def _enter_eager(tf: Any, kind: CallKind, layer: Any, persistent: bool) -> OpenC
     if name is None:
         return None
     lines = call_notes.eager_lines
-    line = None if lines is None else lines.calling()
+    line = None if lines is None else lines.calling(layer)
     trace = tf.profiler.experimental.Trace(LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line))
     trace.__enter__()
     return OpenCall(None, 0, kind, layer, trace)

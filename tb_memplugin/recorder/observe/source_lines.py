@@ -1,5 +1,7 @@
 """Lines of the user's code that call layers and ops: of the innermost frame outside TensorFlow, Keras and libraries.
 
+A layer that only Keras calls, inside `fit`, has the line that made it, if that is known, instead of the line of `fit`.
+
 The names of source files are stored so that they identify neither a person nor a machine.
 """
 
@@ -13,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tb_memplugin.recorder.observe.call_notes import GraphNotes
+from tb_memplugin.recorder.observe.constructor_lines import ConstructorLines
 from tb_memplugin.recorder.observe.graph_layers import GRADIENT_SCOPE, OpLayers
 from tb_memplugin.recorder.observe.graph_ops import GraphOps
 from tb_memplugin.recorder.observe.keras_packages import packages
@@ -69,6 +72,8 @@ logger = logging.getLogger("tb_memplugin")
 
 MAX_OPS = 20_000
 """Most ops of a recording whose lines are read, 50 to 200 µs each on the training's thread."""
+_TRAINERS = frozenset({"fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"})
+"""Methods of Keras on the stack between a line of the user's and the layers that only Keras calls."""
 _WITHOUT_LINE = frozenset({"Placeholder", "Const", "NoOp", "ReadVariableOp", "VarHandleOp"})
 """Types of ops that request no memory in a step."""
 
@@ -81,7 +86,9 @@ class SourceLines:
 
     def __init__(self) -> None:
         self._files = SourceFiles(_libraries())
+        self._constructors = ConstructorLines(self._files.name)
         self._known: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()
+        self._of_trainers: set[str] = set()
         self._left = MAX_OPS
 
     def of_graph(self, graph: GraphOps, layers: OpLayers, notes: GraphNotes) -> list[str | None]:
@@ -98,19 +105,35 @@ class SourceLines:
             return lines
         for number in own:
             lines[number] = self._of_op(graph, number)
+        self._place_layers(notes, lines)
         scopes = _scopes(graph, lines)
         for number, call in calls.items():
             forward = _forward_line(graph, number, lines, scopes)
             lines[number] = self._of_op(graph, call) if forward is None else forward
         return lines
 
-    def calling(self) -> str | None:
-        """The line of this thread's stack."""
+    def _place_layers(self, notes: GraphNotes, lines: list[str | None]) -> None:
+        """Give ops of layers that only Keras called the line that made the innermost layer with a known one."""
+        for span in sorted(notes.spans, key=lambda span: -span.depth):
+            layer = span.layer() if span.kind == "layer" and span.layer is not None else None
+            numbers = range(span.start, min(span.end, len(lines)))
+            if layer is None or not any(lines[number] in self._of_trainers for number in numbers):
+                continue
+            made = self._constructors.of(layer)
+            for number in numbers:
+                if made is not None and lines[number] in self._of_trainers:
+                    lines[number] = made
+
+    def calling(self, layer: Any = None) -> str | None:
+        """The line of this thread's stack; that which made the called layer, if only Keras calls it."""
         frame: Any = sys._getframe(1)
+        by_trainer = False
         while frame is not None:
             name = self._files.name(frame.f_code.co_filename)
             if name is not None:
-                return f"{name}:{frame.f_lineno}"
+                made = self._constructors.of(layer) if by_trainer and layer is not None else None
+                return made or f"{name}:{frame.f_lineno}"
+            by_trainer = by_trainer or frame.f_code.co_name in _TRAINERS
             frame = frame.f_back
         return None
 
@@ -139,7 +162,10 @@ class SourceLines:
                 frame = stack[place]
                 name = self._files.name(frame.filename)
                 if name is not None:
-                    return f"{name}:{frame.lineno}"
+                    line = f"{name}:{frame.lineno}"
+                    if any(stack[inner].name in _TRAINERS for inner in range(place + 1, len(stack))):
+                        self._of_trainers.add(line)
+                    return line
         except Exception:  # an op without a stack
             logger.debug("the stack of op %s could not be read", op.name, exc_info=True)
         return None

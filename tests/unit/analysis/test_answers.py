@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import pathlib
+import re
 
 import numpy as np
 import numpy.typing as npt
@@ -114,17 +115,15 @@ def test_a_leak_names_what_grows_since_when() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held_by", "line", "details"),
+    ("held_by", "line", "origin"),
     [
-        ("list `history` in module __main__", None, ("Kept alive by list `history` in module __main__.",)),
-        ("list `kept` in module a", "a.py:3", ("Kept alive by list `kept` in module a, made at a.py:3.",)),
-        (None, "a.py:3", ("Made at a.py:3.",)),
-        (None, None, ()),
+        ("list `history` in module __main__", None, ", kept alive by list `history` in module __main__"),
+        ("list `kept` in module a", "a.py:3", ", kept alive by list `kept` in module a, made at a.py:3"),
+        (None, "a.py:3", ", made at a.py:3"),
+        (None, None, ""),
     ],
 )
-def test_a_leak_of_held_tensors_names_their_holder_and_line(
-    held_by: str | None, line: str | None, details: tuple[str, ...]
-) -> None:
+def test_a_leak_of_held_tensors_names_their_holder_and_line(held_by: str | None, line: str | None, origin: str) -> None:
     def traced(step: int) -> Snapshot:
         size = max(1, step - 40) * (MIB // 4)
         held = (HeldTensorGroup((4,), "float32", 1, size, held_by, line),)
@@ -134,7 +133,18 @@ def test_a_leak_of_held_tensors_names_their_holder_and_line(
 
     growing = by_name(leaking(snapshots=tuple(map(traced, (3, 60, 220)))))["growing"]
     assert growing.sentence.endswith(": held tensors")
-    assert growing.details == details
+    # From step 60 to 220, 256 KiB at each.
+    assert growing.details == (f"Held tensors +40.0 MiB{origin}.",)
+
+
+def test_a_leak_says_when_memory_runs_out() -> None:
+    # GIVEN peaks of 900 MiB that grow by 4 MiB a step from step 40 on, in a capacity of 2 GiB
+    grown = np.maximum(STEPS - 40, 0) * 4 * MIB
+    samples = make_samples(range(240), (900 * MIB + grown).tolist(), in_use=(300 * MIB + grown).tolist())
+    (detail,) = by_name(make_run(samples))["growing"].details
+    # THEN step 40 + (2048 - 900) / 4 = 327 is the first that does not fit
+    found = re.fullmatch(r"At this rate memory runs out by step (\d+), earlier with fragmentation\.", detail)
+    assert found is not None and int(found.group(1)) == pytest.approx(327, abs=3)
 
 
 def test_a_category_that_grows_little_is_not_named() -> None:

@@ -7,6 +7,7 @@ from reading_cases import DEVICE, MIB
 from requests_cases import CAPACITY, LAYERS, make_table, make_traced, program_fits
 
 from tb_memplugin.model import FIX_KINDS, Fix
+from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.program import recorded_program
@@ -31,7 +32,11 @@ def test_the_failed_training_fails_and_every_simulated_fix_passes() -> None:
     assert batch.enough and batch.batch_size is not None
     assert program_fits(batch.batch_size, FAILED.capacity_bytes)
     assert not program_fits(round(1.12 * batch.batch_size), FAILED.capacity_bytes)
-    assert batch.sentence.startswith(f"Batch size {batch.batch_size} instead of 48. Simulated peak: ")
+    assert batch.change == f"Batch size {batch.batch_size}"
+    assert batch.sentence.startswith(f"{batch.change} instead of 48. Simulated peak: ")
+    for fix in (batch, accumulated, limit):
+        assert fix.peak_bytes is not None and fix.peak_bytes <= (fix.capacity_bytes or FAILED.capacity_bytes)
+        assert f" peak: {format_bytes(fix.peak_bytes)} of " in fix.sentence
     assert accumulated.batch_size is not None and 48 % accumulated.batch_size == 0
     assert accumulated.batch_size <= batch.batch_size and accumulated.enough
     assert limit.capacity_bytes is not None and limit.capacity_bytes > FAILED.capacity_bytes
@@ -48,6 +53,7 @@ def test_a_batch_of_one_example_has_no_smaller_one() -> None:
 def test_mixed_precision_is_an_estimate() -> None:
     precision = fixes(dataclasses.replace(FAILED, batch_size=32))["precision"]
     assert precision.enough is None and "Estimate" in precision.sentence
+    assert precision.change == "Mixed precision" and precision.peak_bytes is None
 
 
 def test_after_fragmentation_the_same_memory_in_one_piece_is_tried() -> None:

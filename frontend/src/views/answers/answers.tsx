@@ -5,7 +5,7 @@ import { ANSWER_NAMES, STATUS_WORDS, answerTip, type Answer, type AnswerName, ty
 import type { RunInfo } from "../../model/run";
 import { useStore } from "../shared/context";
 import { useFetched } from "../shared/fetched";
-import { choicesFor } from "./evidence";
+import { choicesFor } from "../shared/evidence";
 
 /** Told apart by shape as well as by colour: a tick, an exclamation mark, a cross, a question mark. */
 const ICONS: Record<AnswerStatus, string> = {

@@ -114,7 +114,13 @@ export function Toolbar() {
         <Segments named={false} label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
       )}
       {QUESTIONS.includes(view) && (
-        <Segments label="question" options={QUESTION_NAMES} chosen={nameOf(view)} choose={(name) => store.choose({ view: viewOf(name) })} />
+        <Segments
+          named={false}
+          label="question"
+          options={QUESTION_NAMES}
+          chosen={nameOf(view)}
+          choose={(name) => store.choose({ view: viewOf(name) })}
+        />
       )}
       <Attempts />
       <StepSelector />

@@ -8,6 +8,8 @@ import { budgetOf, optionsTable, planDeltas, planNotes, planSentence, planVerdic
 import { Code } from "../shared/code";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
+import { Fact } from "../shared/fact";
+import { Known } from "../shared/known";
 import { MeasuredPanel } from "../shared/measured-panel";
 import { Fault, NoticeList, Skeleton } from "../shared/states";
 import { BudgetForm } from "./budget-form";
@@ -17,32 +19,13 @@ import { Options, Segments } from "./plan-tables";
 /** Size of the saved curve in pixels. */
 const SAVED = { width: 640, height: 420 };
 
-function Fact({ name, label, value, note = "" }: { name: string; label: string; value: string; note?: string }) {
-  return (
-    <div data-figure={name}>
-      <dt>{label}</dt>
-      <dd>
-        {value} {note !== "" && <span class="small">{note}</span>}
-      </dd>
-    </div>
-  );
-}
-
 function Facts({ plan }: { plan: Plan }) {
-  const {
-    peak_bytes: peak,
-    low_bytes: low,
-    high_bytes: high,
-    recorded_peak_bytes: recorded,
-    demand_bytes: demand,
-    extra_time: time,
-  } = plan;
+  const { peak_bytes: peak, low_bytes: low, high_bytes: high, recorded_peak_bytes: recorded, extra_time: time } = plan;
   if (peak === null || low === null || high === null) return null;
   return (
     <dl class="prediction">
       <Fact name="peak_bytes" label="predicted peak" value={formatBytes(peak)} note={rangeOf({ low_bytes: low, high_bytes: high })} />
-      {recorded !== null && <Fact name="recorded_peak_bytes" label="without a change" value={formatBytes(recorded)} />}
-      {demand !== null && <Fact name="demand_bytes" label="live at once" value={formatBytes(demand)} note="no allocator needs less" />}
+      {recorded !== null && recorded !== peak && <Fact name="recorded_peak_bytes" label="unchanged" value={formatBytes(recorded)} />}
       {plan.segments.length > 0 && (
         <Fact name="extra_time" label="step time" value={timeText(time)} note={time === null ? "" : plan.time_source} />
       )}
@@ -66,6 +49,13 @@ function Answer({ plan }: { plan: Plan }) {
         </h2>
         <Facts plan={plan} />
         <NoticeList sentences={planNotes(plan)} testid="plan-sentences" />
+        {plan.demand_bytes !== null && (
+          <Known>
+            <dl class="prediction">
+              <Fact name="demand_bytes" label="live at once" value={formatBytes(plan.demand_bytes)} note="no allocator needs less" />
+            </dl>
+          </Known>
+        )}
       </div>
       {plan.fits !== null && (
         <div class="body">
@@ -78,14 +68,13 @@ function Answer({ plan }: { plan: Plan }) {
                 choose={store.recordedOnly ? undefined : (point) => store.choose({ budget: budgetOf(point) })}
               />
             )}
-            <Options plan={plan} />
+            {plan.options.length > 1 && <Options plan={plan} />}
             <Segments plan={plan} />
           </div>
           <MeasuredPanel
             label="Categories, measured and planned"
             testid="plan-ledger"
             name={plan.fits === false ? "smallest" : "plan"}
-            note={plan.fits === false ? "smallest: predicted peak" : "plan: predicted peak"}
             measured={plan.measured}
             predicted={plan.peak_bytes}
             deltas={planDeltas(plan)}

@@ -47,7 +47,7 @@ function Axes({
         </text>
       ))}
       <text x={(LEFT + width - RIGHT) / 2} y={height - BOTTOM + 36} text-anchor="middle" fill={ink.faint}>
-        additional time of a step
+        step time
       </text>
     </>
   );
@@ -86,7 +86,7 @@ function Point({ point, isPlan, scales, ink, choose }: PointProps) {
       data-figure={isPlan ? "plan" : "point"}
       data-bytes={point.peak_bytes}
       data-segments={point.segments}
-      data-tip={tipOf(point.peak_bytes, pointSentence(point), isPlan ? "the plan" : null)}
+      data-tip={tipOf(point.peak_bytes, pointSentence(point), isPlan ? "the plan" : null, choose && "Click to set the budget")}
       {...events}
     >
       <rect x={x - 10} y={high - 6} width={20} height={low - high + 12} fill="transparent" />
@@ -149,15 +149,11 @@ export function PlanCurveDrawing({ plan, scheme, choose, width, height }: Drawin
 /** The drawing at the size of its place. */
 export function PlanCurve(props: CurveProps) {
   const { host, width, height } = useSize();
-  const known = planPoint(props.plan) !== null;
+  const isOnCurve = planPoint(props.plan) !== null;
   return (
     <section aria-label="Peak against step time">
       <h3>
-        Peak against step time{" "}
-        <span class="small">
-          segments recomputed{known ? ", the plan marked" : "; the plan is not one of them"}
-          {props.choose && "; click a point to set the budget"}
-        </span>
+        Peak against step time <span class="small">{isOnCurve ? "" : "of recomputation alone"}</span>
       </h3>
       <div class="plan-curve" ref={host} data-testid="plan-curve">
         {width > 0 && <PlanCurveDrawing {...props} width={Math.floor(width)} height={Math.floor(height)} />}

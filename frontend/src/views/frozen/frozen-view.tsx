@@ -17,7 +17,7 @@ import { useExport } from "../shared/export";
 import { useCategoryRow, useFocus, type Focus } from "../shared/focus";
 import { startOf } from "../shared/frame";
 import { frozenPicture, sideFill, sideKey } from "./frozen-spec";
-import { FoldedRows, isQuiet } from "../shared/folded-rows";
+import { FigureRows } from "../shared/figure-rows";
 import { Figure, FigureTable } from "../shared/figures";
 import { StackLegend } from "../shared/legend";
 import { useOverviewChart } from "../shared/steps-chart";
@@ -40,12 +40,14 @@ interface PartsProps {
   row: number;
   unit: Unit;
   peak: number | null;
+  /** The highest peak of the run. */
+  whole: number;
   focus: Focus;
   hover: (key: string | null) => void;
   source: string;
 }
 
-function Parts({ parts, row, unit, peak, focus, hover, source }: PartsProps) {
+function Parts({ parts, row, unit, peak, whole, focus, hover, source }: PartsProps) {
   const store = useStore();
   const scheme = schemeOf(store);
   const common = { unit, source };
@@ -68,32 +70,23 @@ function Parts({ parts, row, unit, peak, focus, hover, source }: PartsProps) {
               focused={focus.hovered === side}
               onFocus={(focused) => hover(focused ? side : null)}
             />
-            <FoldedRows
-              columns={3}
+            <FigureRows
+              unit={unit}
+              whole={whole}
               rows={[...own].reverse().map((part) => {
                 const bytes = part.bytes[row] ?? null;
                 const key = sideKey(part);
-                const events = ofCategory(key, part.category);
                 return {
-                  key,
-                  quiet: isQuiet(maximum(part.bytes), common.unit),
-                  chosen: events.chosen,
-                  row: (hidden: boolean) => (
-                    <Figure
-                      hidden={hidden}
-                      {...common}
-                      key={key}
-                      name={key}
-                      label={categoryLabel(part.category)}
-                      hint={categoryMeaning(part.category)}
-                      bytes={bytes}
-                      share={shareOf(bytes, peak)}
-                      pictured
-                      fill={sideFill(part, scheme)}
-                      focused={focus.hovered === key}
-                      {...events}
-                    />
-                  ),
+                  name: key,
+                  highest: maximum(part.bytes),
+                  label: categoryLabel(part.category),
+                  hint: categoryMeaning(part.category),
+                  source,
+                  bytes,
+                  share: shareOf(bytes, peak),
+                  fill: sideFill(part, scheme),
+                  focused: focus.hovered === key,
+                  ...ofCategory(key, part.category),
                 };
               })}
             />
@@ -204,6 +197,7 @@ export function FrozenView({ overview, totals }: { overview: Overview; totals: L
             row={shown.row}
             unit={unit}
             peak={at(shown.overview.peak_bytes, shown.row)}
+            whole={maximum(overview.peak_bytes)}
             focus={focus}
             hover={hover}
             source={sourceOf(shown.overview, shown.row)}

@@ -77,6 +77,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
   const unit = unitOf(total);
   const figures = new Map(steps.parts.map(({ category, bytes }) => [category, bytes[row] ?? null]));
   const highest = new Map(steps.parts.map(({ category, bytes: all }) => [category, maximum(all)]));
+  const highestTotal = maximum(steps.step.map((_, index) => totalOf(steps, index)));
   const step = at(steps.step, row);
   const failed = useStore().whole.value.value?.snapshots.some((one) => one.at_failure && one.step === step) ?? false;
   const traced = measuredAt({ step: step ?? 0, at_failure: failed });
@@ -96,7 +97,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
       </header>
       <FigureTable testid="layer-figures">
         <tbody>
-          <CategoryRows bytes={figures} highest={highest} total={total} unit={unit} source={source} hovered={focus.hovered} hover={hover} />
+          <CategoryRows {...{ bytes: figures, highest, total, whole: highestTotal, unit, source, hover }} hovered={focus.hovered} />
         </tbody>
         <tbody class="totals">
           <Figure strong name="total" label="total" hint="sum of all categories" source={traced} bytes={total} unit={unit} />

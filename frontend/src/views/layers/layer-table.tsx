@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
-import { formatBytes, formatCount, type Unit } from "../../lib/bytes";
+import { formatBytes, formatCount, formatFigure, type Unit } from "../../lib/bytes";
 import { formatShare } from "../../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { countText, outputFacts, shapeText, sizesText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layer-figures";
@@ -11,7 +11,6 @@ import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapsh
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, useFigureText } from "../shared/figures";
-import { isQuiet } from "../shared/folded-rows";
 import { Filler } from "../shared/long-table";
 import { useScrollWindow } from "../shared/scroll-window";
 import { tipOf } from "../shared/tips";
@@ -21,8 +20,11 @@ export const ROW_HEIGHT = 28;
 /** Columns after those of the categories. */
 const AFTER = 2;
 
+/** Whether a column in this unit shows a digit of a size other than zero. */
+const hasDigit = (bytes: number, unit: Unit): boolean => !/^(0|[<>]-?0\.01)$/.test(formatFigure(bytes, unit));
+
 /** Categories with a column: those that the run's step has. The ones too small for the column's unit share one. */
-const shownCategories = (all: LayerGroup, unit: Unit): Category[] => CATEGORIES.filter((category) => !isQuiet(all.bytes[category], unit));
+const shownCategories = (all: LayerGroup, unit: Unit): Category[] => CATEGORIES.filter((category) => hasDigit(all.bytes[category], unit));
 
 /** The figure of the categories without a column, and "unattributed 3.0 MiB, inputs 1.5 MiB", largest first. */
 function otherCategories(of: LayerFigures | LayerGroup, shown: readonly Category[]): { bytes: number; text: string } {

@@ -6,7 +6,7 @@ import { formatBytes } from "../../lib/bytes";
 import { formatShare, plural } from "../../lib/format";
 import { PERSISTENT, categoryLabel, type Category } from "../../model/categories";
 import type { LayerFigures, LayerGroup } from "../../model/layer-figures";
-import { NOT_TIED, distinctNames } from "../../model/names";
+import { NOT_TIED, distinctNames, shortName } from "../../model/names";
 import { rankOf } from "../../model/snapshot";
 import { fillOf, type Fill, type Scheme } from "../../theme/palette";
 
@@ -117,7 +117,17 @@ export const areaFill = ({ layer, main }: Area, scheme: Scheme, rest: string): F
 export const blockText = ({ block, width }: PlacedBlock): string =>
   shortened(`${block.name} ${formatBytes(block.bytes)}`, Math.floor((width - 8) / LETTER));
 
+/** Areas up to this width in pixels have no text: little of a name would be left. */
+const MOST_CUT = 72;
+
+/** A name, or as much of its end as fits: names that begin alike differ there. */
+const fitted = (name: string, letters: number): string =>
+  shortened(name.length > letters && name.includes("/") ? `…/${shortName(name)}` : name, letters);
+
 /** The text of an area, as far as it fits: about 7 pixels per letter, 16 per line. */
 export function areaText({ name, bytes }: Area, width: number, height: number): string[] {
-  return [shortened(name, Math.floor((width - 8) / LETTER)), formatBytes(bytes)].slice(0, width > 54 ? Math.floor((height - 6) / 16) : 0);
+  return [fitted(name, Math.floor((width - 8) / LETTER)), formatBytes(bytes)].slice(
+    0,
+    width > MOST_CUT ? Math.floor((height - 6) / 16) : 0,
+  );
 }

@@ -26,6 +26,17 @@ const styleOf = ({ x, y, width, height }: Rectangle): Record<string, string> => 
   height: `${height}px`,
 });
 
+/** A path whose end stays when there is no room: names that begin alike differ there. */
+function AreaName({ name }: { name: string }) {
+  const end = name.lastIndexOf("/") + 1;
+  return (
+    <span class="area-name">
+      <span>{name.slice(0, end)}</span>
+      <span>{name.slice(end)} </span>
+    </span>
+  );
+}
+
 function AreaButton({ area, place }: { area: Area; place: Rectangle }) {
   const store = useStore();
   const scheme = schemeOf(store);
@@ -57,7 +68,7 @@ function AreaButton({ area, place }: { area: Area; place: Rectangle }) {
       aria-label={`${name} ${formatBytes(bytes)}, ${share}`}
       onClick={() => store.choose({ layer: selected === layer.path ? null : layer.path })}
     >
-      {lines.length > 0 && <span class="area-name">{name} </span>}
+      {lines.length > 0 && <AreaName name={name} />}
       {lines.length > 1 && <span class="area-size">{lines[1]}</span>}
       <span class="area-parts" aria-hidden="true">
         {parts.map((part) => {

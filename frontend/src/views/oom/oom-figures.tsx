@@ -1,9 +1,9 @@
-/** The parts of a post-mortem: request, figures, memory by category and layer, possible fixes. */
+/** The parts of a post-mortem: the request beside the pool, and the panel of figures. */
 
 import { useMemo } from "preact/hooks";
 
 import { unitOf, type Unit } from "../../lib/bytes";
-import { formatWallTime } from "../../lib/format";
+import { formatWallTime, unbroken } from "../../lib/format";
 import type { Category } from "../../model/categories";
 import { NOT_TIED, distinctNames } from "../../model/names";
 import type { Oom } from "../../model/oom";
@@ -68,12 +68,13 @@ export function Request({ oom }: { oom: Oom }) {
   );
 }
 
-const POOL_WORDS = ["requested_bytes", "in_use_bytes", "free_bytes", "pool_bytes", "capacity_bytes"] as const;
+const when = "at the failure";
+const OF_REQUEST = ["requested_bytes", "free_bytes", "pool_bytes"] as const;
 
-export function Facts({ oom }: { oom: Oom }) {
-  const unit: Unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
-  const when = "at the failure";
+/** The request, and what made it. */
+function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
   const words: [string, string | null][] = [
+    ["time", formatWallTime(oom.wall_time)],
     ["operation", oom.op],
     ["layer", oom.layer],
     ["line", oom.line],
@@ -81,17 +82,12 @@ export function Facts({ oom }: { oom: Oom }) {
     ["tensor", oom.shape],
   ];
   return (
-    <aside class="panel" aria-label="Figures of the failure">
-      <header class="panel-head">
-        <h2>
-          At the failure
-          <UnitButton unit={unit} />
-        </h2>
-        <p class="small">{formatWallTime(oom.wall_time)}</p>
-      </header>
+    <details class="known">
+      <summary>How is this known?</summary>
+      <p class="small">{unbroken(oom.reason)}</p>
       <FigureTable testid="oom-figures">
         <tbody>
-          {POOL_WORDS.map((word) => (
+          {OF_REQUEST.map((word) => (
             <WordFigure key={word} word={word} bytes={oom[word]} unit={unit} when={when} />
           ))}
           <Figure
@@ -104,58 +100,74 @@ export function Facts({ oom }: { oom: Oom }) {
           />
         </tbody>
       </FigureTable>
-      <details class="known">
-        <summary>Operation and tensor</summary>
-        <dl class="facts">
-          {words.map(([name, value]) => (
-            <div key={name}>
-              <dt>{name}</dt>
-              <dd>{value ?? "unknown"}</dd>
-            </div>
-          ))}
-        </dl>
-      </details>
-    </aside>
+      <dl class="facts">
+        {words.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value ?? "unknown"}</dd>
+          </div>
+        ))}
+      </dl>
+    </details>
   );
 }
 
-export function Breakdown({ oom }: { oom: Oom }) {
-  const unit = unitOf(oom.in_use_bytes ?? 0);
+function ByLayer({ oom, total, unit }: { oom: Oom; total: number; unit: Unit }) {
+  const layers = useMemo(() => owners(oom.ledger).slice(0, LAYERS), [oom]);
+  const names = distinctNames(layers.map(({ layer }) => layer ?? NOT_TIED));
+  return (
+    <details class="known">
+      <summary>By layer</summary>
+      <FigureTable testid="oom-layers">
+        <tbody>
+          {layers.map(({ layer, bytes }, index) => (
+            <Figure
+              key={layer}
+              name={`layer:${layer ?? ""}`}
+              label={names[index]}
+              hint={`${layer ?? NOT_TIED}: total of all categories`}
+              source={SOURCE}
+              unit={unit}
+              bytes={bytes}
+              share={bytes / total}
+              pictured
+            />
+          ))}
+        </tbody>
+      </FigureTable>
+    </details>
+  );
+}
+
+const SOURCE = `from the owners of the chunks, ${when}`;
+
+/** Memory at the failure: by category and layer, then the request and the pool. */
+export function FailurePanel({ oom }: { oom: Oom }) {
+  const unit: Unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
   const total = oom.ledger.reduce((sum, { bytes }) => sum + bytes, 0);
   const sums = new Map<Category, number>();
   for (const { category, bytes } of oom.ledger) sums.set(category, (sums.get(category) ?? 0) + bytes);
-  const layers = useMemo(() => owners(oom.ledger).slice(0, LAYERS), [oom]);
-  const names = distinctNames(layers.map(({ layer }) => layer ?? NOT_TIED));
-  const source = "from the owners of the chunks, at the failure";
-  if (oom.ledger.length === 0) return <p class="small">Memory at failure unknown: no chunk has a known owner.</p>;
+  const isKnown = oom.ledger.length > 0;
   return (
-    <div class="failure-memory">
+    <aside class="panel" aria-label="Memory at the failure">
+      <header class="panel-head">
+        <h2>
+          At the failure
+          <UnitButton unit={unit} />
+        </h2>
+      </header>
+      {!isKnown && <p class="small">Breakdown unknown: no chunk has a known owner.</p>}
       <FigureTable testid="oom-categories">
-        <caption>Memory at failure, by category</caption>
         <tbody>
-          <CategoryRows bytes={sums} total={total} unit={unit} source={() => source} />
+          <CategoryRows bytes={sums} total={total} unit={unit} source={() => SOURCE} />
+        </tbody>
+        <tbody class="totals">
+          <WordFigure strong word="in_use_bytes" bytes={oom.in_use_bytes} unit={unit} when={when} />
+          <WordFigure word="capacity_bytes" bytes={oom.capacity_bytes} unit={unit} when={when} />
         </tbody>
       </FigureTable>
-      <details class="known">
-        <summary>Memory at failure, by layer</summary>
-        <FigureTable testid="oom-layers">
-          <tbody>
-            {layers.map(({ layer, bytes }, index) => (
-              <Figure
-                key={layer}
-                name={`layer:${layer ?? ""}`}
-                label={names[index]}
-                hint={`${layer ?? NOT_TIED}: total of all categories`}
-                source={source}
-                unit={unit}
-                bytes={bytes}
-                share={bytes / total}
-                pictured
-              />
-            ))}
-          </tbody>
-        </FigureTable>
-      </details>
-    </div>
+      {isKnown && <ByLayer oom={oom} total={total} unit={unit} />}
+      <RequestFacts oom={oom} unit={unit} />
+    </aside>
   );
 }

@@ -1,16 +1,14 @@
 /** Post-mortems of failed allocations: request, verdict, possible fixes, memory by category and layer. */
 
-import { unbroken } from "../../lib/format";
 import { verdictSentence, whenSentence, type Oom } from "../../model/oom";
 import type { RunInfo } from "../../model/run";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { PossibleFixes, Requester } from "../shared/fixes";
-import { Known } from "../shared/known";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { OomDrawing } from "./oom-drawing";
-import { Breakdown, Facts, Request } from "./oom-figures";
+import { FailurePanel, Request } from "./oom-figures";
 
 function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number }) {
   const scheme = schemeOf(useStore());
@@ -27,21 +25,17 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
       <div class="body">
         <div class="picture">
           <p class="small">
-            {whenSentence(oom)} <Requester oom={oom} />
+            {whenSentence(oom, run.devices.length)} <Requester oom={oom} />
           </p>
-          <h2 class="verdict">
-            {oom.verdict !== null && <span class="verdict-word">{oom.verdict}</span>} {verdictSentence(oom)}
-          </h2>
+          <h2 class="verdict">{verdictSentence(oom)}</h2>
           <Request oom={oom} />
-          <h3>Possible fixes</h3>
+          <h3 class="fixes-head">
+            Possible fixes <span class="small">peak</span>
+          </h3>
           <PossibleFixes run={run} oom={oom} index={index} />
-          <Breakdown oom={oom} />
-          <Known>
-            <p class="small">{unbroken(oom.reason)}</p>
-          </Known>
           <NoticeList sentences={oom.not_available} />
         </div>
-        <Facts oom={oom} />
+        <FailurePanel oom={oom} />
       </div>
       {oom.chunks !== null && <MapView run={run} place={{ oom: index }} />}
     </div>

@@ -1,9 +1,11 @@
 /** The first answer on a run that is not healthy: the post-mortem of its last failure with the fixes, or what grows. */
 
 import { unbroken } from "../../lib/format";
-import { growthFindings } from "../../model/findings";
+import type { Answer, AnswerName } from "../../model/answer";
+import { growthFindings, isSteady } from "../../model/findings";
 import { verdictSentence, whenSentence } from "../../model/oom";
 import type { RunInfo } from "../../model/run";
+import { choicesFor } from "../shared/evidence";
 import { useStore } from "../shared/context";
 import { useFetched } from "../shared/fetched";
 import { PossibleFixes, Requester } from "../shared/fixes";
@@ -16,7 +18,7 @@ function PostMortem({ run, index }: { run: RunInfo; index: number }) {
   return (
     <section class="diagnosis failed" aria-label="Post-mortem" data-testid="diagnosis">
       <h2>
-        {whenSentence(oom)} <Requester oom={oom} />
+        {whenSentence(oom, run.devices.length)} <Requester oom={oom} />
       </h2>
       <p>
         {/* The answers above have the figures. */}
@@ -29,17 +31,17 @@ function PostMortem({ run, index }: { run: RunInfo; index: number }) {
   );
 }
 
-function Growth({ run, device }: { run: RunInfo; device: string }) {
+/** What grows, in more words than the answer above; without an owner and an end the finding says all that is known. */
+function Growth({ run, answer }: { run: RunInfo; answer: Answer }) {
   const store = useStore();
-  const found = growthFindings(run, device);
-  if (found.length === 0) return null;
+  const finding = growthFindings(run, store.device.value ?? "").find(isSteady)?.sentence;
+  const sentence = answer.details.join(" ") || finding;
+  if (!sentence) return null;
   return (
     <section class="diagnosis growing" aria-label="Growth" data-testid="diagnosis">
-      {found.map(({ sentence, view, step, zoom }) => (
-        <button key={sentence} type="button" onClick={() => store.choose({ view, step, ...(zoom === null ? {} : { zoom }) })}>
-          <Sentence of={unbroken(sentence)} />
-        </button>
-      ))}
+      <button type="button" onClick={() => store.choose(choicesFor(answer.evidence, run))}>
+        <Sentence of={unbroken(sentence)} />
+      </button>
     </section>
   );
 }
@@ -49,7 +51,9 @@ export function Diagnosis({ run }: { run: RunInfo }) {
   const device = store.device.value;
   // The server knows which failure counts: that of its answer to "Fits?".
   const answers = useFetched(store.fetched.answers, device === null ? null : [run, device, store.phase.value]).value;
-  const index = answers?.find(({ name }) => name === "fits")?.evidence.oom ?? null;
+  const answerTo = (question: AnswerName): Answer | undefined => answers?.find(({ name }) => name === question);
+  const index = answerTo("fits")?.evidence.oom ?? null;
   if (run.ooms > 0 && index !== null) return <PostMortem run={run} index={index} />;
-  return run.status === "growing" && device !== null ? <Growth run={run} device={device} /> : null;
+  const growing = answerTo("growing");
+  return run.status === "growing" && growing ? <Growth run={run} answer={growing} /> : null;
 }

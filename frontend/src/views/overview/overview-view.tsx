@@ -6,7 +6,7 @@ import { bandAt } from "../../charts/stack-layout";
 import { formatBytes } from "../../lib/bytes";
 import { unbroken } from "../../lib/format";
 import { groupKey, groupLabel } from "../../model/categories";
-import { findings, growthFindings, type Finding } from "../../model/findings";
+import { frozenFindings, growthFindings, isSteady, type Finding } from "../../model/findings";
 import type { Overview } from "../../model/overview";
 import { at, rowOfStep } from "../../model/overview";
 import { trains } from "../../model/run";
@@ -31,11 +31,14 @@ function Findings({ overview }: { overview: Overview }) {
   const store = useStore();
   const whole = store.whole.value.value ?? overview;
   const run = store.primary.value;
-  const [failed, training] = [run !== null && run.ooms > 0, run === null || trains(run)];
-  const atPeak = useMemo(() => findings(whole, failed, training), [whole, failed, training]);
-  const growing = useMemo(() => (run ? growthFindings(run, overview.device) : []), [run, overview.device]);
-  // What grows stands above the chart if nothing worse happened.
-  const all = run?.status === "growing" ? atPeak : [...growing, ...atPeak];
+  const training = run === null || trains(run);
+  const frozen = useMemo(() => (training ? frozenFindings(whole) : []), [whole, training]);
+  // The one that is summarized above the chart is not repeated.
+  const growing = useMemo(
+    () => (run ? growthFindings(run, overview.device).filter((finding) => !isSteady(finding) || run.status !== "growing") : []),
+    [run, overview.device],
+  );
+  const all = [...growing, ...frozen];
   if (all.length === 0) return null;
   const show = ({ step, view, zoom }: Finding): void => store.choose({ view, step, ...(zoom === null ? {} : { zoom }) });
   return (

@@ -5,9 +5,8 @@ import { shareOf } from "../../lib/format";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "./context";
-import { figureRow } from "./figure-row";
+import { FigureRows } from "./figure-rows";
 import { useCategoryRow } from "./focus";
-import { FoldedRows } from "./folded-rows";
 
 interface CategoryRowsProps {
   /** Null where unknown; categories that are missing have no row. */
@@ -15,6 +14,8 @@ interface CategoryRowsProps {
   /** The most that each has at any step that the table may show: rows that are never seen are folded. By default `bytes`. */
   highest?: ReadonlyMap<Category, number | null>;
   total: number;
+  /** The highest total. By default `total`. */
+  whole?: number;
   unit: Unit;
   source: (category: Category, bytes: number) => string;
   /** The category under the pointer in the chart beside the table, and what highlights one there. */
@@ -22,27 +23,28 @@ interface CategoryRowsProps {
   hover?: (key: string | null) => void;
 }
 
-export function CategoryRows({ bytes, highest = bytes, total, unit, source, hovered, hover }: CategoryRowsProps) {
+export function CategoryRows({ bytes, highest = bytes, total, whole = total, unit, source, hovered, hover }: CategoryRowsProps) {
   const scheme = schemeOf(useStore());
   const ofCategory = useCategoryRow(hover);
   const rows = CATEGORIES.filter((category) => bytes.has(category)).reverse();
   return (
-    <FoldedRows
-      columns={3}
+    <FigureRows
+      unit={unit}
+      whole={whole}
       rows={rows.map((category) => {
         const own = bytes.get(category) ?? null;
-        return figureRow(highest.get(category) ?? null, {
+        return {
           name: category,
+          highest: highest.get(category) ?? null,
           label: categoryLabel(category),
           hint: categoryMeaning(category),
           source: source(category, own ?? 0),
           bytes: own,
           share: shareOf(own ?? 0, total),
-          unit,
           fill: fillOf(category, null, scheme),
           focused: hovered === category,
           ...ofCategory(category, category),
-        });
+        };
       })}
     />
   );

@@ -1,41 +1,42 @@
 /** Possible fixes of a failure: each that is a condition or a budget is a button that opens What if or Fit with it filled in. */
 
 import { unbroken } from "../../lib/format";
-import { fixBudget, fixConditions, fixLabel, fixWord, type Fix, type Fixes, type Oom } from "../../model/oom";
+import { formatBytes } from "../../lib/bytes";
+import { fixBudget, fixConditions, fixWord, type Fix, type Fixes, type Oom } from "../../model/oom";
 import type { RunInfo } from "../../model/run";
 import { Code } from "./code";
 import { useStore } from "./context";
 import { useFetched } from "./fetched";
 import { Fault } from "./states";
 
-/** `brief`: only what to change; the figures are in the tooltip. `said`: the fix before it said that it fits. */
+/** What to change; all figures are in the tooltip. `brief`: without the peak and the code. `said`: the fix before it said the same. */
 function FixRow({ fix, oom, brief, said }: { fix: Fix; oom: Oom; brief: boolean; said: boolean }) {
   const store = useStore();
-  const text = unbroken(brief ? fixLabel(fix) : fix.sentence);
+  const text = unbroken(fix.change);
   const conditions = store.recordedOnly ? null : fixConditions(fix, oom);
-  const tip = brief ? fix.sentence : undefined;
+  const goal = (view: string): string => (brief ? "" : `\nOpen ${view} with it filled in`);
   const budget = store.recordedOnly ? null : fixBudget(fix);
   const open = conditions ? { view: "what-if" as const, conditions } : budget !== null ? { view: "fit" as const, budget } : null;
   return (
     <li data-fix={fix.kind}>
       {!(brief && said) && (
         <span class={fixWord(fix)} title={fix.enough === null ? "" : "Whole training steps, simulated by the allocator's rules"}>
-          {fixWord(fix)}
+          {said ? "" : fixWord(fix)}
         </span>
       )}
       {open === null ? (
-        <span data-tip={tip}>{text}</span>
+        <span data-tip={fix.sentence}>{text}</span>
       ) : (
         <button
           type="button"
           class="fix"
-          data-tip={tip}
-          title={brief ? undefined : `Open ${open.view === "fit" ? "Fit" : "What if"} with it filled in`}
+          data-tip={`${fix.sentence}${goal(open.view === "fit" ? "Fit" : "What if")}`}
           onClick={() => store.choose({ ...open, device: oom.device })}
         >
           {text}
         </button>
       )}
+      {!brief && <span class="number">{fix.peak_bytes === null ? "" : formatBytes(fix.peak_bytes)}</span>}
       {!brief && fix.code !== null && <Code title="Apply it">{fix.code}</Code>}
     </li>
   );
@@ -44,12 +45,13 @@ function FixRow({ fix, oom, brief, said }: { fix: Fix; oom: Oom; brief: boolean;
 function FixList({ found: { fixes, note }, oom, brief }: { found: Fixes; oom: Oom; brief: boolean }) {
   // In brief, those that fit are enough.
   const fits = brief ? fixes.filter(({ enough }) => enough) : [];
+  const shown = fits.length > 0 ? fits : fixes;
   return (
     <>
       {fixes.length > 0 && (
         <ul class={brief ? "fixes brief" : "fixes"} data-testid="fixes">
-          {(fits.length > 0 ? fits : fixes).map((fix) => (
-            <FixRow key={fix.kind} fix={fix} oom={oom} brief={brief} said={fix.enough === true && fix !== fits[0]} />
+          {shown.map((fix, index) => (
+            <FixRow key={fix.kind} fix={fix} oom={oom} brief={brief} said={fix.enough === shown[index - 1]?.enough} />
           ))}
         </ul>
       )}

@@ -1,13 +1,9 @@
-/** Rows of a table of figures; those that show nothing are folded into one row until it is opened. */
+/** Rows of a table of figures; those that matter little are folded into one row until it is opened. */
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 
-import { formatFigure, type Unit } from "../../lib/bytes";
 import { plural } from "../../lib/format";
-
-/** Whether a figure is zero, or so small that its column shows no digit of it. */
-export const isQuiet = (bytes: number | null, unit: Unit): boolean => bytes !== null && /^(0|[<>]-?0\.01)$/.test(formatFigure(bytes, unit));
 
 export interface FoldedRow {
   key: string;

@@ -1,10 +1,12 @@
 /** Bytes by category of a measured peak beside those of a predicted one. */
 
-import { unitOf } from "../../lib/bytes";
+import { unitOf, type Unit } from "../../lib/bytes";
+import { isMinor } from "../../lib/format";
 import { categoryMeaning, groupKey } from "../../model/categories";
 import type { GroupDelta } from "../../model/compare";
-import { FigureTable, UnitButton } from "./figures";
+import { FigureTable, UnitButton, useFigureText } from "./figures";
 import { useCategoryRow } from "./focus";
+import { FoldedRows } from "./folded-rows";
 import { tipOf } from "./tips";
 import { SizeCell, VersusRow } from "./versus";
 
@@ -13,7 +15,6 @@ interface MeasuredPanelProps {
   testid: string;
   /** What the prediction is for: the head of its column. */
   name: string;
-  note: string;
   /** Null: no such step was traced. */
   measured: { step: number; in_use_bytes: number } | null;
   predicted: number | null;
@@ -21,10 +22,39 @@ interface MeasuredPanelProps {
   hover?: (key: string | null) => void;
 }
 
-export function MeasuredPanel({ label, testid, name, note, measured, predicted, deltas, hover }: MeasuredPanelProps) {
+type RowsProps = Pick<MeasuredPanelProps, "measured" | "deltas" | "hover"> & { whole: number; unit: Unit };
+
+function Rows({ measured, deltas, hover, whole, unit }: RowsProps) {
   const ofCategory = useCategoryRow(hover);
+  const text = useFigureText(unit);
+  const rows = [...deltas].reverse().map((delta) => ({ ...delta, events: ofCategory(groupKey(delta.group), delta.group.category) }));
+  const isSmall = ({ from, to }: GroupDelta): boolean => isMinor(Math.max(from, to), whole);
+  const small = rows.filter((one) => isSmall(one) && !one.events.chosen);
+  const sumOf = (side: "from" | "to"): number => small.reduce((sum, one) => sum + one[side], 0);
+  return (
+    <FoldedRows
+      columns={3}
+      sums={
+        <>
+          <td class="number">{measured ? text(sumOf("from")) : "–"}</td>
+          <td class="number">{text(sumOf("to"))}</td>
+        </>
+      }
+      rows={rows.map((one) => {
+        const { group, from, to, events } = one;
+        const key = groupKey(group);
+        const tip = [...(measured ? [tipOf(from, "measured")] : []), tipOf(to, "predicted"), categoryMeaning(group.category)].join("\n");
+        const row = (hidden: boolean) => <VersusRow {...{ key, hidden, group, to, unit, tip, events }} from={measured ? from : null} />;
+        return { key, quiet: isSmall(one), chosen: events.chosen, row };
+      })}
+    />
+  );
+}
+
+export function MeasuredPanel({ label, testid, name, measured, predicted, deltas, hover }: MeasuredPanelProps) {
   const peak = measured?.in_use_bytes ?? null;
-  const unit = unitOf(Math.max(peak ?? 0, predicted ?? 0));
+  const whole = Math.max(peak ?? 0, predicted ?? 0);
+  const unit = unitOf(whole);
   return (
     <aside class="panel" aria-label={label}>
       <header class="panel-head">
@@ -32,31 +62,21 @@ export function MeasuredPanel({ label, testid, name, note, measured, predicted, 
           By category
           <UnitButton unit={unit} />
         </h2>
-        <p class="small">
-          {measured && `measured: peak of step ${measured.step}; `}
-          {note}
-        </p>
       </header>
       <FigureTable kind="versus" testid={testid}>
         <thead>
           <tr>
             <td />
-            <th scope="col">measured</th>
-            <th scope="col">{name}</th>
+            <th scope="col" title={measured ? `peak of step ${measured.step}` : "no such step was traced"}>
+              measured
+            </th>
+            <th scope="col" title="predicted peak">
+              {name}
+            </th>
           </tr>
         </thead>
         <tbody>
-          {[...deltas].reverse().map(({ group, from, to }) => (
-            <VersusRow
-              key={groupKey(group)}
-              group={group}
-              from={measured ? from : null}
-              to={to}
-              unit={unit}
-              tip={[...(measured ? [tipOf(from, "measured")] : []), tipOf(to, "predicted"), categoryMeaning(group.category)].join("\n")}
-              events={ofCategory(groupKey(group), group.category)}
-            />
-          ))}
+          <Rows {...{ measured, deltas, whole, unit }} {...(hover && { hover })} />
         </tbody>
         <tbody class="totals">
           <tr class="strong" data-figure="total" data-from={peak ?? ""} data-to={predicted ?? ""}>

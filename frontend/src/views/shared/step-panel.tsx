@@ -11,10 +11,9 @@ import { at, breakdown, provenance, provenanceSentence, type Overview } from "..
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "./context";
 import { startOf } from "./frame";
-import { figureRow } from "./figure-row";
+import { FigureRows } from "./figure-rows";
 import { FigureTable, UnitButton, WordFigure } from "./figures";
 import { useCategoryRow, type Focus } from "./focus";
-import { FoldedRows } from "./folded-rows";
 import { LargestLayers } from "./largest-layers";
 import type { OverviewRow } from "./steps-chart";
 import { TracedDetails } from "./traced-details";
@@ -97,22 +96,22 @@ function Breakdown({ overview, row, focus, pointed, hover, unit }: PanelProps & 
   const highest = useMemo(() => overview.bytes.map(maximum), [overview]);
   const rows = breakdown(overview, row).map(({ group, bytes, share }, index) => {
     const key = groupKey(group);
-    return figureRow(highest[index] ?? null, {
+    return {
       name: key,
+      highest: highest[index] ?? null,
       label: groupLabel(group),
       hint: categoryMeaning(group.category),
       source,
       bytes,
       share,
-      unit,
       fill: fillOf(group.category, group.trainable, schemeOf(store)),
       focused: (pointed ?? focus.hovered) === key,
       ...ofCategory(key, group.category),
-    });
+    };
   });
   return (
     <tbody>
-      <FoldedRows rows={rows.reverse()} columns={3} />
+      <FigureRows rows={rows.reverse()} whole={maximum(overview.peak_bytes)} unit={unit} />
     </tbody>
   );
 }

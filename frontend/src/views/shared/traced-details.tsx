@@ -3,7 +3,7 @@
 import { formatCount, unitOf } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
 import { provenance, type Overview } from "../../model/overview";
-import type { HeldTensorGroup, Snapshot } from "../../model/snapshot";
+import type { HeldTensorGroup } from "../../model/snapshot";
 import { heldTensors, replayText, sizesText } from "../../model/traced-details";
 import { useStore } from "./context";
 import { useFetched } from "./fetched";
@@ -15,9 +15,6 @@ const REPLAY_MEANING =
   "The recorder replays the step with the allocator's rules, starting from the memory map at its start. " +
   "Counted are allocations at the recorded address, and chunks equal to those of the memory map at its end.";
 
-/** Share of the bytes in use from which held tensors are shown without a click. */
-const LEAST_SHARE = 0.01;
-
 const Text = ({ of, kind }: { of: string; kind: string }) => (
   <td class={kind}>
     <span>{of}</span>
@@ -27,23 +24,16 @@ const Text = ({ of, kind }: { of: string; kind: string }) => (
 interface HeldTensorsProps {
   held: readonly HeldTensorGroup[];
   step: number;
-  /** The step's bytes in use. */
-  of: number;
 }
 
-const heldShare = ({ held_tensors: held, in_use_bytes: of }: Pick<Snapshot, "held_tensors" | "in_use_bytes">): number =>
-  held.reduce((sum, { bytes }) => sum + bytes, 0) / Math.max(of, 1);
-
-/** Open where held tensors are a part of the step's memory that matters. */
-function HeldTensorsTable({ held, step, of }: HeldTensorsProps) {
+function HeldTensorsTable({ held, step }: HeldTensorsProps) {
   const { groups, more } = heldTensors(held);
-  const matters = heldShare({ held_tensors: [...held], in_use_bytes: of }) >= LEAST_SHARE;
   const hasLines = groups.some(({ line }) => line !== null);
   const exact = useExact();
   const unit = unitOf(groups[0]?.bytes ?? 0);
   const size = useFigureText(unit);
   return (
-    <details class="held-fold" open={matters}>
+    <details class="held-fold">
       <summary>
         <h3>
           Held tensors <span class="small">step {step}</span>
@@ -105,7 +95,7 @@ export function TracedDetails({ overview, row }: { overview: Overview; row: numb
   if (held.length === 0 && replay === null) return null;
   return (
     <section class="traced-details">
-      {held.length > 0 && <HeldTensorsTable key={snapshot.step} held={held} step={snapshot.step} of={snapshot.in_use_bytes} />}
+      {held.length > 0 && <HeldTensorsTable key={snapshot.step} held={held} step={snapshot.step} />}
       {replay && (
         <Known>
           <p class="small" data-testid="replay">

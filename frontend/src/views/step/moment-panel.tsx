@@ -10,10 +10,9 @@ import { modeLabel } from "../../model/overview";
 import { bandOf, isCompiled, type Timeline } from "../../model/timeline";
 import { bandLabel, bandMeaning, timeText } from "../../model/timeline-text";
 import { useStore } from "../shared/context";
-import { figureRow } from "../shared/figure-row";
+import { FigureRows } from "../shared/figure-rows";
 import { FigureTable, UnitButton, WordFigure } from "../shared/figures";
 import { useCategoryRow, type Focus } from "../shared/focus";
-import { FoldedRows } from "../shared/folded-rows";
 import type { StepLook } from "./step-spec";
 
 interface MomentPanelProps {
@@ -86,22 +85,23 @@ function Breakdown({ timeline, look, moment, pointed, focus, hover }: MomentPane
   const rows = look.series.map((part, index) => ({ part, index })).reverse();
   return (
     <tbody>
-      <FoldedRows
-        columns={3}
+      <FigureRows
+        unit={unit}
+        whole={timeline.in_use_bytes}
         rows={rows.map(({ part: { key, group, layer, bytes }, index }) => {
           const events = group ? ofCategory(key, group.category) : layer !== null ? ofLayer(key, layer) : { chosen: false };
-          return figureRow(highest[index] ?? null, {
+          return {
             name: key,
+            highest: highest[index] ?? null,
             label: look.labels[index] ?? "",
             hint: group ? categoryMeaning(group.category) : (layer ?? ""),
             source: sourceAtMoment(timeline, moment),
             bytes: bytes[moment] ?? 0,
             share: shareOf(bytes[moment] ?? 0, total),
-            unit,
             fill: look.fills[index] ?? { colour: "", pattern: "plain" },
             focused: (pointed ?? focus.hovered) === key,
             ...events,
-          });
+          };
         })}
       />
     </tbody>

@@ -154,9 +154,7 @@ function Legend({ look, thin }: { look: StepLook; thin: number }) {
       <LegendItem kind="peak">peak</LegendItem>
       {stack === "category" && layer !== null && <LegendItem kind="layer">selected layer</LegendItem>}
       {byAddress !== null && byAddress.cuts.length > 0 && <LegendItem kind="cut">unused addresses cut out</LegendItem>}
-      {thin > 0 && (
-        <span data-testid="thin">{`${formatCount(thin)} ${thin === 1 ? "tensor" : "tensors"} smaller than a pixel: zoom in, or see the list below`}</span>
-      )}
+      {thin > 0 && <span data-testid="thin">{`${formatCount(thin)} ${thin === 1 ? "tensor" : "tensors"} smaller than a pixel`}</span>}
     </p>
   );
 }

@@ -22,7 +22,9 @@ import {
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
+import { Fact } from "../shared/fact";
 import { useFocus } from "../shared/focus";
+import { Known } from "../shared/known";
 import { MeasuredPanel } from "../shared/measured-panel";
 import { NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
@@ -32,55 +34,41 @@ import { PeakCurve } from "./peak-curve";
 /** Size of the saved bars in pixels. */
 const SAVED = { width: 560, height: 420 };
 
-interface FactProps {
-  name: string;
-  label: string;
-  value: string;
-  note?: string;
-  figure?: number | null;
-  tip?: string;
-}
-
-function Fact({ name, label, value, note = "", figure, tip }: FactProps) {
+function Facts({ answer }: { answer: WhatIf }) {
+  const { peak_bytes: peak, low_bytes: low, high_bytes: high, largest_batch_size: largest, capacity_bytes: capacity } = answer;
+  if (peak === null) return null;
   return (
-    <div data-figure={name} data-value={figure ?? ""} {...(tip !== undefined && { "data-tip": tip, tabIndex: 0 })}>
-      <dt>{label}</dt>
-      <dd>
-        {value} {note !== "" && <span class="small">{note}</span>}
-      </dd>
-    </div>
+    <dl class="prediction">
+      <Fact
+        name="peak_bytes"
+        label="range"
+        value={rangeText(low, high)}
+        figure={peak}
+        tip={tipOf(peak, `range: ${rangeText(low, high)}`, "of the simulated steps")}
+      />
+      <Fact
+        name="largest_batch_size"
+        label="largest batch size"
+        value={largestText(answer)}
+        tip={`The largest batch size that fits${capacity === null ? "" : ` into ${formatBytes(capacity)}`}`}
+        figure={largest}
+      />
+    </dl>
   );
 }
 
-function Facts({ answer }: { answer: WhatIf }) {
-  const { peak_bytes: peak, low_bytes: low, high_bytes: high, largest_batch_size: largest, method, capacity_bytes: capacity } = answer;
+function Method({ answer }: { answer: WhatIf }) {
+  const { method } = answer;
   return (
     <dl class="prediction">
-      {peak !== null && (
-        <>
-          <Fact
-            name="peak_bytes"
-            label="predicted peak"
-            value={formatBytes(peak)}
-            note={rangeText(low, high)}
-            figure={peak}
-            tip={tipOf(peak, `range: ${rangeText(low, high)}`, "of the simulated steps")}
-          />
-          <Fact
-            name="largest_batch_size"
-            label="largest batch size that fits"
-            value={largestText(answer)}
-            note={capacity === null ? "" : `in ${formatBytes(capacity)}`}
-            figure={largest}
-          />
-        </>
-      )}
       <Fact name="method" label="method" value={METHOD_NAMES[method]} note={METHOD_WORDS[method]} />
       <Fact name="reproduced" label="replay" value={replayText(answer)} />
       <Fact name="recorded" label="recorded" value={recordedText(answer)} />
     </dl>
   );
 }
+
+const Assumptions = ({ answer }: { answer: WhatIf }) => <NoticeList sentences={assumptionsOf(answer)} testid="assumptions" />;
 
 export function Answer({ answer }: { answer: WhatIf }) {
   const scheme = schemeOf(useStore());
@@ -107,7 +95,11 @@ export function Answer({ answer }: { answer: WhatIf }) {
           {unbroken(answer.sentence)}
         </h2>
         <Facts answer={answer} />
-        <NoticeList sentences={assumptionsOf(answer)} testid="assumptions" />
+        {!isKnown && <Assumptions answer={answer} />}
+        <Known>
+          {isKnown && <Assumptions answer={answer} />}
+          <Method answer={answer} />
+        </Known>
       </div>
       {isKnown && (
         <div class="body">
@@ -119,7 +111,6 @@ export function Answer({ answer }: { answer: WhatIf }) {
             label="Categories, measured and predicted"
             testid="predicted"
             name="predicted"
-            note="predicted: peak"
             measured={answer.measured}
             predicted={totalOf(answer.ledger)}
             deltas={deltas}

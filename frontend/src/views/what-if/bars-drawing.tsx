@@ -8,11 +8,11 @@ import { rangeText, type WhatIf } from "../../model/what-if";
 import { INKS, fillOf, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/focus";
 import { useSize } from "../shared/size";
-import { ByteAxis, Patterns, svgFill } from "../shared/svg";
+import { Patterns, svgFill } from "../shared/svg";
 import { tipOf } from "../shared/tips";
 import { barsLayout, type StackedBar } from "./bars-layout";
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [76, 12, 22, 44];
+const [LEFT, RIGHT, TOP, BOTTOM] = [4, 12, 22, 28];
 const [WIDEST, CAP] = [150, 9];
 
 interface PeakBarsProps {
@@ -35,7 +35,7 @@ interface StackProps {
   height: number;
 }
 
-function Stack({ bar: { name, bytes, note, segments }, middle, breadth, y, focus, scheme, height }: StackProps) {
+function Stack({ bar: { name, bytes, segments }, middle, breadth, y, focus, scheme, height }: StackProps) {
   const ink = INKS[scheme];
   return (
     <g data-bar={name}>
@@ -55,9 +55,6 @@ function Stack({ bar: { name, bytes, note, segments }, middle, breadth, y, focus
       ))}
       <text x={middle} y={height - BOTTOM + 18} text-anchor="middle" fill={ink.text} font-weight="500">
         {name} {bytes === null ? "" : formatBytes(bytes)}
-      </text>
-      <text x={middle} y={height - BOTTOM + 35} text-anchor="middle" fill={ink.faint}>
-        {note}
       </text>
     </g>
   );
@@ -98,15 +95,14 @@ export function PeakBarsDrawing({ answer, deltas, focus, scheme, width, height }
   const breadth = Math.min(slot * 0.6, WIDEST);
   const middle = (index: number): number => LEFT + slot * (index + 0.5);
   const range = rangeText(answer.low_bytes, answer.high_bytes);
-  const noted = bars.map((bar) => (bar.name === "predicted" ? { ...bar, note: range } : bar));
-  const said = noted.map(({ name, bytes, note }) => `${name} ${bytes === null ? "unknown" : formatBytes(bytes)}, ${note}`).join("; ");
+  const said = bars.map(({ name, bytes }) => `${name} ${bytes === null ? "unknown" : formatBytes(bytes)}`).join("; ");
   const box = { width, height, viewBox: `0 0 ${width} ${height}` };
   return (
-    <svg xmlns="http://www.w3.org/2000/svg" {...box} font-family={FONT} font-size="12" role="img" aria-label={`Peak: ${said}`}>
+    <svg xmlns="http://www.w3.org/2000/svg" {...box} font-family={FONT} font-size="12" role="img" aria-label={`Peak: ${said}, ${range}`}>
       <Patterns fills={deltas.map(({ group }) => fillOf(group.category, group.trainable, scheme))} ground={ink.background} />
       <rect width={width} height={height} fill={ink.background} />
-      <ByteAxis height={height - TOP - BOTTOM} left={LEFT} right={width - RIGHT} {...{ top, y, ink }} />
-      {noted.map((bar, index) => (
+      <line x1={LEFT} x2={width - RIGHT} y1={y(0)} y2={y(0)} stroke={ink.grid} />
+      {bars.map((bar, index) => (
         <Stack key={bar.name} bar={bar} middle={middle(index)} {...{ breadth, y, focus, scheme, height }} />
       ))}
       <ErrorBar answer={answer} x={middle(bars.length - 1)} y={y} ink={ink} />
@@ -120,9 +116,6 @@ export function PeakBars(props: PeakBarsProps) {
   const { host, width, height } = useSize();
   return (
     <section aria-label="Peak by category">
-      <h3>
-        Peak by category <span class="small">the line is the predicted range</span>
-      </h3>
       <div class="peak-bars" ref={host} data-testid="peak-bars">
         {width > 0 && <PeakBarsDrawing {...props} width={Math.floor(width)} height={Math.floor(height)} />}
       </div>

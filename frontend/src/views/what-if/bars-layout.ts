@@ -16,9 +16,8 @@ export interface Segment {
 
 export interface StackedBar {
   name: "measured" | "predicted";
-  /** The figure at its foot, and where it comes from. */
+  /** The figure at its foot. */
   bytes: number | null;
-  note: string;
   segments: Segment[];
 }
 
@@ -47,12 +46,11 @@ export function barsLayout(answer: WhatIf, deltas: readonly GroupDelta[]): BarsL
           {
             name: "measured" as const,
             bytes: measured.in_use_bytes,
-            note: `step ${measured.step}`,
             segments: stacked(deltas, ({ from }) => from),
           },
         ]
       : []),
-    { name: "predicted", bytes: peak_bytes, note: "", segments: stacked(deltas, ({ to }) => to) },
+    { name: "predicted", bytes: peak_bytes, segments: stacked(deltas, ({ to }) => to) },
   ];
   const heights = bars.map(({ segments }) => segments.at(-1)?.high ?? 0);
   const { max, capacityInside } = byteRange(Math.max(high_bytes ?? 0, ...heights), capacity_bytes);

@@ -79,6 +79,7 @@ function Field({ name, label, placeholder, note = "", type = "text", fault }: Fi
         {...faultAttributes(fault, name)}
         name={name}
         placeholder={placeholder}
+        title="Empty: as recorded"
         disabled={store.recordedOnly}
         {...field}
       />
@@ -133,14 +134,19 @@ export function ConditionsForm({ answer, fault }: ConditionsFormProps) {
     <form class="conditions" aria-label="Conditions" onSubmit={(event) => event.preventDefault()}>
       <Field name="batch_size" label="batch size" type="number" placeholder={batchSize} fault={fault} />
       <Field name="capacity" label="capacity" placeholder={capacity} note={capacityNote} fault={fault} />
-      <Field name="freeze" label="freeze layers" placeholder="such as */block1_*" fault={fault} />
-      <Field name="unfreeze" label="unfreeze layers" placeholder="such as */block1_*" fault={fault} />
+      <Field name="freeze" label="freeze" placeholder="*/block1_*" fault={fault} />
+      <Field name="unfreeze" label="unfreeze" placeholder="*/block1_*" fault={fault} />
       <Choice name="optimizer" label="optimizer" options={OPTIMIZERS} fault={fault} />
       <Choice name="precision" label="precision" options={PRECISIONS} fault={fault} />
       {store.recordedOnly ? (
         <p class="small">A report contains the recorded conditions only. Other conditions need TensorBoard.</p>
       ) : (
-        <button type="button" class="quiet" disabled={isAsRecorded(conditions)} onClick={() => store.choose({ conditions: AS_RECORDED })}>
+        <button
+          type="button"
+          class="quiet"
+          style={{ visibility: isAsRecorded(conditions) ? "hidden" : "visible" }}
+          onClick={() => store.choose({ conditions: AS_RECORDED })}
+        >
           Reset
         </button>
       )}

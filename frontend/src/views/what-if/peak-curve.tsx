@@ -5,7 +5,6 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Range } from "../../charts/axis";
 import type { Undo } from "../../charts/clicks";
 import { later } from "../../lib/activity";
-import { formatCount } from "../../lib/bytes";
 import { unbroken } from "../../lib/format";
 import { pointOf, pointText, type CurvePoint, type WhatIf } from "../../model/what-if";
 import { Chart, type ChartMark } from "../shared/chart";
@@ -34,9 +33,6 @@ function Legend({ answer }: { answer: WhatIf }) {
   const measured = measuredPoint(answer);
   return (
     <p class="legend">
-      <LegendItem kind="line colour" colour={colour}>
-        predicted peak
-      </LegendItem>
       <LegendItem kind="fill range" colour={colour}>
         range
       </LegendItem>
@@ -45,9 +41,7 @@ function Legend({ answer }: { answer: WhatIf }) {
           does not fit
         </LegendItem>
       )}
-      {measured && <LegendItem kind="diamond measured">measured at batch size {formatCount(measured.x)}</LegendItem>}
-      {answer.capacity_bytes !== null && <LegendItem kind="capacity">capacity</LegendItem>}
-      {!store.recordedOnly && <span class="hint">Click to set the batch size</span>}
+      {measured && <LegendItem kind="diamond measured">measured</LegendItem>}
     </p>
   );
 }
@@ -115,14 +109,15 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
   };
   const pin = pointOf(curve, answer.batch_size);
   const inside = (row: number | null): number | null => (row === null || row >= curve.length ? null : row);
-  const point = curve[inside(cursor) ?? pin ?? 0];
+  // The answer above says what is known of its own point.
+  const point = curve[inside(cursor) ?? -1];
   const describe = (row: number): string => (curve[row] ? pointText(curve[row]) : "");
   return (
     <section aria-label="Peak over batch size">
       <h3>Peak over batch size</h3>
       {!store.recordedOnly && <BatchSlider curve={curve} row={inside(cursor) ?? pin ?? 0} move={setCursor} apply={choose} />}
       <p class="curve-point" data-testid="curve-point">
-        {point ? unbroken(pointText(point)) : ""}
+        {point && unbroken(pointText(point))}
       </p>
       <Chart
         height="medium"

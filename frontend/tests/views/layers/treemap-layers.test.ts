@@ -77,7 +77,8 @@ describe("the areas of the treemap", () => {
       [],
       [],
     ]);
-    expect(areaText({ ...large, name: "a_very_long_layer_name" }, 57, 30)).toEqual(["a_very…"]);
+    expect(areaText({ ...large, name: "a_very_long_layer_name" }, 73, 30)).toEqual(["a_very_l…"]);
+    expect(areaText({ ...large, name: "replaced/net/block4_conv2" }, 108, 30)).toEqual(["…/block4_conv2"]);
   });
 });
 

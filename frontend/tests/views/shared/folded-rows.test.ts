@@ -3,7 +3,7 @@ import { h, render } from "preact";
 import { act } from "preact/test-utils";
 import { describe, expect, it } from "vitest";
 
-import { FoldedRows, isQuiet, type FoldedRow } from "../../../src/views/shared/folded-rows";
+import { FoldedRows, type FoldedRow } from "../../../src/views/shared/folded-rows";
 
 const row = (key: string, quiet: boolean, chosen = false): FoldedRow => ({
   key,
@@ -20,7 +20,7 @@ function drawn(rows: readonly FoldedRow[], sums?: string) {
   return { host, seen, button: () => host.querySelector("button") };
 }
 
-describe("rows that show nothing", () => {
+describe("rows that matter little", () => {
   const rows = [row("a", false), row("zero", true), row("b", false), row("tiny", true)];
 
   it("are one row until it is opened, in their places then", () => {
@@ -43,12 +43,3 @@ describe("rows that show nothing", () => {
     expect(host.querySelector(".sums")).toBeNull();
   });
 });
-
-it.each<[number | null, boolean]>([
-  [null, false],
-  [0, true],
-  [5_000, true],
-  [-5_000, true],
-  [6_000, false],
-  [2 ** 20, false],
-])("%s bytes have no digit in a column of MiB: %s", (bytes, quiet) => expect(isQuiet(bytes, "MiB")).toBe(quiet));

@@ -1,6 +1,8 @@
 """Lines of the ops of a graph, with stand-ins for TensorFlow's graphs; `tests/integration` has real ones."""
 
+import os
 import pathlib
+import sys
 import sysconfig
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +37,11 @@ class _Op:
         self._graph.reads.append(self.name)
         if self._stack is None:
             return None
-        return [SimpleNamespace(filename=file, lineno=line) for file, line in self._stack]
+        return [SimpleNamespace(filename=file, lineno=line, name=name) for file, line, name in map(_named, self._stack)]
+
+
+def _named(frame: tuple[Any, ...]) -> tuple[Any, ...]:
+    return frame if len(frame) == 3 else (*frame, "call")
 
 
 LIBRARY = ("/venv/site-packages/keras/layer.py", 5)
@@ -189,3 +195,45 @@ def test_libraries_have_no_name(project: pathlib.Path) -> None:
 @pytest.mark.parametrize("name", ["<string>", "<frozen runpy>", "<stdin>", ""])
 def test_code_without_a_file_has_no_name(name: str) -> None:
     assert SourceFiles([]).name(name) is None
+
+
+class Dense:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+FIT = ("/venv/site-packages/keras/trainer.py", 7, "fit")
+
+
+def test_layers_that_only_keras_calls_have_the_lines_that_made_them(
+    lines: SourceLines, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "nets.py"
+    source.write_text(
+        'x = keras.layers.Dense(4, name="outer")(x)\nfor at in range(3):\n    x = Dense(4, name=f"dense_{at}")(x)\n'
+    )
+    os.utime(source, (1, 1))
+    monkeypatch.setitem(sys.modules, "nets", SimpleNamespace(__file__=str(source)))
+    outer, inner, unknown = Dense("outer"), Dense("dense_2"), Dense("other")
+    graph = Graph(
+        {
+            "outer/MatMul": [TRAIN, FIT, LIBRARY],
+            "outer/inner/MatMul": [TRAIN, FIT, LIBRARY],
+            "outer/own/MatMul": [TRAIN, FIT, LIBRARY, ("unet.py", 3), LIBRARY],
+            "other/MatMul": [TRAIN, FIT, LIBRARY],
+            "loop/MatMul": [TAPE, LIBRARY],
+            "gradient_tape/outer/inner/MatMul_grad": [TRAIN, FIT, LIBRARY],
+        }
+    )
+    spans = GraphNotes()
+    spans.spans = [
+        Span(0, 3, 0, 0, "layer", lambda: outer),
+        Span(1, 2, 1, 0, "layer", lambda: inner),
+        Span(3, 4, 0, 0, "layer", lambda: unknown),
+        Span(5, 6, 0, 0, "backward", None),
+    ]
+    found = lines.of_graph(graph, layers(graph, backward=(5, 6)), spans)  # type: ignore[arg-type]
+    # THEN a call of the program's own keeps its line, and a layer of an unknown origin that of `fit`
+    assert found[:5] == ["nets.py:1", "nets.py:3", "unet.py:3", "train.py:1", "train.py:8"]
+    # AND a gradient has the line of its forward op
+    assert found[5] == "nets.py:3"

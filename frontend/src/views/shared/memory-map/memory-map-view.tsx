@@ -2,7 +2,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 
-import { formatBytes, formatCount } from "../../../lib/bytes";
+import { formatBytes } from "../../../lib/bytes";
 import { plural } from "../../../lib/format";
 import { COLOURINGS, chunkFacts, regionStarts, type MemoryMap, type Colouring, type Place } from "../../../model/memory-map";
 import { requestPlace } from "../../../model/request-place";
@@ -23,7 +23,7 @@ const REGIONS = 16;
 
 function Chunk({ map, chunk }: { map: MemoryMap; chunk: number | null }) {
   if (chunk === null) {
-    return <p class="chunk small">Hover a chunk for details.</p>;
+    return <p class="chunk" />;
   }
   const { title, facts } = chunkFacts(map, chunk);
   return (
@@ -48,6 +48,8 @@ function Strips({ map, colouring, requested }: StripsProps) {
   const { all } = store.choices.value;
   const { category } = store.choices.value;
   const colours = useMemo(() => mapColours(map, colouring, scheme, category), [map, colouring, scheme, category]);
+  // The panel of a failure lists its categories.
+  const kinds = requested === null || colouring !== "category" ? colours.kinds : colours.kinds.filter(({ name }) => name === "free");
   const starts = useMemo(() => regionStarts(map), [map]);
   const most = map.regions.reduce((largest, { bytes }) => Math.max(largest, bytes), 1);
   const shown = all ? map.regions.length : Math.min(map.regions.length, REGIONS);
@@ -79,7 +81,7 @@ function Strips({ map, colouring, requested }: StripsProps) {
       )}
       <Chunk map={map} chunk={marked} />
       <ul class="map-legend" aria-label="Legend of the memory map" data-testid="map-legend">
-        {colours.kinds.map(({ name, label, meaning, fill, bytes, chunks }) => (
+        {kinds.map(({ name, label, meaning, fill, bytes, chunks }) => (
           <li key={name} data-figure={name} data-bytes={bytes} data-tip={tipOf(bytes, `in ${plural(chunks, "chunk")}`, meaning)}>
             <Swatch fill={fill} />
             {label} <span class="small">{formatBytes(bytes)}</span>
@@ -97,6 +99,14 @@ function useRequested(place: Place): number | null {
   return "oom" in place ? (failures?.[place.oom]?.requested_bytes ?? null) : null;
 }
 
+const MapAnswers = ({ map }: { map: MemoryMap }) => (
+  <div class="map-answers">
+    <WouldFit map={map} />
+    <Blocking map={map} />
+    <Bins map={map} />
+  </div>
+);
+
 function MapBody({ place, map }: { place: Place; map: MemoryMap }) {
   const store = useStore();
   const { colouring } = store.choices.value;
@@ -106,18 +116,27 @@ function MapBody({ place, map }: { place: Place; map: MemoryMap }) {
       <header class="map-head">
         <h2>Memory map</h2>
         <span class="small">
-          {"oom" in place ? "at the failure" : `at the peak of step ${place.step}`} · {formatCount(map.rows)} chunks in{" "}
-          {plural(map.regions.length, "region")}
+          {"oom" in place ? "" : `at the peak of step ${place.step} · `}
+          {plural(map.rows, "chunk")}
         </span>
-        <Segments label="colour by" options={COLOURINGS} chosen={colouring} choose={(chosen) => store.choose({ colouring: chosen })} />
+        <Segments
+          named={false}
+          label="colour by"
+          options={COLOURINGS}
+          chosen={colouring}
+          choose={(chosen) => store.choose({ colouring: chosen })}
+        />
       </header>
       <NoticeList sentences={map.not_available} />
       <Strips map={map} colouring={colouring} requested={requested} />
-      <div class="map-answers">
-        <WouldFit map={map} />
-        <Blocking map={map} />
-        <Bins map={map} />
-      </div>
+      {requested === null ? (
+        <MapAnswers map={map} />
+      ) : (
+        <details class="known">
+          <summary>Free chunks</summary>
+          <MapAnswers map={map} />
+        </details>
+      )}
     </section>
   );
 }

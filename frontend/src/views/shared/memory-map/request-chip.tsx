@@ -72,7 +72,7 @@ export function RequestChip({ map, requested, starts, chunk, move }: RequestChip
         request {formatBytes(requested)}
       </span>
       <p data-testid="request-place" data-holds={String(place?.holds ?? "")} role="status">
-        {chunk === null ? <span class="small">Drag it over the map.</span> : unbroken(said)}
+        {chunk === null ? <span class="small">Drag over the map.</span> : unbroken(said)}
       </p>
     </div>
   );

@@ -168,15 +168,13 @@ function StripLabel({ index, bytes, view }: { index: number; bytes: number; view
         type="button"
         class="quiet"
         aria-pressed={isZoomed}
-        title={isZoomed ? "Show at the scale of all regions" : "Show at full width"}
+        title={`Region ${index + 1}: show at ${isZoomed ? "the scale of all regions" : "full width"}`}
+        aria-label={`region ${index + 1}, ${formatBytes(bytes)}`}
         onClick={isZoomed ? view.reset : view.widen}
       >
-        region {index + 1}
-      </button>
-      <span class="small">
         {formatBytes(bytes)}
-        {isZoomed && `, ${formatBytes(view.view[1] - view.view[0])} shown`}
-      </span>
+      </button>
+      <span class="small">{isZoomed && `${formatBytes(view.view[1] - view.view[0])} shown`}</span>
     </span>
   );
 }
@@ -235,7 +233,7 @@ export function Strip(props: StripProps) {
 /** Bytes from the start of each region that is not zoomed. */
 export function StripAxis({ most }: { most: number }) {
   const { host, width } = useSize();
-  const { values, labels } = byteTicks(most, Math.max(width / 130, 1));
+  const { values, labels } = byteTicks(most, Math.max(width / 220, 1));
   return (
     <div class="strip strip-axis" aria-hidden="true">
       <span />

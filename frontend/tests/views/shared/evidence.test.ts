@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { Evidence } from "../../../src/model/answer";
 import type { RunInfo } from "../../../src/model/run";
-import { choicesFor } from "../../../src/views/answers/evidence";
+import { choicesFor } from "../../../src/views/shared/evidence";
 
 const RUN = { run: "exp", phases: ["train"] } as unknown as RunInfo;
 const NONE: Evidence = {

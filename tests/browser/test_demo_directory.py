@@ -1,0 +1,146 @@
+"""The tab on the directory that `make demo` trains: what people open it for, from a cold start with the clicks counted,
+and how much each view says at once. The trainings take about three minutes."""
+
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import harness
+import numpy as np
+import pytest
+from page_views import VIEWS
+from playwright.sync_api import FrameLocator, Page, expect
+from word_count import words_above_the_fold
+
+import tb_memplugin
+from tb_memplugin.model.units import format_bytes
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = ("out_of_memory", "leak", "frozen_backbone")
+RUNS = ("all_trainable", "frozen", "leak", "out_of_memory")
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    directory = tmp_path_factory.mktemp("demo") / "runs"
+    for script in DEMO:
+        command = [sys.executable, str(ROOT / "demo" / f"{script}.py"), "--logdir", str(directory)]
+        subprocess.run(command, check=True, capture_output=True, timeout=600)
+    assert sorted(one.name for one in directory.iterdir()) == list(RUNS)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def address(demo: pathlib.Path, watched: tuple[Page, object]) -> Iterator[str]:
+    with harness.viewer(str(demo)) as address:
+        yield address
+        watched[0].goto("about:blank")
+
+
+def line_of(script: str, code: str) -> str:
+    """The only line of a demo with this code, as the tab names it."""
+    lines = (ROOT / "demo" / script).read_text().splitlines()
+    (number,) = (number for number, line in enumerate(lines, 1) if code in line)
+    return f"demo/{script}:{number}"
+
+
+def text_of(frame: FrameLocator, selector: str) -> str:
+    """A text on the first screen, with plain blanks."""
+    place = frame.locator(selector)
+    box = place.bounding_box()
+    assert box is not None and box["y"] + box["height"] <= 900, f"{selector} is not on the first screen"
+    return place.inner_text().replace("\u00a0", " ")
+
+
+def open_run(frame: FrameLocator, run: str) -> None:
+    frame.get_by_role("button", name=re.compile(f"^{run} ")).click()
+    harness.idle(frame)
+
+
+def click(frame: FrameLocator, name: str) -> None:
+    frame.get_by_role("button", name=name, exact=True).first.click()
+    harness.idle(frame)
+
+
+def test_why_it_failed_and_what_to_do(page: Page, address: str, demo: pathlib.Path) -> None:
+    """Without a click."""
+    frame = harness.open_tab(page, address)
+    diagnosis = text_of(frame, "[data-testid='diagnosis']")
+    assert line_of("out_of_memory.py", 'name=f"block{block}_attention"') in diagnosis
+    assert "ran out of memory" in diagnosis and "Not enough free memory" in diagnosis
+    assert re.search(r"fits\s+Batch size \d+", diagnosis)
+    (failed,) = tb_memplugin.load(demo)["out_of_memory"].ooms
+    assert failed.layer is not None and failed.layer in diagnosis
+    assert f"{format_bytes(failed.requested_bytes)} requested" in text_of(frame, "[data-answer='fits']")
+    assert "batch 4 → 96, +" in text_of(frame, "[data-answer='changed']")
+
+
+def test_the_line_that_leaks(page: Page, address: str) -> None:
+    """One click, on the run."""
+    frame = harness.open_tab(page, address)
+    open_run(frame, "leak")
+    diagnosis = text_of(frame, "[data-testid='diagnosis']")
+    assert line_of("leak.py", "logits, features = model(images") in diagnosis
+    assert "kept alive by list history" in diagnosis and "memory runs out by step" in diagnosis
+    # Each step keeps the features of 2 MiB.
+    assert "+2.1 MiB/step since step" in text_of(frame, "[data-answer='growing']").replace("\u2007", " ")
+
+
+def test_what_unfreezing_cost_and_what_the_earlier_optimizers_hold(page: Page, address: str) -> None:
+    """One click, on the run."""
+    frame = harness.open_tab(page, address)
+    open_run(frame, "frozen")
+    assert re.fullmatch(r".*Step 72: unfroze 8 layers, \+1\d\d MiB", text_of(frame, "[data-answer='changed']"), re.S)
+    tip = (frame.locator("[data-answer='changed']").get_attribute("data-tip") or "").replace("\u00a0", " ")
+    # Adam has two slots for each weight. The first optimizer trained the head, the second one block 5 as well.
+    head = 4 * (512 * 256 + 256) + 4 * (256 * 8 + 8)
+    block_5 = 3 * 4 * (9 * 512 * 512 + 512)
+    assert f"slots of the earlier optimizer stay, +{format_bytes(2 * (head + block_5))}" in tip
+    assert f"take {format_bytes(2 * head + 2 * (head + block_5))} in all" in tip
+    assert "tb_memplugin.release_unused()" in tip
+
+
+def test_the_largest_tensor_at_the_peak(page: Page, address: str, demo: pathlib.Path) -> None:
+    """One click, on Step."""
+    frame = harness.open_tab(page, address)
+    click(frame, "Step")
+    shown = frame.get_by_test_id("live").locator("tr[data-tensor]").first
+    run = tb_memplugin.load(demo)["out_of_memory"]
+    step = int(frame.get_by_test_id("moment").get_attribute("data-step") or -1)
+    (timeline,) = (one for one in run.timelines if one.step == step)
+    live = (timeline.start <= timeline.peak) & (timeline.end > timeline.peak)
+    requested = timeline.bytes - np.maximum(timeline.rounding_bytes, 0)
+    assert int(shown.get_attribute("data-bytes") or 0) == requested[live].max()
+
+
+def test_whether_batch_64_fits_8_gib(page: Page, address: str) -> None:
+    """One click and typing."""
+    frame = harness.open_tab(page, address)
+    click(frame, "What if / Fit")
+    verdict = frame.get_by_test_id("verdict")
+    expect(verdict).to_have_attribute("data-verdict", "fails")
+    for label, typed in (("batch size", "64"), ("capacity", "8")):
+        field = frame.get_by_label(label, exact=True)
+        field.fill(typed)
+        field.press("Enter")
+        harness.idle(frame)
+    expect(verdict).to_have_attribute("data-verdict", "fits")
+    expect(verdict).to_contain_text(re.compile(r"^Fits: \d+\sMiB of 8\.0\sGiB$"))
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_no_view_says_more_than_150_words_and_values_at_once(page: Page, address: str, run: str) -> None:
+    counts = {}
+    for view in (None, *VIEWS, "layer", "compare", "fit"):
+        place = {"run": run, **({} if view is None else {"view": view})}
+        if view == "compare":
+            place["other"] = next(name for name in RUNS if name != run)
+        counts[view or "the page as it opens"] = len(
+            words_above_the_fold(harness.open_tab(page, address, urlencode(place)))
+        )
+    print(run, counts)
+    assert max(counts.values()) <= 150, counts
