@@ -5,7 +5,8 @@ import zlib
 from collections.abc import Hashable, Mapping, Sequence
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.events.metadata import Tag, parse_tag, run_name
+from tb_memplugin.events.metadata import parse_tag, run_name
+from tb_memplugin.reader.limits import Entry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +23,7 @@ class RunTags:
 
     name: str
     version: str
-    tags: tuple[tuple[str, str, Tag, Hashable], ...]
+    tags: tuple[Entry, ...]
     damage: tuple[str, ...]
     worker: str | None = None
 
@@ -30,7 +31,7 @@ class RunTags:
 def catalog_of(
     listing: Mapping[str, Mapping[str, Hashable]], damage: Mapping[str, Sequence[str]]
 ) -> dict[str, RunTags]:
-    tags: dict[str, list[tuple[str, str, Tag, Hashable]]] = {}
+    tags: dict[str, list[Entry]] = {}
     sentences: dict[str, list[str]] = {}
     for event_run, of_run in listing.items():
         name, worker = run_name(event_run)
@@ -77,7 +78,7 @@ def of_session(tags: RunTags, session: str) -> RunTags:
     return dataclasses.replace(tags, tags=entries)
 
 
-def of_stream(tags: RunTags, stream: str) -> tuple[tuple[str, str, Tag, Hashable], ...]:
+def of_stream(tags: RunTags, stream: str) -> tuple[Entry, ...]:
     return tuple(entry for entry in tags.tags if entry[2].stream == stream)
 
 

@@ -19,7 +19,7 @@ from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.source import Source
 from tb_memplugin.reader.streams import basic_streams
 from tb_memplugin.server.responses import LargeAnswer
-from tb_memplugin.server.worker_lookup import each_worker
+from tb_memplugin.server.worker_lookup import workers_with
 
 MAX_SERIES_BYTES = MAX_RUN_BYTES
 """Limit of the figures of all workers over steps: those of 64 workers of 8 devices and 10,000 steps take 88 MiB."""
@@ -101,7 +101,7 @@ class DeviceHandlers:
         room = Room(MAX_SERIES_BYTES, 0)
         workers: list[WorkerSummary] = []
         without: list[str] = []
-        for own in each_worker(tags):
+        for own in workers_with(tags):
             first_steps = workers[0].step if workers else _NO_STEPS
             summaries = self._summarized(source, own, phase, room, first_steps)
             workers.extend(summaries)

@@ -22,7 +22,7 @@ from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.sessions import limited
 from tb_memplugin.reader.source import Source
 from tb_memplugin.reader.streams import REQUESTS, TIMELINES, basic_streams
-from tb_memplugin.server.worker_lookup import each_worker
+from tb_memplugin.server.worker_lookup import workers_with
 
 MAX_STEPS = 2 * MAX_RUN_ROWS
 """Most different steps of a run that are counted, of all workers together."""
@@ -76,7 +76,9 @@ class RunFacts:
         training = every = _NO_STEPS
         runs = self._rollups.workers(source, tags.name)
         many = len(runs.of_worker) > MANY_WORKERS
-        for worker in self._of_many(source, runs) if many else (self._worker(source, own) for own in each_worker(tags)):
+        for worker in (
+            self._of_many(source, runs) if many else (self._worker(source, own) for own in workers_with(tags))
+        ):
             same = training is every and worker.training_steps is worker.steps
             every = _union(every, worker.steps)
             training = every if same else _union(training, worker.training_steps)

@@ -68,7 +68,7 @@ def tags_with(reader: Reader, source: Source, name: str, device: str | None) -> 
     return reader.tags(source, name)
 
 
-def workers_with(tags: RunTags, device: str | None) -> Iterator[RunTags]:
+def workers_with(tags: RunTags, device: str | None = None) -> Iterator[RunTags]:
     """The tags of each worker that is shown, first those of workers that the device's name says."""
     workers = workers_of(tags)[:MAX_WORKERS]
     if workers == ("",) or not workers:
@@ -91,11 +91,6 @@ def with_all_ooms(reader: Reader, source: Source, found: LoadedRun, name: str) -
     everything = reader.ooms(source, reader.tags(source, name))
     ooms = [own.pop((oom.identifier, oom.wall_time), oom) for oom in everything]
     return dataclasses.replace(found.run, ooms=(*ooms, *own.values()))
-
-
-def each_worker(tags: RunTags) -> Iterator[RunTags]:
-    """The tags of each worker that is shown."""
-    yield from workers_with(tags, None)
 
 
 _Record = TypeVar("_Record", Snapshot, MemoryMap, Timeline)

@@ -1,6 +1,7 @@
 """The counters of the program: models, traces and dataset caches, as rows of (kind, name) with their values."""
 
 import logging
+import math
 import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -90,10 +91,7 @@ def element_bytes(dataset: Any) -> int | None:
             sizes[0] = _batch_below(dataset)
         if None in sizes:
             return None
-        elements = 1
-        for size in sizes:
-            elements *= size
-        total += -(-max(1, elements * spec.dtype.size) // 256) * 256
+        total += -(-max(1, math.prod(sizes) * spec.dtype.size) // 256) * 256
     return total
 
 
