@@ -66,16 +66,11 @@ class OpNames:
         return self._facts_of[name]
 
     def _find(self, name: str) -> OpFact | None:
-        for root in self._roots:
-            match = self._exact(root, name)
-            if match is not None:
-                return match[0]
         variants = _variants(name)
-        for variant in variants[1:]:
-            for root in self._roots:
-                match = self._exact(root, variant)
-                if match is not None:
-                    return _derived(name, match[0])
+        for variant in variants:
+            match = self._match(variant)
+            if match is not None:
+                return match[0] if variant == name else _derived(name, match[0])
         for variant in variants:
             for root in self._roots:
                 fact = self._by_scope(root, variant)
@@ -93,21 +88,27 @@ class OpNames:
     def following(self, name: str) -> list[str]:
         """Names of the ops that may reuse the buffer of an op of the program, or of an op that replaces one."""
         for variant in (name, *_replaced(name)):
-            for root in self._roots:
-                match = self._exact(root, variant)
-                if match is not None:
-                    fact, local = match
-                    return [variant[: len(variant) - len(local)] + other for other in fact.passes_to]
+            match = self._match(variant)
+            if match is not None:
+                fact, local = match
+                return [variant[: len(variant) - len(local)] + other for other in fact.passes_to]
         return []
 
     def gradient_inputs(self, name: str) -> list[str]:
         """Names of the backward ops whose results a backward op of the program reads."""
+        match = self._match(name)
+        if match is None:
+            return []
+        fact, local = match
+        return [name[: len(name) - len(local)] + other for other in fact.gradient_inputs]
+
+    def _match(self, name: str) -> tuple[OpFact, str] | None:
+        """`_exact` in the first root graph that has the op."""
         for root in self._roots:
             match = self._exact(root, name)
             if match is not None:
-                fact, local = match
-                return [name[: len(name) - len(local)] + other for other in fact.gradient_inputs]
-        return []
+                return match
+        return None
 
     def _exact(self, graph: GraphFacts, name: str) -> tuple[OpFact, str] | None:
         """The fact of an op in the graph or in one that it calls, and the op's name in its own graph."""
