@@ -82,11 +82,11 @@ class PythonObjects:
         self.captures = Captures()
         self._promotions = Promotions(_kinds, _next_tensor_number)
         self._misses_found = 0
-        self._tensors: dict[int, KnownTensor] = {}  # by id, as all below; to weak references
-        self._handles: dict[int, Any] = {}
-        self._variables: dict[int, Any] = {}
-        self._models: dict[int, Any] = {}
-        self._datasets: dict[int, Any] = {}
+        self._tensors: dict[int, KnownTensor] = {}  # by id, as all below
+        self._handles: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._variables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._models: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._datasets: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def watch(self) -> None:
         """Catch objects that leave the young generations from now on."""
@@ -129,12 +129,12 @@ class PythonObjects:
                 tensors.append(item)
             elif isinstance(item, tf.data.Dataset):
                 if getattr(item, "_tensors", ()):
-                    self._datasets[id(item)] = weakref.ref(item)
+                    self._datasets[id(item)] = item
             elif isinstance(item, tf.Variable):
                 if hasattr(item, "handle") and tf.executing_eagerly():
-                    self._variables[id(item)] = weakref.ref(item)
+                    self._variables[id(item)] = item
             elif isinstance(item, models) or is_module(item):
-                self._models[id(item)] = weakref.ref(item)
+                self._models[id(item)] = item
             elif isinstance(item, tf.__internal__.FuncGraph):
                 graphs.append(item)
         self.add(tensors)
@@ -147,7 +147,7 @@ class PythonObjects:
         for tensor in tensors:
             key, dtype = id(tensor), tensor.dtype
             if dtype == tf.resource:
-                self._handles[key] = weakref.ref(tensor)
+                self._handles[key] = tensor
             elif dtype not in (tf.variant, tf.string) and (
                 key not in self._tensors or self._tensors[key].reference() is not tensor
             ):
@@ -164,21 +164,21 @@ class PythonObjects:
 
     def handles(self) -> list[Any]:
         """Remembered resource handles that are alive."""
-        return _alive(self._handles)
+        return list(self._handles.values())
 
     def variables(self) -> list[Any]:
         """Remembered variables that are alive."""
-        return _alive(self._variables)
+        return list(self._variables.values())
 
     def models(self) -> list[Any]:
         """Remembered models that are alive, without those that are part of another one."""
-        models = _alive(self._models)
+        models = list(self._models.values())
         parts = {id(part) for model in models for part in _parts(model)}
         return [model for model in models if id(model) not in parts]
 
     def dataset_tensors(self) -> set[int]:
         """Ids of the tensors that datasets were made from."""
-        return {id(tensor) for dataset in _alive(self._datasets) for tensor in dataset._tensors}
+        return {id(tensor) for dataset in self._datasets.values() for tensor in dataset._tensors}
 
 
 def _next_tensor_number() -> int:
@@ -202,18 +202,6 @@ def _parts(model: Any) -> list[Any]:
         return [child for _, child in children(model)]
     inner = getattr(model, "_functional", None)
     return [*model._flatten_layers(include_self=False), *([] if inner is None else [inner])]
-
-
-def _alive(references: dict[int, Any]) -> list[Any]:
-    """Weakly referenced objects that are alive; drops the other references."""
-    alive = []
-    for key, reference in list(references.items()):
-        value = reference()
-        if value is None:
-            del references[key]
-        else:
-            alive.append(value)
-    return alive
 
 
 def _subclasses(kind: type) -> set[type]:
