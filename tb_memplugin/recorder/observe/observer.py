@@ -50,7 +50,7 @@ class ModelObserver:
         if self._installed:
             self._installed = False
             window, self._window = self._window, None
-            if window is not None and call_notes.eager_paths is window.paths:  # not another observer's window
+            if window is not None and call_notes.eager_paths is window.variables.paths:  # not another observer's window
                 call_notes.eager_paths = call_notes.eager_lines = None
                 call_notes.eager_gradients = None
             hooks.release()
@@ -100,7 +100,7 @@ class ModelObserver:
             None if read_maps is None else read_chunks,
         )
         call_notes.eager_gradients = []
-        call_notes.eager_paths, call_notes.eager_lines = window.paths, self._lines
+        call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines
         self._window, self._batch = window, None
         batch_notes.begin(model for model, _ in self._models())
 
@@ -114,9 +114,10 @@ class ModelObserver:
             self._batch = batch_notes.end()
         window.finish(list(call_notes.graphs))
         spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
-        key = (window.signature(), spans)
+        variables = window.variables
+        key = (variables.signature(), spans)
         if self._graphs is None or self._graphs[0] != key:
-            self._graphs = key, graph_facts(window.paths, window.owner_of, self._lines)
+            self._graphs = key, graph_facts(variables.paths, variables.owner_of, self._lines)
         return dataclasses.replace(window.facts(device, self._graphs[1], gradients), batch=self._batch)
 
     def close_window(self) -> None:
@@ -147,7 +148,9 @@ class ModelObserver:
     def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
         """Facts about the program now, without a window, and the paths of its layers by their id."""
         window = Window(self._models(), list(call_notes.optimizers), graphs=list(call_notes.graphs))
-        return window.facts(device, graph_facts(window.paths, window.owner_of, self._lines), ()), window.paths
+        variables = window.variables
+        graphs = graph_facts(variables.paths, variables.owner_of, self._lines)
+        return window.facts(device, graphs, ()), variables.paths
 
     def line_of(self, error: BaseException) -> str | None:
         """The user's line on an exception's traceback; None if lines are not recorded."""

@@ -1,6 +1,6 @@
 """`Window`: facts about the program in one profiler window."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tb_memplugin.model.trace import GraphFacts, TraceFacts
@@ -19,6 +19,9 @@ class Window:
         held: Tensors known from earlier windows; without it, all of Python's objects are searched.
         graphs: Traced function graphs; tensors that they captured are constants.
         read_chunks: Reads the chunks in use, which show whether a tensor is unknown.
+
+    Attributes:
+        variables: The variables of these models and optimizers.
     """
 
     def __init__(
@@ -29,7 +32,7 @@ class Window:
         graphs: Iterable[Any] = (),
         read_chunks: ReadChunks | None = None,
     ) -> None:
-        self._variables = variables = Variables(models, optimizers)
+        self.variables = variables = Variables(models, optimizers)
         self._start_in_use = _bytes_in_use()
         self._held = HeldTensors() if held is None else held
         self._tensors = self._held.find(
@@ -38,19 +41,6 @@ class Window:
         self._former = former_variables.facts(former_handles(self._held.handles()))
         self._tensors_at_end: DeviceFacts = ()
         self._finished = False
-
-    @property
-    def paths(self) -> Mapping[int, str]:
-        """id of a layer to its path, for all models."""
-        return self._variables.paths
-
-    def signature(self) -> tuple[Any, ...]:
-        """A key for the facts about function graphs: equal keys give equal facts."""
-        return self._variables.signature()
-
-    def owner_of(self, item: Any) -> tuple[str, str | None] | None:
-        """Name and layer of a variable, given the variable or its resource handle; None if unknown."""
-        return self._variables.owner_of(item)
 
     def finish(self, graphs: Iterable[Any]) -> None:
         """Find new held tensors, and the holders of all, after the window has closed. Calling it again does nothing.
@@ -61,7 +51,7 @@ class Window:
         if self._finished:
             return
         self._finished = True
-        self._tensors, self._tensors_at_end = self._held.finish(self._variables.addresses(), graphs)
+        self._tensors, self._tensors_at_end = self._held.finish(self.variables.addresses(), graphs)
 
     def facts(
         self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]
@@ -74,10 +64,10 @@ class Window:
             gradients: (address, requested bytes, weak reference to the variable) of eager gradients.
         """
         return TraceFacts(
-            mode="eager" if self._variables.eager or not graphs else "graph",
-            trainable=self._variables.trainable,
+            mode="eager" if self.variables.eager or not graphs else "graph",
+            trainable=self.variables.trainable,
             graphs=graphs,
-            variables=(*self._variables.facts(device), *(fact for fact in self._former if fact.device == device)),
+            variables=(*self.variables.facts(device), *(fact for fact in self._former if fact.device == device)),
             tensors=tuple(fact for tensor_device, fact in self._tensors if tensor_device == device),
             tensors_at_end=tuple(fact for tensor_device, fact in self._tensors_at_end if tensor_device == device),
             start_in_use=self._start_in_use.get(device),
@@ -86,7 +76,7 @@ class Window:
 
     def _gradient_facts(self, gradients: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, str | None]]:
         for address, size, reference in gradients:
-            owner = self.owner_of(reference())
+            owner = self.variables.owner_of(reference())
             yield address, size, owner[1] if owner else None
 
 
