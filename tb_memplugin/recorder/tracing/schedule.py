@@ -54,7 +54,7 @@ class TraceSchedule:
     first also the steps at `EARLY_SECONDS`. Further traces must fit into the budget of `overhead` × run time, to which
     all traces so far count; those after a new highest peak come before those that only spread over the run.
 
-    The training's thread calls all methods except `cost`, which any thread may call.
+    The training's thread calls all methods except `add_cost`, which any thread may call.
 
     Args:
         overhead: Share of run time that tracing may cost, 0 to trace nothing.
