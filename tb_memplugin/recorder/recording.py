@@ -228,7 +228,7 @@ class Recording:
         self._open = _OpenStep(phase, epoch, time.perf_counter())
         batches = self._tracer.first_batches()
         if batches is not None:
-            self._submit_part(TRACING, functools.partial(self._tracer.analysis.note_first_batches, *batches))
+            self._submit_part(TRACING, functools.partial(self._tracer.note_first_batches, *batches))
         self._tracer.begin(step, phase)
         for name in self._names:
             self._faults.run(SAMPLES, allocator.reset_peak, name)
@@ -327,8 +327,8 @@ class Recording:
     def _replay(
         self, failed: _FailedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
     ) -> OwnedMap | None:
-        analyze = self._tracer.analysis.failed_step
-        found = self._faults.run(REPLAYS, analyze, failed.traced, device, memory_map, request, now)
+        step_at_failure = self._tracer.failed_step
+        found = self._faults.run(REPLAYS, step_at_failure, failed.traced, device, memory_map, request, now)
         if found is None:
             return None
         failed.traced, owned = found

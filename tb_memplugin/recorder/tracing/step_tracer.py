@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tb_memplugin.importers.allocator.memory_dump import read_dump
+from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import MemoryMap, Phase, is_cpu
 from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base import background
@@ -15,7 +16,7 @@ from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.inputs import note_running_fit
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
-from tb_memplugin.recorder.oom.post_mortems import OomWatch
+from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device
 from tb_memplugin.recorder.sampling.ordinary_steps import Passed
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
@@ -32,7 +33,7 @@ RECENT_SHARE = 0.2
 class StepTracer:
     """Traces steps: the training's thread opens and closes windows, the background thread analyzes them.
 
-    The background thread calls `work_through`, the training's thread all other methods.
+    The background thread calls `note_first_batches` and `work_through`, the training's thread all other methods.
 
     Args:
         settings: The recorder's settings.
@@ -44,7 +45,6 @@ class StepTracer:
 
     Attributes:
         schedule: Selects the steps to trace.
-        analysis: Analyzes them.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class StepTracer:
     ) -> None:
         # Beside other workers every trace is a risk, so none is made that was not asked for.
         self.schedule = TraceSchedule(settings.overhead, settings.traced_steps, learns=not settings.in_cluster)
-        self.analysis = StepAnalysis(settings, devices, watch, faults, oom, maps)
+        self._analysis = StepAnalysis(settings, devices, watch, faults, oom, maps)
         self._settings = settings
         self._devices = tuple(device.name for device in devices)
         self._watch = watch
@@ -97,6 +97,10 @@ class StepTracer:
         """The memory maps before and after the first batches of a phase, once after `before_data`."""
         before, self._before_data = self._before_data, None
         return None if before is None else (before, self._read_maps_at_cost())
+
+    def note_first_batches(self, before: Dumps, after: Dumps) -> None:
+        """Note the chunks that only the later maps have as batches."""
+        self._analysis.note_first_batches(before, after)
 
     def read_maps(self) -> Dumps:
         """The current memory maps."""
@@ -242,7 +246,13 @@ class StepTracer:
         """Analyze a traced step and count the cost as overhead."""
         began = time.thread_time()
         try:
-            return self.analysis.analyze(traced)
+            return self._analysis.analyze(traced)
         finally:
             self.schedule.add_cost(time.thread_time() - began)
             self._room.release()
+
+    def failed_step(
+        self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
+    ) -> tuple[TracedStep, OwnedMap | None]:
+        """The step as it is to be analyzed, and its memory map at the failure; see `StepAnalysis.failed_step`."""
+        return self._analysis.failed_step(traced, device, memory_map, request, now)
