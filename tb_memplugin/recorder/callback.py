@@ -106,7 +106,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
         Another model than the first one is not recorded.
         """
-        self._session.faults.run(RECORDING, self._set_model, model)
+        with self._session.faults.part(RECORDING) as runs:
+            if runs:
+                self._set_model(model)
 
     def _set_model(self, model: Any) -> None:
         if self._model_name is None:

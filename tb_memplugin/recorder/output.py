@@ -4,13 +4,13 @@ TensorFlow's record writer writes the file if it is on a remote file system."""
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import metadata
 from typing import TypeVar, cast
 
 from tb_memplugin.events.record_file import RecordFile
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import LayerTable
+from tb_memplugin.model import LayerTable, Samples
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.model.units import counted
 from tb_memplugin.recorder.base.faults import Faults
@@ -49,16 +49,18 @@ class Output:
 
     def write_samples(self) -> None:
         """Write what was sampled since the last call."""
-        samples = self._faults.run(KEPT, self._samples.take)
-        parts = None if self.host_parts is None else self._faults.run(KEPT, self.host_parts.take)
-        counters = self._faults.run(KEPT, self._counters.take)
+        samples = parts = counters = None
+        with self._faults.part(KEPT) as runs:
+            if runs:
+                samples = self._samples.take()
+                parts = None if self.host_parts is None else self.host_parts.take()
+                counters = self._counters.take()
         dropped = self._samples.take_dropped()
         if self._faults.stopped(FILES):
             return
         if samples is not None:
             self.files.write(RunWriter.samples, samples)
-            if self._scalars is not None:
-                self._write_scalars(self._faults.run(SCALARS, self._scalars.add, samples))
+            self._write_scalars(samples)
         if parts is not None:
             self.files.write(RunWriter.host, parts)
         if counters is not None:
@@ -71,11 +73,16 @@ class Output:
     def end_epoch(self) -> None:
         """Write the peaks of the last epoch, if scalars are wanted."""
         if self._scalars is not None:
-            self._write_scalars(self._faults.run(SCALARS, self._scalars.end_epoch))
+            self._write_scalars(None)
             self.files.flush()
 
-    def _write_scalars(self, points: Sequence[ScalarPoint] | None) -> None:
-        for point in points or ():
+    def _write_scalars(self, samples: Samples | None) -> None:
+        """Write the peaks that are due after samples, or at the end of an epoch."""
+        points: list[ScalarPoint] = []
+        with self._faults.part(SCALARS) as runs:
+            if runs and self._scalars is not None:
+                points = self._scalars.end_epoch() if samples is None else self._scalars.add(samples)
+        for point in points:
             self.files.write(lambda writer, point: writer.scalar(*point), point)
 
     def write_table(self, table: LayerTable) -> None:
@@ -111,31 +118,42 @@ class RunFiles:
 
     def open(self) -> None:
         """Open the file of a new session."""
-        self._writer = self._faults.run(FILES, open_run_writer, self._settings)
+        self._writer = None
+        with self._faults.part(FILES) as runs:
+            if runs:
+                self._writer = open_run_writer(self._settings)
 
     def write(self, method: Callable[[RunWriter, _Record], None], record: _Record) -> None:
         """Write one record with a method of `RunWriter`."""
-        self._run(method, record)
-        if self._resting:
-            self.rest()
+        if self._writer is not None:
+            with self._faults.part(FILES) as runs:
+                if runs:
+                    method(self._writer, record)
+            if self._resting:
+                self.rest()
 
     def flush(self) -> None:
         """Make everything that was written readable."""
-        self._run(RunWriter.flush)
+        if self._writer is not None:
+            with self._faults.part(FILES) as runs:
+                if runs:
+                    self._writer.flush()
 
     def roll_up(self) -> None:
         """Write a roll-up of the session so far."""
-        self._run(RunWriter.roll_up)
+        if self._writer is not None:
+            with self._faults.part(FILES) as runs:
+                if runs:
+                    self._writer.roll_up()
 
     def end(self) -> None:
         """Write that the session ended."""
-        self._run(RunWriter.end)
-        if self._resting:
-            self.rest()
-
-    def _run(self, method: Callable[..., None], *records: object) -> None:
         if self._writer is not None:
-            self._faults.run(FILES, method, self._writer, *records)
+            with self._faults.part(FILES) as runs:
+                if runs:
+                    self._writer.end()
+            if self._resting:
+                self.rest()
 
     def rest(self) -> None:
         """Keep the file closed between writes until `wake`; also after a fault."""

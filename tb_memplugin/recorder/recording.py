@@ -141,8 +141,12 @@ class Recording:
         self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
         self._output.host_parts = self._host_parts = HostParts(self._maps, overhead, spend)
         self._watch.install()
-        self._faults.run(POST_MORTEMS, self._oom.install)
-        self._faults.run(DRIVER, self._open_driver)
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._oom.install()
+        with self._faults.part(DRIVER) as runs:
+            if runs:
+                self._open_driver()
         self._begun = True
         self.check_layers(0)
 
@@ -167,7 +171,9 @@ class Recording:
             return
         self._paused = False
         self._host.open()
-        self._faults.run(POST_MORTEMS, self._oom.install)
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._oom.install()
         self._polling.wake(self._poll)
         self._background.wake(self._wake)
 
@@ -190,7 +196,13 @@ class Recording:
 
     def _submit_part(self, part: str, job: Job) -> None:
         """Queue a job that is a part of its own."""
-        self._background.submit(functools.partial(self._faults.run, part, job))
+
+        def run() -> None:
+            with self._faults.part(part) as runs:
+                if runs:
+                    job()
+
+        self._background.submit(run)
 
     def drain(self) -> bool:
         """Wait until everything recorded so far is written; False if that takes too long."""
@@ -231,7 +243,9 @@ class Recording:
             self._submit_part(TRACING, functools.partial(self._tracer.note_first_batches, *batches))
         self._tracer.begin(step, phase)
         for name in self._names:
-            self._faults.run(SAMPLES, allocator.reset_peak, name)
+            with self._faults.part(SAMPLES) as runs:
+                if runs:
+                    allocator.reset_peak(name)
         if self.uses_ordinary:
             self._allow_ordinary(step, phase)
 
@@ -277,15 +291,22 @@ class Recording:
             return
         self._take_ordinary(opened)
         step = self.ordinary.step
-        self._faults.run(POST_MORTEMS, self._oom.step_ended)
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._oom.step_ended()
         wall_time = self._clock.now()
-        sample = self._faults.run(SAMPLES, self._sample, opened, step, wall_time)
+        sample: _Sample | None = None
+        with self._faults.part(SAMPLES) as runs:
+            if runs:
+                sample = self._sample(opened, step, wall_time)
         seconds = time.perf_counter() - opened.began
         if self._tracer.compiled:
             self.check_layers(step)  # the first step builds the optimizer
         peak = 0 if sample is None else max(sample.peak_bytes.values(), default=0)
         traced = self._tracer.end(step, opened.phase, wall_time, seconds, peak)
-        self._faults.run(COUNTERS, self._count, step)
+        with self._faults.part(COUNTERS) as runs:
+            if runs:
+                self._count(step)
         if traced is not None and sample is not None:
             measure = functools.partial(self._step_ends.measure, sample.number, sample.in_use_bytes, traced.end)
             self._submit_part(POOLS, measure)
@@ -297,8 +318,9 @@ class Recording:
         chunks = 0 if sample is None else (sample.number + 1) // MAX_SAMPLE_ROWS
         if chunks > self._chunks:
             self._chunks = chunks
-            # Samples of fast steps do not wait in memory for the tick.
-            self._background.submit(self._output.write_samples)
+            self._background.submit(
+                self._output.write_samples
+            )  # samples of fast steps do not wait in memory for the tick
 
     def on_error(self, error: BaseException) -> bool:
         """Write a post-mortem if the exception means that memory ran out, and return whether it does."""
@@ -307,7 +329,12 @@ class Recording:
             return self._write_failure(error, None, None)
         self._take_ordinary(opened)
         step = self.ordinary.step
-        if not self._tracer.tracing or not self._faults.run(POST_MORTEMS, self._oom.concerns, error):
+        concerns = False
+        if self._tracer.tracing:
+            with self._faults.part(POST_MORTEMS) as runs:
+                if runs:
+                    concerns = self._oom.concerns(error)
+        if not concerns:
             return self._write_failure(error, step, opened.phase)
         traced = self._tracer.end(step, opened.phase, self._clock.now(), time.perf_counter() - opened.began, 0)
         if traced is None:
@@ -322,16 +349,18 @@ class Recording:
     def _write_failure(
         self, error: BaseException, step: int | None, phase: Phase | None, replay: Replay | None = None
     ) -> bool:
-        return bool(self._faults.run(POST_MORTEMS, self._oom.on_error, error, step, phase, replay))
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                return self._oom.on_error(error, step, phase, replay)
+        return False
 
     def _replay(
         self, failed: _FailedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
     ) -> OwnedMap | None:
-        step_at_failure = self._tracer.failed_step
-        found = self._faults.run(REPLAYS, step_at_failure, failed.traced, device, memory_map, request, now)
-        if found is None:
-            return None
-        failed.traced, owned = found
+        owned = None
+        with self._faults.part(REPLAYS) as runs:
+            if runs:
+                failed.traced, owned = self._tracer.failed_step(failed.traced, device, memory_map, request, now)
         return owned
 
     def _count(self, step: int) -> None:
@@ -353,7 +382,9 @@ class Recording:
         phase = PHASES.index(opened.phase)
         resident = None
         if self._host_parts.due_in() <= 0.0 and not self._tracer.tracing:  # reading tf.data's figures runs an operation
-            resident = self._faults.run(HOST_PARTS, self._host_parts.measure, step, phase, wall_time)
+            with self._faults.part(HOST_PARTS) as runs:
+                if runs:
+                    resident = self._host_parts.measure(step, phase, wall_time)
         if resident is None:
             resident = self._host.resident_bytes()
         row = [step, phase, opened.epoch, resident]
@@ -376,13 +407,19 @@ class Recording:
     def _tick(self) -> None:
         if not self._begun:
             return
-        self._faults.run("noticing interrupted trainings", self.on_tick)
+        with self._faults.part("noticing interrupted trainings") as runs:
+            if runs:
+                self.on_tick()
         if self._driver.answers:
-            self._faults.run(DRIVER, self._driver.read)
+            with self._faults.part(DRIVER) as runs:
+                if runs:
+                    self._driver.read()
         opened = self._open
         step, phase = (None, None) if opened is None else (self.ordinary.step, opened.phase)
         began = self.ordinary.began - self._clock.behind if self.ordinary.passed else 0.0
-        self._faults.run(POST_MORTEMS, self._oom.tick, step, phase, began)
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._oom.tick(step, phase, began)
         self._output.write_out()
 
     def _poll(self) -> None:
@@ -391,11 +428,15 @@ class Recording:
         if began is None or began != before:
             return  # the step has not run for as long as from one poll to the next
         # An allocator without statistics is a fault of the samples, and is logged as that only.
-        for name in self._names:
-            self._faults.run(SAMPLES, allocator.memory_info, name)
+        with self._faults.part(SAMPLES) as runs:
+            if runs:
+                for name in self._names:
+                    allocator.memory_info(name)
         if self._faults.stopped(SAMPLES):
             return
-        self._faults.run(POST_MORTEMS, self._stalled.poll)
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._stalled.poll()
 
     def _work_through(self, traced: TracedStep) -> None:
         if self._has_breakdown:
@@ -409,11 +450,17 @@ class Recording:
         self._has_breakdown = not traced.only_learn
 
     def _analyze(self, traced: TracedStep) -> None:
-        result = self._faults.run(TRACING, self._tracer.work_through, traced)
+        result = None
+        with self._faults.part(TRACING) as runs:
+            if runs:
+                result = self._tracer.work_through(traced)
         if result is None:
             return
         self._output.write_traced(result)
-        completed = self._faults.run(TABLE, self._watch.completed_table)  # the trace may have the batch size
+        completed = None
+        with self._faults.part(TABLE) as runs:
+            if runs:
+                completed = self._watch.completed_table()  # the trace may tell the batch size
         if completed is not None:
             self._output.write_table(completed)
 
@@ -432,4 +479,6 @@ class Recording:
 
     def _wake(self) -> None:
         self._files.wake()
-        self._faults.run(DRIVER, self._driver.open)
+        with self._faults.part(DRIVER) as runs:
+            if runs:
+                self._driver.open()

@@ -53,7 +53,9 @@ class RecordingSession:
     def start(self) -> None:
         """Begin the session, as entering a `with` block does. Calling it again does nothing."""
         if self.recording is None and not self.closed:
-            self.faults.run(RECORDING, self._start)
+            with self.faults.part(RECORDING) as runs:
+                if runs:
+                    self._start()
 
     def _start(self) -> None:
         self._end_predecessor()
@@ -210,15 +212,17 @@ class RecordingSession:
 
     def before_data(self, phase: Phase) -> None:
         """A phase begins and no batch was requested yet: nothing in use now is a batch of the phase."""
-        recording = self._active
-        if recording is not None:
-            self.faults.run(RECORDING, recording.before_data, phase)
+        if self._active is not None:
+            with self.faults.part(RECORDING) as runs:
+                if runs:
+                    self._active.before_data(phase)
 
     def check_layers(self) -> None:
         """Check whether the layer table changed; without this it is checked every few seconds."""
-        recording = self._active
-        if recording is not None:
-            self.faults.run(RECORDING, recording.check_layers)
+        if self._active is not None:
+            with self.faults.part(RECORDING) as runs:
+                if runs:
+                    self._active.check_layers()
 
     # --- what is trained --------------------------------------------------------------------------------------------
 
@@ -229,7 +233,9 @@ class RecordingSession:
 
     def set_epoch(self, epoch: int | None) -> None:
         """Set the epoch of the following steps; None for no epoch."""
-        self.faults.run(RECORDING, self._set_epoch, epoch)
+        with self.faults.part(RECORDING) as runs:
+            if runs:
+                self._set_epoch(epoch)
 
     def _set_epoch(self, epoch: Any) -> None:
         self._epoch = int(epoch) if is_step(epoch) else MISSING
@@ -243,7 +249,9 @@ class RecordingSession:
 
     def begin_step(self, step: int, phase: Phase = "train") -> None:
         """Begin a step and end the open one."""
-        self.faults.run(RECORDING, self._begin_step, step, phase)
+        with self.faults.part(RECORDING) as runs:
+            if runs:
+                self._begin_step(step, phase)
 
     def _begin_step(self, step: int, phase: Phase) -> None:
         self.start()
@@ -258,7 +266,9 @@ class RecordingSession:
         """End the open step and keep its sample; write a post-mortem if the error means that memory ran out."""
         self.on_error(error)
         if self.recording is not None:
-            self.faults.run(RECORDING, self.recording.end_step)
+            with self.faults.part(RECORDING) as runs:
+                if runs:
+                    self.recording.end_step()
 
     def on_error(self, error: BaseException | None) -> bool:
         """Write a post-mortem if the exception means that memory ran out, and return whether it does."""

@@ -2,15 +2,12 @@
 
 import logging
 import re
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Set
 
 from tb_memplugin.recorder.base.due import changes
 
 logger = logging.getLogger("tb_memplugin")
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
 # An absolute path of at least two parts, with or without a drive: not ``/device:CPU:0`` and not ``a/b``.
 _PATH = re.compile(r"(?<![\w/.])(?:[A-Za-z]:)?[\\/][^\s'\":;,]*[\\/][^\s'\":;,]*")
@@ -19,6 +16,26 @@ _PATH = re.compile(r"(?<![\w/.])(?:[A-Za-z]:)?[\\/][^\s'\":;,]*[\\/][^\s'\":;,]*
 def without_paths(sentence: str) -> str:
     """`sentence` with absolute paths replaced: run directories are shared and must name no person or machine."""
     return _PATH.sub("<path>", sentence)
+
+
+class _Part:
+    """See `Faults.part`. It has no state of a block, so any thread may use it at any time."""
+
+    __slots__ = ("_faults", "_part", "_stopped")
+
+    def __init__(self, faults: "Faults", part: str, stopped: Set[str]) -> None:
+        self._faults = faults
+        self._part = part
+        self._stopped = stopped
+
+    def __enter__(self) -> bool:
+        return self._part not in self._stopped
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._faults.stop(self._part, f"{type(error).__name__}: {error}")
+        return True
 
 
 class Faults:
@@ -33,26 +50,24 @@ class Faults:
     def __init__(self, report: Callable[[str], None] | None = None) -> None:
         self._report = report
         self._stopped: set[str] = set()
+        self._parts: dict[str, _Part] = {}
 
-    def run(
-        self, part: str, action: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs
-    ) -> _Result | None:
-        """Call `action` unless its part has stopped; its first exception stops the part.
+    def part(self, part: str) -> "_Part":
+        """A block that runs a part, unless it has stopped, and stops it at its first exception:
+
+        ```python
+        with faults.part("memory samples") as runs:
+            if runs:
+                take_sample()
+        ```
 
         Args:
             part: Noun phrase for the user that completes "… stopped".
-            action: What to call, with the arguments that follow.
-
-        Returns:
-            What `action` returns; None if the part has stopped.
         """
-        if part in self._stopped:
-            return None
-        try:
-            return action(*arguments, **named)
-        except Exception as error:
-            self.stop(part, f"{type(error).__name__}: {error}")
-            return None
+        found = self._parts.get(part)
+        if found is None:
+            found = self._parts[part] = _Part(self, part, self._stopped)
+        return found
 
     def clean_up(self, part: str, action: Callable[[], None]) -> None:
         """Call `action`, also if `part` has stopped: what a part has opened is closed in any case."""

@@ -61,13 +61,17 @@ class LayerWatch:
     def install(self) -> None:
         """Start observing layer calls."""
         self._observing = True
-        self._faults.run(OBSERVING, self.observer.install)
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                self.observer.install()
 
     def remove(self) -> None:
         """Stop observing; `install` starts it again."""
         model = self._model()
         if self._observing and model is not None:
-            self._faults.run(OBSERVING, step_functions.note, model)
+            with self._faults.part(OBSERVING) as runs:
+                if runs:
+                    step_functions.note(model)
         self._observing = False
         self._faults.clean_up(OBSERVING, self.observer.remove)
 
@@ -100,7 +104,9 @@ class LayerWatch:
 
     def find_unseen_functions(self, model: Any) -> None:
         """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
-        self._faults.run(OBSERVING, self._find_unseen, model)
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                self._find_unseen(model)
 
     def _find_unseen(self, model: Any) -> None:
         if step_functions.any_noted(model) or not self.observer.has_seen(model):
@@ -108,7 +114,9 @@ class LayerWatch:
 
     def see_function(self, model: Any, name: str) -> None:
         """Note a step function that is about to be called, or a new one in its place if it was made unseen."""
-        self._faults.run(OBSERVING, self._see, model, name)
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                self._see(model, name)
 
     def _see(self, model: Any, name: str) -> None:
         step_functions.remake_unseen(model, name)
@@ -128,7 +136,10 @@ class LayerWatch:
         """The layer table, if it changed since the last call."""
         if self._model() is None:
             return None
-        table = self._faults.run(TABLE, self._changed_table, step)
+        table: LayerTable | None = None
+        with self._faults.part(TABLE) as runs:
+            if runs:
+                table = self._changed_table(step)
         return table
 
     def completed_table(self) -> LayerTable | None:
@@ -148,7 +159,9 @@ class LayerWatch:
         if now == self._signature:
             return None
         self._signature = now
-        self._faults.run(OBSERVING, self._note_owners, optimizer, step)
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                self._note_owners(optimizer, step)
         if self._table is not None and self._table.step < step:
             self._table_before = self._table
         # A second table of one step replaces the first one, so its reason describes the whole change: the first run of
@@ -157,7 +170,9 @@ class LayerWatch:
         with self._lock:
             self._outputs = outputs_by_layer(model)
             table = self._complete(table)
-        self._faults.run(OBSERVING, self.observer.watch, model, optimizer)
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                self.observer.watch(model, optimizer)
         return table
 
     def _note_owners(self, optimizer: Any, step: int) -> None:

@@ -130,14 +130,20 @@ class StepAnalysis:
         for device in self._capacities:
             maps = [self._parse(dumps.get(device), device, time.time()) for dumps in (before, after)]
             if maps[0] is not None and maps[1] is not None:
-                self._faults.run(OBSERVING, self._watch.observer.first_batches, device, maps[0], maps[1])
+                with self._faults.part(OBSERVING) as runs:
+                    if runs:
+                        self._watch.observer.first_batches(device, maps[0], maps[1])
 
     def analyze(self, traced: TracedStep) -> TraceResult:
         """Snapshots, memory maps and timelines of every recorded device. Takes tens of milliseconds; never raises."""
         result = TraceResult()
-        self._faults.run(TRACING, self._analyze, traced, result)
+        with self._faults.part(TRACING) as runs:
+            if runs:
+                self._analyze(traced, result)
         if self._settings.keep_profile and not traced.only_learn:
-            self._faults.run(PROFILES, self._keep_profile, traced)
+            with self._faults.part(PROFILES) as runs:
+                if runs:
+                    self._keep_profile(traced)
         return result
 
     def _analyze(self, traced: TracedStep, result: TraceResult) -> None:
@@ -151,7 +157,9 @@ class StepAnalysis:
             self._watch.batch_size = batch or self._watch.batch_size
         result.snapshots[:] = [dataclasses.replace(one, batch_size=batch) for one in result.snapshots]
         for one in analyzed:
-            self._faults.run(REQUESTS, self._add_requests, traced, one, batch, result)
+            with self._faults.part(REQUESTS) as runs:
+                if runs:
+                    self._add_requests(traced, one, batch, result)
 
     def _parse_both(self, traced: TracedStep, device: str) -> tuple[MemoryMap | None, MemoryMap | None]:
         """A device's memory maps at the step's start and end."""
@@ -171,10 +179,14 @@ class StepAnalysis:
         facts = traced.facts[trace.device]
         if trace.start_map is None and self._maps.available(trace.device):
             facts = dataclasses.replace(facts, notes=(*facts.notes, _MISSED_EVENTS))
-        facts = self._faults.run(OBSERVING, observer.recall, facts, trace) or facts
+        with self._faults.part(OBSERVING) as runs:
+            if runs:
+                facts = observer.recall(facts, trace)
         classifier = Classifier(trace, facts)
         if not trace.missed:
-            self._faults.run(OBSERVING, observer.remember, whole, classifier.input_sizes, facts.arguments)
+            with self._faults.part(OBSERVING) as runs:
+                if runs:
+                    observer.remember(whole, classifier.input_sizes, facts.arguments)
         chunks = None if trace.missed else step_chunks(trace, classifier, traced.step, traced.phase)
         if traced.only_learn:
             return _Analyzed(trace, facts, classifier, chunks)
@@ -192,9 +204,14 @@ class StepAnalysis:
         result.snapshots.append(snapshot)
         if chunks is not None:
             self._oom.remember(trace.device, chunks, facts)
-            self._faults.run(MAPS, self._add_map, trace, classifier, chunks, replay, traced.interrupted, result)
+            with self._faults.part(MAPS) as runs:
+                if runs:
+                    self._add_map(trace, classifier, chunks, replay, traced.interrupted, result)
         if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
-            kept = self._faults.run(TIMELINES, timeline, trace, facts, classifier, snapshot)
+            kept = None
+            with self._faults.part(TIMELINES) as runs:
+                if runs:
+                    kept = timeline(trace, facts, classifier, snapshot)
             if kept is not None:
                 result.timelines.append(kept)
         return _Analyzed(trace, facts, classifier, chunks)
