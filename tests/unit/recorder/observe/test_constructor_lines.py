@@ -93,12 +93,23 @@ def test_modules_that_are_imported_later_are_read_for_layers_made_then(
 
 
 def test_files_that_cannot_be_relied_on_are_left_out(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a file that was changed after the program began, one that is no Python, a large one, and one that is gone
+    # GIVEN a file that was changed after the program began, one that is no Python, and one that is gone
     changed = write(tmp_path, monkeypatch, SOURCE, "changed.py")
     os.utime(changed, (time.time() + 10, time.time() + 10))
-    write(tmp_path, monkeypatch, "x = (", "broken.py")
-    monkeypatch.setattr(constructor_lines, "MAX_BYTES", 1000)
-    write(tmp_path, monkeypatch, 'x = Dense(1, name="large")\n' + "#" * 1000, "large.py")
+    write(tmp_path, monkeypatch, 'x = Dense(name="first"', "broken.py")
     write(tmp_path, monkeypatch, SOURCE, "gone.py").unlink()
     lines = own(tmp_path)
-    assert lines.of(Dense("first")) is None and lines.of(Dense("large")) is None
+    assert lines.of(Dense("first")) is None
+    # THEN others are read all the same
+    write(tmp_path, monkeypatch, 'x = Dense(4, name="last")', "sound.py")
+    assert lines.of(Dense("last")) == "sound.py:1"
+
+
+def test_a_program_that_is_not_read_whole_has_no_lines(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constructor_lines, "MAX_BYTES", 1000)
+    write(tmp_path, monkeypatch, SOURCE)
+    write(tmp_path, monkeypatch, "#" * 2000, "no_names.py")  # makes no layer with a name
+    lines = own(tmp_path)
+    assert lines.of(Dense("first")) == "program.py:1"
+    write(tmp_path, monkeypatch, 'x = Dense(1, name="large")\n' + "#" * 1000, "large.py")
+    assert lines.of(Dense("large")) is None and lines.of(Dense("second")) is None

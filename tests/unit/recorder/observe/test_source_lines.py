@@ -2,14 +2,13 @@
 
 import os
 import pathlib
-import sys
 import sysconfig
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tb_memplugin.recorder.observe import source_lines
+from tb_memplugin.recorder.observe import constructor_lines, source_lines
 from tb_memplugin.recorder.observe.call_notes import GraphNotes, Span
 from tb_memplugin.recorder.observe.source_lines import SourceFiles, SourceLines
 
@@ -213,7 +212,8 @@ def test_layers_that_only_keras_calls_have_the_lines_that_made_them(
         'x = keras.layers.Dense(4, name="outer")(x)\nfor at in range(3):\n    x = Dense(4, name=f"dense_{at}")(x)\n'
     )
     os.utime(source, (1, 1))
-    monkeypatch.setitem(sys.modules, "nets", SimpleNamespace(__file__=str(source)))
+    program = {"nets": SimpleNamespace(__file__=str(source))}
+    monkeypatch.setattr(constructor_lines, "sys", SimpleNamespace(modules=program))
     outer, inner, unknown = Dense("outer"), Dense("dense_2"), Dense("other")
     graph = Graph(
         {
