@@ -4,7 +4,15 @@ import numpy as np
 
 from tb_memplugin.analysis.answer import Answer, AnswerSource, Evidence, known
 from tb_memplugin.analysis.facts import device_phase, range_of
-from tb_memplugin.analysis.growth import Growth, can_show_growth, examined, growth_bound, growth_of, traced_of
+from tb_memplugin.analysis.growth import (
+    Growth,
+    can_show_growth,
+    examined,
+    growth_bound,
+    growth_of,
+    jumps_text,
+    traced_of,
+)
 from tb_memplugin.analysis.growth_causes import Cause
 from tb_memplugin.analysis.host_memory import CPU, HostGrowth, host_growth_beside
 from tb_memplugin.analysis.trend import Trend
@@ -63,7 +71,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
 
 
 def _details(growth: Growth, owner: tuple[str | None, str] | None) -> tuple[str, ...]:
-    """What grows and what keeps it alive, why, and when memory runs out, as far as they are known."""
+    """What grows and what keeps it alive, why, and when memory runs out, as far as they are known; else how much."""
     details = []
     if owner is not None and growth.owner_bytes is not None:
         layer, category = owner
@@ -74,6 +82,10 @@ def _details(growth: Growth, owner: tuple[str | None, str] | None) -> tuple[str,
         details.append(f"Cause: {growth.cause.text}.")
     if growth.capacity_step is not None:
         details.append(f"At this rate memory runs out by step {growth.capacity_step}, earlier with fragmentation.")
+    if not details:
+        trend = growth.trend
+        levels = f"From {format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
+        details.append(f"{levels}{jumps_text(growth.jumps)}.")
     return tuple(details)
 
 

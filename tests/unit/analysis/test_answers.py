@@ -147,6 +147,11 @@ def test_a_leak_says_when_memory_runs_out() -> None:
     assert found is not None and int(found.group(1)) == pytest.approx(327, abs=3)
 
 
+def test_a_leak_of_unknown_origin_says_how_much() -> None:
+    # 199 steps of 256 KiB above 300 MiB
+    assert by_name(leaking())["growing"].details == ("From 300 MiB to 350 MiB at step 239.",)
+
+
 def test_a_category_that_grows_little_is_not_named() -> None:
     snapshots = tuple(make_snapshot(step, unattributed=step * 1000) for step in (60, 220))
     assert by_name(leaking(snapshots=snapshots))["growing"].sentence.startswith("+256 KiB/step since step ")

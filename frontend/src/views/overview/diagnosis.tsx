@@ -2,7 +2,6 @@
 
 import { unbroken } from "../../lib/format";
 import type { Answer, AnswerName } from "../../model/answer";
-import { growthFindings, isSteady } from "../../model/findings";
 import { verdictSentence, whenSentence } from "../../model/oom";
 import type { RunInfo } from "../../model/run";
 import { choicesFor } from "../shared/evidence";
@@ -31,16 +30,14 @@ function PostMortem({ run, index }: { run: RunInfo; index: number }) {
   );
 }
 
-/** What grows, in more words than the answer above; without an owner and an end the finding says all that is known. */
+/** What grows, in more words than the answer above. */
 function Growth({ run, answer }: { run: RunInfo; answer: Answer }) {
   const store = useStore();
-  const finding = growthFindings(run, store.device.value ?? "").find(isSteady)?.sentence;
-  const sentence = answer.details.join(" ") || finding;
-  if (!sentence) return null;
+  if (answer.details.length === 0) return null;
   return (
     <section class="diagnosis growing" aria-label="Growth" data-testid="diagnosis">
       <button type="button" onClick={() => store.choose(choicesFor(answer.evidence, run))}>
-        <Sentence of={unbroken(sentence)} />
+        <Sentence of={unbroken(answer.details.join(" "))} />
       </button>
     </section>
   );
