@@ -93,9 +93,16 @@ COMPILED = (
     + """
 model = network(width=48, blocks=1)
 if sys.argv[2] == "probe":
-    in_use = tf.config.experimental.get_memory_info("CPU:0")["current"]
+    from tb_memplugin.importers.allocator.memory_dump import read_dump
+    from tb_memplugin.model import IN_USE
+    from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+    maps = MemoryMaps(["CPU:0"], print)
+    def requested():
+        found = read_dump(maps.read("CPU:0"), 0.0)
+        return int(found.requested_bytes[found.state == IN_USE].sum())
+    in_use = requested()
     run = tb_memplugin.probe(model, (x, y), batch_sizes=(8, 16))
-    left = tf.config.experimental.get_memory_info("CPU:0")["current"] - in_use
+    left = requested() - in_use
     answers = {size: tb_memplugin.what_if(run, batch_size=size).prediction for size in (32, 64)}
     answer({"left": left, "weights": 4 * model.count_params(),
         "predicted": {size: (one.peak_bytes, one.method) for size, one in answers.items()}})
@@ -122,7 +129,8 @@ def test_a_compiled_step_is_predicted_from_two_small_batch_sizes() -> None:
     for (predicted, method), peak in zip(probed["predicted"].values(), measured, strict=True):
         assert method == "two_sizes"
         assert predicted == pytest.approx(peak, rel=0.03)
-    # AND the probe's slots, two for each weight, are gone
+    # AND the probe's slots, two for each weight, are gone. (What was requested counts: a weight may have moved into a
+    # chunk of nearly twice its size.)
     assert probed["left"] < probed["weights"]
 
 
