@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 import harness
 import numpy as np
 import pytest
+from first_screen import text_of, words_above_the_fold
 from page_views import VIEWS
 from playwright.sync_api import FrameLocator, Page, expect
-from word_count import words_above_the_fold
 
 import tb_memplugin
 from tb_memplugin.model.units import format_bytes
@@ -46,14 +46,6 @@ def line_of(script: str, code: str) -> str:
     lines = (ROOT / "demo" / script).read_text().splitlines()
     (number,) = (number for number, line in enumerate(lines, 1) if code in line)
     return f"demo/{script}:{number}"
-
-
-def text_of(frame: FrameLocator, selector: str) -> str:
-    """A text on the first screen, with plain blanks."""
-    place = frame.locator(selector)
-    box = place.bounding_box()
-    assert box is not None and box["y"] + box["height"] <= 900, f"{selector} is not on the first screen"
-    return place.inner_text().replace("\u00a0", " ")
 
 
 def open_run(frame: FrameLocator, run: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import task_runs
 from conftest import address_of_logdir, made_once
+from first_screen import text_of
 from playwright.sync_api import FrameLocator, Page, expect
 from reading_cases import MIB
 from requests_cases import program_fits
@@ -32,14 +33,6 @@ address = address_of_logdir("module")
 def opened(page: Page, address: str) -> FrameLocator:
     """The page as somebody opens it who knows nothing of the runs."""
     return harness.open_tab(page, address)
-
-
-def text_of(frame: FrameLocator, selector: str) -> str:
-    """A text on the first screen, with plain blanks."""
-    place = frame.locator(selector)
-    box = place.bounding_box()
-    assert box is not None and box["y"] + box["height"] <= 900, f"{selector} is not on the first screen"
-    return place.inner_text().replace("\u00a0", " ")
 
 
 def test_why_it_failed_and_what_to_do(page: Page, address: str) -> None:

@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
+from first_screen import words_above_the_fold
 from page_views import VIEWS
 from playwright.sync_api import Page
-from word_count import words_above_the_fold
 
 RUNS = ("all_trainable", "died_fragmentation", "frozen", "growing")
 """As many as a directory of the demo has."""

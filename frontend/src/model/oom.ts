@@ -101,10 +101,10 @@ export function verdictSentence({ verdict, requested_bytes: requested, free_byte
   return `${[said[verdict ?? "unknown"], figures.join(", ")].filter(Boolean).join(": ")}.`;
 }
 
-/** "Step 59 ran out of memory on GPU:0"; a phase other than the training's is named, the only device of a run is not. */
-export function whenSentence({ status, step, phase, device: name }: Oom, devices = 2): string {
+/** "Step 59 ran out of memory on GPU:0"; a phase other than the training's is named, the device only if asked for. */
+export function whenSentence({ status, step, phase, device: name }: Oom, named = true): string {
   const waiting = status === "failing";
-  const device = devices > 1 ? ` on ${name}` : "";
+  const device = named ? ` on ${name}` : "";
   if (step === null) return waiting ? `An allocation${device} was still waiting for memory` : `An allocation${device} failed`;
   const what = `Step ${step}${phase === null || phase === "train" ? "" : ` (${phase})`}`;
   return waiting ? `${what} ended while waiting for memory${device}` : `${what} ran out of memory${device}`;

@@ -119,7 +119,7 @@ describe("post-mortems", () => {
     expect(verdictSentence({ ...known, verdict: null, requested_bytes: null, free_bytes: null })).toBe("Verdict unknown.");
     expect(whenSentence({ ...pieces, status: "failing", phase: null })).toBe("Step 43 ended while waiting for memory on GPU:0");
     expect(whenSentence({ ...pieces, step: null })).toBe("An allocation on GPU:0 failed");
-    expect([whenSentence(pieces, 1), whenSentence({ ...pieces, step: null }, 1)]).toEqual([
+    expect([whenSentence(pieces, false), whenSentence({ ...pieces, step: null }, false)]).toEqual([
       "Step 43 ran out of memory",
       "An allocation failed",
     ]);

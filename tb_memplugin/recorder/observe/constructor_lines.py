@@ -31,6 +31,7 @@ class ConstructorLines:
 
     def __init__(self, name_of: Callable[[str], str | None]) -> None:
         self._name_of = name_of
+        self._modules = 0
         self._read: set[str] = set()
         self._left = MAX_BYTES
         self._calls: list[tuple[str, re.Pattern[str], str]] = []  # class, pattern of the name, line
@@ -54,6 +55,9 @@ class ConstructorLines:
 
     def _read_sources(self) -> None:
         """Read the user's modules that were imported since the last call."""
+        if len(sys.modules) == self._modules:
+            return
+        self._modules = len(sys.modules)
         for module in list(sys.modules.values()):
             path = getattr(module, "__file__", None)
             if not isinstance(path, str) or path in self._read:

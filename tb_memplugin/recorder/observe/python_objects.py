@@ -178,7 +178,7 @@ class PythonObjects:
 
     def dataset_tensors(self) -> set[int]:
         """Ids of the tensors that datasets were made from."""
-        return {id(tensor) for dataset in self._datasets.values() for tensor in dataset._tensors}
+        return {id(tensor) for dataset in list(self._datasets.values()) for tensor in dataset._tensors}
 
 
 def _next_tensor_number() -> int:

@@ -157,15 +157,16 @@ class SourceLines:
     def _read(self, op: Any) -> str | None:
         """The line of an op's stack. Never raises: without lines, the graph's other facts are known all the same."""
         try:
-            stack = op.traceback
+            stack, by_trainer = op.traceback, False
             for place in range(len(stack) - 1, -1, -1):
                 frame = stack[place]
                 name = self._files.name(frame.filename)
                 if name is not None:
                     line = f"{name}:{frame.lineno}"
-                    if any(stack[inner].name in _TRAINERS for inner in range(place + 1, len(stack))):
+                    if by_trainer:
                         self._of_trainers.add(line)
                     return line
+                by_trainer = by_trainer or frame.name in _TRAINERS
         except Exception:  # an op without a stack
             logger.debug("the stack of op %s could not be read", op.name, exc_info=True)
         return None

@@ -25,7 +25,7 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
       <div class="body">
         <div class="picture">
           <p class="small">
-            {whenSentence(oom, run.devices.length)} <Requester oom={oom} />
+            {whenSentence(oom, run.devices.length > 1)} <Requester oom={oom} />
           </p>
           <h2 class="verdict">{verdictSentence(oom)}</h2>
           <Request oom={oom} />

@@ -17,7 +17,7 @@ function PostMortem({ run, index }: { run: RunInfo; index: number }) {
   return (
     <section class="diagnosis failed" aria-label="Post-mortem" data-testid="diagnosis">
       <h2>
-        {whenSentence(oom, run.devices.length)} <Requester oom={oom} />
+        {whenSentence(oom, run.devices.length > 1)} <Requester oom={oom} />
       </h2>
       <p>
         {/* The answers above have the figures. */}
