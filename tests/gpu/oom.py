@@ -39,7 +39,7 @@ def one(name: str, mode: str, batch: int, limit: int) -> dict:
         try:
             model.fit(x, y, batch_size=batch, verbose=0, callbacks=[callback])
         except tf.errors.OpError as raised:
-            error = f"{type(raised).__name__}: {str(raised)[:200]}"
+            error = f"{type(raised).__name__}: {str(raised)[:2000]}"
         callback.close()
         run = tb_memplugin.load(directory)["run"]
     told = []

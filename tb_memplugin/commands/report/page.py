@@ -85,7 +85,7 @@ def render(contents: Contents, script: str) -> str:
         version=html.escape(__version__),
         title=html.escape(f"Memory of {', '.join(contents.runs)}"),
         data_id=DATA_ID,
-        data=escape_json(_data(contents)),
+        data=escape_json(report_data(contents)),
         script=code,
     )
 
@@ -103,7 +103,7 @@ def escape_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _data(contents: Contents) -> dict[str, Any]:
+def report_data(contents: Contents) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "absent": contents.absent,
