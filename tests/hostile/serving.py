@@ -75,6 +75,8 @@ def ask(server: Server) -> Asked:
         for route in ("devices", "activations", "snapshots", "layers", "answers", "maps", "timelines"):
             status, _, body = server.get(f"{route}?run={quoted}")
             assert status in (200, 404), body
+            if route == "devices" and status == 200:
+                damage += json.loads(body)["damage"]
     return Asked(honest or 0.0, read, time.monotonic() - began, memory_mb(server) - before, tuple(damage))
 
 

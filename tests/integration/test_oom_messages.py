@@ -1,6 +1,7 @@
 """Which exceptions are failed allocations, and that a dump is read before it is deleted."""
 
 import os
+import pathlib
 import threading
 import time
 import types
@@ -30,10 +31,21 @@ No algorithm worked!  Error messages:
 [tf-allocator-allocation-error='']
      [[{{node unet_1/conv2d_transpose_2_1/conv_transpose}}]] [Op:__inference_multi_step_on_iterator_6273]"""
 
+AUTOTUNING = """Graph execution error:
+
+Detected at node StatefulPartitionedCall defined at (most recent call last):
+Autotuning failed for HLO: %cudnn-conv-bw-input.38 = (f32[96,56,56,256]{3,2,1,0}, u8[0]{0}) \
+custom-call(%AddN_90.3, %transpose.11), window={size=1x1 stride=2x2}, dim_labels=b01f_o01i->b01f, \
+custom_call_target="__cudnn$convBackwardInput", metadata={op_type="Conv2DBackpropInput" \
+op_name="gradient_tape/resnet50_1/conv3_block1_0_conv_1/convolution/Conv2DBackpropInput" \
+source_file="ops.py" source_line=1221}, backend_config={"operation_queue_id":"0"} \
+with error: NOT_FOUND: No valid config found!
+     [[{{node StatefulPartitionedCall}}]] [Op:__inference_multi_step_on_iterator_43319]"""
+
 
 def test_a_convolution_without_scratch_space_for_any_algorithm_ran_out_of_memory() -> None:
     found = memory_request(tf.errors.NotFoundError(None, None, NO_ALGORITHM))
-    assert found == Request(op="unet_1/conv2d_transpose_2_1/conv_transpose")  # which of the sizes counts is unknown
+    assert found == Request(op="unet_1/conv2d_transpose_2_1/conv_transpose", trials=True)
     for other in ("No algorithm worked! Error messages:\n  INTERNAL: CUDNN_STATUS_NOT_SUPPORTED", "Key a not found"):
         assert memory_request(tf.errors.NotFoundError(None, None, other)) is None
     assert memory_request(ValueError(NO_ALGORITHM)) is None
@@ -84,6 +96,27 @@ def test_the_background_thread_deletes_no_dump_that_is_being_read(monkeypatch: p
         assert not os.path.exists(path)
     finally:
         watch.remove()
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("message", [AUTOTUNING, AUTOTUNING.replace("NOT_FOUND: No valid config found!", "INTERNAL")])
+@pytest.mark.parametrize("is_full", [True, False])
+def test_autotuning_ran_out_of_memory_if_an_allocation_failed_meanwhile(message: str, is_full: bool) -> None:
+    written: list[Oom] = []
+    watch = watch_into(written)
+    watch.install()
+    try:
+        if is_full:
+            path = pathlib.Path(f"{os.environ[VARIABLE]}_GPU_0_bfc.{int(time.time() * 1e6) + 1}")
+            path.write_bytes(make_dump())
+        error = tf.errors.InternalError(None, None, message)
+        for_memory = is_full and message == AUTOTUNING
+        assert watch.concerns(error) == watch.on_error(error, 0, "train") == for_memory
+    finally:
+        watch.remove()
+    assert [(oom.op, oom.requested_bytes, oom.in_use_bytes) for oom in written] == for_memory * [
+        ("gradient_tape/resnet50_1/conv3_block1_0_conv_1/convolution/Conv2DBackpropInput", None, 1536)
+    ]
 
 
 @pytest.mark.usefixtures("place")

@@ -82,6 +82,7 @@ class Request:
         allocator: The allocator's name.
         uncertain_bytes: By how much the request may be larger or smaller, as the message rounds it.
         compiled: Whether an XLA module made the request.
+        trials: Whether an algorithm was looked for and none got the memory it asked for. They asked for different sizes.
     """
 
     requested_bytes: int | None = None
@@ -91,6 +92,7 @@ class Request:
     allocator: str | None = None
     uncertain_bytes: int = 0
     compiled: bool = False
+    trials: bool = False
 
 
 def read_message(message: str) -> Request | None:

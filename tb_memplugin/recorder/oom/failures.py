@@ -1,5 +1,6 @@
 """What an exception and the program's graphs say about a failed allocation."""
 
+import re
 import traceback
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +10,10 @@ from tb_memplugin.model.trace import GraphFacts, OpFact, Pass
 _NO_ALGORITHM = "No algorithm worked!"
 _NO_SCRATCH = "RESOURCE_EXHAUSTED"
 """TensorFlow's message, in a NotFoundError, if no algorithm of a convolution got its scratch space."""
+_AUTOTUNING = re.compile(
+    r'Autotuning failed for HLO: (?:.*?op_name="(?P<op>[^"]+)")?.*No valid config found', re.DOTALL
+)
+"""XLA's message, in an InternalError, if no algorithm of an op could run while a module was compiled for a GPU."""
 _COPY_FAILED = "Dst tensor is not initialized"
 """TensorFlow's message, in an InternalError, if a copy from the host to a GPU found no memory."""
 
@@ -25,8 +30,19 @@ def memory_request(error: BaseException) -> Request | None:
     if _NO_ALGORITHM in message and _NO_SCRATCH in message:
         # It lists one request for each algorithm, so the size of the failed one is unknown.
         listed = read_message(message)
-        return Request(op=None if listed is None else listed.op)
+        return Request(op=None if listed is None else listed.op, trials=True)
     return Request() if _COPY_FAILED in message else None
+
+
+def request_in_autotuning(error: BaseException) -> Request | None:
+    """The request that failed if memory is why XLA found no algorithm for an op, which its message does not say.
+
+    That an allocation of the same step failed shows it.
+    """
+    import tensorflow as tf
+
+    found = _AUTOTUNING.search(str(error)) if isinstance(error, tf.errors.OpError) else None
+    return None if found is None else Request(op=found["op"], trials=True)
 
 
 def layer_of(op: str | None, graphs: Sequence[GraphFacts]) -> str | None:

@@ -18,7 +18,13 @@ from tb_memplugin.recorder.observe.graphs import output_bytes
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.dump_files import DumpFile, dump_files
 from tb_memplugin.recorder.oom.failure_maps import FailureMaps, StalledMaps
-from tb_memplugin.recorder.oom.failures import layer_in, layer_of, line_of, memory_request
+from tb_memplugin.recorder.oom.failures import (
+    layer_in,
+    layer_of,
+    line_of,
+    memory_request,
+    request_in_autotuning,
+)
 from tb_memplugin.recorder.oom.recent_steps import RecentSteps
 from tb_memplugin.recorder.sampling.devices import Device
 
@@ -139,7 +145,14 @@ class OomWatch:
 
     def concerns(self, error: BaseException) -> bool:
         """Whether a failed allocation caused an exception that has no post-mortem yet."""
-        return error is not self._last_error() and memory_request(error) is not None
+        return error is not self._last_error() and self._request(error) is not None
+
+    def _request(self, error: BaseException) -> Request | None:
+        """The failed request that caused an exception; None if none did."""
+        request = memory_request(error)
+        if request is None and self._maps.dumps(self._idle_since):
+            request = request_in_autotuning(error)
+        return request
 
     def on_error(
         self, error: BaseException, step: int | None, phase: Phase | None, replay: Replay | None = None
@@ -151,7 +164,7 @@ class OomWatch:
             step, phase: The step that it ends.
             replay: Finds the owners of chunks from the step's own trace, if the step was traced.
         """
-        request = memory_request(error)
+        request = self._request(error)
         if request is None or error is self._last_error():
             return request is not None
         self._last_error = weakref.ref(error)
@@ -168,7 +181,9 @@ class OomWatch:
         memory_map = memory_map if owned is None else owned.map
         if memory_map is None:
             notes.append("Chunks are unknown: no memory map or dump was taken while the request waited for memory.")
-        if requested is None:
+        if request.trials:
+            notes.append("No algorithm for the operation got the memory that it asked for.")
+        elif requested is None:
             requested = output_bytes(request.op, None if owned is None else owned.batch_size or self._watch.batch_size)
         event = OomEvent(
             identifier=pending.identifier if pending is not None else self._next_identifier(),
