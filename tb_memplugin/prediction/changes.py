@@ -16,14 +16,14 @@ from tb_memplugin.model.former import former_name
 from tb_memplugin.model.layers import example_bytes, recorded_precision, unfreezing_bytes
 from tb_memplugin.model.units import counted
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
-from tb_memplugin.prediction.lifetimes import Rows, with_lifetimes
+from tb_memplugin.prediction.lifetimes import Rows, in_place, with_lifetimes
 from tb_memplugin.prediction.recomputation import Segments, recomputed
 from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep
 
 _OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
 _OF_PASSES: tuple[Category, ...] = ("activations", "activation_gradients", "workspace")
-_UPDATE = re.compile(rf"(?:^|/)(?:{'|'.join(SLOTS)})(?:_\d+)?/")
-"""A name scope of one of Keras's optimizers."""
+_UPDATE = re.compile(rf"(?:^|/)(?:{'|'.join(SLOTS)})\d*/")
+"""A name scope of one of Keras's optimizers, such as `rm_sprop_1`, without underscores."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +72,8 @@ class Change:
         gone = self._unsaved_rows(requests, _OF_PASSES)
         if self.without_slots or self.accumulates:
             gone |= _of_update(requests)
+        if self.accumulates:  # most steps leave the weights as they are
+            requests = in_place(requests, _by_update(requests) & _rows(requests, lambda one: one.category == "weights"))
         kept = np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))
         if self.halved:
             of_passes = _rows(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
@@ -143,8 +145,13 @@ def _is_of_model(owner: ChunkOwner) -> bool:
 
 def _of_update(requests: StepRequests) -> Rows:
     """Which chunks are temporaries of the recorded optimizer's update, by the names of their ops; shape [chunks]."""
-    named = np.asarray([_UPDATE.search(op) is not None for op in (*requests.ops, "")], bool)[requests.op]
-    return named & _rows(requests, lambda owner: owner.category == "workspace")
+    return _by_update(requests) & _rows(requests, lambda owner: owner.category == "workspace")
+
+
+def _by_update(requests: StepRequests) -> Rows:
+    """Which chunks ops of the recorded optimizer's update requested, by their names; shape [chunks]."""
+    named = [_UPDATE.search(op.replace("_", "")) is not None for op in (*requests.ops, "")]
+    return np.asarray(named, bool)[requests.op]
 
 
 def _rows(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> Rows:

@@ -375,7 +375,7 @@ class Predictor:
         most = simulated(case.most)
         if case.typical is not None:
             return Limits(simulated(case.least), most, usual=simulated(case.typical))
-        if case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes:
+        if case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes and not change.accumulates:
             return Limits(most, most, case.uncertain_bytes)
         return Limits(simulated(case.least), most)
 

@@ -82,7 +82,7 @@ class Request:
         allocator: The allocator's name.
         uncertain_bytes: By how much the request may be larger or smaller, as the message rounds it.
         compiled: Whether an XLA module made the request.
-        trials: Whether an algorithm was looked for and none got the memory it asked for. They asked for different sizes.
+        trials: Whether algorithms were tried and none got the memory that it asked for, each of another size.
     """
 
     requested_bytes: int | None = None

@@ -3,12 +3,13 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from reading_cases import DEVICE, MIB, START
 
 from tb_memplugin.model import ChunkOwner, Layer, StepRequests
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.lifetimes import LATER_RESULTS, with_lifetimes
+from tb_memplugin.prediction.lifetimes import LATER_RESULTS, in_place, with_lifetimes
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.sized_steps import LEFT_OUT, event_order
 
@@ -179,6 +180,44 @@ def test_an_unfrozen_batch_normalization_saves_the_result_before_it() -> None:
         assert change_of(Conditions(unfreeze="*"), without).example_bytes == 0
     doubled = [*some[:2], dataclasses.replace(some[2], output_dtype="complex64"), *some[3:]]
     assert change_of(Conditions(unfreeze="*"), doubled).example_bytes == SIZE // 2
+
+
+def test_new_contents_of_a_variable_are_written_into_its_chunk() -> None:
+    # GIVEN the new contents of two variables (rows 2 and 3), requested before the old ones (0 and 1) are freed
+    kinds = [ChunkOwner("net/l0", "weights", True), ChunkOwner("net/l0", "weight_gradients", True)]
+    columns = {
+        "birth": [-1, -1, 0, 2, 1],
+        "death": [3, 5, 6, 6, 4],
+        "owner": [0, 0, 0, 0, 1],
+        "op": [-1] * 5,
+        "requested": [SIZE] * 5,
+        "allocated": [SIZE] * 5,
+        "address": [SIZE * row for row in range(5)],
+        "batch_power": [0] * 5,
+    }
+    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    recorded = dataclasses.replace(chain(2), events=6, owners=tuple(kinds), **arrays)
+    assert event_order(recorded) == [2, 4, 3, -1, -5, -2]
+    # WHEN they are written in place THEN each waits until one of the old ones is freed
+    changed = in_place(recorded, np.asarray([False, False, True, True, False]))
+    assert event_order(changed) == [4, -1, 2, -5, -2, 3]
+    assert in_place(recorded, np.zeros(5, bool)) is recorded
+    # and without old ones of that owner and size nothing waits
+    other = dataclasses.replace(recorded, requested=np.asarray([1, 1, SIZE, SIZE, SIZE]))
+    assert in_place(other, np.asarray([False, False, True, True, False])) is other
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "RMSprop", "Adam", "AdamW", "Lion", "Adadelta"])
+def test_the_updates_of_keras_optimizers_are_known_by_name(optimizer: str) -> None:
+    keras = pytest.importorskip("keras")
+    step = chain(LAYERS)
+    owners = tuple(dataclasses.replace(owner, category="workspace") for owner in step.owners)
+    scope = getattr(keras.optimizers, optimizer)().name
+    recorded = dataclasses.replace(
+        step, owners=owners, ops=(f"{scope}_1/Mul_3", f"net/{scope}s/MatMul"), op=np.arange(len(step)) % 2
+    )
+    least = change_of(Conditions(accumulate=True), layers(LAYERS)).least(recorded, recorded.requested)
+    assert (least.sizes[recorded.op == 0] == LEFT_OUT).all() and (least.sizes[recorded.op == 1] == SIZE).all()
 
 
 def test_another_optimizer_may_need_none_of_the_recorded_update() -> None:
