@@ -33,7 +33,7 @@ def numbered(frame: FrameLocator) -> set[int]:
         """(body, stops) => {
             for (const e of body.querySelectorAll("[data-stop]")) delete e.dataset.stop;
             return [...body.querySelectorAll(stops)]
-                .filter(e => e.checkVisibility() && !e.disabled && e.tabIndex >= 0)
+                .filter(e => e.checkVisibility({visibilityProperty: true}) && !e.disabled && e.tabIndex >= 0)
                 .filter(e => !e.closest("dialog:not([open])"))
                 .map((e, at) => { e.dataset.stop = at; return at; }).length;
         }""",

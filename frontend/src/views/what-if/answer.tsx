@@ -41,16 +41,16 @@ function Facts({ answer }: { answer: WhatIf }) {
     <dl class="prediction">
       <Fact
         name="peak_bytes"
-        label="range"
+        label="predicted peak"
         value={rangeText(low, high)}
         figure={peak}
         tip={tipOf(peak, `range: ${rangeText(low, high)}`, "of the simulated steps")}
       />
       <Fact
         name="largest_batch_size"
-        label="largest batch size"
+        label="largest batch size that fits"
         value={largestText(answer)}
-        tip={`The largest batch size that fits${capacity === null ? "" : ` into ${formatBytes(capacity)}`}`}
+        tip={capacity === null ? undefined : `Into ${formatBytes(capacity)}`}
         figure={largest}
       />
     </dl>
