@@ -14,31 +14,29 @@ export function checksum(parts: Iterable<string | number>): string {
 /** Paths with more points than this are told by their number, their bounds and a checksum. */
 const FEW = 6;
 
-/** Steps of a path, at half pixels. */
+/** Steps of a path, at half pixels; put into words only where it is shown, since charts are painted several times. */
 class Path {
-  readonly steps: string[] = [];
-  private readonly points: Point[] = [];
+  private readonly steps: (readonly [name: string, ...values: unknown[]])[] = [];
 
   constructor(data?: string) {
-    if (data !== undefined) this.steps.push(data);
+    if (data !== undefined) this.steps.push([data]);
   }
 
-  step(name: string, place: Point, ...more: readonly unknown[]): void {
-    const [x, y] = [half(place[0]), half(place[1])];
-    this.points.push([x, y]);
-    const rest = more.map((value) => (typeof value === "number" ? half(value) : JSON.stringify(value)));
-    this.steps.push([name, x, y, ...rest].join(" "));
+  step(name: string, [x, y]: Point, ...more: readonly unknown[]): void {
+    this.steps.push([name, half(x), half(y), ...more]);
   }
 
   close(): void {
-    this.steps.push("Z");
+    this.steps.push(["Z"]);
   }
 
   toString(): string {
-    if (this.steps.length <= FEW) return this.steps.join(" ");
-    const [x, y] = [this.points.map(([across]) => across), this.points.map(([, down]) => down)];
+    const told = this.steps.map((step) => step.map((value) => (typeof value === "number" ? half(value) : String(value))).join(" "));
+    if (told.length <= FEW) return told.join(" ");
+    const places = this.steps.filter((step) => step.length > 2);
+    const [x, y] = [1, 2].map((at) => places.map((step) => step[at] as number)) as [number[], number[]];
     const bounds = `${Math.min(...x)} ${Math.min(...y)} to ${Math.max(...x)} ${Math.max(...y)}`;
-    return `${this.points.length} points, ${bounds}, ${checksum(this.steps)}`;
+    return `${places.length} points, ${bounds}, ${checksum(told)}`;
   }
 }
 
@@ -140,8 +138,7 @@ export const patternLines = (): string[] => [...patterns].map(([look, name]) => 
 const paintOf = (style: string | Pattern): string => (typeof style === "string" ? style : style.pattern);
 
 /** What stands in some columns of an image: colours from top to bottom, and how many pixels of each. */
-function columnsOf(pixels: Pixels): string[] {
-  const words = new Uint32Array(pixels.data.buffer);
+function columnsOf(words: Uint32Array, pixels: Pixels): string[] {
   return [0.02, 0.2, 0.4, 0.6, 0.8, 0.98].map((share) => {
     const column = Math.min(Math.floor(share * pixels.width), pixels.width - 1);
     const runs: { word: number; count: number }[] = [];
@@ -157,7 +154,7 @@ function columnsOf(pixels: Pixels): string[] {
 
 /** A context of a canvas, and what is drawn. */
 class Drawing extends NotedPath {
-  lines: string[] = [];
+  private noted: (() => string)[] = [];
   private readonly saved: Style[] = [];
   private style: Style = { ...PLAIN };
   private current = new Path();
@@ -177,11 +174,15 @@ class Drawing extends NotedPath {
     return [x + this.style.shift[0], y + this.style.shift[1]];
   }
 
-  private note(mark: string): void {
+  get lines(): string[] {
+    return this.noted.map((mark) => mark());
+  }
+
+  /** `path`: stands at the end. */
+  private note(mark: string, path: Path | null = null): void {
     const { globalAlpha, turned } = this.style;
-    this.lines.push(
-      `${mark}${globalAlpha === 1 ? "" : ` at ${globalAlpha.toFixed(2)}`}${turned === 0 ? "" : ` turned ${turned.toFixed(2)}`}`,
-    );
+    const how = `${globalAlpha === 1 ? "" : ` at ${globalAlpha.toFixed(2)}`}${turned === 0 ? "" : ` turned ${turned.toFixed(2)}`}`;
+    this.noted.push(() => `${mark}${path ?? ""}${how}`);
   }
 
   private get pen(): string {
@@ -212,26 +213,27 @@ class Drawing extends NotedPath {
   }
 
   fill(given?: NotedPath): void {
-    this.note(`fill ${paintOf(this.style.fillStyle)}: ${given?.path ?? this.current}`);
+    this.note(`fill ${paintOf(this.style.fillStyle)}: `, given?.path ?? this.current);
   }
   stroke(given?: NotedPath): void {
-    this.note(`stroke ${this.pen}: ${given?.path ?? this.current}`);
+    this.note(`stroke ${this.pen}: `, given?.path ?? this.current);
   }
   clip(given?: NotedPath): void {
     this.style = { ...this.style, clipped: true };
-    this.lines.push(`clip ${given?.path ?? this.current}`);
+    const path = given?.path ?? this.current;
+    this.noted.push(() => `clip ${path}`);
   }
   fillRect(x: number, y: number, width: number, height: number): void {
     const { canvas } = this;
     // A canvas of the page is drawn anew.
-    if (canvas.isConnected && width === canvas.width && height === canvas.height) this.lines = [];
+    if (canvas.isConnected && width === canvas.width && height === canvas.height) this.noted = [];
     this.note(`fillRect ${paintOf(this.style.fillStyle)}: ${[...this.place([x, y]), width, height].map(half).join(" ")}`);
   }
   strokeRect(x: number, y: number, width: number, height: number): void {
     this.note(`strokeRect ${this.pen}: ${[...this.place([x, y]), width, height].map(half).join(" ")}`);
   }
   clearRect(): void {
-    this.lines = [];
+    this.noted = [];
   }
   fillText(text: string, x: number, y: number): void {
     const { fillStyle, font, textAlign, textBaseline } = this.style;
@@ -243,11 +245,13 @@ class Drawing extends NotedPath {
   drawImage(image: HTMLCanvasElement, x: number, y: number, width?: number, height?: number): void {
     const place = [...this.place([x, y]), width ?? image.width, height ?? image.height].map(half).join(" ");
     this.note(`image: ${place}${this.style.imageSmoothingEnabled ? "" : " unsmoothed"}`);
-    this.lines.push(...drawingOf(image).lines);
+    const { noted } = drawingOf(image);
+    this.noted.push(...noted);
   }
   putImageData(pixels: Pixels): void {
-    const words = new Uint32Array(pixels.data.buffer);
-    this.lines = [`  pixels ${pixels.width} ${pixels.height} ${checksum(words)}`, ...columnsOf(pixels)];
+    // The page paints into the same pixels again.
+    const words = new Uint32Array(pixels.data.buffer.slice(0));
+    this.noted = [() => [`  pixels ${pixels.width} ${pixels.height} ${checksum(words)}`, ...columnsOf(words, pixels)].join("\n")];
   }
   /** Each pixel is the word of what the canvas was filled with last. */
   getImageData(_x: number, _y: number, width: number, height: number): Pixels {
@@ -273,7 +277,7 @@ class Drawing extends NotedPath {
   restore(): void {
     const before = this.saved.pop();
     if (!before) return;
-    if (this.style.clipped && !before.clipped) this.lines.push("end of clip");
+    if (this.style.clipped && !before.clipped) this.noted.push(() => "end of clip");
     this.style = before;
   }
   setLineDash(dash: readonly number[]): void {
@@ -307,7 +311,7 @@ const MANY = 24;
 /** The marks of a canvas; long rows of the same kind as one line. */
 export function marksOf(canvas: HTMLCanvasElement): string[] {
   const shown: string[] = [];
-  const { lines } = drawingOf(canvas);
+  const lines = drawingOf(canvas).lines.flatMap((line) => line.split("\n"));
   for (let from = 0; from < lines.length;) {
     const kind = (lines[from] ?? "").split(/[ :]/, 1)[0] ?? "";
     let to = from + 1;

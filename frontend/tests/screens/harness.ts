@@ -3,6 +3,7 @@
 import { h, render } from "preact";
 import { vi } from "vitest";
 
+import type { Source } from "../../src/api/source";
 import { NotedPath, Pixels, checksum, drawingOf, forgetPatterns, patternLines } from "./drawing";
 import { difference, shownText } from "./shown-text";
 
@@ -35,9 +36,7 @@ class SizeTold {
     setTimeout(told, 0);
   }
   unobserve(): void {}
-  disconnect(): void {
-    this.tell;
-  }
+  disconnect(): void {}
 }
 
 /** Times are this much shorter: nobody waits for a pause of a typing user. */
@@ -113,46 +112,62 @@ function found(selector: string, text?: string): HTMLElement {
   return one;
 }
 
-/** What a user does; each waits until the page is idle. */
-export const user = {
-  click: async (selector: string, text?: string): Promise<void> => {
-    found(selector, text).click();
-    await idle();
-  },
-  /** Presses keys on an element. */
-  press: async (selector: string, ...keys: string[]): Promise<void> => {
+/** Something that a user does. */
+type Act = () => void | Promise<void>;
+
+const press =
+  (selector: string, ...keys: string[]): Act =>
+  async () => {
     const element = found(selector);
     element.focus();
     for (const key of keys) {
-      const shiftKey = key.startsWith("Shift+");
-      const event = new KeyboardEvent("keydown", { key: key.replace("Shift+", ""), shiftKey, bubbles: true, cancelable: true });
-      (document.activeElement ?? element).dispatchEvent(event);
+      const given = { key: key.replace("Shift+", ""), shiftKey: key.startsWith("Shift+"), bubbles: true, cancelable: true };
+      (document.activeElement ?? element).dispatchEvent(new KeyboardEvent("keydown", given));
       await idle();
     }
-  },
-  /** Types into a field, or chooses of a list. */
-  enter: async (selector: string, value: string): Promise<void> => {
-    const field = found(selector) as HTMLInputElement;
-    field.value = value;
-    for (const name of ["input", "change"]) field.dispatchEvent(new Event(name, { bubbles: true }));
-    await idle();
-  },
-  /** A pointer's event at a place of an element. */
-  point: async (selector: string, name: string, x: number, y: number, more: object = {}): Promise<void> => {
+  };
+
+/** A pointer's event at a place of an element. */
+const point =
+  (selector: string, name: string, x: number, y: number, more: object = {}): Act =>
+  () => {
     const element = found(selector);
-    const box = boxOf(element);
-    const given = { clientX: box.left + x, clientY: box.top + y, bubbles: true, cancelable: true, ...more };
+    const { left, top } = boxOf(element);
+    const given = { clientX: left + x, clientY: top + y, bubbles: true, cancelable: true, ...more };
     const kind = name === "wheel" ? WheelEvent : name.startsWith("pointer") ? PointerEvent : MouseEvent;
     element.dispatchEvent(new kind(name, given));
-    await idle();
-  },
-  /** Presses the button at one place of an element and releases it at another. */
-  drag: async (selector: string, from: readonly [number, number], to: readonly [number, number], more: object = {}): Promise<void> => {
-    await user.point(selector, "mousemove", ...from);
-    await user.point(selector, "mousedown", ...from, { button: 0, ...more });
-    await user.point(selector, "mousemove", ...to, { button: 0, ...more });
-    await user.point(selector, "mouseup", ...to, { button: 0, ...more });
-  },
+  };
+
+export const user = {
+  press,
+  point,
+  click:
+    (selector: string, text?: string): Act =>
+    () =>
+      found(selector, text).click(),
+  /** Types into a field, or chooses of a list. */
+  enter:
+    (selector: string, value: string): Act =>
+    () => {
+      const field = found(selector) as HTMLInputElement;
+      field.value = value;
+      for (const name of ["input", "change"]) field.dispatchEvent(new Event(name, { bubbles: true }));
+    },
+  /** Presses the button at one place of an element and releases it at another; `name` begins the events' names. */
+  drag:
+    (selector: string, from: readonly [number, number], to: readonly [number, number], more: object = {}, name = "mouse"): Act =>
+    async () => {
+      const given = { button: 0, pointerId: 1, ...more };
+      for (const [event, place] of [
+        ["move", from],
+        ["down", from],
+        ["move", to],
+        ["up", to],
+      ] as const) {
+        await point(selector, name + event, ...place, event === "move" && place === from ? {} : given)();
+        await idle();
+      }
+    },
 };
 
 /** So much of a file is shown, in characters. */
@@ -163,19 +178,26 @@ const fileText = (text: string): string => `file, ${checksum([text])}: ${text.sl
 /** Not shown of a screen that is not whole. */
 const FRAME = [".skip", "nav.runs", ".runs-button", ".bar-end", ".tabs", ".answers"];
 
+const sources = new Map<Report, Source>();
+
 /** Opens an address on a report's data, lets the user act, and gives what is shown. */
-async function screen(report: Report, address: string, { acts, whole = false, width = 960 }: Opening): Promise<string> {
+async function screen(report: Report, address: string, { acts = [], whole = false, width = 960 }: Opening): Promise<string> {
   size = { width, height: 320 };
   forgetPatterns();
   page ??= modules();
   const { App, createStore, embeddedSource } = await page;
   window.history.replaceState(null, "", `#${address}`);
-  const store = createStore(embeddedSource(answers[report]));
+  const source = sources.get(report) ?? embeddedSource(answers[report]);
+  sources.set(report, source);
+  const store = createStore(source);
   void store.reload();
   render(h(App, { store }), document.body);
   try {
     await idle();
-    await acts?.();
+    for (const act of acts) {
+      await act();
+      await idle();
+    }
     const files = await Promise.all(saved.splice(0).map(async (file) => fileText(await file.text())));
     const patterns = whole ? patternLines().map((line) => `${line}\n`) : [];
     return [shownText(document.body, whole ? [] : FRAME), ...patterns, ...files].join("");
@@ -189,7 +211,7 @@ async function screen(report: Report, address: string, { acts, whole = false, wi
 export interface Opening {
   /** An address; what is shown is told by what differs from it. With acts or a width and without it, from the same address. */
   since?: string;
-  acts?: () => Promise<void>;
+  acts?: readonly Act[];
   /** Whether the frame is shown as well: runs, tabs and answers. */
   whole?: boolean;
   /** Pixels of the drawings. */
@@ -200,11 +222,13 @@ const known = new Map<string, string>();
 
 /** What is shown at an address, or what differs there from another one or from before the user acted. */
 export async function shown(report: Report, address: string, opening: Opening = {}): Promise<string> {
-  const { since = opening.acts || opening.width ? address : undefined, acts: _acts, width: _width, ...before } = opening;
+  const { since = opening.acts || opening.width ? address : undefined, whole = false } = opening;
   const now = await screen(report, address, opening);
   if (since === undefined) return now;
-  const key = JSON.stringify([report, since, before]);
-  const old = known.get(key) ?? (await screen(report, since, before));
+  const key = JSON.stringify([report, since, whole]);
+  const old = known.get(key) ?? (await screen(report, since, { whole }));
   known.set(key, old);
   return difference(old, now);
 }
+
+export type Case = [name: string, report: Report, address: string, opening?: Opening];

@@ -3,8 +3,8 @@
 
 import { afterAll, beforeAll, expect, it } from "vitest";
 
-import { CASES, type Case } from "./cases";
-import { files, replace, restore, shown } from "./harness";
+import { CASES } from "./cases";
+import { files, replace, restore, shown, type Case } from "./harness";
 
 const fileOf = (name: string): string => `./shown/${name.replaceAll(/[^\w]+/g, "_")}.txt`;
 

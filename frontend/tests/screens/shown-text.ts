@@ -109,10 +109,13 @@ function changedPart(old: string, now: string): string {
 /** What changed between two texts: changed parts of lines; how many lines went, and new ones, after the line above them. */
 export function difference(before: string, after: string): string {
   const [old, now] = [before.split("\n"), after.split("\n")];
-  const common = commonRests(old, now);
   const there = new Set(old);
   const shown: string[] = [];
-  let [row, column] = [0, 0];
+  let same = 0;
+  while (same < old.length && old[same] === now[same]) same += 1;
+  const rests = commonRests(old.slice(same), now.slice(same));
+  const common = (row: number, column: number): number => rests[row - same]?.[column - same] ?? 0;
+  let [row, column] = [same, same];
   while (row < old.length || column < now.length) {
     if (row < old.length && column < now.length && old[row] === now[column]) {
       [row, column] = [row + 1, column + 1];
@@ -120,7 +123,7 @@ export function difference(before: string, after: string): string {
     }
     const [first, added] = [row, [] as string[]];
     while ((row < old.length || column < now.length) && (row >= old.length || column >= now.length || old[row] !== now[column])) {
-      const goes = column >= now.length || (row < old.length && (common[row + 1]?.[column] ?? 0) >= (common[row]?.[column + 1] ?? 0));
+      const goes = column >= now.length || (row < old.length && common(row + 1, column) >= common(row, column + 1));
       if (goes) row += 1;
       else added.push(now[column++] as string);
     }
