@@ -8,12 +8,19 @@ import { files, replace, restore, shown, type Case } from "./harness";
 
 const fileOf = (name: string): string => `./shown/${name.replaceAll(/[^\w]+/g, "_")}.txt`;
 
+/** Milliseconds for a screen on a machine that is busy with other work. */
+const PATIENCE = 30_000;
+
 beforeAll(replace);
 afterAll(restore);
 
-it.each<Case>(CASES)("%s", async (name, report, address, opening) => {
-  await expect(await shown(report, address, opening)).toMatchFileSnapshot(fileOf(name));
-});
+it.each<Case>(CASES)(
+  "%s",
+  async (name, report, address, opening) => {
+    await expect(await shown(report, address, opening)).toMatchFileSnapshot(fileOf(name));
+  },
+  PATIENCE,
+);
 
 it("keeps no text of a case that is gone", () => {
   const known = CASES.map(([name]) => fileOf(name));
