@@ -52,6 +52,18 @@ const STEPS: Case[] = [
       acts: [point(".u-over", "wheel", 300, 220, { deltaY: -400 }), point(".u-over", "wheel", 300, 220, { deltaX: 60 })],
     },
   ],
+  [
+    "step: wheel turned after the whole step was shown",
+    "samples",
+    STEP,
+    {
+      acts: [
+        point(".u-over", "wheel", 300, 220, { deltaY: -400 }),
+        click(".timeline-bar button", "Show whole step"),
+        point(".u-over", "wheel", 600, 220, { deltaY: -100 }),
+      ],
+    },
+  ],
   ["step: span dragged with Ctrl", "samples", STEP, { acts: [drag(".u-over", [200, 100], [400, 100], { ctrlKey: true })] }],
   ["step: zoomed by a drag", "samples", STEP, { acts: [drag(".u-over", [200, 100], [400, 100])] }],
   ["step: panned with Shift", "samples", `${STEP}&span=10-20`, { acts: [drag(".u-over", [400, 100], [300, 100], { shiftKey: true })] }],

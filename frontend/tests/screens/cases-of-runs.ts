@@ -2,11 +2,12 @@
 
 import { user, type Case } from "./harness";
 
-const { click, press, enter } = user;
+const { click, press, enter, point } = user;
 
 const OTHERS: Case[] = [
   ["host", "samples", "view=host&run=frozen"],
   ["host: growing", "samples", "view=host&run=growing"],
+  ["host: validation", "samples", "view=host&run=frozen&phase=validation"],
   ["host: keys, step", "samples", "view=host&run=frozen&step=30", { acts: [press(".plot", "ArrowRight", "ArrowRight")] }],
   ["host: by time", "samples", "view=host&run=frozen&x=wall", { since: "view=host&run=frozen" }],
   ["host: recorded", "recorded", "view=host&run=out_of_memory"],
@@ -62,7 +63,6 @@ const OTHERS: Case[] = [
   ["what if: failed", "tasks", "view=what-if&run=failed"],
   ["what if: recorded failure", "recorded", "view=what-if&run=out_of_memory"],
   ["what if: no requests", "samples", "view=what-if&run=growing"],
-  ["what if: other batch", "recorded", "view=what-if&run=out_of_memory&batch_size=64", { since: "view=what-if&run=out_of_memory" }],
   [
     "what if: conditions typed",
     "recorded",
@@ -83,7 +83,6 @@ const OTHERS: Case[] = [
   ["fit", "samples", "view=fit&run=frozen"],
   ["fit: failed", "tasks", "view=fit&run=failed"],
   ["fit: recorded failure", "recorded", "view=fit&run=out_of_memory"],
-  ["fit: budget", "recorded", "view=fit&run=out_of_memory&budget=300MiB", { since: "view=fit&run=out_of_memory" }],
   ["fit: died", "samples", "view=fit&run=died_fragmentation"],
   [
     "fit: download",
@@ -110,7 +109,6 @@ const COMPARE: Case[] = [
   ["compare", "samples", PAIR],
   ["compare: swapped", "samples", PAIR, { acts: [click("[aria-label='Swap A and B']")] }],
   ["compare: all layers", "samples", `${PAIR}&all=1`, { since: PAIR }],
-  ["compare: layer selected", "samples", `${PAIR}&layer=vgg%2Fblock5_conv1`, { since: PAIR }],
   ["compare: category selected", "samples", `${PAIR}&category=activations`, { since: PAIR }],
   ["compare: steps", "samples", `${PAIR}&step=60&other_step=120`, { since: PAIR }],
   ["compare: one run, two steps", "samples", "view=compare&run=frozen&other=frozen&step=120&other_step=235"],
@@ -132,4 +130,74 @@ const COMPARE: Case[] = [
   ],
 ];
 
-export const OF_RUNS: Case[] = [...OTHERS, ...COMPARE];
+const FAILED = "view=what-if&run=out_of_memory";
+const FIT = "view=fit&run=out_of_memory";
+/** Of a server, which answers other questions, too. */
+const LIVE: Case[] = [
+  ["live: what if", "recorded", FAILED, { live: true, since: FAILED }],
+  ["live: another batch size", "recorded", `${FAILED}&batch_size=64&capacity=2GiB`, { live: true, since: FAILED }],
+  [
+    "live: conditions entered",
+    "recorded",
+    FAILED,
+    {
+      live: true,
+      acts: [enter(".conditions input", "32"), press(".conditions input", "Enter"), press(".plot", "ArrowLeft", "Enter")],
+    },
+  ],
+  ["live: fit", "recorded", FIT, { live: true, since: FIT }],
+  ["live: budget entered", "recorded", FIT, { live: true, acts: [enter(".budget input", "300MiB"), press(".budget input", "Enter")] }],
+  ["live: point of the plan's curve chosen", "recorded", FIT, { live: true, acts: [point(".plan-curve [role='button']", "click", 0, 0)] }],
+  [
+    "live: layers of the plan",
+    "recorded",
+    "view=layers&run=out_of_memory&budget=300MiB&search=block1",
+    { live: true, since: "view=layers&run=out_of_memory&search=block1" },
+  ],
+  ["live: layer without totals", "samples", "view=layer&run=frozen&layer=block1_conv1&step=41", { live: true }],
+];
+
+/** Questions that get errors. */
+const ERRORS: Case[] = [
+  ["error: no runs", "samples", "run=frozen", { refused: ["runs"], whole: true }],
+  ["error: no overview", "samples", "run=frozen", { refused: ["overview"] }],
+  ["error: no answers", "samples", "run=frozen", { refused: ["answers"], whole: true, since: "run=frozen" }],
+  ["error: no failures", "samples", "run=died_fragmentation", { refused: ["ooms"], since: "run=died_fragmentation" }],
+  ["error: no snapshots", "samples", "run=frozen", { refused: ["snapshot"], since: "run=frozen" }],
+  ["error: layers without a trace", "samples", "view=layers&run=frozen", { refused: ["snapshot"], since: "view=layers&run=frozen" }],
+  ["error: layers without a table", "samples", "view=layers&run=frozen", { refused: ["layers"], since: "view=layers&run=frozen" }],
+  ["error: no totals", "samples", "view=frozen&run=frozen", { refused: ["ledgerTotals"] }],
+  ["error: no timelines", "samples", "view=step&run=frozen", { refused: ["timelines"] }],
+  ["error: no timeline", "samples", "view=step&run=frozen", { refused: ["timeline"] }],
+  ["error: no pool", "samples", "view=fragmentation&run=frozen", { refused: ["pool"] }],
+  [
+    "error: no map",
+    "samples",
+    "view=fragmentation&run=frozen&step=163",
+    { refused: ["map"], since: "view=fragmentation&run=frozen&step=163" },
+  ],
+  [
+    "error: no maps, no device memory",
+    "samples",
+    "view=fragmentation&run=frozen",
+    {
+      refused: ["maps", "deviceMemory", "demand"],
+      since: "view=fragmentation&run=frozen",
+    },
+  ],
+  ["error: no host memory", "samples", "view=host&run=frozen", { refused: ["hostMemory"] }],
+  ["error: no devices", "devices", "view=devices", { refused: ["devices"] }],
+  [
+    "error: failure without advice",
+    "samples",
+    "view=oom&run=died_fragmentation",
+    { refused: ["fixes", "map"], since: "view=oom&run=died_fragmentation" },
+  ],
+  ["error: no what if", "samples", "view=what-if&run=frozen", { refused: ["whatIf"] }],
+  ["error: no plan", "samples", "view=fit&run=frozen", { refused: ["plan"] }],
+  ["error: no layers to compare", "samples", PAIR, { refused: ["layers"], since: PAIR }],
+  ["error: no traces to compare", "samples", PAIR, { refused: ["snapshot"], since: PAIR }],
+  ["error: no activations", "recorded", "view=activations&run=finished", { refused: ["activations"] }],
+];
+
+export const OF_RUNS: Case[] = [...OTHERS, ...COMPARE, ...LIVE, ...ERRORS];

@@ -134,8 +134,9 @@ const point =
     const element = found(selector);
     const { left, top } = boxOf(element);
     const given = { clientX: left + x, clientY: top + y, bubbles: true, cancelable: true, ...more };
-    const kind = name === "wheel" ? WheelEvent : name.startsWith("pointer") ? PointerEvent : MouseEvent;
-    element.dispatchEvent(new kind(name, given));
+    const event = name.startsWith("pointer") ? new PointerEvent(name, given) : new MouseEvent(name, given);
+    // The document's wheel has no place of the pointer.
+    element.dispatchEvent(name === "wheel" ? Object.assign(event, { deltaX: 0, deltaY: 0, deltaMode: 0, ...more }) : event);
   };
 
 export const user = {
@@ -178,18 +179,26 @@ const fileText = (text: string): string => `file, ${checksum([text])}: ${text.sl
 /** Not shown of a screen that is not whole. */
 const FRAME = [".skip", "nav.runs", ".runs-button", ".bar-end", ".tabs", ".answers"];
 
+/** Questions that get an error in place of an answer. */
+const refusing = (...names: readonly (keyof Source)[]): Partial<Source> =>
+  Object.fromEntries(names.map((name) => [name, () => Promise.reject(new Error(`No answer: ${name}.`))]));
+
 const sources = new Map<Report, Source>();
 
 /** Opens an address on a report's data, lets the user act, and gives what is shown. */
-async function screen(report: Report, address: string, { acts = [], whole = false, width = 960 }: Opening): Promise<string> {
+async function screen(
+  report: Report,
+  address: string,
+  { acts = [], whole = false, width = 960, live = false, refused = [] }: Opening,
+): Promise<string> {
   size = { width, height: 320 };
   forgetPatterns();
   page ??= modules();
   const { App, createStore, embeddedSource } = await page;
   window.history.replaceState(null, "", `#${address}`);
-  const source = sources.get(report) ?? embeddedSource(answers[report]);
-  sources.set(report, source);
-  const store = createStore(source);
+  const stored = sources.get(report) ?? embeddedSource(answers[report]);
+  sources.set(report, stored);
+  const store = createStore({ ...stored, recordedOnly: !live, ...refusing(...refused) });
   void store.reload();
   render(h(App, { store }), document.body);
   try {
@@ -214,6 +223,10 @@ export interface Opening {
   acts?: readonly Act[];
   /** Whether the frame is shown as well: runs, tabs and answers. */
   whole?: boolean;
+  /** Whether the page may ask what the report does not answer; it gets the answer to the recorded question. */
+  live?: boolean;
+  /** Questions that get an error. */
+  refused?: readonly (keyof Source)[];
   /** Pixels of the drawings. */
   width?: number;
 }
@@ -223,10 +236,11 @@ const known = new Map<string, string>();
 /** What is shown at an address, or what differs there from another one or from before the user acted. */
 export async function shown(report: Report, address: string, opening: Opening = {}): Promise<string> {
   const { since = opening.acts || opening.width ? address : undefined, whole = false } = opening;
+  const live = opening.live === true && opening.since === undefined;
   const now = await screen(report, address, opening);
   if (since === undefined) return now;
-  const key = JSON.stringify([report, since, whole]);
-  const old = known.get(key) ?? (await screen(report, since, { whole }));
+  const key = JSON.stringify([report, since, whole, live]);
+  const old = known.get(key) ?? (await screen(report, since, { whole, live }));
   known.set(key, old);
   return difference(old, now);
 }
