@@ -2,7 +2,7 @@
 
 import { user, type Case } from "./harness";
 
-const { click, press, enter, point, drag } = user;
+const { click, press, enter, point, drag, scroll } = user;
 
 const STEP = "view=step&run=frozen";
 const OOM_STEP = "view=step&run=out_of_memory";
@@ -64,6 +64,15 @@ const STEPS: Case[] = [
       ],
     },
   ],
+  ["step: list scrolled", "samples", STEP, { acts: [scroll(".layer-scroll", 600)] }],
+  ["step: keys in the list", "samples", STEP, { acts: [press(".layer-scroll", "ArrowDown", "ArrowDown", "End")] }],
+  ["step: survivors and event index chosen", "samples", STEP, { acts: [click(".survived"), click(".segments button", "event index")] }],
+  ["step: row of the list hovered", "samples", STEP, { acts: [point("tbody tr[data-row]", "mouseenter", 5, 5)] }],
+  ["step: category hovered", "samples", `${STEP}&stack=category`, { acts: [point("tr.choosable", "mouseenter", 5, 5)] }],
+  ["step: moment cleared", "samples", `${STEP}&moment=20`, { acts: [click(".unpin")] }],
+  ["step: tensor cleared by Escape", "samples", `${STEP}&tensor=30&moment=20`, { acts: [press("body", "Escape")] }],
+  ["step: zoom reset by a double-click", "samples", `${STEP}&span=10-20`, { acts: [point(".u-over", "dblclick", 300, 100)] }],
+  ["step: zoomed to the selected span", "samples", `${STEP}&selected=10-30`, { acts: [click(".tensor.span button", "Zoom to span")] }],
   ["step: span dragged with Ctrl", "samples", STEP, { acts: [drag(".u-over", [200, 100], [400, 100], { ctrlKey: true })] }],
   ["step: zoomed by a drag", "samples", STEP, { acts: [drag(".u-over", [200, 100], [400, 100])] }],
   ["step: panned with Shift", "samples", `${STEP}&span=10-20`, { acts: [drag(".u-over", [400, 100], [300, 100], { shiftKey: true })] }],

@@ -2,7 +2,7 @@
 
 import { user, type Case } from "./harness";
 
-const { click, press, enter, point } = user;
+const { click, press, enter, point, scroll } = user;
 
 const OTHERS: Case[] = [
   ["host", "samples", "view=host&run=frozen"],
@@ -27,6 +27,10 @@ const OTHERS: Case[] = [
     "view=devices",
     { acts: [press("[aria-label='Table of devices']", "ArrowDown", "ArrowDown", "ArrowUp")] },
   ],
+  ["devices: legend clicked", "devices", "view=devices", { acts: [click("button.legend-item")] }],
+  ["devices: outlier clicked", "devices", "view=devices", { acts: [click("[aria-label^='Outliers'] button")] }],
+  ["devices: list scrolled", "devices", "view=devices", { acts: [scroll("[aria-label='Table of devices']", 280)] }],
+  ["devices: sorted by a header", "devices", "view=devices", { acts: [click("[data-testid='devices'] thead .number button")] }],
   ["devices: row clicked", "devices", "view=devices", { acts: [click("[data-testid='devices'] tbody tr[data-device]")] }],
   ["devices: keys over a chart", "devices", "view=devices", { acts: [press(".plot", "ArrowRight", "ArrowRight")] }],
   [
@@ -116,6 +120,9 @@ const COMPARE: Case[] = [
   ["compare: no phase in B", "samples", "view=compare&run=frozen&other=requests&phase=validation"],
   ["compare: exact", "samples", `${PAIR}&exact=1`, { since: PAIR }],
   ["compare: narrow", "samples", PAIR, { width: 360 }],
+  ["compare: category hovered", "samples", PAIR, { acts: [point("tr.choosable", "mouseenter", 5, 5)] }],
+  ["compare: category clicked", "samples", PAIR, { acts: [click("tr.choosable")] }],
+  ["compare: validation", "samples", `${PAIR}&phase=validation`],
   ["compare: keys", "samples", PAIR, { acts: [press(".plot", "ArrowRight", "Shift+ArrowRight")] }],
   ["compare: step of B entered", "samples", PAIR, { acts: [enter("[aria-label^='Step of B']", "60")] }],
   ["compare: different models", "recorded", "view=compare&run=finished&other=out_of_memory"],
@@ -151,8 +158,8 @@ const LIVE: Case[] = [
   [
     "live: layers of the plan",
     "recorded",
-    "view=layers&run=out_of_memory&budget=300MiB&search=block1",
-    { live: true, since: "view=layers&run=out_of_memory&search=block1" },
+    "view=layers&run=out_of_memory&budget=300MiB",
+    { live: true, since: "view=layers&run=out_of_memory" },
   ],
   ["live: layer without totals", "samples", "view=layer&run=frozen&layer=block1_conv1&step=41", { live: true }],
 ];

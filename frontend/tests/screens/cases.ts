@@ -67,6 +67,36 @@ const FRAME: Case[] = [
 ];
 
 const OVERVIEW: Case[] = [
+  [
+    "overview: the shown run unchecked",
+    "samples",
+    "run=frozen&with=frozen&with=growing",
+    { whole: true, acts: [click("[aria-label='Plot frozen']")] },
+  ],
+  [
+    "overview: another run unchecked",
+    "samples",
+    "run=frozen&with=frozen&with=growing",
+    { whole: true, acts: [click("[aria-label='Plot growing']")] },
+  ],
+  [
+    "overview: what is no step entered",
+    "samples",
+    "run=frozen",
+    {
+      acts: [
+        enter("[aria-label='Selected step']", ""),
+        enter("[aria-label='Selected step']", "-5"),
+        enter("[aria-label='Selected step']", "1.5"),
+      ],
+    },
+  ],
+  ["overview: category hovered", "samples", "run=frozen", { acts: [point("tr.choosable", "mouseenter", 5, 5)] }],
+  ["overview: category chosen by a key", "samples", "run=frozen", { acts: [press("tr.choosable", "ArrowDown", "Enter")] }],
+  ["overview: bytes made exact", "samples", "run=frozen", { acts: [click(".unit")] }],
+  ["overview: timeline opened", "samples", "run=frozen&step=100", { acts: [click(".timeline-link")] }],
+  ["overview: layer opened", "samples", "run=frozen", { acts: [click(".leads")] }],
+
   ["overview: growing run", "samples", "run=growing"],
   ["overview: validation", "samples", "run=frozen&phase=validation", { since: "run=frozen" }],
   ["overview: attempt of two", "samples", "run=restarted&session=00000000000000000000000013", { since: "run=restarted" }],
@@ -197,6 +227,26 @@ const LAYERS: Case[] = [
     { since: "view=layer&run=frozen&layer=vgg%2Fblock5_conv1" },
   ],
   ["layer: keys", "samples", "view=layer&run=frozen&layer=vgg%2Fblock5_conv1", { acts: [press(".plot", "ArrowRight", "ArrowRight")] }],
+  ["layer: of a run traced once", "samples", "view=layer&run=died_fragmentation&layer=vgg%2Fblock5_conv1"],
+  [
+    "layer: category hovered",
+    "samples",
+    "view=layer&run=frozen&layer=vgg%2Fblock5_conv1",
+    { acts: [point("tr.choosable", "mouseenter", 5, 5)] },
+  ],
+  [
+    "layers: row chosen by a key, then no more",
+    "samples",
+    "view=layers&run=frozen",
+    { acts: [click(".layer-name"), click(".layer-name")] },
+  ],
+  ["layers: row chosen", "samples", "view=layers&run=frozen", { acts: [click(".layer-name"), press(".layer-scroll", "ArrowDown")] }],
+  [
+    "layers: headers clicked twice",
+    "samples",
+    "view=layers&run=frozen",
+    { acts: [click("thead th.number button"), click("thead th.type button")] },
+  ],
   ["layer: unknown", "samples", "view=layer&run=frozen&layer=nothing", { since: "view=layers&run=frozen" }],
 ];
 
@@ -205,6 +255,7 @@ const FROZEN: Case[] = [
   ["frozen: all trainable", "samples", "view=frozen&run=all_trainable"],
   ["frozen: growing, by time", "samples", "view=frozen&run=growing&x=relative", { since: "view=frozen&run=growing" }],
   ["frozen: step selected", "samples", "view=frozen&run=frozen&step=41", { since: "view=frozen&run=frozen" }],
+  ["frozen: side hovered", "samples", "view=frozen&run=frozen", { acts: [point("tr.choosable", "mouseenter", 5, 5)] }],
   ["frozen: keys", "samples", "view=frozen&run=frozen", { acts: [press(".plot", "Home", "Shift+ArrowRight", "Enter")] }],
   ["frozen: task that was unfrozen", "tasks", "view=frozen&run=unfrozen"],
   ["frozen: change clicked", "tasks", "view=frozen&run=unfrozen", { acts: [click("[data-testid='changes'] button")] }],

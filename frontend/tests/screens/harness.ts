@@ -146,6 +146,13 @@ export const user = {
     (selector: string, text?: string): Act =>
     () =>
       found(selector, text).click(),
+  scroll:
+    (selector: string, top: number): Act =>
+    () => {
+      const element = found(selector);
+      element.scrollTop = top;
+      element.dispatchEvent(new Event("scroll"));
+    },
   /** Types into a field, or chooses of a list. */
   enter:
     (selector: string, value: string): Act =>

@@ -20,17 +20,30 @@ const LINE = 260;
 
 const rounded = (text: string): string => text.replace(/-?\d+\.\d+/g, (number) => String(Math.round(Number(number) * 100) / 100));
 
+/** Long parts of explanations that the text has told: told again by their beginning. */
+const told = new Set<string>();
+const LONG = 24;
+
+function shortened(text: string): string {
+  if (text.length <= LONG) return text;
+  if (told.has(text)) return `${text.slice(0, LONG / 2)}…`;
+  told.add(text);
+  return text;
+}
+
 function attributesOf(element: Element): string {
   const said = [...element.attributes]
     .filter(({ name, value }) => !QUIET.has(name) && !(name === "class" && value.trim() === ""))
-    .map(({ name, value }) => (name === "class" ? `.${value.trim().split(/\s+/).join(".")}` : `${name}="${rounded(value)}"`));
+    .map(({ name, value }) =>
+      name === "class" ? `.${value.trim().split(/\s+/).join(".")}` : `${name}="${rounded(value).split("\n").map(shortened).join(" | ")}"`,
+    );
   // What the user sees of a field is a property.
   if (element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement)
     said.push(
       element instanceof HTMLInputElement && element.type === "checkbox" ? `checked=${element.checked}` : `value="${element.value}"`,
     );
   if (element === document.activeElement && element !== document.body) said.push("focused");
-  return said.map((one) => one.replaceAll("\n", " | ")).join(" ");
+  return said.join(" ");
 }
 
 const textOf = (node: Node): string => (node.textContent ?? "").replace(/\s+/g, " ");
@@ -75,6 +88,7 @@ function lines(element: Element, depth: number, skip: readonly string[]): string
 
 /** `skip`: elements that are not shown. */
 export function shownText(root: Element, skip: readonly string[]): string {
+  told.clear();
   return lines(root, 0, skip).join("\n") + "\n";
 }
 
