@@ -57,7 +57,6 @@ const FRAME: Case[] = [
     { whole: true, acts: [click("[data-answer='fragmented']")] },
   ],
   ["frame: run that grows", "samples", "run=growing", { whole: true, since: "run=frozen" }],
-  ["frame: run that failed", "samples", "run=died_fragmentation", { whole: true }],
   ["frame: run with every request", "samples", "run=requests", { whole: true }],
   ["frame: run that failed in a task", "tasks", "run=failed", { whole: true }],
   ["frame: run whose model was unfrozen", "tasks", "run=unfrozen", { whole: true }],
@@ -94,7 +93,7 @@ const OVERVIEW: Case[] = [
   ["overview: category hovered", "samples", "run=frozen", { acts: [point("tr.choosable", "mouseenter", 5, 5)] }],
   ["overview: category chosen by a key", "samples", "run=frozen", { acts: [press("tr.choosable", "ArrowDown", "Enter")] }],
   ["overview: bytes made exact", "samples", "run=frozen", { acts: [click(".unit")] }],
-  ["overview: timeline opened", "samples", "run=frozen&step=100", { acts: [click(".timeline-link")] }],
+  ["overview: timeline opened", "samples", "run=frozen&step=100", { since: "view=step&run=frozen", acts: [click(".timeline-link")] }],
   ["overview: layer opened", "samples", "run=frozen", { acts: [click(".leads")] }],
 
   ["overview: growing run", "samples", "run=growing"],
