@@ -34,6 +34,14 @@ describe("findings", () => {
     damage: [],
   };
 
+  it("on host memory are those of the worker that has the shown device", () => {
+    const grows = (worker: string): string => `${worker}: host RSS grows by 1 MiB every 100 steps.`;
+    const run = { ...RUN, findings: [grows("worker_0"), grows("worker_1")] };
+    expect(growthFindings(run, "worker_1/GPU:0").map(({ sentence, view }) => [sentence, view])).toEqual([
+      [grows("worker_1"), "fragmentation"],
+    ]);
+  });
+
   it("of the server are those of the shown device, with the steps that they name", () => {
     expect(growthFindings(RUN, "GPU:0").map(({ kind, step, zoom }) => [kind, step, zoom])).toEqual([
       ["growth", 90, [40, 90]],
