@@ -50,7 +50,7 @@ function Facts({ answer }: { answer: WhatIf }) {
         name="largest_batch_size"
         label="largest batch size that fits"
         value={largestText(answer)}
-        tip={capacity === null ? undefined : `Into ${formatBytes(capacity)}`}
+        tip={`Into ${capacity === null ? "an unknown capacity" : formatBytes(capacity)}`}
         figure={largest}
       />
     </dl>
