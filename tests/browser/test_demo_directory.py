@@ -21,15 +21,17 @@ from tb_memplugin.model.units import format_bytes
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ("out_of_memory", "leak", "frozen_backbone")
 RUNS = ("all_trainable", "frozen", "leak", "out_of_memory")
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("demo") / "runs"
-    for script in DEMO:
-        command = [sys.executable, str(ROOT / "demo" / f"{script}.py"), "--logdir", str(directory)]
-        subprocess.run(command, check=True, capture_output=True, timeout=600)
+    commands = [[sys.executable, str(ROOT / "demo" / f"{script}.py"), "--logdir", str(directory)] for script in DEMO]
+    trainings = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for command in commands]
+    for training in trainings:
+        _, printed = training.communicate(timeout=600)
+        assert training.returncode == 0, printed
     assert sorted(one.name for one in directory.iterdir()) == list(RUNS)
     return directory
 

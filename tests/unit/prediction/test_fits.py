@@ -14,7 +14,7 @@ from tb_memplugin.prediction import history
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.prediction.history import History, Outcome
-from tb_memplugin.prediction.predictor import LASTING_STEPS, VARIANTS, Predictor
+from tb_memplugin.prediction.predictor import LASTING_STEPS, LASTING_VARIANTS, Predictor
 from tb_memplugin.prediction.program import recorded_program
 from tb_memplugin.prediction.sized_steps import as_recorded
 
@@ -137,9 +137,9 @@ def test_every_simulation_of_a_training_that_fits_has_many_steps(monkeypatch: py
     monkeypatch.setattr(History, "run", counted)
     of = predictor()
     of.passes(BATCH, CAPACITY)
-    assert lengths == [1, LASTING_STEPS] * VARIANTS  # the first step, and those after it
+    assert lengths == [1, LASTING_STEPS] * LASTING_VARIANTS  # the first step, and those after it
     lengths.clear()
-    assert fits(of, CAPACITY) is True and lengths[-2 * VARIANTS :] == [1, LASTING_STEPS] * VARIANTS
+    assert fits(of, CAPACITY) is True and lengths[-2 * LASTING_VARIANTS :] == [1, LASTING_STEPS] * LASTING_VARIANTS
 
 
 def test_one_simulation_that_passes_leaves_it_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
