@@ -295,6 +295,7 @@ WHOLE_ROOMS = {
     "commands/test_inspected_runs": "the whole output of a command on stored runs",
     "demo/test_scenario_page": "a page of demo/, which is no part of the package",
     "events/test_records": "every kind of record, to frames and back",
+    "server/test_stored_answers": "the answers of all routes on runs that are written the same way every time",
     "export/test_recipes": "the recipes of docs/export.md, on exported tables",
     "prediction/test_fits": "the one rule of fitting that three modules ask",
     "prediction/test_real_trainings": "the whole room against recorded trainings",
