@@ -47,7 +47,12 @@ const FRAME: Case[] = [
     "run=frozen",
     { acts: [press("tr[data-tip]", "ArrowDown", "ArrowDown", "End", "ArrowUp", "Home")] },
   ],
-  ["frame: tip of a figure under the pointer", "samples", "run=frozen", { acts: [point("tr[data-tip]", "pointerover", 5, 5)] }],
+  [
+    "frame: tip of a figure under the pointer",
+    "samples",
+    "run=frozen",
+    { acts: [point("tr[data-tip]", "pointerover", 5, 5), user.expect(".tip")] },
+  ],
   ["frame: an answer is opened", "samples", "run=frozen", { whole: true, acts: [click("[data-answer='changed']")] }],
   ["frame: answer of growth is opened", "samples", "run=growing", { whole: true, acts: [click("[data-answer='growing']")] }],
   [

@@ -153,6 +153,15 @@ export const user = {
       element.scrollTop = top;
       element.dispatchEvent(new Event("scroll"));
     },
+  /** Waits for what comes after a while though the page is idle, such as a tip. */
+  expect:
+    (selector: string): Act =>
+    async () => {
+      for (let turns = 0; !document.querySelector(selector); turns += 1) {
+        if (turns > 5000) throw new Error(`The page has no ${selector}.`);
+        await turn();
+      }
+    },
   /** Types into a field, or chooses of a list. */
   enter:
     (selector: string, value: string): Act =>
