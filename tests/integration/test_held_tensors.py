@@ -4,6 +4,7 @@ import functools
 import gc
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,8 +18,8 @@ history: list[Any] = []
 
 
 @pytest.fixture
-def searched(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """Generations of which the garbage collector was asked."""
+def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int | None]]:
+    """Generations that the garbage collector was asked for. Collections ask, so there are only those of the test."""
     asked: list[int | None] = []
     original = gc.get_objects
 
@@ -27,7 +28,9 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
         return original(generation=generation)
 
     monkeypatch.setattr(gc, "get_objects", get_objects)
-    return asked
+    gc.disable()
+    yield asked
+    gc.enable()
 
 
 def test_all_objects_are_searched_once_and_young_ones_in_every_window(searched: list[int | None]) -> None:
