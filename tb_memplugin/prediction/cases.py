@@ -4,6 +4,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tb_memplugin.model import StepRequests, is_gpu
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.batch_sizes import sizes_for
@@ -60,6 +62,14 @@ class Case:
     def total_bytes(self) -> int:
         """Most bytes of all requests of a step together."""
         return max(int(step.requests.requested.sum()) for step in self.most)
+
+    @property
+    def same_order(self) -> bool:
+        """Whether the least and the most steps request and free their chunks in the same order."""
+        pairs = [(one.requests, other.requests) for one, other in zip(self.least, self.most, strict=True)]
+        return all(
+            np.array_equal(one.birth, other.birth) and np.array_equal(one.death, other.death) for one, other in pairs
+        )
 
     @property
     def uncertain_bytes(self) -> int:

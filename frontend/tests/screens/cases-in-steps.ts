@@ -67,7 +67,6 @@ const STEPS: Case[] = [
   ["step: list scrolled", "samples", STEP, { acts: [scroll(".layer-scroll", 600)] }],
   ["step: keys in the list", "samples", STEP, { acts: [press(".layer-scroll", "ArrowDown", "ArrowDown", "End")] }],
   ["step: survivors and event index chosen", "samples", STEP, { acts: [click(".survived"), click(".segments button", "event index")] }],
-  ["step: row of the list hovered", "samples", STEP, { acts: [point("tbody tr[data-row]", "mouseenter", 5, 5)] }],
   ["step: category hovered", "samples", `${STEP}&stack=category`, { acts: [point("tr.choosable", "mouseenter", 5, 5)] }],
   ["step: moment cleared", "samples", `${STEP}&moment=20`, { acts: [click(".unpin")] }],
   ["step: tensor cleared by Escape", "samples", `${STEP}&tensor=30&moment=20`, { acts: [press("body", "Escape")] }],

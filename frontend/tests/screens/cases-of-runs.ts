@@ -155,12 +155,6 @@ const LIVE: Case[] = [
   ["live: fit", "recorded", FIT, { live: true, since: FIT }],
   ["live: budget entered", "recorded", FIT, { live: true, acts: [enter(".budget input", "300MiB"), press(".budget input", "Enter")] }],
   ["live: point of the plan's curve chosen", "recorded", FIT, { live: true, acts: [point(".plan-curve [role='button']", "click", 0, 0)] }],
-  [
-    "live: layers of the plan",
-    "recorded",
-    "view=layers&run=out_of_memory&budget=300MiB",
-    { live: true, since: "view=layers&run=out_of_memory" },
-  ],
   ["live: layer without totals", "samples", "view=layer&run=frozen&layer=block1_conv1&step=41", { live: true }],
 ];
 

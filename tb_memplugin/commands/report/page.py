@@ -104,6 +104,7 @@ def escape_json(data: Any) -> str:
 
 
 def report_data(contents: Contents) -> dict[str, Any]:
+    """The data in the page of a report, as `frontend/src/api/embedded.ts` reads it."""
     return {
         "format": FORMAT,
         "absent": contents.absent,
