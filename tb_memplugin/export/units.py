@@ -4,7 +4,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.metadata import run_name
 from tb_memplugin.export.schema import VERSION
 from tb_memplugin.reader import directories, files
@@ -40,9 +39,7 @@ def units_of(logdir: str) -> Iterator[Unit]:
     Raises:
         NotFoundError: There is no such directory.
     """
-    logdir = logdir.rstrip("/") or "/"
-    if not files.is_directory(logdir):
-        raise NotFoundError(f"no directory {logdir}; pass the log directory, as for tensorboard --logdir")
+    logdir = files.log_directory(logdir)
     found = directories.event_files(logdir)
     grouped: dict[tuple[str, str], list[str]] = {}
     for event_run in sorted({*found.files, *found.damage}):

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
-from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.metadata import run_name
 from tb_memplugin.reader import directories, files
 from tb_memplugin.reader.event_file import EventFile, Place, frame_of
@@ -44,7 +43,7 @@ class FileSource:
     def __init__(
         self, logdir: str | os.PathLike[str], live: bool = False, found: directories.Found | None = None
     ) -> None:
-        self._logdir = os.fspath(logdir).rstrip("/") or "/"
+        self._logdir = files.log_directory(os.fspath(logdir))
         self._found = found
         self._live = live
         self._files: dict[str, dict[str, EventFile]] = {}
@@ -54,8 +53,6 @@ class FileSource:
         self._scanned_alone = False
         self._runs: Mapping[str, tuple[tuple[str, files.FileState], ...]] = {}
         self._runs_valid_until = -math.inf
-        if not files.is_directory(self._logdir):
-            raise NotFoundError(f"no directory {self._logdir}; pass the log directory, as for tensorboard --logdir")
 
     def listing(self) -> Listing:
         """See `Source.listing`; a tag's mark is the number of its frames by file. Reads only appended bytes.

@@ -6,6 +6,7 @@ import stat
 
 from tensorboard.compat.tensorflow_stub.io import gfile
 
+from tb_memplugin.errors import NotFoundError
 from tb_memplugin.reader.tfrecord import ReadAt
 
 
@@ -47,15 +48,39 @@ def is_directory(path: str) -> bool:
         return False
 
 
+def log_directory(path: str) -> str:
+    """A log directory's path without a slash at its end.
+
+    Raises:
+        NotFoundError: There is no such directory.
+    """
+    logdir = path.rstrip("/") or "/"
+    if is_directory(logdir):
+        return logdir
+    bucket = logdir.startswith("s3://") and logdir.count("/") == 2
+    what = f"a directory in the bucket, such as {logdir}/runs" if bucket else "the log directory"
+    raise NotFoundError(f"no directory {logdir}; pass {what}, as for tensorboard --logdir")
+
+
 def entries(directory: str) -> list[Entry]:
     """The names in a directory, sorted. Raises whatever its file system raises."""
     if is_local(directory):
         with os.scandir(directory) as found:
             local = [Entry(entry.name, entry.path, _is_directory(entry), entry.is_symlink()) for entry in found]
         return sorted(local, key=lambda entry: entry.name)
-    join = gfile.get_filesystem(directory).join
-    paths = ((name, join(directory, name)) for name in sorted(gfile.listdir(directory)))
+    file_system = gfile.get_filesystem(directory)
+    if isinstance(file_system, gfile.FSSpecFileSystem):
+        _forget_listing(directory)
+    paths = ((name, file_system.join(directory, name)) for name in sorted(gfile.listdir(directory)))
     return [Entry(name, path, is_directory(path), False) for name, path in paths]
+
+
+def _forget_listing(directory: str) -> None:
+    """Forget what a directory contained: in the listings that fsspec keeps, a growing run stays as it was."""
+    import fsspec
+
+    store, path = fsspec.core.url_to_fs(directory)
+    store.invalidate_cache(path)
 
 
 def identity(directory: str) -> object:
