@@ -33,7 +33,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
     if growth is None:
         evidence = Evidence("overview", phase=main)
         if not can_show_growth(part, device):
-            sentence = f"Too few steps for a trend: {steps:,}"
+            sentence = f"Too few steps: {steps:,}"
             return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
         host = host_growth_beside(run, device)
         if host is not None:

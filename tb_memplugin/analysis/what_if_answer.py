@@ -123,7 +123,7 @@ def _lines(answer: WhatIf) -> list[str]:
         lines.append(f"predicted peak: {format_bytes(prediction.peak_bytes)} ({span}), method: {prediction.method}")
         reason = f"; {why_not(prediction, answer.enough_capacity_bytes)}" if prediction.fits is False else ""
         lines.append(f"fits: {FITS[prediction.fits]}{reason}")
-        lines.append(f"largest batch size that fits: {_largest(answer)}")
+        lines.append(f"largest batch size: {_largest(answer)}")
     return lines + [f"  {clean(sentence)}" for sentence in prediction.assumptions]
 
 

@@ -161,7 +161,7 @@ RULES = (
     Rule("peak-bars", "predicted:" + GROUP, "{run}: predicted {c}"),
     Rule("peak-bars", "peak_bytes", "{run}: predicted peak"),
     Rule("what-if", "peak_bytes", "{run}: predicted peak", "predicted peak"),
-    Rule("what-if", "largest_batch_size", "{run}: largest batch size", "largest batch size that fits"),
+    Rule("what-if", "largest_batch_size", "{run}: largest batch size", "largest batch size"),
     # Activations that the script recorded.
     Rule("activations", "layer:(?P<l>.+)", "{run}: recorded activations of layer {l} at step {step}"),
     Rule("activations", "(?P<n>total|others)", "{run}: recorded activations, {n}, at step {step}"),

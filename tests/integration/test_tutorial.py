@@ -53,7 +53,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: pathlib.Path) -> None:
     assert set(shape(shown[1])) <= set(shape(done.stdout)), done.stdout
     (tmp_path / "question.py").write_text(question, encoding="utf-8")
     fits, largest = typed("python question.py", tmp_path).stdout.split()
-    assert fits == "False" and f"largest batch size that fits: {largest}\n" in done.stdout
+    assert fits == "False" and f"largest batch size: {largest}\n" in done.stdout
     # 4. The largest batch size that was named fits, or the next smaller multiple of 16 as on the page.
     batch = int(largest) // 16 * 16
     assert 32 <= batch < 96

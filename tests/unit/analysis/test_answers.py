@@ -161,7 +161,7 @@ def test_a_category_that_grows_little_is_not_named() -> None:
 
 def test_too_few_steps_have_no_trend() -> None:
     growing = by_name(run_of(FLAT[:20]))["growing"]
-    assert (growing.sentence, growing.status) == ("Too few steps for a trend: 20", "unknown")
+    assert (growing.sentence, growing.status) == ("Too few steps: 20", "unknown")
     varied = FLAT[:16].copy()
     varied[8:] += 50 * MIB
     assert by_name(run_of(varied))["changed"].sentence == "Too few steps to compare: 16"
@@ -267,7 +267,7 @@ def test_a_failure_of_another_device_or_of_a_validation_pass() -> None:
     assert sentences(run)[0].startswith("Fits: ")
     assert sentences(run, "GPU:1") == [
         "OOM at step 59 (validation): 8.0 MiB requested",
-        "Too few steps for a trend: 0",
+        "Too few steps: 0",
         "8.0 MiB free, largest chunk 6.0 MiB",
         "Too few steps to compare: 0",
     ]

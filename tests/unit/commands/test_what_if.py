@@ -35,7 +35,7 @@ def test_no_batch_size_passes(logdir: pathlib.Path, run: Run, capsys: pytest.Cap
     assert answer.largest_batch_size == 0 and answer.prediction.fits is False
     asked = ["what-if", str(logdir), "--run", "traced", "--capacity", "2MiB"]
     assert main(asked) == 0
-    assert line(capsys.readouterr().out) == "largest batch size that fits: none"
+    assert line(capsys.readouterr().out) == "largest batch size: none"
     assert main([*asked, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["largest_batch_size"] == 0
 
@@ -64,13 +64,13 @@ def test_the_largest_batch_size_is_unknown(run: Run) -> None:
     compiled = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, mode="xla") for one in run.requests))
     answer = tb_memplugin.what_if(compiled)
     assert answer.prediction.peak_bytes is not None and answer.largest_batch_size is None
-    assert line(str(answer)) == "largest batch size that fits: unknown"
+    assert line(str(answer)) == "largest batch size: unknown"
 
 
 def test_the_largest_batch_size_is_known(run: Run) -> None:
     answer = tb_memplugin.what_if(run)
     assert answer.largest_batch_size and answer.largest_batch_size > requests_cases.BATCH
-    assert line(str(answer)) == f"largest batch size that fits: {answer.largest_batch_size}"
+    assert line(str(answer)) == f"largest batch size: {answer.largest_batch_size}"
 
 
 def test_the_command_prints_the_plan(logdir: pathlib.Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:

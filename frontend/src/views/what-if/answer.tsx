@@ -48,9 +48,9 @@ function Facts({ answer }: { answer: WhatIf }) {
       />
       <Fact
         name="largest_batch_size"
-        label="largest batch size that fits"
+        label="largest batch size"
         value={largestText(answer)}
-        tip={`Into ${capacity === null ? "an unknown capacity" : formatBytes(capacity)}`}
+        tip={`The largest batch size that fits${capacity === null ? "" : ` into ${formatBytes(capacity)}`}`}
         figure={largest}
       />
     </dl>
