@@ -13,7 +13,7 @@ from tb_memplugin.recorder.observe.graph_ops import CALLS, SHAPE_OPS, Call, Grap
 
 
 def saved_for_backward(graph: GraphOps, layers: OpLayers, early: Set[int], call: Call) -> set[int]:
-    """Numbers of the ops with results that an op of the backward pass reads.
+    """Numbers of the ops with results that an op of the backward pass reads that TensorFlow runs.
 
     Args:
         graph: The graph.
@@ -25,7 +25,7 @@ def saved_for_backward(graph: GraphOps, layers: OpLayers, early: Set[int], call:
     for number in range(len(graph)):
         if graph.types[number] in SHAPE_OPS:
             continue
-        if layers.pass_name[number] == "backward":
+        if layers.pass_name[number] == "backward" and number in graph.needed:
             saved.update(
                 source
                 for source, _ in graph.inputs[number]
@@ -49,7 +49,7 @@ def unread_outputs(graph: GraphOps, layers: OpLayers, saved: Set[int]) -> dict[i
     read = {
         (source, index)
         for number, sources in enumerate(graph.inputs)
-        if layers.pass_name[number] == "backward"
+        if layers.pass_name[number] == "backward" and number in graph.needed
         for source, index in sources
         if source in several
     }
@@ -69,7 +69,7 @@ def outputs_saved_for_backward(graph: GraphOps, layers: OpLayers, number: int) -
     return frozenset(
         index
         for reader, sources in enumerate(graph.inputs)
-        if layers.pass_name[reader] == "backward"
+        if layers.pass_name[reader] == "backward" and reader in graph.needed
         for source, index in sources
         if source == number
     )

@@ -1,7 +1,8 @@
 """The ops of one function graph by number, and what a called graph inherits from the op that calls it."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from tb_memplugin.model.trace import Pass
@@ -80,6 +81,29 @@ class GraphOps:
         tensor = self._outputs[index]
         number = self.number.get(tensor.op.name)
         return None if number is None else (number, tensor.value_index)
+
+    @functools.cached_property
+    def needed(self) -> Set[int]:
+        """The ops whose results or effects the function needs; TensorFlow runs no others.
+
+        A gradient of something that is no variable, such as a loss's divisor, is traced and never computed. Of a graph
+        without outputs, all ops.
+        """
+        if not self._outputs:
+            return set(range(len(self)))
+        ends = [tensor.op for tensor in self._outputs] + list(getattr(self.graph, "control_outputs", ()) or ())
+        pending = [self.number[op.name] for op in ends if op.name in self.number]
+        of_kind = dict(zip(self.types, self.ops, strict=True))
+        stateful = {kind for kind, op in of_kind.items() if op.op_def.is_stateful}
+        pending += [number for number, kind in enumerate(self.types) if kind in stateful]
+        needed: set[int] = set()
+        while pending:
+            number = pending.pop()
+            if number not in needed:
+                needed.add(number)
+                pending += [source for source, _ in self.inputs[number]]
+                pending += [self.number[op.name] for op in self.ops[number].control_inputs]
+        return needed
 
     def output_shapes(self, number: int) -> tuple[tuple[int, ...] | None, ...]:
         """The shapes of an op's outputs, -1 for open dimensions; None for an unknown rank."""
