@@ -1,5 +1,6 @@
 """Log directories that do not exist, and stores that keep their listings."""
 
+import pathlib
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -76,3 +77,22 @@ def test_a_growing_run_is_seen_in_a_store_that_keeps_its_listings(written: Store
     assert [entry.name for entry in files.entries("keeping://bucket/exp")] == ["a", "b"]
     assert files.state("keeping://bucket/exp/a").length == 16
     assert files.reader("keeping://bucket/exp/a")(10, 20) == b"abcdef"
+
+
+def test_a_local_directory_is_asked_of_the_operating_system_alone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(files.gfile, "isdir", lambda path: asked.append(path) or path.endswith("runs"))
+    assert files.is_directory(str(tmp_path)) and not files.is_directory(str(tmp_path / "none"))
+    assert asked == []
+    assert files.is_directory("gs://bucket/runs") and not files.is_directory("gs://bucket/none")
+    assert asked == ["gs://bucket/runs", "gs://bucket/none"]
+
+
+def test_a_store_that_cannot_be_asked_has_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> bool:
+        raise OSError("no credentials")
+
+    monkeypatch.setattr(files.gfile, "isdir", refuse)
+    assert not files.is_directory("gs://bucket/runs")
