@@ -69,6 +69,24 @@ def test_verdict_follows_from_the_total_free_bytes() -> None:
     assert bfc.verdict(dataclasses.replace(MAP, pool_bytes=None), MIB)[0] is None
 
 
+def test_what_the_limit_leaves_is_free_unless_the_device_refused_it() -> None:
+    # 8 MiB are free in the pool of 16 MiB.
+    left = dataclasses.replace(MAP, capacity_bytes=20 * MIB)
+    verdict, reason = bfc.verdict(left, 13 * MIB)
+    assert verdict == "capacity" and "4.0 MiB unreserved" in reason and "refused" not in reason
+    assert bfc.verdict(left, 4 * MIB)[1].endswith("another process holds that memory.")
+    unknown, reason = bfc.verdict(dataclasses.replace(MAP, capacity_bytes=None), 9 * MIB)
+    assert unknown == "capacity" and "unreserved" not in reason and "limit" not in reason
+
+
+def test_a_summary_has_the_sums_of_its_chunks() -> None:
+    told = bfc.summary(MAP)
+    assert (told["free_bytes"], told["largest_free_bytes"]) == (8 * MIB, 6 * MIB)
+    in_use = told["owned_bytes"] + told["owner_unknown_bytes"]
+    assert in_use + told["free_bytes"] + told["unknown_bytes"] == 16 * MIB
+    assert told["rounding_bytes"] == 100 + 412  # of the two chunks whose requests are known
+
+
 def test_single_chunks_between_free_ones_are_blocking() -> None:
     (pin,) = bfc.blocking_chunks(MAP)
     assert (pin.owner, pin.chunks, pin.bytes, pin.joined_bytes) == (1, 1, 4 * MIB, 12 * MIB)

@@ -183,3 +183,10 @@ def test_names_from_a_run_directory_cannot_steer_the_terminal(
     write_peak(tmp_path / "exp", MIB, device="GPU:\x1b[31m0")
     _, lines = check(capsys, tmp_path, "--max-peak", "1GiB")
     assert "\x1b" not in "".join(lines)
+
+
+def test_a_run_that_is_not_there_is_said_with_those_that_are(
+    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines = check(capsys, logdir / "pr", "--max-peak", "2GiB", "--run", "small", "--run", "smal")
+    assert code == 2 and "no run" in lines[0] and "'smal'" in lines[0] and "small" in lines[0].partition("'smal'")[2]

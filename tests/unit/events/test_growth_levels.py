@@ -51,3 +51,14 @@ def test_a_device_that_comes_later_lacks_the_levels_before() -> None:
     levels.halve()
     assert levels.levels(2).step.tolist() == [1, 3]
     assert levels.levels(2).peak_bytes.tolist() == [[5 * LEVEL_BYTES, 7 * LEVEL_BYTES], [MISSING, 7 * LEVEL_BYTES]]
+
+
+def test_two_groups_become_one_and_one_stays_alone() -> None:
+    levels = GrowthLevels()
+    for step in range(2):
+        levels.add(np.asarray([step]), np.full((1, 2, 1), (7 + step) * LEVEL_BYTES))
+    assert len(levels) == 2
+    assert levels.halve() and len(levels) == 1
+    (found,) = [levels.levels(1)]
+    assert found.step.tolist() == [1] and found.in_use_bytes.tolist() == [[7 * LEVEL_BYTES]]
+    assert not levels.halve() and len(levels) == 1

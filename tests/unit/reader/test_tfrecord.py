@@ -116,6 +116,15 @@ def test_a_hole_of_zeros_is_searched_quickly_and_only_so_far(monkeypatch: pytest
     assert found[-1] == Loss(22, len(data) - 22, False)
 
 
+@pytest.mark.parametrize(("hole", "is_found"), [(999_000, True), (1_000_008, False), (1_700_000, False)])
+def test_a_record_behind_what_is_searched_is_not_found(
+    hole: int, is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tfrecord, "MAX_SEARCH_BYTES", 1_000_000)
+    data = record_file([b"before"]) + bytes(hole) + record_file([b"after"])
+    assert contents(walked(data)) == ([b"before", b"after"] if is_found else [b"before"])
+
+
 def test_the_search_after_damage_costs_no_more_than_the_bytes_it_skips() -> None:
     # GIVEN a stray byte before each of 28,000 records
     record = record_file([b"x"])
