@@ -22,6 +22,7 @@ from playwright.sync_api import (
     Page,
     Request,
     ViewportSize,
+    expect,
     sync_playwright,
 )
 
@@ -34,6 +35,7 @@ document.addEventListener("securitypolicyviolation", (event) => {
   console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`);
 });
 """
+expect.set_options(timeout=harness.GIVE_UP_MILLISECONDS)
 VIEWPORT: ViewportSize = {"width": 1440, "height": 900}
 AWAY = (5, 5)
 """Where the pointer is in no picture."""
@@ -174,7 +176,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def watched(browser: Browser) -> tuple[Page, Watch]:
     """The page that the tests of a process share: a context of its own costs a second of processor time."""
-    page = browser.new_context(viewport=VIEWPORT).new_page()
+    context = browser.new_context(viewport=VIEWPORT)
+    context.set_default_timeout(harness.GIVE_UP_MILLISECONDS)
+    page = context.new_page()
     return page, Watch(page)
 
 
@@ -202,6 +206,7 @@ def page(watched: tuple[Page, Watch], request: pytest.FixtureRequest) -> Iterato
 def fresh_page(browser: Browser) -> Iterator[Page]:
     """As `page`, in a context of its own: for a test after which the page could not be used again."""
     context = browser.new_context(viewport=VIEWPORT)
+    context.set_default_timeout(harness.GIVE_UP_MILLISECONDS)
     page = context.new_page()
     watch = Watch(page)
     yield page

@@ -228,7 +228,7 @@ def test_three_hundred_runs(page: Page, tmp_path: pathlib.Path) -> None:
         writer.close()
     with harness.viewer(str(tmp_path)) as address:
         frame = harness.open_tab(page, address)
-        expect(frame.locator(".run")).to_have_count(300, timeout=60_000)
+        expect(frame.locator(".run")).to_have_count(300)
         harness.idle(frame)
         expect(frame.locator(".run input:checked")).to_have_count(1)
         frame.get_by_label("Filter runs by regular expression").fill("rate_2[0-4]7")

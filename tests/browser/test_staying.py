@@ -17,7 +17,6 @@ from tb_memplugin.model import take_samples
 
 PLAN = sample_runs.FROZEN
 SAMPLES = sample_runs.samples_of(PLAN)
-POLL_MILLISECONDS = 20_000
 BOXES = """body => Object.fromEntries([...body.querySelectorAll(
     "nav.runs, .bar, .toolbar, .tile, .body, .picture, .panel, .chart, .plot, .figures, .legend, .treemap,"
     + ".layer-scroll, h2"
@@ -163,7 +162,7 @@ def test_new_steps_leave_step_zoom_category_and_scrolling_alone(
     row = frame.locator("tr[data-figure='workspace']")
     row.focus()
     before = boxes(frame), harness.place(page)
-    with page.expect_response(re.compile(rf"overview\?run={live.name}\b"), timeout=POLL_MILLISECONDS):
+    with page.expect_response(re.compile(rf"overview\?run={live.name}\b")):
         live.goes_on()
     harness.idle(frame)
     assert (boxes(frame), harness.place(page)) == before
@@ -184,7 +183,7 @@ def test_new_steps_wait_while_the_pointer_is_in_the_chart(
     assert box
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     step = frame.get_by_test_id("step").get_attribute("data-step")
-    with page.expect_response(re.compile(rf"overview\?run={live.name}\b"), timeout=POLL_MILLISECONDS):
+    with page.expect_response(re.compile(rf"overview\?run={live.name}\b")):
         live.goes_on()
     harness.settled(frame)
     assert slider.get_attribute("aria-valuemax") == "99"
@@ -199,5 +198,5 @@ def test_live_run_keeps_the_place(page: Page, lives: dict[str, Live], live_addre
     slider = frame.get_by_role("slider")
     expect(slider).to_have_attribute("aria-valuemax", "99")
     live.goes_on(PLAN.steps)
-    expect(slider).to_have_attribute("aria-valuemax", "239", timeout=POLL_MILLISECONDS)
+    expect(slider).to_have_attribute("aria-valuemax", "239")
     expect(frame.get_by_test_id("step")).to_have_attribute("data-step", "50")

@@ -22,7 +22,7 @@ import tb_memplugin
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "demo" / "colab.ipynb"
 INSTALL = '%pip install --quiet "tb-memplugin[record]"'
-START_SECONDS = 60
+START_SECONDS = 200
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ from tb_memplugin.events import own_recordings
 model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1])
 model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
 own_recordings.forget_all()  # from here on like another process
-notes, deadline = (), time.monotonic() + 20
+notes, deadline = (), time.monotonic() + 60
 while time.monotonic() < deadline and not notes:
     time.sleep(0.05)
     runs = tb_memplugin.load(sys.argv[1])

@@ -25,7 +25,7 @@ from tb_memplugin.events.metadata import PLUGIN_NAME
 from tb_memplugin.events.run_writer import RunWriter
 
 PREFIX = "/some/prefix"
-START_SECONDS = 90
+START_SECONDS = 200
 BLOCKER = '''
 import sys
 
