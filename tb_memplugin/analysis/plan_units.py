@@ -90,9 +90,8 @@ def _measured(
     """(seconds of each unit's forward pass, seconds of the step) by the times of its allocations; None if unknown."""
     if (line.step, line.phase, line.device) != (requests.step, requests.phase, requests.device):
         return None
-    ends = np.asarray([found[0][1].begin] + [part.end + 1 for _, part in found], np.float64)
-    times = np.interp(ends, line.event, line.time_ns) * 1e-9
     total = line.duration_ns * 1e-9
     if total <= 0 or len(line.event) < 2:
         return None
+    times = line.seconds_at(np.asarray([found[0][1].begin] + [part.end + 1 for _, part in found]))
     return tuple(np.maximum(np.diff(times), 0.0).tolist()), total

@@ -1,5 +1,6 @@
 """The finding on layers that the recorded training itself runs again in the backward pass. Pure."""
 
+import statistics
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
@@ -59,10 +60,32 @@ def recomputation_finding(run: Run, device: str, worker: str = "") -> str | None
 
 def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
     if requests.mode != "xla":
-        size = sum(int(requests.requested[row]) for row in _repeated_rows(requests, paths))
+        size = int(requests.requested[list(_repeated_rows(requests, paths))].sum())
+        steps = [one for one in run.requests if (one.device, one.phase) == (requests.device, requests.phase)]
+        shares = [share for one in steps if (share := _share_of_time(run, one, paths)) is not None]
+        if shares:
+            saved = f"{format_bytes(size)} of activations are not kept until then"
+            return f"{saved}; the second run takes about {statistics.median(shares):.0%} of the step's time."
     elif not (size := _planned_again(run, requests, paths) or 0):
         return "XLA compiled the step and may have merged both runs: compare its peak with that of the plain model."
     return f"{format_bytes(size)} of activations are not kept until then."
+
+
+def _share_of_time(run: Run, requests: StepRequests, paths: Collection[str]) -> float | None:
+    """Share of a step's time in which layers' results are computed again; None if the step's times are unknown.
+
+    A result's request begins its op. The second run of some layers ends when the next gradient is requested.
+    """
+    line = next((one for one in run.timelines if _same_step(one, requests)), None)
+    rows = list(_repeated_rows(requests, paths))
+    if line is None or line.duration_ns <= 0 or not rows:
+        return None
+    of_gradients = np.asarray([owner.category in GRADIENTS for owner in requests.owners], np.bool_)
+    gradients = np.append(np.sort(requests.birth[of_gradients[requests.owner]]), requests.events)
+    begins = np.sort(requests.birth[rows])
+    ends, first = np.unique(gradients[np.searchsorted(gradients, begins)], return_index=True)
+    taken = line.seconds_at(ends) - line.seconds_at(begins[first])
+    return float(taken.sum()) * 1e9 / line.duration_ns
 
 
 def _merged_bytes(run: Run, requests: StepRequests, paths: Collection[str]) -> int:

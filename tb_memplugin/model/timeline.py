@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from tb_memplugin.model.basics import Integers, Mode, Phase
+from tb_memplugin.model.basics import Floats, Integers, Mode, Phase
 from tb_memplugin.model.memory_map import ChunkOwner
 from tb_memplugin.model.tensors import TensorShape
 
@@ -101,6 +101,12 @@ class Timeline:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def seconds_at(self, events: Integers) -> Floats:
+        """Seconds from the step's start to the moments after so many allocator events, in between linearly."""
+        ends = (*self.event.tolist(), max(self.events, int(self.event[-1])))
+        seconds: Floats = np.interp(events, ends, (*self.time_ns.tolist(), self.duration_ns)) * 1e-9
+        return seconds
 
 
 def live_sums(start: Integers, end: Integers, amount: Integers, moments: int) -> Integers:

@@ -47,6 +47,35 @@ def test_inner_layers_count_once_and_what_differs_is_named() -> None:
     )
 
 
+def test_the_second_run_lasts_from_its_first_request_to_the_next_gradient() -> None:
+    # GIVEN two blocks that are computed again one after the other, in a step of 2 ms with an event every 0.1 ms
+    requests = hand_made_requests(
+        (
+            ("net/a", "activations", "net/a/MatMul", MIB, 0, 2),
+            ("net/b", "activations", "net/b/MatMul", MIB, 1, 4),
+            ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", MIB, 3, 9),
+            ("net/b", "activations", "b/MatMul", MIB, 5, 8),
+            ("net/b", "activations", "b/Relu", MIB, 6, 10),
+            ("net/b", "activation_gradients", "gradient_tape/b/MatMul", MIB, 7, 13),
+            ("net/a", "activations", "a/MatMul", MIB, 11, 14),
+            ("net/a", "activation_gradients", "gradient_tape/a/MatMul", MIB, 12, 15),
+        )
+    )
+    line = dataclasses.replace(
+        make_timeline(3, device="CPU:0"), event=np.arange(17), time_ns=100_000 * np.arange(17), duration_ns=2_000_000
+    )
+    run = dataclasses.replace(run_with(*(layer(f"net/{name}", "Dense", "anew") for name in "ab")), requests=(requests,))
+    # THEN 5 to 7 and 11 to 12 are three events: 0.3 of 2 ms
+    for timelines, said in (
+        ((line,), "3.0 MiB of activations are not kept until then; the second run takes about 15% of the step's time."),
+        ((), "3.0 MiB of activations are not kept until then."),
+        ((dataclasses.replace(line, step=2),), "3.0 MiB of activations are not kept until then."),
+        ((dataclasses.replace(line, duration_ns=0),), "3.0 MiB of activations are not kept until then."),
+    ):
+        sentence = recomputation_finding(dataclasses.replace(run, timelines=timelines), "CPU:0")
+        assert sentence == f"CPU:0: 2 layers run again in the backward pass (net/a, net/b). {said}"
+
+
 def test_an_exact_recomputation_or_none_is_no_finding() -> None:
     assert recomputation_finding(run_with(layer("net/block", "Block", "exact")), "CPU:0") is None
     assert recomputation_finding(run_with(layer("net/block", "Block", None)), "CPU:0") is None
