@@ -89,8 +89,9 @@ export function zoomed(view: Range, whole: Range, around: number, factor: number
   return clamped([around - share * length, around + (1 - share) * length], whole, least);
 }
 
+/** The view moved by a share of its length, at most to an end of the whole: an infinite share goes there. */
 export function panned(view: Range, whole: Range, share: number, least = LEAST): Range {
-  const distance = (view[1] - view[0]) * share;
+  const distance = Math.min(Math.max((view[1] - view[0]) * share, whole[0] - view[0]), whole[1] - view[1]);
   return clamped([view[0] + distance, view[1] + distance], whole, least);
 }
 

@@ -1,0 +1,128 @@
+// @vitest-environment happy-dom
+import { h, render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, describe, expect, it, vi } from "vitest";
+
+import type { Range } from "../../../src/charts/axis";
+import { orderEdges, timelineLayout } from "../../../src/charts/timeline-layout";
+import { Minimap } from "../../../src/views/step/minimap";
+
+const WHOLE: Range = [0, 100];
+const LAYOUT = timelineLayout(orderEdges(4), [Float64Array.from([1, 3, 2, 1])]);
+
+/** A strip of 200 pixels that shows 40 to 60 of 100. */
+function drawn(range: Range = [40, 60]) {
+  const show = vi.fn<(range: Range, soon?: boolean) => void>();
+  const reset = vi.fn();
+  const zoom = { range, whole: WHOLE, moving: false, latest: () => range, show, reset };
+  act(() =>
+    render(
+      h(Minimap, { layout: LAYOUT, zoom, box: { left: 50, top: 0, width: 200, height: 30 } as never, peak: 25, label: "40 to 60" }),
+      document.body,
+    ),
+  );
+  const strip = document.querySelector<HTMLElement>(".minimap");
+  const box = document.querySelector<HTMLElement>(".minimap-box");
+  if (!strip || !box) throw new Error("no strip");
+  strip.setPointerCapture = () => undefined;
+  strip.getBoundingClientRect = () => ({
+    left: 50,
+    width: 200,
+    top: 0,
+    height: 30,
+    right: 250,
+    bottom: 30,
+    x: 50,
+    y: 0,
+    toJSON: () => ({}),
+  });
+  const pointer = (type: string, value: number, target: Element = strip, button = 0): void => {
+    act(() => void target.dispatchEvent(new PointerEvent(type, { clientX: 50 + 2 * value, button, bubbles: true })));
+  };
+  const press = (key: string, held: KeyboardEventInit = {}): void => {
+    act(() => void box.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...held })));
+  };
+  return { show, reset, strip, box, pointer, press };
+}
+
+const last = (show: ReturnType<typeof drawn>["show"]): Range | undefined => show.mock.lastCall?.[0];
+
+afterEach(() => render(null, document.body));
+
+describe("the strip of the whole step", () => {
+  it("shows where the range and the peak are", () => {
+    const { strip, box } = drawn([20, 60]);
+    expect([box.style.left, box.style.width]).toEqual(["20%", "40%"]);
+    expect(strip.querySelector<HTMLElement>(".minimap-peak")?.style.left).toBe("25%");
+    expect(box.getAttribute("aria-valuenow")).toBe("40");
+    expect(box.getAttribute("aria-valuetext")).toBe("40 to 60");
+  });
+
+  it("pans and zooms around the middle by keys", () => {
+    const { show, reset, press } = drawn();
+    const expected: [string, Range][] = [
+      ["ArrowLeft", [35, 55]],
+      ["d", [45, 65]],
+      ["+", [45, 55]],
+      ["-", [30, 70]],
+      ["Home", [0, 20]],
+      ["End", [80, 100]],
+    ];
+    for (const [key, range] of expected) {
+      press(key);
+      expect(last(show)?.map((value) => Math.round(value * 1000) / 1000)).toEqual(range);
+    }
+    expect(show).toHaveBeenCalledTimes(expected.length);
+    press("0");
+    expect(reset).toHaveBeenCalledTimes(1);
+  });
+
+  it("leaves other keys to the browser", () => {
+    const { show, press } = drawn();
+    press("x");
+    press("+", { ctrlKey: true });
+    press("-", { metaKey: true });
+    press("ArrowLeft", { altKey: true });
+    expect(show).not.toHaveBeenCalled();
+  });
+
+  it("comes to where it is pressed, and follows the pointer until that is lifted", () => {
+    const { show, pointer } = drawn();
+    pointer("pointerdown", 80);
+    expect(last(show)).toEqual([70, 90]);
+    pointer("pointermove", 75);
+    expect(last(show)).toEqual([65, 85]);
+    pointer("pointerup", 75);
+    pointer("pointermove", 10);
+    expect(show).toHaveBeenCalledTimes(2);
+    expect(show.mock.calls.every(([, soon]) => soon === true)).toBe(true);
+  });
+
+  it("is moved by its box and resized by its edges, also over each other", () => {
+    const { show, box, pointer } = drawn();
+    const [from, to] = ["from", "to"].map((grip) => box.querySelector(`[data-grip=${grip}]`));
+    if (!from || !to) throw new Error("no edges");
+    for (const [grip, at, range] of [
+      [box, 60, [50, 70]],
+      [from, 45, [35, 60]],
+      [to, 65, [40, 75]],
+      [to, 15, [25, 40]],
+    ] as [Element, number, Range][]) {
+      show.mockClear();
+      pointer("pointerdown", 50, grip);
+      expect(show).not.toHaveBeenCalled();
+      pointer("pointermove", at, grip);
+      expect(last(show)).toEqual(range);
+      pointer("pointercancel", at, grip);
+    }
+  });
+
+  it("ignores other buttons and shows all on a double click", () => {
+    const { show, reset, strip, pointer } = drawn();
+    pointer("pointerdown", 80, strip, 2);
+    pointer("pointermove", 90);
+    expect(show).not.toHaveBeenCalled();
+    act(() => void strip.dispatchEvent(new MouseEvent("dblclick", { bubbles: true })));
+    expect(reset).toHaveBeenCalledTimes(1);
+  });
+});
