@@ -62,7 +62,7 @@ function Curves({ pair }: { pair: Pair }) {
     const curve = ({ overview, colour, row }: ComparedSide, dash: readonly number[]): Curve => ({ overview, colour, dash, row });
     return compareSpec(curve(a, []), curve(b, same ? [4, 3] : []), choices, scheme);
   }, [a.overview, b.overview, a.row, b.row, a.colour, b.colour, same, choices.axis, choices.zoom, scheme]);
-  const chart = useStepsChart(a.overview.step, spec.x);
+  const chart = useStepsChart(a.overview.step, spec.x, [a.run, b.run]);
   return (
     <Chart
       height="compare"

@@ -3,6 +3,8 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
+import type { Range } from "../../charts/axis";
+import { panned } from "../../charts/map-layout";
 import { placeMarks, type Mark } from "../../charts/marks-layout";
 import type { Undo } from "../../charts/clicks";
 import { Plot, placeOf, type Outline, type PlotEvents, type PlotSpec } from "../../charts/plot";
@@ -37,6 +39,8 @@ export interface ChartProps {
   /** Instead, for a drag over the plot. */
   onDrag?: (from: number, to: number) => void;
   onReset: () => void;
+  /** The ends of the x-axis, where the keyboard's panning stops; undefined if they are unknown. */
+  whole?: Range | undefined;
   onHover: (hovered: boolean) => void;
   /** Gets the plot's box in CSS pixels when it changes. */
   onBox?: (box: Box) => void;
@@ -126,10 +130,7 @@ function useKeys(props: ChartProps) {
       const half = ((to - from) / 2) * factor;
       props.onZoom(middle - half, middle + half);
     };
-    const pan = (share: number): void => {
-      const distance = (spec.range[1] - spec.range[0]) * share;
-      props.onZoom(spec.range[0] + distance, spec.range[1] + distance);
-    };
+    const pan = (share: number): void => props.onZoom(...panned(spec.range, props.whole ?? [-Infinity, Infinity], share, 0));
     const actions: Record<string, () => void> = {
       ArrowLeft: () => move(cursor === null ? now : now - stride),
       ArrowRight: () => move(cursor === null ? now : now + stride),

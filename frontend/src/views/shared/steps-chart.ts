@@ -2,17 +2,28 @@
 
 import { useMemo } from "preact/hooks";
 
+import type { Range, XKind } from "../../charts/axis";
 import { nearestIndex } from "../../lib/search";
 import { rowSentence, type Overview } from "../../model/overview";
+import type { RunInfo } from "../../model/run";
 import type { ChartMark } from "./chart";
 import { useStore } from "./context";
 import { changeMarks, failureMarks, zoomOf, type Places } from "./frame";
 
+/** Where the axis of steps begins and ends for all runs; undefined if that is unknown, as it is on other axes while zoomed. */
+function wholeOf(axis: XKind, runs: readonly (RunInfo | null)[]): Range | undefined {
+  const known = runs.flatMap((run) =>
+    run?.first_step == null || run.last_step === null ? [] : [[run.first_step, run.last_step] as const],
+  );
+  if (axis !== "step" || known.length === 0) return undefined;
+  return [Math.min(...known.map(([first]) => first)) - 0.5, Math.max(...known.map(([, last]) => last)) + 0.5];
+}
+
 /**
  * Rows of the cursor, of the step that the user selected and of the shown one among `steps`, and handlers that move them; `x` are the
- * places of the steps. A selected step outside of the steps has no row.
+ * places of the steps. A selected step outside of the steps has no row. `runs` are those whose steps the chart shows.
  */
-export function useStepsChart(steps: Float64Array, x: Float64Array) {
+export function useStepsChart(steps: Float64Array, x: Float64Array, runs?: readonly RunInfo[]) {
   const store = useStore();
   const { axis, step: pinned } = store.choices.value;
   const selected = pinned ?? store.shownStep.value?.step ?? null;
@@ -22,6 +33,7 @@ export function useStepsChart(steps: Float64Array, x: Float64Array) {
   const rest = rowOf(selected);
   return {
     marks: [] as readonly ChartMark[],
+    whole: wholeOf(axis, runs ?? [store.primary.value]),
     cursor: rowOf(store.cursor.value),
     pin: isInside(pinned) ? rowOf(pinned) : null,
     ...(rest !== null && { rest }),

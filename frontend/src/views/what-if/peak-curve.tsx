@@ -24,7 +24,7 @@ function useZoom(answer: WhatIf) {
     const wanted = zoomedRange(from, to, whole);
     if (wanted !== null) setZoom(wanted);
   };
-  return { range, onZoom, onReset: () => setZoom(null) };
+  return { range, whole, onZoom, onReset: () => setZoom(null) };
 }
 
 function Legend({ answer }: { answer: WhatIf }) {
@@ -99,7 +99,7 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
   const scheme = schemeOf(store);
   const { curve } = answer;
   const [cursor, setCursor] = useState<number | null>(null);
-  const { range, onZoom, onReset } = useZoom(answer);
+  const { range, whole, onZoom, onReset } = useZoom(answer);
   const spec = useMemo(() => curveSpec(answer, range, scheme), [answer, range, scheme]);
   const marks = useMemo(() => largestMark(answer), [answer]);
   if (curve.length < 2) return null;
@@ -130,6 +130,7 @@ export function PeakCurve({ answer }: { answer: WhatIf }) {
         onCursor={(row) => setCursor(row)}
         onPin={(row) => choose(curve[row]?.batch_size)}
         onMark={({ step }: ChartMark) => choose(step)}
+        whole={whole}
         onZoom={onZoom}
         onReset={onReset}
         onHover={store.fetched.hold}
