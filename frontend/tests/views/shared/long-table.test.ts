@@ -1,8 +1,38 @@
-import { expect, it } from "vitest";
+// @vitest-environment happy-dom
+import { describe, expect, it, vi } from "vitest";
 
-import { Filler } from "../../../src/views/shared/long-table";
+import { Filler, arrowKeys } from "../../../src/views/shared/long-table";
 
 it("rows out of sight take the place of their number, and none takes none", () => {
   expect(Filler({ rows: 0, height: 24 })).toBeNull();
   expect(Filler({ rows: 3, height: 24 })?.props).toMatchObject({ style: { height: "72px" } });
+});
+
+describe("the keys of a table", () => {
+  const pressed = (key: string, selected: string | null, all: readonly string[] = ["a", "b", "c"]) => {
+    const [select, host] = [vi.fn<(stop: string) => void>(), document.createElement("div")];
+    const focus = vi.spyOn(host, "focus");
+    const event = new KeyboardEvent("keydown", { key, cancelable: true });
+    arrowKeys({ current: host }, () => ({ all, selected }), select)(event);
+    expect(focus.mock.calls.length).toBe(select.mock.calls.length);
+    expect(event.defaultPrevented).toBe(select.mock.calls.length === 1);
+    return select.mock.calls[0]?.[0];
+  };
+
+  it("select the next, the previous, the first and the last stop", () => {
+    expect(["ArrowDown", "ArrowUp", "Home", "End"].map((key) => pressed(key, "b"))).toEqual(["c", "a", "a", "c"]);
+  });
+
+  it("begin at the first stop, also if the selected one is not in the table", () => {
+    for (const selected of [null, "z"]) {
+      expect(["ArrowDown", "ArrowUp", "Home", "End"].map((key) => pressed(key, selected))).toEqual(["a", "a", "a", "c"]);
+    }
+  });
+
+  it("end at the ends, and leave other keys and an empty table to the browser", () => {
+    expect(pressed("ArrowDown", "c")).toBeUndefined();
+    expect(pressed("ArrowUp", "a")).toBe("a");
+    expect(pressed("x", "a")).toBeUndefined();
+    expect(["ArrowDown", "ArrowUp", "Home", "End"].map((key) => pressed(key, null, []))).toEqual(Array(4).fill(undefined));
+  });
 });
