@@ -1,16 +1,12 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import * as host from "../../src/state/host";
 import type { Store } from "../../src/state/store";
 import { keepUp } from "../../src/state/upkeep";
 
-vi.mock("../../src/state/host", () => ({
-  followDarkMode: vi.fn(),
-  isVisible: vi.fn(() => true),
-  onAddress: vi.fn(),
-  onReload: vi.fn(),
-}));
+/** The browser's dark mode, and the frame that TensorBoard shows the page in. */
+const dark = { matches: false, tell: (): void => undefined };
+const frame: { reload?: () => void } = {};
 
 function kept(live: boolean) {
   const store = { dark: { value: false }, follow: vi.fn(), reload: vi.fn(), poll: vi.fn() };
@@ -18,10 +14,19 @@ function kept(live: boolean) {
   return store;
 }
 
-beforeEach(() => void vi.useFakeTimers());
+beforeEach(() => {
+  vi.useFakeTimers();
+  vi.stubGlobal("matchMedia", () => ({
+    get matches() {
+      return dark.matches;
+    },
+    addEventListener: (_: string, report: () => void) => (dark.tell = report),
+  }));
+  vi.stubGlobal("frameElement", frame);
+});
 afterEach(() => {
   vi.useRealTimers();
-  vi.clearAllMocks();
+  vi.unstubAllGlobals();
 });
 
 describe("a live page", () => {
@@ -30,17 +35,18 @@ describe("a live page", () => {
     expect([store.reload.mock.calls.length, store.poll.mock.calls.length]).toEqual([1, 0]);
     vi.advanceTimersByTime(15_000);
     expect(store.poll).toHaveBeenCalledTimes(3);
-    vi.mocked(host.isVisible).mockReturnValue(false);
+    // TensorBoard hides a tab so.
+    vi.stubGlobal("innerHeight", 0);
     vi.advanceTimersByTime(15_000);
     expect(store.poll).toHaveBeenCalledTimes(3);
-    vi.mocked(host.isVisible).mockReturnValue(true);
+    vi.stubGlobal("innerHeight", 700);
     vi.advanceTimersByTime(5_000);
     expect(store.poll).toHaveBeenCalledTimes(4);
   });
 
   it("reloads when TensorBoard does", () => {
     const store = kept(true);
-    vi.mocked(host.onReload).mock.lastCall?.[0]();
+    frame.reload?.();
     expect(store.reload).toHaveBeenCalledTimes(2);
   });
 });
@@ -48,17 +54,20 @@ describe("a live page", () => {
 describe("any page", () => {
   it("follows dark mode and addresses that others write", () => {
     const store = kept(false);
-    for (const dark of [true, false]) {
-      vi.mocked(host.followDarkMode).mock.lastCall?.[0](dark);
-      expect([store.dark.value, document.documentElement.dataset.scheme]).toEqual([dark, dark ? "dark" : "light"]);
+    for (const matches of [true, false]) {
+      dark.matches = matches;
+      dark.tell();
+      expect([store.dark.value, document.documentElement.dataset.scheme]).toEqual([matches, matches ? "dark" : "light"]);
     }
-    expect(host.onAddress).toHaveBeenCalledWith(store.follow);
+    window.dispatchEvent(new Event("hashchange"));
+    expect(store.follow).toHaveBeenCalledTimes(1);
   });
 
   it("of saved data loads once", () => {
+    delete frame.reload;
     const store = kept(false);
     vi.advanceTimersByTime(60_000);
     expect([store.reload.mock.calls.length, store.poll.mock.calls.length]).toEqual([1, 0]);
-    expect(host.onReload).not.toHaveBeenCalled();
+    expect(frame.reload).toBeUndefined();
   });
 });

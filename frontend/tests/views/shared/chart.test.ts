@@ -1,27 +1,29 @@
 // @vitest-environment happy-dom
 import { h, render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import type { PlotSpec } from "../../../src/charts/plot";
 import { Chart, type ChartProps } from "../../../src/views/shared/chart";
+import { AXIS_INKS } from "../../../src/views/shared/frame";
+import { replace, restore } from "../../screens/harness";
 
-vi.mock("../../../src/charts/plot", () => ({
-  Plot: class {
-    fits = () => true;
-    update = () => undefined;
-    resize = () => undefined;
-    destroy = () => undefined;
-    show = () => undefined;
-    showOutline = () => undefined;
-  },
-  placeOf: (spec: PlotSpec, row: number) => spec.x[row],
-}));
+const specOf = (x: Float64Array): PlotSpec => ({
+  x,
+  xKind: "step",
+  range: [20, 60],
+  yKind: "bytes",
+  yMax: 100,
+  headroom: 0,
+  inks: AXIS_INKS.light,
+  painters: [],
+  lanes: [],
+});
 
 /** A chart of the steps 0, 10, ... 100 that shows 20 to 60. */
 function drawn(changed: Partial<ChartProps> = {}) {
   const calls = { onCursor: vi.fn(), onPin: vi.fn(), onZoom: vi.fn(), onReset: vi.fn(), onHover: vi.fn() };
-  const spec = { x: Float64Array.from({ length: 11 }, (_, row) => 10 * row), range: [20, 60] } as unknown as PlotSpec;
+  const spec = specOf(Float64Array.from({ length: 11 }, (_, row) => 10 * row));
   const props: ChartProps = {
     label: "A chart",
     spec,
@@ -33,6 +35,8 @@ function drawn(changed: Partial<ChartProps> = {}) {
     ...changed,
   };
   act(() => render(h(Chart, props), document.body));
+  // A new plot says that nothing is under the pointer.
+  for (const call of Object.values(calls)) call.mockClear();
   const plot = document.querySelector<HTMLElement>(".plot");
   if (!plot) throw new Error("no plot");
   const press = (key: string, held: KeyboardEventInit = {}): KeyboardEvent => {
@@ -43,7 +47,11 @@ function drawn(changed: Partial<ChartProps> = {}) {
   return { ...calls, plot, press };
 }
 
-afterEach(() => render(null, document.body));
+beforeEach(replace);
+afterEach(() => {
+  render(null, document.body);
+  restore();
+});
 
 describe("the keys of a chart", () => {
   it("begin where something is selected, and end at the ends", () => {
@@ -105,7 +113,7 @@ describe("the keys of a chart", () => {
     for (const [key, modifier] of held) expect(press(key, modifier).defaultPrevented).toBe(false);
     expect([onCursor, onZoom, onReset].every((call) => call.mock.calls.length === 0)).toBe(true);
     expect(press("Home").defaultPrevented).toBe(true);
-    const empty = drawn({ spec: { x: new Float64Array(), range: [0, 1] } as unknown as PlotSpec });
+    const empty = drawn({ spec: specOf(new Float64Array()) });
     expect(empty.press("Home").defaultPrevented).toBe(false);
     expect(empty.plot.getAttribute("aria-valuetext")).toBe("no data");
   });
