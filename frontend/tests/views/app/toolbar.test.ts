@@ -83,3 +83,34 @@ it("arrow keys go from tab to tab, and the list of tabs is one stop of the Tab k
   render(null, host);
   host.remove();
 });
+
+it("arrow keys go round the tabs, and other keys are the browser's", async () => {
+  const store = createStore(source);
+  await store.reload();
+  const host = document.body.appendChild(document.createElement("div"));
+  render(h(StoreContext.Provider, { value: store }, h(Tabs, {})), host);
+  const tabs = [...host.querySelectorAll<HTMLButtonElement>("button.tab")];
+  const [first, second, last] = [tabs[0], tabs[1], tabs.at(-1)];
+  expect(tabs.filter(({ tabIndex }) => tabIndex === 0)).toEqual([first]);
+  const press = (from: HTMLElement | undefined, key: string): KeyboardEvent => {
+    const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true });
+    from?.focus();
+    from?.dispatchEvent(event);
+    return event;
+  };
+  for (const [from, key, to] of [
+    [first, "ArrowRight", second],
+    [second, "ArrowLeft", first],
+    [first, "ArrowLeft", last],
+    [last, "ArrowRight", first],
+    [second, "Home", first],
+    [second, "End", last],
+  ] as const) {
+    expect(press(from, key).defaultPrevented).toBe(true);
+    expect(document.activeElement).toBe(to);
+  }
+  for (const key of ["Enter", " ", "Tab", "x"]) expect(press(second, key).defaultPrevented).toBe(false);
+  expect(document.activeElement).toBe(second);
+  render(null, host);
+  host.remove();
+});
