@@ -51,7 +51,7 @@ class FileSource:
         self._marks: Mapping[str, Mapping[str, Hashable]] = {}
         self._valid_until = -math.inf
         self._scanned_alone = False
-        self._runs: Mapping[str, tuple[tuple[str, files.FileState], ...]] = {}
+        self._runs: Mapping[str, tuple[tuple[str, files.FileState | None], ...]] = {}
         self._runs_valid_until = -math.inf
 
     def listing(self) -> Listing:
@@ -111,9 +111,11 @@ class FileSource:
             missing = None
             for path, state in self._runs[run] if run in known else ():
                 try:
-                    tail = read_tail(files.reader(path), state.length, stream)
+                    # Its state is read again if it could not be read before: that says why.
+                    length = (state or files.state(path)).length
+                    tail = read_tail(files.reader(path), length, stream)
                 except Exception as error:  # each file system raises its own
-                    missing = f"it cannot be read: {directories.reason(error, path)}"
+                    missing = f"it cannot be read: {files.reason(error, path)}"
                     continue
                 missing = missing or tail.missing
                 if tail.tag is not None and tail.frame is not None:
@@ -171,12 +173,14 @@ def _rested(began: float) -> float:
     return now + min(_REST_FACTOR * (now - began), _MAX_REST_SECONDS)
 
 
-def _states(paths: Sequence[str]) -> tuple[tuple[str, files.FileState], ...]:
-    states = []
+def _states(paths: Sequence[str]) -> tuple[tuple[str, files.FileState | None], ...]:
+    """Each file with its state, None if that cannot be read now."""
+    states: list[tuple[str, files.FileState | None]] = []
     for path in paths:
-        # One that is gone by now, or that cannot be read, is found out when it is read.
-        with contextlib.suppress(Exception):
-            states.append((path, files.state(path)))
+        state = None
+        with contextlib.suppress(Exception):  # each file system raises its own
+            state = files.state(path)
+        states.append((path, state))
     return tuple(states)
 
 
@@ -215,7 +219,7 @@ def _read_places(places: Sequence[Place]) -> dict[tuple[str, int], bytes]:
         try:
             data = files.reader(path)(begin, end - begin)
         except Exception as error:  # each file system raises its own
-            raise SourceError(f"an event file cannot be read now: {directories.reason(error, path)}") from error
+            raise SourceError(f"an event file cannot be read now: {files.reason(error, path)}") from error
         for _, offset, next_size in itertools.islice(ordered, at, last):
             contents[path, offset] = data[offset - begin : offset - begin + next_size]
         at = last

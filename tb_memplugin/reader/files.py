@@ -3,11 +3,20 @@
 import dataclasses
 import os
 import stat
+import time
+from typing import Any
 
+from tensorboard.compat.tensorflow_stub import errors
 from tensorboard.compat.tensorflow_stub.io import gfile
 
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.reader.source import SourceError
 from tb_memplugin.reader.tfrecord import ReadAt
+
+READ_ATTEMPTS = 3
+"""How often bytes of a remote file are asked for, if less than all of them comes."""
+_PAUSE_SECONDS = 0.2
+"""Time before the second attempt; twice as long before the third."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +50,16 @@ def is_local(path: str) -> bool:
 
 
 def is_directory(path: str) -> bool:
-    """Whether `path` is a directory; False if that cannot be found out."""
+    """Whether `path` is a directory. Raises whatever its file system raises."""
+    if is_local(path):
+        return os.path.isdir(path)
+    if not _is_of_fsspec(path):
+        return bool(gfile.isdir(path))
+    # Not `isdir`, which takes a refused or failed request for an answer.
+    store, inner = _fsspec_store(path)
     try:
-        return os.path.isdir(path) if is_local(path) else bool(gfile.isdir(path))
-    except Exception:  # each file system raises its own
+        return bool(store.info(inner)["type"] == "directory")
+    except FileNotFoundError:
         return False
 
 
@@ -53,11 +68,15 @@ def log_directory(path: str) -> str:
 
     Raises:
         NotFoundError: There is no such directory.
+        SourceError: Its file system cannot be read now.
     """
     logdir = path.rstrip("/") or "/"
-    if is_directory(logdir):
-        return logdir
     bucket = logdir.startswith("s3://") and logdir.count("/") == 2
+    try:
+        if not bucket and is_directory(logdir):
+            return logdir
+    except Exception as error:  # each file system raises its own
+        raise SourceError(f"the log directory {logdir} cannot be read now: {reason(error, logdir)}") from error
     what = f"a directory in the bucket, such as {logdir}/runs" if bucket else "the log directory"
     raise NotFoundError(f"no directory {logdir}; pass {what}, as for tensorboard --logdir")
 
@@ -69,18 +88,26 @@ def entries(directory: str) -> list[Entry]:
             local = [Entry(entry.name, entry.path, _is_directory(entry), entry.is_symlink()) for entry in found]
         return sorted(local, key=lambda entry: entry.name)
     file_system = gfile.get_filesystem(directory)
-    if isinstance(file_system, gfile.FSSpecFileSystem):
-        _forget_listing(directory)
-    paths = ((name, file_system.join(directory, name)) for name in sorted(gfile.listdir(directory)))
-    return [Entry(name, path, is_directory(path), False) for name, path in paths]
+    if _is_of_fsspec(directory):
+        names = _listed(directory)
+    else:
+        # Whether a name is a directory must not be guessed after a failed request: a run would be left out.
+        names = {name: is_directory(file_system.join(directory, name)) for name in gfile.listdir(directory)}
+    return [Entry(name, file_system.join(directory, name), names[name], False) for name in sorted(names)]
 
 
-def _forget_listing(directory: str) -> None:
-    """Forget what a directory contained: in the listings that fsspec keeps, a growing run stays as it was."""
-    import fsspec
-
-    store, path = fsspec.core.url_to_fs(directory)
+def _listed(directory: str) -> dict[str, bool]:
+    """The names in a directory of fsspec, each with whether it is a directory."""
+    store, path = _fsspec_store(directory)
+    # fsspec keeps listings, in which a growing run stays as it was.
     store.invalidate_cache(path)
+    found = {os.path.basename(entry["name"].rstrip("/")): entry for entry in store.ls(path, detail=True)}
+    # Some stores list an object that stands for the directory itself.
+    return {
+        name: entry["type"] == "directory"
+        for name, entry in found.items()
+        if entry["name"].strip("/") != path.strip("/")
+    }
 
 
 def identity(directory: str) -> object:
@@ -105,6 +132,10 @@ def reader(path: str) -> ReadAt:
     """Reads ranges of a file. The result raises whatever the file system raises."""
     if is_local(path):
         return lambda offset, size: _read_local(path, offset, size)
+    if _is_of_fsspec(path):
+        store, inner = _fsspec_store(path)
+        # Not a file of fsspec: its cache never returns if an object has become shorter than it was.
+        return _whole(lambda offset, size: bytes(store.cat_file(inner, offset, offset + size)), ())
     file_system = gfile.get_filesystem(path)
 
     def read_at(offset: int, size: int) -> bytes:
@@ -113,12 +144,70 @@ def reader(path: str) -> ReadAt:
         data, _ = file_system.read(path, binary_mode=True, size=size, continue_from=position)
         return bytes(data[:size])
 
-    return read_at
+    return _whole(read_at, _cut_bodies())
+
+
+def _whole(read_at: ReadAt, cut: tuple[type[Exception], ...]) -> ReadAt:
+    """Reads ranges within a remote file, again if an answer is cut: fewer bytes, or an exception of `cut`.
+
+    Clients repeat failed requests, but boto3 does not repeat one whose body breaks off. Raises OSError if fewer bytes
+    come each time; otherwise such an answer would pass for the file's end.
+    """
+
+    def whole(offset: int, size: int) -> bytes:
+        error: Exception | None = None
+        for attempt in range(READ_ATTEMPTS if size else 0):
+            if attempt:
+                time.sleep(_PAUSE_SECONDS * attempt)
+            try:
+                data = read_at(offset, size)
+            except cut as broken:
+                error = broken
+                continue
+            if len(data) == size:
+                return data
+            error = OSError(f"{len(data)} of {size} bytes at byte {offset} were received")
+        if error is not None:
+            raise error
+        return b""
+
+    return whole
+
+
+def _cut_bodies() -> tuple[type[Exception], ...]:
+    """What boto3 raises if the body of an answer breaks off."""
+    if not gfile.S3_ENABLED:
+        return ()
+    from botocore import exceptions
+
+    return (exceptions.ResponseStreamingError, exceptions.IncompleteReadError, exceptions.ReadTimeoutError)
+
+
+def reason(error: Exception, path: str) -> str:
+    """The reason of a failure, without the path: reports are passed on, and paths name people and machines."""
+    text = getattr(error, "strerror", None)
+    if text is None and isinstance(error, FileNotFoundError | errors.NotFoundError):
+        return "it does not exist"  # stores say nothing but the path
+    text = text or str(error).replace(path, "…")
+    return (text.strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def printable(name: str) -> str:
     r"""A file's name as text: bytes that are not UTF-8 become ``\xff``."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _is_of_fsspec(path: str) -> bool:
+    """Whether TensorBoard's file layer reads a URL through fsspec."""
+    return isinstance(gfile.get_filesystem(path), gfile.FSSpecFileSystem)
+
+
+def _fsspec_store(path: str) -> tuple[Any, str]:
+    """The file system of a URL of fsspec, and the path in it."""
+    import fsspec
+
+    store, inner = fsspec.core.url_to_fs(path)
+    return store, str(inner)
 
 
 def _read_local(path: str, offset: int, size: int) -> bytes:
