@@ -96,9 +96,14 @@ class EventFile:
                 f"run {self._run}: {self._name} is still being read: {self.remaining} of "
                 f"{self._state.length if self._state else 0} bytes remain"
             )
-        if self.error is not None:
-            sentences.append(f"run {self._run}: {self._name} cannot be read: {self.error}")
+        if self.unread is not None:
+            sentences.append(self.unread)
         return tuple(sentences)
+
+    @property
+    def unread(self) -> str | None:
+        """A sentence on why the last scan could not read the file; None if it could."""
+        return None if self.error is None else f"run {self._run}: {self._name} cannot be read: {self.error}"
 
     @property
     def is_ours(self) -> bool:

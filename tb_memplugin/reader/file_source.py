@@ -149,6 +149,12 @@ class FileSource:
                     sentences.setdefault(run, []).extend(file.damage(self._live))
         return {run: tuple(texts) for run, texts in sentences.items() if texts}
 
+    def unread(self) -> tuple[str, ...]:
+        """Sentences on files and directories that the last `listing` could not read; the next one may."""
+        unlisted = [text for texts in self._unlisted.values() for text in texts]
+        every = [file.unread for of_run in self._files.values() for file in of_run.values()]
+        return (*unlisted, *(text for text in every if text is not None))
+
     def _read_batch(self, run: str, wanted: Mapping[str, Sequence[Place]]) -> Iterator[TagContent]:
         fitting = {tag: _fitting(places) for tag, places in wanted.items()}
         contents = _read_places([place for places in fitting.values() for place in places])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import stat
 import time
 from typing import Any
@@ -17,6 +18,7 @@ READ_ATTEMPTS = 3
 """How often bytes of a remote file are asked for, if less than all of them comes."""
 _PAUSE_SECONDS = 0.2
 """Time before the second attempt; twice as long before the third."""
+_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,14 +91,16 @@ def entries(directory: str) -> list[Entry]:
         return sorted(local, key=lambda entry: entry.name)
     file_system = gfile.get_filesystem(directory)
     if _is_of_fsspec(directory):
-        names = _listed(directory)
+        names = _listed_by_fsspec(directory)
+    elif gfile.S3_ENABLED and isinstance(file_system, gfile.S3FileSystem):
+        names = _listed_by_s3(*file_system.bucket_and_path(directory))
     else:
         # Whether a name is a directory must not be guessed after a failed request: a run would be left out.
         names = {name: is_directory(file_system.join(directory, name)) for name in gfile.listdir(directory)}
     return [Entry(name, file_system.join(directory, name), names[name], False) for name in sorted(names)]
 
 
-def _listed(directory: str) -> dict[str, bool]:
+def _listed_by_fsspec(directory: str) -> dict[str, bool]:
     """The names in a directory of fsspec, each with whether it is a directory."""
     store, path = _fsspec_store(directory)
     # fsspec keeps listings, in which a growing run stays as it was.
@@ -108,6 +112,23 @@ def _listed(directory: str) -> dict[str, bool]:
         for name, entry in found.items()
         if entry["name"].strip("/") != path.strip("/")
     }
+
+
+def _listed_by_s3(bucket: str, path: str) -> dict[str, bool]:
+    """The names in a directory of S3, each with whether it is a directory.
+
+    Not by TensorBoard's file layer, which asks once more for each name, and each such request may fail.
+    """
+    import boto3
+
+    client = boto3.client("s3", endpoint_url=os.environ.get("S3_ENDPOINT"))
+    prefix = path.rstrip("/") + "/"
+    names: dict[str, bool] = {}
+    for page in client.get_paginator("list_objects").paginate(Bucket=bucket, Prefix=prefix, Delimiter="/"):
+        names |= {entry["Key"][len(prefix) :]: False for entry in page.get("Contents", ())}
+        names |= {entry["Prefix"][len(prefix) : -1]: True for entry in page.get("CommonPrefixes", ())}
+    names.pop("", None)  # an object that stands for the directory itself
+    return names
 
 
 def identity(directory: str) -> object:
@@ -184,11 +205,11 @@ def _cut_bodies() -> tuple[type[Exception], ...]:
 
 
 def reason(error: Exception, path: str) -> str:
-    """The reason of a failure, without the path: reports are passed on, and paths name people and machines."""
+    """The reason of a failure, without paths and URLs: reports are passed on, and those name people and machines."""
     text = getattr(error, "strerror", None)
     if text is None and isinstance(error, FileNotFoundError | errors.NotFoundError):
         return "it does not exist"  # stores say nothing but the path
-    text = text or str(error).replace(path, "…")
+    text = text or _ADDRESS.sub("…", str(error).replace(path, "…"))
     return (text.strip().splitlines() or [type(error).__name__])[0][:200]
 
 

@@ -205,9 +205,11 @@ def test_an_object_of_fsspec_that_has_become_shorter_is_no_end(written: Store, m
         read_at(2, 8)
 
 
-def test_the_reason_for_a_missing_object_is_no_address() -> None:
+def test_the_reason_of_a_failure_has_no_address() -> None:
     error = FileNotFoundError("https://storage/download/o/runs%2Fexp%2Ftfevents?alt=media")
     assert files.reason(error, "gs://bucket/runs/exp/tfevents") == "it does not exist"
+    refused = OSError("Forbidden: https://storage/download/o/runs%2Fexp%2Ftfevents?alt=media\nAccess denied")
+    assert files.reason(refused, "gs://bucket/runs/exp/tfevents") == "Forbidden: …"
 
 
 def test_a_worker_whose_file_has_no_known_length_is_said_to_be_missing(store: S3) -> None:
