@@ -19,8 +19,9 @@ SCAN_SECONDS = 1.0
 _OTHER_SECONDS = 0.5
 """The same for files without a known record of this plugin."""
 _REST_FACTOR = 10
-_MAX_REST_SECONDS = 10.0
-"""A live listing stays valid for 10 times as long as it took, at most 10 seconds: directories may hold many files."""
+_MAX_REST_SECONDS, _MAX_REMOTE_REST_SECONDS = 10.0, 60.0
+"""A live listing stays valid for 10 times as long as it took, at most 10 seconds: directories may hold many files. In
+an object store at most 60 seconds: each file and directory costs a request."""
 _READ_BYTES = 4 << 20
 """Most bytes of one read of neighboring records."""
 _READ_GAP_BYTES = 64 << 10
@@ -79,7 +80,7 @@ class FileSource:
         if changed:
             self._marks = {run: marks for run, of_run in self._files.items() if (marks := _marks(of_run))}
         if self._live and not any(file.remaining for file in every):
-            self._valid_until = _rested(began)
+            self._valid_until = self._rested(began)
         return self._marks
 
     def event_runs(self) -> Mapping[str, Hashable]:
@@ -90,7 +91,7 @@ class FileSource:
         found = self._found or directories.event_files(self._logdir)
         self._runs = {run: _states(paths) for run, paths in found.files.items() if run_name(run)[0] != run}
         if self._live:
-            self._runs_valid_until = _rested(began)
+            self._runs_valid_until = self._rested(began)
         return self._runs
 
     def listing_of(self, event_runs: Collection[str]) -> Listing:
@@ -149,6 +150,12 @@ class FileSource:
                     sentences.setdefault(run, []).extend(file.damage(self._live))
         return {run: tuple(texts) for run, texts in sentences.items() if texts}
 
+    def _rested(self, began: float) -> float:
+        """Until when a result is valid whose making began then."""
+        now = time.monotonic()
+        longest = _MAX_REST_SECONDS if files.is_local(self._logdir) else _MAX_REMOTE_REST_SECONDS
+        return now + min(_REST_FACTOR * (now - began), longest)
+
     def unread(self) -> tuple[str, ...]:
         """Sentences on files and directories that the last `listing` could not read; the next one may."""
         unlisted = [text for texts in self._unlisted.values() for text in texts]
@@ -171,12 +178,6 @@ class FileSource:
                 else:
                     frames.append(StoredFrame(place.step, data))
             yield TagContent(run, tag, tuple(frames), tuple(damage))
-
-
-def _rested(began: float) -> float:
-    """Until when a result is valid whose making began then."""
-    now = time.monotonic()
-    return now + min(_REST_FACTOR * (now - began), _MAX_REST_SECONDS)
 
 
 def _states(paths: Sequence[str]) -> tuple[tuple[str, files.FileState | None], ...]:

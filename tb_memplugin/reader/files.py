@@ -1,21 +1,21 @@
-"""Directories and files, local or behind TensorBoard's file layer, which supports S3 and the file systems of fsspec."""
+"""Directories and files, local or in an object store."""
 
 import dataclasses
+import functools
 import os
 import re
 import stat
 import time
-from typing import Any
 
 from tensorboard.compat.tensorflow_stub import errors
-from tensorboard.compat.tensorflow_stub.io import gfile
 
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.reader.object_stores import Store, store_of
 from tb_memplugin.reader.source import SourceError
 from tb_memplugin.reader.tfrecord import ReadAt
 
 READ_ATTEMPTS = 3
-"""How often bytes of a remote file are asked for, if less than all of them comes."""
+"""How often bytes of a remote file are asked for, if fewer come. A store's client repeats other failures itself."""
 _PAUSE_SECONDS = 0.2
 """Time before the second attempt; twice as long before the third."""
 _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
@@ -55,14 +55,7 @@ def is_directory(path: str) -> bool:
     """Whether `path` is a directory. Raises whatever its file system raises."""
     if is_local(path):
         return os.path.isdir(path)
-    if not _is_of_fsspec(path):
-        return bool(gfile.isdir(path))
-    # Not `isdir`, which takes a refused or failed request for an answer.
-    store, inner = _fsspec_store(path)
-    try:
-        return bool(store.info(inner)["type"] == "directory")
-    except FileNotFoundError:
-        return False
+    return store_of(path).is_directory(path)
 
 
 def log_directory(path: str) -> str:
@@ -89,46 +82,16 @@ def entries(directory: str) -> list[Entry]:
         with os.scandir(directory) as found:
             local = [Entry(entry.name, entry.path, _is_directory(entry), entry.is_symlink()) for entry in found]
         return sorted(local, key=lambda entry: entry.name)
-    file_system = gfile.get_filesystem(directory)
-    if _is_of_fsspec(directory):
-        names = _listed_by_fsspec(directory)
-    elif gfile.S3_ENABLED and isinstance(file_system, gfile.S3FileSystem):
-        names = _listed_by_s3(*file_system.bucket_and_path(directory))
-    else:
-        # Whether a name is a directory must not be guessed after a failed request: a run would be left out.
-        names = {name: is_directory(file_system.join(directory, name)) for name in gfile.listdir(directory)}
-    return [Entry(name, file_system.join(directory, name), names[name], False) for name in sorted(names)]
+    names = store_of(directory).names(directory)
+    return [Entry(name, f"{directory}/{name}", names[name], False) for name in sorted(names)]
 
 
-def _listed_by_fsspec(directory: str) -> dict[str, bool]:
-    """The names in a directory of fsspec, each with whether it is a directory."""
-    store, path = _fsspec_store(directory)
-    # fsspec keeps listings, in which a growing run stays as it was.
-    store.invalidate_cache(path)
-    found = {os.path.basename(entry["name"].rstrip("/")): entry for entry in store.ls(path, detail=True)}
-    # Some stores list an object that stands for the directory itself.
-    return {
-        name: entry["type"] == "directory"
-        for name, entry in found.items()
-        if entry["name"].strip("/") != path.strip("/")
-    }
-
-
-def _listed_by_s3(bucket: str, path: str) -> dict[str, bool]:
-    """The names in a directory of S3, each with whether it is a directory.
-
-    Not by TensorBoard's file layer, which asks once more for each name, and each such request may fail.
-    """
-    import boto3
-
-    client = boto3.client("s3", endpoint_url=os.environ.get("S3_ENDPOINT"))
-    prefix = path.rstrip("/") + "/"
-    names: dict[str, bool] = {}
-    for page in client.get_paginator("list_objects").paginate(Bucket=bucket, Prefix=prefix, Delimiter="/"):
-        names |= {entry["Key"][len(prefix) :]: False for entry in page.get("Contents", ())}
-        names |= {entry["Prefix"][len(prefix) : -1]: True for entry in page.get("CommonPrefixes", ())}
-    names.pop("", None)  # an object that stands for the directory itself
-    return names
+def is_readable(path: str) -> bool:
+    """Whether the client for this kind of URL is installed; True for a path of this machine."""
+    try:
+        return is_local(path) or store_of(path) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def identity(directory: str) -> object:
@@ -142,7 +105,7 @@ def identity(directory: str) -> object:
 def state(path: str) -> FileState:
     """The state of a file. Raises whatever its file system raises, and OSError for devices and pipes."""
     if not is_local(path):
-        return FileState(int(gfile.stat(path).length))
+        return FileState(store_of(path).length(path))
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")
@@ -153,55 +116,29 @@ def reader(path: str) -> ReadAt:
     """Reads ranges of a file. The result raises whatever the file system raises."""
     if is_local(path):
         return lambda offset, size: _read_local(path, offset, size)
-    if _is_of_fsspec(path):
-        store, inner = _fsspec_store(path)
-        # Not a file of fsspec: its cache never returns if an object has become shorter than it was.
-        return _whole(lambda offset, size: bytes(store.cat_file(inner, offset, offset + size)), ())
-    file_system = gfile.get_filesystem(path)
-
-    def read_at(offset: int, size: int) -> bytes:
-        # TensorBoard's file systems use two different keys; S3 returns one byte too many.
-        position = {"opaque_offset": offset, "byte_offset": offset}
-        data, _ = file_system.read(path, binary_mode=True, size=size, continue_from=position)
-        return bytes(data[:size])
-
-    return _whole(read_at, _cut_bodies())
+    return functools.partial(_read_whole, store_of(path), path)
 
 
-def _whole(read_at: ReadAt, cut: tuple[type[Exception], ...]) -> ReadAt:
-    """Reads ranges within a remote file, again if an answer is cut: fewer bytes, or an exception of `cut`.
+def _read_whole(store: Store, path: str, offset: int, size: int) -> bytes:
+    """A range within a remote file; asked for again if the answer is cut.
 
-    Clients repeat failed requests, but boto3 does not repeat one whose body breaks off. Raises OSError if fewer bytes
-    come each time; otherwise such an answer would pass for the file's end.
+    Raises OSError if fewer bytes come each time; otherwise such an answer would pass for the file's end.
     """
-
-    def whole(offset: int, size: int) -> bytes:
-        error: Exception | None = None
-        for attempt in range(READ_ATTEMPTS if size else 0):
-            if attempt:
-                time.sleep(_PAUSE_SECONDS * attempt)
-            try:
-                data = read_at(offset, size)
-            except cut as broken:
-                error = broken
-                continue
-            if len(data) == size:
-                return data
-            error = OSError(f"{len(data)} of {size} bytes at byte {offset} were received")
-        if error is not None:
-            raise error
-        return b""
-
-    return whole
-
-
-def _cut_bodies() -> tuple[type[Exception], ...]:
-    """What boto3 raises if the body of an answer breaks off."""
-    if not gfile.S3_ENABLED:
-        return ()
-    from botocore import exceptions
-
-    return (exceptions.ResponseStreamingError, exceptions.IncompleteReadError, exceptions.ReadTimeoutError)
+    error: Exception | None = None
+    for attempt in range(READ_ATTEMPTS if size else 0):
+        if attempt:
+            time.sleep(_PAUSE_SECONDS * attempt)
+        try:
+            data = store.read(path, offset, size)
+        except store.cut as broken:
+            error = broken
+            continue
+        if len(data) == size:
+            return data
+        error = OSError(f"{len(data)} of {size} bytes at byte {offset} were received")
+    if error is not None:
+        raise error
+    return b""
 
 
 def reason(error: Exception, path: str) -> str:
@@ -216,19 +153,6 @@ def reason(error: Exception, path: str) -> str:
 def printable(name: str) -> str:
     r"""A file's name as text: bytes that are not UTF-8 become ``\xff``."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _is_of_fsspec(path: str) -> bool:
-    """Whether TensorBoard's file layer reads a URL through fsspec."""
-    return isinstance(gfile.get_filesystem(path), gfile.FSSpecFileSystem)
-
-
-def _fsspec_store(path: str) -> tuple[Any, str]:
-    """The file system of a URL of fsspec, and the path in it."""
-    import fsspec
-
-    store, inner = fsspec.core.url_to_fs(path)
-    return store, str(inner)
 
 
 def _read_local(path: str, offset: int, size: int) -> bytes:

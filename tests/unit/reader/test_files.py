@@ -9,7 +9,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tensorboard.compat.tensorflow_stub.io import gfile
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.reader import directories, files
+from tb_memplugin.reader import directories, files, object_stores
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.source import SourceError
 
@@ -175,7 +175,7 @@ class CutError(Exception):
 
 
 def test_bytes_that_do_not_all_come_are_asked_for_again(store: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_cut_bodies", lambda: (CutError,))
+    monkeypatch.setattr(object_stores._TensorBoard, "cut", (CutError,))
     read_at = files.reader("faulty://bucket/exp/tfevents")
     store.answers = [CutError(), 3, 10]
     assert read_at(2, 6) == b"234567"
