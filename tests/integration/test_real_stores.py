@@ -102,16 +102,23 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(
     assert inspect(store.logdir) == inspected
 
 
-@pytest.mark.parametrize("kind", ["denied", "cut"])
 def test_a_directory_that_cannot_be_listed_does_not_vanish(
-    store: Store, inspected: Mapping[str, Any], kind: stores.Kind
+    store: Store, inspected: Mapping[str, Any], tmp_path: pathlib.Path
 ) -> None:
-    store.inject(Faults((kind,), times=None, of="prefix=runs/exp/"))
-    told = inspect(store.logdir)
-    assert told["team"] == inspected["team"]
-    assert any("the directory cannot be listed" in text for run in told.values() for text in run["damage"])
-    done = command("check", store.logdir, *LIMIT)
-    assert done.returncode == 2 and "the directory cannot be listed" in done.stdout
+    # gcsfs repeats what was cut for half a minute each time; that of an object is tested above.
+    kinds: tuple[stores.Kind, ...] = ("denied", "cut") if store.scheme == "s3" else ("denied",)
+    for kind in kinds:
+        store.inject(Faults((kind,), times=None, of="prefix=runs/exp/"))
+        told = inspect(store.logdir)
+        assert told["team"] == inspected["team"]
+        assert any("the directory cannot be listed" in text for run in told.values() for text in run["damage"])
+        done = command("check", store.logdir, *LIMIT)
+        assert done.returncode == 2 and "the directory cannot be listed" in done.stdout
+        done = command("export", store.logdir, "--to", str(tmp_path / kind))
+        assert done.returncode == 1 and "2 workers exported" in done.stdout
+        store.inject(None)
+        done = command("export", store.logdir, "--to", str(tmp_path / kind))
+        assert done.returncode == 0 and "1 worker exported, 2 unchanged" in done.stdout
 
 
 def test_a_store_that_refuses_everything_is_one_sentence(store: Store, tmp_path: pathlib.Path) -> None:
