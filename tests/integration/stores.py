@@ -40,9 +40,9 @@ class Faults:
     """Which answers are spoilt, and how. They depend on the request alone, not on the order of requests.
 
     Attributes:
-        kinds: ``error``: status 500 or 503. ``denied``: 403. ``cut``: the connection ends in the middle of the body.
-            ``short``: half of what was asked of an object, as if it had become shorter. ``gone``: 404 for an object,
-            which listings still have. ``slow``: the answer is delayed.
+        kinds: ``error``: status 500 or 503, and nothing is done. ``denied``: 403. ``cut``: the connection ends in the
+            middle of the body. ``short``: half of what was asked of an object, as if it had become shorter. ``gone``:
+            404 for an object, which listings still have. ``slow``: the answer is delayed.
         seed: Decides which addresses fail, and with which kind.
         share: Part of the addresses that fail.
         times: How many of the first requests for an address fail; None for all.
@@ -134,12 +134,11 @@ class Store:
                 self.injected[kind] += 1
             return kind
 
-    def upload(self, directory: pathlib.Path, part: str = "") -> None:
-        """Put the files of a log directory into the store, past the proxy; only those with `part` in their path."""
+    def upload(self, directory: pathlib.Path) -> None:
+        """Put the files of a log directory into the store, past the proxy."""
         for path in sorted(directory.rglob("*")):
-            name = path.relative_to(directory).as_posix()
-            if path.is_file() and part in name:
-                self.put(name, path.read_bytes())
+            if path.is_file():
+                self.put(path.relative_to(directory).as_posix(), path.read_bytes())
 
     def put(self, name: str, data: bytes) -> None:
         """Store an object under the log directory, past the proxy."""
@@ -187,11 +186,13 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         kind = store.fault(self.command, self.path)
         if kind == "slow":
             threading.Event().wait(_SLOW_SECONDS)
-        status, headers, body, length = self._forward(store.port)
+        sent = self._body()
         if kind == "error":
             status, headers, body = random.Random(self.path).choice((500, 503)), {}, b"injected"
             length = len(body)
-        elif kind in ("gone", "denied"):
+        else:
+            status, headers, body, length = self._forward(store.port, sent)
+        if kind in ("gone", "denied"):
             status, headers, body = 404 if kind == "gone" else 403, {}, _REFUSALS[store.scheme, kind]
             length = len(body)
         elif kind == "short" and status < 300:
@@ -233,9 +234,8 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
         self.encrypted, self.close_connection = True, False
 
-    def _forward(self, port: int) -> tuple[int, dict[str, str], bytes, int]:
+    def _forward(self, port: int, sent: bytes) -> tuple[int, dict[str, str], bytes, int]:
         """Status, headers, body and its length, of which a HEAD has no body."""
-        sent = self._body()
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_HEADERS}
         path = self.path
         if self.encrypted and "uploadType=media" in path and not sent:
