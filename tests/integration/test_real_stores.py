@@ -215,10 +215,14 @@ def test_the_tab_shows_what_it_shows_of_a_directory(store: Store, logdir: pathli
     with serving(start(logdir, tmp_path, "false")) as server:
         wait_for(lambda: len(runs_of(server)) == 2)
         local = shown(server)
-    store.inject(PASSING)
+    store.inject(Faults(("denied",), times=None, of="exp", objects_only=True))
     with serving(start(store.logdir, tmp_path, "false")) as server:
+        # TensorBoard's own reader ends here.
+        wait_for(lambda: runs_of(server).get("team") == local[0]["team"])
+        assert any("cannot be read" in sentence for sentence in runs_of(server)["exp"]["damage"])
+        store.inject(PASSING)
         wait_for(lambda: runs_of(server) == local[0])
-        assert shown(server) == local and set(store.injected) == {"error", "cut", "slow"}
+        assert shown(server) == local and store.injected
         # WHEN the run grows while it is watched, and requests fail once more
         store.inject(PASSING)
         store.put("exp/memory/events.out.tfevents.1790000000.0000", grow(logdir, tmp_path))
@@ -229,7 +233,9 @@ def test_the_tab_shows_what_it_shows_of_a_directory(store: Store, logdir: pathli
 def test_the_viewer_recovers_and_sees_a_run_grow(store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with serving(view(logdir, tmp_path)) as server:
         local = shown(server)
-    for kind in ("denied", "short", "gone"):
+    # Of S3, the length of an object is known when its body is cut; gcsfs would repeat such a request for half a minute.
+    kinds: tuple[stores.Kind, ...] = ("denied", "gone", "cut" if store.scheme == "s3" else "short")
+    for kind in kinds:
         store.inject(Faults((kind,), times=None, of="exp", objects_only=True))
         with serving(view(store.logdir, tmp_path)) as server:
             wait_for(lambda server=server: runs_of(server).get("team") == local[0]["team"])
