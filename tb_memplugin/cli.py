@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import io
 import json
+import logging
 import os
 import sys
 import threading
@@ -47,6 +48,8 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (default: `sys.argv`) and return the exit code."""
     _print_what_can_be_printed()
+    # The client for Google Cloud Storage logs a traceback of each failed request; what failed is said in a sentence.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     options = _parser().parse_args(arguments)
     try:
         code: int = options.command(options)

@@ -19,6 +19,7 @@ LONGEST_FIRST = (
     "integration/test_recorder.py",
     "integration/test_attribution_models.py",
     "integration/test_probe.py",
+    "integration/test_real_stores.py",
     "integration/test_oom.py",
     "hostile/test_crafted.py",
     "integration/test_remat.py",

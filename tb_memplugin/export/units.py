@@ -9,6 +9,7 @@ from tb_memplugin.export.schema import VERSION
 from tb_memplugin.reader import directories, files
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
+from tb_memplugin.reader.source import SourceError
 from tb_memplugin.reader.streams import META, OOM, PEAK, SAMPLES, SNAPSHOTS, Stream
 
 EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})
@@ -69,9 +70,12 @@ def read_unit(unit: Unit, streams: frozenset[Stream] = EXPORTED) -> LoadedRun | 
     """The data of a worker; None if its files hold none of this plugin's.
 
     Raises:
-        SourceError: A file cannot be read now.
+        SourceError: A file or a directory cannot be read now: the data would be incomplete, and the fingerprint would
+            stay the same.
     """
     source = FileSource(unit.logdir, found=directories.Found(unit.files, unit.damage))
     reader = Reader(cache_bytes=0)
     tags = reader.catalog(source).get(unit.run)
+    for sentence in source.unread():
+        raise SourceError(sentence)
     return None if tags is None else reader.load(source, tags, streams)

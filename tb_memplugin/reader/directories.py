@@ -50,7 +50,7 @@ def event_files(logdir: str) -> Found:
             entries = files.entries(visit.path)
         except Exception as error:  # each file system raises its own
             damage.setdefault(visit.run, []).append(
-                f"run {visit.run}: the directory cannot be listed: {reason(error, visit.path)}"
+                f"run {visit.run}: the directory cannot be listed: {files.reason(error, visit.path)}"
             )
             continue
         visited += 1
@@ -72,9 +72,3 @@ def event_files(logdir: str) -> Found:
             elif EVENT_FILE_PART in entry.name:
                 found.setdefault(visit.run, []).append(entry.path)
     return Found(dict(sorted(found.items())), damage)
-
-
-def reason(error: Exception, path: str) -> str:
-    """The reason of a failure, without the path: reports are passed on, and paths name people and machines."""
-    text = getattr(error, "strerror", None) or str(error).replace(path, "…")
-    return (text.strip().splitlines() or [type(error).__name__])[0][:200]

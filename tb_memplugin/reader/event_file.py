@@ -8,7 +8,7 @@ from tensorboard.compat.proto import event_pb2, tensor_pb2
 
 from tb_memplugin.events import codec, live_files
 from tb_memplugin.events.metadata import PLUGIN_NAME
-from tb_memplugin.reader import directories, files, tfrecord
+from tb_memplugin.reader import files, tfrecord
 
 MAX_SENTENCES = 20
 """Sentences on damage of one file; further damage is counted."""
@@ -76,7 +76,7 @@ class EventFile:
             self._scan_to(state.length, deadline)
             self.error = None
         except Exception as error:  # each file system raises its own
-            self.error = directories.reason(error, self.path)
+            self.error = files.reason(error, self.path)
         return True
 
     def damage(self, live: bool) -> tuple[str, ...]:
@@ -96,9 +96,14 @@ class EventFile:
                 f"run {self._run}: {self._name} is still being read: {self.remaining} of "
                 f"{self._state.length if self._state else 0} bytes remain"
             )
-        if self.error is not None:
-            sentences.append(f"run {self._run}: {self._name} cannot be read: {self.error}")
+        if self.unread is not None:
+            sentences.append(self.unread)
         return tuple(sentences)
+
+    @property
+    def unread(self) -> str | None:
+        """A sentence on why the last scan could not read the file; None if it could."""
+        return None if self.error is None else f"run {self._run}: {self._name} cannot be read: {self.error}"
 
     @property
     def is_ours(self) -> bool:

@@ -19,8 +19,9 @@ SCAN_SECONDS = 1.0
 _OTHER_SECONDS = 0.5
 """The same for files without a known record of this plugin."""
 _REST_FACTOR = 10
-_MAX_REST_SECONDS = 10.0
-"""A live listing stays valid for 10 times as long as it took, at most 10 seconds: directories may hold many files."""
+_MAX_REST_SECONDS, _MAX_REMOTE_REST_SECONDS = 10.0, 60.0
+"""A live listing stays valid for 10 times as long as it took, at most 10 seconds: directories may hold many files. In
+an object store at most 60 seconds: each file and directory costs a request."""
 _READ_BYTES = 4 << 20
 """Most bytes of one read of neighboring records."""
 _READ_GAP_BYTES = 64 << 10
@@ -51,7 +52,7 @@ class FileSource:
         self._marks: Mapping[str, Mapping[str, Hashable]] = {}
         self._valid_until = -math.inf
         self._scanned_alone = False
-        self._runs: Mapping[str, tuple[tuple[str, files.FileState], ...]] = {}
+        self._runs: Mapping[str, tuple[tuple[str, files.FileState | None], ...]] = {}
         self._runs_valid_until = -math.inf
 
     def listing(self) -> Listing:
@@ -79,7 +80,7 @@ class FileSource:
         if changed:
             self._marks = {run: marks for run, of_run in self._files.items() if (marks := _marks(of_run))}
         if self._live and not any(file.remaining for file in every):
-            self._valid_until = _rested(began)
+            self._valid_until = self._rested(began)
         return self._marks
 
     def event_runs(self) -> Mapping[str, Hashable]:
@@ -90,7 +91,7 @@ class FileSource:
         found = self._found or directories.event_files(self._logdir)
         self._runs = {run: _states(paths) for run, paths in found.files.items() if run_name(run)[0] != run}
         if self._live:
-            self._runs_valid_until = _rested(began)
+            self._runs_valid_until = self._rested(began)
         return self._runs
 
     def listing_of(self, event_runs: Collection[str]) -> Listing:
@@ -111,9 +112,11 @@ class FileSource:
             missing = None
             for path, state in self._runs[run] if run in known else ():
                 try:
-                    tail = read_tail(files.reader(path), state.length, stream)
+                    # Its state is read again if it could not be read before: that says why.
+                    length = (state or files.state(path)).length
+                    tail = read_tail(files.reader(path), length, stream)
                 except Exception as error:  # each file system raises its own
-                    missing = f"it cannot be read: {directories.reason(error, path)}"
+                    missing = f"it cannot be read: {files.reason(error, path)}"
                     continue
                 missing = missing or tail.missing
                 if tail.tag is not None and tail.frame is not None:
@@ -147,6 +150,18 @@ class FileSource:
                     sentences.setdefault(run, []).extend(file.damage(self._live))
         return {run: tuple(texts) for run, texts in sentences.items() if texts}
 
+    def _rested(self, began: float) -> float:
+        """Until when a result is valid whose making began then."""
+        now = time.monotonic()
+        longest = _MAX_REST_SECONDS if files.is_local(self._logdir) else _MAX_REMOTE_REST_SECONDS
+        return now + min(_REST_FACTOR * (now - began), longest)
+
+    def unread(self) -> tuple[str, ...]:
+        """Sentences on files and directories that the last `listing` could not read; the next one may."""
+        unlisted = [text for texts in self._unlisted.values() for text in texts]
+        every = [file.unread for of_run in self._files.values() for file in of_run.values()]
+        return (*unlisted, *(text for text in every if text is not None))
+
     def _read_batch(self, run: str, wanted: Mapping[str, Sequence[Place]]) -> Iterator[TagContent]:
         fitting = {tag: _fitting(places) for tag, places in wanted.items()}
         contents = _read_places([place for places in fitting.values() for place in places])
@@ -165,18 +180,14 @@ class FileSource:
             yield TagContent(run, tag, tuple(frames), tuple(damage))
 
 
-def _rested(began: float) -> float:
-    """Until when a result is valid whose making began then."""
-    now = time.monotonic()
-    return now + min(_REST_FACTOR * (now - began), _MAX_REST_SECONDS)
-
-
-def _states(paths: Sequence[str]) -> tuple[tuple[str, files.FileState], ...]:
-    states = []
+def _states(paths: Sequence[str]) -> tuple[tuple[str, files.FileState | None], ...]:
+    """Each file with its state, None if that cannot be read now."""
+    states: list[tuple[str, files.FileState | None]] = []
     for path in paths:
-        # One that is gone by now, or that cannot be read, is found out when it is read.
-        with contextlib.suppress(Exception):
-            states.append((path, files.state(path)))
+        state = None
+        with contextlib.suppress(Exception):  # each file system raises its own
+            state = files.state(path)
+        states.append((path, state))
     return tuple(states)
 
 
@@ -215,7 +226,7 @@ def _read_places(places: Sequence[Place]) -> dict[tuple[str, int], bytes]:
         try:
             data = files.reader(path)(begin, end - begin)
         except Exception as error:  # each file system raises its own
-            raise SourceError(f"an event file cannot be read now: {directories.reason(error, path)}") from error
+            raise SourceError(f"an event file cannot be read now: {files.reason(error, path)}") from error
         for _, offset, next_size in itertools.islice(ordered, at, last):
             contents[path, offset] = data[offset - begin : offset - begin + next_size]
         at = last

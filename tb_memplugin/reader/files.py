@@ -1,13 +1,24 @@
-"""Directories and files, local or behind TensorBoard's file layer, which supports S3 and the file systems of fsspec."""
+"""Directories and files, local or in an object store."""
 
 import dataclasses
+import functools
 import os
+import re
 import stat
+import time
 
-from tensorboard.compat.tensorflow_stub.io import gfile
+from tensorboard.compat.tensorflow_stub import errors
 
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.reader.object_stores import Store, store_of
+from tb_memplugin.reader.source import SourceError
 from tb_memplugin.reader.tfrecord import ReadAt
+
+READ_ATTEMPTS = 3
+"""How often bytes of a remote file are asked for, if fewer come. A store's client repeats other failures itself."""
+_PAUSE_SECONDS = 0.2
+"""Time before the second attempt; twice as long before the third."""
+_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +52,10 @@ def is_local(path: str) -> bool:
 
 
 def is_directory(path: str) -> bool:
-    """Whether `path` is a directory; False if that cannot be found out."""
-    try:
-        return os.path.isdir(path) if is_local(path) else bool(gfile.isdir(path))
-    except Exception:  # each file system raises its own
-        return False
+    """Whether `path` is a directory. Raises whatever its file system raises."""
+    if is_local(path):
+        return os.path.isdir(path)
+    return store_of(path).is_directory(path)
 
 
 def log_directory(path: str) -> str:
@@ -53,11 +63,15 @@ def log_directory(path: str) -> str:
 
     Raises:
         NotFoundError: There is no such directory.
+        SourceError: Its file system cannot be read now.
     """
     logdir = path.rstrip("/") or "/"
-    if is_directory(logdir):
-        return logdir
     bucket = logdir.startswith("s3://") and logdir.count("/") == 2
+    try:
+        if not bucket and is_directory(logdir):
+            return logdir
+    except Exception as error:  # each file system raises its own
+        raise SourceError(f"the log directory {logdir} cannot be read now: {reason(error, logdir)}") from error
     what = f"a directory in the bucket, such as {logdir}/runs" if bucket else "the log directory"
     raise NotFoundError(f"no directory {logdir}; pass {what}, as for tensorboard --logdir")
 
@@ -68,19 +82,16 @@ def entries(directory: str) -> list[Entry]:
         with os.scandir(directory) as found:
             local = [Entry(entry.name, entry.path, _is_directory(entry), entry.is_symlink()) for entry in found]
         return sorted(local, key=lambda entry: entry.name)
-    file_system = gfile.get_filesystem(directory)
-    if isinstance(file_system, gfile.FSSpecFileSystem):
-        _forget_listing(directory)
-    paths = ((name, file_system.join(directory, name)) for name in sorted(gfile.listdir(directory)))
-    return [Entry(name, path, is_directory(path), False) for name, path in paths]
+    names = store_of(directory).names(directory)
+    return [Entry(name, f"{directory}/{name}", names[name], False) for name in sorted(names)]
 
 
-def _forget_listing(directory: str) -> None:
-    """Forget what a directory contained: in the listings that fsspec keeps, a growing run stays as it was."""
-    import fsspec
-
-    store, path = fsspec.core.url_to_fs(directory)
-    store.invalidate_cache(path)
+def is_readable(path: str) -> bool:
+    """Whether the client for this kind of URL is installed; True for a path of this machine."""
+    try:
+        return is_local(path) or store_of(path) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def identity(directory: str) -> object:
@@ -94,7 +105,7 @@ def identity(directory: str) -> object:
 def state(path: str) -> FileState:
     """The state of a file. Raises whatever its file system raises, and OSError for devices and pipes."""
     if not is_local(path):
-        return FileState(int(gfile.stat(path).length))
+        return FileState(store_of(path).length(path))
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")
@@ -105,15 +116,38 @@ def reader(path: str) -> ReadAt:
     """Reads ranges of a file. The result raises whatever the file system raises."""
     if is_local(path):
         return lambda offset, size: _read_local(path, offset, size)
-    file_system = gfile.get_filesystem(path)
+    return functools.partial(_read_whole, store_of(path), path)
 
-    def read_at(offset: int, size: int) -> bytes:
-        # TensorBoard's file systems use two different keys; S3 returns one byte too many.
-        position = {"opaque_offset": offset, "byte_offset": offset}
-        data, _ = file_system.read(path, binary_mode=True, size=size, continue_from=position)
-        return bytes(data[:size])
 
-    return read_at
+def _read_whole(store: Store, path: str, offset: int, size: int) -> bytes:
+    """A range within a remote file; asked for again if the answer is cut.
+
+    Raises OSError if fewer bytes come each time; otherwise such an answer would pass for the file's end.
+    """
+    error: Exception | None = None
+    for attempt in range(READ_ATTEMPTS if size else 0):
+        if attempt:
+            time.sleep(_PAUSE_SECONDS * attempt)
+        try:
+            data = store.read(path, offset, size)
+        except store.cut as broken:
+            error = broken
+            continue
+        if len(data) == size:
+            return data
+        error = OSError(f"{len(data)} of {size} bytes at byte {offset} were received")
+    if error is not None:
+        raise error
+    return b""
+
+
+def reason(error: Exception, path: str) -> str:
+    """The reason of a failure, without paths and URLs: reports are passed on, and those name people and machines."""
+    text = getattr(error, "strerror", None)
+    if text is None and isinstance(error, FileNotFoundError | errors.NotFoundError):
+        return "it does not exist"  # stores say nothing but the path
+    text = text or _ADDRESS.sub("…", str(error).replace(path, "…"))
+    return (text.strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def printable(name: str) -> str:

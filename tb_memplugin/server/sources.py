@@ -1,8 +1,9 @@
-"""The source of a request's data: the files of a local log directory, or TensorBoard's data provider.
+"""The source of a request's data: the files of the log directory, or TensorBoard's data provider.
 
 TensorBoard's readers stop at the first damaged record of a file and say nothing, and convert tensors before anyone can
-refuse them. So a directory of this machine is read as `tb-memplugin inspect` reads it, and the tab shows the same.
-Anything else (remote directories, ``--logdir_spec``, other data providers) is only known to the data provider.
+refuse them; a request to an object store that fails for good ends their reading. So the log directory is read as
+`tb-memplugin inspect` reads it, and the tab shows the same. Anything else (``--logdir_spec``, other data providers,
+stores whose client is not installed) is only known to the data provider.
 """
 
 import os
@@ -13,11 +14,12 @@ from tensorboard import plugin_util
 from werkzeug.wrappers import Request
 
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.reader import files
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.provider_source import ProviderSource
 from tb_memplugin.reader.source import Source
 
-_LOCAL = "files"
+_FILES = "files"
 _EXPERIMENT = "experiment "
 
 
@@ -30,7 +32,7 @@ class Sources:
 
     def __init__(self, context: Any) -> None:
         self._provider = getattr(context, "data_provider", None)
-        self._logdir = _local_directory(context)
+        self._logdir = _directory(context)
         self._files: FileSource | None = None
         self._lock = threading.Lock()
 
@@ -39,11 +41,12 @@ class Sources:
 
         Raises:
             NotFoundError: There is none.
+            SourceError: The log directory cannot be read now.
         """
-        files = self._of_directory()
-        if files is not None:
-            # A local TensorBoard ignores the experiment.
-            return _LOCAL, files
+        of_directory = self._of_directory()
+        if of_directory is not None:
+            # A TensorBoard with a log directory ignores the experiment.
+            return _FILES, of_directory
         if self._provider is None:
             raise NotFoundError("this TensorBoard has no data provider")
         experiment = plugin_util.experiment_id(request.environ)
@@ -62,10 +65,10 @@ class Sources:
             return self._files
 
 
-def _local_directory(context: Any) -> str:
-    """The log directory if the data provider reads a directory of this machine, else an empty string."""
+def _directory(context: Any) -> str:
+    """The log directory if the data provider reads it too and it can be read here, else an empty string."""
     logdir = getattr(context, "logdir", None)
-    if not isinstance(logdir, str) or "://" in logdir:
+    if not isinstance(logdir, str) or not files.is_readable(logdir):
         return ""
     if getattr(getattr(context, "flags", None), "grpc_data_provider", ""):
         return ""

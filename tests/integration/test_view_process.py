@@ -39,7 +39,7 @@ def hear_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def view(logdir: pathlib.Path, folder: pathlib.Path, *options: str) -> Server:
+def view(logdir: pathlib.Path | str, folder: pathlib.Path, *options: str) -> Server:
     """Starts the viewer on a free port; its last line is its address."""
     command = [sys.executable, "-m", "tb_memplugin", "view", str(logdir), "--port", "0", *options]
     process = subprocess.Popen(

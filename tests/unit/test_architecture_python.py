@@ -176,6 +176,7 @@ FOREIGN: dict[str, set[str]] = {
         "plugin_loader",
         "reader.event_file",
         "reader.files",
+        "reader.object_stores",
         "reader.provider_source",
         "server.responses",
         "server.routes",

@@ -380,3 +380,23 @@ def test_documented_commands_can_be_parsed(text: str) -> None:
     _, name, *arguments = shlex.split(text)
     assert name in COMMANDS or name.startswith("-")
     assert _parser().parse_args([name, *arguments]) is not None
+
+
+def test_the_traceback_of_a_stores_client_is_not_printed(logdir: pathlib.Path) -> None:
+    # GIVEN the client for Google Cloud Storage, which logs the exception of a request before it raises it
+    code = """
+import logging, sys
+from tb_memplugin.cli import main
+from tb_memplugin.commands import loading
+class Source(loading.FileSource):
+    def listing(self):
+        try:
+            raise OSError("503")
+        except OSError:
+            logging.getLogger("gcsfs").exception("out of retries")
+        return super().listing()
+loading.FileSource = Source
+sys.exit(main(["inspect", sys.argv[1]]))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(logdir)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

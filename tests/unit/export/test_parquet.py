@@ -20,6 +20,8 @@ from tb_memplugin.export.parquet import STATE, export_parquet
 from tb_memplugin.export.rows import rows_of, unit_tables
 from tb_memplugin.export.schema import TABLES
 from tb_memplugin.export.units import units_of
+from tb_memplugin.reader import files
+from tb_memplugin.reader.tfrecord import ReadAt
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
 
@@ -253,3 +255,29 @@ def test_without_pyarrow_nothing_is_written(tmp_path: pathlib.Path, monkeypatch:
     with pytest.raises(RequestError, match="pip install"):
         export_parquet(tmp_path / "logs", tmp_path / "tables")
     assert not (tmp_path / "tables").exists()
+
+
+def test_a_worker_whose_files_could_not_be_read_once_is_exported_the_next_time(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN two workers, and a store that says how long the file of one is and then does not send it
+    logs, to = tmp_path / "logs", tmp_path / "tables"
+    for worker in ("w0", "w1"):
+        write_small_run(logs / "exp", worker=worker)
+    original = files.reader
+
+    def reader(path: str) -> ReadAt:
+        if "w1" in path:
+            raise OSError("4017 of 8035 bytes at byte 0 were received")
+        return original(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "reader", reader)
+        exported = export_parquet(logs, to)
+    assert (exported.written, exported.failed) == (1, 1)
+    (letter,) = read(to, "dead_letters")
+    assert letter["worker"] == "w1" and "cannot be read: 4017 of 8035 bytes" in letter["reason"]
+    # THEN it is not taken for unchanged: its length is the same
+    again = export_parquet(logs, to)
+    assert (again.written, again.unchanged, again.failed) == (1, 1, 0)
+    assert not read(to, "dead_letters")

@@ -1,9 +1,10 @@
-"""Which source answers: files of a local directory, else the data provider."""
+"""Which source answers: files of the log directory, else the data provider."""
 
 import pathlib
 import types
 from typing import Any
 
+import fsspec
 import pytest
 from reading_cases import write_small_run
 from werkzeug.test import EnvironBuilder
@@ -36,12 +37,19 @@ def test_a_local_directory_is_read_from_its_files_once(tmp_path: pathlib.Path) -
     [
         context("", object()),  # --logdir_spec
         context(None, object()),
-        context("gs://bucket/runs", object()),
+        context("unknown://bucket/runs", object()),
         context("/", object(), grpc_data_provider="localhost:1"),
     ],
 )
 def test_everything_else_is_asked_of_the_data_provider(of: Any) -> None:
     assert isinstance(Sources(of).of(request())[1], ProviderSource)
+
+
+def test_a_directory_in_a_store_is_read_from_its_files(tmp_path: pathlib.Path) -> None:
+    fsspec.filesystem("memory").pipe("/sources/exp/other", b"")
+    sources = Sources(context("memory://sources", object()))
+    assert isinstance(sources.of(request())[1], FileSource)
+    assert isinstance(Sources(context("memory://none", object())).of(request())[1], ProviderSource)
 
 
 def test_a_directory_may_be_created_later(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,281 @@
+"""Runs in S3 and Google Cloud Storage: moto's server and a GCS emulator, behind a proxy that injects faults.
+
+Whatever the store does, a value is that of the local directory, or a sentence says what could not be read.
+"""
+
+import contextlib
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import stores
+from child import run_child
+from reading_cases import MIB, event_files, make_samples, write_small_run
+from stores import Faults, Store
+from test_tensorboard_process import Server, start, wait_for
+from test_view_process import view
+
+from tb_memplugin.events.run_writer import RunWriter
+
+pytestmark = pytest.mark.long
+for package in ("moto", "flask", "boto3", "gcsfs", "gcp_storage_emulator"):
+    pytest.importorskip(package, reason=f"{package} is not installed: pip install -e '.[bench]'")
+
+PASSING = Faults(("error", "cut", "slow"), seed=3, share=0.5)
+"""Faults that pass: the first request for every other address fails."""
+LIMIT = ("--max-peak", "1GiB")
+"""Above every peak of the runs, which are 700 MiB."""
+ROUTES = ("answers?{}", "snapshot?{}&step=41", "overview?{}", "layers?{}", "snapshots?{}")
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A run, and one of two workers; their files have the same names in each run of the tests, as have the faults."""
+    directory = tmp_path_factory.mktemp("runs")
+    write_small_run(directory / "exp")
+    for worker in ("w0", "w1"):
+        write_small_run(directory / "team", worker=worker)
+    for path in event_files(directory):
+        path.rename(path.parent / "events.out.tfevents.1790000000.0000")
+    return directory
+
+
+@pytest.fixture(params=["s3", "gs"])
+def store(request: pytest.FixtureRequest, logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    with stores.s3() if request.param == "s3" else stores.gcs() as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        store.upload(logdir)
+        yield store
+
+
+def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Runs the command line; it never ends with a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tb_memplugin", *arguments], capture_output=True, text=True, check=False, timeout=280
+    )
+    assert "Traceback" not in done.stderr, done.stderr[-4000:]
+    return done
+
+
+def inspect(logdir: str | pathlib.Path) -> dict[str, Any]:
+    done = command("inspect", str(logdir), "--format", "json")
+    assert done.returncode == 0, done.stderr[-4000:]
+    runs: dict[str, Any] = json.loads(done.stdout)["runs"]
+    return runs
+
+
+@pytest.fixture(scope="module")
+def inspected(logdir: pathlib.Path) -> dict[str, Any]:
+    """What `inspect` says of the local directory."""
+    return inspect(logdir)
+
+
+def test_inspect_gives_what_it_gives_for_a_directory(store: Store, inspected: Mapping[str, Any]) -> None:
+    assert inspect(store.logdir) == inspected
+    store.inject(PASSING)
+    assert inspect(store.logdir) == inspected
+    assert set(store.injected) == {"error", "cut", "slow"}
+    # WHEN each body is cut once
+    store.inject(Faults(("cut",), objects_only=True))
+    assert inspect(store.logdir) == inspected
+    assert store.injected["cut"] >= 3
+
+
+@pytest.mark.parametrize("kind", ["gone", "denied", "short", "cut"])
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(
+    store: Store, inspected: Mapping[str, Any], kind: stores.Kind
+) -> None:
+    store.inject(Faults((kind,), times=None, of="exp", objects_only=True))
+    told = inspect(store.logdir)
+    assert store.injected[kind] and told["team"] == inspected["team"]
+    (sentence,) = told["exp"]["damage"]
+    assert sentence.startswith("run exp/memory: events.out.tfevents.1790000000.0000 cannot be read: ")
+    assert told["exp"]["steps"] == 0 and "http" not in sentence
+    # WHEN the faults end
+    store.inject(None)
+    assert inspect(store.logdir) == inspected
+
+
+def test_a_directory_that_cannot_be_listed_does_not_vanish(
+    store: Store, inspected: Mapping[str, Any], tmp_path: pathlib.Path
+) -> None:
+    # gcsfs repeats what was cut for half a minute each time; that of an object is tested above.
+    kinds: tuple[stores.Kind, ...] = ("denied", "cut") if store.scheme == "s3" else ("denied",)
+    for kind in kinds:
+        store.inject(Faults((kind,), times=None, of="prefix=runs/exp/"))
+        told = inspect(store.logdir)
+        assert told["team"] == inspected["team"]
+        assert any("the directory cannot be listed" in text for run in told.values() for text in run["damage"])
+        done = command("check", store.logdir, *LIMIT)
+        assert done.returncode == 2 and "the directory cannot be listed" in done.stdout
+        done = command("export", store.logdir, "--to", str(tmp_path / kind))
+        assert done.returncode == 1 and "2 workers exported" in done.stdout
+        store.inject(None)
+        done = command("export", store.logdir, "--to", str(tmp_path / kind))
+        assert done.returncode == 0 and "1 worker exported, 2 unchanged" in done.stdout
+
+
+def test_a_store_that_refuses_everything_is_one_sentence(store: Store, tmp_path: pathlib.Path) -> None:
+    store.inject(Faults(("denied",), times=None))
+    for arguments in (("inspect",), ("check", *LIMIT), ("export", "--to", str(tmp_path / "tables"))):
+        done = command(arguments[0], store.logdir, *arguments[1:])
+        (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("tb-memplugin: ")]
+        assert sentence.startswith(f"tb-memplugin: the log directory {store.logdir} cannot be read now: ")
+        assert done.returncode == 2 and not done.stdout
+
+
+def test_check_passes_no_run_that_it_could_not_read(store: Store, logdir: pathlib.Path) -> None:
+    local = command("check", str(logdir), *LIMIT)
+    store.inject(PASSING)
+    done = command("check", store.logdir, *LIMIT)
+    assert (done.returncode, done.stdout) == (local.returncode, local.stdout) == (0, local.stdout)
+    store.inject(PASSING)
+    assert command("check", store.logdir, "--max-peak", "699MiB").returncode == 1
+    for kind in ("gone", "denied", "short"):
+        store.inject(Faults((kind,), times=None, of="team/memory/w1", objects_only=True))
+        done = command("check", store.logdir, *LIMIT)
+        assert done.returncode == 2 and "team" in done.stdout and "cannot be read" in done.stdout, kind
+    # WHEN an upload broke off: the object is whole, its last record is not
+    (path,) = event_files(logdir / "exp")
+    store.inject(None)
+    store.put(path.relative_to(logdir).as_posix(), path.read_bytes()[:-100])
+    done = command("check", store.logdir, *LIMIT)
+    assert done.returncode == 2 and "ends inside a record" in done.stdout
+
+
+def tables(directory: pathlib.Path) -> dict[str, list[Any]]:
+    """The rows of each table but `dead_letters`, which has the places of files."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
+    paths = sorted(directory.glob("*/run-*/*.parquet"))
+    return {
+        path.relative_to(directory).as_posix(): parquet.read_table(path).to_pylist()
+        for path in paths
+        if "dead_letters" not in path.parts
+    }
+
+
+def test_an_export_names_the_workers_that_could_not_be_read(
+    store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    assert command("export", str(logdir), "--to", str(tmp_path / "local")).returncode == 0
+    local, remote = tables(tmp_path / "local"), tmp_path / "remote"
+    for kind in ("gone", "denied", "short", "cut"):
+        store.inject(Faults((kind,), times=None, of="team/memory/w1", objects_only=True))
+        done = command("export", store.logdir, "--to", str(remote / kind))
+        assert done.returncode == 1 and "1 worker could not be read" in done.stdout, kind
+        assert tables(remote / kind) == {path: rows for path, rows in local.items() if "part-w1" not in path}
+        (letters,) = (remote / kind).glob("dead_letters/run-*/*.parquet")
+        assert letters.name == "part-w1.parquet"
+        # WHEN the faults end
+        store.inject(None)
+        done = command("export", store.logdir, "--to", str(remote / kind))
+        assert done.returncode == 0 and "1 worker exported, 2 unchanged" in done.stdout, kind
+        assert tables(remote / kind) == local
+    store.inject(PASSING)
+    assert command("export", store.logdir, "--to", str(remote / "passing")).returncode == 0
+    assert tables(remote / "passing") == local
+
+
+@contextlib.contextmanager
+def serving(server: Server) -> Iterator[Server]:
+    try:
+        yield server
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(60)
+
+
+def runs_of(server: Server) -> dict[str, Any]:
+    """The list of runs without what changes from reading to reading."""
+    return {run.pop("run"): run for run in server.json("runs")["runs"] if run.pop("version", True)}
+
+
+def shown(server: Server) -> list[Any]:
+    """What the tab shows of the run `exp`."""
+    return [runs_of(server), *(server.get(route.format("run=exp&device=CPU:0")) for route in ROUTES)]
+
+
+def grow(logdir: pathlib.Path, folder: pathlib.Path) -> bytes:
+    """The event file of `exp` with ten more steps."""
+    (path,) = event_files(logdir / "exp")
+    writer = RunWriter(folder / "more")
+    writer.samples(make_samples(range(60, 70), [300 * MIB] * 10))
+    writer.close()
+    (more,) = event_files(folder / "more")
+    return path.read_bytes() + more.read_bytes()
+
+
+def test_the_tab_shows_what_it_shows_of_a_directory(store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with serving(start(logdir, tmp_path, "false")) as server:
+        wait_for(lambda: len(runs_of(server)) == 2)
+        local = shown(server)
+    store.inject(Faults(("denied",), times=None, of="exp", objects_only=True))
+    with serving(start(store.logdir, tmp_path, "false")) as server:
+        # TensorBoard's own reader ends here.
+        wait_for(lambda: runs_of(server).get("team") == local[0]["team"])
+        assert any("cannot be read" in sentence for sentence in runs_of(server)["exp"]["damage"])
+        store.inject(PASSING)
+        wait_for(lambda: runs_of(server) == local[0])
+        assert shown(server) == local and store.injected
+        # WHEN the run grows while it is watched, and requests fail once more
+        store.inject(PASSING)
+        store.put("exp/memory/events.out.tfevents.1790000000.0000", grow(logdir, tmp_path))
+        wait_for(lambda: runs_of(server)["exp"]["steps"] == 70)
+        assert runs_of(server)["team"] == local[0]["team"]
+
+
+def test_the_viewer_recovers_and_sees_a_run_grow(store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with serving(view(logdir, tmp_path)) as server:
+        local = shown(server)
+    # Of S3, the length of an object is known when its body is cut; gcsfs would repeat such a request for half a minute.
+    kinds: tuple[stores.Kind, ...] = ("denied", "gone", "cut" if store.scheme == "s3" else "short")
+    for kind in kinds:
+        store.inject(Faults((kind,), times=None, of="exp", objects_only=True))
+        with serving(view(store.logdir, tmp_path)) as server:
+            wait_for(lambda server=server: runs_of(server).get("team") == local[0]["team"])
+            assert runs_of(server)["exp"]["steps"] == 0
+            assert any("cannot be read" in sentence for sentence in runs_of(server)["exp"]["damage"]), kind
+            # WHEN the faults end
+            store.inject(None)
+            wait_for(lambda server=server: runs_of(server) == local[0])
+            assert shown(server) == local
+    store.inject(PASSING)
+    with serving(view(store.logdir, tmp_path)) as server:
+        wait_for(lambda: runs_of(server) == local[0])
+        store.put("exp/memory/events.out.tfevents.1790000000.0000", grow(logdir, tmp_path))
+        wait_for(lambda: runs_of(server)["exp"]["steps"] == 70)
+
+
+def test_a_training_records_into_google_cloud_storage(tmp_path: pathlib.Path) -> None:
+    # GIVEN TensorFlow's own client, whose requests fail once
+    code = """
+import keras, numpy as np, tensorflow as tf, tb_memplugin
+from tb_memplugin.recorder import output
+output.REMOTE_FILE_BYTES = 20_000  # several files, as in a long training
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
+model.compile("sgd", "mse", jit_compile=False)
+x, y = np.zeros((480, 8), "float32"), np.zeros((480, 4), "float32")
+callback = tb_memplugin.MemoryCallback("gs://bucket/runs/trained", overhead=0.5)
+for _ in range(3):
+    model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+callback.close()
+answer({"files": len(tf.io.gfile.listdir("gs://bucket/runs/trained/memory"))})
+"""
+    with stores.gcs() as store:
+        # Not PUT: of an upload that failed, the emulator says that one byte of it had come.
+        store.inject(Faults(("error",), methods=("GET", "POST")))
+        told = run_child(code, environment=store.encrypt(tmp_path))
+        assert told["files"] > 1 and store.injected["error"] and "tb_memplugin" not in told["stderr"]
+        store.inject(None)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in store.environment.items():
+                patch.setenv(name, value)
+            (run,) = inspect(store.logdir).values()
+    assert (run["steps"], run["damage"]) == (90, [])
+    assert run["snapshots"]
