@@ -35,6 +35,14 @@ describe("marks", () => {
         const before = labels[index - 1];
         if (before) expect(mark.left).toBeGreaterThanOrEqual(before.left + before.width);
       });
+      // Nor does a label stand on a dot.
+      const placed = placeMarks(marks, 500, width, 100);
+      placed.forEach((mark, index) => {
+        if (mark.bare) return;
+        for (const dot of placed.slice(0, index).filter(({ bare }) => bare)) {
+          expect(mark.left).toBeGreaterThanOrEqual(dot.left + dot.width);
+        }
+      });
     }
   });
 
