@@ -50,13 +50,15 @@ def test_a_step_that_is_none_is_received(run: Any, step: Any) -> None:
         lambda: summary.layer_activations({"a": 1}, step=step),
         lambda: summary.allocator_snapshot({"device": "GPU:0", "in_use_bytes": 1}, step=step),
     ):
-        with pytest.raises(RecordingError, match=r"step must be an integer from 0 to 2\*\*53 - 1\. Received: step=") as e:
+        with pytest.raises(
+            RecordingError, match=r"step must be an integer from 0 to 2\*\*53 - 1\. Received: step="
+        ) as e:
             record()
         assert repr(step) in str(e.value)
 
 
 def test_without_any_step_it_says_what_to_do(run: Any) -> None:
-    with pytest.raises(RecordingError, match="the step is unknown: pass the `step` argument or call tf.summary"):
+    with pytest.raises(RecordingError, match=r"the step is unknown: pass the `step` argument or call tf.summary"):
         summary.layer_activations({"a": 1})
 
 

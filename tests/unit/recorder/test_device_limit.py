@@ -122,9 +122,7 @@ def test_a_reset_by_someone_else_does_not_hide_a_peak(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("failing", ["memory_info", "reset_peak"])
-def test_an_allocator_without_statistics_is_named(
-    monkeypatch: pytest.MonkeyPatch, restored: Any, failing: str
-) -> None:
+def test_an_allocator_without_statistics_is_named(monkeypatch: pytest.MonkeyPatch, restored: Any, failing: str) -> None:
     limit = limited(monkeypatch, Allocators(GPU_0=(0, 0)), MIB)
 
     def fail(device: str) -> Any:

@@ -118,7 +118,9 @@ def test_a_resting_file_is_closed_between_writes_until_it_is_woken(
     assert run.notes == ("one", "two") and run.ended
 
 
-def test_the_end_of_a_session_leaves_an_awake_file_open(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_session_leaves_an_awake_file_open(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = opened(tmp_path, monkeypatch)
     files.end()
     assert is_open(tmp_path)
@@ -199,9 +201,7 @@ def test_dropped_steps_are_counted_in_one_sentence(
         made.write_samples()
         made.write_samples()
     (record,) = caplog.records
-    assert record.message == (
-        f"{SAMPLES} stopped for 3 steps: earlier ones could not be written in time"
-    )
+    assert record.message == (f"{SAMPLES} stopped for 3 steps: earlier ones could not be written in time")
 
 
 def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(

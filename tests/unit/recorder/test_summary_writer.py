@@ -1,6 +1,7 @@
 """When the summary API's records reach the program's own writer, and what they are then."""
 
 import gc
+import itertools
 import logging
 import pathlib
 from typing import Any
@@ -80,7 +81,7 @@ def test_activations_are_written_after_five_seconds_or_when_there_are_many(
         state.add_activations(1, dict.fromkeys("abcd"[:layers], 1))
         sizes.append(log.bytes)
     # THEN at five seconds, and not at the next three values, but at four
-    assert [later > before for before, later in zip(sizes, sizes[1:], strict=False)] == [
+    assert [later > before for before, later in itertools.pairwise(sizes)] == [
         *(False, False, True),
         *(False, False, True),
     ]
@@ -130,7 +131,7 @@ def test_the_call_of_a_traced_function_is_refused(log: Log) -> None:
     def step() -> None:
         recording_writer("layer_activations")
 
-    with log.writer.as_default(), pytest.raises(RecordingError, match="was called inside a tf.function"):
+    with log.writer.as_default(), pytest.raises(RecordingError, match=r"was called inside a tf.function"):
         step()
 
 

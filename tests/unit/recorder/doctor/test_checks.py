@@ -298,7 +298,10 @@ made: list[Recorder] = []
     ("weights", "expected"),
     [
         # 64 * 256 + 256 and 256 * 8 + 8 numbers of 4 bytes
-        (4 * (64 * 256 + 256 + 256 * 8 + 8), (True, "5 steps recorded; weights equal Keras's count, 0.0% unattributed, ")),
+        (
+            4 * (64 * 256 + 256 + 256 * 8 + 8),
+            (True, "5 steps recorded; weights equal Keras's count, 0.0% unattributed, "),
+        ),
         (4, (False, "weights are 4 B, Keras counts 74,784 B; a note")),
         (None, (False, "nothing was recorded; a warning above says why")),
     ],

@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.model.trace import BatchFacts
-
 from tb_memplugin.recorder.observe.batches import BatchNotes, running_batch
 
 FLOAT = "float32"
@@ -185,5 +184,3 @@ def test_a_failed_call_has_the_batch_that_it_was_given_or_that_of_its_training()
     assert notes.failed == BatchFacts(32, (((-1, 3), FLOAT), ((-1,), "int64")))
     running("keras.src.trainer", 32, lambda: notes.call_failed([tf.ones((9, 3))]))
     assert notes.failed is not None and notes.failed.size == 9
-
-

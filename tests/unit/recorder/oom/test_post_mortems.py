@@ -1,6 +1,7 @@
 """When a post-mortem is written, and what it says: dumps are files as TensorFlow writes them, errors are its own."""
 
 import dataclasses
+import functools
 import pathlib
 import time
 from typing import Any
@@ -36,12 +37,12 @@ FACTS = TraceFacts(graphs=graph(model__head__MatMul=OpFact("model/head", "backwa
 
 class Observer:
     facts: Any = FACTS
-    paths: Any = {}
+    paths: Any = None
 
     def look(self, device: str) -> Any:
         if self.facts is None:
             raise RuntimeError("a variable was deleted")
-        return self.facts, self.paths
+        return self.facts, self.paths or {}
 
     def line_of(self, error: BaseException) -> str:
         return "eager.py:3"
@@ -228,7 +229,8 @@ def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(
     monkeypatch.setitem(call_notes.graphs, traced.graph, None)
     message = "OOM somewhere\n\t [[{{node product}}]]"
     found = []
-    for replay in (None, *(lambda *_, owned=OwnedMap(make_map(7), batch): owned for batch in (6, None))):
+    for owned in (None, OwnedMap(make_map(7), 6), OwnedMap(make_map(7), None)):
+        replay: Any = functools.partial(lambda found, *arguments: found, owned)
         watched.oom.on_error(error_of(message), 7, "train", replay)
         found.append(watched.last.requested_bytes)
     # THEN with an open batch it follows from that of the traced step, or else of the recorded ones

@@ -49,7 +49,7 @@ def test_no_more_examples_are_kept_than_asked_for() -> None:
 
 @pytest.mark.parametrize("data", [None, "text", b"bytes", lambda: X, iter([X]), (), (X, Y, Y, Y)])
 def test_data_of_another_kind_is_refused_with_its_type(data: Any) -> None:
-    with pytest.raises(RecordingError, match="data must be a tf.data.Dataset of batches") as raised:
+    with pytest.raises(RecordingError, match=r"data must be a tf.data.Dataset of batches") as raised:
         Examples(data, 4)
     received = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
     assert str(raised.value).endswith(f"Received: {received}")
@@ -57,10 +57,18 @@ def test_data_of_another_kind_is_refused_with_its_type(data: Any) -> None:
 
 @pytest.mark.parametrize(
     "leaf",
-    [None, 3.5, tf.constant(2), tf.ragged.constant([[1], [2, 3]]), tf.sparse.eye(3), np.asarray([{}, {}], object), object()],
+    [
+        None,
+        3.5,
+        tf.constant(2),
+        tf.ragged.constant([[1], [2, 3]]),
+        tf.sparse.eye(3),
+        np.asarray([{}, {}], object),
+        object(),
+    ],
 )
 def test_data_without_examples_is_refused_with_its_value(leaf: Any) -> None:
-    with pytest.raises(RecordingError, match="each with the examples as its first dimension. Received: ") as raised:
+    with pytest.raises(RecordingError, match=r"each with the examples as its first dimension. Received: ") as raised:
         Examples((leaf,), 4)
     assert f"{leaf!r}"[:20] in str(raised.value)
 
@@ -77,7 +85,7 @@ def test_data_without_an_array_is_refused() -> None:
 
 @pytest.mark.parametrize("data", [X[:0], tf.data.Dataset.from_tensor_slices(X[:0]).batch(2)])
 def test_empty_data_is_said_to_be_empty(data: Any) -> None:
-    with pytest.raises(RecordingError, match="data is empty. Pass at least one batch with one example"):
+    with pytest.raises(RecordingError, match=r"data is empty. Pass at least one batch with one example"):
         Examples(data, 4)
 
 
@@ -160,5 +168,5 @@ def test_a_dataset_that_cannot_be_copied_is_refused_with_what_to_do(monkeypatch:
         raise tf.errors.FailedPreconditionError(None, None, "it is larger than 2 GiB")
 
     monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", fail)
-    with pytest.raises(RecordingError, match="it is larger than 2 GiB.*Pass a batch of arrays instead"):
+    with pytest.raises(RecordingError, match=r"it is larger than 2 GiB.*Pass a batch of arrays instead"):
         Examples(tf.data.Dataset.range(3).batch(2), 2)

@@ -157,6 +157,7 @@ def test_without_a_prediction_nothing_is_tried(monkeypatch: pytest.MonkeyPatch, 
         (None, True, True),
         (120 * MIB, True, True),  # the predicted 100 MiB may become 110
         (110 * MIB, True, True),  # and the capacity is not larger than the device's own ...
+        (100 * MIB, True, True),  # nor if they are equal
         (99 * MIB, True, None),
         (105 * MIB, False, True),
     ],
@@ -229,7 +230,7 @@ def test_the_capacity_is_the_given_one_or_the_devices(
 
 
 def test_without_a_capacity_it_says_what_to_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RecordingError, match="The capacity of GPU:0 is unknown. Pass capacity, for example '24GiB'"):
+    with pytest.raises(RecordingError, match=r"The capacity of GPU:0 is unknown. Pass capacity, for example '24GiB'"):
         asked(monkeypatch, None, None)
     with pytest.raises(RequestError):
         asked(monkeypatch, "much", 1 << 30)

@@ -79,7 +79,7 @@ def test_a_model_without_weights_is_built_first(monkeypatch: pytest.MonkeyPatch)
     readable(monkeypatch, "GPU:0")
     model = keras.Sequential([keras.layers.Dense(2)], name="net")
     model.compile("sgd", "mse")
-    with pytest.raises(RecordingError, match="model 'net' has no weights yet. Call it once, or model.build, first"):
+    with pytest.raises(RecordingError, match=r"model 'net' has no weights yet. Call it once, or model.build, first"):
         checked_devices(model)
 
 

@@ -1,4 +1,4 @@
-"""Which steps get a profiler window, what its maps and facts are, and what it costs; the profiler and time are fakes."""
+"""Which steps get a profiler window, its maps and facts, and what it costs; the profiler and time are fakes."""
 
 import logging
 import pathlib
@@ -269,9 +269,7 @@ def test_while_two_profiles_wait_no_further_step_is_traced(tmp_path: pathlib.Pat
     assert case.analyzed == waiting[:1]
 
 
-def test_the_analysis_costs_the_time_of_its_own_thread(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_analysis_costs_the_time_of_its_own_thread(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Tracer(tmp_path)
     moments = iter([10.0, 13.0])
     monkeypatch.setattr(step_tracer.time, "thread_time", lambda: next(moments))
