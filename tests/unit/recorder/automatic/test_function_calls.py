@@ -97,7 +97,7 @@ def test_a_function_that_trains_is_a_loop_from_its_second_call_on(recording: Rec
     losses = [float(step(X)) for _ in range(3)]
     assert losses[0] > losses[1] > losses[2] > 0
     (loop,) = recording.loops.values()
-    assert (loop.steps, loop.first_step, loop.model) == (2, 1, model)
+    assert (loop.steps, loop.first_step, loop.model, loop.recorder.errors) == (2, 1, model, [])
     assert not recording.is_inside and list(recording.notes()) == []
 
 
@@ -153,6 +153,19 @@ def test_an_update_alone_is_a_step_and_gradients_alone_are_none(recording: Recor
         assert float(gradients()) == pytest.approx(2 * float(weight))
         counts()
     assert [loop.steps for loop in recording.loops.values()] == [1]
+
+
+def test_a_forward_pass_that_changes_statistics_is_no_step(recording: Recording) -> None:
+    layer = keras.layers.BatchNormalization()
+    layer.build((None, 3))
+
+    @tf.function
+    def forward(x: Any) -> Any:
+        return layer(x, training=True)
+
+    before = layer.moving_mean.numpy()
+    forward(X)
+    assert (layer.moving_mean.numpy() != before).all() and recording.loops == {}
 
 
 def test_functions_inside_a_function_are_left_alone(recording: Recording) -> None:
