@@ -92,6 +92,30 @@ def test_after_a_fault_no_file_is_opened(
     assert not list(tmp_path.iterdir())
 
 
+def test_before_a_file_is_opened_nothing_is_written_and_nothing_fails() -> None:
+    faults = Faults()
+    files = RunFiles(cast(Settings, None), faults)
+    files.write(RunWriter.note, "x")
+    for action in (files.flush, files.roll_up, files.end, files.rest, files.abandon):
+        action()
+    assert not faults.stopped(FILES)
+
+
+def test_after_a_fault_the_file_stays_as_it_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(tmp_path))
+    faults = Faults()
+    files = RunFiles(cast(Settings, None), faults)
+    files.open()
+    files.write(RunWriter.samples, make_samples([1], [MIB]))
+    assert files._writer is not None
+    before, on_disk_before = files._writer._file_bytes, on_disk(tmp_path)
+    faults.stop(FILES, "no space left")
+    files.write(RunWriter.note, "x")
+    for action in (files.roll_up, files.end, files.flush):
+        action()
+    assert files._writer._file_bytes == before and on_disk(tmp_path) == on_disk_before
+
+
 def is_open(directory: pathlib.Path) -> bool:
     """Whether this process has the event file open."""
     links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
@@ -225,7 +249,10 @@ def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
 ) -> None:
     made = output_to(tmp_path, monkeypatch)
 
+    taken: list[int] = []
+
     def fail() -> None:
+        taken.append(1)
         raise ValueError("a row is too short")
 
     monkeypatch.setattr(made._samples, "take", fail)
@@ -233,6 +260,7 @@ def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
         made.write_samples()
         made.write_samples()
     assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.KEPT]
+    assert taken == [1]
     made.write_table(make_table(7, unfrozen=True))
     made.files.flush()
     assert [table.step for table in tb_memplugin.load(tmp_path)["."].layer_tables] == [7]
@@ -259,6 +287,16 @@ def test_peaks_are_scalars_if_that_is_asked_for(
         "memory/epoch_peak_bytes/train/GPU:0": [(3, 5.0 * MIB)],
     }
     assert found == (expected if scalars else {})
+
+
+def test_without_scalars_the_end_of_an_epoch_writes_nothing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = output_to(tmp_path, monkeypatch)
+    made.write_table(make_table(7, unfrozen=True))
+    before = on_disk(tmp_path)
+    made.end_epoch()
+    assert on_disk(tmp_path) == before
 
 
 def test_a_fault_of_scalars_costs_scalars_only(

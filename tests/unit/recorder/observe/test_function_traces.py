@@ -135,6 +135,16 @@ def test_a_function_that_was_traced_before_counts_its_new_traces() -> None:
     assert only(traces).traces == 1 and only(traces).retraced == "argument `x` changed from 2 to 3 (Python value)"
 
 
+@pytest.mark.parametrize(("before", "after", "count"), [(0, 1, 1), (0, 2, 1), (3, 5, 2)])
+def test_a_first_call_that_makes_variables_traces_twice_and_counts_once(before: int, after: int, count: int) -> None:
+    traces, function = FunctionTraces(), Compiled()
+    function._jit_compile = None
+    function.experimental_get_tracing_count = lambda: after  # type: ignore[method-assign]
+    function._function_cache = SimpleNamespace(values=list)  # type: ignore[attr-defined]
+    traces.called(function, before, (), {})
+    assert only(traces).traces == count
+
+
 def test_callable_objects_are_known_by_their_class() -> None:
     class Step:
         def __call__(self, x: Any) -> Any:
@@ -170,7 +180,9 @@ class Compiled:
         return 1
 
 
-def signatures(*calls: tuple[tuple[Any, ...], dict[str, Any]], jit_compile: bool | None = True) -> TracedFunction | None:
+def signatures(
+    *calls: tuple[tuple[Any, ...], dict[str, Any]], jit_compile: bool | None = True
+) -> TracedFunction | None:
     traces, function = FunctionTraces(), Compiled()
     function._jit_compile = jit_compile
     for args, kwargs in calls:
@@ -203,7 +215,14 @@ def test_whatever_changes_the_compiled_program_is_part_of_the_signature(other: A
 
 @pytest.mark.parametrize(
     ("first", "second", "count"),
-    [(object(), object(), 1), ("a", "b", 2), ({"k": 1}, {"k": 2}, 2), ({"k": 1}, {"l": 1}, 2), (None, 1, 2)],
+    [
+        (object(), object(), 1),
+        (SimpleNamespace(shape=(2,)), SimpleNamespace(shape=(3,)), 1),
+        ("a", "b", 2),
+        ({"k": 1}, {"k": 2}, 2),
+        ({"k": 1}, {"l": 1}, 2),
+        (None, 1, 2),
+    ],
 )
 def test_plain_values_count_and_other_objects_do_not(first: Any, second: Any, count: int) -> None:
     found = signatures(((first,), {}), ((second,), {}))

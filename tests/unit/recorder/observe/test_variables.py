@@ -161,9 +161,7 @@ def test_owners_are_found_by_variable_and_by_handle() -> None:
     model = make_model()
     found = Variables([(model, None)], [])
     kernel = model.layers[0].kernel
-    by_keras, by_tensorflow, by_handle = (
-        found.owner_of(item) for item in (kernel, kernel.value, kernel.value.handle)
-    )
+    by_keras, by_tensorflow, by_handle = (found.owner_of(item) for item in (kernel, kernel.value, kernel.value.handle))
     assert by_keras == by_tensorflow == by_handle is not None
     assert by_keras[1] == "net/frozen" and by_keras[0].startswith(kernel.path)
     assert found.owner_of(tf.Variable(1.0)) is None and found.owner_of(object()) is None

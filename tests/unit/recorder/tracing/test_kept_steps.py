@@ -38,6 +38,8 @@ def test_three_steps_of_a_batch_size_are_kept_beside_the_first_one() -> None:
     assert kept((4, True), *[(4, False)] * 5) == [True] * 4 + [False] * 2
     assert kept(*[(4, False)] * 4, (8, False)) == [True] * 3 + [False, True]
     assert kept(*[(None, False)] * 4) == [True] * 3 + [False]
+    # AND those that are not kept leave room for other batch sizes
+    assert kept(*[(4, False)] * 60, (8, False)) == [True] * 3 + [False] * 57 + [True]
 
 
 def test_nine_steps_are_kept_after_a_change() -> None:

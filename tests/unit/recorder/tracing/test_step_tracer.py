@@ -239,6 +239,14 @@ def test_a_step_that_compiles_without_a_window_makes_the_next_one_traced(tmp_pat
     assert case.step(4) is not None
 
 
+def test_the_next_trace_is_due_a_quarter_of_a_second_after_the_first_one_began(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path, overhead=1e-9)
+    case.clock.profiler_seconds = 1e-6  # more than the budget
+    for number in range(2):
+        case.step(number, seconds=0.01)
+    assert case.tracer.due(2, "train").seconds == pytest.approx(0.24, abs=1e-3)
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_without_devices_or_after_a_fault_nothing_is_traced(tmp_path: pathlib.Path, stopped: bool) -> None:
     case = Tracer(tmp_path, ("GPU:0",) if stopped else ())
@@ -284,10 +292,16 @@ def test_a_step_that_was_asked_for_waits_for_earlier_profiles(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, in_time: bool
 ) -> None:
     case = Tracer(tmp_path, steps=[1, 2])
-    monkeypatch.setattr(step_tracer.background, "while_it_works", lambda done: done(0.0))
-    waiting = [case.step(0), case.step(1)]
-    if in_time:
-        case.tracer.work_through(waiting[0])
+    waiting: list[Any] = []
+
+    def while_it_works(done: Any) -> Any:
+        if len(waiting) == 2 and in_time:  # meanwhile the first one is analyzed
+            case.tracer.work_through(waiting[0])
+        return done(0.0)
+
+    monkeypatch.setattr(step_tracer.background, "while_it_works", while_it_works)
+    for number in range(2):
+        waiting.append(case.step(number))
     with caplog.at_level(logging.WARNING, "tb_memplugin"):
         traced = case.step(2)
     said = [record.message for record in caplog.records]
@@ -295,9 +309,13 @@ def test_a_step_that_was_asked_for_waits_for_earlier_profiles(
     assert said == ([] if in_time else ["step 2 was not traced: earlier profiles took too long"])
 
 
-def test_a_step_that_was_not_asked_for_is_left_out_in_silence(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+def test_a_step_that_was_not_asked_for_is_left_out_in_silence_and_at_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def wait(done: Any) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(step_tracer.background, "while_it_works", wait)
     case = Tracer(tmp_path)
     case.step(0)
     case.step(1, compiles=True)
@@ -355,13 +373,20 @@ def test_a_fault_of_the_observer_leaves_the_facts_empty(tmp_path: pathlib.Path) 
     assert traced.facts == {"GPU:0": TraceFacts(), "GPU:1": TraceFacts()}
     assert case.faults.stopped(step_tracer.OBSERVING) and not case.faults.stopped(TRACING)
     assert case.observer.calls == ["begin", "close"]
+    # AND it is not asked again, not even about a window that is given up
+    case.step(1)
+    assert case.observer.calls == ["begin", "close", "close"]
+    case.tracer.begin(2, "train")
+    case.tracer._window = SimpleNamespace(gave_way=True)  # type: ignore[assignment]
+    case.tracer.end(2, "train", 0.0, 1.0, MIB)
+    assert case.observer.calls == ["begin"] + ["close"] * 3
 
 
 # --- the first batches of a phase -------------------------------------------------------------------------------------
 
 
 def test_maps_are_read_before_and_after_the_first_batches_of_a_phase(tmp_path: pathlib.Path) -> None:
-    case = Tracer(tmp_path, overhead=1e-9)
+    case = Tracer(tmp_path, overhead=0.5)
     case.clock.map_seconds = 0.5
     assert case.tracer.first_batches() is None
     case.tracer.before_data("train")
