@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 from types import SimpleNamespace
 from typing import Any
@@ -295,19 +296,17 @@ made: list[Recorder] = []
 
 
 @pytest.mark.parametrize(
-    ("weights", "expected"),
+    ("seconds", "steps", "weights", "expected"),
     [
-        # 64 * 256 + 256 and 256 * 8 + 8 numbers of 4 bytes
-        (
-            4 * (64 * 256 + 256 + 256 * 8 + 8),
-            (True, "5 steps recorded; weights equal Keras's count, 0.0% unattributed, "),
-        ),
-        (4, (False, "weights are 4 B, Keras counts 74,784 B; a note")),
-        (None, (False, "nothing was recorded; a warning above says why")),
+        # Steps 0 to 10, the last of which is traced, and the next one; 64 * 256 + 256 and 256 * 8 + 8 floats.
+        (0.0, 12, 4 * 18_696, (True, "5 steps recorded; weights equal Keras's count, 0.0% unattributed, the replay")),
+        # The 15 s have passed before the 16th step.
+        (15.0, 16, 4, (False, "weights are 4 B, Keras counts 74,784 B; a note")),
+        (0.0, 12, None, (False, "nothing was recorded; a warning above says why")),
     ],
 )
-def test_a_training_ends_after_a_step_behind_the_last_traced_one(
-    monkeypatch: pytest.MonkeyPatch, weights: int | None, expected: tuple[bool, str]
+def test_a_training_ends_after_its_time_and_a_step_behind_the_last_traced_one(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int, weights: int | None, expected: tuple[bool, str]
 ) -> None:
     made.clear()
     monkeypatch.setattr("tb_memplugin.recorder.callback.MemoryCallback", Recorder)
@@ -318,10 +317,11 @@ def test_a_training_ends_after_a_step_behind_the_last_traced_one(
         )
     monkeypatch.setattr(checks, "load", lambda directory: {} if run is None else {".": run})
     monkeypatch.setattr(keras.Model, "compile", functools.partialmethod(keras.Model.compile, run_eagerly=True))
-    ok, sentence = checks._recording(0.0)
+    moments = itertools.count(100.0)  # a second for each step
+    monkeypatch.setattr(checks, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    ok, sentence = checks._recording(seconds)
     (recorder,) = made
-    # Steps 0 to 10, the last of which is traced, and the next one.
-    assert (recorder.steps, recorder.closed, recorder.trace_steps) == (12, True, (3, 10))
+    assert (recorder.steps, recorder.closed, recorder.trace_steps) == (steps, True, (3, 10))
     assert ok is expected[0] and sentence.startswith(expected[1])
 
 

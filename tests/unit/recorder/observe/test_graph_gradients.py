@@ -268,7 +268,8 @@ def test_without_a_tape_or_its_first_gradient_nothing_is_early() -> None:
     assert early(case, (1, 1)) == set()
     assert early(case, (0, 6)) == set()  # a tape that begins with something else
     assert early(case, (1, 6), (2, 6)) == set()
-    assert early(case, (1, 6), (9, 12)) == {"mask"}  # one whose ops were removed
+    for start in (6, 9):  # one whose ops were removed
+        assert early(case, (1, 6), (start, 12)) == {"mask"}
 
 
 def test_a_gradient_that_does_not_depend_on_the_tapes_first_one_makes_all_unknown() -> None:

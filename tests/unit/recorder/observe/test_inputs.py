@@ -45,6 +45,7 @@ def test_tensors_are_found_at_any_depth(notes: InputNotes) -> None:
     [
         # What is in lists and dicts counts as well as these themselves.
         ([[eager()] for _ in range(50)], 2),
+        ([[eager(), eager(), eager()] for _ in range(50)], 3),
         ({number: eager() for number in range(50)}, 4),
         ([eager() for _ in range(50)], 4),
         ([eager() for _ in range(4)], 4),
@@ -227,6 +228,57 @@ def test_models_are_counted_while_notes_are_taken(observed: InputNotes, monkeypa
     keras.Sequential([keras.Input((2,)), dense()])
     assert len(noted) == count
     hooks.acquire()
+
+
+@pytest.mark.parametrize("active", [False, True])
+@pytest.mark.parametrize(
+    ("wrapper", "counter"),
+    [
+        (inputs._next_element, "datasets.iterated"),
+        (inputs._makes_model, "models.note"),
+        (inputs._takes_data, "models.note"),
+    ],
+)
+def test_a_wrapper_counts_while_notes_are_taken(
+    monkeypatch: pytest.MonkeyPatch, active: bool, wrapper: Any, counter: str
+) -> None:
+    counted: list[Any] = []
+    owner, name = counter.split(".")
+    monkeypatch.setattr(getattr(inputs.program_counters, owner), name, counted.append)
+    monkeypatch.setattr(input_notes, "active", active)
+    made = InputNotes()  # any object
+    wrapper(lambda self: None)(made)
+    assert [one is made for one in counted] == [True] * active
+
+
+def test_calls_of_functions_are_counted_unless_they_are_traced(
+    observed: InputNotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[Any] = []
+    monkeypatch.setattr(
+        inputs.program_counters.functions, "called", lambda function, before, args, kwargs: counted.append(function)
+    )
+    inner = tf.function(lambda x: x + 1)
+    outer = tf.function(lambda x: inner(x))
+    outer(eager())
+    assert len(counted) == 1 and counted[0] is outer
+
+
+def test_a_failure_that_the_outermost_call_handles_is_none_of_the_batch(observed: InputNotes) -> None:
+    @tf.function
+    def failing(x: Any) -> None:
+        tf.debugging.assert_less(x, 0.5)
+
+    class Careful(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            try:
+                failing(x)
+            except tf.errors.InvalidArgumentError:
+                return x
+            raise AssertionError
+
+    Careful()(tf.ones((7, 2)))
+    assert batch_notes.failed is None
 
 
 @pytest.mark.parametrize(("module", "found"), [("keras.src.trainers", True), ("tf_keras.engine", True), ("own", False)])

@@ -1,5 +1,6 @@
 """The variables of models and optimizers with their roles and owners, from small real ones."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -134,7 +135,7 @@ def test_a_model_is_read_once() -> None:
     model = make_model()
     twice = Variables([(model, None), (model, None)], [])
     assert owned(twice) == owned(Variables([(model, None)], []))
-    assert len(twice.paths) == 4
+    assert len(twice.paths) == 4 and len(twice.trainable) == 4
 
 
 def test_models_with_an_optimizer_and_large_ones_are_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,3 +192,43 @@ def test_the_variable_of_keras_is_tensorflows() -> None:
     plain = tf.Variable(1.0)
     assert tf_variable(made) is made.value and tf_variable(plain) is plain
     assert tf_variable(None) is None
+    other = SimpleNamespace(_value=5)
+    assert tf_variable(other) is other
+
+
+def test_a_distributed_variable_has_the_owner_of_its_replicas() -> None:
+    class Mirrored:
+        path = "net/kernel"
+        values = (tf.Variable(1.0), tf.Variable(2.0))
+
+    mirrored, found = Mirrored(), Variables([], [])
+    found._add(mirrored, "weights", "net", True, None)
+    owner = found.owner_of(mirrored)
+    assert owner is not None and owner[1] == "net"
+    assert [fact.layer for fact in found.facts(CPU)] == ["net", "net"]
+
+
+def test_a_variable_of_unknown_shape_has_neither_shape_nor_bytes() -> None:
+    holder = tf.Module()
+    holder.weight = tf.Variable([1.0, 2.0], shape=tf.TensorShape(None))
+    (fact,) = Variables([(holder, None)], []).facts(CPU)
+    assert (fact.shape, fact.dtype, fact.requested_bytes, fact.role) == ((), "", 0, "weights")
+
+
+def test_the_state_of_the_model_itself_belongs_to_no_layer() -> None:
+    class Model(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(name="net")
+            self.generator = keras.random.SeedGenerator(3)
+            self.dense = L.Dense(2, name="dense")
+            self.dense.build((None, 2))
+
+    found = Variables([(Model(), None)], [])
+    assert {(fact.role, fact.layer) for fact in found.facts(CPU)} == {("weights", "net/dense"), ("other_state", None)}
+
+
+def test_a_layer_whose_own_weights_are_all_fixed_is_not_trained() -> None:
+    model = keras.Sequential([keras.Input((2,)), L.Normalization(name="norm"), L.Dense(1, name="dense")], name="net")
+    assert model.layers[0].trainable
+    found = Variables([(model, None)], []).trainable
+    assert (found["net/norm"], found["net/dense"]) == (False, True)

@@ -260,3 +260,38 @@ def test_a_batch_size_that_runs_out_of_memory_is_named(monkeypatch: pytest.Monke
     with pytest.raises(RecordingError, match=r"with batch size 8. Pass smaller batch_sizes than \(4, 8\), or free"):
         recorded(make_model())
     assert found.closed == 1 and not pathlib.Path(found.directory).exists()
+
+
+DATASET = tf.data.Dataset.from_tensor_slices((np.ones((40, 3), np.float32), np.ones(40))).batch(16)
+
+
+@pytest.mark.parametrize(
+    ("data", "batch_size", "recorded_sizes", "size"),
+    [
+        ((X, Y), None, [4, 8], 32),  # what Keras takes for arrays
+        (DATASET, None, [4, 8], 16),
+        (DATASET, 64, [4, 8], 64),
+        ((X, Y), 8, [4, 8], 8),
+        ((X, Y), 7, [4], 7),
+        ((X, Y), 4, [4], 4),
+        ((X, Y), 3, [3], 3),
+    ],
+)
+def test_steps_of_a_training_are_recorded_with_batches_no_larger_than_its_own(
+    monkeypatch: pytest.MonkeyPatch, data: Any, batch_size: int | None, recorded_sizes: list[int], size: int
+) -> None:
+    asked: list[Any] = []
+
+    def probe(model: Any, given: Any, sizes: list[int]) -> str:
+        assert given is data
+        asked.append(sizes)
+        return "run"
+
+    monkeypatch.setattr(probing, "probe", probe)
+    assert probing.recorded_steps(None, data, batch_size) == ("run", size)
+    assert asked == [recorded_sizes]
+
+
+def test_a_batch_size_of_a_training_is_a_positive_integer() -> None:
+    with pytest.raises(RecordingError, match="batch_sizes must be distinct positive integers"):
+        probing.recorded_steps(None, (X, Y), 0)
