@@ -218,6 +218,7 @@ def test_whatever_changes_the_compiled_program_is_part_of_the_signature(other: A
     [
         (object(), object(), 1),
         (SimpleNamespace(shape=(2,)), SimpleNamespace(shape=(3,)), 1),
+        (np.ones(2), np.ones(3), 2),
         ("a", "b", 2),
         ({"k": 1}, {"k": 2}, 2),
         ({"k": 1}, {"l": 1}, 2),
