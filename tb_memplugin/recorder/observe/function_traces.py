@@ -203,7 +203,9 @@ def _signature(value: Any) -> Any:
 def _reshaped(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
     """A clause on the first argument whose shape differs between two signatures; None for other differences."""
     for at, (one, other) in enumerate(zip(before, after, strict=False)):
-        if one != other and all(isinstance(part, tuple) and part and _is_shape(part[0]) for part in (one, other)):
+        if not all(isinstance(part, tuple) and part and _is_shape(part[0]) for part in (one, other)):
+            continue
+        if one[0] != other[0]:
             return f"the shape of argument {at} changed from {shape_text(one[0])} to {shape_text(other[0])}"
     return None
 

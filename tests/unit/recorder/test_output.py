@@ -1,16 +1,32 @@
 """What a session writes is readable once it was flushed, and a fault of the file stops writing only."""
 
 import logging
+import os
 import pathlib
-from typing import cast
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
+import keras
 import pytest
+import tensorflow as tf
+from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline
+from requests_cases import hand_made_requests
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import tb_memplugin
 from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.model import MISSING
+from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.recorder import output
 from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.base.settings import Settings
-from tb_memplugin.recorder.output import RunFiles
+from tb_memplugin.recorder.base.settings import Settings, check
+from tb_memplugin.recorder.host_parts import HostParts
+from tb_memplugin.recorder.output import FILES, Output, RunFiles
+from tb_memplugin.recorder.sampling import sample_buffer
+from tb_memplugin.recorder.sampling.counter_rows import CounterRows
+from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
+from tb_memplugin.recorder.tracing.step_analysis import TraceResult
 
 
 def opened(directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
@@ -52,3 +68,299 @@ def test_a_full_disk_is_reported_once(
     assert [record.message for record in caplog.records] == [
         "writing the memory run stopped: OSError: no space left; training is not affected"
     ]
+
+
+def test_after_a_fault_no_file_is_opened(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(settings: Settings) -> RunWriter:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(output, "open_run_writer", refuse)
+    faults = Faults()
+    files = RunFiles(cast(Settings, None), faults)
+    with caplog.at_level(logging.WARNING, "tb_memplugin"):
+        for _ in range(2):
+            files.open()
+        # THEN nothing that follows does anything
+        files.write(RunWriter.note, "x")
+        for action in (files.flush, files.roll_up, files.end, files.rest, files.wake, files.abandon):
+            action()
+    assert faults.stopped(FILES) and len(caplog.records) == 1 and not list(tmp_path.iterdir())
+    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(tmp_path))
+    files.open()
+    assert not list(tmp_path.iterdir())
+
+
+def test_before_a_file_is_opened_nothing_is_written_and_nothing_fails() -> None:
+    faults = Faults()
+    files = RunFiles(cast(Settings, None), faults)
+    files.write(RunWriter.note, "x")
+    for action in (files.flush, files.roll_up, files.end, files.rest, files.abandon):
+        action()
+    assert not faults.stopped(FILES)
+
+
+def test_after_a_fault_the_file_stays_as_it_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(tmp_path))
+    faults = Faults()
+    files = RunFiles(cast(Settings, None), faults)
+    files.open()
+    files.write(RunWriter.samples, make_samples([1], [MIB]))
+    assert files._writer is not None
+    before, on_disk_before = files._writer._file_bytes, on_disk(tmp_path)
+    faults.stop(FILES, "no space left")
+    files.write(RunWriter.note, "x")
+    for action in (files.roll_up, files.end, files.flush):
+        action()
+    assert files._writer._file_bytes == before and on_disk(tmp_path) == on_disk_before
+
+
+def is_open(directory: pathlib.Path) -> bool:
+    """Whether this process has the event file open."""
+    links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+    return any(os.path.exists(link) and os.readlink(link).startswith(str(directory)) for link in links)
+
+
+def test_a_resting_file_is_closed_between_writes_until_it_is_woken(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = opened(tmp_path, monkeypatch)
+    assert is_open(tmp_path)
+    files.rest()
+    assert not is_open(tmp_path)
+    before = len(on_disk(tmp_path))
+    files.write(RunWriter.note, "one")
+    assert not is_open(tmp_path) and len(on_disk(tmp_path)) > before
+    files.wake()
+    files.write(RunWriter.note, "two")
+    assert is_open(tmp_path)
+    files.rest()
+    files.end()
+    assert not is_open(tmp_path)
+    run = tb_memplugin.load(tmp_path)["."]
+    assert run.notes == ("one", "two") and run.ended
+
+
+def test_the_end_of_a_session_leaves_an_awake_file_open(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = opened(tmp_path, monkeypatch)
+    files.end()
+    assert is_open(tmp_path)
+    files.rest()
+    assert tb_memplugin.load(tmp_path)["."].ended
+
+
+def test_a_forked_child_lets_go_of_the_file_without_writing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = opened(tmp_path, monkeypatch)
+    files.write(RunWriter.note, "of the parent")
+    before = on_disk(tmp_path)
+    files.abandon()
+    assert not is_open(tmp_path) and on_disk(tmp_path) == before
+
+
+def test_a_roll_up_is_written_when_asked_for(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = opened(tmp_path, monkeypatch)
+    files.write(RunWriter.samples, make_samples([1], [MIB]))
+    assert files._writer is not None
+    before = files._writer._file_bytes
+    files.roll_up()
+    assert files._writer._file_bytes > before
+
+
+# --- what a recording writes ------------------------------------------------------------------------------------------
+
+
+def output_to(
+    directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch, faults: Faults | None = None, scalars: bool = False
+) -> Output:
+    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(directory))
+    settings = cast(Settings, SimpleNamespace(scalars=scalars))
+    made = Output(settings, faults or Faults(), SampleBuffer(["GPU:0"]), CounterRows())
+    made.files.open()
+    return made
+
+
+def sample(made: Output, step: int, peak: int, epoch: int = 0) -> None:
+    figures = (peak // 2, peak, *[MISSING] * 6)
+    made._samples.append(1000.0 + step, (step, 0, epoch, 300 * MIB, *figures))
+
+
+def test_samples_counters_and_parts_of_host_memory_are_written_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = output_to(tmp_path, monkeypatch)
+    made.write_out()
+    empty = len(on_disk(tmp_path))
+    sample(made, 3, 5 * MIB)
+    made._counters.add(3, [("models_built", None, 2, MISSING, None)])
+    parts = HostParts(cast(Any, SimpleNamespace(available=lambda device: False)), 1.0, lambda seconds: None)
+    monkeypatch.setattr("tb_memplugin.recorder.host_parts.data_pipelines.buffered_bytes", lambda: None)
+    parts.measure(3, 0, 1003.0)
+    made.host_parts = parts
+    made.write_out()
+    written = len(on_disk(tmp_path))
+    assert written > empty
+    made.write_out()
+    assert len(on_disk(tmp_path)) == written
+    run = tb_memplugin.load(tmp_path)["."]
+    assert run.samples.step.tolist() == [3] and run.samples.devices["GPU:0"].peak_bytes.tolist() == [5 * MIB]
+    (counters,) = run.counters
+    assert counters.kind == ("models_built",) and counters.count.tolist() == [2]
+    (host,) = run.host.values()
+    assert host.parts.step.tolist() == [3]
+
+
+def test_dropped_steps_are_counted_in_one_sentence(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sample_buffer, "MAX_ROWS", 2)
+    made = output_to(tmp_path, monkeypatch)
+    with caplog.at_level(logging.WARNING, "tb_memplugin"):
+        for step in range(5):
+            sample(made, step, MIB)
+        made.write_samples()
+        made.write_samples()
+    (record,) = caplog.records
+    assert record.message == (f"{SAMPLES} stopped for 3 steps: earlier ones could not be written in time")
+
+
+def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sample_buffer, "MAX_ROWS", 1)
+    faults = Faults()
+    made = output_to(tmp_path, monkeypatch, faults, scalars=True)
+    with caplog.at_level(logging.WARNING, "tb_memplugin"):
+        faults.stop(FILES, "no space left")
+        for step in range(3):
+            sample(made, step, MIB)
+        made.write_out()
+    # THEN they do not fill the memory, and nothing is said of those that were dropped
+    assert made._samples.take() is None and len(caplog.records) == 1
+    assert not made._scalars or made._scalars.end_epoch() == []
+
+
+def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = output_to(tmp_path, monkeypatch)
+
+    taken: list[int] = []
+
+    def fail() -> None:
+        taken.append(1)
+        raise ValueError("a row is too short")
+
+    monkeypatch.setattr(made._samples, "take", fail)
+    with caplog.at_level(logging.WARNING, "tb_memplugin"):
+        made.write_samples()
+        made.write_samples()
+    assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.KEPT]
+    assert taken == [1]
+    made.write_table(make_table(7, unfrozen=True))
+    made.files.flush()
+    assert [table.step for table in tb_memplugin.load(tmp_path)["."].layer_tables] == [7]
+
+
+@pytest.mark.parametrize("scalars", [False, True])
+def test_peaks_are_scalars_if_that_is_asked_for(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scalars: bool
+) -> None:
+    made = output_to(tmp_path, monkeypatch, scalars=scalars)
+    sample(made, 3, 5 * MIB)
+    made.write_samples()
+    made.end_epoch()
+    made.end_epoch()
+    events = EventAccumulator(str(tmp_path / "memory"))
+    events.Reload()
+    found = {
+        tag: [(point.step, float(point.tensor_proto.float_val[0])) for point in events.Tensors(tag)]
+        for tag in events.Tags()["tensors"]
+        if tag.startswith("memory/")
+    }
+    expected = {
+        "memory/peak_bytes": [(3, 5.0 * MIB)] * 2,  # as it rises, and as the epoch ends
+        "memory/epoch_peak_bytes/train/GPU:0": [(3, 5.0 * MIB)],
+    }
+    assert found == (expected if scalars else {})
+
+
+def test_without_scalars_the_end_of_an_epoch_writes_nothing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = output_to(tmp_path, monkeypatch)
+    made.write_table(make_table(7, unfrozen=True))
+    before = on_disk(tmp_path)
+    made.end_epoch()
+    assert on_disk(tmp_path) == before
+
+
+def test_a_fault_of_scalars_costs_scalars_only(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = output_to(tmp_path, monkeypatch, scalars=True)
+
+    def fail(samples: Any) -> Any:
+        raise ValueError
+
+    monkeypatch.setattr(made._scalars, "add", fail)
+    with caplog.at_level(logging.WARNING, "tb_memplugin"):
+        for step in (3, 4):
+            sample(made, step, MIB)
+            made.write_out()
+    assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.SCALARS]
+    assert tb_memplugin.load(tmp_path)["."].samples.step.tolist() == [3, 4]
+
+
+def test_all_results_of_a_traced_step_are_written(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = output_to(tmp_path, monkeypatch)
+    requests = hand_made_requests(((None, "inputs", "op", 256, 0, 1),))
+    made.write_traced(TraceResult([make_snapshot(5)], [make_map(5)], [make_timeline(5)], [requests]))
+    made.files.flush()
+    run = tb_memplugin.load(tmp_path)["."]
+    assert [len(records) for records in (run.snapshots, run.maps, run.timelines, run.requests)] == [1, 1, 1, 1]
+
+
+# --- how a file is opened ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_the_file_of_a_run_is_local_or_written_by_tensorflow(tmp_path: pathlib.Path, remote: bool) -> None:
+    log_dir = f"ram://{tmp_path}/run" if remote else str(tmp_path / "run")
+    settings = check(log_dir, 0.005, None, None, False, "worker_1")
+    writer = output.open_run_writer(settings)
+    writer.close()
+    directory = f"{log_dir}/memory/worker_1"
+    (name,) = tf.io.gfile.listdir(directory)
+    assert tf.io.gfile.stat(f"{directory}/{name}").length > 0
+    assert os.path.isdir(str(tmp_path / "run")) is not remote
+    assert writer._max_file_bytes == (8 << 20 if remote else None)  # each flush uploads the file
+    assert writer.info.versions["tensorflow"] == tf.__version__
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_versions_are_those_of_the_packages_that_decide(monkeypatch: pytest.MonkeyPatch, imported: bool) -> None:
+    if imported:
+        monkeypatch.setitem(sys.modules, "tf_keras", ModuleType("tf_keras"))
+    else:
+        monkeypatch.delitem(sys.modules, "tf_keras", raising=False)
+    monkeypatch.setattr(output.metadata, "version", lambda name: f"version of {name}")
+    names = ["tensorflow", "keras", *(["tf_keras"] if imported else [])]
+    assert output.versions.__wrapped__() == {name: f"version of {name}" for name in names}
+
+
+def test_another_build_of_tensorflow_says_its_version_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise output.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(output.metadata, "version", missing)
+    monkeypatch.setitem(sys.modules, "tf_keras", ModuleType("tf_keras"))
+    assert output.versions.__wrapped__() == {
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "tf_keras": "unknown",
+    }

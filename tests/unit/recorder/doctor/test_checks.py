@@ -1,13 +1,20 @@
 """What the checks of `tb-memplugin doctor` find wrong."""
 
 import dataclasses
+import functools
+import itertools
+import pathlib
+from types import SimpleNamespace
 from typing import Any
 
+import keras
 import pytest
+import tensorflow as tf
 from reading_cases import make_snapshot
 
 from tb_memplugin.model import LedgerRow, Replay
 from tb_memplugin.recorder.doctor import checks
+from tb_memplugin.recorder.sampling.devices import Device
 
 MIB = 1 << 20
 
@@ -57,3 +64,283 @@ def test_a_check_that_raises_is_a_line() -> None:
         raise OSError("no such device")
 
     assert checks._run("x", fail) == checks.Check("x", False, "OSError: no such device")
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+def devices(monkeypatch: pytest.MonkeyPatch, *names: str, notes: tuple[str, ...] = (), bus: str | None = None) -> None:
+    found = [Device(name, None, bus) for name in names]
+    monkeypatch.setattr(checks.allocator, "choose_devices", lambda chosen: (found, list(notes)))
+
+
+@pytest.mark.parametrize(
+    ("names", "notes", "expected"),
+    [
+        (("CPU:0",), (), (True, "CPU:0: statistics can be read")),
+        (("GPU:0", "GPU:1"), (), (True, "GPU:0, GPU:1: statistics can be read")),
+        ((), (), (False, "no device keeps statistics")),
+        ((), ("Set a variable.", "Or two."), (False, "Set a variable. Or two.")),
+        (("GPU:0",), ("Not GPU:1.",), (False, "Not GPU:1.")),
+    ],
+)
+def test_the_statistics_of_each_device_are_read(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], notes: tuple[str, ...], expected: tuple[bool, str]
+) -> None:
+    devices(monkeypatch, *names, notes=notes)
+    read: list[str] = []
+    monkeypatch.setattr(checks.allocator, "memory_info", read.append)
+    assert checks._allocator() == expected
+    assert read == list(names)
+
+
+@pytest.mark.parametrize(
+    ("names", "readable", "note", "expected"),
+    [
+        (("CPU:0",), ("CPU:0",), None, (True, "CPU:0: can be read, and agrees with the statistics")),
+        (("CPU:0",), (), None, (False, "the map of CPU:0 could not be read")),
+        (("CPU:0",), (), "It is of another version.", (False, "It is of another version.")),
+        (("CPU:0",), ("CPU:0",), "It is of another version.", (False, "It is of another version.")),
+        # A GPU that was not used yet has no map.
+        (("CPU:0", "GPU:1"), ("CPU:0",), None, (True, "CPU:0, GPU:1: can be read, and agrees with the statistics")),
+        (("CPU:0", "CPU:1"), ("CPU:0",), None, (False, "the map of CPU:1 could not be read")),
+        (("GPU:0", "GPU:1"), ("GPU:1",), None, (False, "the map of GPU:0 could not be read")),
+    ],
+)
+def test_the_map_of_each_device_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, ...],
+    readable: tuple[str, ...],
+    note: str | None,
+    expected: tuple[bool, str],
+) -> None:
+    class Maps:
+        def __init__(self, given: list[str], report: Any) -> None:
+            assert given == list(names)
+            if note is not None:
+                report(note)
+
+        def read(self, device: str) -> bytes | None:
+            return b"map" if device in readable else None
+
+    devices(monkeypatch, *names)
+    monkeypatch.setattr(checks, "MemoryMaps", Maps)
+    assert checks._memory_map() == expected
+
+
+@pytest.mark.parametrize(
+    ("bus", "installed", "answers", "expected"),
+    [
+        (None, True, True, (True, "not needed: no GPU is recorded")),
+        (
+            "0000:65:00.0",
+            False,
+            True,
+            (False, "other processes' memory on the GPU stays unknown: pip install nvidia-ml-py"),
+        ),
+        (
+            "0000:65:00.0",
+            True,
+            False,
+            (False, "NVIDIA's driver does not answer nvidia-ml-py: see whether nvidia-smi works here"),
+        ),
+        ("0000:65:00.0", True, True, (True, "answers for GPU:0, GPU:1")),
+    ],
+)
+def test_the_driver_is_asked_if_a_gpu_is_recorded(
+    monkeypatch: pytest.MonkeyPatch, bus: str | None, installed: bool, answers: bool, expected: tuple[bool, str]
+) -> None:
+    calls: list[str] = []
+
+    class Driver:
+        def __init__(self, buses: dict[str, str]) -> None:
+            assert buses == {"GPU:1": bus, "GPU:0": bus}
+            self.answers = answers
+            self.figures: dict[str, None] = {}
+
+        def open(self) -> None:
+            calls.append("open")
+
+        def read(self) -> None:
+            self.figures = {"GPU:1": None, "GPU:0": None}
+
+        def close(self) -> None:
+            calls.append("close")
+
+    devices(monkeypatch, "GPU:1", "GPU:0", bus=bus)
+    monkeypatch.setattr(checks, "Driver", Driver)
+    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: installed or None)
+    assert checks._driver() == expected
+    assert calls == (["open", "close"] if bus and installed else [])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "visible", "file", "expected"),
+    [
+        (["first", "second"], None, True, (True, "A100, second")),
+        ([], None, False, (True, "none; CPU:0 is recorded")),
+        ([], "-1", True, (True, "none; CPU:0 is recorded")),
+        ([], "", True, (True, "none; CPU:0 is recorded")),
+        ([], None, True, (False, "there is a GPU, but TensorFlow cannot use it: pip install 'tensorflow[and-cuda]'")),
+        ([], "0", True, (False, "there is a GPU, but TensorFlow cannot use it: pip install 'tensorflow[and-cuda]'")),
+    ],
+)
+def test_a_gpu_that_tensorflow_cannot_use_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path,
+    gpus: list[str],
+    visible: str | None,
+    file: bool,
+    expected: tuple[bool, str],
+) -> None:
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [SimpleNamespace(name=name) for name in gpus])
+    # An unknown GPU has no other name than TensorFlow's.
+    monkeypatch.setattr(
+        tf.config.experimental, "get_device_details", lambda gpu: {"device_name": "A100"} if gpu.name == "first" else {}
+    )
+    monkeypatch.setattr(checks, "_DRIVER_FILES", (str(tmp_path / "missing"), str(tmp_path if file else "missing")))
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert checks._gpu() == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "expected"),
+    [
+        ("2.16.0", True, (True, "version 2.16.0, built with CUDA")),
+        ("2.21.1", False, (True, "version 2.21.1, built without CUDA")),
+        ("3.0.0-rc1", False, (True, "version 3.0.0-rc1, built without CUDA")),
+        ("2.15.1", False, (False, "version 2.15.1 is older than 2.16: pip install -U tensorflow")),
+        ("1.99.0", False, (False, "version 1.99.0 is older than 2.16: pip install -U tensorflow")),
+    ],
+)
+def test_the_version_of_tensorflow_must_be_recent(
+    monkeypatch: pytest.MonkeyPatch, version: str, cuda: bool, expected: tuple[bool, str]
+) -> None:
+    grown: list[Any] = []
+    monkeypatch.setattr(tf, "__version__", version)
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {"is_cuda_build": cuda})
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["first", "second"])
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: grown.append((gpu, on)))
+    assert checks._tensorflow() == expected
+    assert grown == [("first", True), ("second", True)]  # other processes may use the GPUs
+
+
+class Point:
+    def __init__(self, value: str) -> None:
+        self.value = value
+        self.loaded = 0
+
+    def load(self) -> None:
+        self.loaded += 1
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_the_tab_must_be_registered(monkeypatch: pytest.MonkeyPatch, registered: bool) -> None:
+    own, other = Point("tb_memplugin.plugin:MemoryPlugin"), Point("tensorboard.plugins.x:Y")
+    points = [other, own] if registered else [other]
+    monkeypatch.setattr(checks.importlib.metadata, "entry_points", lambda group: points)
+    monkeypatch.setattr(checks.importlib.metadata, "version", lambda name: f"of {name}")
+    ok, sentence = checks._tensorboard()
+    assert (ok, own.loaded, other.loaded) == (registered, int(registered), 0)
+    expected = "version of tensorboard loads the Memory tab" if registered else "the Memory tab is not registered in"
+    assert sentence.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("off", "statistics", "recorded"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_a_training_is_recorded_if_nothing_stands_in_its_way(
+    monkeypatch: pytest.MonkeyPatch, off: bool, statistics: bool, recorded: bool
+) -> None:
+    asked: list[float] = []
+
+    def record(seconds: float) -> tuple[bool, str]:
+        asked.append(seconds)
+        return True, "fine"
+
+    for name in ("_tensorflow", "_tensorboard", "_gpu", "_memory_map", "_driver"):
+        monkeypatch.setattr(checks, name, lambda: (True, "fine"))
+    monkeypatch.setattr(checks, "_allocator", lambda: (statistics, "statistics"))
+    monkeypatch.setattr(checks, "_recording", record)
+    monkeypatch.setenv("TB_MEMPLUGIN", "0" if off else "1")
+    found = [check.name for check in checks.checks()]
+    assert found == [
+        *("switch", "TensorFlow", "TensorBoard", "GPU", "allocator", "memory map", "GPU driver"),
+        *(["recording"] if recorded else []),
+    ]
+    assert asked == ([2.0] if recorded else [])
+
+
+# --- the short recording ----------------------------------------------------------------------------------------------
+
+
+class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
+    """In place of the recorder: counts steps."""
+
+    def __init__(self, directory: str, trace_steps: Any) -> None:
+        super().__init__()
+        self.steps, self.closed, self.trace_steps = 0, False, trace_steps
+        made.append(self)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.steps += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+made: list[Recorder] = []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steps", "weights", "expected"),
+    [
+        # Steps 0 to 10, the last of which is traced, and the next one; 64 * 256 + 256 and 256 * 8 + 8 floats.
+        (0.0, 12, 4 * 18_696, (True, "5 steps recorded; weights equal Keras's count, 0.0% unattributed, the replay")),
+        # The 15 s have passed before the 16th step.
+        (15.0, 16, 4, (False, "weights are 4 B, Keras counts 74,784 B; a note")),
+        (0.0, 12, None, (False, "nothing was recorded; a warning above says why")),
+    ],
+)
+def test_a_training_ends_after_its_time_and_a_step_behind_the_last_traced_one(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int, weights: int | None, expected: tuple[bool, str]
+) -> None:
+    made.clear()
+    monkeypatch.setattr("tb_memplugin.recorder.callback.MemoryCallback", Recorder)
+    run = None
+    if weights is not None:
+        run = SimpleNamespace(
+            snapshots=[snapshot(weights, 0)], notes=("a note",), samples=SimpleNamespace(step=range(5))
+        )
+    monkeypatch.setattr(checks, "load", lambda directory: {} if run is None else {".": run})
+    monkeypatch.setattr(keras.Model, "compile", functools.partialmethod(keras.Model.compile, run_eagerly=True))
+    moments = itertools.count(100.0)  # a second for each step
+    monkeypatch.setattr(checks, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    ok, sentence = checks._recording(seconds)
+    (recorder,) = made
+    assert (recorder.steps, recorder.closed, recorder.trace_steps) == (steps, True, (3, 10))
+    assert ok is expected[0] and sentence.startswith(expected[1])
+
+
+def test_facts_say_whether_the_step_was_replayed() -> None:
+    found = snapshot(75 * MIB, 25 * MIB)
+    assert checks._facts(found) == (
+        "weights equal Keras's count, 25.0% unattributed, the replay reproduces all 5 addresses"
+    )
+    assert checks._facts(dataclasses.replace(found, replay=None)).endswith("25.0% unattributed, not replayed")
+
+
+def test_a_step_without_a_replay_or_with_bytes_at_the_limit_is_right() -> None:
+    at_limit = dataclasses.replace(snapshot(95 * MIB, 5 * MIB), replay=None)
+    assert checks._wrong([at_limit], 95 * MIB) == []
+    above = dataclasses.replace(snapshot(94 * MIB, 6 * MIB), replay=None)
+    assert checks._wrong([at_limit, above], 94 * MIB) == ["6.0% of the bytes in use have no owner"]
+    assert checks._unattributed(dataclasses.replace(at_limit, ledger=(), in_use_bytes=0)) == 0
+
+
+def test_a_chunk_that_is_not_reproduced_is_wrong_as_well() -> None:
+    found = dataclasses.replace(snapshot(MIB, 0), replay=Replay(5, 5, 6, 7, 0))
+    assert checks._wrong([found], MIB) == ["the replay reproduces 5 of 5 addresses"]

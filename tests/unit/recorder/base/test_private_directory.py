@@ -1,0 +1,174 @@
+"""Directories of this process: only its user can read them, and only those of ended processes are removed."""
+
+import os
+import pathlib
+import stat
+import tempfile
+from typing import Any
+
+import pytest
+
+from tb_memplugin.recorder.base import private_directory
+from tb_memplugin.recorder.base.private_directory import PrivateDirectory, is_private, remove_abandoned
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> tuple[pathlib.Path, pathlib.Path]:
+    """The directories in place of the temporary one and of the one in memory."""
+    on_disk, in_memory = tmp_path / "disk", tmp_path / "memory"
+    for place in (on_disk, in_memory):
+        place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(on_disk))
+    monkeypatch.setattr(private_directory, "MEMORY", str(in_memory))
+    return on_disk, in_memory
+
+
+def test_a_directory_is_new_named_by_its_use_and_readable_by_its_user_only(places: Any) -> None:
+    first, second = PrivateDirectory("oom"), PrivateDirectory("oom")
+    assert first.path != second.path
+    for directory in (first, second):
+        path = pathlib.Path(directory.path)
+        assert path.parent == places[0] and path.name.startswith("tb_memplugin_oom_")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        directory.remove()
+
+
+def test_a_directory_in_memory_lies_there_if_the_system_has_such_a_place(
+    places: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_memory = PrivateDirectory("profile", in_memory=True)
+    assert pathlib.Path(in_memory.path).parent == places[1]
+    monkeypatch.setattr(private_directory, "MEMORY", str(places[1] / "missing"))
+    elsewhere = PrivateDirectory("profile", in_memory=True)
+    assert pathlib.Path(elsewhere.path).parent == places[0]
+    in_memory.remove()
+    elsewhere.remove()
+
+
+def test_removal_removes_the_contents_and_may_be_repeated(places: Any) -> None:
+    directory = PrivateDirectory("probe")
+    (pathlib.Path(directory.path) / "file").write_text("x", encoding="utf-8")
+    descriptors = len(os.listdir("/proc/self/fd"))
+    directory.remove()
+    directory.remove()
+    assert not os.path.exists(directory.path)
+    # AND the lock's file descriptor is closed
+    assert len(os.listdir("/proc/self/fd")) == descriptors - 1
+
+
+@pytest.mark.parametrize(("path", "private"), [("probe", True), ("oom", True), ("profile", True), ("other", False)])
+def test_a_path_into_such_a_directory_is_known_by_its_name(path: str, private: bool) -> None:
+    assert is_private(f"/tmp/tb_memplugin_{path}_abc/run") is private
+    assert not is_private(f"/tmp/{path}/run")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_leaves_it_to_its_parent() -> None:
+    directory = PrivateDirectory("oom")
+    child = os.fork()
+    if not child:
+        directory.remove()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    # THEN it exists and is still locked
+    remove_abandoned()
+    assert os.path.isdir(directory.path)
+    directory.remove()
+
+
+def test_directories_of_ended_processes_are_removed_and_all_else_stays(places: Any) -> None:
+    # GIVEN directories that nothing locks, as a killed process leaves them, in both places
+    left = [places[0] / "tb_memplugin_oom_killed", places[1] / "tb_memplugin_profile_killed"]
+    others = [places[0] / "tb_memplugin_other", places[1] / "someone_elses"]
+    for path in (*left, *others):
+        path.mkdir()
+        (path / "file").write_text("x", encoding="utf-8")
+    # ... a file with such a name, a link with such a name, and a directory that is in use
+    file, link = places[0] / "tb_memplugin_oom_file", places[0] / "tb_memplugin_oom_link"
+    file.write_text("x", encoding="utf-8")
+    link.symlink_to(others[0])
+    used = PrivateDirectory("oom")
+    descriptors = len(os.listdir("/proc/self/fd"))
+    remove_abandoned()
+    assert not any(path.exists() for path in left)
+    assert all((path / "file").exists() for path in others)
+    assert file.exists() and link.is_symlink() and os.path.isdir(used.path)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    used.remove()
+
+
+def test_directories_of_other_users_stay(places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = places[0] / "tb_memplugin_oom_theirs"
+    left.mkdir()
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    remove_abandoned()
+    assert left.is_dir()
+
+
+def test_a_place_that_cannot_be_listed_is_skipped(places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_directory, "MEMORY", str(places[1] / "missing"))
+    left = places[0] / "tb_memplugin_oom_killed"
+    left.mkdir()
+    remove_abandoned()
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_place_that_removes_new_directories_at_once_is_named(
+    places: Any, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+) -> None:
+    tried = []
+
+    def removed_at_once(prefix: str, dir: str | None) -> str:
+        tried.append(dir)
+        return str(places[0] / prefix)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", removed_at_once)
+    with pytest.raises(OSError, match="Set TMPDIR to another directory") as raised:
+        PrivateDirectory("oom", in_memory)
+    assert f"new directories in {places[in_memory]} are removed at once" in str(raised.value)
+    assert len(tried) == 10
+
+
+def test_a_directory_that_is_removed_before_it_is_locked_is_made_again(
+    places: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tempfile.mkdtemp
+    made = []
+
+    def removed_twice(**where: Any) -> str:
+        made.append(make(**where))
+        if len(made) < 3:
+            os.rmdir(made[-1])
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", removed_twice)
+    directory = PrivateDirectory("oom")
+    assert directory.path == made[2] and os.path.isdir(directory.path)
+    directory.remove()
+
+
+def test_without_locks_a_directory_can_be_used_and_no_other_is_removed(
+    places: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = places[0] / "tb_memplugin_oom_theirs"
+    left.mkdir()
+    monkeypatch.setattr(private_directory, "fcntl", None)
+    directory = PrivateDirectory("oom")
+    remove_abandoned()
+    assert left.is_dir() and os.path.isdir(directory.path)
+    directory.remove()
+    assert not os.path.exists(directory.path)
+
+
+def test_a_file_system_without_locks_is_enough(places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(descriptor: int, operation: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(private_directory.fcntl, "flock", unsupported)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    directory = PrivateDirectory("oom")
+    assert os.path.isdir(directory.path)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    directory.remove()

@@ -1,0 +1,455 @@
+"""When a post-mortem is written, and what it says: dumps are files as TensorFlow writes them, errors are its own."""
+
+import dataclasses
+import functools
+import pathlib
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from dump_cases import CHUNKS, make_dump
+from reading_cases import MIB, make_map, make_table
+from trace_cases import graph
+
+from tb_memplugin.attribution.step_chunks import StepChunks
+from tb_memplugin.importers.allocator.oom_log import Request
+from tb_memplugin.model import ChunkOwner, MemoryMap, Oom
+from tb_memplugin.model.trace import BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.recorder.observe.batches import batch_notes
+from tb_memplugin.recorder.observe.call_notes import call_notes
+from tb_memplugin.recorder.oom import failure_maps
+from tb_memplugin.recorder.oom.dump_files import VARIABLE, dump_files
+from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
+from tb_memplugin.recorder.sampling.devices import Device
+
+OP = "model/head/MatMul"
+MESSAGE = (
+    "OOM when allocating tensor with shape[16,8,8,4] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by "
+    "allocator GPU_0_bfc\n\t [[{{node model/head/MatMul}}]]"
+)
+COMPILED = "Out of memory while trying to allocate 145.20MiB.\n\t [[{{node StatefulPartitionedCall}}]]"
+AUTOTUNING = 'Autotuning failed for HLO: %conv, metadata={op_name="model/head/MatMul"}\nNo valid config found!'
+FACTS = TraceFacts(graphs=graph(model__head__MatMul=OpFact("model/head", "backward", line="train.py:7")))
+"""The op's name is that of `MESSAGE`."""
+
+
+class Observer:
+    facts: Any = FACTS
+    paths: Any = None
+
+    def look(self, device: str) -> Any:
+        if self.facts is None:
+            raise RuntimeError("a variable was deleted")
+        return self.facts, self.paths or {}
+
+    def line_of(self, error: BaseException) -> str:
+        return "eager.py:3"
+
+
+class Watch:
+    """The watched model."""
+
+    batch_size: int | None = 4
+    table = make_table(0, unfrozen=True)
+
+    def __init__(self) -> None:
+        self.observer = Observer()
+
+
+class Stalled:
+    """Maps of a step that waits."""
+
+    cleared = 0
+    maps: tuple[bytes, ...] = ()
+
+    def clear(self) -> None:
+        self.cleared += 1
+
+    def newest_first(self, device: str) -> list[Any]:
+        return [(1000.5, one) for one in self.maps]
+
+
+class Watched:
+    """An `OomWatch` and what it wrote."""
+
+    def __init__(self, directory: pathlib.Path, *devices: str, capacity: int = 1 << 20) -> None:
+        self.directory = directory
+        self.written: list[tuple[Oom, bool]] = []
+        self.watch = Watch()
+        self.stalled = Stalled()
+        self.oom = OomWatch(
+            [Device(name, capacity, None) for name in devices],
+            self.watch,  # type: ignore[arg-type]
+            self.stalled,  # type: ignore[arg-type]
+            lambda oom, waits: self.written.append((oom, waits)),
+        )
+        self.oom._idle_since = 1000.0
+
+    def dump(self, wall_time: float, allocator: str = "GPU_0_bfc", data: bytes | None = None) -> None:
+        """Write a dump as TensorFlow does when an allocation fails."""
+        path = self.directory / f"dump_{allocator}.{round(wall_time * 1e6)}"
+        path.write_bytes(make_dump(allocator.encode()) if data is None else data)
+
+    @property
+    def last(self) -> Oom:
+        return self.written[-1][0]
+
+
+def error_of(message: str = MESSAGE, kind: Any = tf.errors.ResourceExhaustedError) -> BaseException:
+    error: BaseException = kind(None, None, message)
+    return error
+
+
+@pytest.fixture
+def watched(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    # The user's own prefix: nothing deletes these dumps.
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "dump"))
+    monkeypatch.setattr(batch_notes, "failed", None)
+    monkeypatch.setattr(failure_maps.time, "sleep", lambda seconds: None)
+    return Watched(tmp_path, "GPU:0", "GPU:1")
+
+
+# --- a step that fails ------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_written_with_its_request_its_op_and_its_chunks(watched: Watched) -> None:
+    watched.dump(1001)
+    assert watched.oom.on_error(error_of(), 7, "train")
+    ((oom, waits),) = watched.written
+    assert waits
+    assert (oom.identifier, oom.status, oom.device, oom.step, oom.phase) == ("1", "failed", "GPU:0", 7, "train")
+    assert oom.requested_bytes == 16 * 8 * 8 * 4 * 4
+    assert (oom.op, oom.layer, oom.line, oom.shape) == (OP, "model/head", "train.py:7", "[16,8,8,4] float")
+    # AND the figures are the dump's
+    assert (oom.in_use_bytes, oom.pool_bytes, oom.capacity_bytes, oom.wall_time) == (1536, 5888, 1 << 20, 1001.0)
+    assert oom.batch_size == 16
+    assert oom.not_available == ()
+
+
+def test_an_error_is_written_once(watched: Watched) -> None:
+    error = error_of()
+    assert watched.oom.concerns(error)
+    assert watched.oom.on_error(error, 7, "train") and watched.oom.on_error(error, 7, "train")
+    assert not watched.oom.concerns(error)
+    assert len(watched.written) == 1
+    # AND another one is another failure
+    other = error_of()
+    assert watched.oom.concerns(other) and watched.oom.on_error(other, 8, "train")
+    assert [oom.identifier for oom, _ in watched.written] == ["1", "2"]
+
+
+def test_an_error_of_another_cause_is_not_written(watched: Watched) -> None:
+    watched.dump(1001)
+    error = ValueError(MESSAGE)
+    assert not watched.oom.concerns(error) and not watched.oom.on_error(error, 7, "train")
+    assert watched.written == []
+
+
+def test_without_a_map_the_chunks_are_said_to_be_unknown(watched: Watched) -> None:
+    watched.dump(999)  # of an earlier step
+    before = time.time()
+    assert watched.oom.on_error(error_of(), 7, "train")
+    assert watched.last.map is None and before <= watched.last.wall_time <= time.time()
+    assert watched.last.not_available == (
+        "Chunks are unknown: no memory map or dump was taken while the request waited for memory.",
+    )
+
+
+def test_dumps_of_a_failure_do_not_count_for_the_next_step(watched: Watched) -> None:
+    watched.dump(1001)
+    watched.oom.on_error(error_of(), 7, "train")
+    watched.oom.on_error(error_of(), 8, "train")
+    assert [oom.map is None for oom, _ in watched.written] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("dumped", "preliminary", "device"),
+    [("GPU_1_bfc", False, "GPU:1"), (None, True, "GPU:1"), (None, False, "GPU:0")],
+)
+def test_the_device_is_that_of_the_dump_then_of_the_waiting_step_then_the_first(
+    watched: Watched, dumped: str | None, preliminary: bool, device: str
+) -> None:
+    if preliminary:
+        watched.dump(1001, "GPU_1_bfc")
+        watched.oom.tick(7, "train")
+        (path,) = watched.directory.iterdir()
+        path.unlink()
+    if dumped:
+        watched.dump(1002, dumped)
+    watched.oom.on_error(error_of("Dst tensor is not initialized.", tf.errors.InternalError), 7, "train")
+    assert watched.last.device == device
+
+
+def test_the_device_that_the_message_names_comes_first(watched: Watched) -> None:
+    watched.oom.on_error(error_of(MESSAGE.replace("GPU:0", "GPU:1").replace("GPU_0", "GPU_1")), 7, "train")
+    assert watched.last.device == "GPU:1"
+
+
+@pytest.mark.parametrize(
+    ("message", "wall_time"),
+    [
+        ("OOM when allocating tensor with shape[1024] and type float on GPU:0 by allocator GPU_0_bfc", 1000.5),
+        ("Out of memory while trying to allocate 4.0KiB.", 1001.0),
+    ],
+)
+def test_a_map_with_room_for_a_request_of_known_size_is_not_that_of_its_failure(
+    tmp_path: pathlib.Path, watched: Watched, message: str, wall_time: float
+) -> None:
+    # GIVEN a dump with a free chunk of 4 KiB, and an earlier map without one, while nothing can be reserved
+    alone = Watched(tmp_path, "GPU:0", capacity=5888)
+    alone.stalled.maps = (make_dump(in_use=5888, listed=[(*chunk[:2], chunk[1], True) for chunk in CHUNKS]),)
+    alone.dump(1001)
+    alone.oom.on_error(error_of(message), 7, "train")
+    # THEN the dump is that of the failure only if the size is rounded
+    assert alone.last.wall_time == wall_time
+
+
+def test_without_devices_the_device_is_unknown(tmp_path: pathlib.Path, watched: Watched) -> None:
+    alone = Watched(tmp_path)
+    alone.oom.on_error(error_of("Dst tensor is not initialized.", tf.errors.InternalError), 7, "train")
+    assert alone.last.device == "unknown"
+
+
+def test_the_dump_of_another_allocator_is_not_the_failures(watched: Watched) -> None:
+    watched.dump(1001, "GPU_1_bfc")
+    watched.oom.on_error(error_of(), 7, "train")
+    assert watched.last.map is None
+
+
+def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tf.function
+    def step(values: Any) -> Any:
+        return tf.matmul(values, tf.ones((8, 32)), name="product")
+
+    traced = step.get_concrete_function(tf.TensorSpec((None, 8), tf.float32))
+    monkeypatch.setitem(call_notes.graphs, traced.graph, None)
+    message = "OOM somewhere\n\t [[{{node product}}]]"
+    found = []
+    for owned in (None, OwnedMap(make_map(7), 6), OwnedMap(make_map(7), None)):
+        replay: Any = functools.partial(lambda found, *arguments: found, owned)
+        watched.oom.on_error(error_of(message), 7, "train", replay)
+        found.append(watched.last.requested_bytes)
+    # THEN with an open batch it follows from that of the traced step, or else of the recorded ones
+    assert found == [None, 6 * 32 * 4, 4 * 32 * 4]
+
+
+def test_an_op_whose_algorithms_were_tried_has_no_size(watched: Watched) -> None:
+    message = "No algorithm worked! RESOURCE_EXHAUSTED\n\t [[{{node model/head/MatMul}}]]"
+    watched.oom.on_error(error_of(message, tf.errors.NotFoundError), 7, "train")
+    assert watched.last.requested_bytes is None
+    assert "No algorithm for the operation got the memory that it asked for." in watched.last.not_available
+
+
+def test_a_failed_autotuning_is_out_of_memory_only_beside_a_failed_allocation(watched: Watched) -> None:
+    error = error_of(AUTOTUNING, tf.errors.InternalError)
+    assert not watched.oom.concerns(error) and not watched.oom.on_error(error, 7, "train")
+    watched.dump(1001)
+    assert watched.oom.concerns(error) and watched.oom.on_error(error, 7, "train")
+    assert (watched.last.op, watched.last.requested_bytes) == (OP, None)
+    assert not watched.oom.concerns(error_of("a bug", tf.errors.InternalError))
+
+
+def test_a_compiled_request_has_no_layer_and_no_line(watched: Watched) -> None:
+    watched.watch.observer.facts = TraceFacts(
+        graphs=graph(StatefulPartitionedCall=OpFact("model/head", "forward", line="train.py:7"))
+    )
+    watched.oom.on_error(error_of(COMPILED), 7, "train")
+    assert (watched.last.layer, watched.last.line) == (None, None)
+    assert watched.last.requested_bytes == round(145.20 * MIB)
+
+
+def test_a_rounded_size_is_made_exact_by_the_traced_steps(watched: Watched) -> None:
+    exact = round(145.20 * MIB) + 3
+    watched.oom.remember("GPU:0", step_of((0, exact)), TraceFacts())
+    watched.oom.on_error(error_of(COMPILED), 7, "train")
+    assert watched.last.requested_bytes == exact
+
+
+def step_of(*chunks: tuple[int, int]) -> StepChunks:
+    """A step that allocates chunks (address, bytes) of a batch, which outlive it."""
+    address, size = (np.asarray(column, np.int64) for column in zip(*chunks, strict=True))
+    none, count = np.zeros(len(chunks), np.int64), 20
+    owners = (ChunkOwner(None, "inputs", None),)
+    return StepChunks(1, "train", address, size, size, none + 1, none + count, none, owners, count, {})
+
+
+@pytest.mark.parametrize(("mode", "line"), [("eager", "eager.py:3"), ("graph", None)])
+def test_in_eager_mode_the_layer_and_the_line_are_those_on_the_traceback(
+    watched: Watched, mode: str, line: str | None
+) -> None:
+    class Layer:
+        def __call__(self) -> None:
+            raise error_of("OOM when allocating tensor with shape[4] and type float on CPU:0\n\t [[{{node MatMul}}]]")
+
+    layer = Layer()
+    watched.watch.observer.facts = TraceFacts(mode=mode)  # type: ignore[arg-type]
+    watched.watch.observer.paths = {id(layer): "model/head"}
+    with pytest.raises(tf.errors.ResourceExhaustedError) as raised:
+        layer()
+    watched.oom.on_error(raised.value, 7, "train")
+    assert (watched.last.layer, watched.last.line) == ("model/head", line)
+    # AND a graph's op has the line that its graph knows
+    watched.watch.observer.facts = dataclasses.replace(FACTS, mode=mode)
+    watched.oom.on_error(error_of(), 7, "train")
+    assert watched.last.line == "train.py:7"
+
+
+def test_a_program_that_cannot_be_looked_at_has_the_facts_of_the_last_traced_step(watched: Watched) -> None:
+    watched.oom.remember("GPU:0", step_of((0, 512)), FACTS)
+    watched.watch.observer.facts = None
+    watched.oom.on_error(error_of(), 7, "train")
+    assert watched.last.layer == "model/head"
+    assert "Addresses of variables are unknown: reading them raised RuntimeError." in watched.last.not_available
+
+
+@pytest.mark.parametrize(("own", "batch"), [(6, 6), (None, 4)])
+def test_a_traced_step_has_the_owners_of_its_own_trace(watched: Watched, own: int | None, batch: int) -> None:
+    watched.dump(1001)
+    asked: list[Any] = []
+
+    def replay(device: str, memory_map: MemoryMap | None, request: Request, facts: TraceFacts) -> OwnedMap:
+        asked.append((device, None if memory_map is None else memory_map.in_use_bytes, request.op, facts))
+        return OwnedMap(make_map(7), own)
+
+    watched.oom.on_error(error_of(), 7, "train", replay)
+    assert asked == [("GPU:0", 1536, OP, FACTS)]
+    assert (watched.last.in_use_bytes, watched.last.batch_size) == (8 * MIB, batch)
+    # AND where no map was read, that of the trace is enough
+    watched.oom.on_error(error_of(), 7, "train", replay)
+    assert asked[1][:2] == ("GPU:0", None)
+    assert watched.last.wall_time == make_map(7).wall_time and watched.last.not_available == ()
+    # AND a replay that finds none leaves the map as it was read
+    watched.oom._idle_since = 1000.0
+    watched.oom.on_error(error_of(), 7, "train", lambda *arguments: None)
+    assert watched.last.in_use_bytes == 1536
+
+
+def test_the_batch_that_the_failed_step_was_given_is_used_once(watched: Watched) -> None:
+    batch_notes.failed = BatchFacts(48)
+    watched.oom.on_error(error_of(), 7, "train")
+    assert watched.last.batch_size == 48 and batch_notes.failed is None
+    watched.oom.on_error(error_of(), 8, "train")
+    assert watched.last.batch_size == 16
+
+
+def test_without_a_layer_table_owners_of_layers_are_not_guessed(watched: Watched) -> None:
+    watched.watch.table = None  # type: ignore[assignment]
+    watched.oom.on_error(error_of(), 7, "train")
+    assert watched.last.batch_size is None  # the failed tensor could have any shape
+
+
+# --- a step that waits for memory -------------------------------------------------------------------------------------
+
+
+def test_a_step_that_waits_is_written_before_it_ends(watched: Watched) -> None:
+    watched.oom.tick(7, "train")
+    assert watched.written == [] and not watched.oom.waits
+    watched.dump(1001)
+    watched.oom.tick(7, "train")
+    watched.oom.tick(7, "train")
+    ((oom, waits),) = watched.written
+    assert (oom.identifier, oom.status, oom.device, oom.step, oom.phase) == ("1", "failing", "GPU:0", 7, "train")
+    assert oom.in_use_bytes == 1536 and not waits and watched.oom.waits
+
+
+def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched) -> None:
+    watched.dump(1001)
+    watched.oom.tick(7, "train")
+    watched.oom.step_ended()
+    assert [(oom.identifier, oom.status) for oom, _ in watched.written] == [("1", "failing"), ("1", "tolerated")]
+    assert (watched.last.step, watched.last.phase, watched.last.map) == (7, "train", None)
+    assert not watched.oom.waits
+    # AND its dump does not count for the next step
+    watched.oom.tick(8, "train")
+    watched.oom.step_ended()
+    assert len(watched.written) == 2 and watched.stalled.cleared == 2
+
+
+def test_a_failure_that_ends_its_step_replaces_the_preliminary_one(watched: Watched) -> None:
+    watched.dump(1001)
+    watched.oom.tick(7, "train")
+    watched.oom.on_error(error_of(), 7, "train")
+    assert [(oom.identifier, oom.status) for oom, _ in watched.written] == [("1", "failing"), ("1", "failed")]
+    assert not watched.oom.waits
+
+
+def test_between_steps_nothing_is_written(watched: Watched) -> None:
+    watched.dump(1001)
+    watched.oom.tick(None, None)
+    assert watched.written == []
+
+
+@pytest.mark.parametrize(("began", "ended", "count"), [(1000.5, 0.0, 1), (1001.5, 0.0, 0), (0.0, 1001.5, 0)])
+def test_a_dump_from_before_the_step_is_not_its_own(watched: Watched, began: float, ended: float, count: int) -> None:
+    watched.dump(1001)
+    watched.oom.steps_ended(ended)
+    watched.oom.tick(7, "train", began)
+    assert len(watched.written) == count
+
+
+def test_the_end_of_steps_never_goes_back_in_time(watched: Watched) -> None:
+    watched.dump(1001)
+    watched.oom.steps_ended(1002.0)
+    watched.oom.steps_ended(1000.5)
+    watched.oom.tick(7, "train")
+    assert watched.written == []
+
+
+def test_a_dump_that_is_not_written_yet_is_read_at_a_later_tick(watched: Watched) -> None:
+    watched.dump(1001, data=b"")
+    watched.oom.tick(7, "train")
+    assert watched.written == []
+    watched.dump(1001)
+    watched.oom.tick(7, "train")
+    assert len(watched.written) == 1
+
+
+def test_the_newest_dump_is_the_waiting_steps(watched: Watched) -> None:
+    watched.dump(1001, "GPU_1_bfc")
+    watched.dump(1002, "GPU_0_bfc")
+    watched.oom.tick(7, "train")
+    assert (watched.last.device, watched.last.wall_time) == ("GPU:0", 1002.0)
+
+
+def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched) -> None:
+    weights = [
+        VariableFact(name, "weights", "model/head", True, 300, "GPU:0", address, address)
+        for name, address in (("stays", 0x1000), ("moved", 0x9000))
+    ]
+    held = TensorFact("held_tensors", 1000, 0x9000)
+    watched.oom.remember("GPU:0", step_of((1 << 40, 512)), TraceFacts(variables=tuple(weights), tensors=(held,)))
+    watched.dump(1001)
+    watched.oom.tick(7, "train")
+    assert watched.last.map is not None
+    owners = watched.last.map.owners
+    named = {
+        int(address): owners[number].category if number >= 0 else None
+        for address, number in zip(watched.last.map.address, watched.last.map.owner, strict=True)
+    }
+    assert named == {0x1000: "weights", 0x1200: None, 0x9000: "held_tensors", 0x9400: None}
+
+
+# --- dump files -------------------------------------------------------------------------------------------------------
+
+
+def test_each_install_is_undone_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(dump_files, "acquire", lambda: calls.append("acquire"))
+    monkeypatch.setattr(dump_files, "release", lambda: calls.append("release"))
+    watched.oom.remove()
+    assert calls == []
+    for action in (watched.oom.install, watched.oom.install, *[watched.oom.remove] * 3):
+        action()
+    assert calls == ["acquire", "acquire", "release", "release"]
+
+
+def test_dumps_of_tolerated_failures_are_deleted(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted: list[float] = []
+    monkeypatch.setattr(dump_files, "remove_before", deleted.append)
+    watched.oom.tick(None, None, 1001.0)
+    watched.oom.tick(7, "train", 999.0)
+    assert deleted == [1001.0, 1000.0]

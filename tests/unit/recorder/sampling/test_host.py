@@ -1,0 +1,176 @@
+"""Host RSS as the kernel counts it, and the figures of NVIDIA's driver, from a driver that answers as it does."""
+
+import os
+import re
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from tb_memplugin.model import MISSING
+from tb_memplugin.recorder.sampling import host
+from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, ResidentMemory, resident_parts
+
+BUSES = {"GPU:0": "0000:65:00.0", "GPU:1": "0000:17:00.0"}
+
+
+def test_host_rss_is_what_the_kernel_states() -> None:
+    memory = ResidentMemory()
+    with open("/proc/self/status", "rb") as file:
+        stated = re.search(rb"VmRSS:\s+(\d+) kB", file.read())
+    assert stated is not None
+    # The kernel counts pages for each thread and adds them up later.
+    assert abs(memory.resident_bytes() - (int(stated[1]) << 10)) < 16 << 20
+    memory.close()
+
+
+def test_a_closed_reader_gives_nothing_until_it_is_opened_again() -> None:
+    memory = ResidentMemory()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    memory.open()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    memory.close()
+    memory.close()
+    assert len(os.listdir("/proc/self/fd")) == descriptors - 1
+    assert memory.resident_bytes() == MISSING
+    memory.open()
+    assert memory.resident_bytes() > 0
+    memory.close()
+
+
+def test_other_systems_have_no_host_rss(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(path: str, flags: int) -> int:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(host.os, "open", missing)
+    memory = ResidentMemory()
+    assert memory.resident_bytes() == MISSING
+    memory.close()
+    monkeypatch.delattr(host.os, "sysconf")
+    ResidentMemory()
+
+
+def test_parts_are_kib_of_the_kernel_and_sum_to_rss() -> None:
+    parts = resident_parts(b"RssAnon:\t     300 kB\nRssFile:\t      20 kB\nRssShmem:\t       1 kB\n")
+    assert parts is not None
+    assert (parts.anonymous_bytes, parts.file_bytes, parts.shared_memory_bytes) == (307_200, 20_480, 1_024)
+    assert parts.resident_bytes == 328_704
+    # AND without a text, those of this process, which has more than that
+    now = resident_parts()
+    assert now is not None and now.resident_bytes > parts.resident_bytes
+
+
+class Memory:
+    used, total = 3 << 30, 24 << 30
+
+
+class Process:
+    def __init__(self, pid: int, bytes_: int | None) -> None:
+        self.pid, self.usedGpuMemory = pid, bytes_
+
+
+class Library(types.ModuleType):
+    """NVML as `pynvml` shows it, with GPUs by bus id."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, processes: dict[str, list[Process]]) -> None:
+        super().__init__("pynvml")
+        self.processes = processes
+        self.opened = self.ended = 0
+        self.broken: set[str] = set()
+
+    def _check(self, call: str) -> None:
+        if call in self.broken:
+            raise self.NVMLError(call)
+
+    def nvmlInit(self) -> None:  # noqa: N802  # NVML's names
+        self._check("init")
+        self.opened += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.ended += 1
+
+    def nvmlDeviceGetHandleByPciBusId(self, bus: bytes) -> str:  # noqa: N802
+        if bus.decode() not in self.processes:
+            raise self.NVMLError(bus)
+        return bus.decode()
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
+        self._check("memory")
+        return Memory
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Process]:  # noqa: N802
+        self._check("processes")
+        return self.processes[handle]
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **processes: list[Process]) -> Library:
+    library = Library({BUSES[name.replace("_", ":")]: listed for name, listed in processes.items()})
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    return library
+
+
+def test_the_driver_gives_this_processs_bytes_and_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = os.getpid() + 1
+    install(monkeypatch, GPU_0=[Process(others, 5), Process(os.getpid(), 7), Process(others, 9)], GPU_1=[])
+    driver = Driver(BUSES)
+    assert not driver.answers
+    driver.open()
+    assert driver.answers
+    driver.read()
+    assert driver.figures == {
+        "GPU:0": DriverFigures(7, 3 << 30, 24 << 30),
+        "GPU:1": DriverFigures(MISSING, 3 << 30, 24 << 30),
+    }
+
+
+def test_a_process_whose_bytes_the_driver_hides_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = install(monkeypatch, GPU_0=[Process(os.getpid(), None)])
+    driver = Driver(BUSES)
+    driver.open()
+    driver.read()
+    unknown = {"GPU:0": DriverFigures(MISSING, 3 << 30, 24 << 30)}  # and GPU:1, which it does not know, is absent
+    assert driver.figures == unknown
+    library.broken = {"processes"}
+    driver.read()
+    assert driver.figures == unknown
+    library.broken = {"memory"}
+    driver.read()
+    assert driver.figures == {"GPU:0": DriverFigures()}
+
+
+def test_the_driver_is_opened_once_and_again_after_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = install(monkeypatch, GPU_0=[])
+    driver = Driver(BUSES)
+    for _ in range(2):
+        driver.open()
+    assert (library.opened, library.ended) == (1, 0)
+    for _ in range(2):
+        driver.close()
+    assert (library.opened, library.ended) == (1, 1) and not driver.answers
+    driver.open()
+    assert (library.opened, driver.answers) == (2, True)
+
+
+def test_without_a_gpu_the_driver_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = install(monkeypatch, GPU_0=[])
+    driver = Driver({})
+    driver.open()
+    driver.close()
+    assert (library.opened, library.ended) == (0, 0)
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_driver_that_is_missing_or_fails_answers_nothing(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+    if installed:
+        install(monkeypatch, GPU_0=[]).broken = {"init"}
+    else:
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+    driver = Driver(BUSES)
+    driver.open()
+    driver.read()
+    driver.close()
+    assert not driver.answers and driver.figures == {}

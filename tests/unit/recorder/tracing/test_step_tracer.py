@@ -1,0 +1,445 @@
+"""Which steps get a profiler window, its maps and facts, and what it costs; the profiler and time are fakes."""
+
+import logging
+import pathlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from dump_cases import CHUNKS, make_dump
+
+from tb_memplugin.model.trace import TraceFacts
+from tb_memplugin.recorder.base.due import Due
+from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.settings import check
+from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.recorder.sampling.ordinary_steps import Passed
+from tb_memplugin.recorder.tracing import step_tracer
+from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError
+from tb_memplugin.recorder.tracing.step_analysis import TRACING, TraceResult
+from tb_memplugin.recorder.tracing.step_tracer import MAX_WAITING, StepTracer
+
+FACTS = TraceFacts(mode="xla")
+MIB = 1 << 20
+
+
+class Clock:
+    """Time in which reading a map, opening a window and closing one take what they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.map_seconds = self.profiler_seconds = self.facts_seconds = 0.0
+
+
+class Observer:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.traces = 0
+        self.handles: dict[str, int | None] = {}
+        self.calls: list[str] = []
+        self.maps_at_start: Any = None
+        self.fails = False
+
+    def note_handle_size(self, device: str, size: int | None) -> None:
+        self.handles[device] = size
+
+    def begin_window(self, maps: Any) -> None:
+        self.calls.append("begin")
+        if self.fails:
+            raise KeyError("a layer")
+        self.maps_at_start = maps()
+
+    def end_window(self, device: str) -> TraceFacts:
+        self.calls.append(f"end {device}")
+        self.clock.now += self.clock.facts_seconds
+        if self.fails:
+            raise KeyError("a layer")
+        return FACTS
+
+    def close_window(self) -> None:
+        self.calls.append("close")
+
+
+class Maps:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.reads = 0
+        self.given: list[bytes] = []
+
+    def available(self, device: str) -> bool:
+        return device != "CPU:1"
+
+    def read(self, device: str) -> bytes | None:
+        self.reads += 1
+        self.clock.now += self.clock.map_seconds
+        if device == "GPU:1":
+            return None
+        self.given.append(make_dump(listed=[(0x1000, 1536, 1000 + self.reads, True), *CHUNKS[3:]]))
+        return self.given[-1]
+
+
+class Window:
+    """The profiler; `busy` and `fails` are of all windows."""
+
+    busy = False
+    fails: BaseException | None = None
+    opened = 0
+    clock: Clock
+
+    def __init__(self) -> None:
+        if Window.busy:
+            raise ProfilerBusyError
+        Window.opened += 1
+        Window.clock.now += Window.clock.profiler_seconds
+        self.gave_way = False
+
+    def stop(self) -> bytes:
+        Window.clock.now += Window.clock.profiler_seconds
+        if Window.fails is not None:
+            raise Window.fails
+        return b"profile"
+
+
+class Tracer:
+    """A `StepTracer` with what it works on."""
+
+    def __init__(
+        self, directory: pathlib.Path, devices: tuple[str, ...] = ("GPU:0", "GPU:1"), **arguments: Any
+    ) -> None:
+        self.clock = Window.clock = Clock()
+        self.observer, self.maps, self.faults = Observer(self.clock), Maps(self.clock), Faults()
+        settings = check(directory, arguments.get("overhead", 1.0), arguments.get("steps"), None, False, None)
+        listed = [Device(name, None, None) for name in devices]
+        watch: Any = SimpleNamespace(observer=self.observer)
+        maps: Any = self.maps
+        self.tracer = StepTracer(settings, listed, watch, self.faults, None, maps)  # type: ignore[arg-type]
+        self.tracer._analysis = self  # type: ignore[assignment]
+        self.first: list[Any] = []
+        self.analyzed: list[Any] = []
+
+    def note_first_batches(self, before: Any, after: Any) -> None:
+        self.first.append((before, after))
+
+    def analyze(self, traced: Any) -> TraceResult:
+        self.analyzed.append(traced)
+        return TraceResult()
+
+    def failed_step(self, *arguments: Any) -> Any:
+        return arguments
+
+    def step(self, number: int, compiles: bool = False, seconds: float = 1.0, peak: int = MIB) -> Any:
+        """Run a step of so many seconds; the traced step, None if it was not traced."""
+        self.tracer.begin(number, "train")
+        self.observer.traces += compiles
+        self.clock.now += seconds
+        return self.tracer.end(number, "train", 5.0 + number, seconds, peak)
+
+    @property
+    def spent(self) -> float:
+        return self.tracer.schedule._spent_seconds
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Window, "busy", False)
+    monkeypatch.setattr(Window, "fails", None)
+    monkeypatch.setattr(Window, "opened", 0)
+    monkeypatch.setattr(step_tracer, "ProfilerWindow", Window)
+    monkeypatch.setattr(step_tracer, "note_running_fit", lambda: None)
+    monkeypatch.setattr(step_tracer, "resource_handle_bytes", lambda maps, device: 40)
+    monkeypatch.setattr(step_tracer.time, "perf_counter", lambda: Window.clock.now)
+
+
+def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path)
+    first, second = case.step(0, compiles=True), case.step(1)
+    assert (first.only_learn, first.compiled, second.only_learn, second.compiled) == (True, True, False, False)
+    assert (second.step, second.phase, second.wall_time, second.profile) == (1, "train", 6.0, b"profile")
+    assert second.facts == {"GPU:0": FACTS, "GPU:1": FACTS}
+    # AND its maps are of the moments just before and after; one of them cannot be read
+    assert second.start.keys() == second.end.keys() == {"GPU:0", "GPU:1"}
+    assert second.start["GPU:1"] is None
+    assert [second.start["GPU:0"], second.end["GPU:0"]] == case.maps.given[-2:]
+    assert case.observer.calls == ["begin", "end GPU:0", "end GPU:1", "close"] * 2
+    assert not case.tracer.tracing
+
+
+def test_a_window_is_open_from_the_beginning_to_the_end_of_its_step(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path)
+    assert not case.tracer.tracing
+    case.tracer.begin(0, "train")
+    assert case.tracer.tracing and not case.tracer.compiled
+    case.observer.traces += 1
+    assert case.tracer.compiled
+    case.tracer.end(0, "train", 0.0, 1.0, MIB)
+    assert not case.tracer.tracing
+
+
+def test_a_traced_step_costs_what_its_window_and_its_slowness_take(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path, steps=[5])
+    case.step(0)
+    case.step(1, seconds=2.0)
+    assert case.spent == 0
+    clock = case.clock
+    clock.map_seconds, clock.profiler_seconds, clock.facts_seconds = 0.5, 0.25, 0.125
+    case.step(5, seconds=3.5)
+    # THEN two maps are read at its begin for the recorder and two before the observer, and two at its end
+    opening, closing = 4 * 0.5 + 0.25, 2 * 0.5 + 0.25 + 2 * 0.125
+    assert case.spent == pytest.approx(opening + closing + 1.5)
+
+
+@pytest.fixture
+def observed_without_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Observer, "begin_window", lambda self, maps: self.calls.append("begin"))
+
+
+@pytest.mark.usefixtures("observed_without_maps")
+def test_a_step_that_is_only_learned_from_costs_its_window(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path)
+    case.clock.map_seconds, case.clock.profiler_seconds = 0.5, 0.25
+    case.step(0, seconds=100.0)
+    assert case.spent == pytest.approx(2 * (2 * 0.5 + 0.25))
+    # AND one without untraced steps before it is not known to be slower
+    case.step(1, seconds=100.0)
+    assert case.spent == pytest.approx(4 * (2 * 0.5 + 0.25))
+
+
+@pytest.mark.usefixtures("observed_without_maps")
+def test_ordinary_steps_are_averaged_with_the_latest_weighing_most(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path, steps=[9])
+    case.step(0)
+    case.step(1, seconds=1.0)
+    case.step(2, seconds=2.0)  # 1 + 0.2 * 1
+    case.step(3, seconds=9.0, compiles=True)  # which says nothing about later ones
+    case.tracer.passed("train", Passed(2, 4.0, MIB))  # 2 + 0.64 * (1.2 - 2)
+    before = case.spent
+    case.step(9, seconds=2.0)
+    assert case.spent - before == pytest.approx(2.0 - 1.488)
+    # AND a faster step costs nothing
+    case.tracer.passed("train", Passed(100, 300.0, MIB))
+    assert case.tracer._untraced_seconds["train"] == pytest.approx(3.0)
+
+
+def test_passed_steps_count_with_their_peak(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path, overhead=0.5)
+    case.step(0)
+    case.step(1, peak=100)
+    case.clock.now += 1000
+    assert case.tracer.due(2, "train").peak_bytes == pytest.approx(101)
+    case.tracer.passed("train", Passed(3, 3.0, 102))
+    assert case.tracer.due(5, "train").peak_bytes == float("inf")
+
+
+def test_a_step_that_compiles_without_a_window_makes_the_next_one_traced(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path, overhead=1e-9)
+    for number in range(2):
+        case.tracer.work_through(case.step(number, seconds=0.01))
+    assert case.step(2, seconds=0.01) is None
+    assert case.step(3, seconds=0.01, compiles=True) is None
+    assert case.step(4) is not None
+
+
+def test_the_next_trace_is_due_a_quarter_of_a_second_after_the_first_one_began(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path, overhead=1e-9)
+    case.clock.profiler_seconds = 1e-6  # more than the budget
+    for number in range(2):
+        case.step(number, seconds=0.01)
+    assert case.tracer.due(2, "train").seconds == pytest.approx(0.24, abs=1e-3)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_without_devices_or_after_a_fault_nothing_is_traced(tmp_path: pathlib.Path, stopped: bool) -> None:
+    case = Tracer(tmp_path, ("GPU:0",) if stopped else ())
+    if stopped:
+        case.faults.stop(TRACING, "a fault")
+    assert case.step(0) is None and Window.opened == 0
+    assert case.tracer.due(0, "train") == Due()
+
+
+def test_only_steps_that_were_asked_for_are_traced(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path, steps=[3])
+    traced = {number: case.step(number) for number in range(5)}
+    assert {number for number, one in traced.items() if one is not None} == {0, 3}
+    assert traced[0].only_learn and not traced[3].only_learn
+    assert case.tracer.due(0, "train") == Due(step=3)
+
+
+# --- profiles that wait -----------------------------------------------------------------------------------------------
+
+
+def test_while_two_profiles_wait_no_further_step_is_traced(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path)
+    waiting = [case.step(0), case.step(1, compiles=True)]
+    assert None not in waiting and len(waiting) == MAX_WAITING
+    assert case.step(2) is None
+    case.tracer.work_through(waiting[0])
+    assert case.step(3) is not None
+    assert case.analyzed == waiting[:1]
+
+
+def test_the_analysis_costs_the_time_of_its_own_thread(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Tracer(tmp_path)
+    moments = iter([10.0, 13.0])
+    monkeypatch.setattr(step_tracer.time, "thread_time", lambda: next(moments))
+    traced = case.step(0)
+    before = case.spent
+    case.tracer.work_through(traced)
+    assert case.spent - before == 3.0
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_a_step_that_was_asked_for_waits_for_earlier_profiles(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, in_time: bool
+) -> None:
+    case = Tracer(tmp_path, steps=[1, 2])
+    waiting: list[Any] = []
+
+    def while_it_works(done: Any) -> Any:
+        if len(waiting) == 2 and in_time:  # meanwhile the first one is analyzed
+            case.tracer.work_through(waiting[0])
+        return done(0.0)
+
+    monkeypatch.setattr(step_tracer.background, "while_it_works", while_it_works)
+    for number in range(2):
+        waiting.append(case.step(number))
+    with caplog.at_level(logging.WARNING, "tb_memplugin"):
+        traced = case.step(2)
+    said = [record.message for record in caplog.records]
+    assert (traced is not None) is in_time
+    assert said == ([] if in_time else ["step 2 was not traced: earlier profiles took too long"])
+
+
+def test_a_step_that_was_not_asked_for_is_left_out_in_silence_and_at_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wait(done: Any) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(step_tracer.background, "while_it_works", wait)
+    case = Tracer(tmp_path)
+    case.step(0)
+    case.step(1, compiles=True)
+    with caplog.at_level(logging.WARNING, "tb_memplugin"):
+        assert case.step(2) is None
+    assert caplog.records == []
+
+
+def room(case: Tracer) -> int:
+    """How many further profiles may wait."""
+    return case.tracer._room._value
+
+
+# --- other profilers and faults ---------------------------------------------------------------------------------------
+
+
+def test_a_step_that_the_user_profiles_is_left_to_the_user(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = Tracer(tmp_path)
+    monkeypatch.setattr(Window, "busy", True)
+    with caplog.at_level(logging.WARNING, "tb_memplugin"):
+        assert case.step(0, compiles=True) is None and case.step(1, compiles=True) is None
+    assert [record.message.partition(" stopped: ")[0] for record in caplog.records] == [
+        "step tracing while another profiler runs"
+    ]
+    assert case.observer.calls == ["begin", "end GPU:0", "close"] * 2 and room(case) == MAX_WAITING
+    # AND a later one is traced
+    monkeypatch.setattr(Window, "busy", False)
+    assert case.step(2) is not None
+
+
+def test_a_window_that_gave_way_to_the_users_profiler_has_no_profile(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path)
+    case.tracer.begin(0, "train")
+    case.tracer._window.gave_way = True  # type: ignore[union-attr]
+    assert case.tracer.end(0, "train", 0.0, 1.0, MIB) is None
+    assert case.observer.calls == ["begin", "end GPU:0", "close"] and room(case) == MAX_WAITING
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_window_that_cannot_be_closed_has_no_profile(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    case = Tracer(tmp_path)
+    monkeypatch.setattr(Window, "fails", ProfilerBusyError() if busy else RuntimeError("no profile"))
+    assert case.step(0) is None
+    assert case.faults.stopped(TRACING) is not busy and room(case) == MAX_WAITING
+
+
+def test_a_fault_of_the_observer_leaves_the_facts_empty(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path)
+    case.observer.fails = True
+    traced = case.step(0)
+    assert traced.facts == {"GPU:0": TraceFacts(), "GPU:1": TraceFacts()}
+    assert case.faults.stopped(step_tracer.OBSERVING) and not case.faults.stopped(TRACING)
+    assert case.observer.calls == ["begin", "close"]
+    # AND it is not asked again, not even about a window that is given up
+    case.step(1)
+    assert case.observer.calls == ["begin", "close", "close"]
+    case.tracer.begin(2, "train")
+    case.tracer._window = SimpleNamespace(gave_way=True)  # type: ignore[assignment]
+    case.tracer.end(2, "train", 0.0, 1.0, MIB)
+    assert case.observer.calls == ["begin"] + ["close"] * 3
+
+
+# --- the first batches of a phase -------------------------------------------------------------------------------------
+
+
+def test_maps_are_read_before_and_after_the_first_batches_of_a_phase(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path, overhead=0.5)
+    case.clock.map_seconds = 0.5
+    assert case.tracer.first_batches() is None
+    case.tracer.before_data("train")
+    found = case.tracer.first_batches()
+    assert found is not None and [sorted(dumps) for dumps in found] == [["GPU:0", "GPU:1"]] * 2
+    assert case.spent == pytest.approx(4 * 0.5)
+    assert case.tracer.first_batches() is None
+    # AND later only as far as the budget allows, while another phase has its own first time
+    case.tracer.before_data("train")
+    assert case.tracer.first_batches() is None
+    case.tracer.before_data("validation")
+    assert case.tracer.first_batches() is not None
+    case.clock.now += 1e12
+    case.tracer.before_data("train")
+    assert case.tracer.first_batches() is not None
+
+
+def test_without_traces_no_maps_are_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(step_tracer, "note_running_fit", lambda: looked.append(1))
+    case = Tracer(tmp_path, ("CPU:0",), overhead=0)
+    case.tracer.before_data("train")
+    assert case.tracer.first_batches() is None
+    assert case.maps.reads == 0 and looked == [] and case.observer.handles == {}
+    case = Tracer(tmp_path)
+    case.tracer.before_data("train")
+    assert looked == [1]
+
+
+def test_handles_of_variables_are_measured_on_each_cpu_whose_map_can_be_read(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path, ("GPU:0", "CPU:0", "CPU:1"))
+    assert case.observer.handles == {"CPU:0": 40}
+
+
+def test_handles_of_unknown_size_are_noted_as_unknown(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(maps: Any, device: str) -> int:
+        raise RuntimeError
+
+    monkeypatch.setattr(step_tracer, "resource_handle_bytes", fail)
+    assert Tracer(tmp_path, ("CPU:0",)).observer.handles == {"CPU:0": None}
+
+
+def test_the_observer_gets_the_maps_at_the_start_as_chunks(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path)
+    case.step(0)
+    assert case.observer.maps_at_start["GPU:1"] is None
+    assert case.observer.maps_at_start["GPU:0"].in_use_bytes == 1536
+
+
+def test_beside_other_workers_no_step_is_traced_that_was_not_asked_for(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
+    monkeypatch.setenv("TF_CONFIG", cluster)
+    case = Tracer(tmp_path, steps=[2])
+    assert [case.step(number) is not None for number in range(3)] == [False, False, True]
