@@ -1,0 +1,34 @@
+// @vitest-environment happy-dom
+import { h, render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, describe, expect, it } from "vitest";
+
+import type { Oom } from "../../../src/model/oom";
+import type { Store } from "../../../src/state/store";
+import { Request } from "../../../src/views/oom/oom-figures";
+import { StoreContext } from "../../../src/views/shared/context";
+
+/** Widths in percent of what is drawn, by its figure, and of the request. */
+function widths(changed: Partial<Oom>): Record<string, number> {
+  const oom = { in_use_bytes: 600, free_bytes: 400, largest_free_bytes: 300, requested_bytes: 350, ...changed } as Oom;
+  const store = { dark: { value: false } } as unknown as Store;
+  act(() => render(h(StoreContext.Provider, { value: store }, h(Request, { oom })), document.body));
+  const parts = [...document.querySelectorAll<HTMLElement>(".memory-bar i")];
+  return Object.fromEntries(parts.map((part) => [part.dataset.figure ?? "request", parseFloat(part.style.width)]));
+}
+
+afterEach(() => render(null, document.body));
+
+describe("a request beside the pool", () => {
+  it("is drawn on one scale with what is in use and free", () => {
+    expect(widths({})).toEqual({ in_use_bytes: 60, free_largest: 30, free_other: 10, request: 35 });
+    expect(widths({ requested_bytes: 2000 })).toEqual({ in_use_bytes: 30, free_largest: 15, free_other: 5, request: 100 });
+    expect(widths({ largest_free_bytes: 400 })).toEqual({ in_use_bytes: 60, free_largest: 40, request: 35 });
+  });
+
+  it("is not drawn if any of the four sizes is unknown", () => {
+    for (const name of ["in_use_bytes", "free_bytes", "largest_free_bytes", "requested_bytes"] as const) {
+      expect(widths({ [name]: null })).toEqual({});
+    }
+  });
+});
