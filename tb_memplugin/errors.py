@@ -16,6 +16,10 @@ class MemoryPluginError(Exception):
     """Base class of errors with a message for the user."""
 
 
+# AutoGraph, which repeats an error with the user's line, keeps the type of those with this `__init__` only.
+MemoryPluginError.__init__ = Exception.__init__  # type: ignore[method-assign]
+
+
 class RecordingError(MemoryPluginError, ValueError):
     """Invalid arguments of a recorder or summary call; a `ValueError`, like those of `tf.summary`."""
 

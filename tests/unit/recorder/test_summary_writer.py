@@ -127,7 +127,7 @@ def test_a_row_that_was_accepted_is_written_whatever_the_program_records_later(l
 
 
 def test_the_call_of_a_traced_function_is_refused(log: Log) -> None:
-    @tf.function(autograph=False)  # which would raise an error of its own type with this one's message
+    @tf.function
     def step() -> None:
         recording_writer("layer_activations")
 
