@@ -24,6 +24,7 @@ from faults import ROOT, Fault, drawn
 STAGE_SECONDS = 3600
 """A fault that makes tests hang is caught, too: pytest ends a test after 300 s."""
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", "-m", "not long"]
+SEVERAL = ["-n", "4", "--dist", "loadfile"]
 UNTIL = ("room", "unit", "quick")
 BUILD = ["npx", "vite", "build"]
 QUICK = ["tests/unit", "tests/integration", "tests/hostile"]
@@ -86,15 +87,15 @@ class Suite:
             first = [path for path in dict.fromkeys((own, room)) if (self._folder / path).exists()]
             stages = {
                 "room": [([*PYTEST, path], ".") for path in first],
-                "unit": [([*PYTEST, "tests/unit"], ".")],
-                "quick": [([*PYTEST, *QUICK], ".")],
+                "unit": [([*PYTEST, *SEVERAL, "tests/unit"], ".")],
+                "quick": [([*PYTEST, *SEVERAL, *QUICK], ".")],
             }
         else:
             vitest, source = ["npx", "vitest", "--run", "--bail=1"], fault.path.removeprefix("frontend/")
             stages = {
                 "room": [([*vitest[:2], "related", source, *vitest[2:]], "frontend")],
                 "unit": [(vitest, "frontend")],
-                "quick": [(BUILD, "frontend"), ([*PYTEST, "tests/browser"], ".")],
+                "quick": [(BUILD, "frontend"), ([*PYTEST, *SEVERAL, "tests/browser"], ".")],
             }
         return list(itertools.chain(*list(stages.values())[: UNTIL.index(until) + 1]))
 
