@@ -1,5 +1,6 @@
 """Which tensors Python holds beside the known variables, and what kind of data each is."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.model.trace import TensorFact
+from tb_memplugin.recorder.observe import holders
 from tb_memplugin.recorder.observe.held_tensors import HeldTensors
 from tb_memplugin.recorder.observe.hooks import hooks
 from tb_memplugin.recorder.observe.inputs import input_notes
@@ -147,8 +149,10 @@ def test_models_are_found_by_a_search_of_all_objects() -> None:
     assert any(one is module for one in held.find_models()) and any(one is module for one in held.models())
 
 
-def test_holders_are_named_for_held_tensors_only(notes: None) -> None:
-    kept.extend([make(5), make(6)])
+def test_holders_are_named_for_held_tensors_only(notes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN as much time as it takes in a process with the objects of many tests, and tensors that are no small part
+    monkeypatch.setattr(holders, "find_holders", functools.partial(holders.find_holders, seconds=60))
+    kept.extend([make(500_000), make(600_000)])
     input_notes.data(kept[1])
     held = HeldTensors()
     held.find({CPU: 1}, [])
