@@ -267,7 +267,7 @@ def test_a_worker_whose_files_could_not_be_read_once_is_exported_the_next_time(
     original = files.reader
 
     def reader(path: str) -> ReadAt:
-        if "w1" in path:
+        if "/w1/" in path:
             raise OSError("4017 of 8035 bytes at byte 0 were received")
         return original(path)
 
