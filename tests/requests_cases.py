@@ -40,6 +40,17 @@ HandMade = tuple[tuple[str, Category, str, int, int, int], ...]
 """Layer, category, op, bytes, birth and death of each chunk of a step."""
 
 
+THREE_LAYERS: HandMade = (  # layer, category, op, bytes, birth, death
+    ("net/a", "activations", "net/a/Conv2D", 1024, 0, 9),
+    ("net/b", "activations", "net/b/Relu", 2048, 1, 7),
+    ("net/head", "activations", "net/head/MatMul", 8192, 2, 4),
+    ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 3, 6),
+    ("net/b", "activation_gradients", "gradient_tape/net/b/ReluGrad", 2048, 5, 10),
+    ("net/a", "activation_gradients", "gradient_tape/net/a/Conv2D", 1024, 8, 11),
+)
+"""A step of three layers, of which the last one is not recomputed."""
+
+
 def hand_made_requests(chunks: HandMade) -> StepRequests:
     """A traced step in graph mode, written chunk by chunk; every event is the birth or the death of one."""
     layers, categories, ops, sizes, births, deaths = zip(*chunks, strict=True)

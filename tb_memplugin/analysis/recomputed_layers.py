@@ -59,16 +59,16 @@ def recomputation_finding(run: Run, device: str, worker: str = "") -> str | None
 
 
 def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
+    costs = ""
     if requests.mode != "xla":
         size = int(requests.requested[list(_repeated_rows(requests, paths))].sum())
         steps = [one for one in run.requests if (one.device, one.phase) == (requests.device, requests.phase)]
         shares = [share for one in steps if (share := _share_of_time(run, one, paths)) is not None]
         if shares:
-            saved = f"{format_bytes(size)} of activations are not kept until then"
-            return f"{saved}; the second run takes about {statistics.median(shares):.0%} of the step's time."
+            costs = f"; the second run takes about {statistics.median(shares):.0%} of the step's time"
     elif not (size := _planned_again(run, requests, paths) or 0):
         return "XLA compiled the step and may have merged both runs: compare its peak with that of the plain model."
-    return f"{format_bytes(size)} of activations are not kept until then."
+    return f"{format_bytes(size)} of activations are not kept until then{costs}."
 
 
 def _share_of_time(run: Run, requests: StepRequests, paths: Collection[str]) -> float | None:

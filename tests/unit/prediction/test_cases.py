@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from requests_cases import HandMade, hand_made_requests
+from requests_cases import THREE_LAYERS, hand_made_requests
 
 from tb_memplugin.model import StepRequests
 from tb_memplugin.model.requests import UNKNOWN_POWER
@@ -17,18 +17,9 @@ from tb_memplugin.prediction.cases import (
 )
 from tb_memplugin.prediction.changes import Change
 
-CHUNKS: HandMade = (  # layer, category, op, bytes, birth, death
-    ("net/a", "activations", "net/a/Conv2D", 1024, 0, 9),
-    ("net/b", "activations", "net/b/Relu", 2048, 1, 7),
-    ("net/head", "activations", "net/head/MatMul", 8192, 2, 4),
-    ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 3, 6),
-    ("net/b", "activation_gradients", "gradient_tape/net/b/ReluGrad", 2048, 5, 10),
-    ("net/a", "activation_gradients", "gradient_tape/net/a/Conv2D", 1024, 8, 11),
-)
-
 
 def step(**changes: object) -> StepRequests:
-    return dataclasses.replace(hand_made_requests(CHUNKS), **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(hand_made_requests(THREE_LAYERS), **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +37,7 @@ def test_recomputed_results_may_overlap_most_on_a_cpu(device: str, fewer: int, m
 def test_nothing_changed_is_replayed_and_may_neither_grow_nor_shrink() -> None:
     case = make_case([], [step()], 4, Change())
     assert (case.transient_bytes, case.saved_bytes, case.method, case.sentences) == ((0, 0, 0), 0, "replay", ())
-    assert case.total_bytes == sum(chunk[3] for chunk in CHUNKS) and case.uncertain_bytes == 0
+    assert case.total_bytes == sum(chunk[3] for chunk in THREE_LAYERS) and case.uncertain_bytes == 0
     assert case.same_order and case.typical is None
 
 
@@ -68,7 +59,7 @@ def test_a_first_step_is_simulated_too_and_counts_for_no_uncertainty() -> None:
 @pytest.mark.parametrize(("device", "mode"), [("GPU:0", "xla"), ("CPU:0", "xla"), ("GPU:0", "graph")])
 def test_compiled_steps_of_another_batch_size_on_a_gpu_have_a_wider_range(device: str, mode: str) -> None:
     # GIVEN two recorded batch sizes, the second with requests of twice the size
-    unknown = np.full(len(CHUNKS), UNKNOWN_POWER)
+    unknown = np.full(len(THREE_LAYERS), UNKNOWN_POWER)
     small = step(mode=mode, device=device, batch_power=unknown)
     large = dataclasses.replace(small, batch_size=8, allocated=2 * small.allocated, requested=2 * small.requested)
     recorded = make_case([], [small, large], 4, Change())

@@ -1,23 +1,15 @@
 """A step of three layers with two of them recomputed, worked out by hand."""
 
-from requests_cases import HandMade, hand_made_requests
+from requests_cases import THREE_LAYERS, HandMade, hand_made_requests
 
 from tb_memplugin.prediction.changes import Change
 from tb_memplugin.prediction.recomputation import Parts, recomputed
 from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece
 
-CHUNKS: HandMade = (  # layer, category, op, bytes, birth, death
-    ("net/a", "activations", "net/a/Conv2D", 1024, 0, 9),
-    ("net/b", "activations", "net/b/Relu", 2048, 1, 7),
-    ("net/head", "activations", "net/head/MatMul", 8192, 2, 4),
-    ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 3, 6),
-    ("net/b", "activation_gradients", "gradient_tape/net/b/ReluGrad", 2048, 5, 10),
-    ("net/a", "activation_gradients", "gradient_tape/net/a/Conv2D", 1024, 8, 11),
-)
 AT_MOST = 1024 + 2048 + 8192 + 256  # in the backward pass of the head
 
 
-def hand_made(chunks: HandMade = CHUNKS) -> SizedStep:
+def hand_made(chunks: HandMade = THREE_LAYERS) -> SizedStep:
     requests = hand_made_requests(chunks)
     return SizedStep(requests, requests.requested)
 

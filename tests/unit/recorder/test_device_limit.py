@@ -52,9 +52,18 @@ def test_a_limit_that_is_no_size_is_received(limit: Any) -> None:
     assert f"Received: {limit!r}" in str(raised.value)
 
 
-@pytest.mark.parametrize("limit", [1, "1 MiB"])
-def test_a_size_is_a_limit(monkeypatch: pytest.MonkeyPatch, limit: Any) -> None:
-    limited(monkeypatch, Allocators(GPU_0=(0, 0)), limit)
+@pytest.mark.parametrize(("limit", "size"), [(1, 1), ("1 MiB", 1 << 20)])
+def test_a_peak_of_the_given_size_is_within_the_limit(
+    monkeypatch: pytest.MonkeyPatch, restored: Any, limit: Any, size: int
+) -> None:
+    allocators = Allocators(GPU_0=(0, 0))
+    within = limited(monkeypatch, allocators, limit)
+    within.begin()
+    allocators.info["GPU:0"] = 0, size
+    assert within.exceeded() == []
+    allocators.info["GPU:0"] = 0, size + 1
+    assert len(within.exceeded()) == 1
+    within.end()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Range } from "../../../src/charts/axis";
 import { orderEdges, timelineLayout } from "../../../src/charts/timeline-layout";
 import { Minimap } from "../../../src/views/step/minimap";
+import { placed } from "../box-cases";
 
 const WHOLE: Range = [0, 100];
 const LAYOUT = timelineLayout(orderEdges(4), [Float64Array.from([1, 3, 2, 1])]);
@@ -25,17 +26,7 @@ function drawn(range: Range = [40, 60]) {
   const box = document.querySelector<HTMLElement>(".minimap-box");
   if (!strip || !box) throw new Error("no strip");
   strip.setPointerCapture = () => undefined;
-  strip.getBoundingClientRect = () => ({
-    left: 50,
-    width: 200,
-    top: 0,
-    height: 30,
-    right: 250,
-    bottom: 30,
-    x: 50,
-    y: 0,
-    toJSON: () => ({}),
-  });
+  placed(strip, 50, 200);
   const pointer = (type: string, value: number, target: Element = strip, button = 0): void => {
     act(() => void target.dispatchEvent(new PointerEvent(type, { clientX: 50 + 2 * value, button, bubbles: true })));
   };

@@ -5,6 +5,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 
 import type { Range } from "../../../src/charts/axis";
 import { useGestures, wheelMove } from "../../../src/views/step/use-gestures";
+import { placed, wheelEvent } from "../box-cases";
 
 describe("the wheel", () => {
   const turn = { deltaX: 0, deltaY: 100, deltaMode: 0, shiftKey: false };
@@ -29,21 +30,10 @@ function drawn(range: Range = [40, 60]) {
   act(() => render(h(Probe, {}), document.body));
   const plot = document.querySelector<HTMLElement>(".u-over");
   if (!plot || !gestures) throw new Error("no plot");
-  plot.getBoundingClientRect = () => ({
-    left: 50,
-    width: 200,
-    top: 0,
-    height: 30,
-    right: 250,
-    bottom: 30,
-    x: 50,
-    y: 0,
-    toJSON: () => ({}),
-  });
-  // The test's document has wheel events without keys and places.
+  placed(plot, 50, 200);
   const fire = (type: string, value: number, init: MouseEventInit & WheelEventInit = {}): MouseEvent => {
-    const event = new MouseEvent(type, { clientX: 50 + 2 * value, bubbles: true, cancelable: true, ...init });
-    if (type === "wheel") Object.assign(event, { deltaX: init.deltaX ?? 0, deltaY: init.deltaY ?? 0, deltaMode: 0 });
+    const whole = { clientX: 50 + 2 * value, bubbles: true, cancelable: true, ...init };
+    const event = type === "wheel" ? wheelEvent(whole) : new MouseEvent(type, whole);
     plot.dispatchEvent(event);
     return event;
   };

@@ -307,11 +307,16 @@ def train(x):
 
 
 def test_a_stack_that_cannot_be_read_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
     def fail() -> Any:
+        asked.append(1)
         raise RuntimeError
 
     monkeypatch.setattr(inputs, "running_functions", fail)
+    before = list(input_notes.tensors())
     note_running_fit()
+    assert asked == [1] and len(input_notes.tensors()) == len(before)
 
 
 def test_each_place_is_a_method_that_its_class_defines() -> None:

@@ -9,6 +9,7 @@ import type { Store } from "../../../../src/state/store";
 import { StoreContext } from "../../../../src/views/shared/context";
 import type { MapColours } from "../../../../src/views/shared/memory-map/colours";
 import { Strip } from "../../../../src/views/shared/memory-map/strip";
+import { placed, wheelEvent } from "../../box-cases";
 
 const BASE = 1 << 20;
 /** A region of 8 KiB with chunks of 1, 1, 2 and 4 KiB, behind another region of one chunk. */
@@ -44,27 +45,15 @@ function drawn(marked: number | null = null, zooms: Zoom[] = []) {
   act(() => render(h(StoreContext.Provider, { value: store as unknown as Store }, h(Strip, props)), document.body));
   const plot = document.querySelector<HTMLElement>(".strip-plot");
   if (!plot) throw new Error("no strip");
-  plot.getBoundingClientRect = () => ({
-    left: 100,
-    width: 800,
-    top: 0,
-    height: 30,
-    right: 900,
-    bottom: 30,
-    x: 100,
-    y: 0,
-    toJSON: () => ({}),
-  });
+  placed(plot, 100, 800);
   const press = (key: string, held: KeyboardEventInit = {}): void => {
     act(() => void plot.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...held })));
   };
   const point = (type: string, share: number): void => {
     act(() => void plot.dispatchEvent(new PointerEvent(type, { clientX: 100 + 800 * share, bubbles: true })));
   };
-  // The test's document has wheel events without keys and places.
-  const wheel = (share: number, { deltaX = 0, deltaY = 0, ctrlKey = false }: WheelEventInit): MouseEvent => {
-    const event = new MouseEvent("wheel", { clientX: 100 + 800 * share, ctrlKey, bubbles: true, cancelable: true });
-    Object.assign(event, { deltaX, deltaY });
+  const wheel = (share: number, init: WheelEventInit): MouseEvent => {
+    const event = wheelEvent({ clientX: 100 + 800 * share, ...init });
     act(() => void plot.dispatchEvent(event));
     return event;
   };
