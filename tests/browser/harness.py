@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from playwright.sync_api import Browser, FrameLocator, Page, Playwright
+from playwright.sync_api import Browser, FrameLocator, Page, Playwright, Route
 
 from tb_memplugin.cli import main
 
@@ -184,3 +185,29 @@ def settled(frame: FrameLocator) -> None:
 def idle(frame: FrameLocator) -> None:
     """Waits until the page neither loads nor paints."""
     frame.locator(":root[data-idle='true']").wait_for(state="attached", timeout=GIVE_UP_MILLISECONDS)
+
+
+class Held:
+    """Keeps a page's requests from the server until they are let through.
+
+    A page says that it waits before its request arrives here: what arrives after `let_through` goes on at once.
+    """
+
+    def __init__(self, page: Page, url: str | re.Pattern[str]) -> None:
+        """Hold the requests of `page` whose address matches `url`, a glob or a regular expression."""
+        self._waiting: list[Route] = []
+        self._holds = True
+        page.route(url, self._arrived)
+
+    def _arrived(self, route: Route) -> None:
+        self._waiting.append(route) if self._holds else route.continue_()
+
+    def hold(self) -> None:
+        """Hold what arrives from now on."""
+        self._holds = True
+
+    def let_through(self) -> None:
+        """Send on what waits and what arrives until `hold` is called."""
+        self._holds = False
+        while self._waiting:
+            self._waiting.pop(0).continue_()

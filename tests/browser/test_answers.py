@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode
 import harness
 import pytest
 import sample_runs
-from playwright.sync_api import FrameLocator, Page, Route, expect
+from playwright.sync_api import FrameLocator, Page, expect
 from test_values import figures
 
 from tb_memplugin.model.units import format_bytes
@@ -162,15 +162,14 @@ def test_each_is_one_line(page: Page, address: str, run: str, font: str) -> None
 
 
 def test_their_place_is_kept_while_they_load(page: Page, address: str) -> None:
-    held: list[Route] = []
-    page.route(re.compile(r"/answers\?"), lambda route: held.append(route))
+    held = harness.Held(page, re.compile(r"/answers\?"))
     page.goto(harness.tab_url(address, urlencode({"run": "frozen"})))
     frame: Any = page
     expect(frame.get_by_role("slider")).to_be_visible()
     chart = frame.locator(".chart").first
     before = chart.bounding_box()
     assert before and frame.locator("[data-testid='answers'] > .blank").count() == 4
-    held[0].continue_()
+    held.let_through()
     expect(frame.locator("[data-testid='answers'] > button")).to_have_count(4)
     harness.idle(frame)
     assert chart.bounding_box() == before

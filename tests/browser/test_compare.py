@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import harness
 import pytest
 import sample_runs
-from playwright.sync_api import FrameLocator, Page, Route, expect
+from playwright.sync_api import FrameLocator, Page, expect
 from test_values import PERSISTENT, by_group
 
 
@@ -307,13 +307,11 @@ def test_keys(page: Page, address: str) -> None:
 def test_search_waits_for_its_view(page: Page, address: str, digit: str, answer: str, label: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 3}))
     frame.get_by_role("slider").focus()
-    held: list[Route] = []
-    page.route(re.compile(rf"/tb_memplugin/{answer}\?"), lambda route: held.append(route))
+    held = harness.Held(page, re.compile(rf"/tb_memplugin/{answer}\?"))
     with page.expect_request(re.compile(rf"/tb_memplugin/{answer}\?")):
         page.keyboard.press(digit)
     page.keyboard.press("/")
     expect(frame.get_by_label("Filter runs by regular expression")).not_to_be_focused()
     expect(frame.get_by_label(label)).to_have_count(0)
-    for route in held:
-        route.continue_()
+    held.let_through()
     expect(frame.get_by_label(label)).to_be_focused()

@@ -10,7 +10,7 @@ import harness
 import pytest
 from child import run_child
 from conftest import address_of_logdir
-from playwright.sync_api import Browser, FrameLocator, Page, Route, expect
+from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from tb_memplugin.model.units import format_bytes
 
@@ -212,15 +212,13 @@ def test_the_view_is_busy_until_the_plan_is_there_and_a_wrong_budget_is_refused(
     # A page of its own: Chromium logs every answer that is an error.
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     frame = open_view(page, address)
-    held: list[Route] = []
-    page.route("**/plan?*", lambda route: held.append(route))
+    held = harness.Held(page, "**/plan?*")
     field = frame.get_by_label("budget", exact=True)
     field.fill("84MiB")
     field.press("Enter")
     expect(frame.get_by_test_id("fit")).to_have_attribute("aria-busy", "true")
     expect(frame.get_by_test_id("plan-verdict")).to_contain_text("Fits as recorded")
-    for route in held:
-        route.continue_()
+    held.let_through()
     expect(frame.get_by_test_id("fit")).to_have_attribute("aria-busy", "false")
     page.unroute("**/plan?*")
     set_budget(frame, "much")

@@ -10,7 +10,7 @@ import harness
 import numpy as np
 import pytest
 import sample_runs
-from playwright.sync_api import FrameLocator, Page, Route, expect
+from playwright.sync_api import FrameLocator, Page, expect
 
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import take_samples
@@ -120,13 +120,8 @@ def test_a_click_moves_no_chart_while_answers_arrive(page: Page, address: str, v
     place = {"view": view, "run": "frozen", "layer": "vgg/block5_conv1", "step": 41, "zoom": "20-200"}
     frame = harness.open_tab(page, address, urlencode(place))
     # A server that is far away or busy: requests wait until they are let through.
-    waiting: list[Route] = []
-    hold = {"requests": False}
-
-    def on_route(route: Route) -> None:
-        waiting.append(route) if hold["requests"] else route.continue_()
-
-    page.route("**/data/plugin/tb_memplugin/**", on_route)
+    held = harness.Held(page, "**/data/plugin/tb_memplugin/**")
+    held.let_through()
     charts = frame.locator(".u-over")
     charts.first.scroll_into_view_if_needed()
     before = [chart.bounding_box() for chart in charts.all()]
@@ -136,13 +131,11 @@ def test_a_click_moves_no_chart_while_answers_arrive(page: Page, address: str, v
         page.mouse.move(box["x"] + part * box["width"], box["y"] + 0.7 * box["height"])
         harness.idle(frame)
         for _ in range(2):
-            hold["requests"] = True
+            held.hold()
             page.mouse.down()
             page.mouse.up()
             assert [chart.bounding_box() for chart in charts.all()] == before
-            hold["requests"] = False
-            while waiting:
-                waiting.pop().continue_()
+            held.let_through()
             harness.idle(frame)
             assert [chart.bounding_box() for chart in charts.all()] == before
 

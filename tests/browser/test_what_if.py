@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import harness
 import pytest
 import requests_cases
-from playwright.sync_api import Browser, FrameLocator, Page, Route, expect
+from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from tb_memplugin.model.units import format_bytes
 
@@ -153,16 +153,14 @@ def test_the_view_is_busy_until_the_answer_is_there(page: Page, address: str) ->
     frame = open_view(page, address)
     view = frame.get_by_test_id("what-if")
     expect(view).to_have_attribute("aria-busy", "false")
-    held: list[Route] = []
-    page.route("**/what_if?*", lambda route: held.append(route))
+    held = harness.Held(page, "**/what_if?*")
     field = frame.get_by_label("batch size", exact=True)
     field.fill("32")
     field.press("Enter")
     # THEN the view says so, and shows the last answer meanwhile
     expect(view).to_have_attribute("aria-busy", "true")
     expect(frame.get_by_test_id("verdict")).to_be_visible()
-    for route in held:
-        route.continue_()
+    held.let_through()
     expect(view).to_have_attribute("aria-busy", "false")
 
 
