@@ -68,11 +68,6 @@ class RecordingSession:
             raise
         for sentence in self._unavailable:
             self.faults.warn(sentence)
-        if self.settings.in_cluster and self.settings.overhead > 0 and self.settings.trace_steps is None:
-            self.faults.warn(
-                "no step is traced: TensorFlow's profiler can crash a process that trains together with others. "
-                "trace_steps=[10, 100] traces these steps all the same"
-            )
         close_at_exit(self)
         abandon_in_child(self)
 

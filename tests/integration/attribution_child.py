@@ -337,7 +337,9 @@ def mirrored() -> Any:
     """Two replicas, each with half of the batch, on devices that share one allocator."""
     halves = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
-    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    # Without collective operations, beside which TensorFlow's profiler can crash (docs/limits.md).
+    to_one = tf.distribute.ReductionToOneDevice()
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=to_one).scope():
         layers = [L.Dense(512, "relu", name="below"), L.Dense(384, "relu", name="above"), L.Dense(10, name="head")]
         model = keras.Sequential([keras.Input((64,)), *layers], name="mirrored")
     model.layers[0].trainable = False

@@ -96,12 +96,29 @@ def test_two_processes_that_train_together_are_one_picture(tmp_path: pathlib.Pat
     assert told["steps"]["step"] == [0, 1, 2, 3, 4] and None not in told["steps"]["sum_in_use_bytes"]
 
 
-def test_logical_devices_of_one_cpu_are_recorded_once(tmp_path: pathlib.Path) -> None:
-    finish(start(HERE / "workers_child.py", "mirrored", tmp_path / "run"))
-    told = devices_of(tmp_path, "run")
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Runs of one training by four replicas: `asked` for the trace of a step, and as by `default`."""
+    logdir = tmp_path_factory.mktemp("mirrored")
+    for process in [start(HERE / "workers_child.py", "mirrored", logdir / name, name) for name in ("asked", "default")]:
+        finish(process)
+    return logdir
+
+
+def test_logical_devices_of_one_cpu_are_recorded_once(mirrored: pathlib.Path) -> None:
+    told = devices_of(mirrored, "asked")
     assert [one["device"] for one in told["devices"]] == ["CPU:0"]
     assert told["imbalance"] is None
     weights = sum(one["bytes"] for one in told["devices"][0]["breakdown"]["parts"] if one["category"] == "weights")
     assert weights == 4 * 65 * 256 * 4  # four replicas in the one allocator
-    (note,) = [note for note in load(tmp_path)["run"].notes if "CPU:1" in note]
+    (note,) = [note for note in load(mirrored)["asked"].notes if "CPU:1" in note]
     assert "CPU:1, CPU:2, CPU:3: logical devices of the CPU share one allocator" in note
+
+
+def test_beside_other_replicas_only_the_steps_asked_for_are_traced(mirrored: pathlib.Path) -> None:
+    runs = load(mirrored)
+    assert {name: [one.step for one in run.snapshots] for name, run in runs.items()} == {"asked": [2], "default": []}
+    # AND the run says what to do, and has the rest
+    said = [note for note in runs["default"].notes if "trace_steps" in note]
+    assert len(said) == 1 and said[0].startswith("no step is traced: ")
+    assert len(runs["default"].samples) == len(runs["asked"].samples) == 5

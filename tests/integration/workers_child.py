@@ -1,6 +1,6 @@
 """Trainings for `test_worker_processes`: processes that record into one run.
 
-usage: workers_child.py steady RUN WORKER STEPS UNITS | mirrored RUN
+usage: workers_child.py steady RUN WORKER STEPS UNITS | mirrored RUN asked|default
 """
 
 import os
@@ -38,21 +38,22 @@ def train(run, worker, steps, units):
                 sys.stdin.readline()  # killed here
 
 
-def train_mirrored(run):
+def train_mirrored(run, **options):
     """`fit` with `MirroredStrategy` on four logical devices of the CPU, all of which the recorder is asked for."""
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
     devices = [f"CPU:{number}" for number in range(4)]
-    with tf.distribute.MirroredStrategy(devices).scope():
+    # Without collective operations, beside which TensorFlow's profiler can crash (docs/limits.md).
+    with tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice()).scope():
         model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256, name="wide")])
         model.compile("sgd", "mse", jit_compile=False)
-    callback = tb_memplugin.MemoryCallback(run, trace_steps=[2], devices=devices)
+    callback = tb_memplugin.MemoryCallback(run, devices=devices, **options)
     model.fit(np.ones((160, 64)), np.ones((160, 256)), batch_size=32, verbose=0, callbacks=[callback])
     callback.close()
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "mirrored":
-        train_mirrored(sys.argv[2])
+        train_mirrored(sys.argv[2], **({"trace_steps": [2]} if sys.argv[3] == "asked" else {}))
     else:
         train(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

@@ -74,7 +74,7 @@ PROGRAMS = (
     Program("accumulation_ema", "gradient accumulation with moving averages"),
     Program("steps_per_execution", "four steps per execution, cached slices"),
     Program("variable_length", "bidirectional GRU and LSTM, padded batches of varying length"),
-    Program("mirrored", "MirroredStrategy on two logical CPU devices"),
+    Program("mirrored", "MirroredStrategy on two logical CPU devices, summed on one, steps asked for"),
     Program("train_on_batch", "train_on_batch of a small model"),
     Program("evaluate_predict", "MobileNetV2, evaluate and predict only", trains=False),
     Program("gan", "GAN with two optimizers in one train_step", backward_passes=2),

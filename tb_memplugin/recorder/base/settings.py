@@ -49,23 +49,14 @@ class Settings:
         return arguments
 
     @property
-    def traced_steps(self) -> frozenset[int] | None:
-        """Training steps to trace, None to choose automatically: not beside other workers (see `in_cluster`)."""
-        return frozenset() if self.trace_steps is None and self.in_cluster else self.trace_steps
-
-    @property
     def in_cluster(self) -> bool:
-        """Whether ``TF_CONFIG`` lists several processes that train together.
-
-        TensorFlow's profiler sometimes crashes such a process as it stops, with and without a recorder, where it joins
-        events that began and ended on different threads.
-        """
+        """Whether ``TF_CONFIG`` lists several processes that train together."""
         return bool(_worker_of_cluster())
 
     @property
     def traces(self) -> bool:
         """Whether any step may be traced."""
-        return bool(self.traced_steps) if self.traced_steps is not None else self.overhead > 0
+        return self.overhead > 0 if self.trace_steps is None else bool(self.trace_steps)
 
     @property
     def remote(self) -> bool:

@@ -1,5 +1,6 @@
 """`LayerWatch`: the layer table of the model that is trained, and the observer of its calls."""
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -19,10 +20,12 @@ from tb_memplugin.recorder.observe.layer_table import (
 from tb_memplugin.recorder.observe.layers import children, is_layer, is_module, variables_of
 from tb_memplugin.recorder.observe.observer import ModelObserver
 from tb_memplugin.recorder.observe.program_counters import program_counters
-from tb_memplugin.recorder.observe.variables import Variables
+from tb_memplugin.recorder.observe.variables import Variables, replicas, tf_variable
 
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"
+
+logger = logging.getLogger("tb_memplugin")
 
 
 class LayerWatch:
@@ -126,6 +129,20 @@ class LayerWatch:
     def model_is_gone(self) -> bool:
         """Whether there was a model and it does not exist any more."""
         return self._model is not _nothing and self._model() is None
+
+    @property
+    def replicated(self) -> bool:
+        """Whether several replicas of the model train, in or out of the scope of their strategy."""
+        model = self._model()
+        try:
+            import tensorflow as tf
+
+            strategy = getattr(model, "distribute_strategy", None) or tf.distribute.get_strategy()
+            variables = model.variables if model is not None else ()
+            return strategy.num_replicas_in_sync > 1 or any(len(replicas(tf_variable(one))) > 1 for one in variables)
+        except Exception:
+            logger.debug("whether replicas train could not be read", exc_info=True)
+            return False
 
     @property
     def table(self) -> LayerTable | None:

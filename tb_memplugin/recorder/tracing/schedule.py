@@ -59,13 +59,12 @@ class TraceSchedule:
     Args:
         overhead: Share of run time that tracing may cost, 0 to trace nothing.
         trace_steps: If given, exactly these training steps are traced, at any cost, and the first one to learn.
-        learns: Whether any step is traced to learn.
     """
 
-    def __init__(self, overhead: float, trace_steps: Collection[int] | None = None, learns: bool = True) -> None:
+    def __init__(self, overhead: float, trace_steps: Collection[int] | None = None) -> None:
         self._overhead = overhead
         self._trace_steps = None if trace_steps is None else frozenset(trace_steps)
-        self._learns = learns
+        self._learns = True
         self._phases: dict[str, _PhaseState] = {}
         self._spent_seconds = self._elapsed_seconds = 0.0
         self._last_cost_seconds = FIRST_ESTIMATE_SECONDS
@@ -82,6 +81,11 @@ class TraceSchedule:
         state = self._phases.setdefault(phase, _PhaseState())
         state.steps_since_change = 1
         state.traced_since_change = False
+
+    def only_requested(self) -> None:
+        """From now on trace the steps of `trace_steps` only, and none to learn."""
+        self._learns = False
+        self._trace_steps = self._trace_steps or frozenset()
 
     def wants(self, phase: str, step: int, elapsed_seconds: float) -> Wish | None:
         """How to trace the next step, None for not at all; `elapsed_seconds` counts from the recorder's start."""

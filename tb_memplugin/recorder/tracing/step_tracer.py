@@ -56,8 +56,8 @@ class StepTracer:
         oom: OomWatch,
         maps: MemoryMaps,
     ) -> None:
-        # Beside other workers every trace is a risk, so none is made that was not asked for.
-        self.schedule = TraceSchedule(settings.overhead, settings.traced_steps, learns=not settings.in_cluster)
+        self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
+        self._only_requested = False
         self._analysis = StepAnalysis(settings, devices, watch, faults, oom, maps)
         self._settings = settings
         self._devices = tuple(device.name for device in devices)
@@ -153,7 +153,11 @@ class StepTracer:
         self._traces_before = self._watch.observer.traces
         if not self._devices or self._faults.stopped(TRACING):
             return
-        wish = self.schedule.wants(phase, step, time.perf_counter() - self._began)
+        elapsed = time.perf_counter() - self._began
+        wish = self.schedule.wants(phase, step, elapsed)
+        if wish is not None and not self._only_requested and (self._settings.in_cluster or self._watch.replicated):
+            self._trace_only_requested()
+            wish = self.schedule.wants(phase, step, elapsed)
         requested = self._settings.trace_steps is not None
         if wish is None:
             return
@@ -167,6 +171,21 @@ class StepTracer:
                 self._open()
         if self._window is None:
             self._room.release()
+
+    def _trace_only_requested(self) -> None:
+        """Beside other replicas every trace is a risk: make none that was not asked for.
+
+        TensorFlow's profiler sometimes crashes a process as it stops, with and without a recorder. A collective
+        operation may end on another thread than it began on, and TensorFlow 2.21 joins both events through a pointer to
+        an event that it has copied and freed meanwhile (`SplitEventTracker` in traceme_recorder.cc).
+        """
+        self._only_requested = True
+        self.schedule.only_requested()
+        if self._settings.trace_steps is None:
+            self._faults.warn(
+                "no step is traced: TensorFlow's profiler can crash a process in which replicas train together. "
+                "trace_steps=[10, 100] traces these steps all the same"
+            )
 
     def _open(self) -> None:
         began = time.perf_counter()

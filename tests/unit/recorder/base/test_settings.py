@@ -97,14 +97,18 @@ def test_the_default_is_the_task_of_a_cluster(
     assert check(tmp_path, 0.005, None, None, False, "mine").worker == "mine"
 
 
-def test_beside_other_workers_steps_are_traced_on_request_only(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # TensorFlow's profiler sometimes crashes such a process.
+def test_a_process_is_in_a_cluster_if_several_train(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = check(tmp_path, 0.005, None, None, False, None)
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}))
-    by_default, asked = (check(tmp_path, 0.005, steps, None, False, None) for steps in (None, [3]))
-    assert (by_default.traces, by_default.traced_steps, by_default.trace_steps) == (False, frozenset(), None)
-    assert (asked.traces, asked.traced_steps) == (True, {3})
+    assert settings.in_cluster
     monkeypatch.delenv("TF_CONFIG")
-    alone = check(tmp_path, 0.005, None, None, False, None)
-    assert alone.traces and alone.traced_steps is None
+    assert not settings.in_cluster
+
+
+@pytest.mark.parametrize(
+    ("overhead", "steps", "traces"), [(0.005, None, True), (0.0, None, False), (0.0, [3], True), (0.005, [], False)]
+)
+def test_steps_may_be_traced_by_the_budget_or_on_request(
+    tmp_path: pathlib.Path, overhead: float, steps: list[int] | None, traces: bool
+) -> None:
+    assert check(tmp_path, overhead, steps, None, False, None).traces == traces

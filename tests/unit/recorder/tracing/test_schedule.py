@@ -93,12 +93,20 @@ def test_the_step_after_the_compiling_one_is_traced() -> None:
     assert simulate(TraceSchedule(0.005), 20)[0] == 1
 
 
-def test_beside_other_workers_exactly_the_requested_steps_are_traced() -> None:
-    schedule = TraceSchedule(0.005, [3, 7], learns=False)
+def test_exactly_the_requested_steps_are_traced_once_that_is_asked_for() -> None:
+    schedule = TraceSchedule(0.005, [3, 7])
+    schedule.only_requested()
     assert [(step, wish) for step in range(10) if (wish := schedule.wants("train", step, 1.0))] == [
         (3, "trace"),
         (7, "trace"),
     ]
+
+
+def test_no_step_is_traced_if_none_was_requested_and_only_those_may_be() -> None:
+    schedule = TraceSchedule(0.005)
+    schedule.only_requested()
+    assert simulate(schedule, 2000) == []
+    assert schedule.due("train", 5, 1.0) == Due()
 
 
 def test_the_compiling_step_of_training_is_traced_to_learn() -> None:

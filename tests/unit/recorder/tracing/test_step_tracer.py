@@ -110,7 +110,7 @@ class Tracer:
         self.observer, self.maps, self.faults = Observer(self.clock), Maps(self.clock), Faults()
         settings = check(directory, arguments.get("overhead", 1.0), arguments.get("steps"), None, False, None)
         listed = [Device(name, None, None) for name in devices]
-        watch: Any = SimpleNamespace(observer=self.observer)
+        watch: Any = SimpleNamespace(observer=self.observer, replicated=arguments.get("replicated", False))
         maps: Any = self.maps
         self.tracer = StepTracer(settings, listed, watch, self.faults, None, maps)  # type: ignore[arg-type]
         self.tracer._analysis = self  # type: ignore[assignment]
@@ -436,10 +436,29 @@ def test_the_observer_gets_the_maps_at_the_start_as_chunks(tmp_path: pathlib.Pat
     assert case.observer.maps_at_start["GPU:0"].in_use_bytes == 1536
 
 
-def test_beside_other_workers_no_step_is_traced_that_was_not_asked_for(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("replicated", [True, False], ids=["replicas", "workers"])
+@pytest.mark.parametrize(("steps", "traced"), [([2], [2]), (None, []), ([], [])])
+def test_beside_other_replicas_no_step_is_traced_that_was_not_asked_for(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    replicated: bool,
+    steps: list[int] | None,
+    traced: list[int],
 ) -> None:
-    cluster = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
-    monkeypatch.setenv("TF_CONFIG", cluster)
-    case = Tracer(tmp_path, steps=[2])
-    assert [case.step(number) is not None for number in range(3)] == [False, False, True]
+    if not replicated:
+        cluster = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
+        monkeypatch.setenv("TF_CONFIG", cluster)
+    case = Tracer(tmp_path, steps=steps, replicated=replicated)
+    assert [number for number in range(5) if case.step(number) is not None] == traced
+    # AND it is said once, unless the user chose
+    said = [record for record in caplog.records if "no step is traced" in record.message]
+    assert len(said) == (steps is None)
+
+
+def test_replicas_that_appear_later_end_what_was_not_asked_for(tmp_path: pathlib.Path) -> None:
+    case = Tracer(tmp_path)
+    before = [number for number in range(3) if case.step(number) is not None]
+    case.tracer._watch.replicated = True  # type: ignore[misc]
+    case.tracer.schedule.changed()
+    assert before and [number for number in range(3, 9) if case.step(number) is not None] == []
