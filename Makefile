@@ -22,7 +22,7 @@ CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),"tensorflow[and-cuda]")
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-python test-typescript test-browser test-docs test-all-python test-all-browser bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs
+.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-python test-typescript test-browser test-docs bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -38,19 +38,17 @@ train: $(VENV)/.record
 # The browser's packages are installed, and the page's own tests run, while pip unpacks.
 test: ## install what the tests need and run the quick tests of everything
 	$(MAKE) -j4 install browser test-typescript
-	$(MAKE) test-python test-browser
+	$(PYTEST) -m "not long" tests/unit tests/integration tests/hostile tests/browser
 
 test-all: ## every test, a small `make accuracy`, the benchmarks at their smallest size
-	$(MAKE) -j4 install browser test-typescript
-	$(MAKE) test-all-python test-all-browser accuracy-small bench-smallest
+	$(MAKE) -j4 install $(VENV)/.bench browser test-typescript
+	HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(PYTEST) tests/unit tests/integration tests/hostile tests/browser --ignore $(SCENARIOS) --ignore $(DEMO)
+	$(BIN)/python -m pytest -n $(JOBS) $(SCENARIOS)
+	$(BIN)/python -m pytest $(DEMO)
+	$(MAKE) accuracy-small bench-smallest
 
 test-python: $(VENV)/.test
 	$(PYTEST) -m "not long" tests/unit tests/integration tests/hostile
-
-test-all-python: $(VENV)/.bench
-	HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(PYTEST) tests/unit tests/integration tests/hostile --ignore $(SCENARIOS) --ignore $(DEMO)
-	$(BIN)/python -m pytest -n $(JOBS) $(SCENARIOS)
-	$(BIN)/python -m pytest $(DEMO)
 
 test-docs: $(VENV)/.test ## run every code block of README and docs, and compare its output
 	$(PYTEST) tests/integration/test_documented_code.py tests/integration/test_tutorial.py tests/integration/test_five_trainings.py tests/integration/test_docs.py
@@ -60,9 +58,6 @@ test-typescript: frontend/node_modules/.package-lock.json
 
 test-browser: browser $(VENV)/.test frontend/node_modules/.package-lock.json
 	$(PYTEST) -m "not long" tests/browser
-
-test-all-browser: browser $(VENV)/.test frontend/node_modules/.package-lock.json
-	$(PYTEST) tests/browser
 
 install: $(VENV)/.test frontend/node_modules/.package-lock.json ## everything for development, in $(VENV) and frontend/node_modules
 

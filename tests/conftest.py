@@ -38,6 +38,7 @@ LONGEST_FIRST = (
     "integration/test_keras_2.py",
     "integration/test_worker_processes.py",
     "hostile/test_generated.py",
+    # The browser's come after all others: their servers and Chromium stay until a process ends.
     "browser/test_one_value.py",
     "browser/test_in_tensorboard.py",
     "browser/test_staying.py",
@@ -56,4 +57,5 @@ LONGEST_FIRST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = pathlib.Path(__file__).parent
     places = {tests / name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    browser = tests / "browser"
+    items.sort(key=lambda item: (browser in item.path.parents, places.get(item.path, len(places))))

@@ -59,14 +59,15 @@ class EventFile:
         self._state: files.FileState | None = None
         self._reset()
 
-    def scan(self, deadline: float) -> bool:
+    def scan(self, deadline: float, state: files.FileState | None = None) -> bool:
         """Index what was appended since the last scan; True if anything changed.
 
         Args:
             deadline: Value of `time.monotonic` at which to stop; the next scan goes on.
+            state: The file's state, None to ask for it.
         """
         try:
-            state = files.state(self.path)
+            state = state or files.state(self.path)
             if state == self._state and not self.remaining and self.error is None:
                 return False
             if self._is_other_file(state):

@@ -76,7 +76,7 @@ class FileSource:
         # What the last listing did not finish comes last: it must not hold up the others again.
         for file in sorted(every, key=lambda file: (not file.is_ours, file.remaining > 0)):
             seconds = SCAN_SECONDS if file.is_ours else _OTHER_SECONDS
-            changed |= file.scan(began + seconds if self._live else math.inf)
+            changed |= file.scan(began + seconds if self._live else math.inf, found.states.get(file.path))
         if changed:
             self._marks = {run: marks for run, of_run in self._files.items() if (marks := _marks(of_run))}
         if self._live and not any(file.remaining for file in every):
@@ -89,7 +89,7 @@ class FileSource:
         if began < self._runs_valid_until:
             return self._runs
         found = self._found or directories.event_files(self._logdir)
-        self._runs = {run: _states(paths) for run, paths in found.files.items() if run_name(run)[0] != run}
+        self._runs = self._states(found)
         if self._live:
             self._runs_valid_until = self._rested(began)
         return self._runs
@@ -99,30 +99,19 @@ class FileSource:
         runs = self.event_runs().keys() & set(event_runs)
         for run in runs:
             known = self._files.get(run, {})
-            self._files[run] = {path: known.get(path) or _event_file(run, path) for path, _ in self._runs[run]}
-            for file in self._files[run].values():
-                self._scanned_alone |= file.scan(math.inf)
+            states = dict(self._runs[run])
+            self._files[run] = {path: known.get(path) or _event_file(run, path) for path in states}
+            for path, file in self._files[run].items():
+                # The length of a store's listing was true a moment ago; a local file is asked for its own.
+                self._scanned_alone |= file.scan(math.inf, None if files.is_local(path) else states[path])
         return {run: _marks(self._files[run]) for run in runs}
 
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
         """See `Source.newest`: reads the ends of files."""
-        known = self.event_runs()
-        for run in event_runs:
-            sessions: dict[str, TagContent] = {}
-            missing = None
-            for path, state in self._runs[run] if run in known else ():
-                try:
-                    # Its state is read again if it could not be read before: that says why.
-                    length = (state or files.state(path)).length
-                    tail = read_tail(files.reader(path), length, stream)
-                except Exception as error:  # each file system raises its own
-                    missing = f"it cannot be read: {files.reason(error, path)}"
-                    continue
-                missing = missing or tail.missing
-                if tail.tag is not None and tail.frame is not None:
-                    # A session's last file holds the newest.
-                    sessions[tail.tag.split("/")[1]] = TagContent(run, tail.tag, (tail.frame,))
-            yield NewestFrames(run, tuple(content for _, content in sorted(sessions.items())), missing)
+        self.event_runs()
+        known = self._runs
+        runs = tuple(event_runs)
+        yield from files.at_once(lambda run: _newest(run, known.get(run, ()), stream), runs, self._logdir)
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
         """See `Source.read`."""
@@ -149,6 +138,14 @@ class FileSource:
                 if ours or file.error is not None:
                     sentences.setdefault(run, []).extend(file.damage(self._live))
         return {run: tuple(texts) for run, texts in sentences.items() if texts}
+
+    def _states(self, found: directories.Found) -> dict[str, tuple[tuple[str, files.FileState | None], ...]]:
+        """The files of each run of the recorder with their states, None of those that cannot be read now."""
+        runs = {run: paths for run, paths in found.files.items() if run_name(run)[0] != run}
+        unknown = [path for paths in runs.values() for path in paths if path not in found.states]
+        asked = zip(unknown, files.at_once(_state, unknown, self._logdir), strict=True)
+        states = {**found.states, **dict(asked)}
+        return {run: tuple((path, states[path]) for path in paths) for run, paths in runs.items()}
 
     def _rested(self, began: float) -> float:
         """Until when a result is valid whose making began then."""
@@ -180,15 +177,30 @@ class FileSource:
             yield TagContent(run, tag, tuple(frames), tuple(damage))
 
 
-def _states(paths: Sequence[str]) -> tuple[tuple[str, files.FileState | None], ...]:
-    """Each file with its state, None if that cannot be read now."""
-    states: list[tuple[str, files.FileState | None]] = []
-    for path in paths:
-        state = None
-        with contextlib.suppress(Exception):  # each file system raises its own
-            state = files.state(path)
-        states.append((path, state))
-    return tuple(states)
+def _state(path: str) -> files.FileState | None:
+    """A file's state, None if it cannot be read now."""
+    with contextlib.suppress(Exception):  # each file system raises its own
+        return files.state(path)
+    return None
+
+
+def _newest(run: str, paths: Sequence[tuple[str, files.FileState | None]], stream: str) -> NewestFrames:
+    """The newest frames in a run's files, of which the states are known if they could be read."""
+    sessions: dict[str, TagContent] = {}
+    missing = None
+    for path, state in paths:
+        try:
+            # Its state is read again if it could not be read before: that says why.
+            length = (state or files.state(path)).length
+            tail = read_tail(files.reader(path), length, stream)
+        except Exception as error:  # each file system raises its own
+            missing = f"it cannot be read: {files.reason(error, path)}"
+            continue
+        missing = missing or tail.missing
+        if tail.tag is not None and tail.frame is not None:
+            # A session's last file holds the newest.
+            sessions[tail.tag.split("/")[1]] = TagContent(run, tail.tag, (tail.frame,))
+    return NewestFrames(run, tuple(content for _, content in sorted(sessions.items())), missing)
 
 
 def _event_file(run: str, path: str) -> EventFile:

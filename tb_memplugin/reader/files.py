@@ -1,11 +1,14 @@
 """Directories and files, local or in an object store."""
 
+import concurrent.futures
 import dataclasses
 import functools
 import os
 import re
 import stat
 import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from tensorboard.compat.tensorflow_stub import errors
 
@@ -16,8 +19,12 @@ from tb_memplugin.reader.tfrecord import ReadAt
 
 READ_ATTEMPTS = 3
 """How often bytes of a remote file are asked for, if fewer come. A store's client repeats other failures itself."""
+REQUESTS = 16
+"""Most requests to an object store at a time."""
 _PAUSE_SECONDS = 0.2
 """Time before the second attempt; twice as long before the third."""
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 
 
@@ -84,6 +91,35 @@ def entries(directory: str) -> list[Entry]:
         return sorted(local, key=lambda entry: entry.name)
     names = store_of(directory).names(directory)
     return [Entry(name, f"{directory}/{name}", names[name], False) for name in sorted(names)]
+
+
+def tree(directory: str) -> dict[str, FileState] | None:
+    """The files at any depth below a directory of a store that lists them at once, by path.
+
+    None if it cannot: for a directory of this machine, and after a failure, which the listing of each directory names.
+    """
+    if is_local(directory):
+        return None
+    try:
+        listed = store_of(directory).tree(directory)
+    except Exception:  # each file system raises its own
+        return None
+    return None if listed is None else {f"{directory}/{name}": FileState(length) for name, length in listed.items()}
+
+
+def at_once(function: Callable[[_Item], _Result], items: Sequence[_Item], place: str) -> Iterator[_Result]:
+    """The results of a function for each item, in order. In an object store, where each waits, several run at a time.
+
+    Args:
+        function: Must not raise.
+        items: Its arguments.
+        place: Path or URL of what is read.
+    """
+    if is_local(place) or len(items) < 2:
+        yield from map(function, items)
+        return
+    with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
+        yield from pool.map(function, items)
 
 
 def is_readable(path: str) -> bool:

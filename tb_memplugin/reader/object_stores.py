@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 from tensorboard.compat.tensorflow_stub.io import gfile
 
+MAX_LISTED = 500_000
+"""Most files of one listing, which takes about 200 bytes for each."""
+
 
 class Store(Protocol):
     """A remote file system. Each method raises whatever the client of the file system raises.
@@ -26,6 +29,12 @@ class Store(Protocol):
 
     def names(self, directory: str) -> dict[str, bool]:
         """The names in a directory, each with whether it is a directory."""
+
+    def tree(self, directory: str) -> dict[str, int] | None:
+        """The files at any depth below a directory: path from there to bytes.
+
+        None if the store has no such listing, or if there are more than `MAX_LISTED`.
+        """
 
     def length(self, path: str) -> int:
         """Bytes of a file."""
@@ -70,6 +79,10 @@ class _Fsspec:
             if entry["name"].strip("/") != path.strip("/")  # an object that stands for the directory itself
         }
 
+    def tree(self, directory: str) -> dict[str, int] | None:
+        # `find` leaves out what cannot be listed, or gets all fields of all objects.
+        return None
+
     def length(self, path: str) -> int:
         store, inner = self._store(path)
         return int(store.size(inner))
@@ -111,6 +124,18 @@ class _S3:
         names.pop("", None)  # an object that stands for the directory itself
         return names
 
+    def tree(self, directory: str) -> dict[str, int] | None:
+        bucket, inner = self._place(directory)
+        prefix = inner.rstrip("/") + "/"
+        listed: dict[str, int] = {}
+        for page in _s3_client().get_paginator("list_objects").paginate(Bucket=bucket, Prefix=prefix):
+            for entry in page.get("Contents", ()):
+                if not entry["Key"].endswith("/"):  # an object that stands for a directory
+                    listed[entry["Key"][len(prefix) :]] = int(entry["Size"])
+            if len(listed) > MAX_LISTED:
+                return None
+        return listed
+
     def length(self, path: str) -> int:
         bucket, inner = self._place(path)
         return int(_s3_client().head_object(Bucket=bucket, Key=inner)["ContentLength"])
@@ -145,6 +170,9 @@ class _TensorBoard:
         # Whether a name is a directory must not be guessed after a failed request: a run would be left out.
         listed = self._file_system.listdir(directory)
         return {name: self.is_directory(self._file_system.join(directory, name)) for name in listed}
+
+    def tree(self, directory: str) -> dict[str, int] | None:
+        return None
 
     def length(self, path: str) -> int:
         return int(self._file_system.stat(path).length)

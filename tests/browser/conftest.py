@@ -1,13 +1,11 @@
 """The page on runs written with the package's own writer, watched from Chromium: alone, and in the real TensorBoard."""
 
-import fcntl
 import json
-import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -28,6 +26,7 @@ from playwright.sync_api import (
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
+import logdirs
 import sample_runs
 
 LOG_VIOLATIONS = """
@@ -93,24 +92,9 @@ class Watch:
         assert left == []
 
 
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
-    """A file or directory that the first worker of a test run makes and all of them read."""
-    base = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent
-    made = base / name
-    with open(base / f"{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
-            part = base / f"{name}.part"
-            make(part)
-            part.rename(made)
-    return made
-
-
 @pytest.fixture(scope="session")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return made_once(tmp_path_factory, "sample-runs", sample_runs.write_all)
+    return logdirs.made_once(tmp_path_factory, "sample-runs", sample_runs.write_all)
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +105,7 @@ def inspected(logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) ->
     def write(file: pathlib.Path) -> None:
         file.write_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
 
-    answer = made_once(tmp_path_factory, "sample-runs.json", write)
+    answer = logdirs.made_once(tmp_path_factory, "sample-runs.json", write)
     result: dict[str, Any] = json.loads(answer.read_text("utf-8"))["runs"]
     return result
 
@@ -147,22 +131,7 @@ def tensorboard(logdir: pathlib.Path) -> Iterator[str]:
         yield address
 
 
-def address_of_logdir(scope: Literal["session", "module"]) -> Any:
-    """The fixture ``address``: address of `tb-memplugin view` on the fixture ``logdir``.
-
-    Before a server goes, the page leaves its document: it would ask in vain, and the next test would fail.
-    """
-
-    @pytest.fixture(scope=scope)
-    def address(logdir: pathlib.Path, watched: tuple[Page, Watch]) -> Iterator[str]:
-        with harness.viewer(str(logdir)) as address:
-            yield address
-            watched[0].goto("about:blank")
-
-    return address
-
-
-address = address_of_logdir("session")
+address = logdirs.address_of_logdir("session")
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 import sample_devices
 import sample_runs
 from cluster_cases import Fault, name_of, write_cluster
-from conftest import address_of_logdir
+from logdirs import address_of_logdir
 from playwright.sync_api import FrameLocator, Page, expect
 from test_compare import download
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import harness
 import pytest
 from child import run_child
-from conftest import address_of_logdir
+from logdirs import address_of_logdir
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from tb_memplugin.model.units import format_bytes

@@ -8,8 +8,8 @@ import harness
 import numpy as np
 import pytest
 import task_runs
-from conftest import address_of_logdir, made_once
 from first_screen import text_of
+from logdirs import address_of_logdir, made_once
 from playwright.sync_api import FrameLocator, Page, expect
 from reading_cases import MIB
 from requests_cases import program_fits

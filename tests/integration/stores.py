@@ -9,6 +9,7 @@ import json
 import logging
 import pathlib
 import random
+import re
 import ssl
 import threading
 import urllib.parse
@@ -46,7 +47,7 @@ class Faults:
         seed: Decides which addresses fail, and with which kind.
         share: Part of the addresses that fail.
         times: How many of the first requests for an address fail; None for all.
-        of: Only addresses with this text.
+        of: Only requests in which this regular expression is found.
         objects_only: Not listings.
         methods: The kinds of requests.
     """
@@ -62,7 +63,11 @@ class Faults:
     def kind(self, request: str, is_object: bool, earlier: int) -> Kind | None:
         """The fault of a request (its method and address) that was made `earlier` times before."""
         draw = random.Random(f"{self.seed} {request}")
-        if self.of not in request or draw.random() >= self.share or (self.times is not None and earlier >= self.times):
+        if (
+            not re.search(self.of, request)
+            or draw.random() >= self.share
+            or (self.times is not None and earlier >= self.times)
+        ):
             return None
         kind = draw.choice(self.kinds)
         return None if not is_object and (self.objects_only or kind in ("gone", "short")) else kind
@@ -77,6 +82,9 @@ class Store:
         logdir: URL of the log directory.
         faults: What the proxy does; None for nothing.
         injected: How often each kind of fault was injected.
+        requests: Number of requests since `inject`: ``GET object``, ``GET listing``, ``GET other``, and so on.
+        names: Of the objects under the log directory.
+        most_at_once: Most requests that were answered at a time.
     """
 
     def __init__(self, scheme: Literal["s3", "gs"], port: int) -> None:
@@ -84,8 +92,11 @@ class Store:
         self.logdir = f"{scheme}://{BUCKET}/{LOGDIR}"
         self.faults: Faults | None = None
         self.injected: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
+        self.most_at_once = self._now = 0
         self.certificate: tuple[pathlib.Path, pathlib.Path] | None = None
         self._earlier: Counter[str] = Counter()
+        self.names: list[str] = []
         self._lock = threading.Lock()
         self._proxy = _Server(("127.0.0.1", 0), _Proxy)
         self._proxy.store = self
@@ -119,12 +130,15 @@ class Store:
             self.faults = faults
             self._earlier.clear()
             self.injected.clear()
+            self.requests.clear()
+            self.most_at_once = 0
 
     def fault(self, method: str, path: str) -> Kind | None:
         """What to do with a request; counts it."""
         request = f"{method} {urllib.parse.unquote(path)}"
         is_object = "tfevents" in path.partition("?")[0]
         with self._lock:
+            self.requests[f"{method} {'object' if is_object else 'listing' if 'prefix=' in path else 'other'}"] += 1
             earlier = self._earlier[request]
             self._earlier[request] += 1
             if self.faults is None or method not in self.faults.methods:
@@ -134,6 +148,18 @@ class Store:
                 self.injected[kind] += 1
             return kind
 
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Count a request as being answered."""
+        with self._lock:
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._now -= 1
+
     def upload(self, directory: pathlib.Path) -> None:
         """Put the files of a log directory into the store, past the proxy."""
         for path in sorted(directory.rglob("*")):
@@ -142,6 +168,7 @@ class Store:
 
     def put(self, name: str, data: bytes) -> None:
         """Store an object under the log directory, past the proxy."""
+        self.names.append(name)
         if self.scheme == "s3":
             self.client().put_object(Bucket=BUCKET, Key=f"{LOGDIR}/{name}", Body=data)
         else:
@@ -182,6 +209,10 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
     encrypted = False
 
     def do_GET(self) -> None:
+        with self.server.store.answering():
+            self._answer()
+
+    def _answer(self) -> None:
         store = self.server.store
         kind = store.fault(self.command, self.path)
         if kind == "slow":

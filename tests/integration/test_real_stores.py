@@ -15,18 +15,23 @@ from typing import Any
 import pytest
 import stores
 from child import run_child
+from cluster_cases import write_cluster
 from reading_cases import MIB, event_files, make_samples, write_small_run
 from stores import Faults, Store
 from test_tensorboard_process import Server, start, wait_for
 from test_view_process import view
 
 from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.reader import files
+from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.server.handlers import Handlers
 
 pytestmark = pytest.mark.long
 for package in ("moto", "flask", "boto3", "gcsfs", "gcp_storage_emulator"):
     pytest.importorskip(package, reason=f"{package} is not installed: pip install -e '.[bench]'")
 
-PASSING = Faults(("error", "cut", "slow"), seed=3, share=0.5)
+PASSING = Faults(("error", "cut", "slow"), seed=6, share=0.5)
 """Faults that pass: the first request for every other address fails."""
 LIMIT = ("--max-peak", "1GiB")
 """Above every peak of the runs, which are 700 MiB."""
@@ -108,7 +113,8 @@ def test_a_directory_that_cannot_be_listed_does_not_vanish(
     # gcsfs repeats what was cut for half a minute each time; that of an object is tested above.
     kinds: tuple[stores.Kind, ...] = ("denied", "cut") if store.scheme == "s3" else ("denied",)
     for kind in kinds:
-        store.inject(Faults((kind,), times=None, of="prefix=runs/exp/"))
+        # The directory's own listing, and that of everything, after which S3's directories are listed one by one.
+        store.inject(Faults((kind,), times=None, of="prefix=runs/(exp/|&encoding-type)"))
         told = inspect(store.logdir)
         assert told["team"] == inspected["team"]
         assert any("the directory cannot be listed" in text for run in told.values() for text in run["damage"])
@@ -180,6 +186,28 @@ def test_an_export_names_the_workers_that_could_not_be_read(
     store.inject(PASSING)
     assert command("export", store.logdir, "--to", str(remote / "passing")).returncode == 0
     assert tables(remote / "passing") == local
+
+
+def test_a_cluster_costs_a_listing_and_a_read_of_each_file(store: Store, tmp_path: pathlib.Path) -> None:
+    # GIVEN many workers in a store that takes its time
+    workers = 150
+    write_cluster(tmp_path / "logs" / "run", workers, 1, 20, [])
+    store.upload(tmp_path / "logs")
+
+    def compared(logdir: str) -> Any:
+        answer = Handlers(Reader()).comparing.devices(FileSource(logdir, live=True), "run", "train")
+        assert len(answer["devices"]) == workers and answer["damage"] == []
+        return answer
+
+    told = compared(str(tmp_path / "logs"))
+    store.inject(Faults(("slow",), times=None))
+    # THEN the comparison of their devices reads the end of each file, several at a time
+    assert compared(store.logdir) == told
+    assert (store.requests["GET object"], store.requests["HEAD object"]) == (workers, 0)
+    assert 4 < store.most_at_once <= files.REQUESTS
+    # AND after a look for the log directory S3 lists all files at once, the other one each of the directories
+    directories = len({parent for name in store.names for parent in pathlib.PurePosixPath(name).parents})
+    assert directories > workers and store.requests["GET listing"] == 1 + (1 if store.scheme == "s3" else directories)
 
 
 @contextlib.contextmanager

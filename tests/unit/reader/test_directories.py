@@ -8,6 +8,7 @@ import pytest
 
 from tb_memplugin.reader import directories
 from tb_memplugin.reader.directories import event_files
+from tb_memplugin.reader.files import FileState
 
 
 def event_file(directory: pathlib.Path) -> None:
@@ -52,3 +53,33 @@ def test_a_number_of_directories_over_the_limit_is_said(
 def test_a_directory_whose_name_is_that_of_an_event_file_is_entered(tmp_path: pathlib.Path) -> None:
     event_file(tmp_path / "my.tfevents.logs")
     assert list(event_files(str(tmp_path)).files) == ["my.tfevents.logs"]
+
+
+def listed(monkeypatch: pytest.MonkeyPatch, *names: str) -> directories.Found:
+    """The event files of a store that lists `names` at once, each of as many bytes as its place."""
+    tree = {f"s3://b/logs/{name}": FileState(at) for at, name in enumerate(names)}
+    monkeypatch.setattr(directories.files, "tree", lambda directory: tree)
+    return event_files("s3://b/logs")
+
+
+def test_a_list_of_all_files_gives_the_runs_and_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = listed(monkeypatch, "b/memory/x.tfevents.2", "x.tfevents.1", "b/memory/x.tfevents.1", "b/model.keras")
+    b = ["s3://b/logs/b/memory/x.tfevents.1", "s3://b/logs/b/memory/x.tfevents.2"]
+    assert found.files == {".": ["s3://b/logs/x.tfevents.1"], "b/memory": b} and found.damage == {}
+    assert found.states == {b[1]: FileState(0), "s3://b/logs/x.tfevents.1": FileState(1), b[0]: FileState(2)}
+
+
+def test_a_list_of_all_files_is_read_as_deep_and_as_far_as_directories_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = "/".join(f"d{at}" for at in range(directories.MAX_DEPTH))
+    assert list(listed(monkeypatch, f"{deep}/x.tfevents").files) == [deep]
+    assert listed(monkeypatch, f"{deep}/more/x.tfevents", "a//x.tfevents").files == {}
+    monkeypatch.setattr(directories, "MAX_DIRECTORIES", 3)
+    found = listed(monkeypatch, *(f"{at}/{name}" for at in range(4) for name in ("x.tfevents", "y.tfevents")))
+    assert list(found.files) == ["0", "1", "2"] and found.damage == {".": ["only the first 3 directories are read"]}
+
+
+def test_the_depth_of_directories_is_limited_as_well(tmp_path: pathlib.Path) -> None:
+    deep = tmp_path.joinpath(*(f"d{at}" for at in range(directories.MAX_DEPTH)))
+    event_file(deep)
+    event_file(deep / "more")
+    assert list(event_files(str(tmp_path)).files) == [deep.relative_to(tmp_path).as_posix()]

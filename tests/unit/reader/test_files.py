@@ -1,6 +1,7 @@
 """Log directories that do not exist, stores that keep their listings, and stores that fail."""
 
 import pathlib
+import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -220,6 +221,44 @@ def test_a_worker_whose_file_has_no_known_length_is_said_to_be_missing(store: S3
     (newest,) = source.newest(["exp/memory"], "rollups")
     assert newest.contents == () and newest.missing is not None
     assert newest.missing.startswith("it cannot be read: ")
+
+
+class Listing:
+    """A store that lists everything at once, or fails with `error`."""
+
+    error: Exception | None = None
+
+    def tree(self, directory: str) -> dict[str, int] | None:
+        if self.error is not None:
+            raise self.error
+        return {"exp/b": 4, "exp/a": 3} if directory.endswith("runs") else None
+
+
+def test_a_tree_is_listed_at_once_where_a_store_can(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Listing()
+    monkeypatch.setattr(files, "store_of", lambda path: store)
+    assert files.tree(str(tmp_path)) is None and files.tree("s3://bucket/other") is None
+    a, b = "s3://bucket/runs/exp/a", "s3://bucket/runs/exp/b"
+    assert files.tree("s3://bucket/runs") == {a: files.FileState(3), b: files.FileState(4)}
+    # WHEN it cannot now, each directory is listed, which says why
+    store.error = PermissionError("Access Denied")
+    assert files.tree("s3://bucket/runs") is None
+
+
+def test_several_requests_to_a_store_run_at_a_time_and_none_to_a_disk() -> None:
+    together = threading.Barrier(3, timeout=60)
+    assert list(files.at_once(lambda item: (together.wait() >= 0, item), [3, 1, 2], "gs://bucket")) == [
+        (True, 3),
+        (True, 1),
+        (True, 2),
+    ]
+    # On this machine each item is asked for when its result is taken.
+    asked: list[int] = []
+    results = files.at_once(asked.append, [1, 2, 3], "/logs")
+    next(results)
+    assert asked == [1]
+    assert list(files.at_once(len, [], "gs://bucket")) == []
+    assert list(files.at_once(len, ["one"], "gs://bucket")) == [3]
 
 
 def test_a_local_directory_is_asked_of_the_operating_system_alone(

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
-from conftest import address_of_logdir
+from logdirs import address_of_logdir
 from page_views import OF_STEPS
 from playwright.sync_api import Page, expect
 from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline, write_small_run

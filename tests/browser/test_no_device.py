@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
-from conftest import address_of_logdir
+from logdirs import address_of_logdir
 from playwright.sync_api import Page
 from reading_cases import make_table, write_small_run
 
