@@ -3,7 +3,9 @@
 Whatever the store does, a value is that of the local directory, or a sentence says what could not be read.
 """
 
+import base64
 import contextlib
+import gzip
 import json
 import pathlib
 import signal
@@ -18,6 +20,7 @@ from child import run_child
 from cluster_cases import write_cluster
 from reading_cases import MIB, event_files, make_samples, write_small_run
 from stores import Faults, Store
+from test_report import read_report, without_version
 from test_tensorboard_process import Server, start, wait_for
 from test_view_process import view
 
@@ -186,6 +189,30 @@ def test_an_export_names_the_workers_that_could_not_be_read(
     store.inject(PASSING)
     assert command("export", store.logdir, "--to", str(remote / "passing")).returncode == 0
     assert tables(remote / "passing") == local
+
+
+def answers_of(logdir: str, file: pathlib.Path) -> dict[tuple[str, str], Any]:
+    """The answers in a report, by route and parameters."""
+    done = command("report", logdir, "-o", str(file))
+    assert done.returncode == 0, done.stderr[-4000:]
+    answers: dict[tuple[str, str], Any] = {}
+    for answer in read_report(file)["answers"]:
+        data = gzip.decompress(base64.b64decode(answer["data"]))
+        parameters = json.dumps(answer["parameters"], sort_keys=True)
+        answers[answer["route"], parameters] = without_version(data) if answer["route"] == "runs" else data
+    return answers
+
+
+def test_a_report_has_what_that_of_a_directory_has(store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    told = answers_of(str(logdir), tmp_path / "local.html")
+    store.inject(PASSING)
+    assert answers_of(store.logdir, tmp_path / "remote.html") == told
+    assert set(store.injected) == {"error", "cut", "slow"}
+    # WHEN a run cannot be read THEN the report says so
+    store.inject(Faults(("denied",), times=None, of="exp", objects_only=True))
+    runs = answers_of(store.logdir, tmp_path / "part.html")["runs", "{}"]
+    damage = {run["run"]: run["damage"] for run in runs}
+    assert damage["team"] == [] and "cannot be read" in damage["exp"][0]
 
 
 def test_a_cluster_costs_a_listing_and_a_read_of_each_file(store: Store, tmp_path: pathlib.Path) -> None:
