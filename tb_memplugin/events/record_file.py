@@ -16,13 +16,16 @@ MAX_WAITING_BYTES = 4 << 20
 
 
 class RecordFile(Protocol):
-    """An open TFRecord file; `tf.io.TFRecordWriter` is one."""
+    """An open TFRecord file."""
 
     def write(self, record: bytes, /) -> Any: ...
 
     def flush(self) -> Any: ...
 
     def close(self) -> Any: ...
+
+    def abandon(self) -> None:
+        """Let go of the file without writing anything."""
 
 
 class LocalRecordFile:
@@ -49,8 +52,7 @@ class LocalRecordFile:
         Raises:
             OSError: Records that waited could not be written.
         """
-        length = struct.pack("<Q", len(record))
-        for part in (length, _checksum(length), record, _checksum(record)):
+        for part in framed(record):
             self._waiting.append(part)
             self._waiting_bytes += len(part)
         if self._waiting_bytes >= MAX_WAITING_BYTES:
@@ -90,6 +92,12 @@ class LocalRecordFile:
         self._waiting, self._waiting_bytes = [], 0
         if descriptor is not None:
             os.close(descriptor)
+
+
+def framed(record: bytes) -> tuple[bytes, ...]:
+    """The parts of a record in a TFRecord file, to be written in this order."""
+    length = struct.pack("<Q", len(record))
+    return length, _checksum(length), record, _checksum(record)
 
 
 def _checksum(data: bytes) -> bytes:

@@ -1,6 +1,5 @@
 """Writes event files of a run: frames of every stream under rotating tags, in a directory of their own."""
 
-import ctypes
 import dataclasses
 import os
 import time
@@ -237,15 +236,12 @@ class RunWriter:
 
     def abandon(self) -> None:
         """Let go of the file in a forked child, where it belongs to the parent: nothing is written."""
-        if self._file is not None and not isinstance(self._file, LocalRecordFile):
-            # Its destructor would write what the parent has not flushed yet.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._file))
         self._drop_file()
 
     def _drop_file(self) -> None:
         """Close the file without writing."""
         file, self._file = self._file, None
-        if isinstance(file, LocalRecordFile):
+        if file is not None:
             file.abandon()
         live_files.release(self._mark)
         self._mark = None

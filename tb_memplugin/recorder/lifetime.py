@@ -2,13 +2,16 @@
 
 import atexit
 import functools
+import logging
 import os
 import weakref
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from tb_memplugin.events import own_recordings
-from tb_memplugin.recorder.base.background import wait
+from tb_memplugin.recorder.base.background import FOREIGN_SECONDS, end_foreign_calls, wait
+
+logger = logging.getLogger("tb_memplugin")
 
 Place = tuple[str, str]
 """Absolute run directory and worker name."""
@@ -88,6 +91,15 @@ def _close_all() -> None:
     if not wait():  # once for all, also for recorders that were dropped
         for recorder in unclosed:
             recorder.warn_incomplete()
+    end_foreign_calls(_say_why_it_waits)
+
+
+def _say_why_it_waits() -> None:
+    logger.warning(
+        "the memory recorder waits for up to %d s until TensorFlow gives up a request to the file system of a run: "
+        "the process would be aborted otherwise",
+        FOREIGN_SECONDS,
+    )
 
 
 def _forget_all() -> None:

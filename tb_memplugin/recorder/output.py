@@ -6,9 +6,8 @@ import functools
 import sys
 from collections.abc import Callable
 from importlib import metadata
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from tb_memplugin.events.record_file import RecordFile
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import LayerTable, Samples
 from tb_memplugin.model.notes import SAMPLES
@@ -16,6 +15,7 @@ from tb_memplugin.model.units import counted
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.host_parts import HostParts
+from tb_memplugin.recorder.remote_file import RemoteRecordFile, make_directories
 from tb_memplugin.recorder.sampling.counter_rows import CounterRows
 from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars, ScalarPoint
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
@@ -173,8 +173,6 @@ class RunFiles:
 
 def open_run_writer(settings: Settings) -> RunWriter:
     """The run writer of a new session."""
-    import tensorflow as tf
-
     if not settings.remote:
         return RunWriter(settings.log_dir, producer="recorder", versions=versions(), worker=settings.worker)
     return RunWriter(
@@ -183,8 +181,8 @@ def open_run_writer(settings: Settings) -> RunWriter:
         versions=versions(),
         worker=settings.worker,
         max_file_bytes=REMOTE_FILE_BYTES,
-        open_file=lambda path: cast(RecordFile, tf.io.TFRecordWriter(path)),
-        make_directories=tf.io.gfile.makedirs,
+        open_file=RemoteRecordFile,
+        make_directories=make_directories,
     )
 
 

@@ -11,6 +11,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -334,3 +335,60 @@ answer({"files": len(tf.io.gfile.listdir("gs://bucket/runs/trained/memory"))})
             (run,) = inspect(store.logdir).values()
     assert (run["steps"], run["damage"]) == (90, [])
     assert run["snapshots"]
+
+
+REFUSED = """
+import time
+import keras, numpy as np, tb_memplugin
+from tb_memplugin.recorder import recording
+recording.REMOTE_FLUSH_SECONDS = 2.0
+class Pauses(keras.callbacks.Callback):
+    last, longest = None, 0.0
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.monotonic()
+        self.longest, self.last = max(self.longest, now - (self.last or now)), now
+def losses(seconds, *more):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
+    model.compile("sgd", "mse", jit_compile=False)
+    x, y = np.ones((480, 8), "float32"), np.ones((480, 4), "float32")
+    pauses, began, found = Pauses(), time.monotonic(), []
+    while time.monotonic() - began < seconds or len(found) < 3:
+        found += model.fit(x, y, batch_size=16, verbose=0, callbacks=[*more, pauses]).history["loss"]
+    return found[:3], pauses.longest
+plain, _ = losses(0)
+recorded, longest = losses(float(sys.argv[1]), tb_memplugin.MemoryCallback("gs://bucket/runs/trained"))
+answer({"same": recorded == plain, "longest": longest})
+"""
+ATTEMPTS_SECONDS = 10.2
+"""TensorFlow repeats a request ten times, here after pauses of 0.01 to 5.12 s."""
+
+
+def trained_without_a_store(tmp_path: pathlib.Path, seconds: int, uploads: int) -> tuple[Any, int]:
+    """What a training says whose store refuses everything after some uploads, and how many requests were refused."""
+    with stores.gcs() as store:
+        environment = store.encrypt(tmp_path)
+
+        def refuse() -> None:
+            wait_for(lambda: store.requests["PUT other"] >= uploads)
+            store.inject(Faults(("error",), times=None, methods=("POST", "PUT")))
+
+        refusing = threading.Thread(target=refuse)
+        refusing.start()
+        told = run_child(REFUSED, str(seconds), environment=environment, timeout=250)
+        refusing.join()
+        return told, store.injected["error"]
+
+
+def test_a_store_that_fails_during_a_training_holds_it_up_nowhere(tmp_path: pathlib.Path) -> None:
+    told, refused = trained_without_a_store(tmp_path, seconds=40, uploads=1)
+    assert told["same"] and told["stderr"].count("writing the memory run stopped: ") == 1
+    # TensorFlow gave up one request during the training, and no batch waited for that.
+    assert refused == 11 and told["longest"] < ATTEMPTS_SECONDS / 2
+
+
+def test_a_training_that_ends_while_a_store_fails_ends_well(tmp_path: pathlib.Path) -> None:
+    # Ended in the middle of TensorFlow's code, its process would be aborted now and then.
+    told, refused = trained_without_a_store(tmp_path, seconds=0, uploads=0)
+    assert told["same"] and refused >= 11
+    assert "waits for up to 240 s until TensorFlow gives up a request" in told["stderr"]

@@ -5,13 +5,14 @@ an unused recorder, and its model, can be garbage-collected.
 """
 
 import collections
+import contextlib
 import logging
 import os
 import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -19,6 +20,9 @@ WAIT_SECONDS = 5.0
 """Longest time that a thread of the program waits for the background thread while that does nothing."""
 WORK_SECONDS = 60.0
 """Longest time that it waits while the background thread works, for example on the profiles of traced steps."""
+FOREIGN_SECONDS = 240.0
+"""Longest time that the end of the process waits for a call into TensorFlow's file systems. For Google Cloud Storage
+TensorFlow repeats a failing request ten times, after pauses of 1 to 32 s: 191 s without the requests themselves."""
 _LOOK_SECONDS = 0.25
 _WORKED_SECONDS = 0.01
 """Processor time by which the background thread has worked."""
@@ -101,6 +105,8 @@ class _Thread:
         self._next: collections.deque[Job] = collections.deque()  # submitted by the running job
         self._first = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._foreign = threading.Lock()  # held during a foreign call
+        self._ending = False
 
     def submit(self, job: Job) -> None:
         if threading.current_thread() is self._thread:
@@ -129,6 +135,26 @@ class _Thread:
             if now - idle_since >= WAIT_SECONDS or now - began >= WORK_SECONDS:
                 return False
         return True
+
+    @contextlib.contextmanager
+    def foreign_call(self) -> Iterator[None]:
+        if threading.current_thread() is not self._thread:
+            yield
+            return
+        with self._foreign:
+            if self._ending:
+                raise InterruptedError("the process ends before this is written")
+            yield
+
+    def end_foreign_calls(self, told: Job) -> bool:
+        self._ending = True
+        ended = self._foreign.acquire(timeout=_LOOK_SECONDS)
+        if not ended:
+            told()
+            ended = self._foreign.acquire(timeout=FOREIGN_SECONDS)
+        if ended:
+            self._foreign.release()
+        return ended
 
     def _used_seconds(self) -> float:
         """Processor time of the thread; 0 where the system does not tell."""
@@ -175,6 +201,30 @@ def wait() -> bool:
         False if the thread did nothing for `WAIT_SECONDS`, or worked for `WORK_SECONDS`, without getting there.
     """
     return _thread.wait()
+
+
+def foreign_call() -> "contextlib.AbstractContextManager[None]":
+    """A block of the background thread that calls TensorFlow's file systems, which wait without Python's lock.
+
+    Raises:
+        InterruptedError: `end_foreign_calls` was called.
+    """
+    return _thread.foreign_call()
+
+
+def end_foreign_calls(told: Job) -> bool:
+    """Wait until the background thread is in no foreign call, and refuse more of them. For the end of the process.
+
+    When the interpreter ends, it ends each thread that comes back from such a call, in the middle of TensorFlow's code:
+    that aborts the process.
+
+    Args:
+        told: Called if this takes some time.
+
+    Returns:
+        False if the call does not come back for `FOREIGN_SECONDS`.
+    """
+    return _thread.end_foreign_calls(told)
 
 
 def while_it_works(done: Callable[[float], bool]) -> bool:

@@ -136,3 +136,47 @@ def test_a_recorder_that_is_gone_before_the_thread_notes_its_ticks_disturbs_noth
     assert background.wait()
     # THEN no job failed
     assert caplog.records == []
+
+
+def test_the_end_waits_for_a_foreign_call_and_refuses_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_thread", background._Thread())
+    inside, leave, refused = threading.Event(), threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def call() -> None:
+        with background.foreign_call():
+            inside.set()
+            assert leave.wait(60)
+
+    def call_again() -> None:
+        try:
+            with background.foreign_call():
+                pass
+        except InterruptedError:
+            refused.set()
+
+    background._thread.submit(call)
+    background._thread.submit(call_again)
+    assert inside.wait(60)
+    # WHEN the process ends THEN it says that it waits, until the call has come back
+    assert background.end_foreign_calls(lambda: (ended.append(refused.is_set()), leave.set())[1])
+    assert ended == [False] and refused.wait(60)
+    # AND it does not wait again, nor for calls of other threads
+    assert background.end_foreign_calls(ended.clear) and ended == [False]
+    with background.foreign_call():
+        assert background.end_foreign_calls(ended.clear) and ended == [False]
+
+
+def test_a_foreign_call_that_does_not_come_back_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_thread", background._Thread())
+    monkeypatch.setattr(background, "FOREIGN_SECONDS", 0.01)
+    inside, leave = threading.Event(), threading.Event()
+
+    def call() -> None:
+        with background.foreign_call():
+            inside.set()
+            leave.wait(60)
+
+    background._thread.submit(call)
+    assert inside.wait(60) and not background.end_foreign_calls(lambda: None)
+    leave.set()
