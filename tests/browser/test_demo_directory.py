@@ -91,15 +91,21 @@ def test_the_line_that_leaks(page: Page, address: str, demo: pathlib.Path) -> No
     assert 2.0 <= float(growing[1]) <= round((in_use[-1] - in_use[0]) / (len(in_use) - 1), 1) < 2.2
 
 
-def test_what_unfreezing_cost_and_what_the_earlier_optimizers_hold(page: Page, address: str) -> None:
+def test_what_unfreezing_cost_and_what_the_earlier_optimizers_hold(
+    page: Page, address: str, demo: pathlib.Path
+) -> None:
     """One click, on the run."""
     frame = harness.open_tab(page, address)
     open_run(frame, "frozen")
-    assert re.fullmatch(r".*Step 72: unfroze 8 layers, \+1\d\d MiB", text_of(frame, "[data-answer='changed']"), re.S)
-    tip = (frame.locator("[data-answer='changed']").get_attribute("data-tip") or "").replace("\u00a0", " ")
     # Adam has two slots for each weight. The first optimizer trained the head, the second one block 5 as well.
     head = 4 * (512 * 256 + 256) + 4 * (256 * 8 + 8)
     block_5 = 3 * 4 * (9 * 512 * 512 + 512)
+    # Which steps are traced, and with them the difference of their peaks, depends on how fast the steps are.
+    peaks = {one.step: one.in_use_bytes for one in tb_memplugin.load(demo)["frozen"].snapshots if one.phase == "train"}
+    cost = peaks[min(step for step in peaks if step >= 72)] - peaks[max(step for step in peaks if step < 72)]
+    sentence = f"Step 72: unfroze 8 layers, +{format_bytes(cost)}"
+    assert cost > 2 * block_5 and text_of(frame, "[data-answer='changed']").endswith(sentence)
+    tip = (frame.locator("[data-answer='changed']").get_attribute("data-tip") or "").replace("\u00a0", " ")
     assert f"slots of the earlier optimizer stay, +{format_bytes(2 * (head + block_5))}" in tip
     assert f"take {format_bytes(2 * head + 2 * (head + block_5))} in all" in tip
     assert "tb_memplugin.release_unused()" in tip

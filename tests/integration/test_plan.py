@@ -64,6 +64,8 @@ def test_a_plan_for_a_model_and_its_data_is_like_that_for_a_recorded_run() -> No
 WEIGHTS = """
 import keras, numpy as np, tensorflow as tf
 import tb_memplugin
+# On a busy machine the order of operations, and with it the peak, would differ from step to step.
+tf.config.threading.set_inter_op_parallelism_threads(1)
 run, optimizer, parts = sys.argv[1], sys.argv[2], 4
 L = keras.layers
 
