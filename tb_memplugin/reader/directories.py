@@ -58,27 +58,24 @@ def event_files(logdir: str) -> Found:
     Each symbolic link is followed once, by the path with the fewest links, and never to a directory above it, so that
     directories that link to each other cost no more than their number and that of their links.
     """
-    listed = files.tree(logdir)
+    listed = files.tree(logdir, EVENT_FILE_PART)
     return _event_files_below(logdir) if listed is None else _event_files_among(logdir, listed)
 
 
 def _event_files_among(logdir: str, listed: Mapping[str, FileState]) -> Found:
-    """The event files in a list of all files."""
+    """The event files in a list of them."""
     found: dict[str, list[str]] = {}
-    directories: set[str] = set()
     damage: dict[str, list[str]] = {}
     for path in sorted(listed):
-        *parents, name = path[len(logdir) + 1 :].split("/")
-        if "" in parents:
-            continue  # no directory has this name
-        directories.add("/".join(parents))
-        if len(directories) > MAX_DIRECTORIES:
+        parents = path[len(logdir) + 1 :].split("/")[:-1]
+        if "" in parents or len(parents) > MAX_DEPTH:
+            continue  # no directory has an empty name
+        run = files.printable("/".join(parents)) or "."
+        if run not in found and len(found) == MAX_DIRECTORIES:
             damage["."] = [f"only the first {MAX_DIRECTORIES} directories are read"]
             break
-        if EVENT_FILE_PART in name and len(parents) <= MAX_DEPTH:
-            found.setdefault(files.printable("/".join(parents)) or ".", []).append(path)
-    states = {path: listed[path] for paths in found.values() for path in paths}
-    return Found(dict(sorted(found.items())), damage, states)
+        found.setdefault(run, []).append(path)
+    return Found(dict(sorted(found.items())), damage, listed)
 
 
 def _event_files_below(logdir: str) -> Found:

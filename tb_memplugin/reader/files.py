@@ -93,15 +93,15 @@ def entries(directory: str) -> list[Entry]:
     return [Entry(name, f"{directory}/{name}", names[name], False) for name in sorted(names)]
 
 
-def tree(directory: str) -> dict[str, FileState] | None:
-    """The files at any depth below a directory of a store that lists them at once, by path.
+def tree(directory: str, part: str) -> dict[str, FileState] | None:
+    """The files whose names contain `part`, at any depth below a directory of a store that lists them at once, by path.
 
     None if it cannot: for a directory of this machine, and after a failure, which the listing of each directory names.
     """
     if is_local(directory):
         return None
     try:
-        listed = store_of(directory).tree(directory)
+        listed = store_of(directory).tree(directory, part)
     except Exception:  # each file system raises its own
         return None
     return None if listed is None else {f"{directory}/{name}": FileState(length) for name, length in listed.items()}

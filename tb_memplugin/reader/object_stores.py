@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from tensorboard.compat.tensorflow_stub.io import gfile
 
 MAX_LISTED = 500_000
-"""Most files of one listing, which takes about 200 bytes for each."""
+"""Most objects of one listing: S3 lists a thousand in a request."""
 
 
 class Store(Protocol):
@@ -30,10 +30,10 @@ class Store(Protocol):
     def names(self, directory: str) -> dict[str, bool]:
         """The names in a directory, each with whether it is a directory."""
 
-    def tree(self, directory: str) -> dict[str, int] | None:
-        """The files at any depth below a directory: path from there to bytes.
+    def tree(self, directory: str, part: str) -> dict[str, int] | None:
+        """The files at any depth below a directory whose names contain `part`: path from there to bytes.
 
-        None if the store has no such listing, or if there are more than `MAX_LISTED`.
+        None if the store has no such listing, or if it has more than `MAX_LISTED` objects.
         """
 
     def length(self, path: str) -> int:
@@ -79,7 +79,7 @@ class _Fsspec:
             if entry["name"].strip("/") != path.strip("/")  # an object that stands for the directory itself
         }
 
-    def tree(self, directory: str) -> dict[str, int] | None:
+    def tree(self, directory: str, part: str) -> dict[str, int] | None:
         # `find` leaves out what cannot be listed, or gets all fields of all objects.
         return None
 
@@ -124,17 +124,20 @@ class _S3:
         names.pop("", None)  # an object that stands for the directory itself
         return names
 
-    def tree(self, directory: str) -> dict[str, int] | None:
+    def tree(self, directory: str, part: str) -> dict[str, int] | None:
         bucket, inner = self._place(directory)
         prefix = inner.rstrip("/") + "/"
-        listed: dict[str, int] = {}
+        found: dict[str, int] = {}
+        listed = 0
         for page in _s3_client().get_paginator("list_objects").paginate(Bucket=bucket, Prefix=prefix):
-            for entry in page.get("Contents", ()):
-                if not entry["Key"].endswith("/"):  # an object that stands for a directory
-                    listed[entry["Key"][len(prefix) :]] = int(entry["Size"])
-            if len(listed) > MAX_LISTED:
+            entries = page.get("Contents", ())
+            # The name of an object that stands for a directory is empty.
+            named = (entry for entry in entries if part in entry["Key"].rpartition("/")[2])
+            found |= {entry["Key"][len(prefix) :]: int(entry["Size"]) for entry in named}
+            listed += len(entries)
+            if listed > MAX_LISTED:
                 return None
-        return listed
+        return found
 
     def length(self, path: str) -> int:
         bucket, inner = self._place(path)
@@ -171,7 +174,7 @@ class _TensorBoard:
         listed = self._file_system.listdir(directory)
         return {name: self.is_directory(self._file_system.join(directory, name)) for name in listed}
 
-    def tree(self, directory: str) -> dict[str, int] | None:
+    def tree(self, directory: str, part: str) -> dict[str, int] | None:
         return None
 
     def length(self, path: str) -> int:

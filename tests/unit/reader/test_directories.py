@@ -56,20 +56,20 @@ def test_a_directory_whose_name_is_that_of_an_event_file_is_entered(tmp_path: pa
 
 
 def listed(monkeypatch: pytest.MonkeyPatch, *names: str) -> directories.Found:
-    """The event files of a store that lists `names` at once, each of as many bytes as its place."""
+    """The event files of a store that lists `names` of them at once, each of as many bytes as its place."""
     tree = {f"s3://b/logs/{name}": FileState(at) for at, name in enumerate(names)}
-    monkeypatch.setattr(directories.files, "tree", lambda directory: tree)
+    monkeypatch.setattr(directories.files, "tree", lambda directory, part: tree)
     return event_files("s3://b/logs")
 
 
-def test_a_list_of_all_files_gives_the_runs_and_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = listed(monkeypatch, "b/memory/x.tfevents.2", "x.tfevents.1", "b/memory/x.tfevents.1", "b/model.keras")
+def test_a_list_of_event_files_gives_the_runs_and_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = listed(monkeypatch, "b/memory/x.tfevents.2", "x.tfevents.1", "b/memory/x.tfevents.1")
     b = ["s3://b/logs/b/memory/x.tfevents.1", "s3://b/logs/b/memory/x.tfevents.2"]
     assert found.files == {".": ["s3://b/logs/x.tfevents.1"], "b/memory": b} and found.damage == {}
     assert found.states == {b[1]: FileState(0), "s3://b/logs/x.tfevents.1": FileState(1), b[0]: FileState(2)}
 
 
-def test_a_list_of_all_files_is_read_as_deep_and_as_far_as_directories_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_event_files_is_read_as_deep_and_as_far_as_directories_are(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = "/".join(f"d{at}" for at in range(directories.MAX_DEPTH))
     assert list(listed(monkeypatch, f"{deep}/x.tfevents").files) == [deep]
     assert listed(monkeypatch, f"{deep}/more/x.tfevents", "a//x.tfevents").files == {}

@@ -228,21 +228,22 @@ class Listing:
 
     error: Exception | None = None
 
-    def tree(self, directory: str) -> dict[str, int] | None:
+    def tree(self, directory: str, part: str) -> dict[str, int] | None:
         if self.error is not None:
             raise self.error
+        assert part == "tfevents"
         return {"exp/b": 4, "exp/a": 3} if directory.endswith("runs") else None
 
 
 def test_a_tree_is_listed_at_once_where_a_store_can(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Listing()
     monkeypatch.setattr(files, "store_of", lambda path: store)
-    assert files.tree(str(tmp_path)) is None and files.tree("s3://bucket/other") is None
+    assert files.tree(str(tmp_path), "tfevents") is None and files.tree("s3://bucket/other", "tfevents") is None
     a, b = "s3://bucket/runs/exp/a", "s3://bucket/runs/exp/b"
-    assert files.tree("s3://bucket/runs") == {a: files.FileState(3), b: files.FileState(4)}
+    assert files.tree("s3://bucket/runs", "tfevents") == {a: files.FileState(3), b: files.FileState(4)}
     # WHEN it cannot now, each directory is listed, which says why
     store.error = PermissionError("Access Denied")
-    assert files.tree("s3://bucket/runs") is None
+    assert files.tree("s3://bucket/runs", "tfevents") is None
 
 
 def test_several_requests_to_a_store_run_at_a_time_and_none_to_a_disk() -> None:

@@ -35,21 +35,22 @@ def asked(monkeypatch: pytest.MonkeyPatch, objects: dict[str, int], path: str) -
     system = SimpleNamespace(bucket_and_path=lambda path: tuple(path.removeprefix("s3://").split("/", 1)))
     store = object.__new__(_S3)
     store._place = system.bucket_and_path
-    return store.tree(path), client
+    return store.tree(path, "fevents"), client
 
 
-def test_all_files_below_a_directory_come_with_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    objects = {"runs/": 0, "runs/a/": 0, "runs/a/x": 10, "runs/b/c/y": 0, "runs/z": 7, "runs2/w": 1, "other": 2}
+def test_event_files_below_a_directory_come_with_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = {"runs/a/tfevents.x": 10, "runs/b/c/tfevents.y": 0, "runs/tfevents.z": 7}
+    others = {"runs/": 0, "runs/a/": 0, "runs/my.tfevents/model.keras": 3, "runs2/tfevents.w": 1, "other": 2}
     for path in ("s3://bucket/runs", "s3://bucket/runs/"):
-        listed, client = asked(monkeypatch, objects, path)
-        assert listed == {"a/x": 10, "b/c/y": 0, "z": 7} and client.pages == 3
-    assert asked(monkeypatch, objects, "s3://bucket/none")[0] == {}
+        listed, client = asked(monkeypatch, {**others, **events}, path)
+        assert listed == {"a/tfevents.x": 10, "b/c/tfevents.y": 0, "tfevents.z": 7} and client.pages == 3
+    assert asked(monkeypatch, events, "s3://bucket/none")[0] == {}
 
 
-def test_more_files_than_are_listed_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    objects = {f"runs/{at:02}": at for at in range(20)}
+def test_more_objects_than_are_listed_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = {f"runs/{at:02}{'.tfevents' * (at == 7)}": at for at in range(20)}
     monkeypatch.setattr(object_stores, "MAX_LISTED", 5)
     listed, client = asked(monkeypatch, objects, "s3://bucket/runs")
     assert listed is None and client.pages == 3  # it does not read on
     monkeypatch.setattr(object_stores, "MAX_LISTED", 20)
-    assert len(asked(monkeypatch, objects, "s3://bucket/runs")[0]) == 20
+    assert asked(monkeypatch, objects, "s3://bucket/runs")[0] == {"07.tfevents": 7}
