@@ -21,8 +21,8 @@ WAIT_SECONDS = 5.0
 WORK_SECONDS = 60.0
 """Longest time that it waits while the background thread works, for example on the profiles of traced steps."""
 FOREIGN_SECONDS = 240.0
-"""Longest time that the end of the process waits for a call into TensorFlow's file systems. TensorFlow repeats a request
-that fails ten times, by default for about 100 s (tsl/platform/retrying_utils.h); some wait longer before the second try."""
+"""Longest time that the end of the process waits for a call into TensorFlow's file systems. TensorFlow repeats a
+request ten times, by default for about 100 s (tsl/platform/retrying_utils.h); some of its file systems wait longer."""
 _LOOK_SECONDS = 0.25
 _WORKED_SECONDS = 0.01
 """Processor time by which the background thread has worked."""
