@@ -22,7 +22,7 @@ CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),"tensorflow[and-cuda]")
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-python test-typescript test-browser test-docs bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs
+.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-typescript test-docs bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -47,17 +47,11 @@ test-all: ## every test, a small `make accuracy`, the benchmarks at their smalle
 	$(BIN)/python -m pytest $(DEMO)
 	$(MAKE) accuracy-small bench-smallest
 
-test-python: $(VENV)/.test
-	$(PYTEST) -m "not long" tests/unit tests/integration tests/hostile
-
 test-docs: $(VENV)/.test ## run every code block of README and docs, and compare its output
 	$(PYTEST) tests/integration/test_documented_code.py tests/integration/test_tutorial.py tests/integration/test_five_trainings.py tests/integration/test_docs.py
 
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test
-
-test-browser: browser $(VENV)/.test frontend/node_modules/.package-lock.json
-	$(PYTEST) -m "not long" tests/browser
 
 install: $(VENV)/.test frontend/node_modules/.package-lock.json ## everything for development, in $(VENV) and frontend/node_modules
 

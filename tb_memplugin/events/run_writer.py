@@ -98,7 +98,7 @@ class RunWriter:
         try:
             self._begin_session()
         except BaseException:
-            self._drop_file()
+            self.abandon()
             raise
 
     def note(self, sentence: str, step: int = 0) -> None:
@@ -235,11 +235,7 @@ class RunWriter:
             self._mark = None
 
     def abandon(self) -> None:
-        """Let go of the file in a forked child, where it belongs to the parent: nothing is written."""
-        self._drop_file()
-
-    def _drop_file(self) -> None:
-        """Close the file without writing."""
+        """Let go of the file without writing: in a forked child it belongs to the parent."""
         file, self._file = self._file, None
         if file is not None:
             file.abandon()
