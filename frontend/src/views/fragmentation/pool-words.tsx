@@ -31,8 +31,8 @@ export function NoSnapshots({ run }: { run: RunInfo }) {
       {why.length === 0 && (
         <>
           <p>
-            The pool was not measured, and free chunks are known at traced steps only. Tracing is on unless <code>overhead=0</code>; choose
-            the steps with:
+            The pool was not measured, and free chunks are known at traced steps only. Tracing is off with <code>overhead=0</code> and for
+            replicas; choose the steps with:
           </p>
           <pre tabIndex={0}>
             <code>{'tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[10, 100])'}</code>

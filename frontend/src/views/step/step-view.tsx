@@ -29,7 +29,7 @@ function NoTimelines({ snapshots, run, phase }: { snapshots: readonly SnapshotSu
   return (
     <Nothing title={`No ${phase} step of this run was traced on this device`}>
       <p>
-        Step timelines come from traced steps. Tracing is on unless <code>overhead=0</code>; choose the steps with:
+        Step timelines come from traced steps. Tracing is off with <code>overhead=0</code> and for replicas; choose the steps with:
       </p>
       <pre tabIndex={0}>
         <code>{'tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[10, 100])'}</code>
