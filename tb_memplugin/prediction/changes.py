@@ -259,18 +259,20 @@ def _accumulating(change: Change, layers: Sequence[Layer], requests: StepRequest
     """Each trained variable has an accumulator, to which its gradient is added as soon as it is there.
 
     An update sets the accumulators to zeros, which TensorFlow keeps as constants: one for each shape of a variable,
-    here for each size. As it frees the accumulators one by one, its temporaries make the peak higher by a part only:
-    the least bytes are those of a step that only adds gradients. At most, one more gradient waits to be added.
+    here for each size with each last dimension of a layer's output, which the weights that make it have, too. As it
+    frees the accumulators one by one, its temporaries make the peak higher by a part only: the least bytes are those of
+    a step that only adds gradients. At most, one more gradient waits to be added.
     """
     trained = [(layer.path, layer.trainable_weight_bytes) for layer in layers if layer.trainable_weight_bytes]
     sums = [one for one in trained if one[0] not in change.frozen]
-    zeros: set[int] = set()
+    zeros: set[tuple[int, int]] = set()
     if requests is not None:
         known = {path for path, _ in sums}
         sums = [one for one in _trained_variables(requests) if one[0] in known] or sums
-        zeros = {size for _, size in sums} if requests.mode != "xla" else zeros
+        widths = {layer.path: layer.output_shape[-1] for layer in layers if layer.output_shape}
+        zeros = {(size, widths.get(path, 0)) for path, size in sums} if requests.mode != "xla" else zeros
     added = [(ChunkOwner(path, "optimizer_state", True), size) for path, size in sums]
-    added += [(ChunkOwner(None, "other_state", None), size) for size in sorted(zeros)]
+    added += [(ChunkOwner(None, "other_state", None), size) for size, _ in sorted(zeros)]
     sentence = (
         "The accumulated gradients take as many bytes as the trainable weights, and TensorFlow keeps zeros of each of "
         "their shapes to reset them."

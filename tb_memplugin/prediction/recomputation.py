@@ -20,6 +20,8 @@ from tb_memplugin.prediction.sized_steps import SizedStep, event_order
 Segments = tuple[tuple[str, ...], ...]
 """Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""
 RESULTS: tuple[Category, ...] = ("activations", "workspace")
+SMALL_SHARE = 0.01
+"""Share of layers' bytes below which their first requests do not say when they begin."""
 BACKWARD = "gradient_tape/"
 """Part of the names of a backward pass's ops."""
 
@@ -105,9 +107,7 @@ class Parts:
         )
         if not len(forward) or not len(backward):
             return None
-        operations = self._operations(
-            layers[0].rpartition("/")[0], int(birth[forward].min()), int(birth[forward].max())
-        )
+        operations = self._operations(layers[0].rpartition("/")[0], self._beginning(forward), int(birth[forward].max()))
         rows = np.concatenate([forward, operations])
         rows = rows[np.argsort(birth[rows], kind="stable")]
         begin, end = int(birth[rows[0]]), int(birth[rows[-1]])
@@ -115,7 +115,29 @@ class Parts:
         held = rows[death[rows] > self.forward_end]
         lasting = rows[death[rows] > end]
         sized = lasting[requested[lasting] == output_bytes] if output_bytes is not None else lasting[-1:]
-        return Part(rows, begin, end, back, held, int(sized[-1]) if len(sized) else None, ahead[death[ahead] > back])
+        return Part(rows, begin, end, back, held, self._output(sized), ahead[death[ahead] > back])
+
+    def _output(self, rows: Integers) -> int | None:
+        """The row of an output, of those of its size that outlive its layers' last request; None without one.
+
+        A dropout's random numbers may be such a row, too, but are freed soon, and the output may have the chunk of an
+        earlier result.
+        """
+        death = self.requests.death[rows]
+        held = rows[death > self.forward_end]
+        if len(held):
+            return int(held[-1])
+        return int(rows[np.argmax(death)]) if len(rows) else None
+
+    def _beginning(self, rows: Integers) -> int:
+        """The first birth of rows, without those that have no inputs, such as seeds, and may be born at any time.
+
+        These are known by their size: together less than `SMALL_SHARE` of the rows' bytes.
+        """
+        birth, requested = self.requests.birth[rows], self.requests.requested[rows]
+        order = np.argsort(birth, kind="stable")
+        until = np.cumsum(requested[order])
+        return int(birth[order][np.searchsorted(until, SMALL_SHARE * until[-1])])
 
     def _operations(self, model: str, begin: int, end: int) -> Integers:
         """Rows of a model's operations that are no layers, such as `x + y`, between some layers and behind them.

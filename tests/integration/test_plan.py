@@ -108,3 +108,50 @@ def test_accumulated_gradients_take_what_is_predicted(tmp_path: pathlib.Path, op
     measured = statistics.median(peaks)
     assert low <= measured <= high
     assert peak == pytest.approx(measured, rel=0.1), (peaks, span)
+
+
+BLOCKS = """
+import keras, numpy as np, tensorflow as tf
+import tb_memplugin
+run, batch, recomputes = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "recompute"
+L, width, length = keras.layers, 64, 128
+
+inputs = keras.Input((length,), dtype="int32")
+x = L.Embedding(1000, width)(inputs)
+for _ in range(8):
+    y = L.LayerNormalization()(x)
+    x = x + L.Dropout(0.1)(L.MultiHeadAttention(4, width // 4)(y, y))
+    x = x + L.Dense(width)(L.Dense(4 * width, activation="gelu")(L.LayerNormalization()(x)))
+model = keras.Model(inputs, L.Dense(10)(L.GlobalAveragePooling1D()(x)))
+
+def load():
+    (recorded,) = tb_memplugin.load(run).values()
+    return recorded
+
+if recomputes:
+    budget = int(0.4 * tb_memplugin.plan(load(), budget="1TiB").recorded_peak_bytes)
+    model = tb_memplugin.remat(model, tb_memplugin.plan(load(), budget=budget))
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile("adam", loss, jit_compile=False)
+peaks = []
+
+class Watch(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        tf.config.experimental.reset_memory_stats("CPU:0")
+
+    def on_train_batch_end(self, batch, logs=None):
+        peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+
+callback = Watch() if recomputes else tb_memplugin.MemoryCallback(run)
+model.fit(np.ones((12 * batch, length), "int32"), np.zeros(12 * batch, int), batch, verbose=0, callbacks=[callback])
+answer((peaks or load().samples.devices["CPU:0"].peak_bytes.tolist())[2:])
+"""
+
+
+@pytest.mark.long
+def test_a_transformer_trains_three_times_the_batch_at_the_same_peak(tmp_path: pathlib.Path) -> None:
+    # GIVEN a Transformer recorded with a batch of 8, and a plan for 40 % of its peak
+    plain = run_child(BLOCKS, str(tmp_path), "8", "keep")
+    # WHEN it recomputes the plan's segments with three times the batch THEN no step needs more than the plain ones
+    recomputed = run_child(BLOCKS, str(tmp_path), "24", "recompute")
+    assert max(recomputed) < min(plain), (plain, recomputed)

@@ -27,7 +27,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cache
 SEVERAL = ["-n", "4", "--dist", "loadfile"]
 UNTIL = ("room", "unit", "quick")
 BUILD = ["npx", "vite", "build"]
-QUICK = ["tests/unit", "tests/integration", "tests/hostile"]
+QUICK = ["tests/unit", "tests/integration", "tests/hostile", "tests/browser"]
 
 
 def copied(folder: pathlib.Path) -> pathlib.Path:

@@ -92,3 +92,45 @@ def test_results_of_layers_inside_a_recomputed_one_are_repeated_too() -> None:
     )
     change = Change(recompute=(("net/block",),))
     assert change.repeated_rows(hand_made_requests(chunks)).tolist() == [True, False, False]
+
+
+def test_random_numbers_of_the_size_of_the_output_are_not_the_output() -> None:
+    # GIVEN a dropout that writes its result into the chunk of the layer before, which the head keeps for its gradient
+    chunks: HandMade = (
+        ("net/a", "activations", "net/a/MatMul", 1024, 0, 9),
+        ("net/drop", "workspace", "net/drop/StatelessRandomUniformV2", 1024, 1, 3),
+        ("net/drop", "activations", "net/drop/GreaterEqual", 256, 2, 10),
+        ("net/head", "activations", "net/head/MatMul", 8192, 4, 6),
+        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 512, 5, 8),
+        ("net/a", "activation_gradients", "gradient_tape/net/a/MatMul", 1024, 7, 11),
+    )
+    part = Parts(hand_made_requests(chunks)).of(["net/a", "net/drop"], 1024)
+    assert part is not None and part.output == 0
+    # GIVEN a head that does not keep it THEN it is still what outlives the random numbers
+    chunks = (
+        ("net/a", "activations", "net/a/MatMul", 1024, 0, 4),
+        ("net/drop", "workspace", "net/drop/StatelessRandomUniformV2", 1024, 1, 3),
+        ("net/drop", "activations", "net/drop/GreaterEqual", 256, 2, 10),
+        ("net/head", "activations", "net/head/MatMul", 8192, 5, 7),
+        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 512, 6, 9),
+        ("net/a", "activation_gradients", "gradient_tape/net/a/MatMul", 1024, 8, 11),
+    )
+    part = Parts(hand_made_requests(chunks)).of(["net/a", "net/drop"], 1024)
+    assert part is not None and part.output == 0
+
+
+def test_a_seed_that_was_there_early_does_not_bring_earlier_results_along() -> None:
+    # GIVEN a model that adds the results of its layers, and a dropout whose seed has no inputs
+    chunks: HandMade = (
+        ("net/b", "workspace", "net/b/seed", 8, 0, 12),
+        ("net/a", "activations", "net/a/MatMul", 1024, 1, 15),
+        ("net", "activations", "net/Add", 1024, 2, 14),
+        ("net/b", "activations", "net/b/MatMul", 2048, 3, 10),
+        ("net", "activations", "net/Add_1", 1024, 4, 11),
+        ("net/head", "activations", "net/head/MatMul", 8192, 5, 7),
+        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 6, 9),
+        ("net/b", "activation_gradients", "gradient_tape/net/b/MatMul", 1024, 8, 13),
+    )
+    # THEN the sum behind the dropout's layer is recomputed with it, the one before is not
+    part = Parts(hand_made_requests(chunks)).of(["net/b"], 2048)
+    assert part is not None and part.forward.tolist() == [0, 3, 4]
