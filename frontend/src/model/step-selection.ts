@@ -94,6 +94,10 @@ export function selectStep(whole: Overview, shown: Overview, chosen: number | nu
 /** The traced steps of an overview's phase, ascending. */
 export const tracedSteps = ({ snapshots }: Overview): number[] => [...new Set(snapshots.map(({ step }) => step))].sort((a, b) => a - b);
 
+/** Examples in the batch of a traced step; null if it was not traced or has no known batch size. */
+export const batchSizeAt = (snapshots: readonly SnapshotRef[], step: number): number | null =>
+  snapshots.find((one) => one.step === step)?.batch_size ?? null;
+
 /** The traced steps before and after a step; null at the ends. */
 export function tracedNeighbours(traced: readonly number[], step: number): { before: number | null; after: number | null } {
   const place = lowerBound(traced, step);

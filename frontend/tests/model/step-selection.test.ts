@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { Overview } from "../../src/model/overview";
 import {
+  batchSizeAt,
   counterpartRow,
   defaultRow,
   peakWord,
@@ -144,4 +145,9 @@ describe("a run that failed", () => {
     expect([of(null, later, later).step, of(null, later, later).failed]).toEqual([50, false]);
     expect(of(30, failed, failed).failed).toBe(false);
   });
+});
+
+it("a step has the batch size it was traced with", () => {
+  const snapshots = [ref(10), { ...ref(30), batch_size: 8 }, { ...ref(50), batch_size: null }];
+  expect([10, 30, 50, 40].map((step) => batchSizeAt(snapshots, step))).toEqual([32, 8, null, null]);
 });

@@ -14,6 +14,7 @@ import { trainingOf, type LayerRow } from "../../model/layers";
 import type { LedgerTotals } from "../../model/ledger-totals";
 import { shortName } from "../../model/names";
 import { at, measuredAt, type SnapshotRef } from "../../model/overview";
+import { batchSizeAt } from "../../model/step-selection";
 import { fillOf } from "../../theme/palette";
 import { CategoryRows } from "../shared/category-rows";
 import { Known } from "../shared/known";
@@ -170,9 +171,9 @@ function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
   const run = store.primary.value;
   const { value: tables } = useFetched(store.fetched.layers, run && [run, step]);
   const table = tables?.layers.find(({ path }) => path === layer) ?? null;
-  const snapshot = store.whole.value.value?.snapshots.find((one) => one.step === step);
+  const batch_size = batchSizeAt(store.whole.value.value?.snapshots ?? NO_SNAPSHOTS, step);
   const isMissing = tables !== null && table === null;
-  return { steps, row, table, isMissing, optimizer: tables?.optimizer ?? null, batch_size: snapshot?.batch_size ?? null };
+  return { steps, row, table, isMissing, optimizer: tables?.optimizer ?? null, batch_size };
 }
 
 export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: string }) {
