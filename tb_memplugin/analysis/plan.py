@@ -11,7 +11,7 @@ from tb_memplugin.analysis.what_if import RunPredictor
 from tb_memplugin.model import Category, LedgerRow, Run
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.model.units import counted, format_bytes
-from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.conditions import RECORDED, Conditions
 from tb_memplugin.prediction.sized_steps import peak_in_one_piece
 
 MOST_PARTS = 16
@@ -69,11 +69,12 @@ class _Planner:
         least = chosen or min(options, key=lambda option: option.high_bytes)
         ledger = self._predictor.predictor.ledger_at(self._conditions(least))
         if chosen is None:
-            sentences.insert(
-                0,
+            withheld = self._predictor.predictor.reason_against(RECORDED)
+            smallest = (
                 f"The smallest peak that was found is {format_bytes(least.peak_bytes)}, at most "
-                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(ledger)}.",
+                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(ledger)}."
             )
+            sentences.insert(0, smallest if withheld is None else f"No change was simulated. {withheld}")
         return Plan(
             device=self._device,
             budget_bytes=self._budget,

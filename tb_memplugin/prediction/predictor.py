@@ -149,7 +149,7 @@ class Predictor:
 
     def predict(self, conditions: Conditions) -> Prediction:
         """Predict the peak, and whether it fits."""
-        reason = self._reason_against(conditions)
+        reason = self.reason_against(conditions)
         batch = conditions.batch_size or self.batch_size
         capacity = conditions.capacity_bytes or self.capacity_bytes
         evidence = self._evidence_for(conditions)
@@ -192,7 +192,7 @@ class Predictor:
         return (batch, evidence.peaks[batch]) if fits and batch is not None and batch in evidence.peaks else None
 
     def _is_unknown(self, conditions: Conditions) -> bool:
-        return not (conditions.batch_size or self.batch_size) or self._reason_against(conditions) is not None
+        return not (conditions.batch_size or self.batch_size) or self.reason_against(conditions) is not None
 
     def range_at(self, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
         """(low, typical, high) peak under conditions, from one simulation instead of several; None if unknown."""
@@ -265,7 +265,7 @@ class Predictor:
             conditions: The other conditions.
             below: Only smaller batch sizes count.
         """
-        reason = self._reason_against(dataclasses.replace(conditions, batch_size=None))
+        reason = self.reason_against(dataclasses.replace(conditions, batch_size=None))
         if reason is not None or not self.knows_other_batch_sizes:
             return None
         evidence = self._evidence_for(conditions)
@@ -290,7 +290,7 @@ class Predictor:
             same = dataclasses.replace(same, precision=None)
         return self._evidence if same == RECORDED else NOTHING
 
-    def _reason_against(self, conditions: Conditions) -> str | None:
+    def reason_against(self, conditions: Conditions) -> str | None:
         """Why there is no prediction, as a sentence."""
         if not self._steps:
             return self._absent or (

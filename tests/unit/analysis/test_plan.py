@@ -64,6 +64,22 @@ def test_where_nothing_fits_the_plan_says_the_smallest_peak(run: Run) -> None:
     assert "plan: none of the simulated changes fits" in str(plan)
 
 
+def test_where_nothing_is_predicted_the_plan_says_why_instead_of_a_smallest_peak() -> None:
+    # GIVEN a run whose steps peak higher than its traced ones
+    (stored,) = tb_memplugin.load(STORED).values()
+    devices = {
+        name: dataclasses.replace(one, peak_bytes=one.peak_bytes * 5 // 4)
+        for name, one in stored.samples.devices.items()
+    }
+    higher = dataclasses.replace(stored, samples=dataclasses.replace(stored.samples, devices=devices))
+    # WHEN it is planned for less than it needed
+    plan = tb_memplugin.plan(higher, budget="1MiB")
+    # THEN no change is said not to fit
+    assert [option.kind for option in plan.options] == ["none"]
+    assert plan.sentences[0].startswith("No change was simulated. Unknown: the simulation of the recorded steps peaks")
+    assert not any("smallest peak" in sentence for sentence in plan.sentences)
+
+
 def test_a_plan_says_why_it_recomputes_nothing(run: Run) -> None:
     plan = tb_memplugin.plan(run, budget="20MiB")
     assert "recompute" not in {option.kind for option in plan.options}
