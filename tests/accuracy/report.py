@@ -69,11 +69,10 @@ variables of 20 steps with plain training, both with deterministic ops. BERT and
 arithmetic rewrites find other patterns in a graph with recomputation. Without these
 (`tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})`) they are bit-identical, too.
 
-Operations of a step run in parallel, in another order each time. Of the Transformer's three recorded steps with three
-segments recomputed, the simulated bytes live at once are 63, 68 and 64 MiB; of three steps that really recompute them,
-they are 65, 68 and 70 MiB. No prediction from three steps can be closer than that. A model without a row, or with less
-budgets than others, had a recorded training whose peak the simulation misses by more than 10 %, or a plan that
-recomputes the same for both budgets.
+Operations of a step run in parallel, in another order each time. With the segments of one plan recomputed, the bytes
+live at once in three simulated steps of the Transformer are 61.3, 66.2 and 64.2 MiB; in three steps that really
+recompute them, they are 61.3, 64.2 and 64.2 MiB. A model without a row had no plan that recomputes or accumulates: of
+the U-Net nothing was predicted, as the simulation missed the recorded peaks by more than 10 %.
 
 """
 HEADINGS = {
